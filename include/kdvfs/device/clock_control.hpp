@@ -12,8 +12,8 @@ namespace kdvfs {
 /// The clock settings a device holds, as data that can be compared, kept in a journal and written
 /// back. `mode` is the vendor's word for how clocks are governed (AMD's performance level).
 struct ClockState {
-    ClockPoint cap;              ///< upper limits; `auto_clock` where none is set
-    ClockPoint floor;            ///< lower limits; `auto_clock` where none is set
+    ClockPoint cap;    ///< upper limits; `auto_clock` where none is set
+    ClockPoint floor;  ///< lower limits; `auto_clock` where none is set
     std::string mode = "auto";
 
     friend bool operator==(const ClockState&, const ClockState&) = default;
