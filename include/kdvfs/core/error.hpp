@@ -37,10 +37,10 @@ constexpr std::string_view to_string(Errc code) {
 /// The four things a reader of an error needs. `vendor_words` is what the driver, library or
 /// operating system said, verbatim, and may be empty.
 struct ErrorText {
-    std::string action;        ///< what was tried: "set the core clock to 1100 MHz"
-    std::string object;        ///< on what: "GPU 0000:03:00.0 (MI210)" or "profile.csv:12"
-    std::string vendor_words;  ///< "RSMI_STATUS_PERMISSION"
-    std::string remedy;        ///< what to do about it: "run as root, or ..."
+    std::string action{};        ///< what was tried: "set the core clock to 1100 MHz"
+    std::string object{};        ///< on what: "GPU 0000:03:00.0 (MI210)" or "profile.csv:12"
+    std::string vendor_words{};  ///< "RSMI_STATUS_PERMISSION"
+    std::string remedy{};        ///< what to do about it: "run as root, or ..."
 };
 
 /// Every runtime failure of kdvfs. `what()` reads

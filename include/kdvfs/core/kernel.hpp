@@ -50,8 +50,8 @@ constexpr Variant variant(std::uint32_t index) { return {index}; }
 
 /// What profiles, plans and reports are keyed by.
 struct KernelKey {
-    std::string name;
-    Variant variant;
+    std::string name{};
+    Variant variant{};
 
     friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
 };

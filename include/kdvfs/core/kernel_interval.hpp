@@ -25,11 +25,11 @@ struct LaneId {
 
 /// One run of a scope's work on the GPU, between its two markers.
 struct KernelInterval {
-    KernelId kernel;
-    LaneId lane;
-    ClockPoint asked;               ///< what the scope asked for
-    TimePoint start;                ///< when the stream passed the entering marker
-    TimePoint end;                  ///< when the stream passed the leaving marker
+    KernelId kernel{};
+    LaneId lane{};
+    ClockPoint asked{};             ///< what the scope asked for
+    TimePoint start{};              ///< when the stream passed the entering marker
+    TimePoint end{};                ///< when the stream passed the leaving marker
     std::uint64_t core_cycles = 0;  ///< core clock cycles between the two, 0 where not counted
 };
 

@@ -11,11 +11,11 @@ namespace kdvfs {
 
 /// Who a device is and how its clocks are set; read once, when it is opened.
 struct DeviceInfo {
-    std::string name;          ///< "AMD Instinct MI210"
-    std::string address;       ///< PCI "0000:03:00.0", or "simulated"
-    std::string architecture;  ///< what `ByArch` matches: "gfx90a", "sm_90"
-    std::string mechanism;     ///< how clocks are set, and why so: "rocm_smi determinism"
-    bool simulated = false;    ///< no real hardware, no real joule
+    std::string name{};          ///< "AMD Instinct MI210"
+    std::string address{};       ///< PCI "0000:03:00.0", or "simulated"
+    std::string architecture{};  ///< what `ByArch` matches: "gfx90a", "sm_90"
+    std::string mechanism{};     ///< how clocks are set, and why so: "rocm_smi determinism"
+    bool simulated = false;      ///< no real hardware, no real joule
 };
 
 /// "AMD Instinct MI210 (0000:03:00.0)", the way errors name a device.
@@ -25,14 +25,14 @@ inline std::string to_string(const DeviceInfo& info) {
 
 /// The clocks a domain can be capped at.
 struct ClockDomain {
-    std::vector<Megahertz> listed;  ///< ascending; empty where the domain cannot be set
-    bool continuous = false;        ///< any clock between the first and the last is accepted
+    std::vector<Megahertz> listed{};  ///< ascending; empty where the domain cannot be set
+    bool continuous = false;          ///< any clock between the first and the last is accepted
 };
 
 /// What a device can be asked for. `auto_clock` is always accepted and never listed.
 struct SupportedClocks {
-    ClockDomain core;
-    ClockDomain memory;
+    ClockDomain core{};
+    ClockDomain memory{};
 };
 
 /// Whether a domain can be capped at a clock.

@@ -38,8 +38,8 @@ constexpr std::string_view to_string(ReadingStatus status) {
 
 /// One look at an energy counter.
 struct EnergyReading {
-    Joules joules;         ///< since an origin of the device's choosing
-    TimePoint sampled_at;  ///< when the device took the sample, not when it was read
+    Joules joules{};         ///< since an origin of the device's choosing
+    TimePoint sampled_at{};  ///< when the device took the sample, not when it was read
     ReadingStatus status = ReadingStatus::absent;
 };
 

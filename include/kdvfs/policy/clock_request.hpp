@@ -8,9 +8,9 @@ namespace kdvfs {
 
 /// What a kernel asks of the clocks.
 struct ClockRequest {
-    bool asks = false;  ///< false: keep whatever holds
-    ClockPoint point;   ///< the cap asked for, where `asks`
-    Duration lasts{0};  ///< the plan's figure of how long the kernel lasts, 0 where unknown
+    bool asks = false;   ///< false: keep whatever holds
+    ClockPoint point{};  ///< the cap asked for, where `asks`
+    Duration lasts{};    ///< the plan's figure of how long the kernel lasts, 0 where unknown
 
     friend constexpr bool operator==(const ClockRequest&, const ClockRequest&) = default;
 };

@@ -16,9 +16,9 @@ namespace kdvfs {
 
 /// What a policy is asked.
 struct PolicyQuestion {
-    std::string_view kernel;
-    Variant variant;
-    std::string_view architecture;    ///< as `DeviceInfo::architecture` spells it
+    std::string_view kernel{};
+    Variant variant{};
+    std::string_view architecture{};  ///< as `DeviceInfo::architecture` spells it
     const PlanTable* plan = nullptr;  ///< a plan loaded at run time, if there is one
 };
 
