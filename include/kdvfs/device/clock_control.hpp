@@ -22,7 +22,8 @@ struct ClockState {
 /// The contract of a device whose clocks can be set. All calls may block for milliseconds and are
 /// made by one thread at a time (the actuator). A failed `apply` throws and may leave the device
 /// changed: the caller reads back and restores.
-/// - `apply(point)` caps the clocks, `auto_clock` freeing a domain; throws `Error`;
+/// - `apply(point)` caps the clocks, `auto_clock` freeing a domain, such that
+///   `read_clock_state().cap == point` afterwards; throws `Error`;
 /// - `read_clock_state()` asks the hardware, never a cache; throws `Error`;
 /// - `restore(state)` writes back a state that `read_clock_state` returned; throws `Error`.
 template <class Device>

@@ -40,7 +40,7 @@ private:
 /// stream apart and is 0 for every other stream; `capture` is the id of the capture that the
 /// stream is recording, 0 for live work.
 struct LaneKey {
-    StreamRef stream;
+    StreamRef stream{};
     std::uint64_t thread = 0;
     std::uint64_t capture = 0;
 
@@ -58,15 +58,15 @@ struct MarkerTag {
 /// A one-thread operation in a stream: stores a level, and pushes a stamp where asked to.
 struct Marker {
     LevelCell* cell = nullptr;
-    LevelWord word;
-    MarkerTag tag;
+    LevelWord word{};
+    MarkerTag tag{};
     bool stamped = false;
 };
 
 /// What a stamped marker left behind when the stream passed it.
 struct MarkerStamp {
-    MarkerTag tag;
-    TimePoint time;
+    MarkerTag tag{};
+    TimePoint time{};
     std::uint64_t core_cycles =
         0;  ///< a free-running count of core clock cycles, 0 if there is none
 };

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/device/level_cell.hpp>
+#include <kdvfs/scope/clock_command.hpp>
+#include <kdvfs/scope/request_table.hpp>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace kdvfs {
+
+struct ControllerOptions {
+    Duration lower_after{0};                          ///< hold a lowering back for so long
+    Duration verify_every = std::chrono::seconds{1};  ///< read what the device really holds
+    unsigned retries = 3;                             ///< of a transient refusal
+    Duration first_retry_after = std::chrono::milliseconds{1};  ///< then four times longer each
+};
+
+struct ControllerCounts {
+    std::uint64_t switched_scopes = 0;  ///< scopes for whose request the device was changed
+    std::uint64_t refused_scopes = 0;   ///< scopes whose change the device refused
+    std::uint64_t writes = 0;           ///< clock points written
+    std::uint64_t restores = 0;         ///< times the found state was put back
+    std::uint64_t retries = 0;
+    std::uint64_t resets = 0;           ///< times the device had fallen back to its defaults
+    std::uint64_t foreign_changes = 0;  ///< times somebody else had changed the clocks
+};
+
+/// Turns the levels of all lanes into commands for one device: a pure state machine. Levels,
+/// answers and the time go in, commands come out, one at a time; who drives it (threads on real
+/// GPUs, the event loop on the simulated one) decides when. Not thread-safe.
+///
+/// The highest request wins, `auto` being highest of all; when no lane asks, the device goes back
+/// to the state in which it was found. Raising is immediate, lowering may be held back.
+class ClockController {
+public:
+    ClockController(const RequestTable& requests, std::string device, ClockState found,
+                    ControllerOptions options)
+        : requests_{requests},
+          device_{std::move(device)},
+          options_{options},
+          history_{.found = std::move(found)} {}
+
+    // What happens.
+
+    /// The listener saw a lane's cell change. `counted` is false for captured lanes, whose replays
+    /// are not scopes of their own.
+    void level_changed(LaneId lane, LevelWord level, TimePoint now, bool counted = true) {
+        LaneState& state = lanes_[lane];
+        const bool entered = level.request() != no_request &&
+                             (!state.seen || newer(level.ticket(), state.last_ticket));
+        if (entered) {
+            state.seen = true;
+            state.last_ticket = level.ticket();
+            if (counted) ++fresh_scopes_;
+        }
+        state.request = level.request();
+        note_target(now);
+    }
+
+    /// A standing `auto` vote of a lane, whatever its scopes ask for.
+    void protect(LaneId lane, TimePoint now) {
+        lanes_[lane].is_protected = true;
+        note_target(now);
+    }
+
+    /// A lane that will not be heard of again: its vote ends.
+    void withdraw(LaneId lane, TimePoint now) {
+        lanes_.erase(lane);
+        note_target(now);
+    }
+
+    /// The answer to the command that `next_command` gave last.
+    void completed(const CommandOutcome& outcome, TimePoint now) {
+        const ClockCommand command = *std::exchange(in_flight_, std::nullopt);
+        last_read_ = now;
+        if (outcome.error) {
+            failed(command, *outcome.error, now);
+        } else {
+            switch (command.kind) {
+                case ClockCommand::Kind::apply: applied(command.point, *outcome.state); break;
+                case ClockCommand::Kind::restore: restored(outcome); break;
+                case ClockCommand::Kind::verify: verified(*outcome.state); break;
+            }
+        }
+    }
+
+    /// Lets a disarmed controller work again, at the user's word.
+    void rearm() {
+        armed_ = true;
+        restore_failed_ = false;
+        attempts_ = 0;
+        not_before_ = {};
+    }
+
+    // What is wanted.
+
+    /// @returns the next thing to do to the device, or nothing while there is none, or while the
+    ///          answer to the last one is still out
+    std::optional<ClockCommand> next_command(TimePoint now) {
+        if (in_flight_ || now < not_before_) return std::nullopt;
+        if (restore_due_) return send({.kind = ClockCommand::Kind::restore, .history = history_});
+        if (!armed_) return std::nullopt;
+        if (holds(target_)) {
+            fresh_scopes_ = 0;  // device elision: the verified state already holds
+            if (changed() && now >= last_read_ + options_.verify_every) {
+                return send({.kind = ClockCommand::Kind::verify});
+            }
+            return std::nullopt;
+        }
+        if (lowers(target_) && now < target_since_ + options_.lower_after) return std::nullopt;
+        if (!target_) return send({.kind = ClockCommand::Kind::restore, .history = history_});
+        in_flight_scopes_ += std::exchange(fresh_scopes_, 0);
+        ++counts_.writes;
+        return send({.kind = ClockCommand::Kind::apply, .point = *target_});
+    }
+
+    /// When `next_command` must be asked again even if nothing happens; nothing = no need to.
+    [[nodiscard]] std::optional<TimePoint> next_deadline() const {
+        if (in_flight_) return std::nullopt;
+        if (restore_due_) return not_before_;
+        if (!armed_) return std::nullopt;
+        if (!holds(target_)) {
+            const TimePoint held_back =
+                lowers(target_) ? target_since_ + options_.lower_after : TimePoint{};
+            return std::max(not_before_, held_back);
+        }
+        if (changed()) return last_read_ + options_.verify_every;
+        return std::nullopt;
+    }
+
+    /// Asks for the found state whatever lanes say: the end of the GPU object.
+    void let_go() {
+        lanes_.clear();
+        target_.reset();
+        restore_due_ = changed();
+        not_before_ = {};
+    }
+
+    // What is known.
+
+    /// What the lanes ask for; nothing = the state in which the device was found.
+    [[nodiscard]] std::optional<ClockPoint> asked() const { return target_; }
+    /// The cap that the device was last seen to hold.
+    [[nodiscard]] ClockPoint applied() const { return holds_.value_or(history_.found.cap); }
+    /// Whether kdvfs has changed the device and not yet put it back.
+    [[nodiscard]] bool changed() const { return history_.written || history_.uncertain; }
+    /// Whether the controller still drives the device; a permanent error disarms it.
+    [[nodiscard]] bool armed() const { return armed_; }
+    [[nodiscard]] const ClockHistory& history() const { return history_; }
+    [[nodiscard]] const ControllerCounts& counts() const { return counts_; }
+    /// The first error since it was last taken.
+    [[nodiscard]] std::optional<Error> take_error() { return std::exchange(error_, std::nullopt); }
+
+private:
+    struct LaneState {
+        RequestIndex request = no_request;
+        std::uint32_t last_ticket = 0;
+        bool seen = false;
+        bool is_protected = false;
+    };
+
+    static constexpr bool newer(std::uint32_t ticket, std::uint32_t than) {
+        constexpr std::uint32_t tickets = 1U << (32 - LevelWord::request_bits);
+        const std::uint32_t ahead = (ticket - than) % tickets;
+        return ahead != 0 && ahead < tickets / 2;
+    }
+
+    static bool is_transient(Errc code) {
+        return code == Errc::busy || code == Errc::timed_out || code == Errc::io;
+    }
+
+    [[nodiscard]] std::optional<ClockPoint> wanted() const {
+        std::optional<ClockPoint> highest;
+        const auto vote = [&](ClockPoint point) {
+            highest = highest ? higher_cap(*highest, point) : point;
+        };
+        for (const auto& [lane, state] : lanes_) {
+            if (state.is_protected) vote(ClockPoint{});
+            if (state.request != no_request) vote(requests_.point(state.request));
+        }
+        return highest;
+    }
+
+    void note_target(TimePoint now) {
+        auto target = wanted();
+        if (target == target_) return;
+        target_ = target;
+        target_since_ = now;
+    }
+
+    [[nodiscard]] bool holds(std::optional<ClockPoint> target) const {
+        if (history_.uncertain) return false;
+        if (target == holds_) return true;
+        // Where the device was found on auto, "auto" and "as found" are one and the same.
+        const ClockPoint found_or_auto{};
+        return history_.found == ClockState{} && target.value_or(found_or_auto).is_auto() &&
+               holds_.value_or(found_or_auto).is_auto();
+    }
+
+    [[nodiscard]] bool lowers(std::optional<ClockPoint> target) const {
+        const ClockPoint next = target.value_or(history_.found.cap);
+        return higher_cap(next, applied()) != next;
+    }
+
+    ClockCommand send(ClockCommand command) {
+        in_flight_ = command;
+        return command;
+    }
+
+    void applied(ClockPoint point, const ClockState& state) {
+        history_.written = state;
+        history_.uncertain = false;
+        if (state.cap != point) {
+            history_.uncertain = true;
+            disarm(Error{Errc::refused,
+                         {.action = "set " + to_string(point),
+                          .object = device_,
+                          .vendor_words = "it reads back " + to_string(state.cap),
+                          .remedy = "the driver accepted the call but not the clock: check that no "
+                                    "other tool governs this GPU, then call rearm()"}});
+            return;
+        }
+        holds_ = point;
+        attempts_ = 0;
+        counts_.switched_scopes += std::exchange(in_flight_scopes_, 0);
+    }
+
+    void restored(const CommandOutcome& outcome) {
+        restore_due_ = false;
+        if (outcome.restore == RestoreDecision::leave_foreign) {
+            taken_over(*outcome.state);
+            return;
+        }
+        if (outcome.restore == RestoreDecision::write_back) ++counts_.restores;
+        forget_writes();
+    }
+
+    void verified(const ClockState& state) {
+        if (history_.written == state) return;
+        if (state == ClockState{}) {  // a reset, or an administrator's: ask again
+            ++counts_.resets;
+            forget_writes();
+        } else {
+            taken_over(state);
+        }
+    }
+
+    void taken_over(const ClockState& foreign) {
+        ++counts_.foreign_changes;
+        forget_writes();
+        history_.found = foreign;
+        disarm(Error{
+            Errc::foreign_change,
+            {.action = "keep the clocks of",
+             .object = device_,
+             .vendor_words = "it now holds " + to_string(foreign.cap) + " in mode " + foreign.mode,
+             .remedy = "somebody else has set them: theirs stay; call rearm() to take "
+                       "them over again"}});
+    }
+
+    void failed(const ClockCommand& command, const Error& error, TimePoint now) {
+        if (command.kind == ClockCommand::Kind::apply) history_.uncertain = true;
+        if (is_transient(error.code()) && attempts_ < options_.retries) {
+            not_before_ = now + options_.first_retry_after * (1U << (2 * attempts_++));
+            ++counts_.retries;
+            return;
+        }
+        if (error.code() == Errc::vanished) forget_writes();
+        if (command.kind == ClockCommand::Kind::restore) forget_restore();
+        disarm(error);
+    }
+
+    /// Stops driving the device after a permanent error; puts it back if that can still be done.
+    void disarm(const Error& error) {
+        armed_ = false;
+        counts_.refused_scopes += std::exchange(in_flight_scopes_, 0);
+        restore_due_ = changed() && !restore_failed_;
+        attempts_ = 0;
+        not_before_ = {};
+        if (!error_) error_ = error;
+    }
+
+    void forget_writes() {
+        history_.written.reset();
+        history_.uncertain = false;
+        holds_.reset();
+        attempts_ = 0;
+    }
+
+    void forget_restore() {
+        restore_due_ = false;
+        restore_failed_ = true;
+    }
+
+    const RequestTable& requests_;
+    std::string device_;
+    ControllerOptions options_;
+    ClockHistory history_;
+    std::map<LaneId, LaneState> lanes_;
+    std::optional<ClockPoint> target_;  // nothing = as found
+    std::optional<ClockPoint> holds_;   // nothing = as found
+    std::optional<ClockCommand> in_flight_;
+    std::optional<Error> error_;
+    ControllerCounts counts_;
+    TimePoint target_since_{};
+    TimePoint last_read_{};
+    TimePoint not_before_{};
+    std::uint64_t fresh_scopes_ = 0;
+    std::uint64_t in_flight_scopes_ = 0;
+    unsigned attempts_ = 0;
+    bool armed_ = true;
+    bool restore_due_ = false;
+    bool restore_failed_ = false;
+};
+
+}  // namespace kdvfs

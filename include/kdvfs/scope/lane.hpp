@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/device/level_cell.hpp>
+#include <kdvfs/device/stream_runtime.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace kdvfs {
+
+/// What a lane wants put into its stream when a scope enters or leaves.
+struct LaneStep {
+    std::uint64_t entry = 0;  ///< the scope's entry in the stack, for leaving
+    LevelWord level{};        ///< the lane's request from here on
+    bool changed = false;     ///< whether that differs from what the stream was told before
+    bool elided = false;      ///< entering: the enclosing request is the same
+};
+
+/// The host's side of a stream: a stack of the scopes that are open on it, in enqueue order.
+/// Knows nothing of devices; the caller puts the markers. Not thread-safe by itself: hold `mutex`.
+class Lane {
+public:
+    Lane(LaneId id, LaneKey key, LevelCell* cell) : id_{id}, key_{key}, cell_{cell} {
+        stack_.reserve(16);  // no allocation after a lane's first scope, unless nested deeper
+    }
+
+    /// Pushes a scope that asks for `request`; `no_request` inherits what encloses it.
+    LaneStep enter(RequestIndex request) {
+        const LevelWord before = level();
+        LevelWord own{};
+        const bool same = request != no_request && before.request() == request;
+        if (request != no_request) {
+            own = same ? before : LevelWord{request, next_ticket_++};
+        }
+        stack_.push_back({.entry = ++last_entry_, .level = own});
+        return {
+            .entry = last_entry_, .level = level(), .changed = level() != before, .elided = same};
+    }
+
+    /// Removes a scope's own entry, wherever it is in the stack. Scopes of one lane may be left in
+    /// any order: what stays is what the others still ask for.
+    /// @returns nothing if the entry is not there (left before)
+    std::optional<LaneStep> leave(std::uint64_t entry) {
+        const auto found = std::find_if(stack_.rbegin(), stack_.rend(),
+                                        [&](const Entry& e) { return e.entry == entry; });
+        if (found == stack_.rend()) return std::nullopt;
+        const LevelWord before = level();
+        stack_.erase(std::next(found).base());
+        return LaneStep{.entry = entry, .level = level(), .changed = level() != before};
+    }
+
+    /// The lane's request now: that of the innermost scope with an opinion.
+    [[nodiscard]] LevelWord level() const {
+        const auto asking = std::find_if(stack_.rbegin(), stack_.rend(), [](const Entry& e) {
+            return e.level.request() != no_request;
+        });
+        return asking == stack_.rend() ? LevelWord{} : asking->level;
+    }
+
+    [[nodiscard]] LaneId id() const { return id_; }
+    [[nodiscard]] const LaneKey& key() const { return key_; }
+    [[nodiscard]] LevelCell& cell() const { return *cell_; }
+    [[nodiscard]] bool captured() const { return key_.capture != 0; }
+    [[nodiscard]] std::size_t depth() const { return stack_.size(); }
+
+    std::mutex mutex;  ///< public: whoever enters or leaves holds it while the marker is put
+
+private:
+    struct Entry {
+        std::uint64_t entry;
+        LevelWord level;
+    };
+
+    LaneId id_;
+    LaneKey key_;
+    LevelCell* cell_;
+    std::vector<Entry> stack_;
+    std::uint64_t last_entry_ = 0;
+    std::uint32_t next_ticket_ = 1;
+};
+
+}  // namespace kdvfs
