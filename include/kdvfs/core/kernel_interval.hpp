@@ -28,7 +28,6 @@ struct KernelInterval {
     KernelId kernel{};
     LaneId lane{};
     ClockPoint asked{};             ///< what the scope asked for
-    ClockPoint applied{};           ///< what the device was set to for the most of it
     TimePoint start{};              ///< when the stream passed the entering marker
     TimePoint end{};                ///< when the stream passed the leaving marker
     std::uint64_t core_cycles = 0;  ///< core clock cycles between the two, 0 where not counted
