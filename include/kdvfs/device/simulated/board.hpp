@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/core/units.hpp>
+#include <kdvfs/device/device_info.hpp>
+#include <kdvfs/device/simulated/voltage_curve.hpp>
+
+#include <string>
+#include <vector>
+
+namespace kdvfs::simulated {
+
+/// One clock that the memory can run at, and what comes with it.
+struct MemoryState {
+    Megahertz clock;
+    /// Bandwidth per memory clock against the board's highest state: bandwidth at this state is
+    /// `efficiency * clock / highest clock` of the highest state's.
+    double efficiency = 1;
+    /// Drawn by memory and its controller as soon as the clock runs, whatever kernels do.
+    Watts power;
+    /// The highest core clock that this state allows; `auto_clock` = the board's own maximum.
+    Megahertz core_limit = auto_clock;
+};
+
+/// Extra core voltage, relative like `VoltageCurve`, while the memory clock is left to the board:
+/// `rise * ((core - onset) / span)^exponent` above the onset. Zero on boards that show no such
+/// thing.
+struct AutoMemoryVoltage {
+    double onset_mhz = 0;
+    double span_mhz = 1;
+    double rise = 0;
+    double exponent = 1;
+};
+
+/// Power of the core that does not depend on work: leakage `watts * v^exponent`, and the clock
+/// tree and idle pipelines `watts_per_ghz * f * v^2`, v being relative volts.
+struct CoreOverhead {
+    Watts leakage;
+    double leakage_exponent = 2;
+    double clock_tree_watts_per_ghz = 0;
+};
+
+/// What a board can do at most and what it costs; used to describe a kernel by its FLOPs and
+/// bytes (`roofline`), not needed for kernels that were fitted.
+struct Throughput {
+    double matrix_flops_per_cycle = 0;      ///< dense, 16-bit inputs, all units together
+    double vector_flops_per_cycle = 0;      ///< 32-bit, all units together
+    double cache_bytes_per_cycle = 0;       ///< last cache before memory to the cores
+    double memory_bytes_per_second = 0;     ///< at the highest memory state
+    double matrix_picojoules_per_flop = 0;  ///< at relative voltage 1
+    double vector_picojoules_per_flop = 0;  ///< at relative voltage 1
+    double cache_picojoules_per_byte = 0;   ///< at relative voltage 1
+    double memory_picojoules_per_byte = 0;
+    Seconds launch_overhead{0};  ///< of a kernel's time, at any clock
+};
+
+/// How the energy counter of a board behaves unless a test says otherwise.
+struct EnergyCounterTraits {
+    Duration period{0};     ///< between two samples
+    Joules quantum;         ///< the counter's step
+    Joules noise;           ///< standard deviation of one sample's error
+    Duration read_time{0};  ///< that one read takes on the host
+};
+
+/// How a clock switch behaves unless a test says otherwise.
+struct ClockSwitchTraits {
+    Duration call_cost{0};          ///< the setting call, on the host
+    Duration switching_latency{0};  ///< from the call's effect on the driver to the new clock
+    Duration transition{0};         ///< part of the latency in which the core pauses
+};
+
+/// A simulated GPU as constants: what clocks hold, how long a kernel takes and what it draws.
+/// Temperature is not modelled: constants are those of a warm board.
+struct Board {
+    std::string name;
+    std::string architecture;  ///< what `ByArch` matches: "gfx90a", "sm_86"
+    SupportedClocks clocks;    ///< what may be asked for; what holds is found by `operate`
+
+    Megahertz core_min;  ///< below this the firmware does not go, not even for the power cap
+    Megahertz core_max;  ///< above this the firmware does not go, whatever is asked for
+    Megahertz idle_core = auto_clock;  ///< falls to this without work; auto = stays up
+    /// Core clock at which kernels' core times are given.
+    Megahertz reference_core;
+    /// Ascending, never empty; the last is what the board picks, and where kernels' memory times
+    /// are given.
+    std::vector<MemoryState> memory_states;
+
+    VoltageCurve voltage;
+    AutoMemoryVoltage auto_memory_voltage;
+    CoreOverhead core_overhead;
+    Watts static_power;  ///< board, fans, regulators, idle memory
+    Watts power_cap;     ///< the firmware lowers the core clock to stay below
+
+    Throughput throughput;
+    EnergyCounterTraits energy_counter;
+    ClockSwitchTraits clock_switch;
+};
+
+}  // namespace kdvfs::simulated
