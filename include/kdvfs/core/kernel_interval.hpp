@@ -23,14 +23,16 @@ struct LaneId {
     friend constexpr auto operator<=>(LaneId, LaneId) = default;
 };
 
-/// One run of a scope's work on the GPU, between its two markers.
+/// One run of a scope's own work on the GPU: between its two markers, less what nested scopes ran.
+/// A scope with others nested in it has several, of which the last `ends_scope`.
 struct KernelInterval {
     KernelId kernel{};
     LaneId lane{};
     ClockPoint asked{};             ///< what the scope asked for
-    TimePoint start{};              ///< when the stream passed the entering marker
-    TimePoint end{};                ///< when the stream passed the leaving marker
+    TimePoint start{};              ///< when the stream passed the marker before it
+    TimePoint end{};                ///< when the stream passed the marker behind it
     std::uint64_t core_cycles = 0;  ///< core clock cycles between the two, 0 where not counted
+    bool ends_scope = true;         ///< false for a stretch that a nested scope has cut short
 };
 
 /// The core clock that really held over an interval, in MHz; `auto_clock` where not counted.

@@ -53,6 +53,7 @@ struct MarkerTag {
     std::uint32_t lane = 0;
     std::uint32_t scope_kind = 0;
     bool leaving = false;
+    std::uint32_t burst = 0;  ///< which metered stretch of iterations it belongs to; may wrap
 };
 
 /// A one-thread operation in a stream: stores a level, and pushes a stamp where asked to.

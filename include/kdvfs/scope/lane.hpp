@@ -6,6 +6,7 @@
 #include <kdvfs/device/stream_runtime.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -68,7 +69,9 @@ public:
     [[nodiscard]] bool captured() const { return key_.capture != 0; }
     [[nodiscard]] std::size_t depth() const { return stack_.size(); }
 
-    std::mutex mutex;  ///< public: whoever enters or leaves holds it while the marker is put
+    // Public, because whoever enters or leaves needs them around the lane's own steps.
+    std::mutex mutex;                    ///< held while a step is taken and its marker is put
+    std::atomic<bool> abandoned{false};  ///< its cell says nothing any more
 
 private:
     struct Entry {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/core/units.hpp>
+#include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/simulated/board.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+
+namespace kdvfs::simulated {
+
+/// The true energy of a simulated board, and the counter that shows it: sampled every period,
+/// noisy, in whole quanta, and open to faults.
+class EnergyMeter {
+public:
+    EnergyMeter(EnergyCounterTraits traits, std::uint64_t seed) : traits_{traits}, random_{seed} {}
+
+    /// The board draws `power` from `from` to `to`.
+    void draw(Watts power, TimePoint from, TimePoint to) {
+        const TimePoint tick = last_tick(to);
+        if (tick > from) take_sample(tick, truth_ + power * Seconds{tick - from});
+        truth_ += power * Seconds{to - from};
+    }
+
+    /// What the counter shows now.
+    [[nodiscard]] EnergyReading read(TimePoint now) const {
+        if (traits_.period == Duration::zero()) {
+            return {shown(truth_), now, ReadingStatus::ok};
+        }
+        return {shown(sample_), sampled_at_, ReadingStatus::ok};
+    }
+
+    /// The energy that was really drawn: what a test compares with.
+    [[nodiscard]] Joules truth() const { return truth_; }
+    [[nodiscard]] const EnergyCounterTraits& traits() const { return traits_; }
+
+    /// The counter stands still from now on, or runs again.
+    void freeze(bool frozen) { frozen_ = frozen; }
+    /// The counter jumps, forwards or backwards.
+    void jump(Joules by) { offset_ += by; }
+    /// The counter starts again from zero at this many joules; 0 = never.
+    void wrap_at(Joules limit) { wrap_ = limit; }
+
+private:
+    [[nodiscard]] TimePoint last_tick(TimePoint until) const {
+        if (traits_.period == Duration::zero()) return TimePoint::min();
+        return until - until.time_since_epoch() % traits_.period;
+    }
+
+    void take_sample(TimePoint at, Joules truth) {
+        if (frozen_) return;
+        sampled_at_ = at;
+        double noisy = truth.count;
+        if (traits_.noise.count > 0) {
+            noisy += std::normal_distribution{0.0, traits_.noise.count}(random_);
+        }
+        if (noisy > sample_.count) sample_ = {noisy};  // a counter never counts down by noise
+    }
+
+    [[nodiscard]] Joules shown(Joules value) const {
+        double joules = value.count + offset_.count;
+        if (wrap_.count > 0) joules = std::fmod(joules, wrap_.count);
+        if (traits_.quantum.count > 0) {
+            joules = std::floor(joules / traits_.quantum.count) * traits_.quantum.count;
+        }
+        return {joules};
+    }
+
+    EnergyCounterTraits traits_;
+    std::mt19937_64 random_;
+    Joules truth_{};
+    Joules sample_{};
+    Joules offset_{};
+    Joules wrap_{};
+    TimePoint sampled_at_{};
+    bool frozen_ = false;
+};
+
+}  // namespace kdvfs::simulated

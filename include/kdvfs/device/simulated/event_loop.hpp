@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/simulated/device.hpp>
+#include <kdvfs/gpu/control_loop.hpp>
+#include <kdvfs/gpu/gpu_core.hpp>
+
+#include <algorithm>
+#include <memory>
+
+namespace kdvfs::simulated {
+
+/// Listener, actuator and sampler of a simulated GPU, as events in its virtual time. The listener
+/// sees a cell at its next look; the actuator makes one call at a time, and a call waits for at
+/// most one counter read.
+class EventLoop final : public ControlLoop {
+public:
+    EventLoop(Device& device, GpuCore& core) : state_{std::make_shared<State>(device, core)} {
+        device.on_cell_written([state = state_] { state->look_soon(state); });
+        state_->sample_next(state_);
+    }
+    ~EventLoop() override { stop(); }
+
+    void wake() noexcept override { state_->look_soon(state_); }
+
+    void finish() noexcept override {
+        stop();
+        const auto now = [this] { return state_->device.now(); };
+        if (state_->in_flight) {  // its answer was on the way
+            state_->core.completed(state_->outcome, now());
+        }
+        // Time stands still here: a device that stays busy is not asked for ever.
+        for (int tries = 0; tries < 16; ++tries) {
+            const auto command = state_->core.next_command(TimePoint::max());
+            if (!command) break;
+            state_->core.completed(execute(state_->device, *command), now());
+        }
+    }
+
+private:
+    /// Shared with the events that are still to come: they find out that the loop has stopped.
+    struct State {
+        State(Device& its_device, GpuCore& its_core) : device{its_device}, core{its_core} {}
+
+        Device& device;
+        GpuCore& core;
+        bool stopped = false;
+        bool look_scheduled = false;
+        bool in_flight = false;
+        CommandOutcome outcome{};
+        TimePoint bus_free{};
+
+        void look_soon(const std::shared_ptr<State>& self) {
+            if (stopped || look_scheduled) return;
+            look_scheduled = true;
+            const Duration period = core.options().listen_every;
+            const TimePoint now = device.now();
+            const Duration into =
+                period > Duration::zero() ? now.time_since_epoch() % period : Duration::zero();
+            const TimePoint next = into == Duration::zero() ? now : now + (period - into);
+            device.schedule(next, [self] {
+                self->look_scheduled = false;
+                if (self->stopped) return;
+                self->core.listen(self->device.now());
+                self->act(self);
+            });
+        }
+
+        void act(const std::shared_ptr<State>& self) {
+            if (stopped || in_flight) return;
+            const TimePoint now = device.now();
+            if (bus_free > now) {  // a counter read is under way
+                device.schedule(bus_free, [self] { self->act(self); });
+                return;
+            }
+            const auto command = core.next_command(now);
+            if (!command) {
+                if (const auto deadline = core.next_deadline(); deadline && *deadline > now) {
+                    wait_until(*deadline, self);
+                }
+                return;
+            }
+            in_flight = true;
+            outcome = execute(device, *command);
+            const Duration cost = command->kind == ClockCommand::Kind::apply
+                                      ? device.clock_switch().call_cost
+                                      : Duration::zero();
+            bus_free = now + cost;
+            device.schedule(bus_free, [self] {
+                if (self->stopped) return;
+                self->in_flight = false;
+                self->core.completed(self->outcome, self->device.now());
+                self->act(self);
+            });
+        }
+
+        /// The controller wants to be asked again then; earlier wakes make a later one moot.
+        void wait_until(TimePoint deadline, const std::shared_ptr<State>& self) {
+            if (waiting_for <= deadline && waiting_for > device.now()) return;
+            waiting_for = deadline;
+            device.schedule(deadline, [self, deadline] {
+                if (self->waiting_for == deadline) self->act(self);
+            });
+        }
+        TimePoint waiting_for{};
+
+        void sample_next(const std::shared_ptr<State>& self) {
+            const TimePoint due = core.meter().next_read();
+            if (stopped || due == measure::Sampler::never) return;
+            device.schedule(due, [self] {
+                if (self->stopped) return;
+                const TimePoint begin = std::max(self->device.now(), self->bus_free);
+                self->bus_free = begin + self->device.meter().traits().read_time;
+                self->device.schedule(self->bus_free, [self] {
+                    if (self->stopped) return;
+                    self->core.meter().sampled(self->device.read_energy(), self->device.now());
+                    self->sample_next(self);
+                });
+            });
+        }
+    };
+
+    void stop() noexcept {
+        if (std::exchange(state_->stopped, true)) return;
+        state_->device.on_cell_written({});
+    }
+
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace kdvfs::simulated

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/gpu/gpu_core.hpp>
+#include <kdvfs/measure/report.hpp>
+#include <kdvfs/policy/registry.hpp>
+
+#include <gsl/pointers>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <ostream>
+#include <string_view>
+#include <utility>
+
+namespace kdvfs {
+
+template <class Registry>
+class BoundGpu;
+
+/// A GPU whose clocks kdvfs drives and whose energy it counts: a handle, cheap to copy. The clocks
+/// are back where they were found when the last handle is gone. Thread-safe.
+class Gpu {
+public:
+    explicit Gpu(gsl::not_null<std::shared_ptr<GpuCore>> core) : core_{std::move(core)} {}
+
+    /// The same GPU, obeying a registry's policies.
+    /// @throws Error (invalid_input) if a policy asks for clocks that this device does not list
+    template <class Registry>
+    [[nodiscard]] BoundGpu<Registry> with(std::shared_ptr<const PlanTable> plan = nullptr) const {
+        return BoundGpu<Registry>{*this, std::move(plan)};
+    }
+
+    [[nodiscard]] const DeviceInfo& info() const { return core_->info(); }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const { return core_->clocks(); }
+    /// Whether clocks are never set, by explicit choice.
+    [[nodiscard]] bool measure_only() const { return core_->measure_only(); }
+
+    /// Calls, times, joules and clocks per kernel, as far as the GPU has run.
+    [[nodiscard]] measure::Report report() const { return core_->report(); }
+
+    /// Rethrows the first error that happened behind the user's back since the last call.
+    void check() const { core_->check(); }
+    /// Drives the clocks again after an error has disarmed the controller.
+    void rearm() const { core_->rearm(); }
+    /// Puts the clocks back now and stops driving them, for every handle.
+    /// @throws Error, the first that nobody has seen yet
+    void close() const {
+        core_->shut_down();
+        core_->check();
+    }
+
+    /// Work on this stream outside scopes is never to be slowed: a standing vote for `auto`.
+    void protect(StreamRef stream) const { core_->protect(stream); }
+    /// Tells iterations apart: metering is on in one of `GpuOptions::meter_every`.
+    void next_iteration() const { core_->next_iteration(); }
+
+    /// Writes Chrome trace events of metered scopes from now on. `out` must outlive the trace.
+    void trace_to(std::ostream& out) const {
+        core_->meter().trace_to(out, info(), core_->runtime().now());
+    }
+    /// Ends the trace. @throws Error if it could not be written
+    void end_trace() const { core_->meter().end_trace(); }
+
+    /// For scopes.
+    [[nodiscard]] ScopePort& port() const { return *core_; }
+
+protected:
+    [[nodiscard]] GpuCore& core() const { return *core_; }
+
+private:
+    gsl::not_null<std::shared_ptr<GpuCore>> core_;
+};
+
+/// A GPU together with the policies its scopes follow.
+template <class Registry>
+class BoundGpu : public Gpu {
+public:
+    BoundGpu(const Gpu& gpu, std::shared_ptr<const PlanTable> plan)
+        : Gpu{gpu}, bound_{std::make_shared<Bound>(std::move(plan))} {
+        check_rows(static_cast<Registry*>(nullptr));
+    }
+
+    /// Whether a scope of this kernel does anything at all.
+    template <NamedKernel K>
+    static constexpr bool has_scope_for =
+        Registry::metered || !Registry::template policy_of<K>::always_keeps;
+
+    /// What scopes of this kernel and variant share. Lock-free for the first shapes of a bound
+    /// kernel once it has been entered.
+    template <NamedKernel K>
+    [[nodiscard]] const ScopeKind& kind_of(Variant variant) const {
+        using Policy = typename Registry::template policy_of<K>;
+        constexpr std::size_t row = Registry::row_of(K::name);
+        if constexpr (Registry::names(K::name)) {
+            if (variant.index < remembered_variants) {
+                auto& slot = bound_->kinds[row][variant.index];
+                if (const ScopeKind* kind = slot.load(std::memory_order_acquire)) return *kind;
+                const ScopeKind& kind = ask<Policy>(K::name, variant);
+                slot.store(&kind, std::memory_order_release);
+                return kind;
+            }
+        }
+        return ask<Policy>(K::name, variant);
+    }
+
+private:
+    static constexpr std::size_t remembered_variants = 8;
+
+    struct Bound {
+        explicit Bound(std::shared_ptr<const PlanTable> obeyed) : plan{std::move(obeyed)} {}
+        std::shared_ptr<const PlanTable> plan;
+        std::array<std::array<std::atomic<const ScopeKind*>, remembered_variants>, Registry::size>
+            kinds{};
+    };
+
+    template <ClockPolicy Policy>
+    const ScopeKind& ask(std::string_view kernel, Variant variant) const {
+        const PolicyQuestion question{.kernel = kernel,
+                                      .variant = variant,
+                                      .architecture = info().architecture,
+                                      .plan = bound_->plan.get()};
+        return core().kind_of(kernel, variant, Policy::request(question), Registry::metered);
+    }
+
+    /// Clocks that the device does not have are found now, not in the middle of a run.
+    template <class... Rows>
+    void check_rows(const PolicyRegistry<Rows...>*) const {
+        (check_row<Rows>(), ...);
+    }
+
+    template <class Row>
+    void check_row() const {
+        if constexpr (!Row::name.empty()) {
+            if constexpr (!Registry::metered && Row::policy::always_keeps) {
+                core().meter().note_kept(Row::name);
+            } else {
+                static_cast<void>(ask<typename Row::policy>(Row::name, Variant{}));
+            }
+        }
+    }
+
+    std::shared_ptr<Bound> bound_;
+};
+
+}  // namespace kdvfs

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/gpu/any_runtime.hpp>
+#include <kdvfs/gpu/control_loop.hpp>
+#include <kdvfs/gpu/gpu_options.hpp>
+#include <kdvfs/gpu/meter.hpp>
+#include <kdvfs/gpu/scope_tally.hpp>
+#include <kdvfs/scope/clock_controller.hpp>
+#include <kdvfs/scope/fork_generation.hpp>
+#include <kdvfs/scope/gate.hpp>
+#include <kdvfs/scope/lane_table.hpp>
+#include <kdvfs/scope/scope_port.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs {
+
+/// What is behind every `Gpu` handle of one device: takes scopes in, drives the clock controller
+/// through its control loop, and meters. Thread-safe.
+class GpuCore final : public ScopePort {
+public:
+    struct Parts {
+        DeviceInfo info{};
+        SupportedClocks clocks{};
+        std::optional<ClockState> found{};  ///< nothing: measure only
+        std::unique_ptr<AnyRuntime> runtime{};
+    };
+
+    GpuCore(Parts parts, GpuOptions options)
+        : info_{std::move(parts.info)},
+          clocks_{std::move(parts.clocks)},
+          options_{options},
+          runtime_{std::move(parts.runtime)},
+          measure_only_{!parts.found},
+          controller_{requests_, to_string(info_), parts.found.value_or(ClockState{}),
+                      options.controller},
+          meter_{options, runtime_->now()} {
+        const auto highest = [](const ClockDomain& domain) {
+            return domain.listed.empty() ? auto_clock : domain.listed.back();
+        };
+        highest_ = {highest(clocks_.core), highest(clocks_.memory)};
+        armed_ = !measure_only_;
+    }
+
+    ~GpuCore() {
+        if (forked()) return;
+        shut_down();
+        if (const auto error = take_error()) print_unread(*error);
+    }
+
+    GpuCore(const GpuCore&) = delete;
+    GpuCore& operator=(const GpuCore&) = delete;
+
+    // Scopes.
+
+    ScopePass enter(StreamRef stream, const ScopeKind& kind) override {
+        if (forked()) return {};
+        const LaneKey key = runtime_->lane_key(stream);
+        Lane& lane = lanes_.find(key, [this] { return runtime_->make_cell(); });
+        const bool metered = kind.metered && meter_.metering();
+        kind.calls.fetch_add(1, std::memory_order_relaxed);
+
+        const std::lock_guard lock{lane.mutex};
+        const ScopeCount fate = judge(kind, lane);
+        const bool asks = fate == ScopeCount::asked || fate == ScopeCount::captured;
+        const LaneStep step = lane.enter(asks ? kind.index : no_request);
+        if (step.changed || metered) {
+            try {
+                put(lane, step.level, {lane.id().value, kind.number, false, meter_.burst()},
+                    metered);
+            } catch (...) {
+                lane.leave(step.entry);
+                throw;
+            }
+        }
+        tally_.count(step.elided ? ScopeCount::stream_elided : fate, metered);
+        return {&lane, step.entry, &kind, metered};
+    }
+
+    void leave(const ScopePass& pass) override {
+        if (pass.lane == nullptr || forked()) return;
+        Lane& lane = *pass.lane;
+        const std::lock_guard lock{lane.mutex};
+        const bool straddles = runtime_->lane_key(lane.key().stream) != lane.key();
+        const auto step = lane.leave(pass.entry);
+        if (!step) return;
+        if (straddles) {
+            abandon(lane, step->level);
+            throw straddled(lane);
+        }
+        if (!step->changed && !pass.metered) return;
+        try {
+            put(lane, step->level,
+                {lane.id().value, pass.kind->number, true, meter_.burst()}, pass.metered);
+        } catch (...) {
+            lane.cell().store(step->level);  // the stream cannot: too early beats never
+            wake();
+            throw;
+        }
+    }
+
+    void leave_noexcept(const ScopePass& pass) noexcept override {
+        try {
+            leave(pass);
+        } catch (const Error& error) {
+            keep(error);
+        } catch (const std::exception& error) {
+            keep(Error{Errc::io,
+                       {.action = "leave a scope", .object = to_string(info_),
+                        .vendor_words = error.what(), .remedy = "check what the stream runs"}});
+        }
+    }
+
+    /// The kind that scopes of a kernel, a variant and a request share.
+    /// @throws Error (invalid_input) if the device does not list the requested clocks
+    const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
+                             bool metered) {
+        if (request.asks && !measure_only_ && !supports(clocks_, request.point)) {
+            throw Error{Errc::invalid_input,
+                        {.action = "run kernel '" + std::string{kernel} + "' at " +
+                                   to_string(request.point),
+                         .object = to_string(info_),
+                         .vendor_words = "not in the device's list of clocks",
+                         .remedy = "plan again for this GPU, or pick clocks that `kdvfs info` "
+                                   "lists"}};
+        }
+        const RequestIndex index = request.asks ? requests_.index_of(request.point) : no_request;
+        return meter_.kind_of(kernel, variant, request, index, metered);
+    }
+
+    /// Gives a stream's unscoped work a standing vote for `auto`.
+    void protect(StreamRef stream) {
+        Lane& lane = lanes_.find(runtime_->lane_key(stream), [this] { return runtime_->make_cell(); });
+        {
+            const std::lock_guard lock{control_};
+            controller_.protect(lane.id(), runtime_->now());
+        }
+        wake();
+    }
+
+    // What the control loop calls.
+
+    /// Looks at all cells. @returns whether any has changed since the last look
+    bool listen(TimePoint now) {
+        const std::lock_guard lock{control_};
+        bool changed = false;
+        lanes_.for_each([&](Lane& lane) {
+            if (lane.id().value >= heard_.size()) heard_.resize(lane.id().value + 1);
+            LevelWord& heard = heard_[lane.id().value];
+            const LevelWord level = lane.cell().load();
+            if (level == heard || lane.abandoned) return;
+            heard = level;
+            changed = true;
+            controller_.level_changed(lane.id(), level, now, !lane.captured());
+        });
+        return changed;
+    }
+
+    [[nodiscard]] std::optional<ClockCommand> next_command(TimePoint now) {
+        const std::lock_guard lock{control_};
+        if (measure_only_) return std::nullopt;
+        auto command = controller_.next_command(now);
+        if (command) {
+            sent_ = now;
+            meter_.asked(now, controller_.asked().value_or(controller_.history().found.cap));
+        }
+        return command;
+    }
+
+    [[nodiscard]] std::optional<TimePoint> next_deadline() {
+        const std::lock_guard lock{control_};
+        return measure_only_ ? std::nullopt : controller_.next_deadline();
+    }
+
+    void completed(const CommandOutcome& outcome, TimePoint now) {
+        const std::lock_guard lock{control_};
+        const ClockPoint before = controller_.applied();
+        controller_.completed(outcome, now);
+        armed_ = controller_.armed();
+        if (outcome.error) meter_.fault(now, outcome.error->what());
+        if (controller_.applied() != before) {
+            meter_.applied(sent_, now, before, controller_.applied());
+        }
+    }
+
+    Meter& meter() { return meter_; }
+    [[nodiscard]] AnyRuntime& runtime() { return *runtime_; }
+    [[nodiscard]] const DeviceInfo& info() const { return info_; }
+    [[nodiscard]] const SupportedClocks& clocks() const { return clocks_; }
+    [[nodiscard]] const GpuOptions& options() const { return options_; }
+    void drive_with(std::unique_ptr<ControlLoop> loop) { loop_ = std::move(loop); }
+
+    // What users ask, through `Gpu`.
+
+    [[nodiscard]] measure::Report report() {
+        if (!forked()) meter_.harvest(*runtime_);
+        measure::Report report;
+        report.device = info_;
+        report.measure_only = measure_only_;
+        {
+            const std::lock_guard lock{control_};
+            report.scopes = tally_.counts(controller_.counts());
+        }
+        meter_.fill(report);
+        if (!options_.switch_latency) {
+            report.notes.emplace_back(
+                "the not_worth_it gate is off: no switching latency is known (measure it with "
+                "examples/switch_latency)");
+        }
+        report.notes.push_back("markers: " + runtime_->marker_mechanism());
+        return report;
+    }
+
+    /// @throws Error, the first that nobody has seen yet
+    void check() {
+        if (const auto error = take_error()) throw Error{*error};
+    }
+
+    void rearm() {
+        {
+            const std::lock_guard lock{control_};
+            controller_.rearm();
+            armed_ = !measure_only_;
+        }
+        wake();
+    }
+
+    void next_iteration() {
+        meter_.next_iteration(*runtime_);
+    }
+
+    /// Puts the clocks back and stops driving them. Idempotent.
+    void shut_down() noexcept {
+        if (!loop_) return;
+        armed_ = false;
+        {
+            const std::lock_guard lock{control_};
+            controller_.let_go();
+        }
+        loop_->finish();
+        loop_.reset();
+    }
+
+    [[nodiscard]] bool measure_only() const { return measure_only_; }
+
+private:
+    [[nodiscard]] bool forked() const { return fork_generation() != generation_; }
+
+    void wake() {
+        if (loop_) loop_->wake();
+    }
+
+    /// What becomes of a scope, as far as enqueueing can tell.
+    ScopeCount judge(const ScopeKind& kind, const Lane& lane) const {
+        if (!kind.request.asks) return ScopeCount::kept;
+        if (!armed_) return ScopeCount::refused;
+        if (lane.captured()) return ScopeCount::captured;
+        const auto seen = kind.seen_to_last.load(std::memory_order_relaxed);
+        GateFacts facts{.switch_latency = options_.switch_latency, .highest = highest_};
+        if (seen > 0) {
+            facts.dwell = Duration{seen};
+        } else if (kind.request.lasts > Duration::zero()) {
+            facts.dwell = kind.request.lasts;
+        }
+        return worth_switching(kind.request.point, facts, options_.gate).value_or(true)
+                   ? ScopeCount::asked
+                   : ScopeCount::not_worth_it;
+    }
+
+    void put(Lane& lane, LevelWord level, MarkerTag tag, bool stamped) {
+        runtime_->put_marker(lane.key().stream, {&lane.cell(), level, tag, stamped});
+        if (stamped) meter_.expect_stamp();
+        if (options_.ordering == Ordering::host && !lane.captured()) {
+            runtime_->synchronize(lane.key().stream);
+        }
+    }
+
+    /// A scope that began live and ends in a capture, or the other way round: its leaving marker
+    /// has no place in either. A live lane's level is put right by the host; a captured lane, whose
+    /// graph would leave its level behind at each replay, loses its vote.
+    void abandon(Lane& lane, LevelWord level) {
+        if (lane.captured()) {
+            const std::lock_guard lock{control_};
+            lane.abandoned = true;
+            controller_.withdraw(lane.id(), runtime_->now());
+        } else {
+            lane.cell().store(level);
+        }
+        wake();
+    }
+
+    [[nodiscard]] Error straddled(const Lane& lane) const {
+        return Error{Errc::invalid_input,
+                     {.action = std::string{"leave a scope that "} +
+                                (lane.captured() ? "began inside a capture and ends outside"
+                                                 : "began before a capture and ends inside"),
+                      .object = to_string(info_),
+                      .vendor_words = "",
+                      .remedy = "open and close the scope on the same side of the capture's begin "
+                                "and end"}};
+    }
+
+    void keep(const Error& error) noexcept {
+        const std::lock_guard lock{kept_};
+        if (!error_) error_ = error;
+    }
+
+    std::optional<Error> take_error() {
+        {
+            const std::lock_guard lock{kept_};
+            if (error_) return std::exchange(error_, std::nullopt);
+        }
+        const std::lock_guard lock{control_};
+        return controller_.take_error();
+    }
+
+    static void print_unread(const Error& error) noexcept {
+        std::fputs("kdvfs: an error that nobody asked for with check(): ", stderr);
+        std::fputs(error.what(), stderr);
+        std::fputc('\n', stderr);
+    }
+
+    DeviceInfo info_;
+    SupportedClocks clocks_;
+    GpuOptions options_;
+    std::unique_ptr<AnyRuntime> runtime_;
+    bool measure_only_;
+    std::uint32_t generation_ = fork_generation();
+    ClockPoint highest_{};
+
+    RequestTable requests_;
+    LaneTable lanes_;
+    ScopeTally tally_;
+    std::atomic<bool> armed_{true};
+
+    std::mutex control_;
+    ClockController controller_;
+    std::vector<LevelWord> heard_;
+    TimePoint sent_{};
+
+    Meter meter_;
+
+    std::mutex kept_;
+    std::optional<Error> error_;
+
+    std::unique_ptr<ControlLoop> loop_;
+};
+
+}  // namespace kdvfs

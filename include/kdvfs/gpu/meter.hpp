@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/gpu/any_runtime.hpp>
+#include <kdvfs/gpu/gpu_options.hpp>
+#include <kdvfs/gpu/moving_median.hpp>
+#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/measure/interval_builder.hpp>
+#include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/report.hpp>
+#include <kdvfs/measure/sampler.hpp>
+#include <kdvfs/measure/trace.hpp>
+#include <kdvfs/scope/scope_port.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace kdvfs {
+
+/// The measuring half of a GPU object: names kernels, turns stamps into intervals and samples into
+/// energies, learns how long scopes last, and writes the trace. Thread-safe; stamps are harvested
+/// on the user's own threads.
+class Meter {
+public:
+    Meter(const GpuOptions& options, TimePoint start)
+        : every_{std::max(options.meter_every, 1U)},
+          sampler_{options.sampler, start},
+          accumulator_{kernels_, options.accumulator} {}
+
+    /// Whether scopes are metered in this iteration.
+    [[nodiscard]] bool metering() const { return metering_.load(std::memory_order_relaxed); }
+    /// Which metered stretch of iterations this is.
+    [[nodiscard]] std::uint32_t burst() const { return burst_.load(std::memory_order_relaxed); }
+    /// A stamped marker was put into a stream.
+    void expect_stamp() { expected_.fetch_add(1, std::memory_order_relaxed); }
+
+    const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
+                             RequestIndex index, bool metered) {
+        const std::lock_guard lock{mutex_};
+        const KernelId id = kernels_.id(kernel, variant);
+        const auto [found, is_new] = kind_numbers_.try_emplace(
+            std::tuple{id, request.asks, request.point, metered}, kinds_.size());
+        if (is_new) {
+            ScopeKind& kind = kinds_.emplace_back();
+            kind.kernel = id;
+            kind.number = static_cast<std::uint32_t>(found->second);
+            kind.request = request;
+            kind.index = index;
+            kind.metered = metered;
+            dwells_.emplace_back();
+        }
+        return kinds_[found->second];
+    }
+
+    /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.
+    void note_kept(std::string_view kernel) {
+        const std::lock_guard lock{mutex_};
+        kept_.insert(kernels_.id(kernel));
+    }
+
+    void next_iteration(AnyRuntime& runtime) {
+        const std::uint64_t iteration = iteration_.fetch_add(1, std::memory_order_relaxed) + 1;
+        const bool on = iteration % every_ == 0;
+        if (on && !metering()) burst_.fetch_add(1, std::memory_order_relaxed);
+        metering_.store(on, std::memory_order_relaxed);
+        harvest(runtime);
+    }
+
+    /// Takes in what markers have left behind since the last time.
+    void harvest(AnyRuntime& runtime) {
+        const std::lock_guard lock{mutex_};
+        const TimePoint before = runtime.now();
+        std::array<MarkerStamp, 256> stamps;
+        while (const std::size_t count = runtime.drain_stamps(stamps)) {
+            for (std::size_t i = 0; i < count; ++i) take(stamps[i]);
+            drained_ += count;
+        }
+        if (const auto lost = runtime.lost_stamps(); lost != lost_) {
+            lost_ = lost;
+            builder_.forget_open();
+        }
+        join_until(before);
+    }
+
+    /// The sampler's next read is due then.
+    [[nodiscard]] TimePoint next_read() {
+        const std::lock_guard lock{mutex_};
+        return sampler_.next_read();
+    }
+
+    /// A read of the counter has come back.
+    void sampled(const EnergyReading& reading, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        const ReadingStatus status = sampler_.complete(reading, now);
+        sampler_.take_samples(samples_);
+        for (const measure::EnergySample& sample : samples_) {
+            accumulator_.add(sample);
+            if (trace_ && last_sample_ && last_sample_->segment == sample.segment &&
+                sample.at > last_sample_->at) {
+                trace_->power(sample.at, (sample.total - last_sample_->total) /
+                                             Seconds{sample.at - last_sample_->at});
+            }
+            last_sample_ = sample;
+        }
+        if (trace_ && status != ReadingStatus::ok && status != ReadingStatus::unchanged) {
+            trace_->fault(now, std::string{"energy counter: "}.append(to_string(status)));
+        }
+    }
+
+    // The clock's history.
+
+    void asked(TimePoint at, ClockPoint point) {
+        const std::lock_guard lock{mutex_};
+        if (trace_) trace_->clock_asked(at, point);
+    }
+
+    void applied(TimePoint called, TimePoint now, ClockPoint from, ClockPoint to) {
+        const std::lock_guard lock{mutex_};
+        accumulator_.clocks_applied(now, to);
+        if (!trace_) return;
+        trace_->clock_applied(now, to);
+        trace_->clock_switch(called, now, from, to);
+    }
+
+    void fault(TimePoint at, std::string_view words) {
+        const std::lock_guard lock{mutex_};
+        if (trace_) trace_->fault(at, words);
+    }
+
+    // What came of it.
+
+    void fill(measure::Report& report) {
+        const std::lock_guard lock{mutex_};
+        accumulator_.fill(report);
+        for (const KernelId kernel : kept_) {
+            measure::ReportRow row;
+            row.kernel = kernels_.key(kernel);
+            row.kept = true;
+            report.rows.push_back(std::move(row));
+        }
+        if (lost_ > 0) {
+            report.notes.push_back(std::to_string(lost_) +
+                                   " marker stamps were overwritten before they were read: call "
+                                   "next_iteration() more often, or meter fewer iterations");
+        }
+    }
+
+    /// Writes what happens from now on as Chrome trace events. `out` must outlive the trace.
+    void trace_to(std::ostream& out, const DeviceInfo& info, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        trace_ = std::make_unique<measure::TraceWriter>(out, info, now);
+    }
+
+    /// Ends the trace. @throws Error if it could not be written
+    void end_trace() {
+        const std::lock_guard lock{mutex_};
+        if (const auto trace = std::exchange(trace_, nullptr)) trace->close();
+    }
+
+private:
+    void take(const MarkerStamp& stamp) {
+        if (stamp.tag.burst != seen_burst_) {
+            accumulator_.metering(last_stamp_, false);
+            accumulator_.metering(stamp.time, true);
+            seen_burst_ = stamp.tag.burst;
+        }
+        last_stamp_ = std::max(last_stamp_, stamp.time);
+        builder_.take(stamp, [this](const auto& stretch) { take_stretch(stretch); });
+    }
+
+    void take_stretch(const measure::IntervalBuilder::Stretch& stretch) {
+        const ScopeKind& kind = kinds_[stretch.tag.scope_kind];
+        const KernelInterval interval{.kernel = kind.kernel,
+                                      .lane = {stretch.tag.lane},
+                                      .asked = kind.request.point,
+                                      .start = stretch.start,
+                                      .end = stretch.end,
+                                      .core_cycles = stretch.core_cycles,
+                                      .ends_scope = stretch.dwell.has_value()};
+        accumulator_.add(interval);
+        if (stretch.dwell) {
+            auto& dwell = dwells_[stretch.tag.scope_kind];
+            dwell.add(stretch.dwell->count());
+            kind.seen_to_last.store(dwell.median(), std::memory_order_relaxed);
+        }
+        if (!trace_) return;
+        const KernelKey& key = kernels_.key(kind.kernel);
+        trace_->kernel(interval, key);
+        if (stretch.dwell) trace_->scope(interval.lane, key, stretch.end - *stretch.dwell, stretch.end);
+    }
+
+    /// Joins intervals and samples as far as nothing earlier can come any more.
+    void join_until(TimePoint now) {
+        const bool all_in = drained_ >= expected_.load(std::memory_order_relaxed);
+        if (all_in && !metering() && seen_burst_ != closed_burst_) {
+            accumulator_.metering(last_stamp_, false);
+            closed_burst_ = seen_burst_;
+        }
+        TimePoint until = all_in ? now : last_stamp_;
+        if (const auto open = builder_.oldest_open()) until = std::min(until, *open);
+        if (last_sample_) until = std::min(until, last_sample_->at);
+        accumulator_.advance(until);
+    }
+
+    std::uint64_t every_;
+    std::atomic<bool> metering_{true};
+    std::atomic<std::uint32_t> burst_{0};
+    std::atomic<std::uint64_t> iteration_{0};
+    std::atomic<std::uint64_t> expected_{0};
+
+    std::mutex mutex_;
+    measure::KernelTable kernels_;
+    std::map<std::tuple<KernelId, bool, ClockPoint, bool>, std::size_t> kind_numbers_;
+    std::deque<ScopeKind> kinds_;
+    std::vector<MovingMedian> dwells_;
+    std::set<KernelId> kept_;
+    measure::IntervalBuilder builder_;
+    measure::Sampler sampler_;
+    measure::EnergyAccumulator accumulator_;
+    std::vector<measure::EnergySample> samples_;
+    std::optional<measure::EnergySample> last_sample_;
+    std::unique_ptr<measure::TraceWriter> trace_;
+    TimePoint last_stamp_{};
+    std::uint64_t drained_ = 0;
+    std::uint64_t lost_ = 0;
+    std::uint32_t seen_burst_ = 0;
+    std::uint32_t closed_burst_ = ~std::uint32_t{0};
+};
+
+}  // namespace kdvfs

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+/// Everything a file with hot kernels needs: names, policies, scopes, the GPU handle, reports.
+/// No vendor's header, no Eigen, no JSON library. Where the GPU is opened, include
+/// <kdvfs/rocm.hpp>, <kdvfs/nvidia.hpp> or <kdvfs/simulated.hpp> as well.
+
+#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/core/units.hpp>
+#include <kdvfs/core/version.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/measure/report.hpp>
+#include <kdvfs/policy/policy.hpp>
+#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/scope/frequency_scope.hpp>
+#include <kdvfs/scope/launch.hpp>

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/device/stream_runtime.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// Pairs the stamps of entering and leaving markers into intervals. An enclosing scope's time is
+/// its own only while nothing is nested in it: each moment of a lane belongs to the innermost
+/// scope. Stamps of a lane must come in stream order, lanes may be mixed. Not thread-safe.
+class IntervalBuilder {
+public:
+    /// A stretch of a scope's own time; `dwell` is the scope's whole duration, given with its last
+    /// stretch.
+    struct Stretch {
+        MarkerTag tag;
+        TimePoint start;
+        TimePoint end;
+        std::uint64_t core_cycles = 0;
+        std::optional<Duration> dwell;
+    };
+
+    template <class Sink>
+    void take(const MarkerStamp& stamp, Sink sink) {
+        auto& open = lanes_[stamp.tag.lane];
+        if (!stamp.tag.leaving) {
+            if (!open.empty()) close_stretch(open.back(), stamp, std::nullopt, sink);
+            open.push_back({stamp.tag, stamp.time, stamp.time, stamp.core_cycles});
+            return;
+        }
+        const auto entered = std::find_if(open.rbegin(), open.rend(), [&](const Open& scope) {
+            return scope.tag.scope_kind == stamp.tag.scope_kind;
+        });
+        if (entered == open.rend()) {
+            ++unpaired_;  // its entering stamp was lost
+            return;
+        }
+        // Left out of order: the time since the last stamp belongs to the innermost scope.
+        close_stretch(open.back(), stamp,
+                      entered == open.rbegin() ? std::optional{stamp.time - entered->entered}
+                                               : std::nullopt,
+                      sink);
+        open.erase(std::next(entered).base());
+        if (!open.empty()) {
+            open.back().start = stamp.time;
+            open.back().cycles = stamp.core_cycles;
+        }
+    }
+
+    /// Forgets scopes that are open since before a stamp was lost.
+    void forget_open() { lanes_.clear(); }
+
+    /// The earliest start of a stretch that has not ended; nothing where all have.
+    [[nodiscard]] std::optional<TimePoint> oldest_open() const {
+        std::optional<TimePoint> oldest;
+        for (const auto& [lane, open] : lanes_) {
+            if (!open.empty()) oldest = std::min(oldest.value_or(TimePoint::max()), open.back().start);
+        }
+        return oldest;
+    }
+
+    [[nodiscard]] std::uint64_t unpaired() const { return unpaired_; }
+
+private:
+    struct Open {
+        MarkerTag tag;
+        TimePoint entered;
+        TimePoint start;
+        std::uint64_t cycles;
+    };
+
+    template <class Sink>
+    static void close_stretch(Open& scope, const MarkerStamp& stamp,
+                              std::optional<Duration> dwell, Sink& sink) {
+        const std::uint64_t cycles =
+            stamp.core_cycles > scope.cycles ? stamp.core_cycles - scope.cycles : 0;
+        sink(Stretch{scope.tag, scope.start, stamp.time, cycles, dwell});
+        scope.start = stamp.time;
+        scope.cycles = stamp.core_cycles;
+    }
+
+    std::map<std::uint32_t, std::vector<Open>> lanes_;
+    std::uint64_t unpaired_ = 0;
+};
+
+}  // namespace kdvfs::measure

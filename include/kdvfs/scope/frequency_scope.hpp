@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/scope/scope_port.hpp>
+
+#include <utility>
+
+namespace kdvfs {
+
+namespace detail {
+
+/// Takes values, not the scope: a destructor's slow path that took `this` would keep the scope
+/// alive in memory even where it compiles to nothing.
+inline void leave_at_end(ScopePort* port, ScopePass pass) noexcept { port->leave_noexcept(pass); }
+
+}  // namespace detail
+
+/// While it lives, work enqueued on `stream` runs at the clock that the registry gives to `K`:
+///
+///     {
+///         kdvfs::FrequencyScope<Gelu> scope{gpu, stream};
+///         gelu<<<grid, block, 0, stream>>>(out, in, n);
+///     }
+///
+/// The clock is asked for when the *stream* gets here and given back when it gets past the end;
+/// the host never waits. Scopes of one stream may nest, and may be left in any order.
+/// A scope whose policy is `KeepClock`, in an unmetered registry, compiles to nothing.
+/// The constructor throws `Error` for a stream of another device or where the runtime refuses the
+/// marker. The destructor never throws: what went wrong is kept for `gpu.check()`.
+/// Enter and leave may happen on any thread. In a forked child all of it does nothing.
+template <NamedKernel K>
+class [[nodiscard]] FrequencyScope {
+public:
+    /// @param gpu     what `Gpu::with<Registry>()` returned
+    /// @param stream  a stream of that GPU; null is the default stream
+    /// @param variant which of the kernel's shapes runs
+    template <class BoundGpu>
+    [[nodiscard]] FrequencyScope(const BoundGpu& gpu, StreamRef stream, Variant variant = {}) {
+        if constexpr (BoundGpu::template has_scope_for<K>) {
+            pass_ = gpu.port().enter(stream, gpu.template kind_of<K>(variant));
+            port_ = &gpu.port();
+        }
+    }
+
+    FrequencyScope(const FrequencyScope&) = delete;
+    FrequencyScope& operator=(const FrequencyScope&) = delete;
+    FrequencyScope(FrequencyScope&&) = delete;
+    FrequencyScope& operator=(FrequencyScope&&) = delete;
+
+    ~FrequencyScope() {
+        if (port_ != nullptr) detail::leave_at_end(port_, pass_);
+    }
+
+    /// Leaves now. The throwing twin of the destructor; a second call does nothing.
+    /// @throws Error where no marker can be put, or where the scope straddles the begin or end of
+    ///         a capture
+    void close() {
+        if (ScopePort* port = std::exchange(port_, nullptr)) port->leave(pass_);
+    }
+
+private:
+    ScopePort* port_ = nullptr;  // null: nothing to leave
+    ScopePass pass_{};
+};
+
+}  // namespace kdvfs

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/scope/lane.hpp>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace kdvfs {
+
+/// All lanes of a GPU object, by stream. Lanes stay until it ends: a stream's handle may be used
+/// again, and a captured graph may be replayed at any time. Thread-safe.
+class LaneTable {
+public:
+    LaneTable() : serial_{next_serial()} {}
+
+    /// The lane of a key; a new one, on a cell from `make_cell`, at its first use.
+    Lane& find(const LaneKey& key, const std::function<LevelCell*()>& make_cell) {
+        // A thread mostly stays on one stream: remember its last lane, and whose it is.
+        struct Last {
+            std::uint64_t serial = 0;
+            LaneKey key{};
+            Lane* lane = nullptr;
+        };
+        thread_local Last last;
+        if (last.serial == serial_ && last.key == key) return *last.lane;
+        Lane& lane = find_slowly(key, make_cell);
+        last = {serial_, key, &lane};
+        return lane;
+    }
+
+    template <class Function>
+    void for_each(Function function) {
+        const std::lock_guard lock{mutex_};
+        for (Lane& lane : lanes_) function(lane);
+    }
+
+private:
+    Lane& find_slowly(const LaneKey& key, const std::function<LevelCell*()>& make_cell) {
+        const std::lock_guard lock{mutex_};
+        if (const auto known = by_key_.find(key); known != by_key_.end()) return *known->second;
+        LevelCell* cell = make_cell();
+        const LaneId id{static_cast<std::uint32_t>(lanes_.size())};
+        Lane& lane = lanes_.emplace_back(id, key, cell);
+        by_key_.emplace(key, &lane);
+        return lane;
+    }
+
+    // Addresses come back after a table has died, serial numbers do not.
+    static std::uint64_t next_serial() {
+        static std::atomic<std::uint64_t> serial{0};
+        return ++serial;
+    }
+
+    std::uint64_t serial_;
+    std::mutex mutex_;
+    std::deque<Lane> lanes_;
+    std::map<LaneKey, Lane*> by_key_;
+};
+
+}  // namespace kdvfs

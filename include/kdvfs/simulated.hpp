@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/simulated/device.hpp>
+#include <kdvfs/device/simulated/event_loop.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/kdvfs.hpp>
+#include <kdvfs/scope/prove.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace kdvfs::simulated {
+
+/// Opens a simulated GPU: everything a `Gpu` does, in virtual time, with no real joule in it.
+/// Without a period of its own the sampler reads as often as the device's counter changes.
+/// @param device must outlive the last handle
+/// @throws Error if its clocks cannot be set, unless `options.on_refused` says to go on
+inline Gpu open(Device& device, GpuOptions options = {}) {
+    GpuCore::Parts parts{.info = device.info(),
+                         .clocks = device.supported_clocks(),
+                         .runtime = std::make_unique<RuntimeOf<Device&>>(device)};
+    try {
+        parts.found = prove_clock_control(device);
+    } catch (const Error& refused) {
+        if (options.on_refused == OnRefused::fail) throw;
+        parts.info.mechanism = std::string{"measure only: "} + refused.what();
+    }
+    options.sampler.limits.period = device.counter_period();
+    options.accumulator.counter_period = device.counter_period();
+    auto core = std::make_shared<GpuCore>(std::move(parts), options);
+    core->drive_with(std::make_unique<EventLoop>(device, *core));
+    return Gpu{std::move(core)};
+}
+
+}  // namespace kdvfs::simulated
