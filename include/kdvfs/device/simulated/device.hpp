@@ -6,9 +6,8 @@
 #include <kdvfs/device/energy_source.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/energy_meter.hpp>
-#include <kdvfs/device/simulated/event_queue.hpp>
+#include <kdvfs/device/simulated/engine.hpp>
 #include <kdvfs/device/simulated/fault_plan.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
 #include <kdvfs/device/simulated/stream.hpp>
 #include <kdvfs/device/simulated/switch_model.hpp>
 #include <kdvfs/device/stream_runtime.hpp>
@@ -16,12 +15,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::simulated {
 
@@ -36,8 +34,7 @@ struct DeviceOptions {
 
 /// A GPU that is not there: streams, graphs, clocks and an energy counter in virtual time,
 /// deterministic by seed. Time passes only in `synchronize` and `advance`; enqueueing takes none.
-/// Kernels of several streams share the board: of n that run, each has 1/n of its speed, and the
-/// power is their mean. Not thread-safe: one thread plays the host.
+/// Not thread-safe: one thread plays the host.
 ///
 /// It fulfils all three contracts: `ClockControl`, `EnergySource` and `StreamRuntime`.
 class Device {
@@ -51,8 +48,12 @@ public:
                 .architecture = board_.architecture,
                 .mechanism = "simulated clocks",
                 .simulated = true},
-          meter_{options_.energy_counter.value_or(board_.energy_counter), options_.seed} {
-        default_stream_.device_ = this;
+          meter_{options_.energy_counter.value_or(board_.energy_counter), options_.seed},
+          engine_{
+              board_,
+              meter_,
+              {.marker_time = options_.marker_time, .stamp_capacity = options_.stamp_capacity}} {
+        default_stream_ = create_stream();
     }
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
@@ -60,14 +61,11 @@ public:
     // What a program does with a GPU.
 
     [[nodiscard]] Stream* create_stream() {
-        streams_.push_back(std::make_unique<Stream>());
-        streams_.back()->device_ = this;
-        return streams_.back().get();
+        Stream* stream = engine_.create_stream();
+        stream->device_ = this;
+        return stream;
     }
-    [[nodiscard]] Event* create_event() {
-        events_.push_back(std::make_unique<Event>());
-        return events_.back().get();
-    }
+    [[nodiscard]] Event* create_event() { return engine_.create_event(); }
 
     void launch(StreamRef stream, const KernelModel& kernel) {
         enqueue(stream, KernelOperation{kernel});
@@ -98,18 +96,15 @@ public:
     /// Lets virtual time pass until everything in a stream is done.
     /// @throws Error (timed_out) if the stream waits for something that never comes
     void synchronize(StreamRef stream) {
-        Stream& waited = checked(stream);
-        run_until([&] { return waited.queue_.empty(); }, TimePoint::max());
+        const Stream& waited = checked(stream);
+        run_until_done([&] { return Engine::empty(waited); });
     }
     /// Lets virtual time pass until all streams are done.
     void synchronize() {
-        run_until([&] { return all_empty(); }, TimePoint::max());
+        run_until_done([&] { return engine_.idle(); });
     }
     /// Lets the host do something else for so long.
-    void advance(Duration time) {
-        const TimePoint until = now_ + time;
-        run_until([&] { return now_ == until && schedule_.next() > until; }, until);
-    }
+    void advance(Duration time) { engine_.run_to(now() + time); }
 
     // ClockControl
 
@@ -145,10 +140,10 @@ public:
     [[nodiscard]] EnergyReading read_energy() noexcept {
         if (const auto fault = struck(Call::read_energy)) {
             return {{},
-                    now_,
+                    now(),
                     *fault == Fault::vanished ? ReadingStatus::absent : ReadingStatus::failed};
         }
-        return meter_.read(now_);
+        return meter_.read(now());
     }
     [[nodiscard]] Duration counter_period() const { return meter_.traits().period; }
 
@@ -167,13 +162,14 @@ public:
         enqueue(stream, MarkerOperation{marker});
     }
     std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept {
-        const std::size_t count = std::min(out.size(), stamps_.size());
-        std::copy_n(stamps_.begin(), count, out.begin());
-        stamps_.erase(stamps_.begin(), stamps_.begin() + static_cast<std::ptrdiff_t>(count));
+        auto& stamps = engine_.stamps();
+        const std::size_t count = std::min(out.size(), stamps.size());
+        std::copy_n(stamps.begin(), count, out.begin());
+        stamps.erase(stamps.begin(), stamps.begin() + static_cast<std::ptrdiff_t>(count));
         return count;
     }
-    [[nodiscard]] std::uint64_t lost_stamps() const noexcept { return lost_stamps_; }
-    [[nodiscard]] TimePoint now() const noexcept { return now_; }
+    [[nodiscard]] std::uint64_t lost_stamps() const noexcept { return engine_.lost_stamps(); }
+    [[nodiscard]] TimePoint now() const noexcept { return engine_.now(); }
     [[nodiscard]] std::string_view marker_mechanism() const { return "simulated marker kernel"; }
 
     // What only a simulation knows, and can do.
@@ -183,7 +179,7 @@ public:
     [[nodiscard]] EnergyMeter& meter() { return meter_; }
     [[nodiscard]] FaultPlan& faults() { return faults_; }
     /// The caps that really hold now, which is later than when they were asked for.
-    [[nodiscard]] ClockPoint effective_clocks() const { return effective_; }
+    [[nodiscard]] ClockPoint effective_clocks() const { return engine_.caps(); }
     [[nodiscard]] const SwitchModel& clock_switch() const { return switch_; }
 
     /// Somebody else sets the clocks.
@@ -193,23 +189,17 @@ public:
 
     /// Lets something happen at a moment of virtual time.
     void schedule(TimePoint at, EventQueue::Action action) {
-        schedule_.schedule(std::max(at, now_), std::move(action));
+        engine_.schedule(at, std::move(action));
     }
     /// Called whenever a marker has written a cell. One listener.
-    void on_cell_written(std::function<void()> listener) { cell_written_ = std::move(listener); }
+    void on_cell_written(std::function<void()> listener) {
+        engine_.on_cell_written(std::move(listener));
+    }
 
 private:
-    struct Running {
-        Stream* stream;
-        KernelModel kernel;
-        double remaining;  // share of the work that is left, 1 to 0
-        OperatingPoint point;
-        TimePoint ends;
-    };
-
     Stream& checked(StreamRef stream) {
         auto* known = stream.as<Stream>();
-        if (known == nullptr) return default_stream_;
+        if (known == nullptr) return *default_stream_;
         if (known->device_ != this) {
             throw Error{Errc::invalid_input,
                         {.action = "use a stream",
@@ -221,12 +211,17 @@ private:
     }
 
     void enqueue(StreamRef stream, Operation operation) {
-        Stream& queue = checked(stream);
-        if (queue.capture_ != 0) {
-            queue.recorded_.operations_.push_back(std::move(operation));
-        } else {
-            queue.queue_.push_back(std::move(operation));
-        }
+        Engine::enqueue(checked(stream), std::move(operation));
+    }
+
+    template <class Done>
+    void run_until_done(Done done) {
+        if (engine_.run_until(done, TimePoint::max())) return;
+        throw Error{Errc::timed_out,
+                    {.action = "synchronize",
+                     .object = kdvfs::to_string(info_),
+                     .vendor_words = "a stream waits for an event that never comes",
+                     .remedy = "record the event before waiting for it"}};
     }
 
     // Faults.
@@ -274,163 +269,15 @@ private:
         if (setting_.cap == from) return;
         const std::uint64_t change = ++last_change_;
         const SwitchDelays delays = switch_.delays(from, setting_.cap);
-        const TimePoint holds = now_ + delays.switching_latency;
+        const TimePoint holds = now() + delays.switching_latency;
         if (delays.transition > Duration::zero()) {
             schedule(holds - delays.transition, [=, this] {
-                if (change == last_change_) pause();
+                if (change == last_change_) engine_.pause();
             });
         }
         schedule(holds, [=, this] {
-            if (change == last_change_) hold(setting_.cap);
+            if (change == last_change_) engine_.hold(setting_.cap);
         });
-    }
-
-    void pause() {
-        paused_ = true;
-        replan();
-    }
-
-    void hold(ClockPoint point) {
-        paused_ = false;
-        effective_ = point;
-        for (Running& running : running_) {
-            running.point = operate(board_, running.kernel, effective_);
-        }
-        replan();
-    }
-
-    // Time.
-
-    [[nodiscard]] bool all_empty() const {
-        return default_stream_.queue_.empty() &&
-               std::all_of(streams_.begin(), streams_.end(),
-                           [](const auto& stream) { return stream->queue_.empty(); });
-    }
-
-    template <class Done>
-    void run_until(Done done, TimePoint limit) {
-        for (begin_ready(); !done(); begin_ready()) {
-            TimePoint next = std::min(limit, schedule_.next());
-            for (const Running& running : running_) next = std::min(next, running.ends);
-            if (next == TimePoint::max()) {
-                throw Error{Errc::timed_out,
-                            {.action = "synchronize",
-                             .object = kdvfs::to_string(info_),
-                             .vendor_words = "a stream waits for an event that never comes",
-                             .remedy = "record the event before waiting for it"}};
-            }
-            pass_to(next);
-            end_finished();
-            while (schedule_.next() <= now_) schedule_.pop()();
-        }
-    }
-
-    /// Begins what stands at the front of each stream; what takes no time is done at once.
-    void begin_ready() {
-        const auto before = running_.size();
-        bool again = true;
-        while (again) {
-            again = begin_front(default_stream_);
-            for (const auto& stream : streams_) again = begin_front(*stream) || again;
-        }
-        if (running_.size() != before) replan();
-    }
-
-    /// @returns whether another stream may have become ready by it
-    bool begin_front(Stream& stream) {
-        bool progress = false;
-        while (!stream.queue_.empty() && !stream.busy_) {
-            Operation& front = stream.queue_.front();
-            if (auto* kernel = std::get_if<KernelOperation>(&front)) {
-                stream.busy_ = true;
-                running_.push_back({&stream, kernel->kernel, 1.0,
-                                    operate(board_, kernel->kernel, effective_), now_});
-                return progress;
-            }
-            if (auto* marker = std::get_if<MarkerOperation>(&front)) {
-                stream.busy_ = true;
-                schedule(now_ + options_.marker_time,
-                         [this, &stream, passed = marker->marker] { pass_marker(stream, passed); });
-                return progress;
-            }
-            if (auto* wait = std::get_if<WaitOperation>(&front)) {
-                if (wait->event->reached_ < wait->number) return progress;
-            } else if (auto* record = std::get_if<RecordOperation>(&front)) {
-                record->event->reached_ = std::max(record->event->reached_, record->number);
-                record->event->time_ = now_;
-            } else if (auto* callback = std::get_if<CallbackOperation>(&front)) {
-                callback->call();
-            }
-            stream.queue_.pop_front();
-            progress = true;
-        }
-        return progress;
-    }
-
-    void pass_marker(Stream& stream, const Marker& marker) {
-        stream.busy_ = false;
-        stream.queue_.pop_front();
-        if (marker.stamped) {
-            if (stamps_.size() == options_.stamp_capacity) {
-                stamps_.pop_front();
-                ++lost_stamps_;
-            }
-            stamps_.push_back({marker.tag, now_, static_cast<std::uint64_t>(core_cycles_)});
-        }
-        if (marker.cell == nullptr) return;
-        marker.cell->store(marker.word);
-        if (cell_written_) cell_written_();
-    }
-
-    /// Nothing changes until `next`: power, speed and clock are constant.
-    void pass_to(TimePoint next) {
-        const Seconds time = next - now_;
-        meter_.draw(power(), now_, next);
-        core_cycles_ += core_mhz() * 1e6 * time.count();
-        if (!paused_) {
-            for (Running& running : running_) {
-                running.remaining -= time / (running.point.time * sharing());
-            }
-        }
-        now_ = next;
-    }
-
-    void end_finished() {
-        const auto finished = std::partition(running_.begin(), running_.end(),
-                                             [&](const Running& r) { return r.ends > now_; });
-        if (finished == running_.end()) return;
-        for (auto it = finished; it != running_.end(); ++it) {
-            it->stream->busy_ = false;
-            it->stream->queue_.pop_front();
-        }
-        running_.erase(finished, running_.end());
-        replan();
-    }
-
-    void replan() {
-        for (Running& running : running_) {
-            const Seconds left = running.point.time * std::max(running.remaining, 0.0) * sharing();
-            running.ends = paused_ ? TimePoint::max() : now_ + std::chrono::round<Duration>(left);
-        }
-    }
-
-    [[nodiscard]] double sharing() const { return static_cast<double>(running_.size()); }
-
-    [[nodiscard]] Watts power() const {
-        if (running_.empty() || paused_) return idle_power(board_, effective_);
-        Watts sum{};
-        for (const Running& running : running_) sum = sum + running.point.power;
-        return sum * (1 / sharing());
-    }
-
-    [[nodiscard]] double core_mhz() const {
-        if (paused_) return 0;
-        if (running_.empty()) {
-            return operate(board_, KernelModel{}, effective_).core.count;
-        }
-        double sum = 0;
-        for (const Running& running : running_) sum += running.point.core.count;
-        return sum / sharing();
     }
 
     Board board_;
@@ -438,23 +285,13 @@ private:
     SwitchModel switch_;
     DeviceInfo info_;
     EnergyMeter meter_;
+    Engine engine_;
+    Stream* default_stream_;
     FaultPlan faults_;
-    EventQueue schedule_;
-    Stream default_stream_;
-    std::vector<std::unique_ptr<Stream>> streams_;
-    std::vector<std::unique_ptr<Event>> events_;
     std::deque<LevelCell> cells_;
-    std::deque<MarkerStamp> stamps_;
-    std::vector<Running> running_;
-    std::function<void()> cell_written_;
     ClockState setting_;
-    ClockPoint effective_;
-    TimePoint now_{};
-    double core_cycles_ = 0;
     std::uint64_t last_change_ = 0;
     std::uint64_t captures_ = 0;
-    std::uint64_t lost_stamps_ = 0;
-    bool paused_ = false;
     bool vanished_ = false;
 };
 

@@ -8,11 +8,11 @@
 #include <deque>
 #include <functional>
 #include <variant>
-#include <vector>
 
 namespace kdvfs::simulated {
 
 class Device;
+class Engine;
 
 /// A point in a stream that other streams and the host can wait for.
 class Event {
@@ -22,6 +22,8 @@ public:
 
 private:
     friend class Device;
+    friend class Engine;
+    class Engine;
     std::uint64_t enqueued_ = 0;
     std::uint64_t reached_ = 0;
     TimePoint time_{};
@@ -52,13 +54,17 @@ using Operation = std::variant<KernelOperation, MarkerOperation, RecordOperation
 class Graph {
 private:
     friend class Device;
-    std::vector<Operation> operations_;
+    friend class Engine;
+    class Engine;
+    std::deque<Operation> operations_;
 };
 
 /// A queue of work on a simulated device; created by it and valid as long as it.
 class Stream {
 private:
     friend class Device;
+    friend class Engine;
+    class Engine;
     Device* device_ = nullptr;
     std::deque<Operation> queue_;
     bool busy_ = false;          // the front operation has begun
