@@ -26,7 +26,7 @@ public:
 
 /// `Runtime` may be a reference: then the runtime outlives the GPU object.
 template <class Runtime>
-    requires StreamRuntime<std::remove_reference_t<Runtime>>
+requires StreamRuntime<std::remove_reference_t<Runtime>>
 class RuntimeOf final : public AnyRuntime {
 public:
     template <class... Arguments>

@@ -101,8 +101,8 @@ public:
         }
         if (!step->changed && !pass.metered) return;
         try {
-            put(lane, step->level,
-                {lane.id().value, pass.kind->number, true, meter_.burst()}, pass.metered);
+            put(lane, step->level, {lane.id().value, pass.kind->number, true, meter_.burst()},
+                pass.metered);
         } catch (...) {
             lane.cell().store(step->level);  // the stream cannot: too early beats never
             wake();
@@ -117,8 +117,10 @@ public:
             keep(error);
         } catch (const std::exception& error) {
             keep(Error{Errc::io,
-                       {.action = "leave a scope", .object = to_string(info_),
-                        .vendor_words = error.what(), .remedy = "check what the stream runs"}});
+                       {.action = "leave a scope",
+                        .object = to_string(info_),
+                        .vendor_words = error.what(),
+                        .remedy = "check what the stream runs"}});
         }
     }
 
@@ -141,7 +143,8 @@ public:
 
     /// Gives a stream's unscoped work a standing vote for `auto`.
     void protect(StreamRef stream) {
-        Lane& lane = lanes_.find(runtime_->lane_key(stream), [this] { return runtime_->make_cell(); });
+        Lane& lane =
+            lanes_.find(runtime_->lane_key(stream), [this] { return runtime_->make_cell(); });
         {
             const std::lock_guard lock{control_};
             controller_.protect(lane.id(), runtime_->now());
@@ -236,9 +239,7 @@ public:
         wake();
     }
 
-    void next_iteration() {
-        meter_.next_iteration(*runtime_);
-    }
+    void next_iteration() { meter_.next_iteration(*runtime_); }
 
     /// Puts the clocks back and stops driving them. Idempotent.
     void shut_down() noexcept {

@@ -199,7 +199,8 @@ private:
         if (!trace_) return;
         const KernelKey& key = kernels_.key(kind.kernel);
         trace_->kernel(interval, key);
-        if (stretch.dwell) trace_->scope(interval.lane, key, stretch.end - *stretch.dwell, stretch.end);
+        if (stretch.dwell)
+            trace_->scope(interval.lane, key, stretch.end - *stretch.dwell, stretch.end);
     }
 
     /// Joins intervals and samples as far as nothing earlier can come any more.

@@ -43,10 +43,10 @@ public:
             return;
         }
         // Left out of order: the time since the last stamp belongs to the innermost scope.
-        close_stretch(open.back(), stamp,
-                      entered == open.rbegin() ? std::optional{stamp.time - entered->entered}
-                                               : std::nullopt,
-                      sink);
+        close_stretch(
+            open.back(), stamp,
+            entered == open.rbegin() ? std::optional{stamp.time - entered->entered} : std::nullopt,
+            sink);
         open.erase(std::next(entered).base());
         if (!open.empty()) {
             open.back().start = stamp.time;
@@ -61,7 +61,8 @@ public:
     [[nodiscard]] std::optional<TimePoint> oldest_open() const {
         std::optional<TimePoint> oldest;
         for (const auto& [lane, open] : lanes_) {
-            if (!open.empty()) oldest = std::min(oldest.value_or(TimePoint::max()), open.back().start);
+            if (!open.empty())
+                oldest = std::min(oldest.value_or(TimePoint::max()), open.back().start);
         }
         return oldest;
     }
@@ -77,8 +78,8 @@ private:
     };
 
     template <class Sink>
-    static void close_stretch(Open& scope, const MarkerStamp& stamp,
-                              std::optional<Duration> dwell, Sink& sink) {
+    static void close_stretch(Open& scope, const MarkerStamp& stamp, std::optional<Duration> dwell,
+                              Sink& sink) {
         const std::uint64_t cycles =
             stamp.core_cycles > scope.cycles ? stamp.core_cycles - scope.cycles : 0;
         sink(Stretch{scope.tag, scope.start, stamp.time, cycles, dwell});

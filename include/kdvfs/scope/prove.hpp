@@ -26,13 +26,13 @@ ClockState prove_clock_control(Device& device) {
                                "clocks"}};
     }
     const auto refuse = [&](std::string action, const ClockState& seen) {
-        throw Error{Errc::refused,
-                    {.action = std::move(action),
-                     .object = to_string(device.info()),
-                     .vendor_words =
-                         "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
-                     .remedy = "see which other tool governs this GPU's clocks, or open it with "
-                               "OnRefused::measure_only"}};
+        throw Error{
+            Errc::refused,
+            {.action = std::move(action),
+             .object = to_string(device.info()),
+             .vendor_words = "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
+             .remedy = "see which other tool governs this GPU's clocks, or open it with "
+                       "OnRefused::measure_only"}};
     };
     const ClockPoint probe{.core = core.back()};
     try {

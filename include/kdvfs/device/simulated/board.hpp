@@ -58,8 +58,8 @@ struct Throughput {
 /// How the energy counter of a board behaves unless a test says otherwise.
 struct EnergyCounterTraits {
     Duration period{0};     ///< between two samples
-    Joules quantum;         ///< the counter's step
-    Joules noise;           ///< standard deviation of one sample's error
+    Joules quantum{};       ///< the counter's step
+    Joules noise{};         ///< standard deviation of one sample's error
     Duration read_time{0};  ///< that one read takes on the host
 };
 

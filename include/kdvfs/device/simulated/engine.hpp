@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/device/simulated/board.hpp>
+#include <kdvfs/device/simulated/energy_meter.hpp>
+#include <kdvfs/device/simulated/event_queue.hpp>
+#include <kdvfs/device/simulated/operating_point.hpp>
+#include <kdvfs/device/simulated/stream.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace kdvfs::simulated {
+
+/// The part of a simulated GPU that works: streams in virtual time, what runs in them, how fast,
+/// and what it draws. Time passes only in `run_until`. Kernels of several streams share the board:
+/// of n that run, each has 1/n of its speed, and the power is their mean.
+class Engine {
+public:
+    struct Options {
+        Duration marker_time{0};
+        std::size_t stamp_capacity = 0;
+    };
+
+    /// `board` and `meter` must outlive the engine.
+    Engine(const Board& board, EnergyMeter& meter, Options options)
+        : board_{board}, meter_{meter}, options_{options} {}
+
+    [[nodiscard]] Stream* create_stream() {
+        streams_.push_back(std::make_unique<Stream>());
+        return streams_.back().get();
+    }
+    [[nodiscard]] Event* create_event() {
+        events_.push_back(std::make_unique<Event>());
+        return events_.back().get();
+    }
+
+    /// Puts an operation behind the others of its stream, or into the graph that it records.
+    static void enqueue(Stream& stream, Operation operation) {
+        auto& queue = stream.capture_ != 0 ? stream.recorded_.operations_ : stream.queue_;
+        queue.push_back(std::move(operation));
+    }
+
+    /// From now on these caps hold.
+    void hold(ClockPoint caps) {
+        paused_ = false;
+        caps_ = caps;
+        for (Running& running : running_) running.point = operate(board_, running.kernel, caps_);
+        replan();
+    }
+    /// The core stands still until `hold`.
+    void pause() {
+        paused_ = true;
+        replan();
+    }
+
+    [[nodiscard]] TimePoint now() const noexcept { return now_; }
+    [[nodiscard]] ClockPoint caps() const { return caps_; }
+    [[nodiscard]] bool idle() const {
+        return std::all_of(streams_.begin(), streams_.end(),
+                           [](const auto& stream) { return stream->queue_.empty(); });
+    }
+    [[nodiscard]] static bool empty(const Stream& stream) { return stream.queue_.empty(); }
+    [[nodiscard]] std::deque<MarkerStamp>& stamps() { return stamps_; }
+    [[nodiscard]] std::uint64_t lost_stamps() const { return lost_stamps_; }
+
+    /// Lets something happen at a moment of virtual time, now at the earliest.
+    void schedule(TimePoint at, EventQueue::Action action) {
+        schedule_.schedule(std::max(at, now_), std::move(action));
+    }
+    void on_cell_written(std::function<void()> listener) { cell_written_ = std::move(listener); }
+
+    /// Lets time pass until `done()` says so, or nothing is left to happen before `limit`.
+    /// @returns false if everything came to rest without `done`
+    template <class Done>
+    bool run_until(Done done, TimePoint limit) {
+        for (begin_ready(); !done(); begin_ready()) {
+            TimePoint next = std::min(limit, schedule_.next());
+            for (const Running& running : running_) next = std::min(next, running.ends);
+            if (next == TimePoint::max()) return false;
+            pass_to(next);
+            end_finished();
+            while (schedule_.next() <= now_) schedule_.pop()();
+        }
+        return true;
+    }
+
+    /// Lets time pass up to `until`, and all that is due by then happen.
+    void run_to(TimePoint until) {
+        run_until([&] { return now_ == until && schedule_.next() > until; }, until);
+    }
+
+private:
+    struct Running {
+        Stream* stream;
+        KernelModel kernel;
+        double remaining;  // share of the work that is left, 1 to 0
+        OperatingPoint point;
+        TimePoint ends;
+    };
+
+    /// Begins what stands at the front of each stream; what takes no time is done at once.
+    void begin_ready() {
+        const auto before = running_.size();
+        bool again = true;
+        while (again) {
+            again = false;
+            for (const auto& stream : streams_) again = begin_front(*stream) || again;
+        }
+        if (running_.size() != before) replan();
+    }
+
+    /// @returns whether another stream may have become ready by it
+    bool begin_front(Stream& stream) {
+        bool progress = false;
+        while (!stream.queue_.empty() && !stream.busy_) {
+            Operation& front = stream.queue_.front();
+            if (auto* kernel = std::get_if<KernelOperation>(&front)) {
+                stream.busy_ = true;
+                running_.push_back(
+                    {&stream, kernel->kernel, 1.0, operate(board_, kernel->kernel, caps_), now_});
+                return progress;
+            }
+            if (auto* marker = std::get_if<MarkerOperation>(&front)) {
+                stream.busy_ = true;
+                schedule(now_ + options_.marker_time,
+                         [this, &stream, passed = marker->marker] { pass_marker(stream, passed); });
+                return progress;
+            }
+            if (auto* wait = std::get_if<WaitOperation>(&front)) {
+                if (wait->event->reached_ < wait->number) return progress;
+            } else if (auto* record = std::get_if<RecordOperation>(&front)) {
+                record->event->reached_ = std::max(record->event->reached_, record->number);
+                record->event->time_ = now_;
+            } else if (auto* callback = std::get_if<CallbackOperation>(&front)) {
+                callback->call();
+            }
+            stream.queue_.pop_front();
+            progress = true;
+        }
+        return progress;
+    }
+
+    void pass_marker(Stream& stream, const Marker& marker) {
+        stream.busy_ = false;
+        stream.queue_.pop_front();
+        if (marker.stamped) {
+            if (stamps_.size() == options_.stamp_capacity) {
+                stamps_.pop_front();
+                ++lost_stamps_;
+            }
+            stamps_.push_back({marker.tag, now_, static_cast<std::uint64_t>(core_cycles_)});
+        }
+        if (marker.cell == nullptr) return;
+        marker.cell->store(marker.word);
+        if (cell_written_) cell_written_();
+    }
+
+    /// Nothing changes until `next`: power, speed and clock are constant.
+    void pass_to(TimePoint next) {
+        const Seconds time = next - now_;
+        meter_.draw(power(), now_, next);
+        core_cycles_ += core_mhz() * 1e6 * time.count();
+        if (!paused_) {
+            for (Running& running : running_) {
+                running.remaining -= time / (running.point.time * sharing());
+            }
+        }
+        now_ = next;
+    }
+
+    void end_finished() {
+        const auto finished = std::partition(running_.begin(), running_.end(),
+                                             [&](const Running& r) { return r.ends > now_; });
+        if (finished == running_.end()) return;
+        for (auto it = finished; it != running_.end(); ++it) {
+            it->stream->busy_ = false;
+            it->stream->queue_.pop_front();
+        }
+        running_.erase(finished, running_.end());
+        replan();
+    }
+
+    void replan() {
+        for (Running& running : running_) {
+            const Seconds left = running.point.time * std::max(running.remaining, 0.0) * sharing();
+            running.ends = paused_ ? TimePoint::max() : now_ + std::chrono::round<Duration>(left);
+        }
+    }
+
+    [[nodiscard]] double sharing() const { return static_cast<double>(running_.size()); }
+
+    [[nodiscard]] Watts power() const {
+        if (running_.empty() || paused_) return idle_power(board_, caps_);
+        Watts sum{};
+        for (const Running& running : running_) sum = sum + running.point.power;
+        return sum * (1 / sharing());
+    }
+
+    [[nodiscard]] double core_mhz() const {
+        if (paused_) return 0;
+        if (running_.empty()) {
+            return operate(board_, KernelModel{}, caps_).core.count;
+        }
+        double sum = 0;
+        for (const Running& running : running_) sum += running.point.core.count;
+        return sum / sharing();
+    }
+
+    const Board& board_;
+    EnergyMeter& meter_;
+    Options options_;
+    EventQueue schedule_;
+    std::vector<std::unique_ptr<Stream>> streams_;
+    std::vector<std::unique_ptr<Event>> events_;
+    std::deque<MarkerStamp> stamps_;
+    std::vector<Running> running_;
+    std::function<void()> cell_written_;
+    ClockPoint caps_{};
+    TimePoint now_{};
+    double core_cycles_ = 0;
+    std::uint64_t lost_stamps_ = 0;
+    bool paused_ = false;
+};
+
+}  // namespace kdvfs::simulated
