@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -36,8 +35,8 @@ struct ReportRow {
     double held_share = 0;            ///< share of the time within 2 % of `held`, 0 to 1
     /// Mean power by interpolated counter differences, of scopes longer than 20 counter periods.
     std::optional<Watts> direct_power;
-    bool direct_disagrees = false;    ///< `direct_power` lies outside the attributed interval
-    bool kept = false;                ///< bound to `KeepClock`: listed, not counted
+    bool direct_disagrees = false;  ///< `direct_power` lies outside the attributed interval
+    bool kept = false;              ///< bound to `KeepClock`: listed, not counted
 };
 
 /// Kernels that always ran in the same mix: their energy is known together and not one by one.
@@ -49,17 +48,16 @@ struct KernelGroup {
 
 /// Where the joules of the counter went: `kernels + idle + unexplained = counter`.
 struct EnergyTotals {
-    Joules counter;             ///< trusted joules of the metered time
-    EnergyEstimate kernels;     ///< all kernels together, told or not one by one
-    EnergyEstimate idle;        ///< time with no kernel
-    Joules unexplained;         ///< the rest: printed, never spread
-    Seconds counted_time{0};    ///< metered time under trusted samples
-    Seconds idle_time{0};       ///< of it, with no kernel
-    Joules outside;             ///< trusted joules outside the metered time
+    Joules counter;           ///< trusted joules of the metered time
+    EnergyEstimate kernels;   ///< all kernels together, told or not one by one
+    EnergyEstimate idle;      ///< time with no kernel
+    Joules unexplained;       ///< the rest: printed, never spread
+    Seconds counted_time{0};  ///< metered time under trusted samples
+    Seconds idle_time{0};     ///< of it, with no kernel
+    Joules outside;           ///< trusted joules outside the metered time
 };
 
-/// What became of the scopes; each metered or unmetered scope is in exactly one of the counts
-/// after `scopes`.
+/// What became of the scopes: each is in exactly one of the counts from `switches` to `kept`.
 struct ScopeCounts {
     std::uint64_t scopes = 0;
     std::uint64_t switches = 0;
@@ -81,8 +79,5 @@ struct Report {
     EnergyTotals totals;
     std::vector<std::string> notes;  ///< sentences a reader must not miss
 };
-
-/// A plain, aligned table. Simulated joules are called simulated in the heading.
-std::ostream& operator<<(std::ostream& out, const Report& report);
 
 }  // namespace kdvfs::measure

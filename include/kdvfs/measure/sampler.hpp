@@ -21,7 +21,7 @@ struct SamplerSettings {
     Duration period = std::chrono::milliseconds{10};
     /// Samples kept until they are taken; the oldest give way, and are counted.
     std::size_t capacity = 4096;
-    CounterLimits limits;
+    CounterLimits limits{};
 };
 
 /// When to read an energy counter, and what its readings mean. A pure state machine: time and
