@@ -10,7 +10,7 @@ namespace kdvfs::measure {
 namespace {
 
 TEST(Student, AgreesWithTheTables) {
-    EXPECT_NEAR(student_95(3), 3.182, 0.016);
+    EXPECT_NEAR(student_95(3), 3.182, 0.003 * 3.182);
     EXPECT_NEAR(student_95(10), 2.228, 0.001);
     EXPECT_NEAR(student_95(1000), 1.962, 0.001);
 }

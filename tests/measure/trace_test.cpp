@@ -105,8 +105,10 @@ TEST(Trace, NamesEveryLaneOnce) {
     }
     trace.close();
     std::multiset<int> named;
-    for (const json& event : json::parse(out.str())["traceEvents"]) {
-        if (event["name"] == "thread_name" && event["pid"] == 1) named.insert(event["tid"]);
+    const json parsed = json::parse(out.str());
+    for (const json& event : parsed["traceEvents"]) {
+        if (event["name"] == "thread_name" && event["pid"] == 1)
+            named.insert(event["tid"].get<int>());
     }
     EXPECT_EQ(named, (std::multiset<int>{0, 1, 2, 3}));
 }

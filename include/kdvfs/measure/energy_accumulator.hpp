@@ -218,11 +218,11 @@ inline void EnergyAccumulator::add_direct(ReportRow& row, KernelId kernel,
     row.direct_power = Watts{direct.joules / direct.time.count()};
     const EnergyEstimate attributed = estimate(solved, seconds, settings_.widest_told);
     if (!attributed.told) return;
-    // Within a counter period the counter is taken to grow evenly. At either end of a run that is
-    // wrong by at most half a period of the power's step, which is at most the power itself.
-    const double interpolation = Seconds{settings_.counter_period}.count() *
-                                 row.direct_power->count *
-                                 std::sqrt(static_cast<double>(direct.runs) / 2);
+    // Within a counter period the counter is taken to grow evenly. A step of the power at a part u
+    // of the period then errs by u (1 - u) of period times step: at either end of a run at most a
+    // quarter, always to the same side, and the step is at most the power itself.
+    const double interpolation = 0.5 * Seconds{settings_.counter_period}.count() *
+                                 row.direct_power->count * static_cast<double>(direct.runs);
     row.direct_disagrees = std::abs(direct.joules - attributed.joules.count) >
                            attributed.half_width.count + interpolation;
 }
