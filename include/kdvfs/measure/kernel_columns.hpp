@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/measure/least_squares.hpp>
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// Which column of the normal equations a kernel under a clock has. A kernel meets few clocks, so
+/// its columns are searched one by one.
+class KernelColumns {
+public:
+    using Columns = std::vector<std::pair<ClockPoint, std::size_t>>;
+
+    [[nodiscard]] std::optional<std::size_t> find(KernelId kernel, ClockPoint applied) const {
+        if (kernel.value >= by_kernel_.size()) return {};
+        for (const auto& [clock, column] : by_kernel_[kernel.value]) {
+            if (clock == applied) return column;
+        }
+        return {};
+    }
+
+    void insert(KernelId kernel, ClockPoint applied, std::size_t column) {
+        if (by_kernel_.size() <= kernel.value) by_kernel_.resize(kernel.value + std::size_t{1});
+        by_kernel_[kernel.value].emplace_back(applied, column);
+        if (by_column_.size() <= column) by_column_.resize(column + 1);
+        by_column_[column] = kernel;
+    }
+
+    [[nodiscard]] const Columns& of(KernelId kernel) const {
+        static const Columns none;
+        return kernel.value < by_kernel_.size() ? by_kernel_[kernel.value] : none;
+    }
+
+    /// The kernel that a column belongs to; of a column that was inserted.
+    [[nodiscard]] KernelId kernel(std::size_t column) const { return by_column_.at(column); }
+
+    /// Sets of two or more columns that cannot be told apart.
+    [[nodiscard]] std::vector<std::vector<std::size_t>> mixes(const LeastSquares& squares) const {
+        std::map<std::size_t, std::vector<std::size_t>> by_group;
+        for (std::size_t i = 0; i < by_column_.size(); ++i) {
+            by_group[squares.group(i)].push_back(i);
+        }
+        std::vector<std::vector<std::size_t>> found;
+        for (auto& [group, columns] : by_group) {
+            if (columns.size() > 1) found.push_back(std::move(columns));
+        }
+        return found;
+    }
+
+private:
+    std::vector<Columns> by_kernel_;
+    std::vector<KernelId> by_column_;
+};
+
+}  // namespace kdvfs::measure

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/core/units.hpp>
+#include <kdvfs/measure/energy_counter.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// What the counter grew by while runs of one kernel went on.
+struct CountedJoules {
+    Seconds time{0};
+    double joules = 0;
+    std::uint64_t runs = 0;
+
+    CountedJoules& operator+=(const CountedJoules& other) {
+        time += other.time;
+        joules += other.joules;
+        runs += other.runs;
+        return *this;
+    }
+};
+
+/// Joins kernel intervals, counter samples and clock changes, each in its own order and late, into
+/// one walk along the time axis. What it finds goes to a `Sink`:
+/// - `run(kernel, applied, share, in_row)`: for this long a kernel ran, in the open row or outside
+///   any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
+///   `idle(time)`: for this long, in the open row, none did;
+/// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
+///   time outside the metering are not metered; `break_row()`: the row has no joules;
+/// - `measured_directly(kernel, applied, CountedJoules)`: a run longer than `direct_from`, alone on
+///   the device and under one clock: its joules by interpolated counter difference.
+/// Memory is bounded by `capacity`, allocation stops once the buffers have grown.
+class SampleJoin {
+public:
+    SampleJoin(std::size_t capacity, Duration direct_from)
+        : capacity_{capacity}, direct_from_{direct_from} {}
+
+    template <class Sink>
+    void add(const KernelInterval& interval, Sink& sink) {
+        if (interval.end <= interval.start) return;
+        if (interval.start < walked_to_) ++late_;
+        if (interval.end <= walked_to_) return;
+        if (intervals_.size() >= capacity_) make_room(intervals_, sink);
+        intervals_.items.push_back(interval);
+        intervals_.sorted = false;
+    }
+
+    template <class Sink>
+    void add(const EnergySample& sample, Sink& sink) {
+        if (sample.at < walked_to_) {
+            ++late_;
+            return;
+        }
+        if (samples_.size() >= capacity_) make_room(samples_, sink);
+        samples_.items.push_back({sample.at, sample});
+    }
+
+    void clocks_applied(TimePoint at, ClockPoint applied) {
+        clocks_.items.push_back({at, applied});
+    }
+    void metering(TimePoint at, bool on) { metering_.items.push_back({at, on}); }
+
+    /// Walks up to `until`: nothing that began before it may come later.
+    template <class Sink>
+    void advance(TimePoint until, Sink& sink);
+
+    /// Intervals and samples that came after their time was walked over.
+    [[nodiscard]] std::uint64_t late() const { return late_; }
+    /// How often the buffers were full and had to be walked before `advance` allowed it.
+    [[nodiscard]] std::uint64_t overflows() const { return overflows_; }
+
+private:
+    template <class Value>
+    struct At {
+        TimePoint start;
+        Value value;
+    };
+
+    template <class Item>
+    struct Queue {
+        std::vector<Item> items;
+        std::size_t head = 0;
+        bool sorted = true;
+
+        [[nodiscard]] bool empty() const { return head == items.size(); }
+        [[nodiscard]] std::size_t size() const { return items.size() - head; }
+        [[nodiscard]] TimePoint next() const {
+            return empty() ? TimePoint::max() : items[head].start;
+        }
+        const Item& pop() { return items[head++]; }
+        void forget_popped() {
+            items.erase(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(head));
+            head = 0;
+        }
+        void sort() {
+            if (sorted) return;
+            std::sort(items.begin() + static_cast<std::ptrdiff_t>(head), items.end(),
+                      [](const Item& a, const Item& b) { return a.start < b.start; });
+            sorted = true;
+        }
+    };
+
+    /// A kernel that runs, or one that ended since the last sample and waits for the next.
+    struct Run {
+        KernelId kernel;
+        TimePoint start;
+        TimePoint end;
+        ClockPoint applied;
+        bool direct = false;  ///< long, and so far alone under one clock
+        std::optional<double> joules_at_start;
+    };
+
+    template <class Item, class Sink>
+    void make_room(Queue<Item>& queue, Sink& sink) {
+        ++overflows_;
+        queue.sort();
+        const TimePoint middle = queue.items[queue.head + queue.size() / 2].start;
+        advance(std::max(middle, walked_to_) + Duration{1}, sink);
+    }
+
+    template <class Sink>
+    void pass(TimePoint to, Sink& sink);
+    template <class Sink>
+    void meet(const EnergySample& sample, Sink& sink);
+    void start(const KernelInterval& interval);
+    void end_runs(TimePoint now);
+    [[nodiscard]] double counter_at(TimePoint at, const EnergySample& next) const {
+        const double part = Seconds{at - last_->at} / Seconds{next.at - last_->at};
+        return last_->total.count + part * (next.total - last_->total).count;
+    }
+
+    std::size_t capacity_;
+    Duration direct_from_;
+    Queue<KernelInterval> intervals_;
+    Queue<At<EnergySample>> samples_;
+    Queue<At<ClockPoint>> clocks_;
+    Queue<At<bool>> metering_;
+
+    TimePoint walked_to_ = TimePoint::min();
+    std::vector<Run> running_;
+    std::vector<Run> ended_;
+    std::optional<EnergySample> last_;
+    ClockPoint applied_;
+    bool metered_ = true;
+    bool row_metered_ = true;
+    std::uint64_t late_ = 0;
+    std::uint64_t overflows_ = 0;
+};
+
+template <class Sink>
+void SampleJoin::advance(TimePoint until, Sink& sink) {
+    intervals_.sort();
+    while (walked_to_ < until) {
+        TimePoint next =
+            std::min({until, intervals_.next(), samples_.next(), clocks_.next(), metering_.next()});
+        for (const Run& run : running_) next = std::min(next, run.end);
+        if (next > walked_to_) pass(next, sink);
+        end_runs(walked_to_);
+        while (samples_.next() <= walked_to_) meet(samples_.pop().value, sink);
+        while (metering_.next() <= walked_to_) {
+            metered_ = metering_.pop().value;
+            row_metered_ = row_metered_ && metered_;
+        }
+        while (clocks_.next() <= walked_to_) {
+            applied_ = clocks_.pop().value;
+            for (Run& run : running_) run.direct = false;
+        }
+        if (walked_to_ == until) break;
+        while (intervals_.next() <= walked_to_) start(intervals_.pop());
+    }
+    intervals_.forget_popped();
+    samples_.forget_popped();
+    clocks_.forget_popped();
+    metering_.forget_popped();
+}
+
+/// Hands out the time up to `to`, in which nothing changes.
+template <class Sink>
+void SampleJoin::pass(TimePoint to, Sink& sink) {
+    const bool in_row = last_ && row_metered_;
+    if (running_.empty()) {
+        if (in_row) sink.idle(Seconds{to - walked_to_});
+    } else {
+        const Seconds share = Seconds{to - walked_to_} / static_cast<double>(running_.size());
+        for (const Run& run : running_) sink.run(run.kernel, applied_, share, in_row);
+    }
+    walked_to_ = to;
+}
+
+template <class Sink>
+void SampleJoin::meet(const EnergySample& sample, Sink& sink) {
+    const bool whole = last_ && last_->segment == sample.segment && sample.at > last_->at;
+    if (whole) {
+        for (auto* runs : {&running_, &ended_}) {
+            for (Run& run : *runs) {
+                if (run.start >= last_->at) run.joules_at_start = counter_at(run.start, sample);
+            }
+        }
+        for (const Run& run : ended_) {
+            if (!run.joules_at_start) continue;
+            sink.measured_directly(
+                run.kernel, run.applied,
+                {run.end - run.start, counter_at(run.end, sample) - *run.joules_at_start, 1});
+        }
+        sink.end_row((sample.total - last_->total).count, Seconds{sample.at - last_->at},
+                     row_metered_);
+    } else {
+        for (Run& run : running_) run.direct = false;
+        sink.break_row();
+    }
+    ended_.clear();
+    last_ = sample;
+    row_metered_ = metered_;
+}
+
+inline void SampleJoin::start(const KernelInterval& interval) {
+    if (running_.size() >= capacity_) {
+        ++overflows_;
+        return;
+    }
+    Run run{interval.kernel, interval.start, interval.end, applied_, false, {}};
+    if (running_.empty()) {
+        run.direct =
+            last_ && interval.start >= walked_to_ && interval.end - interval.start > direct_from_;
+    } else {
+        for (Run& other : running_) other.direct = false;
+    }
+    running_.push_back(run);
+}
+
+inline void SampleJoin::end_runs(TimePoint now) {
+    std::erase_if(running_, [&](const Run& run) {
+        if (run.end > now) return false;
+        if (run.direct && ended_.size() < capacity_) ended_.push_back(run);
+        return true;
+    });
+}
+
+}  // namespace kdvfs::measure

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/measure/energy_counter.hpp>
+
+#include <gsl/assert>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// How a counter is sampled.
+struct SamplerSettings {
+    /// Time between two reads; 0 = at the counter's own rate (`limits.period`).
+    Duration period = std::chrono::milliseconds{10};
+    /// Samples kept until they are taken; the oldest give way, and are counted.
+    std::size_t capacity = 4096;
+    CounterLimits limits{};
+};
+
+/// When to read an energy counter, and what its readings mean. A pure state machine: time and
+/// completed readings in, the time of the next read and trusted samples out. It reads nothing
+/// itself, so that a thread (real GPUs) and an event loop (the simulated one) drive it alike:
+///
+///     while (running) {
+///         wait until sampler.next_read();             // a thread sleeps, a simulation schedules
+///         const auto reading = device.read_energy();  // may take milliseconds
+///         sampler.complete(reading, now);
+///         for (const EnergySample& sample : sampler.take_samples()) accumulator.add(sample);
+///     }
+///
+/// Not thread-safe. Allocates only in its constructor and when samples are taken.
+class Sampler {
+public:
+    Sampler(SamplerSettings settings, TimePoint start);
+
+    /// When the next read is due; `never` once the counter proved absent.
+    [[nodiscard]] TimePoint next_read() const { return next_read_; }
+    static constexpr TimePoint never = TimePoint::max();
+
+    /// Takes the result of a read that was completed at `now`.
+    ReadingStatus complete(const EnergyReading& reading, TimePoint now);
+
+    /// Holds back the next read: a clock write goes first.
+    void postpone(TimePoint until) { next_read_ = std::max(next_read_, until); }
+
+    /// Moves the samples that arrived since the last call into `samples`, which is cleared first.
+    void take_samples(std::vector<EnergySample>& samples);
+
+    [[nodiscard]] const CounterFaults& faults() const { return counter_.faults(); }
+    [[nodiscard]] ReadingStatus last_status() const { return last_status_; }
+    /// Reads that came more than a period late: gaps in the record.
+    [[nodiscard]] std::uint64_t gaps() const { return gaps_; }
+    /// Samples that nobody took in time.
+    [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
+    [[nodiscard]] Duration period() const { return period_; }
+
+private:
+    void schedule(ReadingStatus status, TimePoint now);
+
+    Duration period_;
+    EnergyCounter counter_;
+    TimePoint next_read_;
+    ReadingStatus last_status_ = ReadingStatus::unchanged;
+    std::uint32_t failures_in_a_row_ = 0;
+    std::uint64_t gaps_ = 0;
+    std::uint64_t dropped_ = 0;
+    std::vector<EnergySample> ring_;
+    std::size_t first_ = 0;
+    std::size_t count_ = 0;
+};
+
+inline Sampler::Sampler(SamplerSettings settings, TimePoint start)
+    : period_{settings.period > Duration::zero()          ? settings.period
+              : settings.limits.period > Duration::zero() ? settings.limits.period
+                                                          : std::chrono::milliseconds{10}},
+      counter_{settings.limits},
+      next_read_{start},
+      ring_(settings.capacity) {
+    Expects(settings.capacity > 0);
+}
+
+inline ReadingStatus Sampler::complete(const EnergyReading& reading, TimePoint now) {
+    if (now - next_read_ > period_) ++gaps_;
+    const CounterStep step = counter_.take(reading, now);
+    last_status_ = step.status;
+    if (step.sample) {
+        if (count_ == ring_.size()) {
+            first_ = (first_ + 1) % ring_.size();
+            --count_;
+            ++dropped_;
+        }
+        ring_[(first_ + count_) % ring_.size()] = *step.sample;
+        ++count_;
+    }
+    schedule(step.status, now);
+    return step.status;
+}
+
+inline void Sampler::schedule(ReadingStatus status, TimePoint now) {
+    if (status == ReadingStatus::absent) {
+        next_read_ = never;
+        return;
+    }
+    // A counter that fails is asked less and less often, down to once a second.
+    failures_in_a_row_ = status == ReadingStatus::failed ? failures_in_a_row_ + 1 : 0;
+    const auto slowness = std::int64_t{1} << std::min(failures_in_a_row_, 20U);
+    const Duration wait =
+        failures_in_a_row_ == 0
+            ? period_
+            : std::max(period_, std::min<Duration>(period_ * slowness, std::chrono::seconds{1}));
+    // The grid of due times is kept, so that a slow read delays one sample and not all after it.
+    next_read_ += wait;
+    if (next_read_ <= now) next_read_ += ((now - next_read_) / wait + 1) * wait;
+}
+
+inline void Sampler::take_samples(std::vector<EnergySample>& samples) {
+    samples.clear();
+    for (; count_ > 0; --count_) {
+        samples.push_back(ring_[first_]);
+        first_ = (first_ + 1) % ring_.size();
+    }
+}
+
+}  // namespace kdvfs::measure

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/core/units.hpp>
+#include <kdvfs/device/device_info.hpp>
+#include <kdvfs/measure/text_escape.hpp>
+
+#include <array>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace kdvfs::measure {
+
+/// Writes what a GPU did as Chrome trace events (the JSON object format of "Trace Event Format",
+/// opened by Perfetto and chrome://tracing): a track per lane with its kernels, a track per lane
+/// with its scopes, a track of clock switches, counters of clocks and power, faults as instants.
+/// Every event is written when it is told, so memory is bounded; events may come in any order.
+/// Not thread-safe.
+class TraceWriter {
+public:
+    /// Begins the trace. `out` must outlive the writer. Times are printed relative to `origin`.
+    TraceWriter(std::ostream& out, const DeviceInfo& device, TimePoint origin = TimePoint{});
+    TraceWriter(const TraceWriter&) = delete;
+    TraceWriter& operator=(const TraceWriter&) = delete;
+    /// Ends the trace if `close` did not; a failure is lost.
+    ~TraceWriter() {
+        try {
+            end();
+        } catch (...) {  // a stream whose exceptions are switched on; `close` would have told
+        }
+    }
+
+    /// A kernel that ran, on its lane's track, with the clocks asked and held.
+    void kernel(const KernelInterval& interval, const KernelKey& key);
+    /// A scope as the host saw it.
+    void scope(LaneId lane, const KernelKey& key, TimePoint begin, TimePoint end);
+    /// From `at` on this was asked of, or held by, the device.
+    void clock_asked(TimePoint at, ClockPoint point) { clock(at, "asked", point); }
+    void clock_applied(TimePoint at, ClockPoint point) { clock(at, "applied", point); }
+    /// The core clock that cycles over wall time say held.
+    void clock_held(TimePoint at, Megahertz core) {
+        counter(at, "core clock held MHz", core.count);
+    }
+    /// Mean power up to `at`.
+    void power(TimePoint at, Watts watts) { counter(at, "power W", watts.count); }
+    /// A clock switch: from the call to its effect.
+    void clock_switch(TimePoint called, TimePoint effective, ClockPoint from, ClockPoint to);
+    /// Something went wrong, in words.
+    void fault(TimePoint at, std::string_view words);
+
+    /// Ends the trace. @throws Error if anything could not be written.
+    void close() {
+        end();
+        if (out_->fail()) {
+            throw Error{
+                Errc::io,
+                {"write the trace", "its stream", "", "check the disk's free space and the path"}};
+        }
+    }
+
+    /// Events written so far, names of tracks not counted.
+    [[nodiscard]] std::uint64_t events() const { return events_; }
+
+private:
+    static constexpr std::uint32_t device_process = 1;
+    static constexpr std::uint32_t host_process = 2;
+    static constexpr std::uint32_t switch_track = 0;  // lanes follow at 1
+
+    void begin_event(std::string_view phase, std::uint32_t process, std::uint32_t track,
+                     TimePoint at);
+    void end_event();
+    void name_track(std::string_view what, std::uint32_t process, std::uint32_t track,
+                    std::string_view name);
+    void name_lane(std::uint32_t process, LaneId lane, std::string_view prefix);
+    void clock(TimePoint at, std::string_view which, ClockPoint point);
+    void counter(TimePoint at, std::string_view name, double value);
+    void put_microseconds(Duration time);
+    void end();
+
+    std::ostream* out_;
+    TimePoint origin_;
+    std::string line_;
+    std::uint64_t events_ = 0;
+    std::array<std::uint32_t, 3> lanes_named_{};  // by process
+    bool first_ = true;
+    bool ended_ = false;
+};
+
+inline TraceWriter::TraceWriter(std::ostream& out, const DeviceInfo& device, TimePoint origin)
+    : out_{&out}, origin_{origin} {
+    line_ = R"({"displayTimeUnit":"ns","otherData":{"device":)";
+    line_ += json_string(to_string(device));
+    line_ += R"(,"mechanism":)" + json_string(device.mechanism);
+    line_ += device.simulated ? R"(,"simulated":true},"traceEvents":[)"
+                              : R"(,"simulated":false},"traceEvents":[)";
+    *out_ << line_;
+    const std::string gpu = (device.simulated ? "simulated GPU " : "GPU ") + to_string(device);
+    name_track("process_name", device_process, switch_track, gpu);
+    name_track("process_name", host_process, switch_track, "host: scopes");
+    name_track("thread_name", device_process, switch_track, "clock switches");
+}
+
+inline void TraceWriter::kernel(const KernelInterval& interval, const KernelKey& key) {
+    name_lane(device_process, interval.lane, "stream ");
+    begin_event("X", device_process, interval.lane.value + 1, interval.start);
+    line_ += R"(,"dur":)";
+    put_microseconds(interval.end - interval.start);
+    line_ += R"(,"cat":"kernel","name":)" + json_string(to_string(key));
+    line_ += R"(,"args":{"asked":)" + json_string(to_string(interval.asked));
+    line_ += R"(,"held_mhz":)" + std::to_string(held_clock(interval).count) + '}';
+    end_event();
+}
+
+inline void TraceWriter::scope(LaneId lane, const KernelKey& key, TimePoint begin, TimePoint end) {
+    name_lane(host_process, lane, "scopes of stream ");
+    begin_event("X", host_process, lane.value + 1, begin);
+    line_ += R"(,"dur":)";
+    put_microseconds(end - begin);
+    line_ += R"(,"cat":"scope","name":)" + json_string(to_string(key));
+    end_event();
+}
+
+inline void TraceWriter::clock_switch(TimePoint called, TimePoint effective, ClockPoint from,
+                                      ClockPoint to) {
+    begin_event("X", device_process, switch_track, called);
+    line_ += R"(,"dur":)";
+    put_microseconds(effective - called);
+    line_ += R"(,"cat":"switch","name":)" + json_string(to_string(to));
+    line_ += R"(,"args":{"from":)" + json_string(to_string(from)) + '}';
+    end_event();
+}
+
+inline void TraceWriter::fault(TimePoint at, std::string_view words) {
+    begin_event("i", device_process, switch_track, at);
+    line_ += R"(,"s":"g","cat":"fault","name":)" + json_string(words);
+    end_event();
+}
+
+inline void TraceWriter::clock(TimePoint at, std::string_view which, ClockPoint point) {
+    const std::string domain{which};
+    counter(at, "core clock " + domain + " MHz (0 = auto)", point.core.count);
+    counter(at, "memory clock " + domain + " MHz (0 = auto)", point.memory.count);
+}
+
+inline void TraceWriter::counter(TimePoint at, std::string_view name, double value) {
+    begin_event("C", device_process, switch_track, at);
+    line_ += R"(,"name":)" + json_string(name) + R"(,"args":{"value":)" + json_number(value) + '}';
+    end_event();
+}
+
+inline void TraceWriter::begin_event(std::string_view phase, std::uint32_t process,
+                                     std::uint32_t track, TimePoint at) {
+    line_ = first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
+    first_ = false;
+    line_ += phase;
+    line_ += R"(","pid":)" + std::to_string(process) + R"(,"tid":)" + std::to_string(track);
+    line_ += R"(,"ts":)";
+    put_microseconds(at - origin_);
+}
+
+inline void TraceWriter::end_event() {
+    line_ += '}';
+    *out_ << line_;
+    ++events_;
+}
+
+inline void TraceWriter::name_track(std::string_view what, std::uint32_t process,
+                                    std::uint32_t track, std::string_view name) {
+    begin_event("M", process, track, origin_);
+    line_ += R"(,"name":)" + json_string(what) + R"(,"args":{"name":)" + json_string(name) + '}';
+    end_event();
+    --events_;
+}
+
+/// Lanes are numbered in order of first use, so a count says which have a name.
+inline void TraceWriter::name_lane(std::uint32_t process, LaneId lane, std::string_view prefix) {
+    for (std::uint32_t& next = lanes_named_[process]; next <= lane.value; ++next) {
+        name_track("thread_name", process, next + 1, std::string{prefix} + std::to_string(next));
+    }
+}
+
+/// Microseconds with all of the nanoseconds, which a double would lose after some days.
+inline void TraceWriter::put_microseconds(Duration time) {
+    auto nanoseconds = time.count();
+    if (nanoseconds < 0) {
+        line_ += '-';
+        nanoseconds = -nanoseconds;
+    }
+    const std::string part = std::to_string(nanoseconds % 1000);
+    line_ += std::to_string(nanoseconds / 1000) + '.' + std::string(3 - part.size(), '0') + part;
+}
+
+inline void TraceWriter::end() {
+    if (ended_) return;
+    ended_ = true;
+    *out_ << "\n]}\n";
+    out_->flush();
+}
+
+}  // namespace kdvfs::measure

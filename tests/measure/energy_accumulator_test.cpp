@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/measure/energy_accumulator.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace kdvfs::measure {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr TimePoint at(Duration time) { return TimePoint{time}; }
+
+/// Work whose power is known, and the counter that would have seen it.
+class KnownWork {
+public:
+    static constexpr double idle_watts = 90;
+
+    void run(KernelId kernel, Duration length, double watts, ClockPoint asked = {}) {
+        intervals.push_back({kernel, {}, asked, at(now_), at(now_ + length), 0});
+        pass(length, watts);
+    }
+    void idle(Duration length) { pass(length, idle_watts); }
+    [[nodiscard]] Duration now() const { return now_; }
+    [[nodiscard]] double joules() const { return edges_.back().second; }
+
+    /// What a counter that grows with the work shows every `period`.
+    [[nodiscard]] std::vector<EnergySample> samples(Duration period) const {
+        std::vector<EnergySample> result;
+        auto edge = edges_.begin();
+        for (Duration time{0}; time <= now_; time += period) {
+            while (std::next(edge)->first < time) ++edge;
+            const auto& [from, before] = *edge;
+            const auto& [to, after] = *std::next(edge);
+            const double part = Seconds{time - from} / Seconds{to - from};
+            result.push_back({at(time), {before + part * (after - before)}, 0});
+        }
+        return result;
+    }
+
+    std::vector<KernelInterval> intervals;
+
+private:
+    void pass(Duration length, double watts) {
+        now_ += length;
+        edges_.emplace_back(now_, edges_.back().second + watts * Seconds{length}.count());
+    }
+
+    Duration now_{0};
+    std::vector<std::pair<Duration, double>> edges_{{0ns, 0.0}};
+};
+
+class Accumulating : public testing::Test {
+protected:
+    KernelTable kernels;
+    KernelId gemm = kernels.id("gemm");
+    KernelId gelu = kernels.id("gelu");
+    KnownWork work;
+    std::mt19937_64 random{3};
+
+    Duration microseconds(int from, int to) {
+        return std::chrono::microseconds{std::uniform_int_distribution{from, to}(random)};
+    }
+
+    void random_work(int calls) {
+        for (int i = 0; i < calls; ++i) {
+            if (random() % 2 == 0) {
+                work.run(gemm, microseconds(100, 4000), 650);
+            } else {
+                work.run(gelu, microseconds(100, 4000), 420);
+            }
+            if (random() % 4 == 0) work.idle(microseconds(50, 3000));
+        }
+    }
+
+    void feed(EnergyAccumulator& accumulator, Duration period) const {
+        for (const auto& interval : work.intervals) accumulator.add(interval);
+        for (const auto& sample : work.samples(period)) accumulator.add(sample);
+        accumulator.advance(at(work.now()));
+    }
+
+    static Report report(const EnergyAccumulator& accumulator) {
+        Report filled;
+        accumulator.fill(filled);
+        return filled;
+    }
+
+    static void expect_balanced(const EnergyTotals& totals) {
+        EXPECT_DOUBLE_EQ((totals.kernels.joules + totals.idle.joules + totals.unexplained).count,
+                         totals.counter.count);
+    }
+};
+
+double power(const ReportRow& row) { return row.energy.joules.count / row.counted_time.count(); }
+
+TEST_F(Accumulating, FindsEachKernelsPowerFromASlowCounter) {
+    random_work(2000);
+    EnergyAccumulator accumulator{kernels};
+    feed(accumulator, 10ms);
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.rows.size(), 2U);
+    EXPECT_TRUE(filled.rows[0].energy.told);
+    EXPECT_NEAR(power(filled.rows[0]), 650, 0.1);
+    EXPECT_NEAR(power(filled.rows[1]), 420, 0.1);
+    EXPECT_EQ(filled.rows[0].calls + filled.rows[1].calls, 2000U);
+    EXPECT_NEAR(filled.totals.idle.joules / Joules{filled.totals.idle_time.count()}, 90, 0.1);
+    EXPECT_NEAR(filled.totals.unexplained.count, 0, 1e-3);
+    EXPECT_TRUE(filled.groups.empty());
+    EXPECT_TRUE(filled.notes.empty());
+    expect_balanced(filled.totals);
+}
+
+TEST_F(Accumulating, LateAndInterleavedArrivalChangesNothing) {
+    random_work(600);
+    EnergyAccumulator in_order{kernels};
+    feed(in_order, 10ms);
+
+    EnergyAccumulator late{kernels};
+    auto intervals = work.intervals;
+    const auto samples = work.samples(10ms);
+    std::size_t sample = 0;
+    for (std::size_t block = 0; block < intervals.size(); block += 50) {
+        const auto begin = intervals.begin() + static_cast<std::ptrdiff_t>(block);
+        const TimePoint complete = begin->start;
+        std::shuffle(begin, begin + 50, random);
+        for (auto it = begin; it != begin + 50; ++it) late.add(*it);
+        while (sample < samples.size() && samples[sample].at <= complete) {
+            late.add(samples[sample++]);
+        }
+        late.advance(complete);
+    }
+    while (sample < samples.size()) late.add(samples[sample++]);
+    late.advance(at(work.now()));
+
+    const Report expected = report(in_order);
+    const Report found = report(late);
+    ASSERT_EQ(found.rows.size(), expected.rows.size());
+    for (std::size_t i = 0; i < found.rows.size(); ++i) {
+        EXPECT_NEAR(found.rows[i].energy.joules.count, expected.rows[i].energy.joules.count, 1e-6);
+        EXPECT_EQ(found.rows[i].counted_time, expected.rows[i].counted_time);
+    }
+    EXPECT_TRUE(found.notes.empty());
+}
+
+TEST_F(Accumulating, OverlappingKernelsShareTheTime) {
+    EnergyAccumulator accumulator{kernels};
+    accumulator.add(EnergySample{at(0ms), {0}, 0});
+    accumulator.add(KernelInterval{gemm, {0}, {}, at(0ms), at(8ms), 0});
+    accumulator.add(KernelInterval{gelu, {1}, {}, at(4ms), at(10ms), 0});
+    accumulator.add(EnergySample{at(10ms), {5}, 0});
+    accumulator.advance(at(10ms));
+    const Report filled = report(accumulator);
+    EXPECT_NEAR(filled.rows[0].counted_time.count(), 0.006, 1e-12);
+    EXPECT_NEAR(filled.rows[1].counted_time.count(), 0.004, 1e-12);
+    EXPECT_EQ(filled.rows[0].time, 8ms);
+    EXPECT_EQ(filled.totals.idle_time.count(), 0);
+}
+
+TEST_F(Accumulating, AFixedMixIsAGroupAndNotSplit) {
+    const KernelId norm = kernels.id("norm");
+    for (int i = 0; i < 500; ++i) {
+        const int part = 1 + static_cast<int>(random() % 5);
+        // Ten of each per counter period, always two of gemm for three of gelu.
+        for (int k = 0; k < 5; ++k) {
+            work.run(gemm, part * 200us, 600);
+            work.run(gelu, part * 300us, 400);
+        }
+        work.run(norm, 10ms - part * 2500us + 10ms, 500);
+    }
+    // Clipped rows would tell the mix apart: the counter's period fits the work's.
+    EnergyAccumulator accumulator{kernels};
+    feed(accumulator, 20ms);
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.groups.size(), 1U);
+    EXPECT_EQ(filled.groups[0].kernels, (std::vector<KernelKey>{{"gemm", {}}, {"gelu", {}}}));
+    EXPECT_FALSE(filled.rows[0].energy.told);
+    EXPECT_FALSE(filled.rows[1].energy.told);
+    EXPECT_TRUE(filled.rows[2].energy.told);
+    const double seconds = Seconds{filled.rows[0].time}.count();
+    EXPECT_TRUE(filled.groups[0].energy.told);
+    EXPECT_NEAR(filled.groups[0].energy.joules.count, seconds * 600 + seconds * 1.5 * 400, 0.1);
+    EXPECT_NEAR(power(filled.rows[2]), 500, 0.1);
+    expect_balanced(filled.totals);
+}
+
+TEST_F(Accumulating, AnIterationThatFitsTheCounterIsOneGroupWithItsIdle) {
+    for (int i = 0; i < 100; ++i) {
+        work.run(gemm, 12ms, 600);
+        work.run(gelu, 6ms, 400);
+        work.idle(2ms);
+    }
+    EnergyAccumulator accumulator{kernels};
+    feed(accumulator, 100ms);
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.groups.size(), 1U);
+    EXPECT_EQ(filled.groups[0].kernels.size(), 2U);
+    EXPECT_TRUE(filled.groups[0].with_idle);
+    EXPECT_NEAR(filled.groups[0].energy.joules.count, work.joules(), 0.1);
+    EXPECT_FALSE(filled.totals.idle.told);
+    EXPECT_NEAR(filled.totals.kernels.joules.count, work.joules(), 0.1);
+    EXPECT_EQ(filled.notes.size(), 1U);
+    expect_balanced(filled.totals);
+}
+
+TEST_F(Accumulating, AKernelUnderTwoClocksHasTwoPowers) {
+    EnergyAccumulator accumulator{kernels};
+    const ClockPoint low{1100_MHz, auto_clock};
+    for (int i = 0; i < 400; ++i) {
+        const bool capped = i % 2 == 1;
+        accumulator.clocks_applied(at(work.now()), capped ? low : ClockPoint{});
+        work.run(gemm, microseconds(2000, 6000), capped ? 300 : 700, capped ? low : ClockPoint{});
+        work.idle(microseconds(500, 3000));
+    }
+    feed(accumulator, 10ms);
+    EXPECT_EQ(accumulator.equations().columns(), 3U);
+    const LeastSquares solved = accumulator.equations().solve();
+    EXPECT_NEAR(solved.watts(1), 700, 0.1);
+    EXPECT_NEAR(solved.watts(2), 300, 0.1);
+}
+
+TEST_F(Accumulating, UnmeteredTimeIsCountedApart) {
+    EnergyAccumulator accumulator{kernels};
+    random_work(500);
+    const Duration off = work.now();
+    const std::size_t metered = work.intervals.size();
+    for (int i = 0; i < 300; ++i) work.run(gemm, microseconds(100, 4000), 650);
+    work.intervals.resize(metered);  // ran, but nobody looked
+    accumulator.add_unmetered(gemm, 300);
+    const Duration on = work.now();
+    random_work(500);
+    accumulator.metering(at(off), false);
+    accumulator.metering(at(on), true);
+    feed(accumulator, 10ms);
+    const Report filled = report(accumulator);
+    EXPECT_NEAR(power(filled.rows[0]), 650, 0.1);
+    EXPECT_EQ(filled.rows[0].calls, filled.rows[0].metered_calls + 300);
+    EXPECT_NEAR(filled.totals.outside.count, 650 * Seconds{on - off}.count(), 0.02 * 650);
+    EXPECT_NEAR(filled.totals.idle.joules / Joules{filled.totals.idle_time.count()}, 90, 0.1);
+    expect_balanced(filled.totals);
+}
+
+TEST_F(Accumulating, WithoutSamplesNothingIsTold) {
+    random_work(100);
+    EnergyAccumulator accumulator{kernels};
+    for (const auto& interval : work.intervals) accumulator.add(interval);
+    accumulator.advance(at(work.now()));
+    const Report filled = report(accumulator);
+    EXPECT_EQ(filled.rows[0].calls + filled.rows[1].calls, 100U);
+    EXPECT_FALSE(filled.rows[0].energy.told);
+    EXPECT_EQ(filled.totals.counter.count, 0);
+    EXPECT_EQ(filled.notes.size(), 1U);
+}
+
+TEST_F(Accumulating, JoulesAcrossALostSegmentAreNobodys) {
+    random_work(1000);
+    auto samples = work.samples(10ms);
+    // The counter jumps between two segments; the jump is in no segment.
+    for (std::size_t i = samples.size() / 2; i < samples.size(); ++i) {
+        samples[i].segment = 1;
+        samples[i].total.count += 1e6;
+    }
+    EnergyAccumulator accumulator{kernels};
+    for (const auto& interval : work.intervals) accumulator.add(interval);
+    for (const auto& sample : samples) accumulator.add(sample);
+    accumulator.advance(at(work.now()));
+    const Report filled = report(accumulator);
+    EXPECT_NEAR(power(filled.rows[0]), 650, 0.1);
+    EXPECT_LT(filled.totals.counter.count, work.joules());
+}
+
+TEST_F(Accumulating, NoiseWidensTheIntervalUntilItIsTooShortToTell) {
+    random_work(40);
+    EnergyAccumulator accumulator{kernels};
+    std::normal_distribution<double> noise{0, 1.0};
+    for (const auto& interval : work.intervals) accumulator.add(interval);
+    for (auto sample : work.samples(10ms)) {
+        sample.total.count += noise(random);
+        accumulator.add(sample);
+    }
+    accumulator.advance(at(work.now()));
+    for (const ReportRow& row : report(accumulator).rows) EXPECT_FALSE(row.energy.told);
+}
+
+TEST_F(Accumulating, ALongScopeIsMeasuredDirectlyAndAgrees) {
+    EnergyAccumulator accumulator{kernels, {.counter_period = 1ms}};
+    for (int i = 0; i < 50; ++i) {
+        work.run(gemm, microseconds(30'000, 60'000), 650);
+        work.idle(microseconds(500, 9000));
+        work.run(gelu, microseconds(500, 9000), 420);
+    }
+    feed(accumulator, 1ms);
+    const Report filled = report(accumulator);
+    ASSERT_TRUE(filled.rows[0].direct_power);
+    EXPECT_NEAR(filled.rows[0].direct_power->count, 650, 5);
+    EXPECT_FALSE(filled.rows[0].direct_disagrees);
+    EXPECT_FALSE(filled.rows[1].direct_power);
+}
+
+TEST_F(Accumulating, SaysWhenDirectAndAttributedDisagree) {
+    EnergyAccumulator accumulator{kernels, {.counter_period = 1ms}};
+    for (int i = 0; i < 200; ++i) {
+        work.run(gemm, 40ms, 650);
+        work.idle(microseconds(500, 3000));
+        for (int k = 0; k < 8; ++k) {
+            work.run(gemm, 5ms, 400);  // the same kernel, short: another power
+            work.idle(microseconds(100, 300));
+        }
+    }
+    feed(accumulator, 1ms);
+    const Report filled = report(accumulator);
+    EXPECT_TRUE(filled.rows[0].direct_disagrees);
+    EXPECT_EQ(filled.notes.size(), 1U);
+}
+
+TEST_F(Accumulating, FullBuffersAreWalkedAndSaidSo) {
+    random_work(1000);
+    EnergyAccumulator accumulator{kernels, {.capacity = 64}};
+    feed(accumulator, 10ms);
+    const Report filled = report(accumulator);
+    EXPECT_EQ(filled.rows[0].calls + filled.rows[1].calls, 1000U);
+    EXPECT_FALSE(filled.notes.empty());
+    expect_balanced(filled.totals);
+}
+
+TEST_F(Accumulating, KernelsBeyondTheLastColumnAreUnexplained) {
+    random_work(500);
+    EnergyAccumulator accumulator{kernels, {.most_columns = 2}};
+    feed(accumulator, 10ms);
+    const Report filled = report(accumulator);
+    EXPECT_GT(filled.totals.unexplained.count, 0.5 * filled.totals.counter.count);
+    EXPECT_FALSE(filled.notes.empty());
+    expect_balanced(filled.totals);
+}
+
+TEST_F(Accumulating, TellsTheClockThatHeld) {
+    EnergyAccumulator accumulator{kernels};
+    const ClockPoint asked{1100_MHz, auto_clock};
+    accumulator.clocks_applied(at(0ms), asked);
+    for (int i = 0; i < 100; ++i) {
+        const auto start = at(i * 10ms);
+        const std::uint64_t megahertz = i < 97 ? 1085 : 800;
+        accumulator.add(KernelInterval{gemm, {}, asked, start, start + 10ms, megahertz * 10'000});
+    }
+    accumulator.advance(at(1s));
+    const ReportRow row = report(accumulator).rows.at(0);
+    EXPECT_EQ(row.asked, asked);
+    EXPECT_EQ(row.applied, asked);
+    EXPECT_EQ(row.held, 1085_MHz);
+    EXPECT_NEAR(row.held_share, 0.97, 1e-9);
+}
+
+}  // namespace
+}  // namespace kdvfs::measure

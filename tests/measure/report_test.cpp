@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/measure/report_csv.hpp>
+#include <kdvfs/measure/report_json.hpp>
+#include <kdvfs/measure/report_text.hpp>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+namespace kdvfs::measure {
+namespace {
+
+Report sample_report() {
+    Report report;
+    report.device = {"Example GPU", "simulated", "gfx90a", "virtual \"clock\"", true};
+    report.scopes = {.scopes = 12, .switches = 4, .stream_elided = 8, .unmetered = 3};
+    ReportRow gelu;
+    gelu.kernel = {"gelu", {}};
+    gelu.calls = 9;
+    gelu.metered_calls = 6;
+    gelu.time = gelu.counted_time = Seconds{0.5};
+    gelu.energy = {{150}, {2}, true};
+    gelu.asked = gelu.applied = {1100_MHz, auto_clock};
+    gelu.held = 1085_MHz;
+    gelu.held_share = 0.97;
+    gelu.direct_power = Watts{301};
+    ReportRow gemm;
+    gemm.kernel = {"gemm<128,64>", variant(2)};
+    gemm.calls = gemm.metered_calls = 3;
+    report.rows = {gelu, gemm};
+    report.groups = {{{{"a", {}}, {"b", {}}}, true, {{7}, {1}, true}}};
+    report.totals = {{200}, {{150}, {2}, true}, {{30}, {3}, true}, {20}, Seconds{1}, Seconds{0.5},
+                     {0}};
+    report.notes = {"line one\nand \\ two"};
+    return report;
+}
+
+std::string text_of(const Report& report) {
+    std::ostringstream out;
+    out << report;
+    return out.str();
+}
+
+TEST(ReportText, CallsSimulatedSimulatedInItsHeading) {
+    Report report = sample_report();
+    const std::string text = text_of(report);
+    EXPECT_NE(text.substr(0, text.find('\n')).find("SIMULATED"), std::string::npos);
+    EXPECT_NE(text.find("simulated energy"), std::string::npos);
+    report.device.simulated = false;
+    report.device.address = "0000:03:00.0";
+    EXPECT_EQ(text_of(report).find("imulated"), std::string::npos);
+}
+
+TEST(ReportText, ShowsMeasureOnlyInEveryRow) {
+    Report report = sample_report();
+    EXPECT_EQ(text_of(report).find("measure only"), std::string::npos);
+    report.measure_only = true;
+    const std::string text = text_of(report);
+    std::size_t found = 0;
+    for (std::size_t i = text.find("measure only"); i != std::string::npos;
+         i = text.find("measure only", i + 1)) {
+        ++found;
+    }
+    EXPECT_EQ(found, report.rows.size());
+}
+
+TEST(ReportText, NeverPrintsANumberThatWasNotTold) {
+    const std::string text = text_of(sample_report());
+    const auto line = text.substr(text.find("gemm<128,64>#2"));
+    EXPECT_NE(line.substr(0, line.find('\n')).find("too_short_to_tell"), std::string::npos);
+    EXPECT_NE(text.find("150 J +- 2"), std::string::npos);
+    EXPECT_NE(text.find("1085 (97 %)"), std::string::npos);
+    EXPECT_NE(text.find("unexplained 20 J"), std::string::npos);
+}
+
+TEST(ReportCsv, HasTheDocumentedColumns) {
+    std::ostringstream out;
+    write_csv(out, sample_report());
+    std::istringstream lines{out.str()};
+    std::string line;
+    std::getline(lines, line);
+    EXPECT_EQ(line,
+              "kernel,variant,calls,metered_calls,time_s,counted_time_s,energy_j,"
+              "energy_half_width_j,energy_status,asked_core_mhz,asked_memory_mhz,applied_core_mhz,"
+              "applied_memory_mhz,held_core_mhz,held_share,direct_power_w,source,clocks");
+    std::getline(lines, line);
+    EXPECT_EQ(line, "gelu,0,9,6,0.5,0.5,150,2,told,1100,0,1100,0,1085,0.97,301,simulated,set");
+    std::getline(lines, line);
+    EXPECT_EQ(line, "\"gemm<128,64>\",2,3,3,0,0,,,too_short_to_tell,0,0,0,0,0,0,,simulated,set");
+}
+
+TEST(ReportJson, ReadsBack) {
+    std::ostringstream out;
+    write_json(out, sample_report());
+    const auto json = nlohmann::json::parse(out.str());
+    EXPECT_TRUE(json["device"]["simulated"].get<bool>());
+    EXPECT_EQ(json["device"]["mechanism"], "virtual \"clock\"");
+    EXPECT_EQ(json["notes"][0], "line one\nand \\ two");
+    EXPECT_EQ(json["scopes"]["stream_elided"], 8);
+    EXPECT_EQ(json["rows"][0]["energy"]["joules"], 150.0);
+    EXPECT_EQ(json["rows"][0]["asked"]["core_mhz"], 1100);
+    EXPECT_TRUE(json["rows"][1]["energy"]["joules"].is_null());
+    EXPECT_EQ(json["rows"][1]["variant"], 2);
+    EXPECT_EQ(json["groups"][0]["kernels"][1]["kernel"], "b");
+    const auto& totals = json["totals"];
+    EXPECT_EQ(totals["kernels"]["joules"].get<double>() + totals["idle"]["joules"].get<double>() +
+                  totals["unexplained_j"].get<double>(),
+              totals["counter_j"].get<double>());
+}
+
+TEST(JsonString, StaysValidWhateverADriverSays) {
+    const std::string_view text{"a\"b\\c\n\x01\x7f\xff\xc3\xa9\xe2\x82 \0z", 17};
+    const auto parsed = nlohmann::json::parse(json_string(text)).get<std::string>();
+    EXPECT_EQ(parsed,
+              std::string("a\"b\\c\n\x01\x7f\xEF\xBF\xBD\xc3\xa9\xEF\xBF\xBD\xEF\xBF\xBD \0z", 23));
+}
+
+TEST(JsonNumber, HasNoWordForInfinity) {
+    EXPECT_EQ(json_number(0.1), "0.1");
+    EXPECT_EQ(json_number(1.0 / 0.0), "null");
+}
+
+TEST(CsvField, QuotesWhatNeedsIt) {
+    EXPECT_EQ(csv_field("plain"), "plain");
+    EXPECT_EQ(csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
+}
+
+}  // namespace
+}  // namespace kdvfs::measure
