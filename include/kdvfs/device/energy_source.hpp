@@ -47,8 +47,8 @@ struct EnergyReading {
 /// `counter_period()` is the time between two samples, 0 where unknown.
 template <class Device>
 concept EnergySource = requires(Device& device) {
-    { device.read_energy() }
-    noexcept->std::same_as<EnergyReading>;
+    { device.read_energy() } -> std::same_as<EnergyReading>;
+    requires noexcept(device.read_energy());
     { device.counter_period() } -> std::same_as<Duration>;
 };
 

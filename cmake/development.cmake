@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: MIT
+# What tests, examples and benchmarks share.
+find_package(Eigen3 REQUIRED NO_MODULE)
+find_package(nlohmann_json REQUIRED)
+find_package(Threads REQUIRED)
+enable_testing()
+
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+    find_program(CCACHE ccache)
+    mark_as_advanced(CCACHE)
+    if(CCACHE)
+        set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+    endif()
+endif()
+
+# Warnings are for those who build kdvfs, never for those who use it.
+add_library(kdvfs_warnings INTERFACE)
+set(kdvfs_warning_options -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+target_compile_options(kdvfs_warnings INTERFACE $<BUILD_INTERFACE:${kdvfs_warning_options}>)

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT
+// expected: a kernel name has 1 to 64 characters out of A-Z a-z 0-9 _ . : < > , -
+#include <kdvfs/core/kernel.hpp>
+
+struct Gelu : kdvfs::Kernel<"gelu"> {};
+#ifdef KDVFS_MISTAKE
+struct Quoted : kdvfs::Kernel<"ge\"lu"> {};
+#endif

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+# A project of a user: configured, built and run against the installed package, against this build
+# tree, and with kdvfs as a subproject; once with no component and once with each.
+if(NOT KDVFS_INSTALL)
+    return()
+endif()
+set(prefix ${CMAKE_CURRENT_BINARY_DIR}/prefix)
+add_test(NAME package/install
+         COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${prefix})
+set_tests_properties(package/install PROPERTIES FIXTURES_SETUP installed LABELS package)
+
+# kdvfs_client_test(NAME OPTION...): a run of client_test.cmake with these options for the client.
+function(kdvfs_client_test name)
+    add_test(NAME package/client_${name}
+             COMMAND ${CMAKE_COMMAND} -DCLIENT=${CMAKE_CURRENT_SOURCE_DIR}/client
+                     -DBUILD=${CMAKE_CURRENT_BINARY_DIR}/client_${name}
+                     -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER}
+                     "-DOPTIONS=${ARGN}" -P ${CMAKE_CURRENT_SOURCE_DIR}/client_test.cmake)
+    set_tests_properties(package/client_${name} PROPERTIES
+                         FIXTURES_REQUIRED installed LABELS package)
+endfunction()
+
+set(all_dependencies Eigen3 nlohmann_json HipHost RocmSmi CudaHeaders)
+set(installed -DCMAKE_PREFIX_PATH=${prefix})
+set(built -Dkdvfs_DIR=${PROJECT_BINARY_DIR})
+set(without)
+foreach(dependency ${all_dependencies})
+    list(APPEND without -DCMAKE_DISABLE_FIND_PACKAGE_${dependency}=ON)
+endforeach()
+
+# With no component nothing but GSL is looked for.
+kdvfs_client_test(installed ${installed} ${without})
+kdvfs_client_test(built ${built} ${without})
+kdvfs_client_test(subproject -DKDVFS_SUBPROJECT=${PROJECT_SOURCE_DIR} ${without})
+
+set(needs_rocm HipHost RocmSmi)
+set(needs_nvidia)
+set(needs_measure Eigen3)
+set(needs_tune Eigen3 nlohmann_json)
+foreach(component rocm nvidia measure tune)
+    set(found TRUE)
+    set(others ${all_dependencies})
+    foreach(dependency ${needs_${component}})
+        list(REMOVE_ITEM others ${dependency})
+        if(NOT ${dependency}_FOUND)
+            set(found FALSE)
+        endif()
+    endforeach()
+    if(NOT found)
+        message(STATUS "Not testing kdvfs::${component} in a client: no ${needs_${component}}")
+        continue()
+    endif()
+    set(without_others)
+    foreach(dependency ${others})
+        list(APPEND without_others -DCMAKE_DISABLE_FIND_PACKAGE_${dependency}=ON)
+    endforeach()
+    kdvfs_client_test(installed_${component} ${installed} -DCOMPONENT=${component}
+                      ${without_others})
+    kdvfs_client_test(built_${component} ${built} -DCOMPONENT=${component} ${without_others})
+endforeach()
+
+# What is missing is said.
+kdvfs_client_test(missing_dependency ${installed} -DCOMPONENT=tune ${without})
+set_tests_properties(package/client_missing_dependency PROPERTIES
+    PASS_REGULAR_EXPRESSION "kdvfs::tune needs[ \n]+nlohmann_json,[ \n]+not[ \n]+found")
+kdvfs_client_test(unknown_component ${installed} -DCOMPONENT=toaster)
+set_tests_properties(package/client_unknown_component PROPERTIES
+    PASS_REGULAR_EXPRESSION "kdvfs has no[ \n]+component[ \n]+.toaster")

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/core/version.hpp>
+
+#include <gsl/gsl>
+
+#include <cstdio>
+
+#if defined(COMPONENT_rocm)
+#include <hip/hip_runtime_api.h>
+#include <rocm_smi/rocm_smi.h>
+#elif defined(COMPONENT_nvidia)
+#include <dlfcn.h>
+#elif defined(COMPONENT_measure)
+#include <Eigen/Core>
+#elif defined(COMPONENT_tune)
+#include <Eigen/Core>
+#include <nlohmann/json_fwd.hpp>
+#endif
+
+struct Gelu : kdvfs::Kernel<"gelu"> {};
+
+// One symbol of each library that the component links.
+static bool component_is_whole() {
+#if defined(COMPONENT_rocm)
+    const char* words = nullptr;
+    return hipGetErrorName(hipSuccess) != nullptr &&
+           rsmi_status_string(RSMI_STATUS_SUCCESS, &words) == RSMI_STATUS_SUCCESS;
+#elif defined(COMPONENT_nvidia)
+    return dlopen("libthere_is_no_such_library.so", RTLD_LAZY) == nullptr;
+#elif defined(COMPONENT_measure)
+    return Eigen::Vector2d{3, 4}.norm() == 5;
+#elif defined(COMPONENT_tune)
+    return Eigen::Vector2d{3, 4}.norm() == 5 && sizeof(nlohmann::json*) == sizeof(void*);
+#else
+    return true;
+#endif
+}
+
+int main() {
+    using namespace kdvfs::literals;
+    const kdvfs::ClockPoint point{1100_MHz};
+    std::printf("kdvfs %d.%d.%d: %s\n", KDVFS_VERSION_MAJOR, KDVFS_VERSION_MINOR,
+                KDVFS_VERSION_PATCH, to_string(point).c_str());
+    const bool works = Gelu::name == "gelu" && component_is_whole();
+    return works ? 0 : 1;
+}

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+# Every public header compiles alone, under the project's warnings, with each compiler at hand; all
+# of them compile after macros with unfriendly names, and twice in one program.
+
+# kdvfs_includes(HEADER OUT): all that HEADER includes, itself or through headers of kdvfs; what is
+# asked for with __has_include is left out.
+function(kdvfs_includes header out)
+    set(open ${header})
+    set(closed)
+    set(found)
+    while(open)
+        list(POP_FRONT open next)
+        if(next IN_LIST closed OR NOT EXISTS ${PROJECT_SOURCE_DIR}/include/${next})
+            continue()
+        endif()
+        list(APPEND closed ${next})
+        file(READ ${PROJECT_SOURCE_DIR}/include/${next} text)
+        string(REGEX MATCHALL "# *include <[^>]+>" lines "${text}")
+        foreach(line ${lines})
+            string(REGEX REPLACE ".*<(.*)>" "\\1" included "${line}")
+            string(FIND "${text}" "__has_include(<${included}>)" optional)
+            if(optional EQUAL -1)
+                list(APPEND found ${included})
+                list(APPEND open ${included})
+            endif()
+        endforeach()
+    endwhile()
+    set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# What is not installed here, as patterns of its headers.
+set(absent "^$")
+foreach(dependency HipHost:hip/ RocmSmi:rocm_smi/ CudaHeaders:cuda)
+    string(REPLACE ":" ";" dependency ${dependency})
+    list(GET dependency 0 package)
+    list(GET dependency 1 headers)
+    if(NOT TARGET ${package}::${package})
+        string(APPEND absent "|^${headers}")
+    endif()
+endforeach()
+find_path(KDVFS_NVML_INCLUDE_DIR nvml.h HINTS ${CudaHeaders_INCLUDE_DIR})
+mark_as_advanced(KDVFS_NVML_INCLUDE_DIR)
+if(NOT KDVFS_NVML_INCLUDE_DIR)
+    string(APPEND absent "|^nvml\\.h$")
+endif()
+
+set(header_flags -std=c++20 ${kdvfs_warning_options} -I${PROJECT_SOURCE_DIR}/include)
+foreach(target Microsoft.GSL::GSL Eigen3::Eigen nlohmann_json::nlohmann_json HipHost::HipHost
+        RocmSmi::RocmSmi CudaHeaders::CudaHeaders)
+    if(TARGET ${target})
+        get_target_property(directories ${target} INTERFACE_INCLUDE_DIRECTORIES)
+        foreach(directory ${directories})
+            # The compiler finds these itself, and must find them in its own order.
+            if(NOT directory STREQUAL "/usr/include")
+                list(APPEND header_flags -isystem${directory})
+            endif()
+        endforeach()
+    endif()
+endforeach()
+if(TARGET HipHost::HipHost)
+    list(APPEND header_flags -D__HIP_PLATFORM_AMD__)
+endif()
+
+# kdvfs_compile(NAME SOURCE): an object of SOURCE with each compiler, out of date when any header
+# that it includes is.
+set(header_objects)
+function(kdvfs_compile name source)
+    foreach(compiler ${kdvfs_compilers})
+        get_filename_component(compiler_name ${compiler} NAME)
+        set(object ${CMAKE_CURRENT_BINARY_DIR}/headers/${compiler_name}/${name}.o)
+        add_custom_command(OUTPUT ${object}
+            COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${compiler} ${header_flags}
+                    -MD -MF ${object}.d -c ${source} -o ${object}
+            DEPENDS ${source} DEPFILE ${object}.d
+            COMMENT "Compiling ${name} with ${compiler_name}" VERBATIM)
+        list(APPEND header_objects ${object})
+    endforeach()
+    set(header_objects ${header_objects} PARENT_SCOPE)
+endfunction()
+
+set(everything)
+set(foreign)
+foreach(path ${kdvfs_headers})
+    file(RELATIVE_PATH header ${PROJECT_SOURCE_DIR}/include ${path})
+    kdvfs_includes(${header} includes)
+    set(missing ${includes})
+    list(FILTER missing INCLUDE REGEX "${absent}")
+    if(missing)
+        message(STATUS "Not compiling ${header}: no ${missing}")
+        continue()
+    endif()
+    list(FILTER includes EXCLUDE REGEX "^kdvfs/")
+    list(APPEND foreign ${includes})
+    string(APPEND everything "#include <${header}>\n")
+    string(REPLACE "/" "_" name ${header})
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/headers/${name}.cpp)
+    file(CONFIGURE OUTPUT ${source} CONTENT "#include <${header}>\n")
+    kdvfs_compile(${name} ${source})
+endforeach()
+list(REMOVE_DUPLICATES foreign)
+list(SORT foreign)
+list(TRANSFORM foreign REPLACE "(.+)" "#include <\\1>" OUTPUT_VARIABLE foreign_lines)
+list(JOIN foreign_lines "\n" foreign_includes)
+foreach(compiler ${kdvfs_compilers})
+    get_filename_component(name ${compiler} NAME)
+    file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/headers/${name})
+endforeach()
+
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/everything.hpp CONTENT "${everything}")
+configure_file(poisoned.cpp.in headers/poisoned.cpp @ONLY)
+kdvfs_compile(poisoned ${CMAKE_CURRENT_BINARY_DIR}/headers/poisoned.cpp)
+add_custom_target(headers_compile ALL DEPENDS ${header_objects})
+
+# Two translation units with every header, linked: what is not inline is defined twice.
+add_executable(link_twice link_a.cpp link_b.cpp)
+target_include_directories(link_twice PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
+target_link_libraries(link_twice PRIVATE kdvfs::kdvfs kdvfs::tune Threads::Threads kdvfs_warnings
+    $<TARGET_NAME_IF_EXISTS:HipHost::HipHost> $<TARGET_NAME_IF_EXISTS:RocmSmi::RocmSmi>
+    kdvfs::nvidia)
+add_test(NAME package/link_twice COMMAND link_twice)
+
+# Where the vendors' headers may be included, and a proof that the question can be answered "no".
+add_test(NAME package/vendor_headers
+         COMMAND ${CMAKE_COMMAND} -DINCLUDE=${PROJECT_SOURCE_DIR}/include
+                 -P ${CMAKE_CURRENT_SOURCE_DIR}/vendor_headers.cmake)
+foreach(fixture two_files outside_device)
+    add_test(NAME package/vendor_headers_finds_${fixture}
+             COMMAND ${CMAKE_COMMAND} -DINCLUDE=${CMAKE_CURRENT_SOURCE_DIR}/vendor_fixtures/${fixture}
+                     -P ${CMAKE_CURRENT_SOURCE_DIR}/vendor_headers.cmake)
+    set_tests_properties(package/vendor_headers_finds_${fixture} PROPERTIES
+                         PASS_REGULAR_EXPRESSION "must be included by one file in device/")
+endforeach()
+
+# The umbrella is light.
+add_test(NAME package/umbrella_is_light
+         COMMAND ${CMAKE_COMMAND} -DCOMPILER=${CMAKE_CXX_COMPILER}
+                 "-DFLAGS=${header_flags}" -DINCLUDE=${PROJECT_SOURCE_DIR}/include
+                 -P ${CMAKE_CURRENT_SOURCE_DIR}/umbrella_is_light.cmake)
+set_tests_properties(package/umbrella_is_light PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
