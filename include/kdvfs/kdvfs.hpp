@@ -12,7 +12,9 @@
 #include <kdvfs/core/version.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/report.hpp>
+#include <kdvfs/measure/report_csv.hpp>
+#include <kdvfs/measure/report_json.hpp>
+#include <kdvfs/measure/report_text.hpp>
 #include <kdvfs/policy/policy.hpp>
 #include <kdvfs/policy/registry.hpp>
 #include <kdvfs/scope/frequency_scope.hpp>

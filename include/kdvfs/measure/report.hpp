@@ -57,7 +57,7 @@ struct EnergyTotals {
     Joules outside;           ///< trusted joules outside the metered time
 };
 
-/// What became of the scopes: each is in exactly one of the counts from `switches` to `kept`.
+/// What became of the scopes: each is in exactly one of the counts from `switches` to `captured`.
 struct ScopeCounts {
     std::uint64_t scopes = 0;
     std::uint64_t switches = 0;
@@ -66,6 +66,7 @@ struct ScopeCounts {
     std::uint64_t not_worth_it = 0;   ///< shorter than a switch takes
     std::uint64_t refused = 0;        ///< the controller is disarmed
     std::uint64_t kept = 0;           ///< `KeepClock`
+    std::uint64_t captured = 0;       ///< recorded into a graph; its replays are not counted
     std::uint64_t unmetered = 0;      ///< of all scopes, those without an interval
 };
 

@@ -76,8 +76,8 @@ inline void put(std::ostream& out, const ScopeCounts& scopes) {
     out << R"({"scopes":)" << scopes.scopes << R"(,"switches":)" << scopes.switches
         << R"(,"stream_elided":)" << scopes.stream_elided << R"(,"device_elided":)"
         << scopes.device_elided << R"(,"not_worth_it":)" << scopes.not_worth_it << R"(,"refused":)"
-        << scopes.refused << R"(,"kept":)" << scopes.kept << R"(,"unmetered":)" << scopes.unmetered
-        << '}';
+        << scopes.refused << R"(,"kept":)" << scopes.kept << R"(,"captured":)" << scopes.captured
+        << R"(,"unmetered":)" << scopes.unmetered << '}';
 }
 
 inline void put(std::ostream& out, const std::string& text) { out << json_string(text); }

@@ -107,7 +107,8 @@ inline std::ostream& operator<<(std::ostream& out, const Report& report) {
     out << "scopes " << scopes.scopes << ": switches " << scopes.switches
         << ", elided in the stream " << scopes.stream_elided << ", on the device "
         << scopes.device_elided << ", not worth it " << scopes.not_worth_it << ", refused "
-        << scopes.refused << ", kept " << scopes.kept << "; unmetered " << scopes.unmetered << '\n';
+        << scopes.refused << ", kept " << scopes.kept << ", captured " << scopes.captured
+        << "; unmetered " << scopes.unmetered << '\n';
     std::vector<report_text::Cells> table{{"kernel", "calls", "metered", "time s",
                                            report.device.simulated ? "simulated energy" : "energy",
                                            "W", "asked", "applied", "held MHz"}};
