@@ -24,8 +24,10 @@ struct KernelFacts {
 
     void add(const KernelInterval& interval) {
         const Duration length = interval.end - interval.start;
-        ++calls;
-        ++metered_calls;
+        if (interval.ends_scope) {
+            ++calls;
+            ++metered_calls;
+        }
         time += length;
         asked.add(interval.asked, length);
         const Megahertz clock = held_clock(interval);
