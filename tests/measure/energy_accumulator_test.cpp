@@ -145,6 +145,17 @@ TEST_F(Accumulating, LateAndInterleavedArrivalChangesNothing) {
     EXPECT_TRUE(found.notes.empty());
 }
 
+TEST_F(Accumulating, AScopeCutByNestedOnesIsOneCall) {
+    EnergyAccumulator accumulator{kernels};
+    accumulator.add(KernelInterval{gemm, {}, {}, at(0ms), at(2ms), 0, false});
+    accumulator.add(KernelInterval{gelu, {}, {}, at(2ms), at(3ms), 0});
+    accumulator.add(KernelInterval{gemm, {}, {}, at(3ms), at(7ms), 0, true});
+    const Report filled = report(accumulator);
+    EXPECT_EQ(filled.rows[0].calls, 1U);
+    EXPECT_EQ(filled.rows[0].metered_calls, 1U);
+    EXPECT_EQ(filled.rows[0].time, 6ms);
+}
+
 TEST_F(Accumulating, OverlappingKernelsShareTheTime) {
     EnergyAccumulator accumulator{kernels};
     accumulator.add(EnergySample{at(0ms), {0}, 0});
