@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/gpt3_iteration/fit_figures.hpp>
 #include <examples/gpt3_iteration/published_table.hpp>
 #include <kdvfs/core/error.hpp>
 #include <kdvfs/device/simulated/board.hpp>
@@ -61,13 +62,17 @@ inline std::string board_header(const kdvfs::simulated::Board& board) {
 }
 
 inline std::string kernels_header(const std::vector<kdvfs::simulated::KernelModel>& kernels,
-                                  int parameters) {
+                                  int parameters, const gpt3::FitErrors& errors) {
     std::ostringstream out;
     out << generated_banner
         << "#include <kdvfs/device/simulated/kernel_model.hpp>\n\n#include <array>\n\n"
            "namespace gpt3 {\n\n"
            "/// Free numbers of the fit: of all kernels, of the board, and the price of time.\n"
         << "inline constexpr int fit_parameters = " << parameters << ";\n\n"
+        << "/// What the fit printed; `fit_errors` of these constants and `rtx_3080_ti()` agree.\n"
+        << "inline constexpr double fit_rms_time_pct = " << digits(errors.rms_time_pct()) << ";\n"
+        << "inline constexpr double fit_rms_energy_pct = " << digits(errors.rms_energy_pct())
+        << ";\n\n"
         << "/// One launch of each entry of `published_table`, for `rtx_3080_ti()`: core, memory\n"
            "/// and fixed time (s), overlap, core and memory energy (J).\n"
            "// clang-format off\n"

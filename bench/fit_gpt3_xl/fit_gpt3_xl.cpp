@@ -62,9 +62,11 @@ std::vector<KernelModel> kernels_of(const JointFit& fitted) {
     return kernels;
 }
 
-void print_errors(const Board& board, const std::vector<KernelModel>& kernels, int parameters) {
-    const std::span<const KernelModel, kernel_count> all{kernels};
-    const gpt3::FitErrors e = gpt3::fit_errors(board, all);
+gpt3::FitErrors errors_of(const Board& board, const std::vector<KernelModel>& kernels) {
+    return gpt3::fit_errors(board, std::span<const KernelModel, kernel_count>{kernels});
+}
+
+void print_errors(const gpt3::FitErrors& e, int parameters) {
     std::printf("fit.parameters %d, data points %d\n", parameters, gpt3::fit_data_points);
     std::printf("rms error of time, %%:   auto %.2f, best point %.2f, least %.2f, most %.2f\n",
                 e.time_auto_pct, e.time_best_pct, e.time_min_pct, e.time_max_pct);
@@ -121,11 +123,12 @@ int run(const Options& options) {
     const Board board = fitted.board();
     const std::vector<KernelModel> kernels = kernels_of(fitted);
     const int parameters = fitted.parameters() + 1;  // and the highest core clock
-    print_errors(board, kernels, parameters);
+    const gpt3::FitErrors errors = errors_of(board, kernels);
+    print_errors(errors, parameters);
     print_plans(board, kernels);
     print_board(fitted);
     if (!options.kernels_file.empty()) {
-        write_file(options.kernels_file, kernels_header(kernels, parameters));
+        write_file(options.kernels_file, kernels_header(kernels, parameters, errors));
     }
     if (!options.board_file.empty()) write_file(options.board_file, board_header(board));
     return 0;
