@@ -13,12 +13,12 @@ namespace kdvfs::simulated {
 
 /// One clock that the memory can run at, and what comes with it.
 struct MemoryState {
-    Megahertz clock;
+    Megahertz clock{};
     /// Bandwidth per memory clock against the board's highest state: bandwidth at this state is
     /// `efficiency * clock / highest clock` of the highest state's.
     double efficiency = 1;
     /// Drawn by memory and its controller as soon as the clock runs, whatever kernels do.
-    Watts power;
+    Watts power{};
     /// The highest core clock that this state allows; `auto_clock` = the board's own maximum.
     Megahertz core_limit = auto_clock;
 };
@@ -36,7 +36,7 @@ struct AutoMemoryVoltage {
 /// Power of the core that does not depend on work: leakage `watts * v^exponent`, and the clock
 /// tree and idle pipelines `watts_per_ghz * f * v^2`, v being relative volts.
 struct CoreOverhead {
-    Watts leakage;
+    Watts leakage{};
     double leakage_exponent = 2;
     double clock_tree_watts_per_ghz = 0;
 };
@@ -75,26 +75,26 @@ struct ClockSwitchTraits {
 struct Board {
     std::string name;
     std::string architecture;  ///< what `ByArch` matches: "gfx90a", "sm_86"
-    SupportedClocks clocks;    ///< what may be asked for; what holds is found by `operate`
+    SupportedClocks clocks{};  ///< what may be asked for; what holds is found by `operate`
 
-    Megahertz core_min;  ///< below this the firmware does not go, not even for the power cap
-    Megahertz core_max;  ///< above this the firmware does not go, whatever is asked for
+    Megahertz core_min{};  ///< below this the firmware does not go, not even for the power cap
+    Megahertz core_max{};  ///< above this the firmware does not go, whatever is asked for
     Megahertz idle_core = auto_clock;  ///< falls to this without work; auto = stays up
     /// Core clock at which kernels' core times are given.
-    Megahertz reference_core;
+    Megahertz reference_core{};
     /// Ascending, never empty; the last is what the board picks, and where kernels' memory times
     /// are given.
     std::vector<MemoryState> memory_states;
 
-    VoltageCurve voltage;
-    AutoMemoryVoltage auto_memory_voltage;
-    CoreOverhead core_overhead;
-    Watts static_power;  ///< board, fans, regulators, idle memory
-    Watts power_cap;     ///< the firmware lowers the core clock to stay below
+    VoltageCurve voltage{};
+    AutoMemoryVoltage auto_memory_voltage{};
+    CoreOverhead core_overhead{};
+    Watts static_power{};  ///< board, fans, regulators, idle memory
+    Watts power_cap{};     ///< the firmware lowers the core clock to stay below
 
-    Throughput throughput;
-    EnergyCounterTraits energy_counter;
-    ClockSwitchTraits clock_switch;
+    Throughput throughput{};
+    EnergyCounterTraits energy_counter{};
+    ClockSwitchTraits clock_switch{};
 };
 
 }  // namespace kdvfs::simulated

@@ -18,8 +18,8 @@ struct KernelModel {
     Seconds memory_time{0};  ///< Tm at the board's highest memory state
     Seconds fixed_time{0};   ///< t0, at any clock
     double overlap = 4;      ///< p: 1 = one after the other, large = the longer one hides the other
-    Joules core_energy;      ///< per launch at relative voltage 1
-    Joules memory_energy;    ///< per launch
+    Joules core_energy{};    ///< per launch at relative voltage 1
+    Joules memory_energy{};  ///< per launch
 };
 
 /// What one launch computes and moves.

@@ -15,9 +15,9 @@ namespace kdvfs::simulated {
 /// How one kernel runs under one cap. Its energy is `power * time`.
 struct OperatingPoint {
     Seconds time{0};
-    Watts power;
-    Megahertz core;              ///< that holds, rounded; below the cap where the board says so
-    Megahertz memory;            ///< that holds
+    Watts power{};
+    Megahertz core{};            ///< that holds, rounded; below the cap where the board says so
+    Megahertz memory{};          ///< that holds
     bool power_limited = false;  ///< the power cap lowered the core clock
 };
 
