@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/tune/plan.hpp>
+#include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/profile.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+/// Plan files:
+/// `{"gpu","objective","max_slowdown_pct","baseline":{...},"plan":{...},"single":{...},`
+/// `"pass":{...},"local":{...},"global":{...},"kernels":[...]}`. Percentages are against the
+/// baseline, negative = saved; `max_slowdown_pct` is null where there is no bound; clocks are MHz,
+/// -1 for auto. Times and energies are of one iteration, in `kernels` of one launch.
+namespace kdvfs::tune {
+namespace detail {
+
+inline nlohmann::ordered_json clock_json(Megahertz clock) {
+    if (clock == auto_clock) return -1;
+    return clock.count;
+}
+
+inline nlohmann::ordered_json totals_json(const Plan& plan) {
+    return {{"aggregate", to_string(plan.aggregate)}, {"time_s", plan.expected.time.count()},
+            {"energy_j", plan.expected.energy.count}, {"time_pct", plan.time_pct()},
+            {"energy_pct", plan.energy_pct()},        {"gap_pct", plan.gap_pct}};
+}
+
+inline nlohmann::ordered_json kernel_json(const PlannedKernel& kernel) {
+    return {{"kernel", kernel.key.name},
+            {"variant", kernel.key.variant.index},
+            {"count", kernel.count},
+            {"core_mhz", clock_json(kernel.clock.core)},
+            {"mem_mhz", clock_json(kernel.clock.memory)},
+            {"time_pct", time_percent(kernel.expected, kernel.baseline)},
+            {"energy_pct", energy_percent(kernel.expected, kernel.baseline)},
+            {"time_s", kernel.expected.time.count()},
+            {"energy_j", kernel.expected.energy.count},
+            {"baseline_time_s", kernel.baseline.time.count()},
+            {"baseline_energy_j", kernel.baseline.energy.count}};
+}
+
+inline nlohmann::ordered_json plan_json(const Plan& plan) {
+    nlohmann::ordered_json json{{"gpu", plan.gpu}, {"objective", plan.objective}};
+    if (std::isfinite(plan.max_slowdown))
+        json["max_slowdown_pct"] = 100 * plan.max_slowdown;
+    else
+        json["max_slowdown_pct"] = nullptr;
+    json["baseline"] = {{"time_s", plan.baseline.time.count()},
+                        {"energy_j", plan.baseline.energy.count},
+                        {"core_mhz", clock_json(plan.baseline_clock.core)},
+                        {"mem_mhz", clock_json(plan.baseline_clock.memory)}};
+    json["plan"] = totals_json(plan);
+    return json;
+}
+
+inline void add_kernels(nlohmann::ordered_json& json, const Plan& plan) {
+    json["kernels"] = nlohmann::ordered_json::array();
+    for (const PlannedKernel& kernel : plan.kernels) json["kernels"].push_back(kernel_json(kernel));
+}
+
+/// Takes fields out of a parsed plan file, and names the one that is wrong.
+class PlanFields {
+public:
+    PlanFields(const nlohmann::json& json, std::string file, std::string place)
+        : json_{json}, file_{std::move(file)}, place_{std::move(place)} {
+        if (!json_.is_object()) fail("", "is no object");
+    }
+
+    [[noreturn]] void fail(const std::string& field, const std::string& why) const {
+        throw Error{Errc::invalid_input, {"read a plan", file_, place_ + field + " " + why, ""}};
+    }
+    [[nodiscard]] const nlohmann::json& get(const char* field) const {
+        const auto found = json_.find(field);
+        if (found == json_.end()) fail(field, "is missing");
+        return *found;
+    }
+    [[nodiscard]] PlanFields object(const char* field) const {
+        return {get(field), file_, place_ + field + "."};
+    }
+    [[nodiscard]] double number(const char* field, double least) const {
+        const nlohmann::json& value = get(field);
+        if (!value.is_number()) fail(field, "is no number");
+        const double number = value.get<double>();
+        if (!std::isfinite(number) || number < least) fail(field, "is out of range");
+        return number;
+    }
+    [[nodiscard]] std::uint32_t integer(const char* field, std::uint32_t otherwise) const {
+        const auto found = json_.find(field);
+        if (found == json_.end()) return otherwise;
+        if (!found->is_number_unsigned() ||
+            found->get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
+            fail(field, "is no whole number in range");
+        return found->get<std::uint32_t>();
+    }
+    [[nodiscard]] std::string text(const char* field) const {
+        const nlohmann::json& value = get(field);
+        if (!value.is_string()) fail(field, "is no text");
+        return value.get<std::string>();
+    }
+    [[nodiscard]] Megahertz clock(const char* field) const {
+        const double number = this->number(field, -1);
+        if (number == -1) return auto_clock;
+        if (number < 1 || number > 100'000 || number != std::floor(number))
+            fail(field, "is no clock (1 to 100000 whole MHz, or -1 for auto)");
+        return {static_cast<std::uint32_t>(number)};
+    }
+    [[nodiscard]] Cost cost(const char* time, const char* energy) const {
+        const Cost cost{Seconds{number(time, 0)}, Joules{number(energy, 0)}};
+        if (cost.time.count() <= 0) fail(time, "is not above zero");
+        return cost;
+    }
+
+private:
+    const nlohmann::json& json_;
+    std::string file_;
+    std::string place_;
+};
+
+/// JSON text as a value. Rejects keys that are there twice and nesting deeper than plans have.
+inline nlohmann::json parse_json(std::string_view text, const std::string& file) {
+    std::vector<std::set<std::string>> keys;
+    std::string fault;
+    const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+        if (depth > 8 && fault.empty()) fault = "it is nested too deep";
+        keys.resize(static_cast<std::size_t>(std::max(depth, 0)) + 1);
+        if (event == nlohmann::json::parse_event_t::key &&
+            !keys.back().insert(parsed.get<std::string>()).second && fault.empty())
+            fault = "the key " + parsed.dump() + " is there twice";
+        return true;
+    };
+    const auto fail = [&](const std::string& object, const std::string& why) {
+        throw Error{Errc::invalid_input, {"read a plan", object, why, ""}};
+    };
+    nlohmann::json json;
+    try {
+        json = nlohmann::json::parse(text, watch);
+    } catch (const nlohmann::json::parse_error& error) {
+        const std::size_t end = std::min(error.byte, text.size());
+        const auto line =
+            1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+        fail(file + ':' + std::to_string(line), "this is no JSON");
+    } catch (const nlohmann::json::exception& error) {
+        fail(file, error.what());
+    }
+    if (!fault.empty()) fail(file, fault);
+    return json;
+}
+
+inline PlannedKernel read_kernel(const PlanFields& fields) {
+    PlannedKernel kernel;
+    kernel.key = {fields.text("kernel"), variant(fields.integer("variant", 0))};
+    if (!is_kernel_name(kernel.key.name)) fields.fail("kernel", "is no kernel name");
+    kernel.count = fields.integer("count", 1);
+    if (kernel.count == 0) fields.fail("count", "is zero");
+    kernel.clock = {fields.clock("core_mhz"), fields.clock("mem_mhz")};
+    kernel.expected = fields.cost("time_s", "energy_j");
+    kernel.baseline = fields.cost("baseline_time_s", "baseline_energy_j");
+    return kernel;
+}
+
+}  // namespace detail
+
+/// A plan file's text of one plan alone.
+inline std::string to_json(const Plan& plan) {
+    nlohmann::ordered_json json = detail::plan_json(plan);
+    detail::add_kernels(json, plan);
+    return json.dump(2) + '\n';
+}
+
+/// A plan file's text: the plan chosen, and what the others would save.
+inline std::string to_json(const Plans& plans, Aggregate chosen) {
+    nlohmann::ordered_json json = detail::plan_json(plans[chosen]);
+    for (const Aggregate aggregate :
+         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global})
+        json[std::string{to_string(aggregate)}] = detail::totals_json(plans[aggregate]);
+    detail::add_kernels(json, plans[chosen]);
+    return json.dump(2) + '\n';
+}
+
+/// Reads the plan that a plan file was written for; errors call the input `file`.
+/// @throws Error (invalid_input) naming file and line, or file and field.
+inline Plan parse_plan(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    const detail::PlanFields root{json, file, ""};
+    Plan plan;
+    plan.gpu = root.text("gpu");
+    if (!is_gpu_name(plan.gpu)) root.fail("gpu", "is no GPU's name");
+    plan.objective = root.text("objective");
+    if (!is_kernel_name(plan.objective)) root.fail("objective", "is no objective's name");
+    if (!root.get("max_slowdown_pct").is_null())
+        plan.max_slowdown = root.number("max_slowdown_pct", 0) / 100;
+
+    const detail::PlanFields baseline = root.object("baseline");
+    plan.baseline = baseline.cost("time_s", "energy_j");
+    plan.baseline_clock = {baseline.clock("core_mhz"), baseline.clock("mem_mhz")};
+    const detail::PlanFields totals = root.object("plan");
+    plan.expected = totals.cost("time_s", "energy_j");
+    plan.gap_pct = totals.number("gap_pct", 0);
+    const auto aggregate = parse_aggregate(totals.text("aggregate"));
+    if (!aggregate) totals.fail("aggregate", "is none of auto, single, pass, local, global");
+    plan.aggregate = *aggregate;
+
+    const nlohmann::json& kernels = root.get("kernels");
+    if (!kernels.is_array() || kernels.empty()) root.fail("kernels", "is no list, or empty");
+    std::set<KernelKey> known;
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+        const detail::PlanFields fields{kernels[i], file, "kernels[" + std::to_string(i) + "]."};
+        plan.kernels.push_back(detail::read_kernel(fields));
+        if (!known.insert(plan.kernels.back().key).second) fields.fail("kernel", "is there twice");
+    }
+    return plan;
+}
+
+}  // namespace kdvfs::tune

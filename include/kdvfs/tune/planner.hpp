@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/minimise.hpp>
+#include <kdvfs/tune/multiple_choice.hpp>
+#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/plan.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::tune {
+
+/// The same work planned in every way, side by side.
+struct Plans {
+    Plan automatic;
+    Plan single;
+    Plan pass;
+    Plan local;
+    Plan global;
+
+    [[nodiscard]] const Plan& operator[](Aggregate aggregate) const {
+        switch (aggregate) {
+            case Aggregate::single: return single;
+            case Aggregate::pass: return pass;
+            case Aggregate::local: return local;
+            case Aggregate::global: return global;
+            case Aggregate::automatic: break;
+        }
+        return automatic;
+    }
+};
+
+namespace detail {
+
+/// Kernels that share one clock point, and the points that all of them were measured at.
+struct Unit {
+    std::vector<std::size_t> kernels;
+    std::vector<ClockPoint> clocks;
+    std::vector<Choice> choices;  ///< one per clock: seconds and joules per iteration
+    std::size_t baseline = 0;     ///< index into `clocks`
+};
+
+inline Choice to_choice(const Cost& cost) { return {cost.time.count(), cost.energy.count}; }
+
+inline Unit make_unit(const KernelCosts& kernel, std::size_t index) {
+    Unit unit{{index}, {}, {}, kernel.baseline};
+    unit.clocks.reserve(kernel.points.size());
+    unit.choices.reserve(kernel.points.size());
+    for (std::size_t p = 0; p < kernel.points.size(); ++p) {
+        unit.clocks.push_back(kernel.points[p].clock);
+        unit.choices.push_back(to_choice(kernel.at(p)));
+    }
+    return unit;
+}
+
+inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels) {
+    std::map<ClockPoint, std::pair<std::size_t, Choice>> sums;
+    for (const std::size_t k : kernels) {
+        for (std::size_t p = 0; p < table.kernels[k].points.size(); ++p) {
+            auto& [measured, sum] = sums[table.kernels[k].points[p].clock];
+            ++measured;
+            sum += to_choice(table.kernels[k].at(p));
+        }
+    }
+    Unit unit;
+    for (const auto& [clock, entry] : sums) {
+        if (entry.first != kernels.size()) continue;
+        if (clock == table.baseline) unit.baseline = unit.clocks.size();
+        unit.clocks.push_back(clock);
+        unit.choices.push_back(entry.second);
+    }
+    unit.kernels = std::move(kernels);
+    return unit;
+}
+
+inline std::vector<Unit> make_units(const CostTable& table, Aggregate aggregate) {
+    std::map<std::string, std::vector<std::size_t>> members;
+    std::vector<Unit> units;
+    for (std::size_t k = 0; k < table.kernels.size(); ++k) {
+        if (aggregate == Aggregate::local || aggregate == Aggregate::global)
+            units.push_back(make_unit(table.kernels[k], k));
+        else
+            members[aggregate == Aggregate::pass ? table.kernels[k].group : ""].push_back(k);
+    }
+    for (auto& [group, kernels] : members) units.push_back(make_unit(table, std::move(kernels)));
+    return units;
+}
+
+/// What each unit runs at, as indices into its clocks, and the gap of that choice.
+struct Decision {
+    std::vector<std::size_t> chosen;
+    double gap_pct = 0;
+};
+
+inline Decision decide(const std::vector<Unit>& units, const Objective& objective,
+                       const Cost& baseline) {
+    MultipleChoice problem;
+    Decision decision;
+    for (const Unit& unit : units) {
+        problem.add_class(unit.choices);
+        decision.chosen.push_back(unit.baseline);
+    }
+    const auto minimum = minimise(problem, objective, baseline);
+    if (!minimum) return decision;
+    // Where nothing is better than the baseline, the board is left alone.
+    if (objective.score(to_cost(minimum->selection.total), baseline) <
+        objective.score(baseline, baseline)) {
+        decision.chosen.assign(minimum->selection.chosen.begin(), minimum->selection.chosen.end());
+    }
+    decision.gap_pct = minimum->gap_pct;
+    return decision;
+}
+
+inline Decision decide_each(const std::vector<Unit>& units, const Objective& objective) {
+    Decision decision;
+    for (const Unit& unit : units) {
+        const Cost baseline = to_cost(unit.choices[unit.baseline]);
+        decision.chosen.push_back(decide({unit}, objective, baseline).chosen.front());
+    }
+    return decision;
+}
+
+inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregate aggregate,
+                    const std::vector<Unit>& units, const Decision& decision) {
+    Plan plan{table.gpu,
+              objective.name,
+              aggregate,
+              objective.max_slowdown,
+              table.baseline,
+              table.baseline_cost(),
+              {},
+              decision.gap_pct,
+              {}};
+    plan.kernels.resize(table.kernels.size());
+    for (std::size_t u = 0; u < units.size(); ++u) {
+        const ClockPoint clock = units[u].clocks[decision.chosen[u]];
+        for (const std::size_t k : units[u].kernels) {
+            const KernelCosts& kernel = table.kernels[k];
+            const auto point =
+                std::lower_bound(kernel.points.begin(), kernel.points.end(), clock,
+                                 [](const PointCost& a, ClockPoint b) { return a.clock < b; });
+            plan.kernels[k] = {kernel.key, kernel.count, clock, kernel.points[kernel.baseline].cost,
+                               point->cost};
+        }
+    }
+    for (const PlannedKernel& kernel : plan.kernels)
+        plan.expected += kernel.expected * kernel.count;
+    return plan;
+}
+
+}  // namespace detail
+
+/// Plans one way. `local` holds every kernel to the bound by itself; `global`, `pass` and `single`
+/// hold only the iteration to it, and their gap is proven. Pure; the table must be a sound one
+/// (`make_cost_table`).
+inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate) {
+    const std::vector<detail::Unit> units = detail::make_units(table, aggregate);
+    detail::Decision decision;
+    if (aggregate == Aggregate::automatic) {
+        for (const detail::Unit& unit : units) decision.chosen.push_back(unit.baseline);
+    } else if (aggregate == Aggregate::local) {
+        decision = detail::decide_each(units, objective);
+    } else {
+        decision = detail::decide(units, objective, table.baseline_cost());
+    }
+    return detail::to_plan(table, objective, aggregate, units, decision);
+}
+
+/// Plans every way.
+inline Plans make_plans(const CostTable& table, const Objective& objective) {
+    return {make_plan(table, objective, Aggregate::automatic),
+            make_plan(table, objective, Aggregate::single),
+            make_plan(table, objective, Aggregate::pass),
+            make_plan(table, objective, Aggregate::local),
+            make_plan(table, objective, Aggregate::global)};
+}
+
+}  // namespace kdvfs::tune

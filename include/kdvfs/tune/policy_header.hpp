@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/tune/plan.hpp>
+#include <kdvfs/tune/profile.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::tune {
+
+/// A plan, and the GPU architecture it is for.
+struct PlanFor {
+    std::string architecture;  ///< as `ByArch` matches it: "gfx90a"; empty = any
+    Plan plan;
+};
+
+/// What a generated header says of itself.
+struct HeaderOptions {
+    std::string namespace_name;  ///< "my_app::clocks"
+    std::string registry_name = "Policies";
+    std::string input;       ///< what the plan was made from: "profile.csv"
+    std::string input_hash;  ///< `content_hash` of it
+};
+
+namespace detail {
+
+[[noreturn]] inline void reject_header(const std::string& object, const std::string& why) {
+    throw Error{Errc::invalid_input, {"generate a policy header", object, why, ""}};
+}
+
+/// Whether a text is a C++ identifier that a user may define. Keywords are few enough to list.
+inline bool is_identifier(std::string_view text) {
+    static constexpr std::string_view keywords =
+        " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t "
+        "char16_t char32_t class compl concept const consteval constexpr constinit const_cast "
+        "continue co_await co_return co_yield decltype default delete do double dynamic_cast else "
+        "enum explicit export extern false float for friend goto if inline int long mutable "
+        "namespace new noexcept not not_eq nullptr operator or or_eq private protected public "
+        "register reinterpret_cast requires return short signed sizeof static static_assert "
+        "static_cast struct switch template this thread_local throw true try typedef typeid "
+        "typename union unsigned using virtual void volatile wchar_t while xor xor_eq ";
+    const auto is_letter = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    };
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    if (text.empty() || text.size() > 64 || !is_letter(text.front())) return false;
+    if (!std::all_of(text.begin(), text.end(), [&](char c) { return is_letter(c) || is_digit(c); }))
+        return false;
+    if (text.find("__") != std::string_view::npos) return false;
+    if (text.front() == '_') return false;
+    return keywords.find(' ' + std::string{text} + ' ') == std::string_view::npos;
+}
+
+inline bool is_namespace_name(std::string_view text) {
+    for (std::size_t end = text.find("::"); end != std::string_view::npos; end = text.find("::")) {
+        if (!is_identifier(text.substr(0, end))) return false;
+        text.remove_prefix(end + 2);
+    }
+    return is_identifier(text);
+}
+
+/// Whether a text may stand in a comment of the generated header: one line, nothing that continues
+/// it onto the next.
+inline bool is_comment_text(std::string_view text) {
+    return text.size() <= 256 && std::all_of(text.begin(), text.end(), [](char c) {
+               return c >= ' ' && c <= '~' && c != '\\' && c != '?';
+           });
+}
+
+inline void check(const std::vector<PlanFor>& plans, const HeaderOptions& options) {
+    if (!is_namespace_name(options.namespace_name))
+        reject_header("namespace \"" + options.namespace_name + '"', "this is no namespace name");
+    if (!is_identifier(options.registry_name))
+        reject_header("registry \"" + options.registry_name + '"', "this is no type name");
+    if (!is_comment_text(options.input) || !is_comment_text(options.input_hash))
+        reject_header("the banner", "the input's name has characters that are not allowed");
+    if (plans.empty()) reject_header(options.namespace_name, "there is no plan");
+    for (const PlanFor& entry : plans) {
+        if (!entry.architecture.empty() && !is_kernel_name(entry.architecture))
+            reject_header("architecture \"" + entry.architecture + '"', "this is no architecture");
+        if (entry.architecture.empty() && plans.size() > 1)
+            reject_header(options.namespace_name, "of several plans, each needs an architecture");
+        if (!is_gpu_name(entry.plan.gpu)) reject_header(entry.plan.gpu, "this is no GPU's name");
+        if (!is_kernel_name(entry.plan.objective))
+            reject_header(entry.plan.objective, "this is no objective's name");
+        if (entry.plan.kernels.empty()) reject_header(entry.plan.gpu, "the plan has no kernels");
+        for (const PlannedKernel& kernel : entry.plan.kernels)
+            if (!is_kernel_name(kernel.key.name))
+                reject_header("kernel \"" + kernel.key.name + '"', "this is no kernel name");
+    }
+}
+
+inline std::string clock_text(Megahertz clock) {
+    if (clock == auto_clock) return "kdvfs::auto_clock";
+    return "kdvfs::Megahertz{" + std::to_string(clock.count) + "}";
+}
+
+inline std::string policy_text(const PlannedKernel& kernel) {
+    std::string policy = "kdvfs::AutoClock";
+    if (!kernel.clock.is_auto()) {
+        policy = "kdvfs::CapClock<" + clock_text(kernel.clock.core);
+        if (kernel.clock.memory != auto_clock) policy += ", " + clock_text(kernel.clock.memory);
+        policy += ">";
+    }
+    const double nanoseconds = std::clamp(kernel.expected.time.count() * 1e9, 1.0, 9e15);
+    return "kdvfs::Lasting<" + std::to_string(std::llround(nanoseconds)) + ", " + policy + ">";
+}
+
+/// The policy of all variants of one kernel under one plan.
+inline std::string variants_text(const std::map<std::uint32_t, std::string>& by_variant,
+                                 const std::string& indent) {
+    if (by_variant.size() == 1 && by_variant.begin()->first == 0) return by_variant.begin()->second;
+    std::string text = "kdvfs::ByVariant<";
+    for (const auto& [variant, policy] : by_variant) {
+        text += "\n" + indent + "    kdvfs::OnVariant<" + std::to_string(variant) + ", " + policy +
+                ">,";
+    }
+    return text + "\n" + indent + "    kdvfs::Otherwise<kdvfs::AutoClock>>";
+}
+
+/// Kernel name -> architecture -> variant -> policy, all in the order of the maps.
+using PolicyTexts =
+    std::map<std::string, std::map<std::string, std::map<std::uint32_t, std::string>>>;
+
+inline PolicyTexts collect_policies(const std::vector<PlanFor>& plans) {
+    PolicyTexts policies;
+    for (const PlanFor& entry : plans) {
+        for (const PlannedKernel& kernel : entry.plan.kernels) {
+            auto& variants = policies[kernel.key.name][entry.architecture];
+            if (!variants.try_emplace(kernel.key.variant.index, policy_text(kernel)).second)
+                reject_header(to_string(kernel.key), "the kernel is planned twice");
+        }
+    }
+    return policies;
+}
+
+inline std::string binding_text(
+    const std::string& name,
+    const std::map<std::string, std::map<std::uint32_t, std::string>>& by_arch) {
+    std::string text = "    kdvfs::Bind<\"" + name + "\", ";
+    if (by_arch.begin()->first.empty())
+        return text + variants_text(by_arch.begin()->second, "    ") + ">";
+    text += "kdvfs::ByArch<";
+    for (const auto& [architecture, variants] : by_arch) {
+        text += "\n        kdvfs::OnArch<\"" + architecture + "\", " +
+                variants_text(variants, "        ") + ">,";
+    }
+    return text + "\n        kdvfs::Otherwise<kdvfs::AutoClock>>>";
+}
+
+inline std::string percent_text(double percent) {
+    const double rounded = std::round(percent * 100) / 100 + 0.0;
+    std::string digits = std::to_string(std::abs(rounded));
+    digits.resize(digits.find('.') + 3);
+    return (rounded < 0 ? "-" : "+") + digits + " %";
+}
+
+inline std::string banner_text(const std::vector<PlanFor>& plans, const HeaderOptions& options) {
+    std::string text = "// Generated by kdvfs, do not edit.\n";
+    if (!options.input.empty()) text += "// From: " + options.input + "\n";
+    if (!options.input_hash.empty()) text += "// Hash: " + options.input_hash + "\n";
+    for (const PlanFor& entry : plans) {
+        const Plan& plan = entry.plan;
+        text += "// For: " + plan.gpu;
+        if (!entry.architecture.empty()) text += " (" + entry.architecture + ")";
+        text += "; " + plan.objective + ", " + std::string{to_string(plan.aggregate)} +
+                "; expected time " + percent_text(plan.time_pct()) + ", energy " +
+                percent_text(plan.energy_pct()) + "\n";
+    }
+    return text;
+}
+
+}  // namespace detail
+
+/// Plans as a C++ header with a `PolicyRegistry` in it, ready to be compiled in: sorted by kernel,
+/// architecture and variant, formatted the same way every time, so that diffs show changes alone.
+/// @throws Error (invalid_input) for names that could become anything but names in C++.
+inline std::string to_policy_header(std::vector<PlanFor> plans, const HeaderOptions& options) {
+    detail::check(plans, options);
+    std::stable_sort(plans.begin(), plans.end(), [](const PlanFor& a, const PlanFor& b) {
+        return a.architecture < b.architecture;
+    });
+    const auto twice = std::adjacent_find(
+        plans.begin(), plans.end(),
+        [](const PlanFor& a, const PlanFor& b) { return a.architecture == b.architecture; });
+    if (twice != plans.end())
+        detail::reject_header("architecture \"" + twice->architecture + '"', "it is planned twice");
+
+    std::string text = detail::banner_text(plans, options);
+    text += "#pragma once\n\n#include <kdvfs/policy/registry.hpp>\n\nnamespace " +
+            options.namespace_name + " {\n\n// clang-format off\nusing " + options.registry_name +
+            " = kdvfs::PolicyRegistry<\n";
+    const detail::PolicyTexts policies = detail::collect_policies(plans);
+    for (const auto& [name, by_arch] : policies)
+        text += detail::binding_text(name, by_arch) + ",\n";
+    text.replace(text.size() - 2, 2, ">;\n");
+    return text + "// clang-format on\n\n}  // namespace " + options.namespace_name + "\n";
+}
+
+/// One plan, for any architecture.
+inline std::string to_policy_header(const Plan& plan, const HeaderOptions& options) {
+    return to_policy_header(std::vector<PlanFor>{{"", plan}}, options);
+}
+
+}  // namespace kdvfs::tune

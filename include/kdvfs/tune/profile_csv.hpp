@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/atomic_file.hpp>
+#include <kdvfs/tune/csv.hpp>
+#include <kdvfs/tune/profile.hpp>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <istream>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Sweep files:
+/// `gpu,kernel,core_mhz,mem_mhz,time_s,energy_j[,variant][,group][,power_w][,is_baseline][,count]`
+/// `[,sample]`, columns in any order, unknown ones ignored. Time and energy are per launch; -1 or
+/// "auto" is the board's own clock; a kernel may also be written as `to_string(KernelKey)` does.
+namespace kdvfs::tune {
+namespace detail {
+
+class SweepColumns {
+public:
+    SweepColumns(const std::vector<std::string>& header, const CsvReader& reader)
+        : width_{header.size()} {
+        for (std::size_t column = 0; column < header.size(); ++column) {
+            if (!column_of_.try_emplace(header[column], column).second)
+                reader.fail("the column \"" + header[column] + "\" is there twice");
+        }
+        for (const char* name : {"gpu", "kernel", "core_mhz", "mem_mhz", "time_s", "energy_j"})
+            if (!column_of_.contains(name)) reader.fail(std::string{"there is no column "} + name);
+    }
+
+    [[nodiscard]] std::size_t width() const { return width_; }
+
+    /// A field by column name; empty where the file has no such column.
+    [[nodiscard]] std::string_view get(const std::vector<std::string>& fields,
+                                       const char* name) const {
+        const auto found = column_of_.find(name);
+        return found == column_of_.end() ? std::string_view{} : fields[found->second];
+    }
+
+private:
+    std::map<std::string, std::size_t, std::less<>> column_of_;
+    std::size_t width_;
+};
+
+template <class Number>
+Number parse_field(std::string_view text, const char* column, const CsvReader& reader) {
+    const auto value = parse_number<Number>(text);
+    if (!value)
+        reader.fail(std::string{column} + " is not a number in range: \"" +
+                    std::string{text.substr(0, 40)} + '"');
+    return *value;
+}
+
+inline std::uint32_t parse_optional(std::string_view text, std::uint32_t otherwise,
+                                    const char* column, const CsvReader& reader) {
+    return text.empty() ? otherwise : parse_field<std::uint32_t>(text, column, reader);
+}
+
+inline KernelKey parse_key(std::string_view kernel, std::string_view variant_text,
+                           const CsvReader& reader) {
+    const std::size_t hash = kernel.find('#');
+    if (hash == std::string_view::npos)
+        return {std::string{kernel}, variant(parse_optional(variant_text, 0, "variant", reader))};
+    const auto index =
+        parse_field<std::uint32_t>(kernel.substr(hash + 1), "kernel#variant", reader);
+    if (parse_optional(variant_text, index, "variant", reader) != index)
+        reader.fail("the kernel's name and the variant column disagree");
+    return {std::string{kernel.substr(0, hash)}, variant(index)};
+}
+
+inline Megahertz parse_clock_field(std::string_view text, const char* column,
+                                   const CsvReader& reader) {
+    const auto clock = parse_clock(text);
+    if (!clock)
+        reader.fail(std::string{column} + " is no clock (1 to 100000 whole MHz, -1 or auto): \"" +
+                    std::string{text.substr(0, 40)} + '"');
+    return *clock;
+}
+
+inline bool parse_flag(std::string_view text, const char* column, const CsvReader& reader) {
+    if (text.empty() || text == "0" || text == "false") return false;
+    if (text == "1" || text == "true") return true;
+    reader.fail(std::string{column} + " is neither 0 nor 1");
+}
+
+inline ProfileRow parse_row(const std::vector<std::string>& fields, const SweepColumns& columns,
+                            const CsvReader& reader) {
+    if (fields.size() != columns.width()) {
+        reader.fail("there are " + std::to_string(fields.size()) + " fields instead of " +
+                    std::to_string(columns.width()));
+    }
+    const auto get = [&](const char* name) { return columns.get(fields, name); };
+    ProfileRow row;
+    row.key = parse_key(get("kernel"), get("variant"), reader);
+    row.clock = {parse_clock_field(get("core_mhz"), "core_mhz", reader),
+                 parse_clock_field(get("mem_mhz"), "mem_mhz", reader)};
+    row.cost = {Seconds{parse_field<double>(get("time_s"), "time_s", reader)},
+                Joules{parse_field<double>(get("energy_j"), "energy_j", reader)}};
+    row.group = get("group");
+    row.count = parse_optional(get("count"), 1, "count", reader);
+    row.sample = parse_optional(get("sample"), 0, "sample", reader);
+    row.is_baseline = parse_flag(get("is_baseline"), "is_baseline", reader);
+    return row;
+}
+
+}  // namespace detail
+
+/// Reads a sweep file. Errors call the input `name`.
+/// @throws Error (invalid_input) naming file and line, for anything that is not a sound profile
+/// of one GPU with a baseline for every kernel.
+inline Profile read_profile(std::istream& input, const std::string& name) {
+    CsvReader reader{input, name};
+    std::vector<std::string> fields;
+    if (!reader.next(fields)) reader.fail("the file is empty");
+    const detail::SweepColumns columns{fields, reader};
+
+    std::optional<Profile> profile;
+    std::map<KernelKey, std::size_t> first_line;
+    while (reader.next(fields)) {
+        const ProfileRow row = detail::parse_row(fields, columns, reader);
+        const std::string_view gpu = columns.get(fields, "gpu");
+        if (!is_gpu_name(gpu)) reader.fail("the GPU's name has characters that are not allowed");
+        if (!profile) profile.emplace(std::string{gpu});
+        if (profile->gpu() != gpu)
+            reader.fail("the file mixes GPUs: " + profile->gpu() + " and " + std::string{gpu});
+        if (const auto fault = profile->try_add(row)) reader.fail(*fault);
+        first_line.try_emplace(row.key, reader.line());
+    }
+    if (!profile) reader.fail("there are no measurements");
+    if (const KernelProfile* kernel = profile->find_without_baseline()) {
+        reader.fail("the baseline is missing: " + to_string(kernel->key) + " was not measured at " +
+                        to_string(*profile->baseline()),
+                    first_line.at(kernel->key));
+    }
+    return *std::move(profile);
+}
+
+/// Reads a sweep file. @throws Error (io) if it cannot be opened, else as above.
+inline Profile read_profile(const std::filesystem::path& path) {
+    std::ifstream input{path, std::ios::binary};
+    if (!input) {
+        throw Error{Errc::io, {"open a sweep file", path.string(), std::strerror(errno), ""}};
+    }
+    return read_profile(input, path.string());
+}
+
+/// The header line of the sweep files that kdvfs writes.
+inline constexpr std::string_view sweep_header =
+    "gpu,kernel,variant,group,core_mhz,mem_mhz,time_s,energy_j,is_baseline,count,sample\n";
+
+/// One measurement as a line of a sweep file, so that sweeps can append as they go.
+inline std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
+    const std::array<std::string, 11> fields{to_csv_field(gpu),
+                                             to_csv_field(row.key.name),
+                                             std::to_string(row.key.variant.index),
+                                             to_csv_field(row.group),
+                                             to_csv_field(row.clock.core),
+                                             to_csv_field(row.clock.memory),
+                                             to_text(row.cost.time.count()),
+                                             to_text(row.cost.energy.count),
+                                             row.is_baseline ? "1" : "0",
+                                             std::to_string(row.count),
+                                             std::to_string(row.sample)};
+    std::string line;
+    for (const std::string& field : fields) line += field + ',';
+    line.back() = '\n';
+    return line;
+}
+
+/// A profile as a sweep file.
+inline std::string to_csv(const Profile& profile) {
+    std::string text{sweep_header};
+    for (const KernelProfile& kernel : profile.kernels()) {
+        for (const ProfilePoint& point : kernel.points) {
+            for (const auto& sample : point.samples) {
+                text += to_csv_line(
+                    profile.gpu(), {kernel.key, point.clock, sample.cost, kernel.group,
+                                    kernel.count, sample.index, point.clock == profile.baseline()});
+            }
+        }
+    }
+    return text;
+}
+
+/// Writes a sweep file as a whole. @throws Error (io).
+inline void write_profile(const Profile& profile, const std::filesystem::path& path) {
+    write_file_atomically(path, to_csv(profile));
+}
+
+}  // namespace kdvfs::tune

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/tune/minimise.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace kdvfs::tune {
+namespace {
+
+/// Times are multiples of 1/8 in a third of the cases, so that ties happen.
+MultipleChoice random_problem(std::mt19937_64& random, std::size_t classes, std::size_t choices) {
+    std::uniform_real_distribution<double> uniform{0.1, 10};
+    const bool coarse = random() % 3 == 0;
+    MultipleChoice problem;
+    for (std::size_t i = 0; i < classes; ++i) {
+        const double scale = std::pow(10.0, static_cast<double>(random() % 4) - 2);
+        std::vector<Choice> options;
+        for (std::size_t j = 0; j < choices; ++j) {
+            Choice choice{uniform(random), uniform(random)};
+            if (coarse)
+                choice = {std::ceil(choice.time * 8) / 8, std::ceil(choice.energy * 8) / 8};
+            else
+                choice = {choice.time * scale, choice.energy * scale};
+            options.push_back(choice);
+        }
+        problem.add_class(options);
+    }
+    return problem;
+}
+
+/// Every sum that the classes from `first` to before `last` allow.
+std::vector<Choice> all_sums(const MultipleChoice& problem, std::size_t first, std::size_t last) {
+    std::vector<Choice> sums{{}};
+    for (std::size_t i = first; i < last; ++i) {
+        std::vector<Choice> longer;
+        for (const Choice& sum : sums)
+            for (const Choice& choice : problem[i]) longer.push_back(sum + choice);
+        sums = std::move(longer);
+    }
+    return sums;
+}
+
+/// Tries every selection there is.
+double brute_force(const MultipleChoice& problem, const Objective& objective,
+                   const Cost& baseline) {
+    double best = std::numeric_limits<double>::infinity();
+    const double limit = time_limit(objective, baseline).count();
+    const bool only_energy = objective.name == "waste";
+    const std::vector<Choice> tails = all_sums(problem, problem.size() / 2, problem.size());
+    for (const Choice& head : all_sums(problem, 0, problem.size() / 2)) {
+        for (const Choice& tail : tails) {
+            const Choice total{head.time + tail.time, head.energy + tail.energy};
+            if (total.time > limit) continue;
+            best = std::min(best, only_energy ? total.energy
+                                              : objective.score(detail::to_cost(total), baseline));
+        }
+    }
+    return best;
+}
+
+Cost first_choices(const MultipleChoice& problem) {
+    Choice total;
+    for (std::size_t i = 0; i < problem.size(); ++i) total += problem[i][0];
+    return detail::to_cost(total);
+}
+
+void expect_equal_to_brute_force(const Objective& objective, int instances, std::size_t classes,
+                                 std::size_t choices, std::uint64_t seed) {
+    std::mt19937_64 random{seed};
+    double widest_gap = 0;
+    for (int i = 0; i < instances; ++i) {
+        const MultipleChoice problem = random_problem(random, classes, choices);
+        const Cost baseline = first_choices(problem);
+        const auto found = minimise(problem, objective, baseline);
+        ASSERT_TRUE(found.has_value());
+        const double score = objective.score(detail::to_cost(found->selection.total), baseline);
+        const double best = brute_force(problem, objective, baseline);
+        ASSERT_NEAR(score, best, 1e-9 * best) << objective.name << ", instance " << i;
+        ASSERT_LE(found->selection.total.time, time_limit(objective, baseline).count());
+        ASSERT_EQ(found->selection.total, sum_of(problem, found->selection.chosen));
+        widest_gap = std::max(widest_gap, found->gap_pct);
+    }
+    EXPECT_LT(widest_gap, 1e-6) << objective.name;
+}
+
+TEST(Knapsack, EqualsBruteForceOnThousandsOfSmallInstances) {
+    for (const double slowdown : {0.0, 0.01, 0.05, 0.3})
+        expect_equal_to_brute_force(relaxed_waste(slowdown), 1500, 4, 8, 11);
+}
+
+TEST(Knapsack, EqualsBruteForceOnSixKernelsOfEightPoints) {
+    expect_equal_to_brute_force(strict_waste(), 1000, 6, 8, 12);
+    expect_equal_to_brute_force(relaxed_waste(0.02), 1000, 6, 8, 13);
+    expect_equal_to_brute_force(energy_delay(), 100, 6, 8, 14);
+}
+
+TEST(Knapsack, ProductsEqualBruteForceOnThousandsOfSmallInstances) {
+    expect_equal_to_brute_force(energy_delay(), 1500, 4, 8, 21);
+    expect_equal_to_brute_force(energy_delay_squared(), 1500, 4, 8, 22);
+    expect_equal_to_brute_force(minimum_energy(), 1500, 4, 8, 23);
+    expect_equal_to_brute_force(zeus_cost(0.5, Watts{3}), 1500, 4, 8, 24);
+}
+
+TEST(Knapsack, NothingWhereNotEvenTheFastestIsInTime) {
+    MultipleChoice problem;
+    const std::vector<Choice> choices{{1, 5}, {2, 3}};
+    problem.add_class(choices);
+    EXPECT_FALSE(solve_knapsack(problem, HullWalk{problem}, 0.5).has_value());
+}
+
+TEST(Knapsack, ABoundThatWasCutShortStillHolds) {
+    std::mt19937_64 random{31};
+    const KnapsackEffort hasty{0, 0, 3, 2000};
+    int cut_short = 0;
+    for (int i = 0; i < 300; ++i) {
+        const MultipleChoice problem = random_problem(random, 5, 8);
+        const Cost baseline = first_choices(problem);
+        const Objective objective = relaxed_waste(0.02);
+        const auto found = minimise(problem, objective, baseline, hasty);
+        const double best = brute_force(problem, objective, baseline);
+        const double bound =
+            found->selection.total.energy - found->gap_pct / 100 * baseline.energy.count;
+        ASSERT_LE(bound, best * (1 + 1e-12)) << i;
+        ASSERT_GE(found->selection.total.energy, best * (1 - 1e-12)) << i;
+        cut_short += found->gap_pct > 1e-9 ? 1 : 0;
+    }
+    EXPECT_GT(cut_short, 0) << "nothing was cut short, so nothing was tested";
+}
+
+TEST(HullWalk, GoesFromFastestToMostFrugalByFallingPrice) {
+    std::mt19937_64 random{41};
+    for (int i = 0; i < 200; ++i) {
+        const MultipleChoice problem = random_problem(random, 5, 12);
+        const HullWalk walk{problem};
+        double fastest = 0;
+        double frugal = 0;
+        for (std::size_t c = 0; c < problem.size(); ++c) {
+            const auto by_time = [](const Choice& a, const Choice& b) { return a.time < b.time; };
+            const auto by_energy = [](const Choice& a, const Choice& b) {
+                return a.energy < b.energy;
+            };
+            fastest += std::min_element(problem[c].begin(), problem[c].end(), by_time)->time;
+            frugal += std::min_element(problem[c].begin(), problem[c].end(), by_energy)->energy;
+        }
+        EXPECT_NEAR(walk.start().total.time, fastest, 1e-9);
+        EXPECT_NEAR(walk.selection_after(walk.steps().size()).total.energy, frugal, 1e-9);
+        for (std::size_t k = 1; k < walk.steps().size(); ++k)
+            EXPECT_GE(walk.steps()[k - 1].price, walk.steps()[k].price);
+    }
+}
+
+}  // namespace
+}  // namespace kdvfs::tune

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/tune/frontier.hpp>
+#include <kdvfs/tune/planner.hpp>
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace kdvfs::tune {
+namespace {
+
+ProfileRow row(const std::string& kernel, Megahertz core, double time, double energy,
+               const std::string& group = "", std::uint32_t count = 1) {
+    return {{kernel, {}}, {core, auto_clock}, {Seconds{time}, Joules{energy}}, group, count};
+}
+
+/// `a` gains time at 1000 MHz that `b` can spend; only the sum knows.
+CostTable trading() {
+    Profile profile{"g"};
+    profile.add(row("a", auto_clock, 10, 100, "fw"));
+    profile.add(row("a", {1000}, 9, 90, "fw"));
+    profile.add(row("a", {500}, 12, 85, "fw"));
+    profile.add(row("b", auto_clock, 5, 50, "bw", 2));
+    profile.add(row("b", {1000}, 5.5, 40, "bw", 2));
+    profile.add(row("b", {500}, 9, 39, "bw", 2));
+    return mean_costs(profile);
+}
+
+TEST(Planner, GlobalSpendsOnOneKernelWhatItGainsOnAnother) {
+    const Plans plans = make_plans(trading(), strict_waste());
+    EXPECT_EQ(plans.automatic.energy_pct(), 0);
+    EXPECT_EQ(plans.automatic.baseline, (Cost{Seconds{20}, Joules{200}}));
+    EXPECT_EQ(plans.local.expected, (Cost{Seconds{19}, Joules{190}}));
+    EXPECT_EQ(plans.global.expected, (Cost{Seconds{20}, Joules{170}}));
+    EXPECT_EQ(plans.single.expected, (Cost{Seconds{20}, Joules{170}}));
+    EXPECT_EQ(plans.global.gap_pct, 0);
+    EXPECT_EQ(plans.global.kernels[1].clock, (ClockPoint{{1000}, auto_clock}));
+    EXPECT_EQ(plans.global.kernels[1].expected, (Cost{Seconds{5.5}, Joules{40}}));
+}
+
+TEST(Planner, ASingleClockMustBeMeasuredForAll) {
+    Profile profile{"g"};
+    profile.add(row("a", auto_clock, 10, 100));
+    profile.add(row("a", {700}, 10, 10));
+    profile.add(row("b", auto_clock, 10, 100));
+    profile.add(row("b", {800}, 10, 10));
+    const Plans plans = make_plans(mean_costs(profile), strict_waste());
+    EXPECT_EQ(plans.single.energy_pct(), 0);
+    EXPECT_EQ(plans.global.expected.energy.count, 20);
+}
+
+TEST(Planner, APassSharesOneClock) {
+    Profile profile{"g"};
+    for (const char* kernel : {"a", "b"}) {
+        profile.add(row(kernel, auto_clock, 10, 100, "fw"));
+        profile.add(row(kernel, {500}, kernel == std::string{"a"} ? 10 : 11, 50, "fw"));
+    }
+    profile.add(row("c", auto_clock, 10, 100, "bw"));
+    profile.add(row("c", {500}, 10, 60, "bw"));
+    const Plan plan = make_plan(mean_costs(profile), strict_waste(), Aggregate::pass);
+    EXPECT_EQ(plan.expected, (Cost{Seconds{30}, Joules{260}}));
+    EXPECT_EQ(plan.kernels[0].clock, plan.kernels[1].clock);
+}
+
+TEST(Planner, TheBoardIsLeftAloneWhereNothingIsBetter) {
+    Profile profile{"g"};
+    profile.add(row("a", auto_clock, 10, 100));
+    profile.add(row("a", {900}, 10, 100));
+    for (const Aggregate aggregate : all_aggregates)
+        EXPECT_TRUE(
+            make_plan(mean_costs(profile), strict_waste(), aggregate).kernels[0].clock.is_auto());
+}
+
+TEST(Planner, KernelsThatAreFasterAtLowerClocksAreUsedAsMeasured) {
+    Profile profile{"g"};
+    profile.add(row("a", auto_clock, 10, 100));
+    profile.add(row("a", {900}, 11, 95));
+    profile.add(row("a", {800}, 9.5, 80));
+    const Plan plan = make_plan(mean_costs(profile), strict_waste(), Aggregate::global);
+    EXPECT_EQ(plan.kernels[0].clock, (ClockPoint{{800}, auto_clock}));
+}
+
+TEST(Planner, ProductsAreOfSumsNotSumsOfProducts) {
+    const CostTable table = trading();
+    const Plan global = make_plan(table, energy_delay(), Aggregate::global);
+    double best = 1e300;
+    for (const auto& a : table.kernels[0].points) {
+        for (const auto& b : table.kernels[1].points) {
+            const Cost sum = a.cost + b.cost * 2;
+            best = std::min(best, sum.time.count() * sum.energy.count);
+        }
+    }
+    EXPECT_DOUBLE_EQ(global.expected.time.count() * global.expected.energy.count, best);
+}
+
+TEST(Planner, AProfileWithoutItsBaselineIsAnError) {
+    Profile profile{"g"};
+    EXPECT_THROW(mean_costs(profile), Error);
+    profile.add(row("a", auto_clock, 10, 100));
+    profile.add(row("b", {900}, 10, 100));
+    EXPECT_THROW(mean_costs(profile), Error);
+}
+
+TEST(Planner, SamplesAreAveraged) {
+    Profile profile{"g"};
+    profile.add({{"a", {}}, {}, {Seconds{1}, Joules{10}}, "", 1, 0});
+    profile.add({{"a", {}}, {}, {Seconds{3}, Joules{20}}, "", 1, 1});
+    EXPECT_EQ(mean_costs(profile).baseline_cost(), (Cost{Seconds{2}, Joules{15}}));
+}
+
+TEST(Objective, RejectsWhatMakesNoSense) {
+    EXPECT_THROW(relaxed_waste(-0.01), Error);
+    EXPECT_THROW(relaxed_waste(std::nan("")), Error);
+    EXPECT_THROW(zeus_cost(1.5, Watts{300}), Error);
+    EXPECT_THROW(zeus_cost(0.5, Watts{0}), Error);
+}
+
+TEST(Objective, ZeusWeighsEnergyAgainstTimeAtFullPower) {
+    const Objective zeus = zeus_cost(0.25, Watts{300});
+    EXPECT_DOUBLE_EQ(zeus.score({Seconds{2}, Joules{100}}, {}), 0.25 * 100 + 0.75 * 300 * 2);
+}
+
+TEST(Frontier, FallsInEnergyAsItRisesInTime) {
+    const std::vector<Cost> frontier = time_energy_frontier(trading());
+    ASSERT_GE(frontier.size(), 3U);
+    for (std::size_t i = 1; i < frontier.size(); ++i) {
+        EXPECT_GT(frontier[i].time, frontier[i - 1].time);
+        EXPECT_LT(frontier[i].energy, frontier[i - 1].energy);
+    }
+}
+
+}  // namespace
+}  // namespace kdvfs::tune
