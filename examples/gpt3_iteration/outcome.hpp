@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <examples/gpt3_iteration/boards.hpp>
+#include <examples/gpt3_iteration/live_run.hpp>
+#include <examples/gpt3_iteration/published_plans.hpp>
+#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/profile.hpp>
+
+#include <vector>
+
+namespace gpt3 {
+
+/// Plans for the same work under both of the paper's objectives.
+struct PlansByObjective {
+    kdvfs::tune::Plans waste;
+    kdvfs::tune::Plans edp;
+};
+
+inline PlansByObjective plan(const kdvfs::tune::Profile& profile) {
+    const kdvfs::tune::CostTable table = kdvfs::tune::mean_costs(profile);
+    return {kdvfs::tune::make_plans(table, kdvfs::tune::strict_waste()),
+            kdvfs::tune::make_plans(table, kdvfs::tune::energy_delay())};
+}
+
+/// What the planner makes of the published measurements.
+struct PublishedOutcome {
+    PlansByObjective points = plan(published_points_profile());
+    PlansByObjective passes = plan(published_passes_profile());
+    /// The strict figure of the passes stands on a knife edge: what a little time buys.
+    kdvfs::tune::Plan passes_relaxed =
+        kdvfs::tune::make_plan(kdvfs::tune::mean_costs(published_passes_profile()),
+                               kdvfs::tune::relaxed_waste(0.001), kdvfs::tune::Aggregate::pass);
+};
+
+/// Everything the program found out.
+struct Outcome {
+    PlansByObjective plans;
+    PublishedOutcome published{};
+    kdvfs::tune::Cost baseline;  ///< live, without scopes
+    std::vector<LiveRun> live{};  ///< by switching latency, ascending
+};
+
+}  // namespace gpt3

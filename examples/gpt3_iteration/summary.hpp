@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <examples/gpt3_iteration/fit_figures.hpp>
+#include <examples/gpt3_iteration/outcome.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+/// `summary.json`: percentages are against auto, negative = saved.
+namespace gpt3 {
+
+using Json = nlohmann::ordered_json;
+
+inline Json to_json(const kdvfs::tune::Cost& cost, const kdvfs::tune::Cost& baseline) {
+    return {{"time_pct", kdvfs::tune::time_percent(cost, baseline)},
+            {"energy_pct", kdvfs::tune::energy_percent(cost, baseline)}};
+}
+
+inline Json to_json(const kdvfs::tune::Plan& plan) { return to_json(plan.expected, plan.baseline); }
+
+inline Json to_json(const PlansByObjective& plans, kdvfs::tune::Aggregate aggregate) {
+    return {{"waste", to_json(plans.waste[aggregate])}, {"edp", to_json(plans.edp[aggregate])}};
+}
+
+inline Json to_json(const LiveRun& run, const kdvfs::tune::Cost& baseline) {
+    const kdvfs::measure::ScopeCounts& scopes = run.report.scopes;
+    Json json{{"switch_latency_s", kdvfs::Seconds{run.switch_latency}.count()}};
+    json.update(to_json(run.cost, baseline));
+    json["scopes"] = scopes.scopes;
+    json["switches"] = scopes.switches;
+    json["elided"] = scopes.stream_elided + scopes.device_elided;
+    json["not_worth_it"] = scopes.not_worth_it;
+    json["refused"] = scopes.refused;
+    return json;
+}
+
+inline Json fit_json(const Case& job) {
+    const FitErrors errors = fit_errors(job.board, job.kernels);
+    return {{"parameters", fit_parameters},
+            {"data_points", fit_data_points},
+            {"rms_time_pct", errors.rms_time_pct()},
+            {"rms_energy_pct", errors.rms_energy_pct()}};
+}
+
+inline Json published_json(const PublishedOutcome& published) {
+    using kdvfs::tune::Aggregate;
+    Json json{{"points", to_json(published.points, Aggregate::global)},
+              {"passes", to_json(published.passes, Aggregate::pass)}};
+    json["passes"]["waste_at_0.1_pct"] = to_json(published.passes_relaxed);
+    return json;
+}
+
+inline Json summary(const Case& job, const Outcome& outcome) {
+    using kdvfs::tune::Aggregate;
+    Json json{
+        {"gpu", job.board.name},
+        {"simulated", true},
+        {"prediction", !job.fitted},
+        {"baseline",
+         {{"time_s", outcome.baseline.time.count()}, {"energy_j", outcome.baseline.energy.count}}}};
+    for (const Aggregate aggregate :
+         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global}) {
+        json[std::string{to_string(aggregate)}] = to_json(outcome.plans, aggregate);
+    }
+    if (job.fitted) json["fit"] = fit_json(job);
+    json["published"] = published_json(outcome.published);
+    for (const LiveRun& run : outcome.live) json["live"].push_back(to_json(run, outcome.baseline));
+    return json;
+}
+
+}  // namespace gpt3

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <examples/gpt3_iteration/fit_figures.hpp>
+#include <examples/gpt3_iteration/outcome.hpp>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+/// What a reader at the terminal sees.
+namespace gpt3 {
+
+inline void print_effect(const char* objective, const kdvfs::tune::Plan& plan,
+                         const std::optional<PublishedEffect>& published) {
+    std::printf("  %-7s %-6s %+8.2f %+8.2f", std::string{to_string(plan.aggregate)}.c_str(),
+                objective, plan.time_pct(), plan.energy_pct());
+    if (published) std::printf("   %+8.2f %+8.2f", published->time_pct, published->energy_pct);
+    std::printf("\n");
+}
+
+/// Plans on the simulated board beside the paper's, which were measured kernel by kernel.
+inline void print_plans(const Case& job, const PlansByObjective& plans) {
+    const PublishedPlans paper;
+    const auto beside = [&](PublishedEffect effect) {
+        return job.fitted ? std::optional{effect} : std::nullopt;
+    };
+    std::printf(
+        "\nPlans, %% against auto (negative = saved)\n"
+        "                  %s%s\n                     time   energy%s\n",
+        job.fitted ? "       simulated" : "  predicted", job.fitted ? "   arXiv 2601.08539" : "",
+        job.fitted ? "       time   energy" : "");
+    print_effect("waste", plans.waste.single, {});
+    print_effect("waste", plans.waste.pass, beside(paper.pass_waste));
+    print_effect("waste", plans.waste.local, beside(paper.local_waste));
+    print_effect("waste", plans.waste.global, beside(paper.global_waste));
+    print_effect("edp", plans.edp.single, {});
+    print_effect("edp", plans.edp.pass, beside(paper.pass_edp));
+    print_effect("edp", plans.edp.local, beside(paper.local_edp));
+    print_effect("edp", plans.edp.global, beside(paper.global_edp));
+    std::printf("  (proven gap of the global plans: %.4f %% and %.4f %%)\n",
+                plans.waste.global.gap_pct, plans.edp.global.gap_pct);
+}
+
+inline void print_fit(const Case& job) {
+    const FitErrors errors = fit_errors(job.board, job.kernels);
+    std::printf(
+        "\nFit: %d parameters to %d published numbers; rms error of times %.2f %%, of "
+        "energies %.2f %%\n     (the best points' effects: %.2f and %.2f %%)\n",
+        fit_parameters, fit_data_points, errors.rms_time_pct(), errors.rms_energy_pct(),
+        errors.time_best_pct, errors.energy_best_pct);
+}
+
+inline void print_published(const PublishedOutcome& published) {
+    const auto print = [](const char* what, const kdvfs::tune::Plan& plan) {
+        std::printf("  %-44s %+8.2f %+8.2f\n", what, plan.time_pct(), plan.energy_pct());
+    };
+    std::printf("\nThe same planner on the published measurements, %% against auto\n");
+    print("best points applied to their kernels", published.points.waste.global);
+    print("passes, strict waste", published.passes.waste.pass);
+    print("passes, 0.1 % more time: a knife edge", published.passes_relaxed);
+    print("passes, EDP", published.passes.edp.pass);
+}
+
+inline std::string latency_text(kdvfs::Duration latency) {
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(latency).count();
+    return us >= 1000 ? std::to_string(us / 1000) + " ms" : std::to_string(us) + " us";
+}
+
+/// The plan at work: what survives when clocks take time to follow.
+inline void print_live(const Outcome& outcome) {
+    std::printf(
+        "\nLive, each of 897 launches in its FrequencyScope, by switching latency\n"
+        "  latency     time %%  energy %%  scopes = switched + elided + not worth it + "
+        "refused\n");
+    for (const LiveRun& run : outcome.live) {
+        const auto& scopes = run.report.scopes;
+        std::printf("  %-8s %+9.2f %+9.2f  %6ju   %8ju   %6ju   %12ju   %7ju\n",
+                    latency_text(run.switch_latency).c_str(),
+                    kdvfs::tune::time_percent(run.cost, outcome.baseline),
+                    kdvfs::tune::energy_percent(run.cost, outcome.baseline),
+                    std::uintmax_t{scopes.scopes}, std::uintmax_t{scopes.switches},
+                    std::uintmax_t{scopes.stream_elided + scopes.device_elided},
+                    std::uintmax_t{scopes.not_worth_it}, std::uintmax_t{scopes.refused});
+    }
+    std::printf(
+        "  A scope pays only if it outlasts the latency by far: long latencies need "
+        "segments of several\n  kernels at one clock, not a clock per kernel.\n");
+}
+
+}  // namespace gpt3
