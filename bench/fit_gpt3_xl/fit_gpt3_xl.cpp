@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -76,41 +77,45 @@ void print_errors(const gpt3::FitErrors& e, int parameters) {
                 e.rms_energy_pct());
 }
 
-void print_plans(const Board& board, const std::vector<KernelModel>& kernels) {
-    std::vector<Sweep> sweeps;
-    Sums sums;
-    for (std::size_t k = 0; k < kernels.size(); ++k) {
-        sweeps.push_back(sweep(board, kernels[k]));
-        sums.add(sweeps.back(), gpt3::published_table[k], k < forward_kernels);
-    }
+std::array<Sweep, kernel_count> sweeps_of(const Board& board,
+                                          const std::vector<KernelModel>& kernels) {
+    std::array<Sweep, kernel_count> sweeps;
+    for (std::size_t k = 0; k < sweeps.size(); ++k) sweeps[k] = sweep(board, kernels[k]);
+    return sweeps;
+}
+
+void print_plans(const std::array<Sweep, kernel_count>& sweeps) {
     const PlanEffects plans = plan_effects(sweeps);
+    const Sums sums{sweeps};
     const auto print = [](const char* name, const Effect& effect, const char* published) {
         std::printf("%-24s time %+6.2f %%, energy %+6.2f %%   (published %s)\n", name,
                     effect.time_pct, effect.energy_pct, published);
     };
-    const auto n = static_cast<int>(points.size());
-    const auto total = [&sums, n](int part) {
-        return sums.values[part * n + n - 1] + sums.values[(part + 2) * n + n - 1];
-    };
-    std::printf("baseline %.4f s, %.2f J   (published 5.356 s, 1815 J)\n", total(0), total(1));
+    std::printf("baseline %.4f s, %.2f J   (published 5.356 s, 1815 J)\n", sums.auto_seconds(),
+                sums.auto_joules());
     print("strict waste, local", plans.local, "-1.78 / -11.54");
     print("strict waste, global", plans.global, "0.00 / -15.64");
     print("EDP, global", plans.edp, "+10.28 / -27.52");
     print("published best points", plans.published_points, "0.00 / -15.64");
+}
 
-    const Eigen::VectorXd r = sum_residuals(sums, 1).tail(4 * n);
+void print_passes(const Sums& sums, double pass_weight) {
+    const Eigen::VectorXd errors = pass_errors(sums);
+    constexpr int all = static_cast<int>(points.size());
+    constexpr int left_out = 22;  // the points with memory at 405 and 810 MHz, which come first
     const char* const names[4] = {"forward time", "forward energy", "backward time",
                                   "backward energy"};
-    std::printf("the published passes, not fitted; rms over memory 5001 MHz and more:\n");
+    std::printf("the published passes (weight %.2g), rms over memory 5001 MHz and more:\n",
+                pass_weight);
     for (int part = 0; part < 4; ++part) {
-        const double mean_square = r.segment(part * n + 22, n - 22).squaredNorm() / (n - 22);
-        std::printf("  %-16s %.1f %%\n", names[part], std::sqrt(mean_square));
+        const auto used = errors.segment(part * all + left_out, all - left_out);
+        std::printf("  %-16s %.1f %%\n", names[part], std::sqrt(used.array().square().mean()));
     }
 }
 
 void print_board(const JointFit& fitted) {
     const Eigen::VectorXd sigma = fitted.board_uncertainty();
-    const Eigen::VectorXd x = fitted.unknowns().tail(JointFit::board_size());
+    const Eigen::VectorXd x = fitted.fitted_board_numbers();
     std::printf("board unknowns (fitted number, its uncertainty, the prior's):\n");
     for (int j = 0; j < x.size(); ++j) {
         const Unknown& unknown = board_unknowns()[static_cast<std::size_t>(j)];
@@ -125,7 +130,9 @@ int run(const Options& options) {
     const int parameters = fitted.parameters() + 1;  // and the highest core clock
     const gpt3::FitErrors errors = errors_of(board, kernels);
     print_errors(errors, parameters);
-    print_plans(board, kernels);
+    const auto sweeps = sweeps_of(board, kernels);
+    print_plans(sweeps);
+    print_passes(Sums{sweeps}, options.pass_weight);
     print_board(fitted);
     if (!options.kernels_file.empty()) {
         write_file(options.kernels_file, kernels_header(kernels, parameters, errors));

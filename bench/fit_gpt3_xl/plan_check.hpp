@@ -5,6 +5,7 @@
 #include <examples/gpt3_iteration/published_table.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -26,6 +27,8 @@ struct PlanEffects {
     Effect published_points;
 };
 
+using Sweeps = std::array<Sweep, gpt3::kernel_count>;
+
 namespace plan_detail {
 
 struct Total {
@@ -41,7 +44,7 @@ struct Total {
     }
 };
 
-inline Total cheapest(const std::vector<Sweep>& sweeps, double price) {
+inline Total cheapest(const Sweeps& sweeps, double price) {
     Total total;
     for (std::size_t k = 0; k < sweeps.size(); ++k) {
         std::size_t best = baseline;
@@ -58,7 +61,7 @@ inline Total cheapest(const std::vector<Sweep>& sweeps, double price) {
 
 /// Least energy with the sum of times bounded: dynamic programming over time saved and lost in
 /// cells of 1/40000 of the bound, times rounded up.
-inline Total least_energy_within(const std::vector<Sweep>& sweeps, double bound) {
+inline Total least_energy_within(const Sweeps& sweeps, double bound) {
     constexpr int cells = 40000;
     constexpr double never = std::numeric_limits<double>::infinity();
     // Times are counted from each kernel's fastest point, so that only differences are rounded.
@@ -98,7 +101,7 @@ inline Total least_energy_within(const std::vector<Sweep>& sweeps, double bound)
 
 }  // namespace plan_detail
 
-inline PlanEffects plan_effects(const std::vector<Sweep>& sweeps) {
+inline PlanEffects plan_effects(const Sweeps& sweeps) {
     using plan_detail::Total;
     Total base;
     Total local;

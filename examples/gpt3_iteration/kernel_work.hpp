@@ -2,9 +2,11 @@
 #pragma once
 
 #include <examples/gpt3_iteration/iteration.hpp>
+#include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 
 #include <array>
+#include <cstddef>
 
 /// FLOPs and bytes of each entry from GPT-3-XL's shapes, to predict the iteration on boards that
 /// nobody measured it on. The published times (GEMMs at 72 of 76 TFLOP/s, GELU at 848 of 912 GB/s)
@@ -103,5 +105,15 @@ inline constexpr std::array<kdvfs::simulated::KernelWork, kernel_count> kernel_w
         streaming(3 * activations, 1),          // 45 token embedding: read, add, write
     }};
 }();
+
+/// The iteration's kernels on any board, predicted from `kernel_work`.
+inline std::array<kdvfs::simulated::KernelModel, kernel_count> predicted_kernels(
+    const kdvfs::simulated::Board& board) {
+    std::array<kdvfs::simulated::KernelModel, kernel_count> kernels;
+    for (std::size_t k = 0; k < kernel_count; ++k) {
+        kernels[k] = kdvfs::simulated::roofline(board, kernel_work[k]);
+    }
+    return kernels;
+}
 
 }  // namespace gpt3

@@ -55,6 +55,10 @@ TEST(VoltageCurve, IsFlatThenRisesWithoutJumps) {
         EXPECT_NEAR(curve.at(knot.core_mhz - 1e-6), knot.relative_volts, 1e-8);
         EXPECT_NEAR(curve.at(knot.core_mhz + 1e-6), knot.relative_volts, 1e-8);
     }
+    for (double mhz = 900; mhz < 2000; ++mhz) {
+        EXPECT_GE(curve.at(mhz + 1), curve.at(mhz)) << mhz;
+        EXPECT_LE(curve.at(mhz + 1) - curve.at(mhz), 0.4 / 500 + 1e-12) << mhz;
+    }
     EXPECT_NEAR(curve.at(1200), 1.05, 1e-12);
     EXPECT_NEAR(curve.at(2000), 1.58, 1e-12) << "the last slope goes on";
 }
@@ -148,6 +152,9 @@ TEST(Operate, ExcessStaysWhereTheFirmwareHasNothingLeftToLower) {
     EXPECT_EQ(run.core, 200_MHz);
     EXPECT_GT(run.power.count, 50);
     EXPECT_TRUE(run.power_limited);
+    const OperatingPoint lowest = operate(small_board(), compute_bound(), {200_MHz, auto_clock});
+    EXPECT_EQ(run.power, lowest.power);
+    EXPECT_EQ(run.time, lowest.time);
 }
 
 TEST(Operate, EnergyIsTheBoardsOwnPlusTheWorks) {

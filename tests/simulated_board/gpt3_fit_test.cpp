@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <vector>
 
 namespace {
 
@@ -20,11 +19,11 @@ using kdvfs::simulated::Board;
 using kdvfs::simulated::operate;
 using kdvfs::simulated::rtx_3080_ti;
 
-std::vector<gpt3_fit::Sweep> sweeps() {
+gpt3_fit::Sweeps sweeps() {
     const Board board = rtx_3080_ti();
-    std::vector<gpt3_fit::Sweep> result;
-    for (const auto& kernel : gpt3::fitted_kernels) {
-        result.push_back(gpt3_fit::sweep(board, kernel));
+    gpt3_fit::Sweeps result;
+    for (std::size_t k = 0; k < result.size(); ++k) {
+        result[k] = gpt3_fit::sweep(board, gpt3::fitted_kernels[k]);
     }
     return result;
 }
@@ -116,12 +115,7 @@ TEST(Fit, MakesGemmsFasterWithLessMemoryClock) {
 /// The passes are not fitted: here is how far the sum of the fitted kernels is from them, where
 /// anybody would run (memory 5001 MHz and more, core 1050 MHz and more).
 TEST(Fit, PredictsThePublishedPasses) {
-    gpt3_fit::Sums sums;
-    const auto all = sweeps();
-    for (std::size_t k = 0; k < all.size(); ++k) {
-        sums.add(all[k], gpt3::published_table[k], gpt3::pass_of(k) == "forward");
-    }
-    const auto residuals = gpt3_fit::sum_residuals(sums, 1).tail(4 * 66).eval();
+    const Eigen::VectorXd residuals = gpt3_fit::pass_errors(gpt3_fit::Sums{sweeps()});
     double squares = 0;
     int count = 0;
     for (int part = 0; part < 4; ++part) {

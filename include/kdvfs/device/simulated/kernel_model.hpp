@@ -4,6 +4,8 @@
 #include <kdvfs/core/units.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 
+#include <gsl/assert>
+
 #include <algorithm>
 
 namespace kdvfs::simulated {
@@ -39,9 +41,12 @@ struct Utilisation {
 /// A kernel described by its work, on a board with a `throughput`: a prediction, not a fit.
 /// Memory traffic also passes the cache, which runs at the core clock: that is why bandwidth
 /// bends down at low core clocks.
+/// @pre every peak of the board's throughput is positive.
 inline KernelModel roofline(const Board& board, const KernelWork& work,
                             const Utilisation& utilisation = {}) {
     const Throughput& peak = board.throughput;
+    Expects(peak.matrix_flops_per_cycle > 0 && peak.vector_flops_per_cycle > 0);
+    Expects(peak.cache_bytes_per_cycle > 0 && peak.memory_bytes_per_second > 0);
     const double cycles_per_second = 1e6 * board.reference_core.count;
     const double matrix_cycles =
         work.matrix_flops / (peak.matrix_flops_per_cycle * utilisation.matrix);

@@ -7,29 +7,29 @@
 namespace kdvfs::simulated::rtx_3080_ti_fit {
 
 inline constexpr double core_max_mhz = 1900;
-inline constexpr double static_watts = 19.58037;
-inline constexpr double leakage_watts = 1.830982;
-inline constexpr double leakage_exponent = 1.934173;
-inline constexpr double clock_tree_watts_per_ghz = 8.249302;
+inline constexpr double static_watts = 19.15755;
+inline constexpr double leakage_watts = 1.724791;
+inline constexpr double leakage_exponent = 1.862089;
+inline constexpr double clock_tree_watts_per_ghz = 8.655349;
 inline constexpr double memory_watts_405 = 0;
-inline constexpr double memory_efficiency_405 = 0.7336427;
-inline constexpr double memory_watts_810 = 1.983737;
-inline constexpr double memory_efficiency_810 = 0.690244;
-inline constexpr double memory_watts_5001 = 29.79429;
-inline constexpr double memory_efficiency_5001 = 1.006611;
-inline constexpr double memory_watts_9251 = 60.07899;
-inline constexpr double memory_efficiency_9251 = 1.0234;
-inline constexpr double memory_watts_9501 = 61.90776;
+inline constexpr double memory_efficiency_405 = 0.73341;
+inline constexpr double memory_watts_810 = 1.607569;
+inline constexpr double memory_efficiency_810 = 0.6904443;
+inline constexpr double memory_watts_5001 = 30.85825;
+inline constexpr double memory_efficiency_5001 = 1.012698;
+inline constexpr double memory_watts_9251 = 60.81116;
+inline constexpr double memory_efficiency_9251 = 1.023784;
+inline constexpr double memory_watts_9501 = 62.46067;
 inline constexpr double memory_efficiency_9501 = 1;
 inline constexpr double volts_1050 = 1;
-inline constexpr double volts_1260 = 1.012527;
-inline constexpr double volts_1470 = 1.130228;
-inline constexpr double volts_1680 = 1.280011;
-inline constexpr double volts_1890 = 1.577611;
+inline constexpr double volts_1260 = 1.016235;
+inline constexpr double volts_1470 = 1.127205;
+inline constexpr double volts_1680 = 1.269051;
+inline constexpr double volts_1890 = 1.565445;
 inline constexpr double auto_memory_onset_mhz = 1260;
 inline constexpr double auto_memory_span_mhz = 630;
-inline constexpr double auto_memory_rise = 0.1917782;
-inline constexpr double auto_memory_exponent = 4.611702;
-inline constexpr double power_cap_watts = 339.1584;
+inline constexpr double auto_memory_rise = 0.189712;
+inline constexpr double auto_memory_exponent = 4.58882;
+inline constexpr double power_cap_watts = 339.1616;
 
 }  // namespace kdvfs::simulated::rtx_3080_ti_fit
