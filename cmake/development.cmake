@@ -17,3 +17,11 @@ endif()
 add_library(kdvfs_warnings INTERFACE)
 set(kdvfs_warning_options -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
 target_compile_options(kdvfs_warnings INTERFACE $<BUILD_INTERFACE:${kdvfs_warning_options}>)
+
+# The compilers that headers and what must not compile are tried with: the oldest of each that is
+# supported, where it is installed.
+find_program(KDVFS_GXX NAMES g++-12 g++)
+find_program(KDVFS_CLANGXX NAMES clang++-14 clang++)
+mark_as_advanced(KDVFS_GXX KDVFS_CLANGXX)
+set(kdvfs_compilers ${KDVFS_GXX} ${KDVFS_CLANGXX})
+list(FILTER kdvfs_compilers EXCLUDE REGEX NOTFOUND)

@@ -49,7 +49,9 @@ public:
     FrequencyScope(FrequencyScope&&) = delete;
     FrequencyScope& operator=(FrequencyScope&&) = delete;
 
-    ~FrequencyScope() {
+    // Inlined early, or g++ 12 sees too late that a KeepClock scope is empty and gives up the tail
+    // call.
+    [[gnu::always_inline]] ~FrequencyScope() {
         if (port_ != nullptr) detail::leave_at_end(port_, pass_);
     }
 
