@@ -226,8 +226,8 @@ TEST_F(Accumulating, AKernelUnderTwoClocksHasTwoPowers) {
         work.idle(microseconds(500, 3000));
     }
     feed(accumulator, 10ms);
-    EXPECT_EQ(accumulator.equations().columns(), 3U);
-    const LeastSquares solved = accumulator.equations().solve();
+    EXPECT_EQ(accumulator.sums().equations.columns(), 3U);
+    const LeastSquares solved = accumulator.sums().equations.solve();
     EXPECT_NEAR(solved.watts(1), 700, 0.1);
     EXPECT_NEAR(solved.watts(2), 300, 0.1);
 }

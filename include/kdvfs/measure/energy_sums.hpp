@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/units.hpp>
+#include <kdvfs/measure/kernel_columns.hpp>
+#include <kdvfs/measure/normal_equations.hpp>
+#include <kdvfs/measure/sample_join.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// All that attribution needs to know of a stretch of work, however long it was.
+struct EnergySums {
+    static constexpr std::size_t idle_column = 0;
+
+    NormalEquations equations;  ///< a column per (kernel, applied clock); column 0 is idle
+    KernelColumns columns;
+    std::vector<CountedJoules> direct;  ///< by column, of long scopes; may be shorter
+    Duration counter_period{0};
+
+    Joules counter;           ///< trusted joules of the metered time
+    Joules outside;           ///< trusted joules of the rest
+    Seconds counted_time{0};  ///< metered time under trusted samples
+
+    std::uint64_t refused_rows = 0;     ///< far from what all other rows say
+    std::uint64_t overflowed_rows = 0;  ///< with kernels beyond the last column
+    std::uint64_t late = 0;             ///< intervals and samples after their time was joined
+    std::uint64_t overflows = 0;        ///< times that buffers were full
+
+    [[nodiscard]] std::vector<double> seconds_of(KernelId kernel) const {
+        std::vector<double> seconds(equations.columns());
+        for (const auto& [applied, column] : columns.of(kernel)) {
+            seconds[column] = equations.time(column);
+        }
+        return seconds;
+    }
+    [[nodiscard]] Watts mean_power() const { return counter / counted_time; }
+};
+
+}  // namespace kdvfs::measure
