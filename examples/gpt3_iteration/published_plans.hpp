@@ -42,10 +42,10 @@ inline kdvfs::tune::Cost changed(const kdvfs::tune::Cost& cost, double time_pct,
 inline kdvfs::tune::Profile published_points_profile() {
     kdvfs::tune::Profile profile{"RTX 3080 Ti, arXiv 2601.08539, best points"};
     for (const PublishedKernel& kernel : published_table) {
-        kdvfs::tune::ProfileRow row{.key = {std::string{kernel.name}},
-                                    .clock = {},
-                                    .cost = published_cost(kernel),
-                                    .count = static_cast<std::uint32_t>(kernel.repeats)};
+        kdvfs::tune::ProfileRow row;
+        row.key.name = kernel.name;
+        row.cost = published_cost(kernel);
+        row.count = static_cast<std::uint32_t>(kernel.repeats);
         profile.add(row);
         if (kernel.best.is_auto()) continue;
         row.clock = kernel.best;
@@ -65,15 +65,19 @@ inline kdvfs::tune::Profile published_passes_profile() {
             published_cost(kernel) * kernel.repeats;
     }
     kdvfs::tune::Profile profile{"RTX 3080 Ti, arXiv 2601.08539, passes"};
+    const auto add = [&](const char* name, kdvfs::ClockPoint point, const kdvfs::tune::Cost& cost) {
+        kdvfs::tune::ProfileRow row;
+        row.key.name = name;
+        row.group = name;
+        row.clock = point;
+        row.cost = cost;
+        profile.add(row);
+    };
     for (const PublishedPass& pass : published_passes) {
-        profile.add({.key = {"forward"},
-                     .clock = pass.point,
-                     .cost = changed(forward, pass.forward_time_pct, pass.forward_energy_pct),
-                     .group = "forward"});
-        profile.add({.key = {"backward"},
-                     .clock = pass.point,
-                     .cost = changed(backward, pass.backward_time_pct, pass.backward_energy_pct),
-                     .group = "backward"});
+        add("forward", pass.point,
+            changed(forward, pass.forward_time_pct, pass.forward_energy_pct));
+        add("backward", pass.point,
+            changed(backward, pass.backward_time_pct, pass.backward_energy_pct));
     }
     return profile;
 }

@@ -39,12 +39,14 @@ inline kdvfs::tune::Profile sweep(const kdvfs::simulated::Board& board,
     kdvfs::tune::Profile profile{"simulated " + board.name};
     for (std::size_t entry = 0; entry < kernels.size(); ++entry) {
         const PublishedKernel& published = published_table[entry];
+        kdvfs::tune::ProfileRow row;
+        row.key.name = published.name;
+        row.group = pass_of(entry);
+        row.count = static_cast<std::uint32_t>(published.repeats);
         for (const kdvfs::ClockPoint point : points) {
-            profile.add({.key = {std::string{published.name}},
-                         .clock = point,
-                         .cost = measure(board, kernels[entry], point),
-                         .group = std::string{pass_of(entry)},
-                         .count = static_cast<std::uint32_t>(published.repeats)});
+            row.clock = point;
+            row.cost = measure(board, kernels[entry], point);
+            profile.add(row);
         }
         progress(entry + 1);
     }

@@ -34,12 +34,16 @@ inline void print_plans(const Case& job, const PlansByObjective& plans) {
     print_effect("waste", plans.waste.pass, beside(paper.pass_waste));
     print_effect("waste", plans.waste.local, beside(paper.local_waste));
     print_effect("waste", plans.waste.global, beside(paper.global_waste));
+    print_effect("+1 %", plans.relaxed.single, {});
+    print_effect("+1 %", plans.relaxed.global, {});
     print_effect("edp", plans.edp.single, {});
     print_effect("edp", plans.edp.pass, beside(paper.pass_edp));
     print_effect("edp", plans.edp.local, beside(paper.local_edp));
     print_effect("edp", plans.edp.global, beside(paper.global_edp));
-    std::printf("  (proven gap of the global plans: %.4f %% and %.4f %%)\n",
-                plans.waste.global.gap_pct, plans.edp.global.gap_pct);
+    std::printf(
+        "  waste: no time lost; +1 %%: up to 1 %% lost; edp: least time x energy; proven gap of "
+        "the\n  global plans %.4f, %.4f and %.4f %%\n",
+        plans.waste.global.gap_pct, plans.relaxed.global.gap_pct, plans.edp.global.gap_pct);
 }
 
 inline void print_fit(const Case& job) {
