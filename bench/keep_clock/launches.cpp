@@ -4,8 +4,8 @@
 
 struct Gelu : kdvfs::Kernel<"gelu"> {};
 
-using Kept = kdvfs::BoundGpu<
-    kdvfs::PolicyRegistry<kdvfs::Bind<"gelu", kdvfs::KeepClock>, kdvfs::Unmetered>>;
+using Kept =
+    kdvfs::BoundGpu<kdvfs::PolicyRegistry<kdvfs::Bind<"gelu", kdvfs::KeepClock>, kdvfs::Unmetered>>;
 using Metered = kdvfs::BoundGpu<kdvfs::PolicyRegistry<kdvfs::Bind<"gelu", kdvfs::KeepClock>>>;
 
 // A launch as the compiler sees one: elsewhere, and it might throw.
