@@ -99,6 +99,20 @@ void print_plans(const std::array<Sweep, kernel_count>& sweeps) {
     print("published best points", plans.published_points, "0.00 / -15.64");
 }
 
+/// The published numbers that the model does not meet.
+void print_outliers(const std::array<Sweep, kernel_count>& sweeps, double price) {
+    std::printf("off by more than 5 %%:\n");
+    for (std::size_t k = 0; k < sweeps.size(); ++k) {
+        const gpt3::PublishedKernel& published = gpt3::published_table[k];
+        const Eigen::VectorXd errors = kernel_errors(sweeps[k], published, price);
+        for (int i = 0; i < targets_per_kernel; ++i) {
+            if (std::abs(errors[i]) < 5) continue;
+            std::printf("  %-20s %-24s %+6.1f %%\n", std::string{published.name}.c_str(),
+                        target_names[static_cast<std::size_t>(i)], errors[i]);
+        }
+    }
+}
+
 void print_passes(const Sums& sums, double pass_weight) {
     const Eigen::VectorXd errors = pass_errors(sums);
     constexpr int all = static_cast<int>(points.size());
@@ -132,6 +146,7 @@ int run(const Options& options) {
     print_errors(errors, parameters);
     const auto sweeps = sweeps_of(board, kernels);
     print_plans(sweeps);
+    print_outliers(sweeps, price_of_time(fitted.fitted_board_numbers()));
     print_passes(Sums{sweeps}, options.pass_weight);
     print_board(fitted);
     if (!options.kernels_file.empty()) {
