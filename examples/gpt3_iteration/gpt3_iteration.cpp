@@ -12,6 +12,7 @@
 #include <examples/gpt3_iteration/sweep.hpp>
 #include <examples/gpt3_iteration/tables.hpp>
 #include <kdvfs/core/atomic_file.hpp>
+#include <kdvfs/measure/report_csv.hpp>
 
 #include <unistd.h>
 

@@ -2,16 +2,16 @@
 #pragma once
 
 #include <kdvfs/core/kernel.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
-#include <kdvfs/measure/report.hpp>
+#include <kdvfs/gpu/gpu_service.hpp>
 #include <kdvfs/policy/registry.hpp>
 
 #include <gsl/pointers>
 
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <iosfwd>
 #include <memory>
-#include <ostream>
 #include <string_view>
 #include <utility>
 
@@ -24,7 +24,8 @@ class BoundGpu;
 /// are back where they were found when the last handle is gone. Thread-safe.
 class Gpu {
 public:
-    explicit Gpu(gsl::not_null<std::shared_ptr<GpuCore>> core) : core_{std::move(core)} {}
+    explicit Gpu(gsl::not_null<std::shared_ptr<GpuService>> service)
+        : service_{std::move(service)} {}
 
     /// The same GPU, obeying a registry's policies.
     /// @throws Error (invalid_input) if a policy asks for clocks that this device does not list
@@ -33,45 +34,45 @@ public:
         return BoundGpu<Registry>{*this, std::move(plan)};
     }
 
-    [[nodiscard]] const DeviceInfo& info() const { return core_->info(); }
-    [[nodiscard]] const SupportedClocks& supported_clocks() const { return core_->clocks(); }
+    [[nodiscard]] const DeviceInfo& info() const { return service_->info(); }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const {
+        return service_->supported_clocks();
+    }
     /// Whether clocks are never set, by explicit choice.
-    [[nodiscard]] bool measure_only() const { return core_->measure_only(); }
+    [[nodiscard]] bool measure_only() const { return service_->measure_only(); }
 
     /// Calls, times, joules and clocks per kernel, as far as the GPU has run.
-    [[nodiscard]] measure::Report report() const { return core_->report(); }
+    [[nodiscard]] measure::Report report() const { return service_->report(); }
 
     /// Rethrows the first error that happened behind the user's back since the last call.
-    void check() const { core_->check(); }
+    void check() const { service_->check(); }
     /// Drives the clocks again after an error has disarmed the controller.
-    void rearm() const { core_->rearm(); }
+    void rearm() const { service_->rearm(); }
     /// Puts the clocks back now and stops driving them, for every handle.
     /// @throws Error, the first that nobody has seen yet
     void close() const {
-        core_->shut_down();
-        core_->check();
+        service_->shut_down();
+        service_->check();
     }
 
     /// Work on this stream outside scopes is never to be slowed: a standing vote for `auto`.
-    void protect(StreamRef stream) const { core_->protect(stream); }
+    void protect(StreamRef stream) const { service_->protect(stream); }
     /// Tells iterations apart: metering is on in one of `GpuOptions::meter_every`.
-    void next_iteration() const { core_->next_iteration(); }
+    void next_iteration() const { service_->next_iteration(); }
 
     /// Writes Chrome trace events of metered scopes from now on. `out` must outlive the trace.
-    void trace_to(std::ostream& out) const {
-        core_->meter().trace_to(out, info(), core_->runtime().now());
-    }
+    void trace_to(std::ostream& out) const { service_->trace_to(out); }
     /// Ends the trace. @throws Error if it could not be written
-    void end_trace() const { core_->meter().end_trace(); }
+    void end_trace() const { service_->end_trace(); }
 
     /// For scopes.
-    [[nodiscard]] ScopePort& port() const { return *core_; }
+    [[nodiscard]] ScopePort& port() const { return *service_; }
 
 protected:
-    [[nodiscard]] GpuCore& core() const { return *core_; }
+    [[nodiscard]] GpuService& service() const { return *service_; }
 
 private:
-    gsl::not_null<std::shared_ptr<GpuCore>> core_;
+    gsl::not_null<std::shared_ptr<GpuService>> service_;
 };
 
 /// A GPU together with the policies its scopes follow.
@@ -122,7 +123,7 @@ private:
                                       .variant = variant,
                                       .architecture = info().architecture,
                                       .plan = bound_->plan.get()};
-        return core().kind_of(kernel, variant, Policy::request(question), Registry::metered);
+        return service().kind_of(kernel, variant, Policy::request(question), Registry::metered);
     }
 
     /// Clocks that the device does not have are found now, not in the middle of a run.
@@ -135,7 +136,7 @@ private:
     void check_row() const {
         if constexpr (!Row::name.empty()) {
             if constexpr (!Registry::metered && Row::policy::always_keeps) {
-                core().meter().note_kept(Row::name);
+                service().note_kept(Row::name);
             } else {
                 static_cast<void>(ask<typename Row::policy>(Row::name, Variant{}));
             }

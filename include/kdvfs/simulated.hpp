@@ -4,6 +4,7 @@
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/event_loop.hpp>
 #include <kdvfs/gpu.hpp>
+#include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/kdvfs.hpp>
 #include <kdvfs/scope/prove.hpp>
 

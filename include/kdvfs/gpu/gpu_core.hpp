@@ -4,6 +4,7 @@
 #include <kdvfs/gpu/any_runtime.hpp>
 #include <kdvfs/gpu/control_loop.hpp>
 #include <kdvfs/gpu/gpu_options.hpp>
+#include <kdvfs/gpu/gpu_service.hpp>
 #include <kdvfs/gpu/meter.hpp>
 #include <kdvfs/gpu/scope_tally.hpp>
 #include <kdvfs/scope/clock_controller.hpp>
@@ -28,7 +29,7 @@ namespace kdvfs {
 
 /// What is behind every `Gpu` handle of one device: takes scopes in, drives the clock controller
 /// through its control loop, and meters. Thread-safe.
-class GpuCore final : public ScopePort {
+class GpuCore final : public GpuService {
 public:
     struct Parts {
         DeviceInfo info{};
@@ -53,7 +54,7 @@ public:
         armed_ = !measure_only_;
     }
 
-    ~GpuCore() {
+    ~GpuCore() override {
         if (forked()) return;
         shut_down();
         if (const auto error = take_error()) print_unread(*error);
@@ -124,10 +125,8 @@ public:
         }
     }
 
-    /// The kind that scopes of a kernel, a variant and a request share.
-    /// @throws Error (invalid_input) if the device does not list the requested clocks
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
-                             bool metered) {
+                             bool metered) override {
         if (request.asks && !measure_only_ && !supports(clocks_, request.point)) {
             throw Error{Errc::invalid_input,
                         {.action = "run kernel '" + std::string{kernel} + "' at " +
@@ -141,8 +140,9 @@ public:
         return meter_.kind_of(kernel, variant, request, index, metered);
     }
 
-    /// Gives a stream's unscoped work a standing vote for `auto`.
-    void protect(StreamRef stream) {
+    void note_kept(std::string_view kernel) override { meter_.note_kept(kernel); }
+
+    void protect(StreamRef stream) override {
         Lane& lane =
             lanes_.find(runtime_->lane_key(stream), [this] { return runtime_->make_cell(); });
         {
@@ -199,14 +199,14 @@ public:
 
     Meter& meter() { return meter_; }
     [[nodiscard]] AnyRuntime& runtime() { return *runtime_; }
-    [[nodiscard]] const DeviceInfo& info() const { return info_; }
-    [[nodiscard]] const SupportedClocks& clocks() const { return clocks_; }
+    [[nodiscard]] const DeviceInfo& info() const override { return info_; }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const override { return clocks_; }
     [[nodiscard]] const GpuOptions& options() const { return options_; }
     void drive_with(std::unique_ptr<ControlLoop> loop) { loop_ = std::move(loop); }
 
     // What users ask, through `Gpu`.
 
-    [[nodiscard]] measure::Report report() {
+    [[nodiscard]] measure::Report report() override {
         if (!forked()) meter_.harvest(*runtime_);
         measure::Report report;
         report.device = info_;
@@ -225,12 +225,11 @@ public:
         return report;
     }
 
-    /// @throws Error, the first that nobody has seen yet
-    void check() {
+    void check() override {
         if (const auto error = take_error()) throw Error{*error};
     }
 
-    void rearm() {
+    void rearm() override {
         {
             const std::lock_guard lock{control_};
             controller_.rearm();
@@ -239,10 +238,12 @@ public:
         wake();
     }
 
-    void next_iteration() { meter_.next_iteration(*runtime_); }
+    void next_iteration() override { meter_.next_iteration(*runtime_); }
 
-    /// Puts the clocks back and stops driving them. Idempotent.
-    void shut_down() noexcept {
+    void trace_to(std::ostream& out) override { meter_.trace_to(out, info_, runtime_->now()); }
+    void end_trace() override { meter_.end_trace(); }
+
+    void shut_down() noexcept override {
         if (!loop_) return;
         armed_ = false;
         {
@@ -253,7 +254,7 @@ public:
         loop_.reset();
     }
 
-    [[nodiscard]] bool measure_only() const { return measure_only_; }
+    [[nodiscard]] bool measure_only() const override { return measure_only_; }
 
 private:
     [[nodiscard]] bool forked() const { return fork_generation() != generation_; }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/device/device_info.hpp>
+#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/measure/report.hpp>
+#include <kdvfs/policy/clock_request.hpp>
+#include <kdvfs/scope/scope_port.hpp>
+
+#include <iosfwd>
+#include <string_view>
+
+namespace kdvfs {
+
+/// What a `Gpu` handle needs of the object behind it, and nothing of how it is done: files with hot
+/// kernels compile against this, the files that open a GPU against `GpuCore`. Thread-safe.
+/// `Gpu` documents each of these functions.
+class GpuService : public ScopePort {
+public:
+    virtual ~GpuService() = default;
+
+    [[nodiscard]] virtual const DeviceInfo& info() const = 0;
+    [[nodiscard]] virtual const SupportedClocks& supported_clocks() const = 0;
+    [[nodiscard]] virtual bool measure_only() const = 0;
+    [[nodiscard]] virtual measure::Report report() = 0;
+    virtual void check() = 0;
+    virtual void rearm() = 0;
+    virtual void shut_down() noexcept = 0;
+    virtual void protect(StreamRef stream) = 0;
+    virtual void next_iteration() = 0;
+    virtual void trace_to(std::ostream& out) = 0;
+    virtual void end_trace() = 0;
+
+    /// The kind that scopes of a kernel, a variant and a request share.
+    /// @throws Error (invalid_input) if the device does not list the requested clocks
+    virtual const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
+                                     bool metered) = 0;
+    /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.
+    virtual void note_kept(std::string_view kernel) = 0;
+};
+
+}  // namespace kdvfs
