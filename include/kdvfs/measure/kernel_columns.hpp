@@ -5,6 +5,7 @@
 #include <kdvfs/measure/least_squares.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <utility>
@@ -40,6 +41,15 @@ public:
 
     /// The kernel that a column belongs to; of a column that was inserted.
     [[nodiscard]] KernelId kernel(std::size_t column) const { return by_column_.at(column); }
+
+    /// Kernels that have a column.
+    [[nodiscard]] std::vector<KernelId> kernels() const {
+        std::vector<KernelId> found;
+        for (std::uint32_t i = 0; i < by_kernel_.size(); ++i) {
+            if (!by_kernel_[i].empty()) found.push_back({i});
+        }
+        return found;
+    }
 
     /// Sets of two or more columns that cannot be told apart.
     [[nodiscard]] std::vector<std::vector<std::size_t>> mixes(const LeastSquares& squares) const {

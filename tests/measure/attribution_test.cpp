@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/measure/attribution.hpp>
+#include <tests/measure/metered_work.hpp>
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+namespace kdvfs::measure {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(NonNegativeMinimum, IsTheSolutionWhereThatIsPositive) {
+    const Eigen::Matrix2d h{{4, 1}, {1, 3}};
+    const Eigen::Vector2d x{2, 5};
+    EXPECT_TRUE(non_negative_minimum(h, h * x).isApprox(x, 1e-12));
+}
+
+TEST(NonNegativeMinimum, MeetsTheConditionsOfAMinimum) {
+    std::mt19937_64 random{5};
+    std::normal_distribution<double> normal;
+    int bounded = 0;
+    for (int trial = 0; trial < 200; ++trial) {
+        const Eigen::MatrixXd a =
+            Eigen::MatrixXd::NullaryExpr(12, 8, [&] { return normal(random); });
+        const Eigen::VectorXd b = Eigen::VectorXd::NullaryExpr(12, [&] { return normal(random); });
+        const Eigen::MatrixXd h = a.transpose() * a;
+        const Eigen::VectorXd q = a.transpose() * b;
+        const Eigen::VectorXd x = non_negative_minimum(h, q);
+        const Eigen::VectorXd slope = h * x - q;
+        EXPECT_GE(x.minCoeff(), 0);
+        EXPECT_GE(slope.minCoeff(), -1e-7);
+        EXPECT_NEAR(x.dot(slope), 0, 1e-7);
+        if (x.minCoeff() == 0) ++bounded;
+    }
+    EXPECT_GT(bounded, 100);
+}
+
+TEST(EnergyGroups, PutsTogetherWhatIsOnlyKnownTogether) {
+    // 0 is told. 1 and 2 trade energy: only their sum is known. 3 is unknown, and nothing opposes.
+    const Eigen::VectorXd joules{{100, 50, 50, 40}};
+    const Eigen::MatrixXd covariance{
+        {1, 0, 0, 0}, {0, 400, -399, 0}, {0, -399, 400, 0}, {0, 0, 0, 100}};
+    const EnergyGroups groups{joules, covariance, 1.96, 0.1};
+    ASSERT_EQ(groups.found().size(), 1U);
+    EXPECT_EQ(groups.found()[0].units, (std::vector<Eigen::Index>{1, 2}));
+    EXPECT_EQ(groups.found()[0].joules, 100);
+    EXPECT_NEAR(groups.found()[0].half_width, 1.96 * std::sqrt(2.0), 1e-9);
+}
+
+class Attributing : public testing::Test {
+protected:
+    KernelTable table;
+    KernelId gemm = table.id("gemm");
+    KernelId gelu = table.id("gelu");
+    EnergyAccumulator accumulator{table};
+    MeteredWork work{accumulator, {.period = 10ms}, 1};
+    std::mt19937_64 random{2};
+
+    Duration microseconds(int from, int to) {
+        return std::chrono::microseconds{std::uniform_int_distribution{from, to}(random)};
+    }
+    static void expect_balanced(const EnergyTotals& totals) {
+        EXPECT_DOUBLE_EQ((totals.kernels.joules + totals.idle.joules + totals.unexplained).count,
+                         totals.counter.count);
+    }
+};
+
+TEST_F(Attributing, FindsPowersAndBalancesTheCounter) {
+    for (int i = 0; i < 4000; ++i) {
+        work.run(gemm, microseconds(500, 4000), 650);
+        work.run(gelu, microseconds(500, 4000), 300);
+        if (i % 8 == 0) work.idle(microseconds(500, 9000));
+    }
+    const Attribution found = attribute(accumulator.sums());
+    ASSERT_EQ(found.powers.size(), 2U);
+    ASSERT_TRUE(found.powers[0].energy.told);
+    EXPECT_NEAR(found.powers[0].power().count, 650, 2);
+    EXPECT_NEAR(found.powers[1].power().count, 300, 2);
+    EXPECT_EQ(found.rank, 3U);
+    EXPECT_LT(found.condition, 100);
+    EXPECT_TRUE(found.totals.idle.told);
+    EXPECT_LT(std::abs(found.totals.unexplained / found.totals.counter), 1e-3);
+    expect_balanced(found.totals);
+}
+
+TEST_F(Attributing, AFixedMixIsTheGroupAndNeverSplit) {
+    for (int i = 0; i < 4000; ++i) {
+        work.run(gemm, 3ms, 650);
+        work.run(gelu, 2ms, 300);
+    }
+    const Attribution found = attribute(accumulator.sums());
+    EXPECT_EQ(found.rank, 1U);
+    for (const AttributedKernel& kernel : found.kernels) EXPECT_FALSE(kernel.energy.told);
+    ASSERT_EQ(found.groups.size(), 1U);
+    EXPECT_EQ(found.groups[0].kernels.size(), 2U);
+    EXPECT_NEAR(found.groups[0].energy.joules.count, work.joules(), 0.01 * work.joules());
+    expect_balanced(found.totals);
+}
+
+TEST_F(Attributing, WithoutSamplesThereIsNoNumber) {
+    accumulator.add(KernelInterval{.kernel = gemm, .start = {}, .end = TimePoint{1ms}});
+    accumulator.advance(TimePoint{2ms});
+    const Attribution found = attribute(accumulator.sums());
+    EXPECT_TRUE(found.powers.empty());
+    EXPECT_FALSE(found.totals.kernels.told);
+    EXPECT_EQ(found.rows, 0U);
+}
+
+TEST_F(Attributing, AKernelThatRanOutsideAllSamplesIsNotTold) {
+    for (int i = 0; i < 1000; ++i) work.run(gemm, microseconds(500, 4000), 650);
+    accumulator.add(KernelInterval{
+        .kernel = gelu, .start = TimePoint{work.now()}, .end = TimePoint{work.now() + 1ms}});
+    accumulator.advance(TimePoint{work.now() + 2ms});
+    for (const AttributedKernel& kernel : attribute(accumulator.sums()).kernels) {
+        EXPECT_EQ(kernel.energy.told, kernel.kernel == gemm);
+    }
+}
+
+TEST_F(Attributing, AStoppedLoggerLeavesItsTimeOut) {
+    for (int i = 0; i < 1000; ++i) work.run(gemm, microseconds(500, 4000), 650);
+    const double counted = accumulator.sums().counter.count;
+    for (int i = 0; i < 1000; ++i) {
+        const TimePoint start{work.now() + i * 2ms};
+        accumulator.add(KernelInterval{.kernel = gelu, .start = start, .end = start + 2ms});
+    }
+    accumulator.advance(TimePoint{work.now() + 3s});
+    EXPECT_EQ(accumulator.sums().counter.count, counted);
+    EXPECT_EQ(attribute(accumulator.sums()).kernels.size(), 1U);
+}
+
+}  // namespace
+}  // namespace kdvfs::measure
