@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/tune/multiple_choice.hpp>
+#include <kdvfs/tune/switch_model.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace kdvfs::tune {
+
+/// When which clock is asked for in an iteration, and what that costs. The clock asked for last is
+/// the one that holds at the start: the sequence repeats.
+struct Schedule {
+    struct Request {
+        std::size_t before = 0;  ///< the launch before which it is asked for
+        std::size_t clock = 0;   ///< index into `SwitchModel::clocks`
+    };
+    std::size_t start = 0;
+    std::vector<Request> requests;
+    Choice total;
+};
+
+/// What a second is worth in joules.
+struct Prices {
+    double time = 0;
+    double energy = 1;
+
+    [[nodiscard]] double of(const Choice& choice) const {
+        return time * choice.time + energy * choice.energy;
+    }
+};
+
+namespace detail {
+
+inline constexpr double unreachable = std::numeric_limits<double>::infinity();
+
+/// For each launch and clock that holds before it: the least price of what is left of the
+/// iteration, and what that costs.
+class CostToGo {
+public:
+    CostToGo(const SwitchModel& model, const Prices& prices)
+        : model_{&model}, prices_{prices}, price_(model.launches() * model.size()) {
+        for (std::size_t launch = 0; launch < model.launches(); ++launch)
+            for (std::size_t clock = 0; clock < model.size(); ++clock)
+                price_[launch * model.size() + clock] = prices.of(model.cost(launch, clock));
+    }
+
+    /// Solves backwards. `end` is the clock that must hold at the end; `any` where it is free.
+    static constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
+    void solve(std::size_t end) {
+        const std::size_t n = model_->size();
+        value_.assign((model_->launches() + 1) * n, unreachable);
+        for (std::size_t clock = 0; clock < n; ++clock)
+            if (end == any || end == clock) value_[model_->launches() * n + clock] = 0;
+        next_.assign(model_->launches() * n, 0);
+        for (std::size_t launch = model_->launches(); launch-- > 0;)
+            for (std::size_t clock = 0; clock < n; ++clock) solve_at(launch, clock);
+    }
+
+    [[nodiscard]] double operator()(std::size_t launch, std::size_t clock) const {
+        return value_[launch * model_->size() + clock];
+    }
+    /// The clock asked for before a launch; the one that holds, if none is.
+    [[nodiscard]] std::size_t asked(std::size_t launch, std::size_t clock) const {
+        return next_[launch * model_->size() + clock];
+    }
+    [[nodiscard]] double price(std::size_t launch, std::size_t clock) const {
+        return price_[launch * model_->size() + clock];
+    }
+    [[nodiscard]] const Prices& prices() const { return prices_; }
+
+    /// The price of a jump, less what comes after it.
+    [[nodiscard]] double price_before_arrival(const Jump& jump, std::size_t from) const {
+        return prices_.of(jump.before) + jump.old_share * price(jump.arrives_in, from);
+    }
+
+private:
+    void solve_at(std::size_t launch, std::size_t clock) {
+        const std::size_t n = model_->size();
+        double best = price(launch, clock) + (*this)(launch + 1, clock);
+        std::size_t asked = clock;
+        std::size_t slot = std::numeric_limits<std::size_t>::max();
+        const Jump* jump = nullptr;
+        double fixed = 0;
+        for (std::size_t to = 0; to < n; ++to) {
+            if (to == clock) continue;
+            if (const std::size_t its_slot = model_->slot(clock, to); its_slot != slot) {
+                slot = its_slot;
+                jump = model_->jump(launch, slot);
+                if (jump != nullptr)
+                    fixed = price_before_arrival(*jump, clock) + prices_.of(model_->pause(slot));
+            }
+            if (jump == nullptr) continue;
+            const double value = fixed + (1 - jump->old_share) * price_[jump->arrives_in * n + to] +
+                                 value_[jump->lands * n + to];
+            if (value < best) {
+                best = value;
+                asked = to;
+            }
+        }
+        value_[launch * n + clock] = best;
+        next_[launch * n + clock] = asked;
+    }
+
+    const SwitchModel* model_;
+    Prices prices_;
+    std::vector<double> price_;      // [launch][clock]
+    std::vector<double> value_;      // [launch][clock], one launch more
+    std::vector<std::size_t> next_;  // [launch][clock]
+};
+
+/// Follows the solution from a clock that holds before a launch to the end.
+inline void follow(const SwitchModel& model, const CostToGo& to_go, std::size_t launch,
+                   std::size_t clock, Schedule& schedule) {
+    while (launch < model.launches()) {
+        const std::size_t asked = to_go.asked(launch, clock);
+        if (asked == clock) {
+            schedule.total += model.cost(launch++, clock);
+            continue;
+        }
+        const Jump& jump = *model.jump(launch, model.slot(clock, asked));
+        schedule.requests.push_back({launch, asked});
+        schedule.total += model.cost(jump, clock, asked);
+        launch = jump.lands;
+        clock = asked;
+    }
+}
+
+/// What a schedule starts at and how cheap it can at best be.
+struct Start {
+    std::size_t clock = 0;
+    double bound = 0;
+};
+
+/// All starts, most promising first: a free end bounds the price of ending where one began.
+inline std::vector<Start> starts(const SwitchModel& model, const CostToGo& free_end) {
+    std::vector<Start> starts;
+    for (std::size_t clock = 0; clock < model.size(); ++clock)
+        starts.push_back({clock, free_end(0, clock)});
+    std::sort(starts.begin(), starts.end(),
+              [](const Start& a, const Start& b) { return a.bound < b.bound; });
+    return starts;
+}
+
+}  // namespace detail
+
+/// The cheapest schedule at given prices that ends as it began: dynamic programming over launches
+/// and clocks, exact. One pass with a free end bounds each start, so few starts need their own.
+inline Schedule cheapest_schedule(const SwitchModel& model, const Prices& prices) {
+    detail::CostToGo to_go{model, prices};
+    to_go.solve(detail::CostToGo::any);
+    double best = detail::unreachable;
+    Schedule schedule;
+    for (const detail::Start& start : detail::starts(model, to_go)) {
+        if (start.bound >= best) break;
+        to_go.solve(start.clock);
+        if (to_go(0, start.clock) >= best) continue;
+        best = to_go(0, start.clock);
+        schedule = {start.clock, {}, {}};
+        detail::follow(model, to_go, 0, start.clock, schedule);
+    }
+    return schedule;
+}
+
+}  // namespace kdvfs::tune

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/multiple_choice.hpp>
+#include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/switch_cost.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::tune {
+
+/// What happens if, before launch `begin`, another clock is asked for: the old clock works on until
+/// the new one arrives inside launch `arrives_in`; launches from `lands` on run at the new clock.
+struct Jump {
+    std::size_t arrives_in = 0;
+    std::size_t lands = 0;
+    double old_share = 0;  ///< of the work of launch `arrives_in` that the old clock does
+    Choice before;         ///< what launches `begin` to before `arrives_in` cost at the old clock
+};
+
+/// A sequence of launches at every clock, and what it means to switch between two of them. One
+/// switch at a time, and none that arrives after the sequence's end.
+class SwitchModel {
+public:
+    /// `launches` are indices into `table.kernels`. Clocks that not all of them were measured at
+    /// are left out; the baseline is always there.
+    SwitchModel(const CostTable& table, std::vector<std::size_t> launches, const SwitchCosts& costs)
+        : launches_{launches.size()}, paused_power_{costs.paused_power.count} {
+        std::vector<std::size_t> kernels = launches;
+        std::sort(kernels.begin(), kernels.end());
+        kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
+        clocks_ = detail::make_unit(table, std::move(kernels)).clocks;
+        fill_costs(table, launches);
+        fill_delays(costs);
+    }
+
+    [[nodiscard]] std::size_t launches() const { return launches_; }
+    [[nodiscard]] std::size_t size() const { return clocks_.size(); }
+    [[nodiscard]] const std::vector<ClockPoint>& clocks() const { return clocks_; }
+    [[nodiscard]] const Choice& cost(std::size_t launch, std::size_t clock) const {
+        return costs_[launch * size() + clock];
+    }
+
+    /// Pairs of clocks with the same `from` and the same delays share a slot.
+    [[nodiscard]] std::size_t slot(std::size_t from, std::size_t to) const {
+        return slots_[from * size() + to];
+    }
+    /// The pairs' pauses: seconds and joules.
+    [[nodiscard]] const Choice& pause(std::size_t slot) const { return pauses_[slot]; }
+
+    /// A switch asked for before a launch; nothing if it would arrive after the end.
+    [[nodiscard]] const Jump* jump(std::size_t launch, std::size_t slot) const {
+        const Jump& jump = jumps_[slot * launches_ + launch];
+        return jump.lands == 0 ? nullptr : &jump;
+    }
+
+    /// The cost of everything from asking to landing.
+    [[nodiscard]] Choice cost(const Jump& jump, std::size_t from, std::size_t to) const {
+        Choice sum = jump.before + pauses_[slot(from, to)];
+        const Choice& old_clock = cost(jump.arrives_in, from);
+        const Choice& new_clock = cost(jump.arrives_in, to);
+        sum.time += jump.old_share * old_clock.time + (1 - jump.old_share) * new_clock.time;
+        sum.energy += jump.old_share * old_clock.energy + (1 - jump.old_share) * new_clock.energy;
+        return sum;
+    }
+
+private:
+    void fill_costs(const CostTable& table, const std::vector<std::size_t>& launches) {
+        costs_.reserve(launches_ * size());
+        for (const std::size_t kernel : launches) {
+            const std::vector<PointCost>& points = table.kernels[kernel].points;
+            for (const ClockPoint clock : clocks_) {
+                const auto point =
+                    std::lower_bound(points.begin(), points.end(), clock,
+                                     [](const PointCost& a, ClockPoint b) { return a.clock < b; });
+                costs_.push_back(detail::to_choice(point->cost));
+            }
+        }
+    }
+
+    void fill_delays(const SwitchCosts& costs) {
+        slots_.resize(size() * size());
+        for (std::size_t from = 0; from < size(); ++from) {
+            std::vector<Choice> prefix(1);
+            for (std::size_t i = 0; i < launches_; ++i)
+                prefix.push_back(prefix.back() + cost(i, from));
+            std::map<std::pair<double, double>, std::size_t> known;
+            for (std::size_t to = 0; to < size(); ++to) {
+                const SwitchDelay delay = costs.delay(clocks_[from], clocks_[to]);
+                const double pause = std::min(delay.transition, delay.latency).count();
+                const double works_on = delay.latency.count() - pause;
+                const auto [slot, is_new] = known.try_emplace({works_on, pause}, pauses_.size());
+                slots_[from * size() + to] = slot->second;
+                if (!is_new) continue;
+                pauses_.push_back({pause, pause * paused_power_});
+                add_jumps(prefix, works_on);
+            }
+        }
+    }
+
+    void add_jumps(const std::vector<Choice>& prefix, double works_on) {
+        std::size_t arrives_in = 0;
+        for (std::size_t launch = 0; launch < launches_; ++launch) {
+            const double arrival = prefix[launch].time + works_on;
+            arrives_in = std::max(arrives_in, launch);
+            while (arrives_in < launches_ && prefix[arrives_in + 1].time <= arrival) ++arrives_in;
+            Jump jump;
+            if (arrives_in < launches_) {
+                const double width = prefix[arrives_in + 1].time - prefix[arrives_in].time;
+                jump = {arrives_in, arrives_in + 1,
+                        std::clamp((arrival - prefix[arrives_in].time) / width, 0.0, 1.0),
+                        prefix[arrives_in]};
+                jump.before -= prefix[launch];
+            }
+            jumps_.push_back(jump);
+        }
+    }
+
+    std::size_t launches_;
+    double paused_power_;
+    std::vector<ClockPoint> clocks_;
+    std::vector<Choice> costs_;  // [launch][clock]
+    std::vector<std::size_t> slots_;
+    std::vector<Choice> pauses_;  // [slot]
+    std::vector<Jump> jumps_;     // [slot][launch]
+};
+
+}  // namespace kdvfs::tune
