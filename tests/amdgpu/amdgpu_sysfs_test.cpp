@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/scope/prove.hpp>
 
 #include <tests/virtual_amdgpu/interpose.hpp>
 
@@ -87,6 +88,19 @@ TEST(AmdgpuSysfs, CapsTheCoreByARange) {
     gpu.apply({});
     EXPECT_EQ(written(machine), "level=auto\n");
     EXPECT_EQ(gpu.read_clock_state(), ClockState{});
+}
+
+TEST(AmdgpuSysfs, TheHighestClockReadsBackByTheNameItWasAskedBy) {
+    Machine machine{{virtual_amdgpu::mi300x()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    for (const ClockPoint point : {ClockPoint{2100_MHz, auto_clock}, ClockPoint{2100_MHz, 1100_MHz},
+                                   ClockPoint{auto_clock, 1100_MHz}, ClockPoint{1500_MHz, 1300_MHz},
+                                   ClockPoint{1500_MHz, auto_clock}, ClockPoint{}}) {
+        gpu.apply(point);
+        EXPECT_EQ(gpu.read_clock_state().cap, point) << to_string(point);
+    }
+    EXPECT_EQ(prove_clock_control(gpu), ClockState{});
 }
 
 TEST(AmdgpuSysfs, CapsTheMemoryOfAnMi300) {

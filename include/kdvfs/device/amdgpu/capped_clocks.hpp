@@ -86,23 +86,25 @@ public:
         state.mode = read_level();
         if (state.mode != manual && state.mode != determinism) return state;
         const ClockLimits limits = read_limits();
-        const auto cap = [](Megahertz limit, Megahertz highest) {
-            return limit == highest ? auto_clock : limit;
+        // A limit at the top has two names, `auto_clock` and the number: it gets the asked one.
+        const auto cap = [](Megahertz limit, Megahertz highest, Megahertz asked) {
+            return limit == highest && asked != highest ? auto_clock : limit;
         };
-        state.cap.core = cap(limits.core_max, core_max_);
+        state.cap.core = cap(limits.core_max, core_max_, asked_.core);
         if (state.mode == manual) {
             state.floor.core = limits.core_min;
-            state.cap.memory = cap(limits.memory_max, memory_max_);
+            state.cap.memory = cap(limits.memory_max, memory_max_, asked_.memory);
         }
         return state;
     }
 
-    /// Caps the clocks; the highest clock of a domain and `auto_clock` are the same cap, and read
-    /// back as `auto_clock`.
+    /// Caps the clocks. The highest clock of a domain and `auto_clock` are the same limit to the
+    /// board where the other domain is capped.
     /// @throws Error (invalid_input) for a clock that is not supported, (not_supported) where
     /// clocks cannot be set, else what the driver said.
     void apply(ClockPoint point) {
         require_settable(point);
+        asked_ = point;
         if (point.is_auto()) {
             writer_.write_level("auto");
         } else if (by_determinism_) {
@@ -120,6 +122,7 @@ public:
                         {"restore the clocks", to_string(info_),
                          "there is no performance level '" + state.mode + "'", ""}};
         }
+        asked_ = state.cap;
         if (state.mode == determinism) {
             writer_.write_determinism(or_highest(state.cap.core, core_max_));
         } else if (state.mode == manual) {
@@ -322,6 +325,7 @@ private:
     Megahertz core_min_;
     Megahertz core_max_;
     Megahertz memory_max_ = auto_clock;  // auto where the memory clock cannot be set
+    ClockPoint asked_;                   // last, by this object
     bool by_determinism_ = false;
 };
 
