@@ -157,12 +157,12 @@ ssize_t write_virtual(const std::string& path, std::string_view text) {
 }
 
 std::string make_skeleton(const Machine& machine) {
-    char name[] = "/tmp/virtual_amdgpu.XXXXXX";
-    if (::mkdtemp(name) == nullptr) {
+    std::string root = "/dev/shm/virtual_amdgpu.XXXXXX";  // memory, where there is any to write to
+    if (::mkdtemp(root.data()) == nullptr) root = "/tmp/virtual_amdgpu.XXXXXX";
+    if (root.ends_with("XXXXXX") && ::mkdtemp(root.data()) == nullptr) {
         std::perror("virtual_amdgpu: mkdtemp");
         std::abort();
     }
-    const std::string root = name;
     for (const auto& [path, node] : machine.nodes()) {
         if (node.kind == Node::Kind::folder) std::filesystem::create_directories(root + path);
     }
