@@ -125,6 +125,25 @@ void Machine::add_gpu(std::size_t index) {
     add("gpu_metrics", std::mem_fn(&Gpu::metrics), nullptr);
     add_hwmon(index);
     add_kfd_node(index);
+    add_control(index);
+}
+
+// Not of the driver: how a test in another process looks at the board and disturbs it.
+void Machine::add_control(std::size_t index) {
+    Gpu& gpu = *gpus_[index];
+    Node node;
+    node.read = [&gpu] {
+        const Settings now = gpu.settings();
+        return now.level + " " + std::to_string(now.core.min) + " " + std::to_string(now.core.max) +
+               " " + std::to_string(now.memory_max) + " " +
+               std::to_string(now.power_cap_microwatts) + "\n";
+    };
+    node.write = [&gpu](std::string_view text) {
+        if (text != "reset") return EINVAL;
+        gpu.reset();
+        return 0;
+    };
+    add_file("/sys/control/gpu" + std::to_string(index), std::move(node));
 }
 
 void Machine::add_hwmon(std::size_t index) {

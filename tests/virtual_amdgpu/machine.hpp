@@ -92,6 +92,7 @@ private:
     void add_gpu(std::size_t index);
     void add_hwmon(std::size_t index);
     void add_kfd_node(std::size_t index);
+    void add_control(std::size_t index);
     void add_kfd_host();
     void add_text(const std::string& path, std::string text);
     void add_link(const std::string& path, std::string target);

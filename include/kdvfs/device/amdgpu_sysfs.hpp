@@ -70,7 +70,7 @@ public:
     explicit AmdgpuSysfs(amdgpu::PciAddress address) : AmdgpuSysfs{amdgpu::find_card(address)} {}
 };
 
-static_assert(ClockControl<AmdgpuSysfs>);
+static_assert(ClockControl<AmdgpuSysfs> && Guardable<AmdgpuSysfs>);
 static_assert(EnergySource<AmdgpuSysfs>);
 
 }  // namespace kdvfs::device

@@ -243,7 +243,7 @@ private:
     std::uint32_t index_;
 };
 
-static_assert(ClockControl<RocmSmi>);
+static_assert(ClockControl<RocmSmi> && Guardable<RocmSmi>);
 static_assert(EnergySource<RocmSmi>);
 
 }  // namespace kdvfs::device

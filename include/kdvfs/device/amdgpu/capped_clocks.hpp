@@ -4,7 +4,9 @@
 #include <kdvfs/core/error.hpp>
 #include <kdvfs/device/amdgpu/card.hpp>
 #include <kdvfs/device/amdgpu/clock_text.hpp>
+#include <kdvfs/device/amdgpu/guard_script.hpp>
 #include <kdvfs/device/clock_control.hpp>
+#include <kdvfs/device/guard_order.hpp>
 
 #include <algorithm>
 #include <array>
@@ -90,10 +92,10 @@ public:
         const auto cap = [](Megahertz limit, Megahertz highest, Megahertz asked) {
             return limit == highest && asked != highest ? auto_clock : limit;
         };
-        state.cap.core = cap(limits.core_max, core_max_, asked_.core);
+        state.cap.core = cap(limits.core_max, bounds_.core_max, asked_.core);
         if (state.mode == manual) {
             state.floor.core = limits.core_min;
-            state.cap.memory = cap(limits.memory_max, memory_max_, asked_.memory);
+            state.cap.memory = cap(limits.memory_max, bounds_.memory_max, asked_.memory);
         }
         return state;
     }
@@ -108,10 +110,10 @@ public:
         if (point.is_auto()) {
             writer_.write_level("auto");
         } else if (by_determinism_) {
-            writer_.write_determinism(or_highest(point.core, core_max_));
+            writer_.write_determinism(or_highest(point.core, bounds_.core_max));
         } else {
-            move_to({core_min_, or_highest(point.core, core_max_),
-                     or_highest(point.memory, memory_max_)});
+            move_to({bounds_.core_min, or_highest(point.core, bounds_.core_max),
+                     or_highest(point.memory, bounds_.memory_max)});
         }
     }
 
@@ -124,13 +126,22 @@ public:
         }
         asked_ = state.cap;
         if (state.mode == determinism) {
-            writer_.write_determinism(or_highest(state.cap.core, core_max_));
+            writer_.write_determinism(or_highest(state.cap.core, bounds_.core_max));
         } else if (state.mode == manual) {
-            move_to({or_highest(state.floor.core, core_min_), or_highest(state.cap.core, core_max_),
-                     or_highest(state.cap.memory, memory_max_)});
+            move_to({or_highest(state.floor.core, bounds_.core_min),
+                     or_highest(state.cap.core, bounds_.core_max),
+                     or_highest(state.cap.memory, bounds_.memory_max)});
         } else {
             writer_.write_level(state.mode);
         }
+    }
+
+    /// What puts the board back without kdvfs, and how it sees a state.
+    [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
+        return amdgpu::guard_order(card_.folder, bounds_, found);
+    }
+    [[nodiscard]] std::string guard_words(const ClockState& state) const {
+        return amdgpu::guard_words(bounds_, state);
     }
 
     /// Tries every way to set the clocks, each by a cap slightly below the highest clock that is
@@ -142,7 +153,8 @@ public:
         require_settable({});
         const ClockState found = read_clock_state();
         ClockCapabilities result;
-        const ClockPoint below{Megahertz{core_max_.count - (core_max_.count - core_min_.count) / 8},
+        const ClockPoint below{Megahertz{bounds_.core_max.count -
+                                         (bounds_.core_max.count - bounds_.core_min.count) / 8},
                                auto_clock};
         Error refusal = try_out(found, below, false, result.range);
         if (result.range != Capability::supported) {
@@ -156,7 +168,10 @@ public:
             static_cast<void>(try_out(found, {auto_clock, supported_.memory.listed.front()}, false,
                                       result.memory));
         }
-        if (result.memory != Capability::supported) supported_.memory = {};
+        if (result.memory != Capability::supported) {
+            supported_.memory = {};
+            bounds_.memory_max = auto_clock;
+        }
         describe();
         return result;
     }
@@ -217,7 +232,7 @@ private:
     [[nodiscard]] ClockLimits read_limits() const {
         const OverdriveTable table = read_table();
         ClockLimits limits{table.core.clocks.front(), table.core.clocks.back()};
-        if (memory_max_ != auto_clock && !table.memory.clocks.empty()) {
+        if (bounds_.memory_max != auto_clock && !table.memory.clocks.empty()) {
             limits.memory_max = table.memory.clocks.back();
         }
         return limits;
@@ -232,13 +247,14 @@ private:
         }
         try {
             const OverdriveTable table = read_table();
-            core_min_ = lowest_core_clock(table);
-            core_max_ = card_.core_max != auto_clock ? card_.core_max : table.core.clocks.back();
-            if (core_min_ >= core_max_) {
+            bounds_.core_min = lowest_core_clock(table);
+            bounds_.core_max =
+                card_.core_max != auto_clock ? card_.core_max : table.core.clocks.back();
+            if (bounds_.core_min >= bounds_.core_max) {
                 unsettable_ = "its clock range does not show in performance level " + read_level();
                 return;
             }
-            supported_.core = {{Megahertz{core_min_.count + 1}, core_max_}, true};
+            supported_.core = {{Megahertz{bounds_.core_min.count + 1}, bounds_.core_max}, true};
             if (table.memory_is_settable) learn_memory();
         } catch (const Error& error) {
             unsettable_ = error.text().vendor_words;
@@ -259,7 +275,7 @@ private:
         if (!list) return;
         supported_.memory.listed = list->clocks;
         std::sort(supported_.memory.listed.begin(), supported_.memory.listed.end());
-        memory_max_ = supported_.memory.listed.back();
+        bounds_.memory_max = supported_.memory.listed.back();
     }
 
     void describe() {
@@ -322,10 +338,8 @@ private:
     DeviceInfo info_;
     SupportedClocks supported_;
     std::string unsettable_;  // why the clocks cannot be set; empty where they can
-    Megahertz core_min_;
-    Megahertz core_max_;
-    Megahertz memory_max_ = auto_clock;  // auto where the memory clock cannot be set
-    ClockPoint asked_;                   // last, by this object
+    ClockBounds bounds_;
+    ClockPoint asked_;  // last, by this object
     bool by_determinism_ = false;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/core/descriptor.hpp>
 #include <kdvfs/core/error.hpp>
 
 #include <fcntl.h>
@@ -9,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -17,35 +17,13 @@
 
 namespace kdvfs::device::amdgpu {
 
-/// An open file descriptor, closed when it goes.
-class Descriptor {
-public:
-    Descriptor() = default;
-    explicit Descriptor(int fd) noexcept : fd_{fd} {}
-    Descriptor(Descriptor&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~Descriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-
-    [[nodiscard]] int get() const noexcept { return fd_; }
-    [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
-
-private:
-    int fd_ = -1;
-};
-
 /// What a file said: a text, or the errno that stands for it.
 struct FileText {
     int error = 0;
     std::string text;
 };
 
-/// Opens without following a change of mind by signals. The descriptor is not open on failure, and
-/// errno says why.
+/// Opens a file; the descriptor is not open on failure, and errno says why.
 inline Descriptor open_file(const std::string& path, int flags) {
     int fd = -1;
     do {
