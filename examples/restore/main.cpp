@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+//
+// kdvfs-restore: puts the clocks of every AMD GPU back that a killed program has left changed, by
+// what its journal tells. For the epilog of a job scheduler, as the user who ran the job, or as
+// root. Writes nothing where nothing is owed.
+#include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/scope/device_lock.hpp>
+#include <kdvfs/scope/journal.hpp>
+#include <kdvfs/scope/private_folder.hpp>
+
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string_view>
+
+namespace {
+
+constexpr std::string_view words_for(kdvfs::RestoreDecision decision) {
+    switch (decision) {
+        case kdvfs::RestoreDecision::nothing: return "nothing to do";
+        case kdvfs::RestoreDecision::write_back: return "restored";
+        case kdvfs::RestoreDecision::leave_foreign: return "changed by someone else since: left";
+    }
+    return "";
+}
+
+/// @returns whether all is well
+bool restore(const kdvfs::PrivateFolder& folder, const kdvfs::device::amdgpu::Card& card) {
+    try {
+        kdvfs::device::AmdgpuSysfs gpu{card};
+        const kdvfs::DeviceLock lock{folder, gpu.info().address};
+        const kdvfs::Journal journal{folder, gpu.info().address};
+        std::cout << to_string(gpu.info()) << ": " << words_for(settle(journal, gpu)) << '\n';
+        return true;
+    } catch (const kdvfs::Error& error) {
+        std::cerr << "kdvfs-restore: " << error.what() << '\n';
+        return false;
+    }
+}
+
+}  // namespace
+
+int main() try {
+    const auto folder = kdvfs::PrivateFolder::of_this_user();
+    bool all_is_well = true;
+    for (const auto& card : kdvfs::device::amdgpu::find_cards()) {
+        all_is_well = restore(folder, card) && all_is_well;
+    }
+    return all_is_well ? EXIT_SUCCESS : EXIT_FAILURE;
+} catch (const std::exception& error) {
+    std::cerr << "kdvfs-restore: " << error.what() << '\n';
+    return EXIT_FAILURE;
+}

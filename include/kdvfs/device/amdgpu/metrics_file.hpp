@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/amdgpu/card.hpp>
+#include <kdvfs/device/amdgpu/gpu_metrics.hpp>
+#include <kdvfs/device/amdgpu/sample_clock.hpp>
+#include <kdvfs/device/amdgpu/system_file.hpp>
+#include <kdvfs/device/energy_source.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <span>
+
+namespace kdvfs::device::amdgpu {
+
+/// The energy counter of an amdgpu board: one `pread` of a gpu_metrics file that is kept open.
+/// Needs no privilege and no library. Made for one thread (the sampler); another thread may set
+/// clocks meanwhile, though the driver lets each wait for the other.
+/// On a board of two dies the first die counts for the package and the second has no counter.
+class MetricsFile {
+public:
+    explicit MetricsFile(const Card& card)
+        : file_{open_file(card.folder + "/gpu_metrics", O_RDONLY)},
+          has_counter_{!card.secondary_die} {}
+
+    [[nodiscard]] EnergyReading read_energy() noexcept {
+        if (!has_counter_ || !file_.is_open()) return {};
+        std::array<std::byte, metrics_bytes> table;
+        const ssize_t count = ::pread(file_.get(), table.data(), table.size(), 0);
+        if (count < 0) return {{}, {}, ReadingStatus::failed};
+        const TimePoint now{std::chrono::steady_clock::now().time_since_epoch()};
+        const auto metrics =
+            parse_gpu_metrics(std::span{table}.first(static_cast<std::size_t>(count)));
+        if (!metrics || !metrics->energy) return {};
+        return {*metrics->energy, clock_.on_timeline(metrics->time_ns, now), ReadingStatus::ok};
+    }
+
+    /// The firmware refreshes its table every millisecond on MI200.
+    [[nodiscard]] Duration counter_period() const noexcept { return std::chrono::milliseconds{1}; }
+
+private:
+    Descriptor file_;
+    bool has_counter_;
+    SampleClock clock_;
+};
+
+}  // namespace kdvfs::device::amdgpu

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/amdgpu/capped_clocks.hpp>
+#include <kdvfs/device/amdgpu/card.hpp>
+#include <kdvfs/device/amdgpu/metrics_file.hpp>
+#include <kdvfs/device/amdgpu/system_file.hpp>
+#include <kdvfs/device/clock_control.hpp>
+#include <kdvfs/device/energy_source.hpp>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace kdvfs::device {
+namespace amdgpu {
+
+/// Writes the driver's own files, in the words of its documentation (amdgpu_pm.c).
+class SysfsWriter {
+public:
+    static constexpr std::string_view name = "amdgpu sysfs";
+
+    explicit SysfsWriter(const Card& card) : folder_{card.folder}, object_{to_string(card)} {}
+
+    void write_level(const std::string& level) {
+        write("power_dpm_force_performance_level", level, "set the performance level " + level);
+    }
+
+    void write_limits(const ClockLimits& limits) {
+        write_level("manual");
+        edit("s 0 ", limits.core_min);
+        edit("s 1 ", limits.core_max);
+        if (limits.memory_max != auto_clock) edit("m 1 ", limits.memory_max);
+        write("pp_od_clk_voltage", "c\n", "commit the clock limits");
+    }
+
+    void write_determinism(Megahertz cap) {
+        write_level("perf_determinism");
+        edit("s 1 ", cap);
+        write("pp_od_clk_voltage", "c\n", "commit the clock limit");
+    }
+
+private:
+    void edit(std::string_view command, Megahertz clock) {
+        write("pp_od_clk_voltage", std::string{command} + std::to_string(clock.count) + "\n",
+              "set a clock limit of " + to_string(clock));
+    }
+
+    void write(std::string_view file, const std::string& text, const std::string& action) {
+        const std::string path = folder_ + "/" + std::string{file};
+        if (const int error = write_file(path, text)) {
+            throw file_error(action, object_, path, error);
+        }
+    }
+
+    std::string folder_;
+    std::string object_;
+};
+
+}  // namespace amdgpu
+
+/// An AMD GPU straight on the files of its driver: no library, and no root where the files allow
+/// it. Opening it reads only; `probe` tries the clocks.
+class AmdgpuSysfs : public amdgpu::CappedClocks<amdgpu::SysfsWriter>, public amdgpu::MetricsFile {
+public:
+    explicit AmdgpuSysfs(const amdgpu::Card& card)
+        : CappedClocks{card, amdgpu::SysfsWriter{card}}, MetricsFile{card} {}
+
+    /// @throws Error (not_supported) where there is no such GPU.
+    explicit AmdgpuSysfs(amdgpu::PciAddress address) : AmdgpuSysfs{amdgpu::find_card(address)} {}
+};
+
+static_assert(ClockControl<AmdgpuSysfs> && Guardable<AmdgpuSysfs>);
+static_assert(EnergySource<AmdgpuSysfs>);
+
+}  // namespace kdvfs::device

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/clock_control.hpp>
+#include <kdvfs/device/guard_order.hpp>
+#include <kdvfs/scope/device_lock.hpp>
+#include <kdvfs/scope/fork_generation.hpp>
+#include <kdvfs/scope/guard.hpp>
+#include <kdvfs/scope/journal.hpp>
+#include <kdvfs/scope/private_folder.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace kdvfs {
+
+/// `ClockControl` that outlives its process: holds the device's lock, starts a guard before the
+/// first write, and notes for guard and journal what is owed before and after each write. What an
+/// earlier owner left behind is settled first.
+template <Guardable Device>
+class GuardedClocks {
+public:
+    /// @throws Error (busy) naming the process that drives the device already
+    GuardedClocks(Device& device, PrivateFolder folder)
+        : device_{device},
+          folder_{std::make_unique<PrivateFolder>(std::move(folder))},
+          lock_{*folder_, device.info().address} {
+        settled_ = settle(Journal{*folder_, device.info().address}, device);
+        entry_ = {boot_id(), device.info().address, {.found = device.read_clock_state()}};
+    }
+
+    explicit GuardedClocks(Device& device) : GuardedClocks{device, PrivateFolder::of_this_user()} {}
+
+    GuardedClocks(const GuardedClocks&) = delete;
+    GuardedClocks& operator=(const GuardedClocks&) = delete;
+
+    ~GuardedClocks() {
+        if (fork_generation() != generation_) return;
+        guard_.reset();  // acts, where something is still owed
+        if (journal_) journal_->remove();
+    }
+
+    [[nodiscard]] const DeviceInfo& info() const { return device_.info(); }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const {
+        return device_.supported_clocks();
+    }
+    /// What had to be done for an earlier owner.
+    [[nodiscard]] RestoreDecision settled() const noexcept { return settled_; }
+
+    [[nodiscard]] ClockState read_clock_state() {
+        ClockState state = device_.read_clock_state();
+        if (entry_.history.uncertain) note_held(state);
+        return state;
+    }
+
+    void apply(ClockPoint point) {
+        note_uncertain();
+        device_.apply(point);
+    }
+
+    void restore(const ClockState& state) {
+        note_uncertain();
+        device_.restore(state);
+    }
+
+private:
+    void note_uncertain() {
+        if (!guard_) start_guard();
+        if (entry_.history.uncertain) return;
+        entry_.history.uncertain = true;
+        guard_->note("uncertain");
+        journal_->write(entry_);
+    }
+
+    void note_held(const ClockState& state) {
+        entry_.history.uncertain = false;
+        entry_.history.written.reset();
+        if (state == entry_.history.found) {
+            guard_->note("idle");
+        } else {
+            entry_.history.written = state;
+            guard_->note("held " + device_.guard_words(state));
+        }
+        journal_->write(entry_);
+    }
+
+    void start_guard() {
+        journal_.emplace(*folder_, device_.info().address);
+        guard_.emplace(device_.guard_order(entry_.history.found), lock_.descriptor());
+    }
+
+    Device& device_;
+    std::unique_ptr<PrivateFolder> folder_;
+    DeviceLock lock_;
+    RestoreDecision settled_ = RestoreDecision::nothing;
+    JournalEntry entry_;
+    std::optional<Journal> journal_;
+    std::optional<Guard> guard_;
+    std::uint32_t generation_ = fork_generation();
+};
+
+}  // namespace kdvfs

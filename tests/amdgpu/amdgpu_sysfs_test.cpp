@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/scope/prove.hpp>
+
+#include <tests/virtual_amdgpu/interpose.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+namespace kdvfs::device {
+namespace {
+
+using namespace kdvfs::literals;
+using namespace std::chrono_literals;
+using amdgpu::Capability;
+using virtual_amdgpu::Access;
+using virtual_amdgpu::Machine;
+using virtual_amdgpu::Mounted;
+
+constexpr amdgpu::PciAddress first_gpu{0, 0xc1, 0, 0};
+
+/// The texts of the writes, "file=text", one line each.
+std::string written(const Machine& machine) {
+    std::string all;
+    for (const auto& write : machine.writes()) {
+        all += write.file == "pp_od_clk_voltage" ? "od=" : "level=";
+        all += write.text;
+        if (!all.ends_with('\n')) all += '\n';
+    }
+    return all;
+}
+
+TEST(Cards, AreFoundByPciAddressWithNameAndArchitecture) {
+    Machine machine{{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()}};
+    const Mounted mounted{machine};
+    const auto cards = amdgpu::find_cards();
+    ASSERT_EQ(cards.size(), 2u);
+    EXPECT_EQ(to_string(cards[0]), "AMD Instinct MI210 (0000:c1:00.0)");
+    EXPECT_EQ(cards[0].architecture, "gfx90a");
+    EXPECT_EQ(cards[0].core_max, 1700_MHz);
+    EXPECT_EQ(cards[1].architecture, "gfx942");
+    EXPECT_EQ(cards[1].partition, "SPX");
+}
+
+TEST(Cards, AMissingOneIsAnErrorThatNamesThoseThere) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    try {
+        amdgpu::find_card({0, 5, 0, 0});
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::not_supported);
+        EXPECT_NE(std::string{error.what()}.find("0000:c1:00.0"), std::string::npos);
+    }
+}
+
+TEST(PciAddress, ReadsWhatHipAndTheKernelWrite) {
+    EXPECT_EQ(amdgpu::parse_pci_address("0000:C1:00.0"), first_gpu);
+    EXPECT_EQ(to_string(first_gpu), "0000:c1:00.0");
+    for (const char* text : {"", "c1:00.0", "0000:c1:00", "0000:c1:00.8", "0000:c1:20.0",
+                             "0000:c1:00.0x", "0000:1c1:00.0"}) {
+        EXPECT_FALSE(amdgpu::parse_pci_address(text)) << text;
+    }
+}
+
+TEST(AmdgpuSysfs, OpeningWritesNothing) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    const AmdgpuSysfs gpu{first_gpu};
+    EXPECT_TRUE(machine.writes().empty());
+    EXPECT_EQ(gpu.info().mechanism, "amdgpu sysfs range");
+    EXPECT_TRUE(supports(gpu.supported_clocks(), {1100_MHz, auto_clock}));
+    EXPECT_FALSE(supports(gpu.supported_clocks(), {1100_MHz, 1200_MHz}));
+    EXPECT_FALSE(supports(gpu.supported_clocks(), {500_MHz, auto_clock}));
+}
+
+TEST(AmdgpuSysfs, CapsTheCoreByARange) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    gpu.apply({1100_MHz, auto_clock});
+    EXPECT_EQ(written(machine), "level=manual\nod=s 0 500\nod=s 1 1100\nod=c\n");
+    EXPECT_EQ(gpu.read_clock_state(),
+              (ClockState{{1100_MHz, auto_clock}, {500_MHz, auto_clock}, "manual"}));
+    EXPECT_EQ(machine.gpu(0).running_clock(), 1100u);
+    machine.clear_writes();
+    gpu.apply({});
+    EXPECT_EQ(written(machine), "level=auto\n");
+    EXPECT_EQ(gpu.read_clock_state(), ClockState{});
+}
+
+TEST(AmdgpuSysfs, TheHighestClockReadsBackByTheNameItWasAskedBy) {
+    Machine machine{{virtual_amdgpu::mi300x()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    for (const ClockPoint point : {ClockPoint{2100_MHz, auto_clock}, ClockPoint{2100_MHz, 1100_MHz},
+                                   ClockPoint{auto_clock, 1100_MHz}, ClockPoint{1500_MHz, 1300_MHz},
+                                   ClockPoint{1500_MHz, auto_clock}, ClockPoint{}}) {
+        gpu.apply(point);
+        EXPECT_EQ(gpu.read_clock_state().cap, point) << to_string(point);
+    }
+    EXPECT_EQ(prove_clock_control(gpu), ClockState{});
+}
+
+TEST(AmdgpuSysfs, CapsTheMemoryOfAnMi300) {
+    Machine machine{{virtual_amdgpu::mi300x()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    gpu.apply({auto_clock, 1100_MHz});
+    EXPECT_EQ(written(machine), "level=manual\nod=s 0 132\nod=s 1 2100\nod=m 1 1100\nod=c\n");
+    EXPECT_EQ(gpu.read_clock_state().cap, (ClockPoint{auto_clock, 1100_MHz}));
+    gpu.apply({1500_MHz, auto_clock});
+    EXPECT_EQ(gpu.read_clock_state().cap, (ClockPoint{1500_MHz, auto_clock}));
+    EXPECT_EQ(machine.gpu(0).settings().memory_max, 1300u);
+}
+
+TEST(AmdgpuSysfs, ProbeTriesEveryWayAndLeavesNothingChanged) {
+    Machine machine{{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()}};
+    const Mounted mounted{machine};
+    const auto cards = amdgpu::find_cards();
+    for (std::size_t i = 0; i < cards.size(); ++i) {
+        const auto before = machine.gpu(i).settings();
+        AmdgpuSysfs gpu{cards[i]};
+        const auto found = gpu.probe();
+        EXPECT_EQ(found.range, Capability::supported);
+        EXPECT_EQ(found.determinism, i == 0 ? Capability::supported : Capability::refused);
+        EXPECT_EQ(found.memory, i == 0 ? Capability::absent : Capability::supported);
+        EXPECT_EQ(machine.gpu(i).settings(), before);
+    }
+}
+
+TEST(AmdgpuSysfs, FallsBackToDeterminismWhereARangeIsRefused) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    machine.inject({Access::write, "pp_od_clk_voltage", EINVAL, 0, 1});
+    const auto found = gpu.probe();
+    EXPECT_EQ(found.range, Capability::refused);
+    EXPECT_EQ(found.determinism, Capability::supported);
+    EXPECT_EQ(gpu.info().mechanism, "amdgpu sysfs determinism");
+    machine.clear_writes();
+    gpu.apply({1100_MHz, auto_clock});
+    EXPECT_EQ(written(machine), "level=perf_determinism\nod=s 1 1100\nod=c\n");
+    EXPECT_EQ(gpu.read_clock_state(), (ClockState{{1100_MHz, auto_clock}, {}, "perf_determinism"}));
+}
+
+TEST(AmdgpuSysfs, AProbeThatIsRefusedSaysWhatToDo) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    machine.inject({Access::open, "power_dpm_force_performance_level", EACCES, 1, 1});
+    machine.inject({Access::open, "power_dpm_force_performance_level", EACCES, 2, 1});
+    const auto before = machine.gpu(0).settings();
+    try {
+        gpu.probe();
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::refused);
+        EXPECT_NE(std::string{error.what()}.find("run as root"), std::string::npos);
+        EXPECT_NE(std::string{error.what()}.find("0000:c1:00.0"), std::string::npos);
+    }
+    EXPECT_EQ(machine.gpu(0).settings(), before);
+}
+
+struct Found {
+    const char* name;
+    ClockState state;
+};
+
+/// Brings the virtual board into a state by the driver's own rules.
+void bring(virtual_amdgpu::Gpu& gpu, const ClockState& state) {
+    ASSERT_EQ(gpu.write_performance_level(state.mode), 0);
+    if (state.floor.core != auto_clock) {
+        ASSERT_EQ(gpu.write_overdrive("s 0 " + std::to_string(state.floor.core.count)), 0);
+    }
+    if (state.cap.core != auto_clock) {
+        ASSERT_EQ(gpu.write_overdrive("s 1 " + std::to_string(state.cap.core.count)), 0);
+        ASSERT_EQ(gpu.write_overdrive("c"), 0);
+    }
+}
+
+TEST(AmdgpuSysfs, RestoresEveryStateItMayFind) {
+    const ClockState states[] = {
+        {},
+        {{}, {}, "high"},
+        {{}, {}, "low"},
+        {{}, {}, "profile_peak"},
+        {{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"},
+        {{700_MHz, auto_clock}, {600_MHz, auto_clock}, "manual"},
+        {{1690_MHz, auto_clock}, {1600_MHz, auto_clock}, "manual"},
+        {{1000_MHz, auto_clock}, {}, "perf_determinism"},
+    };
+    for (const bool strict : {false, true}) {
+        for (const ClockState& found : states) {
+            for (const Megahertz cap : {501_MHz, 650_MHz, 1100_MHz, 1699_MHz}) {
+                virtual_amdgpu::Board board = virtual_amdgpu::mi210();
+                board.range_checked_at_each_write = strict;
+                Machine machine{{board}};
+                const Mounted mounted{machine};
+                bring(machine.gpu(0), found);
+                const auto before = machine.gpu(0).settings();
+                AmdgpuSysfs gpu{first_gpu};
+                const ClockState saved = gpu.read_clock_state();
+                EXPECT_EQ(saved.mode, found.mode);
+                if (supports(gpu.supported_clocks(), {cap, auto_clock})) {
+                    gpu.apply({cap, auto_clock});
+                    EXPECT_EQ(gpu.read_clock_state().cap.core, cap);
+                }
+                gpu.restore(saved);
+                EXPECT_EQ(machine.gpu(0).settings(), before) << found.mode << cap.count << strict;
+                EXPECT_EQ(gpu.read_clock_state(), saved);
+            }
+        }
+    }
+}
+
+TEST(AmdgpuSysfs, DoesNotTakeModesFromAJournalThatTheDriverDoesNotKnow) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    EXPECT_THROW(gpu.restore({{}, {}, "auto\n../x"}), Error);
+    EXPECT_TRUE(machine.writes().empty());
+}
+
+TEST(AmdgpuSysfs, APartitionedGpuCanOnlyBeMeasured) {
+    virtual_amdgpu::Board board = virtual_amdgpu::mi300x();
+    board.partition = "CPX";
+    Machine machine{{board}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    EXPECT_NE(gpu.info().mechanism.find("none: the GPU is partitioned (CPX)"), std::string::npos);
+    EXPECT_THROW(gpu.apply({1100_MHz, auto_clock}), Error);
+    EXPECT_THROW(gpu.probe(), Error);
+    EXPECT_TRUE(machine.writes().empty());
+    EXPECT_EQ(gpu.read_energy().status, ReadingStatus::ok);
+}
+
+TEST(AmdgpuSysfs, AHaltedGpuIsAnErrorNotANumber) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    gpu.apply({1100_MHz, auto_clock});
+    machine.gpu(0).set_core_levels_text("unavailable\n");
+    EXPECT_THROW(static_cast<void>(gpu.read_clock_state()), Error);
+}
+
+TEST(MetricsFile, CountsTheEnergyTheBoardUses) {
+    for (const auto& board : {virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()}) {
+        Machine machine{{board}};
+        const Mounted mounted{machine};
+        std::chrono::nanoseconds now = 10s;
+        machine.gpu(0).set_time_source([&] { return now; });
+        AmdgpuSysfs gpu{first_gpu};
+        machine.gpu(0).set_busy(1);
+        const EnergyReading first = gpu.read_energy();
+        const double watts = machine.gpu(0).watts();
+        now += 2s;
+        const EnergyReading second = gpu.read_energy();
+        ASSERT_EQ(first.status, ReadingStatus::ok);
+        ASSERT_EQ(second.status, ReadingStatus::ok);
+        EXPECT_NEAR((second.joules - first.joules).count, 2 * watts, 2.0 / 65536);
+        EXPECT_EQ(gpu.counter_period(), 1ms);
+    }
+}
+
+TEST(MetricsFile, TheSecondDieOfAPackageHasNoCounter) {
+    Machine machine{{virtual_amdgpu::mi250x(), virtual_amdgpu::mi250x_secondary()}};
+    const Mounted mounted{machine};
+    const auto cards = amdgpu::find_cards();
+    AmdgpuSysfs first{cards[0]};
+    AmdgpuSysfs second{cards[1]};
+    EXPECT_EQ(first.read_energy().status, ReadingStatus::ok);
+    EXPECT_EQ(second.read_energy().status, ReadingStatus::absent);
+    EXPECT_NE(second.info().mechanism.find("second die"), std::string::npos);
+    second.apply({1100_MHz, auto_clock});
+    EXPECT_EQ(machine.gpu(0).settings().core.max, 1700u);
+    EXPECT_EQ(machine.gpu(1).settings().core.max, 1100u);
+}
+
+TEST(MetricsFile, AFailedReadIsAStatus) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    machine.inject({Access::read, "gpu_metrics", EIO, 0, 1});
+    EXPECT_EQ(gpu.read_energy().status, ReadingStatus::failed);
+    EXPECT_EQ(gpu.read_energy().status, ReadingStatus::ok);
+}
+
+}  // namespace
+}  // namespace kdvfs::device

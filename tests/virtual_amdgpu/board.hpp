@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace virtual_amdgpu {
+
+/// What tells one virtual board from another. The figures are those the real boards show; the rules
+/// are those of the amdgpu driver's power code (aldebaran_ppt.c for MI200, smu_v13_0_6_ppt.c for
+/// MI300).
+struct Board {
+    std::string product;
+    std::string codename;  ///< KFD's name of the chip
+    std::uint16_t device_id = 0;
+    std::uint32_t gfx_target = 0;  ///< KFD's gfx_target_version: 90010 is gfx90a
+    unsigned core_min = 0;         ///< MHz
+    unsigned core_max = 0;
+    std::vector<unsigned> memory;  ///< MHz, ascending
+    double idle_watts = 0;
+    double power_cap_watts = 0;
+    unsigned metrics_content = 3;  ///< gpu_metrics 1.x
+    bool determinism = true;
+    bool level_mask = true;
+    bool core_range = true;                    ///< pp_od_clk_voltage is there
+    bool memory_cap = false;                   ///< `m 1 CLOCK` is accepted
+    bool overdrive_headings = false;           ///< OD_SCLK/OD_MCLK instead of GFXCLK/MCLK
+    bool range_checked_at_each_write = false;  ///< a max below the present min is refused at once
+    bool secondary_die = false;                ///< zero power, zero energy, no power cap
+    bool deep_sleep_line = false;              ///< an idle GPU lists "S: 19Mhz *"
+    std::string partition = "SPX";
+};
+
+inline Board mi210() {
+    Board board;
+    board.product = "AMD Instinct MI210";
+    board.codename = "aldebaran";
+    board.device_id = 0x740f;
+    board.gfx_target = 90010;
+    board.core_min = 500;
+    board.core_max = 1700;
+    board.memory = {400, 700, 1200, 1600};
+    board.idle_watts = 45;
+    board.power_cap_watts = 300;
+    return board;
+}
+
+/// The die that answers for the package.
+inline Board mi250x() {
+    Board board = mi210();
+    board.product = "AMD Instinct MI250X";
+    board.device_id = 0x7408;
+    board.idle_watts = 90;
+    board.power_cap_watts = 560;
+    return board;
+}
+
+inline Board mi250x_secondary() {
+    Board board = mi250x();
+    board.secondary_die = true;
+    return board;
+}
+
+inline Board mi300x() {
+    Board board;
+    board.product = "AMD Instinct MI300X";
+    board.codename = "aqua_vanjaram";
+    board.device_id = 0x74a1;
+    board.gfx_target = 90402;
+    board.core_min = 132;
+    board.core_max = 2100;
+    board.memory = {900, 1100, 1200, 1300};
+    board.idle_watts = 130;
+    board.power_cap_watts = 750;
+    board.metrics_content = 4;
+    board.determinism = false;
+    board.level_mask = false;
+    board.memory_cap = true;
+    board.overdrive_headings = true;
+    board.deep_sleep_line = true;
+    return board;
+}
+
+}  // namespace virtual_amdgpu

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+//
+// virtual_amdgpu_fuse MOUNTPOINT: two virtual GPUs (MI210, MI300X) as a file system, so that
+// several processes, and programs that are not ours, see the same boards. Stays in the foreground.
+#define FUSE_USE_VERSION 31
+#include "machine.hpp"
+
+#include <fcntl.h>
+#include <fuse.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace {
+
+using virtual_amdgpu::Machine;
+using virtual_amdgpu::Node;
+
+std::unique_ptr<Machine> machine;
+
+std::string full(const char* path) {
+    return std::strcmp(path, "/") == 0 ? "/sys" : "/sys" + std::string{path};
+}
+
+int get_attributes(const char* path, struct stat* status, fuse_file_info*) {
+    const Node* node = machine->find(full(path));
+    if (node == nullptr) return -ENOENT;
+    *status = {};
+    status->st_nlink = 1;
+    switch (node->kind) {
+        case Node::Kind::folder: status->st_mode = S_IFDIR | 0755; break;
+        case Node::Kind::link: status->st_mode = S_IFLNK | 0777; break;
+        case Node::Kind::file:
+            status->st_mode = S_IFREG | (node->write ? 0644U : 0444U);
+            status->st_size = 4096;
+            break;
+    }
+    return 0;
+}
+
+int list(const char* path, void* buffer, fuse_fill_dir_t fill, off_t, fuse_file_info*,
+         fuse_readdir_flags) {
+    const std::string folder = full(path) + "/";
+    const auto& nodes = machine->nodes();
+    for (auto at = nodes.lower_bound(folder); at != nodes.end(); ++at) {
+        if (!at->first.starts_with(folder)) break;
+        const std::string name = at->first.substr(folder.size());
+        if (name.find('/') == std::string::npos) {
+            fill(buffer, name.c_str(), nullptr, 0, fuse_fill_dir_flags{});
+        }
+    }
+    return 0;
+}
+
+int read_link(const char* path, char* buffer, size_t size) {
+    const Node* node = machine->find(full(path));
+    if (node == nullptr || node->kind != Node::Kind::link) return -EINVAL;
+    const size_t length = std::min(size - 1, node->target.size());
+    std::memcpy(buffer, node->target.data(), length);
+    buffer[length] = '\0';
+    return 0;
+}
+
+int open_file(const char* path, fuse_file_info* file) {
+    if (const int error = machine->open(full(path))) return -error;
+    file->direct_io = 1;  // every read is answered anew, as by sysfs
+    return 0;
+}
+
+int read_file(const char* path, char* buffer, size_t size, off_t offset, fuse_file_info*) {
+    const auto answer = machine->read(full(path));
+    if (answer.error != 0) return -answer.error;
+    const auto start = std::min(static_cast<size_t>(offset), answer.text.size());
+    const size_t count = std::min(size, answer.text.size() - start);
+    std::memcpy(buffer, answer.text.data() + start, count);
+    return static_cast<int>(count);
+}
+
+int write_file(const char* path, const char* text, size_t size, off_t, fuse_file_info*) {
+    const int error = machine->write(full(path), {text, size});
+    return error != 0 ? -error : static_cast<int>(size);
+}
+
+int truncate_file(const char*, off_t, fuse_file_info*) { return 0; }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    machine =
+        std::make_unique<Machine>(std::vector{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()});
+    fuse_operations operations{};
+    operations.getattr = get_attributes;
+    operations.readdir = list;
+    operations.readlink = read_link;
+    operations.open = open_file;
+    operations.read = read_file;
+    operations.write = write_file;
+    operations.truncate = truncate_file;
+    char foreground[] = "-f";
+    std::vector<char*> arguments{argv, argv + argc};
+    arguments.push_back(foreground);
+    return fuse_main(static_cast<int>(arguments.size()), arguments.data(), &operations, nullptr);
+}

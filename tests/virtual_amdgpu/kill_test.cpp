@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT
+//
+// Programs that drive a virtual GPU and die, in every way: the board must be found as it was. The
+// GPU is a file system mounted over /sys in a mount namespace of the test's own.
+#include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/scope/guarded_clocks.hpp>
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace kdvfs {
+namespace {
+
+using namespace kdvfs::literals;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using device::AmdgpuSysfs;
+
+constexpr device::amdgpu::PciAddress gpu_address{0, 0xc1, 0, 0};
+
+/// Starts a child process by a raw system call where it needs namespaces of its own.
+pid_t start(unsigned long namespaces, const std::function<void()>& body) {
+    const auto child = static_cast<pid_t>(
+        namespaces == 0 ? ::fork() : ::syscall(SYS_clone, namespaces | SIGCHLD, 0, 0, 0, 0));
+    if (child != 0) return child;
+    try {
+        body();
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "child: %s\n", error.what());
+        ::_exit(2);
+    }
+    ::_exit(0);
+}
+
+int wait_for(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return status;
+}
+
+class Killed : public testing::Test {
+protected:
+    static void SetUpTestSuite() {
+        if (::geteuid() != 0) {
+            reason_ = "needs root, for a mount namespace";
+        } else if (::access("/dev/fuse", R_OK | W_OK) != 0) {
+            reason_ = "needs /dev/fuse";
+        } else if (::unshare(CLONE_NEWNS) != 0 ||
+                   ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+            reason_ = "needs the right to make mount namespaces";
+        } else {
+            mount_everything();
+        }
+    }
+
+    static void TearDownTestSuite() {
+        if (file_system_ <= 0) return;
+        ::umount2("/sys", MNT_DETACH);
+        ::kill(file_system_, SIGTERM);
+        wait_for(file_system_);
+    }
+
+    void SetUp() override {
+        if (!reason_.empty()) GTEST_SKIP() << reason_;
+        std::ofstream{"/sys/control/gpu0"} << "reset" << std::flush;
+        shared_ = static_cast<Shared*>(::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                                              MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        new (shared_) Shared;
+    }
+
+    /// What the board holds, as the test's own channel tells it.
+    static std::string settings() {
+        std::ifstream file{"/sys/control/gpu0"};
+        std::string line;
+        std::getline(file, line);
+        return line;
+    }
+
+    /// Drives the clocks at random until it is killed.
+    void drive(unsigned seed) const {
+        AmdgpuSysfs gpu{gpu_address};
+        GuardedClocks clocks{gpu};
+        std::minstd_rand random{seed};
+        while (true) {
+            clocks.apply(
+                {Megahertz{501 + static_cast<std::uint32_t>(random() % 1199)}, auto_clock});
+            static_cast<void>(clocks.read_clock_state());
+            shared_->writes.fetch_add(1);
+            if (random() % 4 == 0) {
+                clocks.restore({});
+                static_cast<void>(clocks.read_clock_state());
+            }
+        }
+    }
+
+    void wait_for_writes() const {
+        const auto start = Clock::now();
+        while (shared_->writes.load() == 0) {
+            ASSERT_LT(Clock::now() - start, 5s) << "the child has not set a clock";
+            std::this_thread::sleep_for(100us);
+        }
+    }
+
+    /// How long until the board holds `wanted`; more than a second means never.
+    static Clock::duration time_until(const std::string& wanted) {
+        const auto start = Clock::now();
+        while (settings() != wanted && Clock::now() - start < 2s) {
+            std::this_thread::sleep_for(100us);
+        }
+        return Clock::now() - start;
+    }
+
+    struct Shared {
+        std::atomic<unsigned> writes{0};
+    };
+    Shared* shared_ = nullptr;
+
+private:
+    static void mount_everything() {
+        for (const char* folder : {"/run", "/dev/shm"}) {
+            if (::mount("none", folder, "tmpfs", 0, "mode=755") != 0) {
+                reason_ = "cannot mount tmpfs";
+                return;
+            }
+        }
+        file_system_ =
+            start(0, [] { ::execl(KDVFS_FUSE_PROGRAM, KDVFS_FUSE_PROGRAM, "/sys", nullptr); });
+        for (int i = 0; i < 500 && ::access("/sys/control/gpu0", F_OK) != 0; ++i) {
+            std::this_thread::sleep_for(10ms);
+        }
+        if (::access("/sys/control/gpu0", F_OK) != 0) reason_ = "the file system did not start";
+    }
+
+    static inline std::string reason_;
+    static inline pid_t file_system_ = -1;
+};
+
+TEST_F(Killed, AnywhereTheGuardPutsTheClocksBack) {
+    constexpr unsigned kills = 200;
+    const std::string before = settings();
+    std::vector<double> milliseconds;  // of the kills that found the board changed
+    std::minstd_rand random{7};
+    for (unsigned i = 0; i < kills; ++i) {
+        shared_->writes = 0;
+        const pid_t victim = start(0, [&] { drive(i); });
+        wait_for_writes();
+        std::this_thread::sleep_for(std::chrono::microseconds{random() % 5000});
+        const auto killed = Clock::now();
+        ::kill(victim, SIGKILL);
+        wait_for(victim);
+        const bool changed = settings() != before;
+        static_cast<void>(time_until(before));
+        if (changed) {
+            milliseconds.push_back(
+                std::chrono::duration<double, std::milli>(Clock::now() - killed).count());
+        }
+        ASSERT_EQ(settings(), before) << "kill " << i;
+    }
+    std::sort(milliseconds.begin(), milliseconds.end());
+    std::printf(
+        "%u kills, each followed by the state found before; kill to restored clock: median "
+        "%.1f ms, worst %.1f ms (virtual GPU over FUSE)\n",
+        kills, milliseconds[kills / 2], milliseconds.back());
+}
+
+TEST_F(Killed, WithAForkedChildThatLivesOn) {
+    const std::string before = settings();
+    const pid_t victim = start(0, [&] {
+        AmdgpuSysfs gpu{gpu_address};
+        GuardedClocks clocks{gpu};
+        clocks.apply({900_MHz, auto_clock});
+        static_cast<void>(clocks.read_clock_state());
+        if (::fork() == 0) {
+            ::sleep(2);
+            ::_exit(0);
+        }
+        shared_->writes = 1;
+        ::pause();
+    });
+    wait_for_writes();
+    EXPECT_NE(settings(), before);
+    ::kill(victim, SIGKILL);
+    EXPECT_LT(time_until(before), 1s);
+    wait_for(victim);
+}
+
+TEST_F(Killed, AForkedChildThatEndsLeavesItsParentsClocksAlone) {
+    AmdgpuSysfs gpu{gpu_address};
+    std::string driven;
+    {
+        GuardedClocks clocks{gpu};
+        clocks.apply({900_MHz, auto_clock});
+        static_cast<void>(clocks.read_clock_state());
+        driven = settings();
+        const pid_t child = ::fork();
+        if (child == 0) {
+            clocks.~GuardedClocks();
+            ::_exit(0);
+        }
+        wait_for(child);
+        std::this_thread::sleep_for(50ms);
+        EXPECT_EQ(settings(), driven);
+    }
+    EXPECT_NE(settings(), driven);
+}
+
+TEST_F(Killed, WithItsWholeProcessNamespaceTheJournalTellsWhatIsOwed) {
+    const std::string before = settings();
+    for (const bool by_program : {true, false}) {
+        shared_->writes = 0;
+        const pid_t victim = start(CLONE_NEWPID, [&] {
+            AmdgpuSysfs gpu{gpu_address};
+            GuardedClocks clocks{gpu};
+            clocks.apply({900_MHz, auto_clock});
+            static_cast<void>(clocks.read_clock_state());
+            shared_->writes = 1;
+            ::pause();
+        });
+        wait_for_writes();
+        ::kill(victim, SIGKILL);
+        wait_for(victim);
+        std::this_thread::sleep_for(50ms);
+        EXPECT_NE(settings(), before) << "the guard has outlived its namespace";
+        if (by_program) {
+#ifdef KDVFS_RESTORE_PROGRAM
+            EXPECT_EQ(std::system(KDVFS_RESTORE_PROGRAM), 0);
+#else
+            continue;
+#endif
+        } else {
+            AmdgpuSysfs gpu{gpu_address};
+            const GuardedClocks clocks{gpu};
+            EXPECT_EQ(clocks.settled(), RestoreDecision::write_back);
+        }
+        EXPECT_EQ(settings(), before);
+    }
+}
+
+TEST_F(Killed, AForeignSettingIsLeftAlone) {
+    const pid_t victim = start(0, [&] {
+        AmdgpuSysfs gpu{gpu_address};
+        GuardedClocks clocks{gpu};
+        clocks.apply({900_MHz, auto_clock});
+        static_cast<void>(clocks.read_clock_state());
+        shared_->writes = 1;
+        ::pause();
+    });
+    wait_for_writes();
+    AmdgpuSysfs administrator{gpu_address};
+    administrator.apply({700_MHz, auto_clock});
+    const std::string foreign = settings();
+    ::kill(victim, SIGKILL);
+    wait_for(victim);
+    std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(settings(), foreign);
+}
+
+TEST_F(Killed, AfterAResetTheDefaultsStay) {
+    const std::string before = settings();
+    const pid_t victim = start(0, [&] {
+        AmdgpuSysfs gpu{gpu_address};
+        GuardedClocks clocks{gpu};
+        clocks.apply({900_MHz, auto_clock});
+        static_cast<void>(clocks.read_clock_state());
+        shared_->writes = 1;
+        ::pause();
+    });
+    wait_for_writes();
+    std::ofstream{"/sys/control/gpu0"} << "reset" << std::flush;
+    ::kill(victim, SIGKILL);
+    wait_for(victim);
+    std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(settings(), before);
+}
+
+TEST_F(Killed, ASecondProcessIsToldWhoDrivesTheGpu) {
+    AmdgpuSysfs gpu{gpu_address};
+    const GuardedClocks clocks{gpu};
+    const std::string me = std::to_string(::getpid());
+    const pid_t second = start(0, [&] {
+        AmdgpuSysfs same{gpu_address};
+        try {
+            const GuardedClocks taken{same};
+        } catch (const Error& error) {
+            const bool named = std::string{error.what()}.find(me) != std::string::npos;
+            ::_exit(error.code() == Errc::busy && named ? 0 : 3);
+        }
+        ::_exit(4);
+    });
+    EXPECT_EQ(wait_for(second), 0);
+}
+
+}  // namespace
+}  // namespace kdvfs
