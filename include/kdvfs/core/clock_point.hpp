@@ -24,6 +24,7 @@ struct ClockPoint {
     }
 
     /// Ordered by core, then memory; auto sorts first. An order for containers, not a judgement.
+    friend constexpr bool operator==(ClockPoint, ClockPoint) = default;
     friend constexpr auto operator<=>(ClockPoint, ClockPoint) = default;
 };
 

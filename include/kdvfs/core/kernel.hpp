@@ -42,6 +42,7 @@ concept NamedKernel = requires {
 struct Variant {
     std::uint32_t index = 0;
 
+    friend constexpr bool operator==(Variant, Variant) = default;
     friend constexpr auto operator<=>(Variant, Variant) = default;
 };
 
@@ -53,6 +54,7 @@ struct KernelKey {
     std::string name{};
     Variant variant{};
 
+    friend bool operator==(const KernelKey&, const KernelKey&) = default;
     friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
 };
 

@@ -13,6 +13,7 @@ namespace kdvfs {
 struct KernelId {
     std::uint32_t value = 0;
 
+    friend constexpr bool operator==(KernelId, KernelId) = default;
     friend constexpr auto operator<=>(KernelId, KernelId) = default;
 };
 
@@ -20,6 +21,7 @@ struct KernelId {
 struct LaneId {
     std::uint32_t value = 0;
 
+    friend constexpr bool operator==(LaneId, LaneId) = default;
     friend constexpr auto operator<=>(LaneId, LaneId) = default;
 };
 

@@ -12,6 +12,8 @@ namespace kdvfs {
 struct Megahertz {
     std::uint32_t count = 0;
 
+    // Written out, here and in every such type: nvcc 13 does not emit the == that <=> implies.
+    friend constexpr bool operator==(Megahertz, Megahertz) = default;
     friend constexpr auto operator<=>(Megahertz, Megahertz) = default;
 };
 
@@ -23,6 +25,7 @@ struct Joules {
         count += other.count;
         return *this;
     }
+    friend constexpr bool operator==(Joules, Joules) = default;
     friend constexpr auto operator<=>(Joules, Joules) = default;
 };
 
@@ -30,6 +33,7 @@ struct Joules {
 struct Watts {
     double count = 0;
 
+    friend constexpr bool operator==(Watts, Watts) = default;
     friend constexpr auto operator<=>(Watts, Watts) = default;
 };
 

@@ -12,6 +12,7 @@ namespace kdvfs {
 struct RequestIndex {
     std::uint32_t value = 0;
 
+    friend constexpr bool operator==(RequestIndex, RequestIndex) = default;
     friend constexpr auto operator<=>(RequestIndex, RequestIndex) = default;
 };
 

@@ -30,6 +30,7 @@ public:
         return static_cast<Handle*>(handle_);
     }
 
+    friend bool operator==(StreamRef, StreamRef) = default;
     friend auto operator<=>(StreamRef, StreamRef) = default;
 
 private:
@@ -44,6 +45,7 @@ struct LaneKey {
     std::uint64_t thread = 0;
     std::uint64_t capture = 0;
 
+    friend bool operator==(const LaneKey&, const LaneKey&) = default;
     friend auto operator<=>(const LaneKey&, const LaneKey&) = default;
 };
 

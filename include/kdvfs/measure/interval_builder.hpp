@@ -80,8 +80,9 @@ private:
     template <class Sink>
     static void close_stretch(Open& scope, const MarkerStamp& stamp, std::optional<Duration> dwell,
                               Sink& sink) {
-        const std::uint64_t cycles =
-            stamp.core_cycles > scope.cycles ? stamp.core_cycles - scope.cycles : 0;
+        // 0 is no count: the compute unit of a marker may differ from the others'.
+        const bool counted = scope.cycles != 0 && stamp.core_cycles > scope.cycles;
+        const std::uint64_t cycles = counted ? stamp.core_cycles - scope.cycles : 0;
         sink(Stretch{scope.tag, scope.start, stamp.time, cycles, dwell});
         scope.start = stamp.time;
         scope.cycles = stamp.core_cycles;

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+// Markers on a real GPU: do they act in stream order, what do they cost the stream, in streams and
+// in graphs, and what the host; every other way that a level could be written beside them.
+//   markers OUTPUT_FOLDER
+#include "probe_kernels.hpp"
+#include "round.hpp"
+#include "stream_order.hpp"
+
+#include <kdvfs/device/cuda.hpp>
+#include <kdvfs/device/nvml_readings.hpp>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+using kdvfs::device::Cuda;
+using kdvfs::device::CudaMarkers;
+using namespace measuring;
+
+const char* name_of(CudaMarkers way) {
+    switch (way) {
+        case CudaMarkers::kernel: return "marker kernel";
+        case CudaMarkers::stream_write: return "stream memory write";
+        case CudaMarkers::memset: return "memset";
+        case CudaMarkers::callback: return "host function";
+    }
+    return "";
+}
+
+/// What may stand between two kernels.
+struct Between {
+    std::string name;
+    bool in_graphs;
+    std::function<void(cudaStream_t)> put;
+};
+
+constexpr int kernels_per_batch = 64;
+constexpr std::uint64_t kernel_nanoseconds = 15'000;
+
+/// kernel, X, kernel, X, ... behind a kernel long enough for the host to run ahead.
+void put_batch(cudaStream_t stream, const Between& between, Probe* probes, bool head_start) {
+    if (head_start) probe<><<<1, 1, 0, stream>>>(nullptr, nullptr, 3'000'000);
+    for (int i = 0; i < kernels_per_batch; ++i) {
+        probe<><<<1, 1, 0, stream>>>(probes + i, nullptr, kernel_nanoseconds);
+        if (between.put) between.put(stream);
+    }
+    check(cudaGetLastError(), "launch probes");
+}
+
+void take_gaps(const DeviceArray<Probe>& probes, std::vector<double>& microseconds) {
+    const std::vector<Probe> seen = probes.read();
+    for (int i = 0; i + 1 < kernels_per_batch; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        microseconds.push_back(
+            (static_cast<double>(seen[at + 1].start) - static_cast<double>(seen[at].end)) * 1e-3);
+    }
+}
+
+/// The gaps between kernels with each thing between them, batches of all kinds in turn.
+std::vector<std::vector<double>> measure_gaps(const std::vector<Between>& kinds, int batches,
+                                              bool graphs) {
+    Stream stream;
+    DeviceArray<Probe> probes{kernels_per_batch};
+    std::vector<std::vector<double>> gaps(kinds.size());
+    std::vector<std::unique_ptr<Graph>> made(kinds.size());
+    for (std::size_t k = 0; graphs && k < kinds.size(); ++k) {
+        if (!kinds[k].in_graphs) continue;
+        made[k] = std::make_unique<Graph>(
+            stream, [&] { put_batch(stream.get(), kinds[k], probes.data(), false); });
+    }
+    for (int batch = -1; batch < batches; ++batch) {
+        for (std::size_t k = 0; k < kinds.size(); ++k) {
+            if (graphs && !made[k]) continue;
+            if (graphs) {
+                made[k]->replay(stream);
+            } else {
+                put_batch(stream.get(), kinds[k], probes.data(), true);
+            }
+            stream.synchronize();
+            std::vector<double> batch_gaps;
+            take_gaps(probes, batch_gaps);
+            if (batch < 0) continue;  // warm-up
+            gaps[k].insert(gaps[k].end(), batch_gaps.begin(), batch_gaps.end());
+        }
+    }
+    return gaps;
+}
+
+void report_gaps(const std::vector<Between>& kinds, const std::vector<std::vector<double>>& gaps,
+                 const char* place, CsvFile& csv) {
+    const double bare = Percentiles{gaps[0]}.median();
+    std::printf(
+        "\nstream time between two kernels in a %s (us), and what is added to the median\n"
+        "%-28s %8s %8s %8s %8s %10s %10s\n",
+        place, "between them", "median", "p90", "p99", "max", "added", "p99 added");
+    for (std::size_t k = 0; k < kinds.size(); ++k) {
+        if (gaps[k].empty()) continue;
+        const Percentiles p{gaps[k]};
+        std::printf("%-28s %8.2f %8.2f %8.2f %8.2f %10.2f %10.2f\n", kinds[k].name.c_str(),
+                    p.median(), p.at(0.9), p.at(0.99), p.at(1), p.median() - bare,
+                    p.at(0.99) - bare);
+        csv.row(place, kinds[k].name, p.size(), p.median(), p.at(0.9), p.at(0.99), p.at(1),
+                p.median() - bare, p.at(0.99) - bare);
+    }
+}
+
+void prove_order(std::map<CudaMarkers, std::unique_ptr<Cuda>>& runtimes, const std::string& about,
+                 const std::filesystem::path& folder, bool& good) {
+    CsvFile csv{folder, "stream_order.csv", about, "check,markers,repetitions,wrong"};
+    std::printf("stream order\n");
+    for (auto& [way, cuda] : runtimes) {
+        // An event in a graph has no time: only marker kernels stamp there.
+        for (const OrderResult& result : {one_stream(*cuda, 1000), many_streams(*cuda, 1000),
+                                          graph_replays(*cuda, 1000, way == CudaMarkers::kernel)}) {
+            std::printf("  %-20s %-22s %d repetitions, %d wrong\n", result.check.c_str(),
+                        name_of(way), result.repetitions, result.wrong);
+            csv.row(result.check, name_of(way), result.repetitions, result.wrong);
+            good = good && result.wrong == 0;
+        }
+    }
+}
+
+std::vector<Between> things_between(std::map<CudaMarkers, std::unique_ptr<Cuda>>& runtimes,
+                                    cudaEvent_t event) {
+    std::vector<Between> kinds{{"nothing", true, {}}};
+    for (auto& [way, cuda] : runtimes) {
+        const auto marker = [&cuda, cell = cuda->make_cell()](bool stamped) {
+            return [&cuda, cell, stamped](cudaStream_t stream) {
+                cuda->put_marker(stream, {cell, kdvfs::LevelWord{3}, {}, stamped});
+            };
+        };
+        if (way == CudaMarkers::kernel) {
+            kinds.push_back({"marker kernel with stamp", true, marker(true)});
+            kinds.push_back({"marker kernel, no stamp", true, marker(false)});
+        } else {
+            kinds.push_back({name_of(way), way != CudaMarkers::callback, marker(false)});
+        }
+    }
+    kinds.push_back({"event record", false, [event](cudaStream_t stream) {
+                         check(cudaEventRecord(event, stream), "record an event");
+                     }});
+    return kinds;
+}
+
+void measure_host_time(Cuda& cuda, const std::string& about, const std::filesystem::path& folder) {
+    Stream stream;
+    kdvfs::LevelCell* const cell = cuda.make_cell();
+    std::vector<double> microseconds;
+    for (int round = 0; round < 50; ++round) {
+        probe<><<<1, 1, 0, stream.get()>>>(nullptr, nullptr, 3'000'000);
+        const TimePoint start = now();
+        for (int i = 0; i < 256; ++i) {
+            cuda.put_marker(stream.get(), {cell, kdvfs::LevelWord{1}, {}, true});
+        }
+        const Duration took = now() - start;
+        if (round > 0) microseconds.push_back(static_cast<double>(took.count()) / 256e3);
+        stream.synchronize();
+        StampCheck drained;
+        drained.drain(cuda);
+    }
+    const Percentiles p{microseconds};
+    std::printf("\nhost time per marker: %.2f us median of 49 rounds of 256, %.2f us worst round\n",
+                p.median(), p.at(1));
+    CsvFile csv{folder, "marker_host_time.csv", about, "median_us,p90_us,worst_us"};
+    csv.row(p.median(), p.at(0.9), p.at(1));
+}
+
+int run(const std::filesystem::path& folder) {
+    const std::string address = kdvfs::device::cuda::pci_address(0);
+    const kdvfs::device::NvmlReadings board{address};
+    const std::string about = machine(0, board.driver_version());
+    std::printf("%s\n", about.c_str());
+    check(cudaSetDevice(0), "use the device");
+    std::map<CudaMarkers, std::unique_ptr<Cuda>> runtimes;
+    for (const CudaMarkers way : {CudaMarkers::kernel, CudaMarkers::stream_write,
+                                  CudaMarkers::memset, CudaMarkers::callback}) {
+        try {
+            runtimes[way] = std::make_unique<Cuda>(0, way);
+        } catch (const kdvfs::Error& error) {
+            runtimes.erase(way);
+            std::printf("%s: %s\n", name_of(way), error.what());
+        }
+    }
+    std::printf(
+        "device clock placed within %lld ns\n",
+        static_cast<long long>(runtimes.at(CudaMarkers::kernel)->clock_uncertainty().count()));
+    bool good = true;
+    prove_order(runtimes, about, folder, good);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "make an event");
+    const std::vector<Between> kinds = things_between(runtimes, event);
+    CsvFile csv{folder, "marker_gaps.csv", about,
+                "place,between,count,median_us,p90_us,p99_us,max_us,added_median_us,added_p99_us"};
+    report_gaps(kinds, measure_gaps(kinds, 60, false), "stream", csv);
+    report_gaps(kinds, measure_gaps(kinds, 100, true), "graph", csv);
+    measure_host_time(*runtimes.at(CudaMarkers::kernel), about, folder);
+    return good ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    try {
+        return run(count > 1 ? arguments[1] : ".");
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "markers: %s\n", error.what());
+        return 2;
+    }
+}

@@ -1,0 +1,75 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# A whole measuring round on a real NVIDIA GPU, in under ten minutes. It loads and reads the GPU
+# and never changes its clocks, power limit or modes.
+#   sh bench/nvidia_round/round.sh OUTPUT_FOLDER [PROGRAM_FOLDER]
+# Results (CSV) and the programs' logs go to OUTPUT_FOLDER. The programs are built into
+# PROGRAM_FOLDER (default: OUTPUT_FOLDER/programs) unless they are there already.
+#   NVCC            the compiler (default: nvcc, or /usr/local/cuda/bin/nvcc)
+#   KDVFS_GPU_ARCH  default: native
+#   KDVFS_DEPS      a folder with gsl/ in it or in its include/, where GSL is not installed
+#   KDVFS_PARTS     which programs to run (default: markers training meter mix clock fingrav)
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+out=${1:?output folder}
+mkdir -p "$out" || exit 2
+out=$(cd "$out" && pwd)
+programs=${2:-$out/programs}
+mkdir -p "$programs" || exit 2
+
+nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+build() {
+    [ -x "$programs/$1" ] && return
+    set -- "$1" -x cu -std=c++20 -O3 -arch="${KDVFS_GPU_ARCH:-native}" -I"$root/include" \
+        -I"$root/examples"
+    [ -n "${KDVFS_DEPS:-}" ] && set -- "$@" -I"$KDVFS_DEPS" -I"$KDVFS_DEPS/include"
+    name=$1
+    shift
+    echo "building $name"
+    "$nvcc" "$@" "$here/$name.cpp" -o "$programs/$name" >"$out/build_$name.log" 2>&1 ||
+        { cat "$out/build_$name.log"; return 1; }
+}
+for name in markers training power; do
+    build $name &
+done
+wait
+
+# cuBLAS may lie in the toolkit or in a Python package.
+for folder in /usr/local/cuda/lib64 "$(dirname "$nvcc")/../lib64" \
+    $(python3 -c 'import importlib.util as u, os
+for name in ("nvidia.cu13", "nvidia.cublas"):
+    try:
+        spec = u.find_spec(name)
+    except ImportError:
+        spec = None
+    for path in (spec.submodule_search_locations if spec else []):
+        print(os.path.join(path, "lib"))' 2>/dev/null); do
+    [ -d "$folder" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$folder"
+done
+export LD_LIBRARY_PATH
+
+failed=0
+part() {
+    log=$1
+    limit=$2
+    shift 2
+    case " ${KDVFS_PARTS:-markers training meter mix clock fingrav} " in
+    *" $log "*) ;;
+    *) return ;;
+    esac
+    echo "==== $log"
+    start=$(date +%s)
+    timeout "$limit" "$@" >"$out/$log.log" 2>&1
+    status=$?
+    cat "$out/$log.log"
+    echo "==== $log: exit status $status after $(($(date +%s) - start)) s"
+    [ $status -eq 0 ] || failed=1
+}
+part markers 120 "$programs/markers" "$out"
+part training 150 "$programs/training" "$out"
+part meter 60 "$programs/power" "$out" meter
+part mix 180 "$programs/power" "$out" mix
+part clock 120 "$programs/power" "$out" clock
+part fingrav 200 "$programs/power" "$out" fingrav
+exit $failed

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// Trains a small GPT on bytes. Each kernel runs under a name that kdvfs can give a clock to.
+//   gpt_train [--steps N] [--batch N] [--sequence N] [--width N] [--heads N] [--layers N]
+//   gpt_train --check        compares a step with the double-precision host reference
+// Built by nvcc or hipcc it runs on the GPU; built by a plain C++ compiler it runs the same
+// kernels thread by thread on the host, which is for checking and slow.
+#include "gradient_check.hpp"
+#include "training_step.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+
+namespace {
+
+struct Options {
+    gpt::ModelShape shape;
+    int steps = 50;
+    bool check = false;
+};
+
+Options parse(int count, char** arguments) {
+    Options options;
+    if (gpt::gpu::on_host) {
+        options = {.shape = {.batch = 2, .sequence = 8, .width = 16, .heads = 2, .layers = 1},
+                   .steps = 20};
+    }
+    for (int i = 1; i < count; ++i) {
+        const std::string_view name = arguments[i];
+        if (name == "--check") {
+            options.check = true;
+            continue;
+        }
+        int* value = name == "--steps"      ? &options.steps
+                     : name == "--batch"    ? &options.shape.batch
+                     : name == "--sequence" ? &options.shape.sequence
+                     : name == "--width"    ? &options.shape.width
+                     : name == "--heads"    ? &options.shape.heads
+                     : name == "--layers"   ? &options.shape.layers
+                                            : nullptr;
+        if (value == nullptr || i + 1 == count) {
+            throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                               {"read the option", std::string{name}, "",
+                                "options are --steps --batch --sequence --width --heads --layers, "
+                                "each with a number, and --check"}};
+        }
+        *value = std::atoi(arguments[++i]);
+    }
+    return options;
+}
+
+/// Returns whether the device agrees with the reference to single precision.
+bool check_step() {
+    constexpr gpt::ModelShape shape{
+        .batch = 3, .sequence = 40, .width = 48, .heads = 3, .layers = 2};
+    const gpt::GradientCheck check = gpt::check_gradient(shape, {});
+    std::printf(
+        "relative difference from the double-precision reference on the host:\n"
+        "loss %.1e, gradient %.1e, parameter update %.1e\n",
+        check.loss_difference, check.gradient_difference, check.parameter_difference);
+    return check.loss_difference < 1e-5 && check.gradient_difference < 1e-4 &&
+           check.parameter_difference < 1e-4;
+}
+
+/// Returns whether the loss went down.
+bool train(const Options& options) {
+    gpt::BareLaunches scopes;
+    gpt::TrainingStep step{options.shape, gpt::initial_parameters(options.shape, 1), scopes,
+                           gpt::gpu::Stream{}};
+    std::mt19937 random{1};
+    double first_loss = 0;
+    double loss = 0;
+    for (int i = 1; i <= options.steps; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        const gpt::Batch batch = gpt::random_batch(options.shape, gpt::training_text, random);
+        step.load(batch);
+        step.forward();
+        step.backward();
+        step.update(gpt::AdamW{});
+        loss = step.read_loss();
+        const std::chrono::duration<double, std::milli> time =
+            std::chrono::steady_clock::now() - start;
+        if (i == 1) first_loss = loss;
+        if (i == 1 || i % 10 == 0) {
+            std::printf("step %4d  loss %.4f  %.2f ms\n", i, loss, time.count());
+        }
+    }
+    return loss < first_loss;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    try {
+        const Options options = parse(count, arguments);
+        std::printf("gpt_train on %s\n", gpt::gpu::device_name().c_str());
+        const bool good = options.check ? check_step() : train(options);
+        if (!good) std::printf("%s\n", options.check ? "WRONG" : "the loss did not go down");
+        return good ? 0 : 1;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "gpt_train: %s\n", error.what());
+        return 2;
+    }
+}

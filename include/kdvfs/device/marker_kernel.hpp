@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/stamp_ring.hpp>
+
+#include <cstdint>
+
+namespace kdvfs::device {
+
+/// What a marker kernel is launched with.
+struct MarkerArguments {
+    std::uint32_t* cell = nullptr;  ///< where the level goes; the device's address
+    std::uint32_t level = 0;
+    StampEntry* ring = nullptr;  ///< null: no stamp
+    unsigned long long* next_ticket = nullptr;
+    std::uint64_t ring_mask = 0;  ///< entries of the ring - 1
+    StampEntry stamp;             ///< all but what only the device knows
+};
+
+/// Launches a marker kernel on the vendor's stream; returns the vendor's status.
+using LaunchMarker = int (*)(void* stream, const MarkerArguments& arguments);
+
+/// The program's marker kernel: null unless a file compiled for the device includes kdvfs, which
+/// then serves the files compiled by a host compiler, too.
+inline LaunchMarker& marker_kernel_of_program() {
+    static LaunchMarker launch = nullptr;
+    return launch;
+}
+
+}  // namespace kdvfs::device
+
+// The kernel itself, one source for HIP and CUDA; the vendor's header comes before this one.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+
+namespace kdvfs::device {
+
+/// One thread. A template, so that it may be defined in many files.
+template <class = void>
+__global__ void marker_kernel(MarkerArguments arguments) {
+    *static_cast<volatile std::uint32_t*>(arguments.cell) = arguments.level;
+    if (arguments.ring == nullptr) return;
+    StampEntry entry = arguments.stamp;
+#if defined(__CUDACC__)
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(entry.ticks));
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(entry.unit));
+#else
+    entry.ticks = wall_clock64();
+#endif
+    entry.cycles = static_cast<std::uint64_t>(clock64());
+    const unsigned long long ticket = atomicAdd(arguments.next_ticket, 1ULL) + 1;
+    entry.check = stamp_check(entry, ticket);
+    arguments.ring[(ticket - 1) & arguments.ring_mask] = entry;
+}
+
+namespace {
+
+// cudaLaunchKernel rather than <<<>>>: its status comes back without touching the user's last
+// error.
+int launch_marker_kernel(void* stream, const MarkerArguments& arguments) {
+    MarkerArguments copy = arguments;
+    void* pointers[] = {&copy};
+    const auto* kernel = reinterpret_cast<const void*>(&marker_kernel<>);
+#if defined(__CUDACC__)
+    return static_cast<int>(
+        cudaLaunchKernel(kernel, dim3(1), dim3(1), pointers, 0, static_cast<cudaStream_t>(stream)));
+#else
+    return static_cast<int>(
+        hipLaunchKernel(kernel, dim3(1), dim3(1), pointers, 0, static_cast<hipStream_t>(stream)));
+#endif
+}
+
+[[maybe_unused]] const bool marker_kernel_is_there =
+    (marker_kernel_of_program() = &launch_marker_kernel, true);
+
+}  // namespace
+}  // namespace kdvfs::device
+
+#endif

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "double_fixture.hpp"
+
+#include <chrono>
+
+namespace kdvfs::device {
+namespace {
+
+using NvmlReadings = NvmlDouble;
+
+/// Microseconds since 1970, as NVML dates its samples.
+std::uint64_t unix_us(std::chrono::milliseconds ago) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(now - ago).count());
+}
+
+TimePoint now_on_timeline() {
+    return TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
+}
+
+TEST_F(NvmlReadings, EnergyIsInJoulesAtTheTimeOfTheRead) {
+    Nvml gpu{address, options(ClockAccess::measure_only)};
+    board().millijoules = 12'345'678;
+    const TimePoint before = now_on_timeline();
+    const EnergyReading reading = gpu.read_energy();
+    EXPECT_EQ(reading.status, ReadingStatus::ok);
+    EXPECT_DOUBLE_EQ(reading.joules.count, 12345.678);
+    EXPECT_GE(reading.sampled_at, before);
+    EXPECT_LE(reading.sampled_at, now_on_timeline());
+}
+
+TEST_F(NvmlReadings, AReadThatFailsIsAStatusAndNoNumber) {
+    Nvml gpu{address, options(ClockAccess::measure_only)};
+    board().faults["nvmlDeviceGetTotalEnergyConsumption"] = {.code = 15};
+    EXPECT_EQ(gpu.read_energy().status, ReadingStatus::failed);
+    board().faults["nvmlDeviceGetTotalEnergyConsumption"] = {.code = 3};
+    EXPECT_EQ(gpu.read_energy().status, ReadingStatus::absent);
+    board().faults["nvmlDeviceGetFieldValues"] = {.code = 15};
+    EXPECT_EQ(gpu.read_power_instant().status, ReadingStatus::failed);
+}
+
+TEST_F(NvmlReadings, InstantAndAveragePowerAreDifferentFields) {
+    const Nvml gpu{address, options(ClockAccess::measure_only)};
+    board().milliwatts = 350'250;
+    EXPECT_DOUBLE_EQ(gpu.read_power_instant().watts.count, 350.25);
+    EXPECT_DOUBLE_EQ(gpu.read_power_average().watts.count, 351.25);
+    EXPECT_DOUBLE_EQ(gpu.read_power_limit().count, 700);
+}
+
+TEST_F(NvmlReadings, BufferedSamplesComeInOrderOnTheTimelineAndOnce) {
+    Nvml gpu{address, options(ClockAccess::measure_only)};
+    using std::chrono::milliseconds;
+    board().samples = {{unix_us(milliseconds{10}), 300'000},
+                       {unix_us(milliseconds{30}), 100'000},
+                       {unix_us(milliseconds{20}), 200'000}};
+    const auto samples = gpu.read_power_samples({});
+    ASSERT_EQ(samples.size(), 3U);
+    EXPECT_DOUBLE_EQ(samples[0].watts.count, 100);
+    EXPECT_DOUBLE_EQ(samples[2].watts.count, 300);
+    const auto age = now_on_timeline() - samples[2].sampled_at;
+    EXPECT_GE(age, milliseconds{10});
+    EXPECT_LT(age, std::chrono::seconds{10});
+    EXPECT_NEAR(static_cast<double>((samples[2].sampled_at - samples[0].sampled_at).count()), 2e7,
+                1e6);
+
+    const auto newer = gpu.read_power_samples(samples[1].sampled_at + milliseconds{1});
+    ASSERT_EQ(newer.size(), 1U);
+    EXPECT_DOUBLE_EQ(newer[0].watts.count, 300);
+    EXPECT_TRUE(gpu.read_power_samples(now_on_timeline()).empty());
+}
+
+TEST_F(NvmlReadings, ABoardWithoutASampleBufferHasNoSamples) {
+    board().faults["nvmlDeviceGetSamples"] = {.code = 3};
+    Nvml gpu{address, options(ClockAccess::measure_only)};
+    EXPECT_TRUE(gpu.read_power_samples({}).empty());
+}
+
+TEST_F(NvmlReadings, LimitReasonsAreTold) {
+    const Nvml gpu{address, options(ClockAccess::measure_only)};
+    board().limit_reasons = 0x4 | 0x20;
+    const LimitReasons reasons = gpu.read_limit_reasons();
+    EXPECT_TRUE(reasons.power_cap());
+    EXPECT_TRUE(reasons.thermal());
+    EXPECT_FALSE(reasons.idle());
+    EXPECT_FALSE(reasons.set_clocks());
+}
+
+}  // namespace
+}  // namespace kdvfs::device

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+// Exports NVML's own names. Declarations are written afresh from NVML's documentation and not
+// shared with the library under test, so that a slip in one shows against the other.
+#include "nvml_double.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+enum Code {
+    success = 0,
+    invalid_argument = 2,
+    not_supported = 3,
+    not_found = 6,
+    insufficient_size = 7,
+};
+
+nvml_double::Board board;
+
+/// The code with which a function is to fail now, or success.
+nvml_double::Fault fault_of(const char* function) {
+    const auto found = board.faults.find(function);
+    if (found == board.faults.end()) return {};
+    if (found->second.spared_calls > 0) {
+        --found->second.spared_calls;
+        return {};
+    }
+    return found->second;
+}
+
+template <class Act>
+int guarded(const char* function, Act act) {
+    const nvml_double::Fault fault = fault_of(function);
+    if (fault.code != success && !fault.acts_all_the_same) return fault.code;
+    const int code = act();
+    return fault.code != success ? fault.code : code;
+}
+
+int copy_text(const std::string& from, char* to, unsigned room) {
+    if (from.size() + 1 > room) return insufficient_size;
+    std::memcpy(to, from.c_str(), from.size() + 1);
+    return success;
+}
+
+int copy_list(const std::vector<unsigned>& from, unsigned* count, unsigned* to) {
+    const auto room = *count;
+    *count = static_cast<unsigned>(from.size());
+    if (to == nullptr || room < from.size()) return insufficient_size;
+    std::copy(from.begin(), from.end(), to);
+    return success;
+}
+
+std::string call(const char* name, unsigned low, unsigned high) {
+    return std::string{name} + '(' + std::to_string(low) + ", " + std::to_string(high) + ')';
+}
+
+union Value {
+    double real;
+    unsigned natural;
+    unsigned long long long_natural;
+};
+struct Sample {
+    unsigned long long time;
+    Value value;
+};
+struct FieldValue {
+    unsigned field;
+    unsigned scope;
+    long long time;
+    long long latency;
+    unsigned type;
+    int status;
+    Value value;
+};
+
+}  // namespace
+
+extern "C" {
+
+nvml_double::Board* nvml_double_board() { return &board; }
+
+int nvmlInit_v2() {
+    return guarded(__func__, [] {
+        ++board.starts;
+        return success;
+    });
+}
+
+int nvmlShutdown() {
+    --board.starts;
+    return success;
+}
+
+const char* nvmlErrorString(int code) {
+    switch (code) {
+        case 3: return "Not Supported";
+        case 4: return "Insufficient Permissions";
+        case 6: return "Not Found";
+        case 15: return "GPU is lost";
+        default: return "Unknown Error";
+    }
+}
+
+int nvmlSystemGetDriverVersion(char* text, unsigned room) {
+    return copy_text(board.driver, text, room);
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {
+    if (board.address != address) return not_found;
+    *device = &board;
+    return success;
+}
+
+int nvmlDeviceGetName(void*, char* text, unsigned room) {
+    return copy_text(board.name, text, room);
+}
+
+int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
+    *major = 9;
+    *minor = 0;
+    return success;
+}
+
+int nvmlDeviceGetSupportedMemoryClocks(void*, unsigned* count, unsigned* clocks) {
+    return guarded(__func__, [&]() -> int {
+        std::vector<unsigned> list;
+        for (const auto& [memory, cores] : board.core_clocks_by_memory) list.push_back(memory);
+        std::reverse(list.begin(), list.end());
+        return copy_list(list, count, clocks);
+    });
+}
+
+int nvmlDeviceGetSupportedGraphicsClocks(void*, unsigned memory, unsigned* count,
+                                         unsigned* clocks) {
+    return guarded(__func__, [&]() -> int {
+        const auto found = board.core_clocks_by_memory.find(memory);
+        if (found == board.core_clocks_by_memory.end()) return not_found;
+        return copy_list(found->second, count, clocks);
+    });
+}
+
+int nvmlDeviceGetClockInfo(void*, unsigned type, unsigned* clock) {
+    return guarded(__func__, [&]() -> int {
+        if (type != 1 && type != 2) return invalid_argument;
+        const auto& lock = type == 1 ? board.core_lock : board.memory_lock;
+        const unsigned wished = type == 1 ? board.wished_core : board.wished_memory;
+        *clock = lock ? std::clamp(wished, lock->first, lock->second) : wished;
+        return success;
+    });
+}
+
+#ifdef NVML_DOUBLE_OLD_DRIVER
+int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* reasons) {
+#else
+int nvmlDeviceGetCurrentClocksEventReasons(void*, unsigned long long* reasons) {
+#endif
+    *reasons = board.limit_reasons;
+    return success;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) {
+    *milliwatts = 700'000;
+    return success;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
+    return guarded(__func__, [&] {
+        *millijoules = board.millijoules;
+        return success;
+    });
+}
+
+int nvmlDeviceGetFieldValues(void*, int count, FieldValue* values) {
+    return guarded(__func__, [&] {
+        for (int i = 0; i < count; ++i) {
+            const bool known = values[i].field == 185 || values[i].field == 186;
+            values[i].status = known ? success : not_supported;
+            values[i].type = 1;
+            values[i].time = 1'700'000'000'000'000;
+            values[i].value.natural = board.milliwatts + (values[i].field == 185 ? 1000 : 0);
+        }
+        return success;
+    });
+}
+
+int nvmlDeviceGetSamples(void*, unsigned type, unsigned long long since, unsigned* value_type,
+                         unsigned* count, Sample* samples) {
+    return guarded(__func__, [&]() -> int {
+        if (type != 0) return invalid_argument;
+        *value_type = 1;
+        if (samples == nullptr) {
+            *count = 120;
+            return success;
+        }
+        const unsigned room = *count;
+        *count = 0;
+        for (const auto& sample : board.samples) {
+            if (sample.time_us <= since || *count == room) continue;
+            samples[*count].time = sample.time_us;
+            samples[*count].value.natural = sample.milliwatts;
+            ++*count;
+        }
+        return *count == 0 ? not_found : success;
+    });
+}
+
+int nvmlDeviceSetGpuLockedClocks(void*, unsigned low, unsigned high) {
+    board.writes.push_back(call("core", low, high));
+    return guarded(__func__, [&] {
+        if (low > high) return invalid_argument;
+        board.core_lock = {low, high};
+        return success;
+    });
+}
+
+int nvmlDeviceResetGpuLockedClocks(void*) {
+    board.writes.emplace_back("core free");
+    return guarded(__func__, [] {
+        board.core_lock.reset();
+        return success;
+    });
+}
+
+#ifndef NVML_DOUBLE_OLD_DRIVER
+int nvmlDeviceSetMemoryLockedClocks(void*, unsigned low, unsigned high) {
+    board.writes.push_back(call("memory", low, high));
+    return guarded(__func__, [&] {
+        if (low > high) return invalid_argument;
+        board.memory_lock = {low, high};
+        return success;
+    });
+}
+
+int nvmlDeviceResetMemoryLockedClocks(void*) {
+    board.writes.emplace_back("memory free");
+    return guarded(__func__, [] {
+        board.memory_lock.reset();
+        return success;
+    });
+}
+#endif
+
+}  // extern "C"

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// The inside of a double of libnvidia-ml: one board, whose state tests read and spoil. It is a
+/// shared library of its own, loaded by path like the real one; `nvml_double()` hands out its
+/// state.
+namespace nvml_double {
+
+/// From which call on a function fails, with which code, and whether it acts all the same.
+struct Fault {
+    int code = 0;
+    bool acts_all_the_same = false;
+    int spared_calls = 0;  ///< so many calls succeed first
+};
+
+struct PowerSample {
+    std::uint64_t time_us = 0;
+    unsigned milliwatts = 0;
+};
+
+struct Board {
+    std::string address = "0000:1b:00.0";
+    std::string name = "Double of an NVIDIA GPU";
+    std::string driver = "580.95.05";
+    std::map<unsigned, std::vector<unsigned>> core_clocks_by_memory = {
+        {2619, {1980, 1500, 1000, 210}}, {405, {420, 210}}};
+    std::optional<std::pair<unsigned, unsigned>> core_lock;
+    std::optional<std::pair<unsigned, unsigned>> memory_lock;
+    unsigned wished_core = 1980;  ///< what the board would run at without a lock
+    unsigned wished_memory = 2619;
+    std::uint64_t limit_reasons = 0;
+    std::uint64_t millijoules = 0;
+    unsigned milliwatts = 0;
+    std::vector<PowerSample> samples;
+
+    std::map<std::string, Fault> faults;  ///< by the function's name
+    std::vector<std::string> writes;      ///< every setting call, refused ones too, in order
+    int starts = 0;                       ///< nvmlInit_v2 less nvmlShutdown
+};
+
+}  // namespace nvml_double
+
+extern "C" nvml_double::Board* nvml_double_board();
