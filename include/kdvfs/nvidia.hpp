@@ -4,6 +4,7 @@
 #include <kdvfs/device/cuda.hpp>
 #include <kdvfs/device/nvml.hpp>
 #include <kdvfs/gpu.hpp>
+#include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/kdvfs.hpp>
 
 #include <memory>

@@ -75,6 +75,7 @@ public:
         const std::lock_guard lock{lane.mutex};
         const ScopeCount fate = judge(kind, lane);
         const bool asks = fate == ScopeCount::asked || fate == ScopeCount::captured;
+        const bool rested = lane.depth() == 0;
         const LaneStep step = lane.enter(asks ? kind.index : no_request);
         if (step.changed || metered) {
             try {
@@ -85,6 +86,7 @@ public:
                 throw;
             }
         }
+        if (rested && step.changed) wake();
         tally_.count(step.elided ? ScopeCount::stream_elided : fate, metered);
         return {&lane, step.entry, &kind, metered};
     }
@@ -170,6 +172,20 @@ public:
         return changed;
     }
 
+    /// Whether no cell can change before the next scope is entered, and all changes were heard.
+    /// Captured lanes never rest: their graphs may be replayed at any time.
+    [[nodiscard]] bool at_rest() {
+        const std::lock_guard lock{control_};
+        bool rest = true;
+        lanes_.for_each([&](Lane& lane) {
+            const std::size_t id = lane.id().value;
+            rest = rest &&
+                   (lane.abandoned || (!lane.captured() && lane.at_rest() && id < heard_.size() &&
+                                       heard_[id] == lane.cell().load()));
+        });
+        return rest;
+    }
+
     [[nodiscard]] std::optional<ClockCommand> next_command(TimePoint now) {
         const std::lock_guard lock{control_};
         if (measure_only_) return std::nullopt;
@@ -244,14 +260,13 @@ public:
     void end_trace() override { meter_.end_trace(); }
 
     void shut_down() noexcept override {
-        if (!loop_) return;
+        if (!loop_ || ended_.exchange(true)) return;
         armed_ = false;
         {
             const std::lock_guard lock{control_};
             controller_.let_go();
         }
         loop_->finish();
-        loop_.reset();
     }
 
     [[nodiscard]] bool measure_only() const override { return measure_only_; }
@@ -357,6 +372,7 @@ private:
     std::optional<Error> error_;
 
     std::unique_ptr<ControlLoop> loop_;
+    std::atomic<bool> ended_{false};
 };
 
 }  // namespace kdvfs

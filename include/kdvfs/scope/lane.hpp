@@ -33,6 +33,7 @@ public:
     /// Pushes a scope that asks for `request`; `no_request` inherits what encloses it.
     LaneStep enter(RequestIndex request) {
         const LevelWord before = level();
+        open_.fetch_add(1, std::memory_order_relaxed);
         LevelWord own{};
         const bool same = request != no_request && before.request() == request;
         if (request != no_request) {
@@ -52,6 +53,9 @@ public:
         if (found == stack_.rend()) return std::nullopt;
         const LevelWord before = level();
         stack_.erase(std::next(found).base());
+        if (stack_.empty()) empty_ = LevelWord{no_request, next_ticket_ - 1};
+        last_level_.store(level().raw(), std::memory_order_relaxed);
+        open_.fetch_sub(1, std::memory_order_release);
         return LaneStep{.entry = entry, .level = level(), .changed = level() != before};
     }
 
@@ -60,7 +64,14 @@ public:
         const auto asking = std::find_if(stack_.rbegin(), stack_.rend(), [](const Entry& e) {
             return e.level.request() != no_request;
         });
-        return asking == stack_.rend() ? LevelWord{} : asking->level;
+        return asking == stack_.rend() ? empty_ : asking->level;
+    }
+
+    /// Whether no scope is open on the host, nor under way in the stream: the cell holds what was
+    /// put last. Callable without `mutex`.
+    [[nodiscard]] bool at_rest() const {
+        return open_.load(std::memory_order_acquire) == 0 &&
+               cell_->load().raw() == last_level_.load(std::memory_order_relaxed);
     }
 
     [[nodiscard]] LaneId id() const { return id_; }
@@ -85,6 +96,10 @@ private:
     std::vector<Entry> stack_;
     std::uint64_t last_entry_ = 0;
     std::uint32_t next_ticket_ = 1;
+    LevelWord
+        empty_{};  // no request, with the last ticket: tells one end of all scopes from another
+    std::atomic<std::uint32_t> open_{0};
+    std::atomic<std::uint32_t> last_level_{0};
 };
 
 }  // namespace kdvfs

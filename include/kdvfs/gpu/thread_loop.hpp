@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/clock_control.hpp>
+#include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/gpu/control_loop.hpp>
+#include <kdvfs/gpu/gpu_core.hpp>
+#include <kdvfs/scope/clock_command.hpp>
+#include <kdvfs/scope/fork_generation.hpp>
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace kdvfs {
+
+/// The calls of a real device, all made by one thread, the actuator. They may block; they may keep
+/// the device alive.
+struct DeviceCalls {
+    std::function<CommandOutcome(const ClockCommand&)> execute;
+    std::function<EnergyReading()> read_energy;
+};
+
+/// The calls of a device that sets clocks and of one that counts energy (often the same), both kept
+/// alive by the calls.
+template <ClockControl Clocks, EnergySource Energy>
+DeviceCalls device_calls(std::shared_ptr<Clocks> clocks, std::shared_ptr<Energy> energy) {
+    return {[clocks = std::move(clocks)](const ClockCommand& command) {
+                return kdvfs::execute(*clocks, command);
+            },
+            [energy = std::move(energy)] { return energy->read_energy(); }};
+}
+
+/// The calls of a device that is only measured.
+template <EnergySource Energy>
+DeviceCalls measuring_calls(std::shared_ptr<Energy> energy) {
+    return {[](const ClockCommand&) { return CommandOutcome{}; },
+            [energy = std::move(energy)] { return energy->read_energy(); }};
+}
+
+/// Drives a real GPU by two threads. The *listener* polls the cells and calls nothing that can
+/// block; it sleeps while no scope is under way. The *actuator* makes every call of the device:
+/// clocks first, counter reads in between, so that a clock write waits for one read at most.
+/// Neither calls HIP or CUDA. Both block all signals.
+class ThreadLoop final : public ControlLoop {
+public:
+    /// `core` must outlive the loop; it destroys it.
+    ThreadLoop(GpuCore& core, DeviceCalls calls)
+        : state_{std::make_shared<State>(core, std::move(calls))} {
+        sigset_t all;
+        sigset_t before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        listener_ = std::thread{[state = state_] { listen(*state); }};
+        actuator_ = std::thread{[state = state_] { actuate(*state); }};
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    ~ThreadLoop() override {
+        if (fork_generation() != generation_) {
+            forget();
+            return;
+        }
+        finish();
+    }
+
+    void wake() noexcept override {
+        // Pairs with the fence in `rest`: either the listener sees the scope, or this sees it
+        // asleep.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        if (!state_->asleep.load(std::memory_order_relaxed)) return;
+        {
+            const std::lock_guard lock{state_->mutex};
+            state_->woken = true;
+        }
+        state_->listener_wakes.notify_one();
+    }
+
+    /// Lets the actuator carry out what is still wanted. A device call that does not come back
+    /// within two seconds is left to itself: the guard restores what it has not.
+    void finish() noexcept override {
+        if (!actuator_.joinable()) return;
+        {
+            std::unique_lock lock{state_->mutex};
+            state_->stopping = true;
+            state_->listener_wakes.notify_one();
+            state_->actuator_wakes.notify_one();
+        }
+        listener_.join();
+        std::unique_lock lock{state_->mutex};
+        const bool done = state_->actuator_done.wait_for(lock, std::chrono::seconds{2},
+                                                         [this] { return state_->finished; });
+        state_->abandoned = !done;
+        lock.unlock();
+        if (done) {
+            actuator_.join();
+        } else {
+            actuator_.detach();
+        }
+    }
+
+private:
+    struct State {
+        State(GpuCore& its_core, DeviceCalls its_calls)
+            : core{its_core}, calls{std::move(its_calls)} {}
+
+        GpuCore& core;
+        DeviceCalls calls;
+        std::mutex mutex;
+        std::condition_variable listener_wakes;
+        std::condition_variable actuator_wakes;
+        std::condition_variable actuator_done;
+        std::atomic<bool> asleep{false};  ///< the listener waits to be woken
+        bool woken = false;
+        bool levels_changed = false;  ///< the actuator has something to look at
+        bool stopping = false;
+        bool finished = false;
+        bool abandoned = false;  ///< `core` is gone: touch nothing
+    };
+
+    /// Stands for "no deadline": far enough, and safe to hand to a condition variable.
+    static constexpr Duration long_wait = std::chrono::hours{1};
+
+    static std::chrono::steady_clock::time_point steady(TimePoint at) {
+        return std::chrono::steady_clock::time_point{at.time_since_epoch()};
+    }
+
+    static void name_thread(const char* name) {
+        pthread_setname_np(pthread_self(), name);
+        prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; the default of 50 us would double each sleep
+    }
+
+    /// Looks often after a change, up to four times less often while nothing changes, and not at
+    /// all once every cell holds what was last put into its stream.
+    static void listen(State& state) {
+        name_thread("kdvfs-listen");
+        const Duration often =
+            std::max<Duration>(state.core.options().listen_every, std::chrono::microseconds{10});
+        Duration pause = often;
+        while (true) {
+            const bool changed = state.core.listen(state.core.runtime().now());
+            if (changed) {
+                const std::lock_guard lock{state.mutex};
+                state.levels_changed = true;
+                state.actuator_wakes.notify_one();
+            }
+            pause = changed ? often : std::min(pause + pause / 8, 4 * often);
+            if (!changed && rest(state)) pause = often;
+            {
+                const std::lock_guard lock{state.mutex};
+                if (state.stopping) return;
+            }
+            std::this_thread::sleep_for(pause);
+        }
+    }
+
+    /// Sleeps until a scope is entered, where none is under way. @returns whether it slept
+    static bool rest(State& state) {
+        if (!state.core.at_rest()) return false;
+        state.asleep.store(true, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        if (state.core.at_rest()) {
+            std::unique_lock lock{state.mutex};
+            state.listener_wakes.wait(lock, [&] { return state.stopping || state.woken; });
+            state.woken = false;
+        }
+        state.asleep.store(false, std::memory_order_relaxed);
+        return true;
+    }
+
+    static void actuate(State& state) {
+        name_thread("kdvfs-act");
+        std::unique_lock lock{state.mutex};
+        while (true) {
+            const bool stopping = state.stopping;
+            state.levels_changed = false;
+            lock.unlock();
+            const bool busy = act(state, stopping);
+            lock.lock();
+            if (state.abandoned) return;
+            if (busy) continue;
+            if (stopping) break;
+            lock.unlock();
+            const auto until = next_wake(state);
+            lock.lock();
+            state.actuator_wakes.wait_until(lock, until,
+                                            [&] { return state.stopping || state.levels_changed; });
+        }
+        state.finished = true;
+        state.actuator_done.notify_one();
+    }
+
+    /// One device call, if one is due. @returns whether to look again at once
+    static bool act(State& state, bool stopping) {
+        const TimePoint now = state.core.runtime().now();
+        // At the end nothing is waited for: what is held back is done now.
+        if (const auto command = state.core.next_command(stopping ? TimePoint::max() : now)) {
+            const CommandOutcome outcome = state.calls.execute(*command);
+            if (is_abandoned(state)) return false;
+            state.core.completed(outcome, state.core.runtime().now());
+            return true;
+        }
+        if (stopping || state.core.meter().next_read() > now) return false;
+        const EnergyReading reading = state.calls.read_energy();
+        if (is_abandoned(state)) return false;
+        state.core.meter().sampled(reading, state.core.runtime().now());
+        return true;
+    }
+
+    static bool is_abandoned(State& state) {
+        const std::lock_guard lock{state.mutex};
+        return state.abandoned;
+    }
+
+    static std::chrono::steady_clock::time_point next_wake(State& state) {
+        TimePoint wake = state.core.runtime().now() + long_wait;
+        if (const auto deadline = state.core.next_deadline()) wake = std::min(wake, *deadline);
+        return steady(std::min(wake, state.core.meter().next_read()));
+    }
+
+    /// In a forked child there are no threads to join, and the locks may be held by nobody: what
+    /// the parent had is left as it is.
+    void forget() noexcept {
+        new std::shared_ptr<State>(state_);
+        new std::thread(std::move(listener_));
+        new std::thread(std::move(actuator_));
+    }
+
+    std::shared_ptr<State> state_;
+    std::uint32_t generation_ = fork_generation();
+    std::thread listener_;
+    std::thread actuator_;
+};
+
+}  // namespace kdvfs
