@@ -75,10 +75,9 @@ public:
     }
 
     void wake() noexcept override {
-        // Pairs with the fence in `rest`: either the listener sees the scope, or this sees it
-        // asleep.
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        if (!state_->asleep.load(std::memory_order_relaxed)) return;
+        // Of this and the listener's exchange in `rest` one comes first: either the listener sees
+        // the scope that was entered before, or this sees that the listener is asleep.
+        if (state_->asleep.fetch_add(0, std::memory_order_acq_rel) == 0) return;
         {
             const std::lock_guard lock{state_->mutex};
             state_->woken = true;
@@ -120,7 +119,7 @@ private:
         std::condition_variable listener_wakes;
         std::condition_variable actuator_wakes;
         std::condition_variable actuator_done;
-        std::atomic<bool> asleep{false};  ///< the listener waits to be woken
+        std::atomic<int> asleep{0};  ///< 1 while the listener waits to be woken
         bool woken = false;
         bool levels_changed = false;  ///< the actuator has something to look at
         bool stopping = false;
@@ -167,14 +166,13 @@ private:
     /// Sleeps until a scope is entered, where none is under way. @returns whether it slept
     static bool rest(State& state) {
         if (!state.core.at_rest()) return false;
-        state.asleep.store(true, std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+        state.asleep.exchange(1, std::memory_order_acq_rel);
         if (state.core.at_rest()) {
             std::unique_lock lock{state.mutex};
             state.listener_wakes.wait(lock, [&] { return state.stopping || state.woken; });
             state.woken = false;
         }
-        state.asleep.store(false, std::memory_order_relaxed);
+        state.asleep.store(0, std::memory_order_relaxed);
         return true;
     }
 

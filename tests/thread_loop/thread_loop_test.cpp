@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/gpu/thread_loop.hpp>
+#include <kdvfs/kdvfs.hpp>
+#include <kdvfs/scope/prove.hpp>
+#include <tests/thread_loop/prompt_runtime.hpp>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace kdvfs {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Gelu : Kernel<"gelu"> {};
+struct Gemm : Kernel<"gemm"> {};
+using Policies = PolicyRegistry<Bind<"gelu", CapClock<1100_MHz>>, Bind<"gemm", CapClock<1500_MHz>>>;
+
+bool soon(const std::function<bool()>& happens) {
+    for (int i = 0; i < 2000; ++i) {
+        if (happens()) return true;
+        std::this_thread::sleep_for(1ms);
+    }
+    return false;
+}
+
+double cpu_seconds() {
+    timespec used{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+class ThreadLoopTest : public ::testing::Test {
+protected:
+    BoundGpu<Policies> open(GpuOptions options = {}) {
+        GpuCore::Parts parts{.info = board_->info(), .clocks = board_->supported_clocks()};
+        parts.found = prove_clock_control(*board_);
+        auto runtime = std::make_unique<RuntimeOf<prompt::Runtime&>>(runtime_);
+        parts.runtime = std::move(runtime);
+        auto core = std::make_shared<GpuCore>(std::move(parts), options);
+        core->drive_with(std::make_unique<ThreadLoop>(*core, device_calls(board_, board_)));
+        return Gpu{std::move(core)}.with<Policies>();
+    }
+
+    bool holds(ClockPoint cap) {
+        return soon([&] { return board_->state().cap == cap; });
+    }
+
+    StreamRef stream(int number) { return &streams_[number]; }
+
+    prompt::Runtime runtime_;
+    std::shared_ptr<prompt::Board> board_ = std::make_shared<prompt::Board>();
+    int streams_[8]{};
+};
+
+TEST_F(ThreadLoopTest, AScopeSetsItsClockAndLeavingPutsItBack) {
+    const auto gpu = open();
+    {
+        FrequencyScope<Gelu> scope{gpu, stream(0)};
+        EXPECT_TRUE(holds({.core = 1100_MHz}));
+    }
+    EXPECT_TRUE(soon([&] { return board_->state() == ClockState{}; }));
+    EXPECT_FALSE(board_->overlapped());
+    gpu.check();
+}
+
+TEST_F(ThreadLoopTest, TheHostNeverWaitsForTheDevice) {
+    const auto gpu = open();
+    board_->block(true);
+    const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < 1000; ++i) FrequencyScope<Gelu> scope{gpu, stream(0)};
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 1s);
+    board_->block(false);
+}
+
+TEST_F(ThreadLoopTest, TheClockIsAskedForWhenTheStreamGetsThere) {
+    const auto gpu = open();
+    runtime_.hold(true);
+    FrequencyScope<Gelu> scope{gpu, stream(0)};
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(board_->state(), ClockState{});
+    runtime_.hold(false);
+    EXPECT_TRUE(holds({.core = 1100_MHz}));
+}
+
+TEST_F(ThreadLoopTest, AStreamThatRunsLateIsHeardThoughItsScopesAreLongClosed) {
+    const auto gpu = open();
+    runtime_.hold(true);
+    { FrequencyScope<Gelu> scope{gpu, stream(0)}; }
+    std::this_thread::sleep_for(20ms);  // long enough for a listener to fall asleep
+    FrequencyScope<Gemm> scope{gpu, stream(1)};
+    runtime_.hold(false);
+    EXPECT_TRUE(holds({.core = 1500_MHz}));
+}
+
+TEST_F(ThreadLoopTest, TheHighestOfSeveralStreamsWins) {
+    const auto gpu = open();
+    FrequencyScope<Gelu> low{gpu, stream(0)};
+    EXPECT_TRUE(holds({.core = 1100_MHz}));
+    {
+        FrequencyScope<Gemm> high{gpu, stream(1)};
+        EXPECT_TRUE(holds({.core = 1500_MHz}));
+    }
+    EXPECT_TRUE(holds({.core = 1100_MHz}));
+}
+
+TEST_F(ThreadLoopTest, ManyThreadsEnterAndLeave) {
+    {
+        const auto gpu = open({.meter_every = 1});
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 8; ++t) {
+            threads.emplace_back([&, t] {
+                for (int i = 0; i < 500; ++i) {
+                    FrequencyScope<Gelu> outer{gpu, stream(t)};
+                    FrequencyScope<Gemm> inner{gpu, stream((t + i) % 8)};
+                    if (i % 100 == 0) static_cast<void>(gpu.report());
+                    gpu.next_iteration();
+                }
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        EXPECT_TRUE(soon([&] { return board_->state() == ClockState{}; }));
+        const auto scopes = gpu.report().scopes;
+        EXPECT_EQ(scopes.scopes, 8000U);
+        EXPECT_EQ(scopes.switches + scopes.stream_elided + scopes.device_elided +
+                      scopes.not_worth_it + scopes.refused + scopes.kept,
+                  8000U);
+        gpu.check();
+    }
+    EXPECT_EQ(board_->state(), ClockState{});
+    EXPECT_FALSE(board_->overlapped());
+}
+
+TEST_F(ThreadLoopTest, DestructionWithScopesPendingPutsTheClocksBack) {
+    {
+        const auto gpu = open();
+        FrequencyScope<Gelu> scope{gpu, stream(0)};
+        ASSERT_TRUE(holds({.core = 1100_MHz}));
+        runtime_.hold(true);
+    }  // the leaving marker never gets through
+    EXPECT_EQ(board_->state(), ClockState{});
+}
+
+TEST_F(ThreadLoopTest, ADeviceCallThatNeverComesBackDoesNotHangTheEnd) {
+    auto board = board_;
+    const auto began = std::chrono::steady_clock::now();
+    {
+        const auto gpu = open();
+        board->block(true);
+        FrequencyScope<Gelu> scope{gpu, stream(0)};
+        std::this_thread::sleep_for(20ms);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+    board->block(false);
+    std::this_thread::sleep_for(50ms);  // the abandoned thread ends, and touches nothing
+}
+
+TEST_F(ThreadLoopTest, SomebodyElsesClockIsFoundWithinASecondOrSoAndStays) {
+    const auto gpu = open();
+    FrequencyScope<Gelu> scope{gpu, stream(0)};
+    ASSERT_TRUE(holds({.core = 1100_MHz}));
+    const ClockState foreign{.cap = {.core = 900_MHz}, .floor = {}, .mode = "manual"};
+    board_->set_as_other(foreign);
+    EXPECT_TRUE(soon([&] {
+        try {
+            gpu.check();
+            return false;
+        } catch (const Error& error) {
+            return error.code() == Errc::foreign_change;
+        }
+    }));
+    EXPECT_EQ(board_->state(), foreign);
+}
+
+TEST_F(ThreadLoopTest, AForkedChildTouchesNothing) {
+    auto gpu = std::make_unique<BoundGpu<Policies>>(open());
+    auto scope = std::make_unique<FrequencyScope<Gelu>>(*gpu, stream(0));
+    ASSERT_TRUE(holds({.core = 1100_MHz}));
+    const pid_t child = fork();
+    if (child == 0) {
+        const int writes = board_->writes();
+        scope.reset();
+        { FrequencyScope<Gemm> own{*gpu, stream(1)}; }
+        gpu.reset();
+        _exit(board_->writes() == writes ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT_EQ(board_->state().cap, (ClockPoint{.core = 1100_MHz}));
+}
+
+TEST_F(ThreadLoopTest, SignalsGoToTheUsersThreads) {
+    const auto gpu = open();
+    sigset_t usr1;
+    sigset_t before;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &usr1, &before);
+    kill(getpid(), SIGUSR1);  // would end the process if a thread of kdvfs took it
+    timespec second{1, 0};
+    EXPECT_EQ(sigtimedwait(&usr1, nullptr, &second), SIGUSR1);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST_F(ThreadLoopTest, CostsNoCpuWithoutScopesAndLittleWith) {
+    GpuOptions options;
+    options.sampler.period = 1s;  // the counter is not what is measured here
+    const auto gpu = open(options);
+    std::this_thread::sleep_for(100ms);
+    double before = cpu_seconds();
+    std::this_thread::sleep_for(1s);
+    const double idle = cpu_seconds() - before;
+    FrequencyScope<Gelu> scope{gpu, stream(0)};
+    ASSERT_TRUE(holds({.core = 1100_MHz}));
+    before = cpu_seconds();
+    std::this_thread::sleep_for(1s);
+    const double busy = cpu_seconds() - before;
+    std::printf("CPU of listener and actuator: %.2f %% without scopes, %.2f %% with\n", 100 * idle,
+                100 * busy);
+    EXPECT_LT(idle, 0.005);
+    EXPECT_LT(busy, 0.05);  // loose: the machine may be busy; bench/ holds it to 2 %
+}
+
+}  // namespace
+}  // namespace kdvfs
