@@ -139,7 +139,7 @@ private:
         prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; the default of 50 us would double each sleep
     }
 
-    /// Looks often after a change, up to four times less often while nothing changes, and not at
+    /// Looks often after a change, up to eight times less often while nothing changes, and not at
     /// all once every cell holds what was last put into its stream.
     static void listen(State& state) {
         name_thread("kdvfs-listen");
@@ -153,7 +153,7 @@ private:
                 state.levels_changed = true;
                 state.actuator_wakes.notify_one();
             }
-            pause = changed ? often : std::min(pause + pause / 8, 4 * often);
+            pause = changed ? often : std::min(pause + pause / 8, 8 * often);
             if (!changed && rest(state)) pause = often;
             {
                 const std::lock_guard lock{state.mutex};
