@@ -25,7 +25,7 @@ Options parse(int count, char** arguments) {
     Options options;
     if (gpt::gpu::on_host) {
         options = {.shape = {.batch = 2, .sequence = 8, .width = 16, .heads = 2, .layers = 1},
-                   .steps = 20};
+                   .steps = 8};
     }
     for (int i = 1; i < count; ++i) {
         const std::string_view name = arguments[i];
@@ -83,7 +83,7 @@ bool train(const Options& options) {
         const std::chrono::duration<double, std::milli> time =
             std::chrono::steady_clock::now() - start;
         if (i == 1) first_loss = loss;
-        if (i == 1 || i % 10 == 0) {
+        if (i == 1 || i % 10 == 0 || i == options.steps) {
             std::printf("step %4d  loss %.4f  %.2f ms\n", i, loss, time.count());
         }
     }

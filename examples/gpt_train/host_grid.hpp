@@ -31,59 +31,79 @@ inline unsigned long launches = 0;
 /// The threads of one block.
 class Block {
 public:
-    explicit Block(std::size_t threads) : fibers_(threads) {
-        for (Fiber& fiber : fibers_) {
-            fiber.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
-        }
-    }
+    explicit Block(std::size_t threads) : threads_{threads} {}
 
-    /// Runs `body` once per thread, all up to one barrier, then all up to the next.
+    /// Runs `body` once per thread, all up to one barrier, then all up to the next. A fiber runs
+    /// thread after thread until one waits: without barriers one fiber serves them all.
     void run(const std::function<void()>& body) {
         body_ = &body;
         running_ = this;
-        for (Fiber& fiber : fibers_) {
-            getcontext(&fiber.context);
-            fiber.context.uc_stack.ss_sp = fiber.stack.get();
-            fiber.context.uc_stack.ss_size = stack_bytes;
-            fiber.context.uc_link = &scheduler_;
-            fiber.done = false;
-            makecontext(&fiber.context, &Block::enter, 0);
+        started_ = 0;
+        std::size_t waiting = 0;
+        while (started_ < threads_) {
+            if (waiting == fibers_.size()) fibers_.push_back(std::make_unique<Fiber>());
+            begin(*fibers_[waiting]);
+            if (fibers_[waiting]->waits) ++waiting;
         }
-        for (std::size_t alive = fibers_.size(); alive > 0;) {
-            for (std::size_t i = 0; i < fibers_.size(); ++i) {
-                if (fibers_[i].done) continue;
-                thread_index = {static_cast<unsigned>(i), 0, 0};
-                current_ = i;
-                swapcontext(&scheduler_, &fibers_[i].context);
-                if (fibers_[i].done) --alive;
+        for (bool any = waiting > 0; any;) {
+            any = false;
+            for (std::size_t i = 0; i < waiting; ++i) {
+                if (fibers_[i]->waits) resume(*fibers_[i]);
+                any = any || fibers_[i]->waits;
             }
         }
     }
 
     static void barrier() {
-        Fiber& fiber = running_->fibers_[running_->current_];
+        Fiber& fiber = *running_->current_;
+        fiber.waits = true;
         swapcontext(&fiber.context, &running_->scheduler_);
+        fiber.waits = false;
     }
 
 private:
     struct Fiber {
-        ucontext_t context;
-        std::unique_ptr<std::byte[]> stack;
-        bool done = false;
+        static constexpr std::size_t stack_bytes = 64 * 1024;
+        ucontext_t context{};
+        std::unique_ptr<std::byte[]> stack =
+            std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
+        std::size_t thread = 0;
+        bool waits = false;
     };
-    static constexpr std::size_t stack_bytes = 64 * 1024;
 
-    static void enter() {
+    void begin(Fiber& fiber) {
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.get();
+        fiber.context.uc_stack.ss_size = Fiber::stack_bytes;
+        fiber.context.uc_link = &scheduler_;
+        makecontext(&fiber.context, &Block::serve, 0);
+        current_ = &fiber;
+        swapcontext(&scheduler_, &fiber.context);
+    }
+
+    void resume(Fiber& fiber) {
+        current_ = &fiber;
+        thread_index = {static_cast<unsigned>(fiber.thread), 0, 0};
+        swapcontext(&scheduler_, &fiber.context);
+    }
+
+    static void serve() {
         Block& block = *running_;
-        (*block.body_)();
-        block.fibers_[block.current_].done = true;
+        while (block.started_ < block.threads_) {
+            Fiber& fiber = *block.current_;
+            fiber.thread = block.started_++;
+            thread_index = {static_cast<unsigned>(fiber.thread), 0, 0};
+            (*block.body_)();
+        }
     }
 
     inline static Block* running_ = nullptr;
-    std::vector<Fiber> fibers_;
+    std::size_t threads_;
+    std::size_t started_ = 0;
+    std::vector<std::unique_ptr<Fiber>> fibers_;
     ucontext_t scheduler_{};
     const std::function<void()>* body_ = nullptr;
-    std::size_t current_ = 0;
+    Fiber* current_ = nullptr;
 };
 
 template <class... Parameters, class... Arguments>
