@@ -70,7 +70,9 @@ TEST(PowerWindows, AttributeLikeACounter) {
     };
     for (Duration time = 5ms; time < edges.back().first; time += 10ms) {
         const double mean = (joules_at(time) - joules_at(time - 5ms)) / 5e-3;
-        for (const EnergySample& sample : *windows.take({at(time), {mean}, 5ms})) {
+        const auto samples = windows.take({at(time), {mean}, 5ms});
+        ASSERT_TRUE(samples.has_value());
+        for (const EnergySample& sample : *samples) {
             accumulator.add(sample);
         }
     }
