@@ -70,9 +70,8 @@ TEST(PowerWindows, AttributeLikeACounter) {
     };
     for (Duration time = 5ms; time < edges.back().first; time += 10ms) {
         const double mean = (joules_at(time) - joules_at(time - 5ms)) / 5e-3;
-        for (const EnergySample& sample : *windows.take({at(time), {mean}, 5ms})) {
-            accumulator.add(sample);
-        }
+        const auto ends = windows.take({at(time), {mean}, 5ms});
+        for (const EnergySample& sample : ends.value()) accumulator.add(sample);
     }
     accumulator.advance(at(edges.back().first));
     Report report;
