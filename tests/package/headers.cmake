@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-# Every public header compiles alone, under the project's warnings, with each compiler at hand; all
-# of them compile after macros with unfriendly names, and twice in one program.
+# Every public header compiles alone, under the project's warnings, with the compiler of this build
+# (the preset clang takes the other one); all of them together compile after macros with unfriendly
+# names with each compiler at hand, and twice in one program.
 
 # kdvfs_includes(HEADER OUT): all that HEADER includes, itself or through headers of kdvfs; what is
 # asked for with __has_include is left out.
@@ -61,11 +62,11 @@ if(TARGET HipHost::HipHost)
     list(APPEND header_flags -D__HIP_PLATFORM_AMD__)
 endif()
 
-# kdvfs_compile(NAME SOURCE): an object of SOURCE with each compiler, out of date when any header
-# that it includes is.
+# kdvfs_compile(NAME SOURCE compiler...): an object of SOURCE with each compiler, out of date when any
+# header that it includes is.
 set(header_objects)
 function(kdvfs_compile name source)
-    foreach(compiler ${kdvfs_compilers})
+    foreach(compiler ${ARGN})
         get_filename_component(compiler_name ${compiler} NAME)
         set(object ${CMAKE_CURRENT_BINARY_DIR}/headers/${compiler_name}/${name}.o)
         add_custom_command(OUTPUT ${object}
@@ -95,20 +96,20 @@ foreach(path ${kdvfs_headers})
     string(REPLACE "/" "_" name ${header})
     set(source ${CMAKE_CURRENT_BINARY_DIR}/headers/${name}.cpp)
     file(CONFIGURE OUTPUT ${source} CONTENT "#include <${header}>\n")
-    kdvfs_compile(${name} ${source})
+    kdvfs_compile(${name} ${source} ${CMAKE_CXX_COMPILER})
 endforeach()
 list(REMOVE_DUPLICATES foreign)
 list(SORT foreign)
 list(TRANSFORM foreign REPLACE "(.+)" "#include <\\1>" OUTPUT_VARIABLE foreign_lines)
 list(JOIN foreign_lines "\n" foreign_includes)
-foreach(compiler ${kdvfs_compilers})
+foreach(compiler ${CMAKE_CXX_COMPILER} ${kdvfs_compilers})
     get_filename_component(name ${compiler} NAME)
     file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/headers/${name})
 endforeach()
 
 file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/everything.hpp CONTENT "${everything}")
 configure_file(poisoned.cpp.in headers/poisoned.cpp @ONLY)
-kdvfs_compile(poisoned ${CMAKE_CURRENT_BINARY_DIR}/headers/poisoned.cpp)
+kdvfs_compile(poisoned ${CMAKE_CURRENT_BINARY_DIR}/headers/poisoned.cpp ${kdvfs_compilers})
 add_custom_target(headers_compile ALL DEPENDS ${header_objects})
 
 # Two translation units with every header, linked: what is not inline is defined twice.
