@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: MIT
+//
+// The functions of libamdhip64 that kdvfs and its tests call, under the library's own name and
+// symbol versions, without a GPU.
+#include "hip_double.hpp"
+
+#include "stream.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <thread>
+
+namespace {
+
+struct Double {
+    std::mutex mutex;
+    std::vector<std::string> devices{"0000:c1:00.0"};
+    hip_double::Quirks quirks;
+    hip_double::Board board;
+    std::map<int, std::unique_ptr<ihipStream_t>> default_streams;
+    std::map<std::pair<int, std::thread::id>, std::unique_ptr<ihipStream_t>> per_thread;
+    std::set<ihipStream_t*> streams;
+    std::map<int, int> kernels_running;
+    unsigned long long captures = 0;
+};
+
+Double& state() {
+    static auto& instance = *new Double;  // streams may outlive static destructors
+    return instance;
+}
+
+thread_local int current_device = 0;
+thread_local hipError_t last_error = hipSuccess;
+thread_local hipStreamCaptureMode capture_mode = hipStreamCaptureModeGlobal;
+
+hipError_t note(hipError_t error) {
+    if (error != hipSuccess) last_error = error;
+    return error;
+}
+
+/// The stream behind a handle, or null for one that is not there. The caller holds the lock.
+ihipStream_t* find(hipStream_t handle) {
+    if (handle == nullptr || handle == hipStreamPerThread) {
+        auto& stream = handle == nullptr
+                           ? state().default_streams[current_device]
+                           : state().per_thread[{current_device, std::this_thread::get_id()}];
+        if (!stream) stream = std::make_unique<ihipStream_t>(current_device);
+        return stream.get();
+    }
+    return state().streams.contains(handle) ? handle : nullptr;
+}
+
+/// Records into a capture, or puts into the stream.
+hipError_t put(hipStream_t handle, Operation operation) {
+    const std::lock_guard lock{state().mutex};
+    ihipStream_t* const stream = find(handle);
+    if (stream == nullptr) return note(hipErrorInvalidHandle);
+    if (stream->recording) {
+        if (stream->capture_is_broken) return note(hipErrorStreamCaptureInvalidated);
+        stream->recording->operations.push_back(std::move(operation));
+    } else {
+        stream->enqueue(std::move(operation));
+    }
+    return hipSuccess;
+}
+
+bool runs_at_once(hipStream_t handle) {
+    const std::lock_guard lock{state().mutex};
+    const ihipStream_t* const stream = find(handle);
+    return stream != nullptr && stream->recording &&
+           state().quirks.operations_run_at_once_in_capture;
+}
+
+hip_double::Quirks quirks() {
+    const std::lock_guard lock{state().mutex};
+    return state().quirks;
+}
+
+void store(void* where, std::uint32_t value) {
+    std::atomic_ref{*static_cast<std::uint32_t*>(where)}.store(value, std::memory_order_release);
+}
+
+void change_load(int device, int by) {
+    const std::lock_guard lock{state().mutex};
+    int& running = state().kernels_running[device];
+    const bool was_busy = running > 0;
+    running += by;
+    if (state().board.set_busy != nullptr && was_busy != (running > 0)) {
+        state().board.set_busy(device, running > 0);
+    }
+}
+
+double clock_of(int device) {
+    const std::lock_guard lock{state().mutex};
+    return state().board.core_mhz != nullptr ? state().board.core_mhz(device) : 1000;
+}
+
+void run_kernel(int device, double megacycles) {
+    change_load(device, 1);
+    constexpr double slice_us = 100;
+    auto wake = std::chrono::steady_clock::now();
+    while (megacycles > 0) {
+        const double mhz = clock_of(device);
+        const double us = std::min(slice_us, megacycles * 1e6 / mhz);
+        wake += std::chrono::nanoseconds{static_cast<std::int64_t>(us * 1e3)};
+        std::this_thread::sleep_until(wake);
+        megacycles -= us * mhz / 1e6;
+    }
+    change_load(device, -1);
+}
+
+}  // namespace
+
+namespace hip_double {
+
+void reset(std::vector<std::string> pci_addresses) {
+    std::map<int, std::unique_ptr<ihipStream_t>> defaults;
+    std::map<std::pair<int, std::thread::id>, std::unique_ptr<ihipStream_t>> per_thread;
+    const std::lock_guard lock{state().mutex};
+    defaults.swap(state().default_streams);
+    per_thread.swap(state().per_thread);
+    state().devices = std::move(pci_addresses);
+    state().quirks = {};
+    state().board = {};
+    current_device = 0;
+}
+
+void set_quirks(Quirks quirks) {
+    const std::lock_guard lock{state().mutex};
+    state().quirks = quirks;
+}
+
+void set_board(Board board) {
+    const std::lock_guard lock{state().mutex};
+    state().board = board;
+}
+
+}  // namespace hip_double
+
+extern "C" {
+
+hipError_t hipInit(unsigned) { return hipSuccess; }
+
+hipError_t hipGetDeviceCount(int* count) {
+    const std::lock_guard lock{state().mutex};
+    *count = static_cast<int>(state().devices.size());
+    return note(*count > 0 ? hipSuccess : hipErrorNoDevice);
+}
+
+hipError_t hipSetDevice(int device) {
+    const std::lock_guard lock{state().mutex};
+    if (device < 0 || device >= static_cast<int>(state().devices.size())) {
+        return note(hipErrorInvalidDevice);
+    }
+    current_device = device;
+    return hipSuccess;
+}
+
+hipError_t hipGetDevice(int* device) {
+    *device = current_device;
+    return hipSuccess;
+}
+
+hipError_t hipDeviceGetPCIBusId(char* text, int length, int device) {
+    const std::lock_guard lock{state().mutex};
+    if (device < 0 || device >= static_cast<int>(state().devices.size())) {
+        return note(hipErrorInvalidDevice);
+    }
+    std::snprintf(text, static_cast<std::size_t>(length), "%s",
+                  state().devices[static_cast<std::size_t>(device)].c_str());
+    return hipSuccess;
+}
+
+hipError_t hipDeviceSynchronize() {
+    std::vector<ihipStream_t*> streams;
+    {
+        const std::lock_guard lock{state().mutex};
+        for (auto& [device, stream] : state().default_streams) streams.push_back(stream.get());
+        for (auto& [key, stream] : state().per_thread) streams.push_back(stream.get());
+        for (ihipStream_t* stream : state().streams) streams.push_back(stream);
+    }
+    for (ihipStream_t* stream : streams) stream->wait();
+    return hipSuccess;
+}
+
+hipError_t hipGetLastError() { return std::exchange(last_error, hipSuccess); }
+hipError_t hipPeekAtLastError() { return last_error; }
+const char* hipGetErrorName(hipError_t error) {
+    return error == hipSuccess ? "hipSuccess" : "hipError of the double";
+}
+const char* hipGetErrorString(hipError_t error) { return hipGetErrorName(error); }
+
+// Memory: the host's own.
+
+hipError_t hipHostRegister(void*, size_t, unsigned) { return hipSuccess; }
+hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned) {
+    *device = host;
+    return hipSuccess;
+}
+
+// Streams.
+
+hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) {
+    *stream = new ihipStream_t{current_device};
+    const std::lock_guard lock{state().mutex};
+    state().streams.insert(*stream);
+    return hipSuccess;
+}
+
+hipError_t hipStreamCreate(hipStream_t* stream) { return hipStreamCreateWithFlags(stream, 0); }
+
+hipError_t hipStreamDestroy(hipStream_t stream) {
+    {
+        const std::lock_guard lock{state().mutex};
+        if (state().streams.erase(stream) == 0) return note(hipErrorInvalidHandle);
+    }
+    delete stream;  // runs what it still holds
+    return hipSuccess;
+}
+
+hipError_t hipStreamSynchronize(hipStream_t handle) {
+    ihipStream_t* stream = nullptr;
+    {
+        const std::lock_guard lock{state().mutex};
+        stream = find(handle);
+        if (stream == nullptr) return note(hipErrorInvalidHandle);
+        if (stream->recording) return note(hipErrorStreamCaptureUnsupported);
+    }
+    stream->wait();
+    return hipSuccess;
+}
+
+int hipGetStreamDeviceId(hipStream_t handle) {
+    const std::lock_guard lock{state().mutex};
+    const ihipStream_t* const stream = find(handle);
+    return stream == nullptr ? -1 : stream->device;
+}
+
+hipError_t hipStreamWriteValue32(hipStream_t stream, void* where, uint32_t value, unsigned) {
+    if (quirks().no_stream_memory_operations) return note(hipErrorNotSupported);
+    if (runs_at_once(stream)) {
+        store(where, value);
+        return hipSuccess;
+    }
+    return put(stream, [where, value] { store(where, value); });
+}
+
+hipError_t hipMemsetD32Async(hipDeviceptr_t where, int value, size_t count, hipStream_t stream) {
+    if (quirks().no_memsets) return note(hipErrorNotSupported);
+    return put(stream, [where, value, count] {
+        for (size_t i = 0; i < count; ++i) {
+            store(static_cast<std::uint32_t*>(where) + i, static_cast<std::uint32_t>(value));
+        }
+    });
+}
+
+hipError_t hipStreamAddCallback(hipStream_t stream, hipStreamCallback_t callback, void* data,
+                                unsigned) {
+    if (runs_at_once(stream)) {
+        callback(stream, hipSuccess, data);
+        return hipSuccess;
+    }
+    return put(stream, [=] { callback(stream, hipSuccess, data); });
+}
+
+hipError_t hipLaunchKernel(const void*, dim3, dim3, void** arguments, size_t, hipStream_t stream) {
+    const double megacycles = *static_cast<double*>(arguments[0]);
+    int device = current_device;
+    {
+        const std::lock_guard lock{state().mutex};
+        if (const ihipStream_t* found = find(stream)) device = found->device;
+    }
+    return put(stream, [device, megacycles] { run_kernel(device, megacycles); });
+}
+
+// Events.
+
+hipError_t hipEventCreate(hipEvent_t* event) {
+    *event = new ihipEvent_t;
+    return hipSuccess;
+}
+hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned) { return hipEventCreate(event); }
+hipError_t hipEventDestroy(hipEvent_t event) {
+    delete event;
+    return hipSuccess;
+}
+
+hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
+    auto record = std::make_shared<ihipEvent_t::Record>();
+    {
+        const std::lock_guard lock{event->mutex};
+        event->record = record;
+    }
+    return put(stream, [record] {
+        const std::lock_guard lock{record->mutex};
+        record->at = std::chrono::steady_clock::now();
+        record->is_passed = true;
+        record->passed.notify_all();
+    });
+}
+
+hipError_t hipEventSynchronize(hipEvent_t event) {
+    const auto record = event->latest();
+    if (!record) return hipSuccess;
+    std::unique_lock lock{record->mutex};
+    record->passed.wait(lock, [&] { return record->is_passed; });
+    return hipSuccess;
+}
+
+hipError_t hipEventQuery(hipEvent_t event) {
+    if (quirks().event_query_breaks_captures && capture_mode == hipStreamCaptureModeGlobal) {
+        const std::lock_guard lock{state().mutex};
+        for (ihipStream_t* stream : state().streams) stream->capture_is_broken = true;
+    }
+    const auto record = event->latest();
+    if (!record) return hipSuccess;
+    const std::lock_guard lock{record->mutex};
+    return record->is_passed ? hipSuccess : hipErrorNotReady;
+}
+
+hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop) {
+    const auto first = start->latest();
+    const auto second = stop->latest();
+    if (!first || !second) return note(hipErrorInvalidHandle);
+    const std::scoped_lock lock{first->mutex, second->mutex};
+    if (!first->is_passed || !second->is_passed) return note(hipErrorNotReady);
+    *milliseconds = std::chrono::duration<float, std::milli>(second->at - first->at).count();
+    return hipSuccess;
+}
+
+// Captures and graphs.
+
+hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode* mode) {
+    std::swap(*mode, capture_mode);
+    return hipSuccess;
+}
+
+hipError_t hipStreamBeginCapture(hipStream_t handle, hipStreamCaptureMode) {
+    const std::lock_guard lock{state().mutex};
+    ihipStream_t* const stream = find(handle);
+    if (stream == nullptr || handle == nullptr) return note(hipErrorStreamCaptureUnsupported);
+    if (stream->recording) return note(hipErrorIllegalState);
+    stream->recording = std::make_unique<ihipGraph>();
+    stream->capture_is_broken = false;
+    stream->capture_id = ++state().captures;
+    return hipSuccess;
+}
+
+hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* graph) {
+    const std::lock_guard lock{state().mutex};
+    ihipStream_t* const stream = find(handle);
+    if (stream == nullptr || !stream->recording) return note(hipErrorStreamCaptureUnmatched);
+    std::unique_ptr<ihipGraph> recorded = std::move(stream->recording);
+    if (stream->capture_is_broken) {
+        *graph = nullptr;
+        return note(hipErrorStreamCaptureInvalidated);
+    }
+    *graph = recorded.release();
+    return hipSuccess;
+}
+
+hipError_t hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus* status,
+                                   unsigned long long* id) {
+    const std::lock_guard lock{state().mutex};
+    const ihipStream_t* const stream = find(handle);
+    if (stream == nullptr) return note(hipErrorInvalidHandle);
+    *status = hipStreamCaptureStatusNone;
+    if (stream->recording) {
+        *status = stream->capture_is_broken ? hipStreamCaptureStatusInvalidated
+                                            : hipStreamCaptureStatusActive;
+        if (id != nullptr) *id = stream->capture_id;
+    }
+    return hipSuccess;
+}
+
+hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* status) {
+    return hipStreamGetCaptureInfo(stream, status, nullptr);
+}
+
+hipError_t hipGraphInstantiate(hipGraphExec_t* ready, hipGraph_t graph, hipGraphNode_t*, char*,
+                               size_t) {
+    *ready = new hipGraphExec{graph->operations};
+    return hipSuccess;
+}
+
+hipError_t hipGraphLaunch(hipGraphExec_t graph, hipStream_t stream) {
+    for (const Operation& operation : graph->operations) {
+        if (const hipError_t error = put(stream, operation)) return error;
+    }
+    return hipSuccess;
+}
+
+hipError_t hipGraphExecDestroy(hipGraphExec_t graph) {
+    delete graph;
+    return hipSuccess;
+}
+
+hipError_t hipGraphDestroy(hipGraph_t graph) {
+    delete graph;
+    return hipSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+/// What tests tell the double of libamdhip64. It has devices, streams, events, stream memory
+/// operations, callbacks, captures and graphs, and is sound for order, errors and lifetimes; its
+/// times are those of sleeping host threads.
+namespace hip_double {
+
+/// ROCm's awkward behaviours, each behind a switch.
+struct Quirks {
+    /// Stream memory operations and callbacks are not recorded by a capture: they run at once, and
+    /// say that all is well.
+    bool operations_run_at_once_in_capture = false;
+    /// An event query from a thread in the global capture mode ends every running capture.
+    bool event_query_breaks_captures = false;
+    /// Stream memory operations are refused.
+    bool no_stream_memory_operations = false;
+    bool no_memsets = false;
+};
+
+/// A simulated kernel runs for so many million core cycles: the clock, and who is told about the
+/// load, are the test's. Convention: the first argument of `hipLaunchKernel` points to a double.
+struct Board {
+    double (*core_mhz)(int device) = nullptr;  ///< null: 1000
+    void (*set_busy)(int device, bool busy) = nullptr;
+};
+
+/// Starts from nothing with devices at these PCI addresses. No stream may be alive.
+void reset(std::vector<std::string> pci_addresses);
+void set_quirks(Quirks quirks);
+void set_board(Board board);
+
+}  // namespace hip_double
