@@ -5,19 +5,20 @@
 #include <kdvfs/device/simulated/event_loop.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/gpu/gpu_core.hpp>
+#include <kdvfs/gpu/open_gpus.hpp>
 #include <kdvfs/kdvfs.hpp>
 #include <kdvfs/scope/prove.hpp>
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace kdvfs::simulated {
 
-/// Opens a simulated GPU: everything a `Gpu` does, in virtual time, with no real joule in it.
-/// Without a period of its own the sampler reads as often as the device's counter changes.
-/// @param device must outlive the last handle
-/// @throws Error if its clocks cannot be set, unless `options.on_refused` says to go on
-inline Gpu open(Device& device, GpuOptions options = {}) {
+namespace detail {
+
+inline std::shared_ptr<GpuCore> make_core(Device& device, GpuOptions options) {
     GpuCore::Parts parts{.info = device.info(),
                          .clocks = device.supported_clocks(),
                          .runtime = std::make_unique<RuntimeOf<Device&>>(device)};
@@ -31,7 +32,19 @@ inline Gpu open(Device& device, GpuOptions options = {}) {
     options.accumulator.counter_period = device.counter_period();
     auto core = std::make_shared<GpuCore>(std::move(parts), options);
     core->drive_with(std::make_unique<EventLoop>(device, *core));
-    return Gpu{std::move(core)};
+    return core;
+}
+
+}  // namespace detail
+
+/// Opens a simulated GPU: everything a `Gpu` does, in virtual time, with no real joule in it.
+/// Opened a second time it is the same `Gpu`, with the options of the first.
+/// @param device must outlive the last handle
+/// @throws Error if its clocks cannot be set, unless `options.on_refused` says to go on
+inline Gpu open(Device& device, const GpuOptions& options = {}) {
+    const auto address = std::to_string(reinterpret_cast<std::uintptr_t>(&device));
+    return Gpu{
+        find_or_open("simulated@" + address, [&] { return detail::make_core(device, options); })};
 }
 
 }  // namespace kdvfs::simulated

@@ -218,6 +218,8 @@ public:
     [[nodiscard]] const DeviceInfo& info() const override { return info_; }
     [[nodiscard]] const SupportedClocks& supported_clocks() const override { return clocks_; }
     [[nodiscard]] const GpuOptions& options() const { return options_; }
+    /// Whether it has been shut down.
+    [[nodiscard]] bool ended() const { return ended_; }
     void drive_with(std::unique_ptr<ControlLoop> loop) { loop_ = std::move(loop); }
 
     // What users ask, through `Gpu`.
