@@ -71,7 +71,7 @@ TEST(ReportText, NeverPrintsANumberThatWasNotTold) {
     const std::string text = text_of(sample_report());
     const auto line = text.substr(text.find("gemm<128,64>#2"));
     EXPECT_NE(line.substr(0, line.find('\n')).find("too_short_to_tell"), std::string::npos);
-    EXPECT_NE(text.find("150 J +- 2"), std::string::npos);
+    EXPECT_NE(text.find("150.0 J +- 2.0"), std::string::npos);
     EXPECT_NE(text.find("1085 (97 %)"), std::string::npos);
     EXPECT_NE(text.find("unexplained 20 J"), std::string::npos);
 }

@@ -18,8 +18,11 @@ namespace kdvfs::measure {
 inline std::string to_string(const EnergyEstimate& energy) {
     if (!energy.told) return "too_short_to_tell";
     std::array<char, 64> text;
-    std::snprintf(text.data(), text.size(), "%.4g J +- %.2g", energy.joules.count,
-                  energy.half_width.count);
+    const double width = energy.half_width.count;
+    // As many decimals as the interval has digits that mean something.
+    const double decimals = width > 0 ? std::clamp(1 - std::floor(std::log10(width)), 0.0, 9.0) : 3;
+    std::snprintf(text.data(), text.size(), "%.*f J +- %.*f", static_cast<int>(decimals),
+                  energy.joules.count, static_cast<int>(decimals), width);
     return text.data();
 }
 
