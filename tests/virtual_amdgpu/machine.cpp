@@ -139,8 +139,13 @@ void Machine::add_control(std::size_t index) {
                std::to_string(now.power_cap_microwatts) + "\n";
     };
     node.write = [&gpu](std::string_view text) {
-        if (text != "reset") return EINVAL;
-        gpu.reset();
+        if (text == "reset") {
+            gpu.reset();
+        } else if (text == "busy" || text == "idle") {
+            gpu.set_busy(text == "busy" ? 1 : 0);
+        } else {
+            return EINVAL;
+        }
         return 0;
     };
     add_file("/sys/control/gpu" + std::to_string(index), std::move(node));
