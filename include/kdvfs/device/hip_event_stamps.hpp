@@ -5,6 +5,7 @@
 #include <kdvfs/device/hip_api.hpp>
 #include <kdvfs/device/stream_runtime.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -99,13 +100,18 @@ private:
                     hipEventElapsedTime(&milliseconds, base_, oldest.event) != hipSuccess) {
                     break;
                 }
-                const TimePoint time =
-                    base_time_ +
-                    Duration{static_cast<Duration::rep>(static_cast<double>(milliseconds) * 1e6)};
-                ready_.push_back({oldest.tag, time, 0});
-                move_base(oldest.event, time, milliseconds);
+                ready_.push_back({oldest.tag, time_of(milliseconds), 0});
+                move_base(oldest.event, ready_.back().time, milliseconds);
             }
         }
+    }
+
+    // The base's own time was seen a little late; no event is later than the look at it.
+    TimePoint time_of(float milliseconds) {
+        const TimePoint now{std::chrono::steady_clock::now().time_since_epoch()};
+        const Duration since{static_cast<Duration::rep>(static_cast<double>(milliseconds) * 1e6)};
+        base_time_ = std::min(base_time_, now - since);
+        return base_time_ + since;
     }
 
     // HIP's elapsed time is a float: it is kept short, so that it stays exact to a microsecond.
