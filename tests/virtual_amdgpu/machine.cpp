@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace virtual_amdgpu {
@@ -15,9 +16,11 @@ const std::string kfd_nodes = "/sys/class/kfd/kfd/topology/nodes/";
 
 unsigned bus_of(std::size_t index) { return first_bus + 3 * static_cast<unsigned>(index); }
 
-std::string hex(unsigned value, int digits) {
-    char text[16];
-    std::snprintf(text, sizeof text, "%0*x", digits, value);
+std::string hex(unsigned value, std::size_t digits) {
+    std::string text(digits, '0');
+    for (auto digit = text.rbegin(); digit != text.rend(); ++digit, value /= 16) {
+        *digit = "0123456789abcdef"[value % 16];
+    }
     return text;
 }
 
