@@ -5,11 +5,11 @@
 #include <kdvfs/device/amdgpu_sysfs.hpp>
 #include <kdvfs/scope/guarded_clocks.hpp>
 
+#include <tests/virtual_amdgpu/file_system.hpp>
+
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,8 +19,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -33,6 +33,7 @@ using namespace kdvfs::literals;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using device::AmdgpuSysfs;
+using virtual_amdgpu::FileSystem;
 
 constexpr device::amdgpu::PciAddress gpu_address{0, 0xc1, 0, 0};
 
@@ -58,41 +59,18 @@ int wait_for(pid_t child) {
 
 class Killed : public testing::Test {
 protected:
-    static void SetUpTestSuite() {
-        if (::geteuid() != 0) {
-            reason_ = "needs root, for a mount namespace";
-        } else if (::access("/dev/fuse", R_OK | W_OK) != 0) {
-            reason_ = "needs /dev/fuse";
-        } else if (::unshare(CLONE_NEWNS) != 0 ||
-                   ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
-            reason_ = "needs the right to make mount namespaces";
-        } else {
-            mount_everything();
-        }
-    }
-
-    static void TearDownTestSuite() {
-        if (file_system_ <= 0) return;
-        ::umount2("/sys", MNT_DETACH);
-        ::kill(file_system_, SIGTERM);
-        wait_for(file_system_);
-    }
+    static void SetUpTestSuite() { system_ = std::make_unique<FileSystem>(); }
+    static void TearDownTestSuite() { system_.reset(); }
 
     void SetUp() override {
-        if (!reason_.empty()) GTEST_SKIP() << reason_;
-        std::ofstream{"/sys/control/gpu0"} << "reset" << std::flush;
+        if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
+        FileSystem::tell("reset");
         shared_ = static_cast<Shared*>(::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
                                               MAP_SHARED | MAP_ANONYMOUS, -1, 0));
         new (shared_) Shared;
     }
 
-    /// What the board holds, as the test's own channel tells it.
-    static std::string settings() {
-        std::ifstream file{"/sys/control/gpu0"};
-        std::string line;
-        std::getline(file, line);
-        return line;
-    }
+    static std::string settings() { return FileSystem::settings(); }
 
     /// Drives the clocks at random until it is killed.
     void drive(unsigned seed) const {
@@ -133,24 +111,7 @@ protected:
     };
     Shared* shared_ = nullptr;
 
-private:
-    static void mount_everything() {
-        for (const char* folder : {"/run", "/dev/shm"}) {
-            if (::mount("none", folder, "tmpfs", 0, "mode=755") != 0) {
-                reason_ = "cannot mount tmpfs";
-                return;
-            }
-        }
-        file_system_ =
-            start(0, [] { ::execl(KDVFS_FUSE_PROGRAM, KDVFS_FUSE_PROGRAM, "/sys", nullptr); });
-        for (int i = 0; i < 500 && ::access("/sys/control/gpu0", F_OK) != 0; ++i) {
-            std::this_thread::sleep_for(10ms);
-        }
-        if (::access("/sys/control/gpu0", F_OK) != 0) reason_ = "the file system did not start";
-    }
-
-    static inline std::string reason_;
-    static inline pid_t file_system_ = -1;
+    static inline std::unique_ptr<FileSystem> system_;
 };
 
 TEST_F(Killed, AnywhereTheGuardPutsTheClocksBack) {
@@ -286,7 +247,7 @@ TEST_F(Killed, AfterAResetTheDefaultsStay) {
         ::pause();
     });
     wait_for_writes();
-    std::ofstream{"/sys/control/gpu0"} << "reset" << std::flush;
+    FileSystem::tell("reset");
     ::kill(victim, SIGKILL);
     wait_for(victim);
     std::this_thread::sleep_for(100ms);

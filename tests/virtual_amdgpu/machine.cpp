@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace virtual_amdgpu {
@@ -15,9 +16,11 @@ const std::string kfd_nodes = "/sys/class/kfd/kfd/topology/nodes/";
 
 unsigned bus_of(std::size_t index) { return first_bus + 3 * static_cast<unsigned>(index); }
 
-std::string hex(unsigned value, int digits) {
-    char text[16];
-    std::snprintf(text, sizeof text, "%0*x", digits, value);
+std::string hex(unsigned value, std::size_t digits) {
+    std::string text(digits, '0');
+    for (auto digit = text.rbegin(); digit != text.rend(); ++digit, value /= 16) {
+        *digit = "0123456789abcdef"[value % 16];
+    }
     return text;
 }
 
@@ -139,8 +142,13 @@ void Machine::add_control(std::size_t index) {
                std::to_string(now.power_cap_microwatts) + "\n";
     };
     node.write = [&gpu](std::string_view text) {
-        if (text != "reset") return EINVAL;
-        gpu.reset();
+        if (text == "reset") {
+            gpu.reset();
+        } else if (text == "busy" || text == "idle") {
+            gpu.set_busy(text == "busy" ? 1 : 0);
+        } else {
+            return EINVAL;
+        }
         return 0;
     };
     add_file("/sys/control/gpu" + std::to_string(index), std::move(node));

@@ -65,6 +65,14 @@ public:
         device_.restore(state);
     }
 
+    /// Lets the device find out what it can do, which writes.
+    void probe() requires requires(Device& device) { device.probe(); }
+    {
+        note_uncertain();
+        device_.probe();
+        static_cast<void>(read_clock_state());
+    }
+
 private:
     void note_uncertain() {
         if (!guard_) start_guard();

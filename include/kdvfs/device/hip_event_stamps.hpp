@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/device/hip_api.hpp>
+#include <kdvfs/device/stream_runtime.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::device {
+
+/// Stamps by timed events, where there is no marker kernel to make them: without core cycles, and
+/// not in captures, where an event has no time. Recorded and harvested on the user's own threads,
+/// in relaxed capture mode: on ROCm an event query of any other kind can invalidate a capture that
+/// runs on another thread. Thread-safe.
+class HipEventStamps {
+public:
+    explicit HipEventStamps(std::string object) : object_{std::move(object)} {}
+    HipEventStamps(const HipEventStamps&) = delete;
+    HipEventStamps& operator=(const HipEventStamps&) = delete;
+
+    /// @throws Error with HIP's words.
+    void record(hipStream_t stream, const MarkerTag& tag) {
+        const hip::RelaxedCapture relaxed;
+        const std::lock_guard lock{mutex_};
+        if (base_ == nullptr) start();
+        const hipEvent_t event = take_event();
+        const hipError_t status = hipEventRecord(event, stream);
+        if (status != hipSuccess) idle_.push_back(event);
+        hip::check(status, "record an event", object_);
+        pending_[tag.lane].push_back({event, tag});
+        harvest();
+    }
+
+    /// Moves out what has been harvested; never blocks.
+    std::size_t drain(std::span<MarkerStamp> out) noexcept {
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        if (!lock) return 0;
+        std::size_t count = 0;
+        for (; count < out.size() && !ready_.empty(); ++count) {
+            out[count] = ready_.front();
+            ready_.pop_front();
+        }
+        return count;
+    }
+
+    /// Takes in the events that have passed.
+    void harvest_now() {
+        const hip::RelaxedCapture relaxed;
+        const std::lock_guard lock{mutex_};
+        harvest();
+    }
+
+private:
+    struct Pending {
+        hipEvent_t event;
+        MarkerTag tag;
+    };
+
+    hipEvent_t take_event() {
+        hipEvent_t event = nullptr;
+        if (idle_.empty()) {
+            hip::check(hipEventCreate(&event), "make an event", object_);
+        } else {
+            event = idle_.back();
+            idle_.pop_back();
+        }
+        return event;
+    }
+
+    /// Times are counted from an event whose own time the host has seen.
+    void start() {
+        hip::check(hipEventCreate(&base_), "make an event", object_);
+        hipStream_t own = nullptr;
+        hip::check(hipStreamCreateWithFlags(&own, hipStreamNonBlocking), "make a stream", object_);
+        hipError_t status = hipEventRecord(base_, own);
+        if (status == hipSuccess) status = hipEventSynchronize(base_);
+        base_time_ = TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
+        static_cast<void>(hipStreamDestroy(own));
+        hip::check(status, "record an event", object_);
+    }
+
+    // A lane's events pass in order, and are taken in order.
+    void harvest() {
+        for (auto& [lane, events] : pending_) {
+            for (; !events.empty(); events.pop_front()) {
+                const Pending& oldest = events.front();
+                float milliseconds = 0;
+                if (hipEventQuery(oldest.event) != hipSuccess ||
+                    hipEventElapsedTime(&milliseconds, base_, oldest.event) != hipSuccess) {
+                    break;
+                }
+                ready_.push_back({oldest.tag, time_of(milliseconds), 0});
+                move_base(oldest.event, ready_.back().time, milliseconds);
+            }
+        }
+    }
+
+    // The base's own time was seen a little late; no event is later than the look at it.
+    TimePoint time_of(float milliseconds) {
+        const TimePoint now{std::chrono::steady_clock::now().time_since_epoch()};
+        const Duration since{static_cast<Duration::rep>(static_cast<double>(milliseconds) * 1e6)};
+        base_time_ = std::min(base_time_, now - since);
+        return base_time_ + since;
+    }
+
+    // HIP's elapsed time is a float: it is kept short, so that it stays exact to a microsecond.
+    void move_base(hipEvent_t event, TimePoint time, float milliseconds) {
+        idle_.push_back(event);
+        if (milliseconds < 8000) return;
+        std::swap(idle_.back(), base_);
+        base_time_ = time;
+    }
+
+    std::string object_;
+    std::mutex mutex_;
+    hipEvent_t base_ = nullptr;
+    TimePoint base_time_;
+    std::vector<hipEvent_t> idle_;
+    std::map<std::uint32_t, std::deque<Pending>> pending_;  // by lane
+    std::deque<MarkerStamp> ready_;
+};
+
+}  // namespace kdvfs::device

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/rocm_smi.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/gpu/gpu_core.hpp>
+#include <kdvfs/gpu/thread_loop.hpp>
+#include <kdvfs/kdvfs.hpp>
+#include <kdvfs/scope/guarded_clocks.hpp>
+#include <kdvfs/scope/prove.hpp>
+
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace kdvfs::rocm {
+namespace detail {
+
+/// Sets clocks by ROCm SMI where the process is root and the library's probe is clean, else by the
+/// driver's files; `info` says which, and why.
+class Clocks {
+public:
+    explicit Clocks(const device::amdgpu::Card& card) : files_{card}, info_{files_.info()} {}
+
+    [[nodiscard]] const DeviceInfo& info() const { return info_; }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const {
+        return library_ ? library_->supported_clocks() : files_.supported_clocks();
+    }
+    [[nodiscard]] ClockState read_clock_state() const {
+        return library_ ? library_->read_clock_state() : files_.read_clock_state();
+    }
+    void apply(ClockPoint point) { library_ ? library_->apply(point) : files_.apply(point); }
+    void restore(const ClockState& state) {
+        library_ ? library_->restore(state) : files_.restore(state);
+    }
+    [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
+        return library_ ? library_->guard_order(found) : files_.guard_order(found);
+    }
+    [[nodiscard]] std::string guard_words(const ClockState& state) const {
+        return library_ ? library_->guard_words(state) : files_.guard_words(state);
+    }
+
+    /// Chooses the way, by trying.
+    /// @throws Error where none works
+    void probe() {
+        const std::string refusal = ::geteuid() == 0 ? try_library() : "not root";
+        if (!library_) files_.probe();
+        info_ = library_ ? library_->info() : files_.info();
+        if (!library_) info_.mechanism += " (rocm_smi: " + refusal + ")";
+    }
+
+private:
+    /// @returns why the library cannot be used; empty where it can
+    std::string try_library() {
+        try {
+            library_ = std::make_unique<device::RocmSmi>(files_.card());
+            library_->probe();
+            return {};
+        } catch (const Error& error) {
+            library_.reset();
+            return error.text().vendor_words;
+        }
+    }
+
+    device::AmdgpuSysfs files_;
+    std::unique_ptr<device::RocmSmi> library_;
+    DeviceInfo info_;
+};
+
+/// Clocks with a lock, a guard and a journal: first the lock, then the first write.
+struct OwnedClocks {
+    explicit OwnedClocks(const device::amdgpu::Card& card) : clocks{card}, guarded{clocks} {
+        guarded.probe();
+    }
+
+    Clocks clocks;
+    GuardedClocks<Clocks> guarded;
+};
+
+/// What is open in this process, by PCI address.
+struct OpenGpus {
+    std::mutex mutex;
+    std::map<std::string, std::weak_ptr<GpuCore>> cores;
+};
+
+inline OpenGpus& open_gpus() {
+    static OpenGpus gpus;
+    return gpus;
+}
+
+inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::Card& card,
+                                          GpuOptions options) {
+    const auto energy = std::make_shared<device::amdgpu::MetricsFile>(card);
+    GpuCore::Parts parts;
+    parts.runtime = std::make_unique<RuntimeOf<device::Hip>>(hip_device);
+    DeviceCalls calls = measuring_calls(energy);
+    try {
+        const auto owned = std::make_shared<OwnedClocks>(card);
+        parts.found = prove_clock_control(owned->guarded);
+        parts.info = owned->guarded.info();
+        parts.clocks = owned->guarded.supported_clocks();
+        calls =
+            device_calls(std::shared_ptr<GuardedClocks<Clocks>>{owned, &owned->guarded}, energy);
+    } catch (const Error& refused) {
+        if (options.on_refused == OnRefused::fail) throw;
+        const device::AmdgpuSysfs files{card};
+        parts.info = files.info();
+        parts.clocks = files.supported_clocks();
+        parts.info.mechanism = std::string{"measure only: "} + refused.what();
+    }
+    options.sampler.limits.period = energy->counter_period();
+    options.accumulator.counter_period = energy->counter_period();
+    auto core = std::make_shared<GpuCore>(std::move(parts), options);
+    core->drive_with(std::make_unique<ThreadLoop>(*core, std::move(calls)));
+    return core;
+}
+
+}  // namespace detail
+
+/// Opens an AMD GPU: sets its clocks (see `info().mechanism` for how), counts its energy, and puts
+/// the clocks back when the last handle is gone or the process ends. A second call for the same GPU
+/// gives the same GPU, with the options of the first.
+/// @param hip_device HIP's number of the device; the driver's is found by its PCI address.
+/// @throws Error if there is no such device, if another process drives its clocks, or if they
+///         cannot be set, unless `options.on_refused` says to go on
+inline Gpu open(int hip_device, GpuOptions options = {}) {
+    const std::string at = device::hip::pci_address(hip_device);
+    const auto address = device::amdgpu::parse_pci_address(at);
+    if (!address) {
+        throw Error{Errc::invalid_input,
+                    {"read the PCI address", "HIP device " + std::to_string(hip_device),
+                     "HIP says '" + at + "'", ""}};
+    }
+    detail::OpenGpus& open_gpus = detail::open_gpus();
+    const std::lock_guard lock{open_gpus.mutex};
+    std::weak_ptr<GpuCore>& slot = open_gpus.cores[to_string(*address)];
+    auto core = slot.lock();
+    if (!core) {
+        core = detail::make_core(hip_device, device::amdgpu::find_card(*address), options);
+        slot = core;
+    }
+    return Gpu{std::move(core)};
+}
+
+}  // namespace kdvfs::rocm

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/device/hip.hpp>
+
+#include <tests/hip_double/hip_double.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <thread>
+
+namespace kdvfs::device {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Streams : public testing::TestWithParam<HipMarkers> {
+protected:
+    void SetUp() override {
+        hip_double::reset({"0000:c1:00.0", "0000:c4:00.0"});
+        ASSERT_EQ(hipStreamCreate(&stream_), hipSuccess);
+    }
+    void TearDown() override { EXPECT_EQ(hipStreamDestroy(stream_), hipSuccess); }
+
+    void launch_kernel(double megacycles) const {
+        void* arguments[] = {&megacycles};
+        ASSERT_EQ(hipLaunchKernel(nullptr, {}, {}, arguments, 0, stream_), hipSuccess);
+    }
+
+    hipStream_t stream_ = nullptr;
+};
+
+TEST_P(Streams, StoreALevelWhenTheyGetThere) {
+    Hip hip{0, GetParam()};
+    LevelCell* const cell = hip.make_cell();
+    launch_kernel(30);  // 30 ms
+    const auto start = hip.now();
+    hip.put_marker(stream_, {cell, LevelWord{7}, {}, false});
+    launch_kernel(30);
+    hip.put_marker(stream_, {cell, LevelWord{8}, {}, false});
+    EXPECT_LT(hip.now() - start, 20ms) << "the host has waited";
+    EXPECT_EQ(cell->load(), LevelWord{}) << "the marker ran ahead of its stream";
+    std::this_thread::sleep_for(45ms);
+    EXPECT_EQ(cell->load(), LevelWord{7});
+    hip.synchronize(stream_);
+    EXPECT_EQ(cell->load(), LevelWord{8});
+}
+
+TEST_P(Streams, StampWhenTheyGetThere) {
+    Hip hip{0, GetParam()};
+    LevelCell* const cell = hip.make_cell();
+    const auto start = hip.now();
+    hip.put_marker(stream_, {cell, LevelWord{1}, {3, 5, false, 2}, true});
+    launch_kernel(20);
+    hip.put_marker(stream_, {cell, LevelWord{2}, {3, 5, true, 2}, true});
+    hip.synchronize(stream_);
+    std::array<MarkerStamp, 8> stamps;
+    ASSERT_EQ(hip.drain_stamps(stamps), 2u);
+    EXPECT_EQ(stamps[0].tag.scope_kind, 5u);
+    EXPECT_FALSE(stamps[0].tag.leaving);
+    EXPECT_TRUE(stamps[1].tag.leaving);
+    EXPECT_GE(stamps[1].time - stamps[0].time, 19ms);
+    EXPECT_LE(stamps[1].time, hip.now());
+    EXPECT_GE(stamps[0].time, start - 1ms);
+    EXPECT_EQ(hip.lost_stamps(), 0u);
+}
+
+TEST_P(Streams, OfAnotherDeviceOrNoneAreErrors) {
+    Hip hip{0, GetParam()};
+    ASSERT_EQ(hipSetDevice(1), hipSuccess);
+    hipStream_t other = nullptr;
+    ASSERT_EQ(hipStreamCreate(&other), hipSuccess);
+    EXPECT_THROW(static_cast<void>(hip.lane_key(other)), Error);
+    EXPECT_THROW(static_cast<void>(hip.lane_key(nullptr)), Error);  // the current device's own
+    ASSERT_EQ(hipSetDevice(0), hipSuccess);
+    EXPECT_NO_THROW(static_cast<void>(hip.lane_key(nullptr)));
+    EXPECT_EQ(hipStreamDestroy(other), hipSuccess);
+    EXPECT_THROW(static_cast<void>(hip.lane_key(other)), Error);
+}
+
+TEST_P(Streams, PerThreadDefaultsAreLanesOfTheirOwn) {
+    Hip hip{0, GetParam()};
+    const LaneKey mine = hip.lane_key(hipStreamPerThread);
+    LaneKey theirs;
+    std::thread{[&] { theirs = hip.lane_key(hipStreamPerThread); }}.join();
+    EXPECT_NE(mine, theirs);
+    EXPECT_EQ(mine, hip.lane_key(hipStreamPerThread));
+    EXPECT_EQ(hip.lane_key(stream_).thread, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryWay, Streams,
+                         testing::Values(HipMarkers::stream_write, HipMarkers::memset,
+                                         HipMarkers::callback),
+                         [](const auto& way) {
+                             switch (way.param) {
+                                 case HipMarkers::stream_write: return std::string{"stream_write"};
+                                 case HipMarkers::memset: return std::string{"memset"};
+                                 default: return std::string{"callback"};
+                             }
+                         });
+
+class Captures : public Streams {
+protected:
+    hipGraphExec_t captured(Hip& hip, LevelCell* cell) {
+        EXPECT_EQ(hipStreamBeginCapture(stream_, hipStreamCaptureModeGlobal), hipSuccess);
+        EXPECT_NE(hip.lane_key(stream_).capture, 0u);
+        hip.put_marker(stream_, {cell, LevelWord{7}, {}, true});
+        launch_kernel(30);
+        hip.put_marker(stream_, {cell, LevelWord{}, {}, true});
+        hipGraph_t graph = nullptr;
+        hipGraphExec_t ready = nullptr;
+        EXPECT_EQ(hipStreamEndCapture(stream_, &graph), hipSuccess);
+        EXPECT_EQ(hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0), hipSuccess);
+        EXPECT_EQ(hipGraphDestroy(graph), hipSuccess);
+        return ready;
+    }
+};
+
+TEST_P(Captures, RecordMarkersThatEveryReplayRepeats) {
+    hip_double::set_quirks({.operations_run_at_once_in_capture = true});
+    Hip hip{0, GetParam()};
+    LevelCell* const cell = hip.make_cell();
+    const hipGraphExec_t ready = captured(hip, cell);
+    EXPECT_EQ(cell->load(), LevelWord{}) << "the capture ran the marker";
+    for (int replay = 0; replay < 2; ++replay) {
+        ASSERT_EQ(hipGraphLaunch(ready, stream_), hipSuccess);
+        std::this_thread::sleep_for(15ms);
+        EXPECT_EQ(cell->load(), LevelWord{7});
+        hip.synchronize(stream_);
+        EXPECT_EQ(cell->load(), LevelWord{});
+    }
+    EXPECT_EQ(hipGraphExecDestroy(ready), hipSuccess);
+}
+
+TEST_P(Captures, AreNotBrokenByStampsOfAnotherThread) {
+    hip_double::set_quirks({.event_query_breaks_captures = true});
+    Hip hip{0, GetParam()};
+    hipStream_t other = nullptr;
+    ASSERT_EQ(hipStreamCreate(&other), hipSuccess);
+    LevelCell* const cell = hip.make_cell();
+    ASSERT_EQ(hipStreamBeginCapture(stream_, hipStreamCaptureModeGlobal), hipSuccess);
+    hip.put_marker(stream_, {cell, LevelWord{7}, {}, false});
+    std::thread{[&] {
+        hip.put_marker(other, {hip.make_cell(), LevelWord{1}, {}, true});
+        hip.synchronize(other);
+    }}.join();
+    hipGraph_t graph = nullptr;
+    EXPECT_EQ(hipStreamEndCapture(stream_, &graph), hipSuccess);
+    EXPECT_EQ(hipGraphDestroy(graph), hipSuccess);
+    EXPECT_EQ(hipStreamDestroy(other), hipSuccess);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryWay, Captures,
+                         testing::Values(HipMarkers::stream_write, HipMarkers::memset));
+
+TEST(CapturesByCallback, AreAnErrorRatherThanALevelSetTooEarly) {
+    hip_double::reset({"0000:c1:00.0"});
+    hip_double::set_quirks({.operations_run_at_once_in_capture = true});
+    hipStream_t stream = nullptr;
+    ASSERT_EQ(hipStreamCreate(&stream), hipSuccess);
+    Hip hip{0, HipMarkers::callback};
+    LevelCell* const cell = hip.make_cell();
+    ASSERT_EQ(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal), hipSuccess);
+    EXPECT_THROW(hip.put_marker(stream, {cell, LevelWord{7}, {}, false}), Error);
+    EXPECT_EQ(cell->load(), LevelWord{});
+    hipGraph_t graph = nullptr;
+    EXPECT_EQ(hipStreamEndCapture(stream, &graph), hipSuccess);
+    EXPECT_EQ(hipGraphDestroy(graph), hipSuccess);
+    EXPECT_EQ(hipStreamDestroy(stream), hipSuccess);
+}
+
+TEST(Probe, TakesTheFirstWayThatWorks) {
+    hip_double::reset({"0000:c1:00.0"});
+    EXPECT_EQ(Hip{0}.marker_mechanism().substr(0, 20), "stream memory writes");
+    hip_double::set_quirks({.no_stream_memory_operations = true});
+    EXPECT_EQ(Hip{0}.marker_mechanism().substr(0, 7), "memsets");
+    hip_double::set_quirks({.no_stream_memory_operations = true, .no_memsets = true});
+    EXPECT_EQ(Hip{0}.marker_mechanism().substr(0, 14), "host callbacks");
+    EXPECT_EQ(hipGetLastError(), hipSuccess) << "the probe has left its error to the user";
+    EXPECT_THROW(Hip(0, HipMarkers::kernel), Error);  // there is no device code in this program
+    EXPECT_THROW(Hip{7}, Error);
+}
+
+TEST(PciAddresses, AreHipsOwn) {
+    hip_double::reset({"0000:c4:00.0", "0000:c1:00.0"});  // as under HIP_VISIBLE_DEVICES=1,0
+    EXPECT_EQ(hip::pci_address(0), "0000:c4:00.0");
+    EXPECT_EQ(hip::pci_address(1), "0000:c1:00.0");
+    EXPECT_THROW(static_cast<void>(hip::pci_address(2)), Error);
+}
+
+}  // namespace
+}  // namespace kdvfs::device

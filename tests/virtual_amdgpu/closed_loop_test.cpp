@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+//
+// The whole way: scopes on HIP's double, markers in its streams, listener and actuator, the real
+// ROCm SMI, a virtual board whose clock the double's kernels run at and whose energy follows.
+#include <kdvfs/rocm.hpp>
+
+#include <tests/hip_double/hip_double.hpp>
+#include <tests/virtual_amdgpu/file_system.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+
+namespace kdvfs {
+namespace {
+
+using namespace kdvfs::literals;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using virtual_amdgpu::FileSystem;
+
+struct Slow : Kernel<"slow"> {};
+struct Fast : Kernel<"fast"> {};
+using Policies = PolicyRegistry<Bind<"slow", CapClock<850_MHz>>, Bind<"fast", AutoClock>>;
+
+double virtual_clock(int) {
+    std::istringstream settings{FileSystem::settings()};
+    std::string level;
+    double min = 0;
+    double max = 0;
+    settings >> level >> min >> max;
+    return max;
+}
+
+void set_load(int, bool busy) { FileSystem::tell(busy ? "busy" : "idle"); }
+
+class ClosedLoop : public testing::Test {
+protected:
+    static void SetUpTestSuite() { system_ = std::make_unique<FileSystem>(); }
+    static void TearDownTestSuite() { system_.reset(); }
+
+    void SetUp() override {
+        if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
+        FileSystem::tell("reset");
+        hip_double::reset({"0000:c1:00.0", "0000:c4:00.0"});
+        hip_double::set_board({virtual_clock, set_load});
+        ASSERT_EQ(hipStreamCreate(&stream_), hipSuccess);
+        found_ = FileSystem::settings();
+    }
+
+    void TearDown() override {
+        if (stream_ != nullptr) static_cast<void>(hipStreamDestroy(stream_));
+        if (!system_->missing().empty()) return;
+        EXPECT_EQ(FileSystem::settings(), found_);
+    }
+
+    void launch_kernel(double megacycles) const {
+        void* arguments[] = {&megacycles};
+        ASSERT_EQ(hipLaunchKernel(nullptr, {}, {}, arguments, 0, stream_), hipSuccess);
+    }
+
+    static bool comes_to(const std::string& level, double max) {
+        const auto start = Clock::now();
+        while (Clock::now() - start < 2s) {
+            if (FileSystem::settings().starts_with(level) && virtual_clock(0) == max) return true;
+            std::this_thread::sleep_for(200us);
+        }
+        return false;
+    }
+
+    hipStream_t stream_ = nullptr;
+    std::string found_;
+    static inline std::unique_ptr<FileSystem> system_;
+};
+
+TEST_F(ClosedLoop, OpensTheGpuThatHipMeansByRocmSmi) {
+    const Gpu gpu = rocm::open(0);
+    EXPECT_EQ(to_string(gpu.info()), "AMD Instinct MI210 (0000:c1:00.0)");
+    EXPECT_EQ(gpu.info().mechanism, "rocm_smi range");
+    EXPECT_EQ(rocm::open(1).info().name, "AMD Instinct MI300X");
+    EXPECT_FALSE(gpu.measure_only());
+    EXPECT_EQ(&rocm::open(0).port(), &gpu.port());
+}
+
+TEST_F(ClosedLoop, AScopeRunsItsKernelAtItsClock) {
+    auto gpu = rocm::open(0).with<Policies>();
+    const auto seconds_for = [&](double megacycles) {
+        const auto start = Clock::now();
+        launch_kernel(megacycles);
+        EXPECT_EQ(hipStreamSynchronize(stream_), hipSuccess);
+        return std::chrono::duration<double>(Clock::now() - start).count();
+    };
+    const double at_auto = seconds_for(170);
+    double capped = 0;
+    {
+        FrequencyScope<Slow> scope{gpu, stream_};
+        ASSERT_TRUE(comes_to("manual", 850));
+        capped = seconds_for(170);
+    }
+    EXPECT_TRUE(comes_to("auto", 1700));
+    EXPECT_NEAR(capped / at_auto, 2, 0.4);
+    gpu.close();
+}
+
+TEST_F(ClosedLoop, TheClockIsAskedForWhenTheStreamGetsThere) {
+    auto gpu = rocm::open(0).with<Policies>();
+    launch_kernel(255);  // 150 ms at 1700 MHz
+    const auto start = Clock::now();
+    {
+        FrequencyScope<Slow> scope{gpu, stream_};
+        launch_kernel(85);
+    }
+    EXPECT_LT(Clock::now() - start, 50ms) << "entering a scope has waited for the stream";
+    std::this_thread::sleep_for(30ms);
+    EXPECT_EQ(FileSystem::settings(), found_) << "the clock was set before the stream got there";
+    EXPECT_TRUE(comes_to("manual", 850));
+    EXPECT_TRUE(comes_to("auto", 1700));
+    gpu.close();
+}
+
+TEST_F(ClosedLoop, AScopeStillOpenAtTheEndIsPutBack) {
+    {
+        auto gpu = rocm::open(0).with<Policies>();
+        auto scope = std::make_unique<FrequencyScope<Slow>>(gpu, stream_);
+        ASSERT_TRUE(comes_to("manual", 850));
+        gpu.close();
+        EXPECT_EQ(FileSystem::settings(), found_);
+    }
+    EXPECT_EQ(FileSystem::settings(), found_);
+}
+
+TEST_F(ClosedLoop, ACapturedGraphAsksAtEachReplay) {
+    hip_double::set_quirks({.operations_run_at_once_in_capture = true});
+    auto gpu = rocm::open(0).with<Policies>();
+    ASSERT_EQ(hipStreamBeginCapture(stream_, hipStreamCaptureModeGlobal), hipSuccess);
+    {
+        FrequencyScope<Slow> scope{gpu, stream_};
+        launch_kernel(85);
+    }
+    hipGraph_t graph = nullptr;
+    hipGraphExec_t ready = nullptr;
+    ASSERT_EQ(hipStreamEndCapture(stream_, &graph), hipSuccess);
+    ASSERT_EQ(hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0), hipSuccess);
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(FileSystem::settings(), found_) << "the capture itself has set the clock";
+    for (int replay = 0; replay < 3; ++replay) {
+        ASSERT_EQ(hipGraphLaunch(ready, stream_), hipSuccess);
+        EXPECT_TRUE(comes_to("manual", 850)) << replay;
+        EXPECT_TRUE(comes_to("auto", 1700)) << replay;
+    }
+    EXPECT_EQ(hipGraphExecDestroy(ready), hipSuccess);
+    EXPECT_EQ(hipGraphDestroy(graph), hipSuccess);
+    gpu.close();
+}
+
+TEST_F(ClosedLoop, EnergyFollowsTheClock) {
+    GpuOptions options;
+    options.meter_every = 1;
+    auto gpu = rocm::open(0, options).with<Policies>();
+    for (int iteration = 0; iteration < 12; ++iteration) {
+        gpu.next_iteration();
+        {
+            FrequencyScope<Slow> scope{gpu, stream_};
+            launch_kernel(34);
+        }
+        {
+            FrequencyScope<Fast> scope{gpu, stream_};
+            launch_kernel(68);
+        }
+        ASSERT_EQ(hipStreamSynchronize(stream_), hipSuccess);
+        std::this_thread::sleep_for(20ms);
+    }
+    gpu.next_iteration();
+    const measure::Report report = gpu.report();
+    std::ostringstream text;
+    text << report;
+    std::printf("%s\n", text.str().c_str());
+    const auto watts = [&](std::string_view kernel) {
+        for (const auto& row : report.rows) {
+            if (row.kernel.name == kernel) return row.energy.joules / row.counted_time;
+        }
+        return Watts{};
+    };
+    // The virtual MI210's own power: 45 + 240 (r + 2 r^3) / 3 watts at the share r of 1700 MHz.
+    // A scope's first milliseconds run at the clock before, so each power leans to the other's.
+    EXPECT_GT(watts("slow").count, 104);
+    EXPECT_LT(watts("fast").count, 286);
+    EXPECT_LT(watts("slow").count, 0.6 * watts("fast").count);
+    gpu.close();
+}
+
+TEST_F(ClosedLoop, AnAdministratorsClockStaysAndIsReported) {
+    auto gpu = rocm::open(0).with<Policies>();
+    {
+        FrequencyScope<Slow> scope{gpu, stream_};
+        ASSERT_TRUE(comes_to("manual", 850));
+        device::AmdgpuSysfs administrator{device::amdgpu::PciAddress{0, 0xc1, 0, 0}};
+        administrator.apply({1000_MHz, auto_clock});
+        std::this_thread::sleep_for(1300ms);  // it is verified once a second
+        try {
+            gpu.check();
+            ADD_FAILURE() << "nobody noticed";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Errc::foreign_change);
+        }
+    }
+    EXPECT_EQ(virtual_clock(0), 1000);
+    FileSystem::tell("reset");
+}
+
+}  // namespace
+}  // namespace kdvfs

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace virtual_amdgpu {
+
+/// Two virtual GPUs mounted over /sys, in a mount namespace that this process enters for good, with
+/// /run and /dev/shm of its own. What it starts sees the same GPUs. Call before any thread starts.
+class FileSystem {
+public:
+    FileSystem() {
+        if (::geteuid() != 0) {
+            missing_ = "needs root, for a mount namespace";
+        } else if (::access("/dev/fuse", R_OK | W_OK) != 0) {
+            missing_ = "needs /dev/fuse";
+        } else if (::unshare(CLONE_NEWNS) != 0 ||
+                   ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+            missing_ = "needs the right to make mount namespaces";
+        } else if (::mount("none", "/run", "tmpfs", 0, "mode=755") != 0 ||
+                   ::mount("none", "/dev/shm", "tmpfs", 0, "mode=755") != 0) {
+            missing_ = "needs the right to mount tmpfs";
+        } else {
+            start();
+        }
+    }
+
+    ~FileSystem() {
+        if (process_ <= 0) return;
+        ::umount2("/sys", MNT_DETACH);
+        ::kill(process_, SIGTERM);
+        ::waitpid(process_, nullptr, 0);
+    }
+    FileSystem(const FileSystem&) = delete;
+    FileSystem& operator=(const FileSystem&) = delete;
+
+    /// Why it is not there; empty where it is.
+    [[nodiscard]] const std::string& missing() const { return missing_; }
+
+    /// What the first board holds, as "level min max memory power", by a way of the test's own.
+    static std::string settings() {
+        std::ifstream file{"/sys/control/gpu0"};
+        std::string line;
+        std::getline(file, line);
+        return line;
+    }
+
+    /// "reset", "busy" or "idle".
+    static void tell(const std::string& word) {
+        std::ofstream{"/sys/control/gpu0"} << word << std::flush;
+    }
+
+private:
+    void start() {
+        process_ = ::fork();
+        if (process_ == 0) {
+            ::execl(KDVFS_FUSE_PROGRAM, KDVFS_FUSE_PROGRAM, "/sys", nullptr);
+            ::_exit(127);
+        }
+        for (int i = 0; i < 500; ++i) {
+            if (::access("/sys/control/gpu0", F_OK) == 0) return;
+            std::this_thread::sleep_for(std::chrono::milliseconds{10});
+        }
+        missing_ = "the file system did not start";
+    }
+
+    std::string missing_;
+    pid_t process_ = -1;
+};
+
+}  // namespace virtual_amdgpu
