@@ -38,6 +38,7 @@ Instance random_instance(std::mt19937_64& random, std::size_t launches, std::uin
     const bool uneven = random() % 2 == 0;
     const double pause = random() % 2 == 0 ? 0 : 0.2 * latency;
     instance.costs.paused_power = Watts{0.5};
+    if (random() % 2 == 0) instance.costs.asking = Seconds{0.01};
     instance.costs.delay = [=](ClockPoint from, ClockPoint to) {
         const double factor =
             uneven ? 1 + 0.1 * (from.core.count % 7) + 0.2 * (to.core.count % 3) : 1;
@@ -62,6 +63,8 @@ std::optional<Choice> play(const Instance& instance, const std::vector<int>& req
     for (std::size_t launch = 0; launch < instance.launches.size(); ++launch) {
         if (requests[launch] >= 0) {
             if (pending || requests[launch] == clock) return std::nullopt;
+            const double asking = instance.costs.asking.count();
+            total += {asking, asking * instance.costs.paused_power.count};
             const SwitchDelay delay =
                 instance.costs.delay(clocks[static_cast<std::size_t>(clock)].clock,
                                      clocks[static_cast<std::size_t>(requests[launch])].clock);

@@ -147,22 +147,33 @@ inline std::vector<Start> starts(const SwitchModel& model, const CostToGo& free_
 
 }  // namespace detail
 
+/// A schedule, and what no schedule can be cheaper than at its prices.
+struct PricedSchedule {
+    Schedule schedule;
+    Prices prices;
+    double bound = 0;
+};
+
 /// The cheapest schedule at given prices that ends as it began: dynamic programming over launches
-/// and clocks, exact. One pass with a free end bounds each start, so few starts need their own.
-inline Schedule cheapest_schedule(const SwitchModel& model, const Prices& prices) {
+/// and clocks. One pass with a free end bounds each start, so few starts need a pass of their own:
+/// at most `most_starts`, and none once the relative distance to the bound is `tolerance`.
+inline PricedSchedule cheapest_schedule(const SwitchModel& model, const Prices& prices,
+                                        double tolerance, std::size_t most_starts) {
     detail::CostToGo to_go{model, prices};
     to_go.solve(detail::CostToGo::any);
+    PricedSchedule cheapest{{}, prices, detail::unreachable};
     double best = detail::unreachable;
-    Schedule schedule;
     for (const detail::Start& start : detail::starts(model, to_go)) {
-        if (start.bound >= best) break;
+        cheapest.bound = std::min(best, start.bound);
+        if (best <= start.bound * (1 + tolerance) || most_starts-- == 0) break;
         to_go.solve(start.clock);
         if (to_go(0, start.clock) >= best) continue;
         best = to_go(0, start.clock);
-        schedule = {start.clock, {}, {}};
-        detail::follow(model, to_go, 0, start.clock, schedule);
+        cheapest.bound = best;
+        cheapest.schedule = {start.clock, {}, {}};
+        detail::follow(model, to_go, 0, start.clock, cheapest.schedule);
     }
-    return schedule;
+    return cheapest;
 }
 
 }  // namespace kdvfs::tune

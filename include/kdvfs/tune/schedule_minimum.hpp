@@ -4,6 +4,7 @@
 #include <kdvfs/tune/minimise.hpp>
 #include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/schedule.hpp>
+#include <kdvfs/tune/schedule_crossover.hpp>
 #include <kdvfs/tune/schedule_search.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 
@@ -29,93 +30,134 @@ namespace detail {
 /// The same proof as `minimise` gives for kernels.
 class ScheduleHull {
 public:
-    ScheduleHull(const SwitchModel& model, const Objective& objective, Schedule baseline)
+    ScheduleHull(const SwitchModel& model, const Objective& objective, Schedule baseline,
+                 const ScheduleEffort& effort)
         : model_{model},
           objective_{objective},
           baseline_{to_cost(baseline.total)},
           limit_{time_limit(objective, baseline_).count()},
+          effort_{effort},
           best_{std::move(baseline)} {}
 
-    ScheduleMinimum run(ScheduleEffort effort) {
+    ScheduleMinimum run() {
         const double exchange = baseline_.energy.count / baseline_.time.count();
-        const Corner fast = corner({1, 1e-9 / exchange});
-        const Corner frugal = corner({1e-9 * exchange, 1});
-        fastest_ = fast.schedule.total.time;
+        const PricedSchedule fast = corner({1, 1e-9 / exchange});
+        const PricedSchedule frugal = corner({1e-9 * exchange, 1});
+        // Its prices leave the energy 1e-9 of its weight: what it may hide is taken off.
+        fastest_ = fast.bound - 1e-9 / exchange * fast.schedule.total.energy;
         explore(fast, frugal);
-        double bound = score(best_.total);
-        if (crossed_) bound = search_at_limit(effort);
+        double bound = std::min(score(best_.total), corners_bound_);
+        if (crossed_) bound = search_at_limit();
         const double whole = std::abs(objective_.score(baseline_, baseline_));
         return {best_, 100 * std::max(0.0, score(best_.total) - bound) / whole};
     }
 
 private:
-    struct Corner {
-        Schedule schedule;
-        Prices prices;
-    };
-    /// The hull's edge that the time limit cuts.
+    /// Where the time limit cuts the hull: between two corners, at a shadow price.
     struct Crossed {
+        Schedule within;
+        Schedule beyond;
         double time_price = 0;
-        double energy = 0;  ///< of the hull at the limit
+        double energy_bound = -unreachable;  ///< no schedule within the limit uses less
     };
 
     [[nodiscard]] double score(const Choice& total) const {
         return objective_.score(to_cost(total), baseline_);
     }
 
-    Corner corner(const Prices& prices) {
-        Corner found{cheapest_schedule(model_, prices), prices};
-        const Choice& total = found.schedule.total;
-        if (total.time <= limit_ && score(total) < score(best_.total)) best_ = found.schedule;
+    void consider(const Schedule& schedule) {
+        if (schedule.total.time <= limit_ && score(schedule.total) < score(best_.total))
+            best_ = schedule;
+    }
+
+    PricedSchedule corner(const Prices& prices) {
+        PricedSchedule found = cheapest_schedule(model_, prices, effort_.tolerance, effort_.starts);
+        consider(found.schedule);
         return found;
     }
 
     /// Where the lines that bound the hull at two corners meet: no schedule between is below both.
-    static Choice meeting_point(const Corner& fast, const Corner& frugal) {
-        const double a = fast.prices.of(fast.schedule.total);
-        const double b = frugal.prices.of(frugal.schedule.total);
+    static Choice meeting_point(const PricedSchedule& fast, const PricedSchedule& frugal) {
         const double det =
             fast.prices.time * frugal.prices.energy - frugal.prices.time * fast.prices.energy;
         if (!(det > 0)) return {fast.schedule.total.time, frugal.schedule.total.energy};
-        return {(a * frugal.prices.energy - b * fast.prices.energy) / det,
-                (fast.prices.time * b - frugal.prices.time * a) / det};
+        return {(fast.bound * frugal.prices.energy - frugal.bound * fast.prices.energy) / det,
+                (fast.prices.time * frugal.bound - frugal.prices.time * fast.bound) / det};
     }
 
-    void explore(const Corner& fast, const Corner& frugal) {
+    void explore(const PricedSchedule& fast, const PricedSchedule& frugal) {
         const Choice& a = fast.schedule.total;
         const Choice& b = frugal.schedule.total;
+        const bool crossing = a.time <= limit_ && b.time > limit_;
+        if (crossing && !crossed_) crossed_.emplace();
         if (a.time > limit_ || !(b.time > a.time) || !(a.energy > b.energy)) return;
         const double promise = std::min(score(meeting_point(fast, frugal)), score(b));
-        if (promise >= score(best_.total)) return;
-        const Prices prices{(a.energy - b.energy) / (b.time - a.time), 1};
-        const Corner between = corner(prices);
-        const double gain = prices.of(a) - prices.of(between.schedule.total);
-        if (gain <= 1e-12 * prices.of(a)) {
-            if (b.time > limit_)
-                crossed_ = {prices.time, a.energy - prices.time * (limit_ - a.time)};
+        if (promise >= score(best_.total) * (1 - effort_.tolerance) && !crossing) {
+            note_corner(meeting_point(fast, frugal));
+            return;
+        }
+        const PricedSchedule between = corner({(a.energy - b.energy) / (b.time - a.time), 1});
+        if (crossing) note_crossing(fast, frugal, between);
+        const double chord = between.prices.of(a);
+        const double gain = chord - between.prices.of(between.schedule.total);
+        if (gain <= std::max(effort_.tolerance, 1e-12) * chord) {
+            note_corner(meeting_point(fast, between));
+            note_corner(meeting_point(between, frugal));
             return;
         }
         explore(fast, between);
         explore(between, frugal);
     }
 
+    /// A corner of what is known to bound the hull, not looked into any further. Beyond the limit
+    /// the limit's own bound counts.
+    void note_corner(const Choice& total) {
+        if (total.time <= limit_) corners_bound_ = std::min(corners_bound_, score(total));
+    }
+
+    /// Every price bounds the energy at the limit: the best bound counts.
+    void note_crossing(const PricedSchedule& fast, const PricedSchedule& frugal,
+                       const PricedSchedule& between) {
+        const double bound = between.bound - between.prices.time * limit_;
+        crossed_->within = fast.schedule;
+        crossed_->beyond = frugal.schedule;
+        if (bound <= crossed_->energy_bound) return;
+        crossed_->energy_bound = bound;
+        crossed_->time_price = between.prices.time;
+    }
+
     /// @returns what no schedule can score below
-    double search_at_limit(const ScheduleEffort& effort) {
-        const double corner_score = score(best_.total);
-        const double hull_bound = std::min(corner_score, score({limit_, crossed_->energy}));
-        if (hull_bound >= corner_score) return corner_score;
-        ScheduleSearch search{model_, limit_, crossed_->time_price, best_, effort};
+    double search_at_limit() {
+        const double corner_score = std::min(score(best_.total), corners_bound_);
+        const double hull_bound = std::min(corner_score, score({limit_, crossed_->energy_bound}));
+        if (hull_bound >= score(best_.total)) return hull_bound;
+        cross_over();
+        ScheduleSearch search{model_, limit_, crossed_->time_price, best_, effort_};
         const double energy_bound = search.run();
-        if (score(search.best().total) < corner_score) best_ = search.best();
+        consider(search.best());
         return std::min(score(best_.total), std::max(hull_bound, score({fastest_, energy_bound})));
+    }
+
+    /// Fills what is left of the time limit with stretches of the schedules on both sides of it.
+    void cross_over() {
+        consider(best_crossover(model_, crossed_->beyond, crossed_->within, limit_));
+        consider(best_crossover(model_, crossed_->within, crossed_->beyond, limit_));
+        for (int round = 0; round < 8; ++round) {
+            const double before = score(best_.total);
+            consider(best_crossover(model_, best_, crossed_->beyond, limit_));
+            consider(best_crossover(model_, best_, crossed_->within, limit_));
+            if (score(best_.total) >= before) return;
+        }
     }
 
     const SwitchModel& model_;
     const Objective& objective_;
     Cost baseline_;
     double limit_;
+    ScheduleEffort effort_;
     Schedule best_;
     double fastest_ = 0;
+    double corners_bound_ = unreachable;
     std::optional<Crossed> crossed_;
 };
 
@@ -129,11 +171,21 @@ inline Schedule one_clock(const SwitchModel& model, std::size_t clock) {
 
 }  // namespace detail
 
+/// Small problems exactly, large ones (an iteration of hundreds of launches) in about a second.
+inline ScheduleEffort effort_for(const SwitchModel& model) {
+    if (model.launches() * model.size() <= 1024) return {0, model.size(), 4096, 10'000'000};
+    return {};
+}
+
 /// Finds the schedule of least score within the objective's time limit. `baseline` is the clock
 /// that everything is compared with, an index into the model's clocks.
 inline ScheduleMinimum minimise(const SwitchModel& model, const Objective& objective,
-                                std::size_t baseline, const ScheduleEffort& effort = {}) {
-    return detail::ScheduleHull{model, objective, detail::one_clock(model, baseline)}.run(effort);
+                                std::size_t baseline, const ScheduleEffort& effort) {
+    return detail::ScheduleHull{model, objective, detail::one_clock(model, baseline), effort}.run();
+}
+inline ScheduleMinimum minimise(const SwitchModel& model, const Objective& objective,
+                                std::size_t baseline) {
+    return minimise(model, objective, baseline, effort_for(model));
 }
 
 }  // namespace kdvfs::tune

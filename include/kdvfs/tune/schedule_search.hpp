@@ -12,10 +12,12 @@
 
 namespace kdvfs::tune {
 
-/// How hard the search for the best schedule within a time limit tries.
+/// How hard the search for the best schedule tries.
 struct ScheduleEffort {
-    std::size_t labels = 64;           ///< partial schedules kept per launch and clock
-    std::size_t patience = 2'000'000;  ///< partial schedules looked at in all
+    double tolerance = 1e-5;        ///< relative, of the cheapest schedule at given prices
+    std::size_t starts = 3;         ///< clocks at the iteration's start that are tried for it
+    std::size_t labels = 16;        ///< partial schedules kept per launch and clock
+    std::size_t patience = 30'000;  ///< partial schedules looked at in all
 };
 
 namespace detail {

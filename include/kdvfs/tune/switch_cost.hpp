@@ -20,13 +20,17 @@ struct SwitchCosts {
     std::function<SwitchDelay(ClockPoint from, ClockPoint to)> delay = [](ClockPoint, ClockPoint) {
         return SwitchDelay{};
     };
-    Watts paused_power{};  ///< drawn in a transition
+    Watts paused_power{};  ///< drawn in a transition, and while a request is made
+    Seconds asking{0};     ///< stream time that a request takes: its markers
 };
 
 /// The same latency for every pair.
 inline SwitchCosts uniform_switch_costs(Seconds latency, Seconds transition = Seconds{0},
                                         Watts paused_power = {}) {
-    return {[=](ClockPoint, ClockPoint) { return SwitchDelay{latency, transition}; }, paused_power};
+    return {[=](ClockPoint, ClockPoint) {
+                return SwitchDelay{latency, transition};
+            },
+            paused_power, Seconds{0}};
 }
 
 }  // namespace kdvfs::tune

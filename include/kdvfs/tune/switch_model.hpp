@@ -31,7 +31,9 @@ public:
     /// `launches` are indices into `table.kernels`. Clocks that not all of them were measured at
     /// are left out; the baseline is always there.
     SwitchModel(const CostTable& table, std::vector<std::size_t> launches, const SwitchCosts& costs)
-        : launches_{launches.size()}, paused_power_{costs.paused_power.count} {
+        : launches_{launches.size()},
+          paused_power_{costs.paused_power.count},
+          asking_{costs.asking.count()} {
         std::vector<std::size_t> kernels = launches;
         std::sort(kernels.begin(), kernels.end());
         kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
@@ -51,7 +53,7 @@ public:
     [[nodiscard]] std::size_t slot(std::size_t from, std::size_t to) const {
         return slots_[from * size() + to];
     }
-    /// The pairs' pauses: seconds and joules.
+    /// The pairs' pauses, asking included: seconds and joules.
     [[nodiscard]] const Choice& pause(std::size_t slot) const { return pauses_[slot]; }
 
     /// A switch asked for before a launch; nothing if it would arrive after the end.
@@ -98,7 +100,7 @@ private:
                 const auto [slot, is_new] = known.try_emplace({works_on, pause}, pauses_.size());
                 slots_[from * size() + to] = slot->second;
                 if (!is_new) continue;
-                pauses_.push_back({pause, pause * paused_power_});
+                pauses_.push_back({pause + asking_, (pause + asking_) * paused_power_});
                 add_jumps(prefix, works_on);
             }
         }
@@ -124,6 +126,7 @@ private:
 
     std::size_t launches_;
     double paused_power_;
+    double asking_;
     std::vector<ClockPoint> clocks_;
     std::vector<Choice> costs_;  // [launch][clock]
     std::vector<std::size_t> slots_;
