@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/measure/attribution.hpp>
+#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/power_windows.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// A recorded mix of kernels, attributed: what each kernel drew, beside the truth of its long runs.
+namespace measuring {
+
+using kdvfs::Duration;
+using kdvfs::TimePoint;
+using kdvfs::Watts;
+
+struct MixRun {
+    std::string kernel;
+    TimePoint start;
+    TimePoint end;
+    bool truth = false;
+};
+
+struct MixSample {
+    TimePoint at;
+    Watts watts;
+};
+
+struct RecordedMix {
+    std::vector<MixRun> runs;        ///< in order
+    std::vector<MixSample> samples;  ///< in order
+};
+
+/// A board's meter: a sample is the mean over a window that ended a while before its time.
+struct MeterResponse {
+    Duration window{std::chrono::milliseconds{10}};
+    Duration delay{0};
+};
+
+/// Calls `row(fields)` for each line that is neither empty, nor a comment, nor the header.
+/// @throws kdvfs::Error naming file and line where there are too few fields or `row` finds fault.
+template <class Row>
+void read_csv(const std::filesystem::path& path, std::size_t fields_needed, Row row) {
+    std::ifstream in{path};
+    if (!in) {
+        throw kdvfs::Error{kdvfs::Errc::io,
+                           {"read", path.string(), "", "record a round with round.sh"}};
+    }
+    std::string line;
+    bool header = true;
+    for (int number = 1; std::getline(in, line); ++number) {
+        if (line.empty() || line.front() == '#') continue;
+        if (std::exchange(header, false)) continue;
+        std::vector<std::string> fields;
+        for (std::size_t begin = 0; begin <= line.size();) {
+            const std::size_t end = std::min(line.find(',', begin), line.size());
+            fields.push_back(line.substr(begin, end - begin));
+            begin = end + 1;
+        }
+        if (fields.size() < fields_needed || !row(fields)) {
+            throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                               {"read", path.string() + ':' + std::to_string(number), line,
+                                "record it again"}};
+        }
+    }
+}
+
+template <class Number>
+bool parse(const std::string& text, Number& number) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc{} && end == text.data() + text.size();
+}
+
+inline bool parse(const std::string& text, TimePoint& time) {
+    Duration::rep nanoseconds = 0;
+    const bool good = parse(text, nanoseconds);
+    time = TimePoint{Duration{nanoseconds}};
+    return good;
+}
+
+/// Reads mix_runs.csv and mix_power.csv of a round.
+inline RecordedMix read_mix(const std::filesystem::path& folder) {
+    RecordedMix mix;
+    read_csv(folder / "mix_runs.csv", 6, [&](const std::vector<std::string>& fields) {
+        MixRun& run = mix.runs.emplace_back();
+        run.kernel = fields[0];
+        run.truth = fields[5] == "1";
+        return parse(fields[1], run.start) && parse(fields[2], run.end) && run.start < run.end;
+    });
+    read_csv(folder / "mix_power.csv", 2, [&](const std::vector<std::string>& fields) {
+        MixSample& sample = mix.samples.emplace_back();
+        return parse(fields[0], sample.at) && parse(fields[1], sample.watts.count);
+    });
+    return mix;
+}
+
+/// What came out for one kernel.
+struct MixKernel {
+    std::string name;
+    std::optional<Watts> truth;       ///< mean power of its long runs
+    std::optional<Watts> attributed;  ///< nothing where it is not told
+    Watts half_width;                 ///< of the attributed power, 95 %
+    double seconds = 0;               ///< of its short runs
+
+    [[nodiscard]] std::optional<double> error() const {
+        if (!truth || !attributed) return std::nullopt;
+        return attributed->count / truth->count - 1;
+    }
+};
+
+struct MixResult {
+    std::vector<MixKernel> kernels;
+    double residual = 0;  ///< standard deviation of a window's power from the model's, W
+};
+
+/// The mean power of each kernel's truth runs, without their first half second, in which the
+/// board settles.
+inline std::map<std::string, Watts> truths(const RecordedMix& mix) {
+    std::map<std::string, std::pair<double, int>> sums;
+    for (const MixRun& run : mix.runs) {
+        if (!run.truth) continue;
+        for (const MixSample& sample : mix.samples) {
+            if (sample.at < run.start + std::chrono::milliseconds{500} || sample.at >= run.end) {
+                continue;
+            }
+            sums[run.kernel].first += sample.watts.count;
+            ++sums[run.kernel].second;
+        }
+    }
+    std::map<std::string, Watts> means;
+    for (const auto& [kernel, sum] : sums) means[kernel] = {sum.first / sum.second};
+    return means;
+}
+
+/// Attributes the short runs' power; no sample that touches a truth run is looked at.
+inline MixResult attribute_mix(const RecordedMix& mix, MeterResponse response) {
+    kdvfs::measure::KernelTable table;
+    kdvfs::measure::EnergyAccumulator accumulator{table, {.capacity = 1U << 20U}};
+    for (const MixRun& run : mix.runs) {
+        kdvfs::KernelInterval interval;
+        interval.kernel = table.id(run.kernel, {});
+        interval.start = run.start;
+        interval.end = run.end;
+        accumulator.add(interval);
+    }
+    // A truth run also settles the board: what follows it within half a second is left out, too.
+    const auto in_truth = [&](TimePoint begin, TimePoint end) {
+        return std::any_of(mix.runs.begin(), mix.runs.end(), [&](const MixRun& run) {
+            return run.truth && begin < run.end && run.start < end;
+        });
+    };
+    kdvfs::measure::PowerWindows windows;
+    for (const MixSample& sample : mix.samples) {
+        const TimePoint end = sample.at - response.delay;
+        if (end - response.window < mix.runs.front().start || end > mix.runs.back().end ||
+            in_truth(end - response.window, end)) {
+            continue;
+        }
+        if (const auto pair = windows.take({end, sample.watts, response.window})) {
+            for (const auto& edge : *pair) accumulator.add(edge);
+        }
+    }
+    accumulator.advance(mix.runs.back().end + std::chrono::seconds{1});
+
+    const kdvfs::measure::EnergySums sums = accumulator.sums();
+    const kdvfs::measure::Attribution attribution = kdvfs::measure::attribute(sums);
+    MixResult result;
+    // The equations are in joules per window, weighted so that their residuals are white.
+    const double variance = sums.equations.solve().residual_variance();
+    result.residual = std::sqrt(variance / kdvfs::Seconds{response.window}.count());
+    const std::map<std::string, Watts> truth = truths(mix);
+    for (const auto& kernel : attribution.kernels) {
+        MixKernel& out = result.kernels.emplace_back();
+        out.name = table.key(kernel.kernel).name;
+        out.seconds = kernel.time.count();
+        if (const auto found = truth.find(out.name); found != truth.end()) out.truth = found->second;
+        if (!kernel.energy.told) continue;
+        out.attributed = kernel.energy.joules / kernel.time;
+        out.half_width = kernel.energy.half_width / kernel.time;
+    }
+    return result;
+}
+
+/// The window and delay under which the short runs are explained best; the truth is not looked at.
+inline MeterResponse find_response(const RecordedMix& mix) {
+    using std::chrono::milliseconds;
+    MeterResponse best;
+    double least = -1;
+    for (const int window : {5, 10, 20, 25, 50, 75, 100}) {
+        for (int delay = 0; delay <= 120; delay += 5) {
+            const MeterResponse response{milliseconds{window}, milliseconds{delay}};
+            // By the power of a window alike long for all: long windows average the noise away.
+            const double residual =
+                attribute_mix(mix, response).residual * std::sqrt(static_cast<double>(window));
+            if (least >= 0 && residual >= least) continue;
+            least = residual;
+            best = response;
+        }
+    }
+    return best;
+}
+
+}  // namespace measuring
