@@ -6,6 +6,7 @@
 #include <kdvfs/device/rocm_smi.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/gpu/gpu_core.hpp>
+#include <kdvfs/gpu/open_gpus.hpp>
 #include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
 #include <kdvfs/scope/guarded_clocks.hpp>
@@ -13,9 +14,7 @@
 
 #include <unistd.h>
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -83,17 +82,6 @@ struct OwnedClocks {
     GuardedClocks<Clocks> guarded;
 };
 
-/// What is open in this process, by PCI address.
-struct OpenGpus {
-    std::mutex mutex;
-    std::map<std::string, std::weak_ptr<GpuCore>> cores;
-};
-
-inline OpenGpus& open_gpus() {
-    static OpenGpus gpus;
-    return gpus;
-}
-
 inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::Card& card,
                                           GpuOptions options) {
     const auto energy = std::make_shared<device::amdgpu::MetricsFile>(card);
@@ -137,15 +125,9 @@ inline Gpu open(int hip_device, GpuOptions options = {}) {
                     {"read the PCI address", "HIP device " + std::to_string(hip_device),
                      "HIP says '" + at + "'", ""}};
     }
-    detail::OpenGpus& open_gpus = detail::open_gpus();
-    const std::lock_guard lock{open_gpus.mutex};
-    std::weak_ptr<GpuCore>& slot = open_gpus.cores[to_string(*address)];
-    auto core = slot.lock();
-    if (!core) {
-        core = detail::make_core(hip_device, device::amdgpu::find_card(*address), options);
-        slot = core;
-    }
-    return Gpu{std::move(core)};
+    return Gpu{find_or_open(to_string(*address), [&] {
+        return detail::make_core(hip_device, device::amdgpu::find_card(*address), options);
+    })};
 }
 
 }  // namespace kdvfs::rocm
