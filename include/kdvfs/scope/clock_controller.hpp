@@ -9,6 +9,10 @@
 #include <kdvfs/scope/clock_command.hpp>
 #include <kdvfs/scope/request_table.hpp>
 
+#include <gsl/assert>
+
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -60,7 +64,7 @@ public:
         if (entered) {
             state.seen = true;
             state.last_ticket = level.ticket();
-            if (counted) ++fresh_scopes_;
+            if (counted) ++(armed_ ? fresh_scopes_ : counts_.refused_scopes);
         }
         state.request = level.request();
         note_target(now);
@@ -80,16 +84,18 @@ public:
 
     /// The answer to the command that `next_command` gave last.
     void completed(const CommandOutcome& outcome, TimePoint now) {
+        Expects(in_flight_);
         const ClockCommand command = *std::exchange(in_flight_, std::nullopt);
-        last_read_ = now;
         if (outcome.error) {
             failed(command, *outcome.error, now);
-        } else {
-            switch (command.kind) {
-                case ClockCommand::Kind::apply: applied(command.point, *outcome.state); break;
-                case ClockCommand::Kind::restore: restored(outcome); break;
-                case ClockCommand::Kind::verify: verified(*outcome.state); break;
-            }
+            return;
+        }
+        last_read_ = now;
+        attempts_ = 0;
+        switch (command.kind) {
+            case ClockCommand::Kind::apply: applied(command.point, *outcome.state); break;
+            case ClockCommand::Kind::restore: restored(outcome, now); break;
+            case ClockCommand::Kind::verify: verified(*outcome.state); break;
         }
     }
 
@@ -107,20 +113,25 @@ public:
     ///          answer to the last one is still out
     std::optional<ClockCommand> next_command(TimePoint now) {
         if (in_flight_ || now < not_before_) return std::nullopt;
-        if (restore_due_) return send({.kind = ClockCommand::Kind::restore, .history = history_});
+        if (restore_due_) return send_restore();
         if (!armed_) return std::nullopt;
-        if (holds(target_)) {
-            fresh_scopes_ = 0;  // device elision: the verified state already holds
+        const auto next = due_target(now);
+        if (holds(next)) {
+            if (next == target_) fresh_scopes_ = 0;  // device elision: the state already holds
             if (changed() && now >= last_read_ + options_.verify_every) {
                 return send({.kind = ClockCommand::Kind::verify});
             }
             return std::nullopt;
         }
-        if (lowers(target_) && now < target_since_ + options_.lower_after) return std::nullopt;
-        if (!target_) return send({.kind = ClockCommand::Kind::restore, .history = history_});
+        // Between touches the device is not watched. What somebody has set meanwhile is the state
+        // to go back to, so a long rest ends with a look.
+        if (!changed() && now >= last_read_ + options_.verify_every) {
+            return send({.kind = ClockCommand::Kind::verify});
+        }
+        if (!next) return send_restore();
         in_flight_scopes_ += std::exchange(fresh_scopes_, 0);
         ++counts_.writes;
-        return send({.kind = ClockCommand::Kind::apply, .point = *target_});
+        return send({.kind = ClockCommand::Kind::apply, .point = *next});
     }
 
     /// When `next_command` must be asked again even if nothing happens; nothing = no need to.
@@ -128,13 +139,16 @@ public:
         if (in_flight_) return std::nullopt;
         if (restore_due_) return not_before_;
         if (!armed_) return std::nullopt;
+        std::optional<TimePoint> due;
+        const auto at = [&](TimePoint moment) {
+            due = std::min(due.value_or(TimePoint::max()), std::max(not_before_, moment));
+        };
         if (!holds(target_)) {
-            const TimePoint held_back =
-                lowers(target_) ? target_since_ + options_.lower_after : TimePoint{};
-            return std::max(not_before_, held_back);
+            const bool held_back = lowers(target_) && !lifts(target_);
+            at(held_back ? target_since_ + options_.lower_after : TimePoint{});
         }
-        if (changed()) return last_read_ + options_.verify_every;
-        return std::nullopt;
+        if (changed()) at(last_read_ + options_.verify_every);
+        return due;
     }
 
     /// Asks for the found state whatever lanes say: the end of the GPU object.
@@ -206,14 +220,31 @@ private:
                holds_.value_or(found_or_auto).is_auto();
     }
 
+    /// Whether the target caps a domain harder than it is now.
     [[nodiscard]] bool lowers(std::optional<ClockPoint> target) const {
         const ClockPoint next = target.value_or(history_.found.cap);
         return higher_cap(next, applied()) != next;
+    }
+    /// Whether the target frees a domain.
+    [[nodiscard]] bool lifts(std::optional<ClockPoint> target) const {
+        return higher_cap(target.value_or(history_.found.cap), applied()) != applied();
+    }
+
+    /// What the device is to hold now: the target, or, while lowering is held back, as much of it
+    /// as raises.
+    [[nodiscard]] std::optional<ClockPoint> due_target(TimePoint now) const {
+        if (!lowers(target_) || now >= target_since_ + options_.lower_after) return target_;
+        if (!lifts(target_)) return holds_;
+        return higher_cap(target_.value_or(history_.found.cap), applied());
     }
 
     ClockCommand send(ClockCommand command) {
         in_flight_ = command;
         return command;
+    }
+    ClockCommand send_restore() {
+        fresh_scopes_ = 0;  // entered and left before their turn came
+        return send({.kind = ClockCommand::Kind::restore, .history = history_});
     }
 
     void applied(ClockPoint point, const ClockState& state) {
@@ -230,21 +261,35 @@ private:
             return;
         }
         holds_ = point;
-        attempts_ = 0;
         counts_.switched_scopes += std::exchange(in_flight_scopes_, 0);
     }
 
-    void restored(const CommandOutcome& outcome) {
-        restore_due_ = false;
+    void restored(const CommandOutcome& outcome, TimePoint now) {
+        const ClockState& state = *outcome.state;
         if (outcome.restore == RestoreDecision::leave_foreign) {
-            taken_over(*outcome.state);
+            restore_due_ = false;
+            taken_over(state);
             return;
         }
-        if (outcome.restore == RestoreDecision::write_back) ++counts_.restores;
+        if (outcome.restore == RestoreDecision::write_back) {
+            if (state != history_.found) {
+                failed({.kind = ClockCommand::Kind::restore}, not_restored(state), now);
+                return;
+            }
+            ++counts_.restores;
+        }
+        restore_due_ = false;
+        counts_.refused_scopes += std::exchange(in_flight_scopes_, 0);  // retried until too late
         forget_writes();
     }
 
     void verified(const ClockState& state) {
+        if (!changed()) {
+            if (state == history_.found) return;
+            ++counts_.foreign_changes;
+            history_.found = state;
+            return;
+        }
         if (history_.written == state) return;
         if (state == ClockState{}) {  // a reset, or an administrator's: ask again
             ++counts_.resets;
@@ -267,6 +312,16 @@ private:
                        "them over again"}});
     }
 
+    [[nodiscard]] Error not_restored(const ClockState& state) const {
+        return Error{
+            Errc::refused,
+            {.action = "restore the clock settings",
+             .object = device_,
+             .vendor_words = "it reads back " + to_string(state.cap) + " in mode " + state.mode,
+             .remedy = "the driver accepted the call and changed nothing: see which other "
+                       "tool governs this GPU's clocks"}};
+    }
+
     void failed(const ClockCommand& command, const Error& error, TimePoint now) {
         if (command.kind == ClockCommand::Kind::apply) history_.uncertain = true;
         if (is_transient(error.code()) && attempts_ < options_.retries) {
@@ -282,7 +337,8 @@ private:
     /// Stops driving the device after a permanent error; puts it back if that can still be done.
     void disarm(const Error& error) {
         armed_ = false;
-        counts_.refused_scopes += std::exchange(in_flight_scopes_, 0);
+        counts_.refused_scopes +=
+            std::exchange(in_flight_scopes_, 0) + std::exchange(fresh_scopes_, 0);
         restore_due_ = changed() && !restore_failed_;
         attempts_ = 0;
         not_before_ = {};
@@ -293,7 +349,6 @@ private:
         history_.written.reset();
         history_.uncertain = false;
         holds_.reset();
-        attempts_ = 0;
     }
 
     void forget_restore() {
