@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/core/atomic_file.hpp>
+#include <kdvfs/core/descriptor.hpp>
 #include <kdvfs/core/error.hpp>
 #include <kdvfs/device/device_info.hpp>
 #include <kdvfs/policy/plan_table.hpp>
@@ -31,21 +32,6 @@ namespace detail {
     throw Error{Errc::refused, {"read a plan", path.string(), why, remedy}};
 }
 
-/// An open file that closes itself.
-class Descriptor {
-public:
-    explicit Descriptor(int number) : number_{number} {}
-    ~Descriptor() {
-        if (number_ >= 0) ::close(number_);
-    }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    [[nodiscard]] int get() const { return number_; }
-
-private:
-    int number_;
-};
-
 }  // namespace detail
 
 /// The text of a file that tells this process what to do: a regular file, its own or root's, not
@@ -54,7 +40,7 @@ private:
 /// @throws Error (refused, io)
 inline std::string read_trusted_file(const std::filesystem::path& path) {
     constexpr off_t most_bytes = off_t{64} << 20;
-    const detail::Descriptor file{
+    const Descriptor file{
         ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
     if (file.get() < 0 && errno == ELOOP)
         detail::distrust(path, "it is a symbolic link", "give the file itself");
