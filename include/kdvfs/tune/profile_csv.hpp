@@ -111,6 +111,30 @@ inline ProfileRow parse_row(const std::vector<std::string>& fields, const SweepC
     return row;
 }
 
+/// What a sweep file holds, complete or not.
+struct SweepRows {
+    std::optional<Profile> profile;
+    std::map<KernelKey, std::size_t> first_line;
+};
+
+inline SweepRows read_rows(CsvReader& reader) {
+    std::vector<std::string> fields;
+    if (!reader.next(fields)) reader.fail("the file is empty");
+    const SweepColumns columns{fields, reader};
+    SweepRows rows;
+    while (reader.next(fields)) {
+        const ProfileRow row = parse_row(fields, columns, reader);
+        const std::string_view gpu = columns.get(fields, "gpu");
+        if (!is_gpu_name(gpu)) reader.fail("the GPU's name has characters that are not allowed");
+        if (!rows.profile) rows.profile.emplace(std::string{gpu});
+        if (rows.profile->gpu() != gpu)
+            reader.fail("the file mixes GPUs: " + rows.profile->gpu() + " and " + std::string{gpu});
+        if (const auto fault = rows.profile->try_add(row)) reader.fail(*fault);
+        rows.first_line.try_emplace(row.key, reader.line());
+    }
+    return rows;
+}
+
 }  // namespace detail
 
 /// Reads a sweep file. Errors call the input `name`.
@@ -118,29 +142,14 @@ inline ProfileRow parse_row(const std::vector<std::string>& fields, const SweepC
 /// of one GPU with a baseline for every kernel.
 inline Profile read_profile(std::istream& input, const std::string& name) {
     CsvReader reader{input, name};
-    std::vector<std::string> fields;
-    if (!reader.next(fields)) reader.fail("the file is empty");
-    const detail::SweepColumns columns{fields, reader};
-
-    std::optional<Profile> profile;
-    std::map<KernelKey, std::size_t> first_line;
-    while (reader.next(fields)) {
-        const ProfileRow row = detail::parse_row(fields, columns, reader);
-        const std::string_view gpu = columns.get(fields, "gpu");
-        if (!is_gpu_name(gpu)) reader.fail("the GPU's name has characters that are not allowed");
-        if (!profile) profile.emplace(std::string{gpu});
-        if (profile->gpu() != gpu)
-            reader.fail("the file mixes GPUs: " + profile->gpu() + " and " + std::string{gpu});
-        if (const auto fault = profile->try_add(row)) reader.fail(*fault);
-        first_line.try_emplace(row.key, reader.line());
-    }
-    if (!profile) reader.fail("there are no measurements");
-    if (const KernelProfile* kernel = profile->find_without_baseline()) {
+    detail::SweepRows rows = detail::read_rows(reader);
+    if (!rows.profile) reader.fail("there are no measurements");
+    if (const KernelProfile* kernel = rows.profile->find_without_baseline()) {
         reader.fail("the baseline is missing: " + to_string(kernel->key) + " was not measured at " +
-                        to_string(*profile->baseline()),
-                    first_line.at(kernel->key));
+                        to_string(*rows.profile->baseline()),
+                    rows.first_line.at(kernel->key));
     }
-    return *std::move(profile);
+    return *std::move(rows.profile);
 }
 
 /// Reads a sweep file. @throws Error (io) if it cannot be opened, else as above.

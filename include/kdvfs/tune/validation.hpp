@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/tune/cost.hpp>
+#include <kdvfs/tune/plan.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::tune {
+
+/// A mean with its 95 % interval, in percent of change; negative = saved.
+struct PercentInterval {
+    double mean = 0;
+    double low = 0;
+    double high = 0;
+
+    [[nodiscard]] bool contains(double percent) const { return low <= percent && percent <= high; }
+};
+
+/// What a plan was found to save, beside what it promised.
+struct Validation {
+    std::size_t pairs = 0;
+    double promised_time_pct = 0;
+    double promised_energy_pct = 0;
+    PercentInterval time;
+    PercentInterval energy;
+};
+
+/// How much wider than a normal interval one from `count` values must be: Student's t over the
+/// normal quantile (Cornish-Fisher to second order), and the bootstrap's own narrowness.
+inline double small_sample_widening(std::size_t count) {
+    constexpr double z = 1.959964;  // of 95 %
+    const double freedom = static_cast<double>(count) - 1;
+    const double t = z + (z * z * z + z) / (4 * freedom) +
+                     (5 * z * z * z * z * z + 16 * z * z * z + 3 * z) / (96 * freedom * freedom);
+    return t / z * std::sqrt((freedom + 1) / freedom);
+}
+
+/// The mean of paired changes and its 95 % interval: percentile bootstrap (Efron, 1979) from 2000
+/// resamples, expanded for small samples (Hesterberg, The American Statistician 69, 2015).
+/// Deterministic by seed. @pre two changes or more
+inline PercentInterval bootstrap(const std::vector<double>& changes, std::uint64_t seed) {
+    constexpr std::size_t resamples = 2000;
+    const auto mean_of = [&](auto next) {
+        double sum = 0;
+        for (std::size_t i = 0; i < changes.size(); ++i) sum += next(i);
+        return sum / static_cast<double>(changes.size());
+    };
+    std::mt19937_64 random{seed};
+    std::vector<double> means;
+    for (std::size_t r = 0; r < resamples; ++r)
+        means.push_back(mean_of([&](std::size_t) { return changes[random() % changes.size()]; }));
+    std::sort(means.begin(), means.end());
+    const double mean = mean_of([&](std::size_t i) { return changes[i]; });
+    const double wider = small_sample_widening(changes.size());
+    return {mean, mean + wider * (means[resamples / 40] - mean),
+            mean + wider * (means[resamples - 1 - resamples / 40] - mean)};
+}
+
+/// Compares a plan with the baseline by fresh runs, in pairs whose order alternates, so that drift
+/// weighs on neither. `measure(planned)` runs the work once, with the plan or at the baseline, and
+/// returns its `Cost`.
+/// @throws Error (invalid_input) for fewer than two pairs; whatever `measure` throws
+template <class Measure>
+Validation validate(const Plan& plan, std::size_t pairs, Measure&& measure,
+                    std::uint64_t seed = 1) {
+    if (pairs < 2) {
+        throw Error{Errc::invalid_input,
+                    {"validate a plan", std::to_string(pairs) + " pairs of runs",
+                     "there is no interval to tell from them", "ask for at least two, better ten"}};
+    }
+    std::vector<double> times;
+    std::vector<double> energies;
+    for (std::size_t pair = 0; pair < pairs; ++pair) {
+        const bool plan_first = pair % 2 == 0;
+        Cost first = measure(plan_first);
+        Cost second = measure(!plan_first);
+        if (!plan_first) std::swap(first, second);
+        times.push_back(time_percent(first, second));
+        energies.push_back(energy_percent(first, second));
+    }
+    return {pairs, plan.time_pct(), plan.energy_pct(), bootstrap(times, seed),
+            bootstrap(energies, seed + 1)};
+}
+
+}  // namespace kdvfs::tune

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/tune/plan_file.hpp>
+
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+#include <filesystem>
+#include <string>
+
+namespace kdvfs::tune {
+namespace {
+
+namespace fs = std::filesystem;
+
+Plan sample() {
+    Plan plan;
+    plan.gpu = "Radeon";
+    plan.objective = "waste";
+    plan.baseline = plan.expected = {Seconds{1}, Joules{1}};
+    plan.kernels = {{{"gelu", variant(1)},
+                     1,
+                     {{900}, auto_clock},
+                     {Seconds{1}, Joules{1}},
+                     {Seconds{0.002}, Joules{1}}}};
+    return plan;
+}
+
+const DeviceInfo device{"Radeon", "simulated", "gfx90a", "", true};
+const SupportedClocks clocks{{{{800}, {900}}, false}, {}};
+
+bool all(std::string_view) { return true; }
+
+class PlanFile : public ::testing::Test {
+protected:
+    void SetUp() override {
+        folder_ = fs::temp_directory_path() / ("kdvfs_plan_" + std::to_string(::getpid()));
+        fs::create_directory(folder_);
+        path_ = folder_ / "plan.json";
+        write_file_atomically(path_, to_json(sample()));
+        ::chmod(path_.c_str(), 0600);
+    }
+    void TearDown() override {
+        ::unsetenv("KDVFS_PLAN");
+        fs::remove_all(folder_);
+    }
+    void expect_distrusted(const fs::path& path, const std::string& words) {
+        try {
+            read_trusted_file(path);
+            FAIL() << "was read";
+        } catch (const Error& error) {
+            EXPECT_NE(std::string{error.what()}.find(words), std::string::npos) << error.what();
+        }
+    }
+    fs::path folder_;
+    fs::path path_;
+};
+
+TEST_F(PlanFile, IsObeyed) {
+    ::setenv("KDVFS_PLAN", path_.c_str(), 1);
+    const auto table = plan_from_environment(device, clocks, all);
+    ASSERT_NE(table, nullptr);
+    const auto request = table->find("gelu", variant(1));
+    ASSERT_TRUE(request.has_value());
+    EXPECT_EQ(request->point, (ClockPoint{{900}, auto_clock}));
+    EXPECT_EQ(request->lasts, Duration{2'000'000});
+    EXPECT_FALSE(table->find("gelu", variant(0)).has_value());
+}
+
+TEST_F(PlanFile, WithoutTheVariableThereIsNoPlan) {
+    EXPECT_EQ(plan_from_environment(device, clocks, all), nullptr);
+}
+
+TEST_F(PlanFile, FilesThatOthersCouldHaveWrittenAreDistrusted) {
+    fs::create_symlink(path_, folder_ / "link");
+    expect_distrusted(folder_ / "link", "symbolic link");
+    expect_distrusted(folder_, "no regular file");
+    expect_distrusted(folder_ / "absent", "absent");
+    ::chmod(path_.c_str(), 0620);
+    expect_distrusted(path_, "others may write");
+    ::chmod(path_.c_str(), 0602);
+    expect_distrusted(path_, "others may write");
+    ::chmod(path_.c_str(), 0600);
+    EXPECT_NO_THROW(read_trusted_file(path_));
+    if (::geteuid() == 0) {
+        ASSERT_EQ(::chown(path_.c_str(), 12345, 12345), 0);
+        expect_distrusted(path_, "another user");
+    }
+}
+
+TEST_F(PlanFile, PlansThatDoNotFitAreRejected) {
+    Plan plan = sample();
+    EXPECT_THROW(to_plan_table(plan, {"Other", "", "", "", true}, clocks, all), Error);
+    EXPECT_THROW(to_plan_table(plan, device, clocks, [](std::string_view) { return false; }),
+                 Error);
+    plan.kernels[0].clock = {{850}, auto_clock};
+    EXPECT_THROW(to_plan_table(plan, device, clocks, all), Error);
+    plan.kernels[0].clock = {{900}, {5001}};
+    EXPECT_THROW(to_plan_table(plan, device, clocks, all), Error);
+}
+
+}  // namespace
+}  // namespace kdvfs::tune
