@@ -139,6 +139,10 @@ void set_board(Board board) {
     state().board = board;
 }
 
+int launch(void* stream, std::function<void()> work) {
+    return put(static_cast<hipStream_t>(stream), std::move(work));
+}
+
 }  // namespace hip_double
 
 extern "C" {
