@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// kdvfs-restore: puts the clocks of every AMD GPU back that a killed program has left changed, by
-// what its journal tells. For the epilog of a job scheduler, as the user who ran the job, or as
-// root. Writes nothing where nothing is owed.
+// kdvfs-restore [FOLDER]: puts the clocks of every AMD GPU back that a killed program has left
+// changed, by what its journal tells. For the epilog of a job scheduler, as the user who ran the
+// job, or as root. Writes nothing where nothing is owed. FOLDER: where the journals are, if not
+// where programs of this user leave them.
 #include <kdvfs/device/amdgpu_sysfs.hpp>
 #include <kdvfs/scope/device_lock.hpp>
 #include <kdvfs/scope/journal.hpp>
@@ -40,8 +41,9 @@ bool restore(const kdvfs::PrivateFolder& folder, const kdvfs::device::amdgpu::Ca
 
 }  // namespace
 
-int main() try {
-    const auto folder = kdvfs::PrivateFolder::of_this_user();
+int main(int argc, char** argv) try {
+    const auto folder =
+        argc > 1 ? kdvfs::PrivateFolder{argv[1]} : kdvfs::PrivateFolder::of_this_user();
     bool all_is_well = true;
     for (const auto& card : kdvfs::device::amdgpu::find_cards()) {
         all_is_well = restore(folder, card) && all_is_well;

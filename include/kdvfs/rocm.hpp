@@ -117,7 +117,7 @@ inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::
 /// @param hip_device HIP's number of the device; the driver's is found by its PCI address.
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
 ///         cannot be set, unless `options.on_refused` says to go on
-inline Gpu open(int hip_device, GpuOptions options = {}) {
+inline Gpu open(int hip_device, const GpuOptions& options = {}) {
     const std::string at = device::hip::pci_address(hip_device);
     const auto address = device::amdgpu::parse_pci_address(at);
     if (!address) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/core/kernel_interval.hpp>
 #include <kdvfs/device/hip.hpp>
 
 #include <tests/hip_double/hip_double.hpp>
@@ -6,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
 
@@ -15,13 +18,32 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// What the marker kernel does, done by a thread of the double's.
+int launch_marker_on_double(void* stream, const MarkerArguments& arguments) {
+    return hip_double::launch(stream, [arguments] {
+        std::atomic_ref{*arguments.cell}.store(arguments.level);
+        if (arguments.ring == nullptr) return;
+        StampEntry entry = arguments.stamp;
+        const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+        entry.ticks = static_cast<std::uint64_t>(now.count() / 10);        // 100 MHz
+        entry.cycles = static_cast<std::uint64_t>(now.count() * 17 / 10);  // 1700 MHz
+        const auto ticket = std::atomic_ref{*arguments.next_ticket}.fetch_add(1) + 1;
+        entry.check = stamp_check(entry, ticket);
+        arguments.ring[(ticket - 1) & arguments.ring_mask] = entry;
+    });
+}
+
 class Streams : public testing::TestWithParam<HipMarkers> {
 protected:
     void SetUp() override {
         hip_double::reset({"0000:c1:00.0", "0000:c4:00.0"});
         ASSERT_EQ(hipStreamCreate(&stream_), hipSuccess);
+        if (GetParam() == HipMarkers::kernel) marker_kernel_of_program() = launch_marker_on_double;
     }
-    void TearDown() override { EXPECT_EQ(hipStreamDestroy(stream_), hipSuccess); }
+    void TearDown() override {
+        EXPECT_EQ(hipStreamDestroy(stream_), hipSuccess);
+        marker_kernel_of_program() = nullptr;
+    }
 
     void launch_kernel(double megacycles) const {
         void* arguments[] = {&megacycles};
@@ -64,6 +86,11 @@ TEST_P(Streams, StampWhenTheyGetThere) {
     EXPECT_LE(stamps[1].time, hip.now());
     EXPECT_GE(stamps[0].time, start - 1ms);
     EXPECT_EQ(hip.lost_stamps(), 0u);
+    if (GetParam() != HipMarkers::kernel) return;
+    const KernelInterval interval{.start = stamps[0].time,
+                                  .end = stamps[1].time,
+                                  .core_cycles = stamps[1].core_cycles - stamps[0].core_cycles};
+    EXPECT_EQ(held_clock(interval), Megahertz{1700});
 }
 
 TEST_P(Streams, OfAnotherDeviceOrNoneAreErrors) {
@@ -90,10 +117,11 @@ TEST_P(Streams, PerThreadDefaultsAreLanesOfTheirOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryWay, Streams,
-                         testing::Values(HipMarkers::stream_write, HipMarkers::memset,
-                                         HipMarkers::callback),
+                         testing::Values(HipMarkers::kernel, HipMarkers::stream_write,
+                                         HipMarkers::memset, HipMarkers::callback),
                          [](const auto& way) {
                              switch (way.param) {
+                                 case HipMarkers::kernel: return std::string{"kernel"};
                                  case HipMarkers::stream_write: return std::string{"stream_write"};
                                  case HipMarkers::memset: return std::string{"memset"};
                                  default: return std::string{"callback"};
@@ -152,7 +180,8 @@ TEST_P(Captures, AreNotBrokenByStampsOfAnotherThread) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryWay, Captures,
-                         testing::Values(HipMarkers::stream_write, HipMarkers::memset));
+                         testing::Values(HipMarkers::kernel, HipMarkers::stream_write,
+                                         HipMarkers::memset));
 
 TEST(CapturesByCallback, AreAnErrorRatherThanALevelSetTooEarly) {
     hip_double::reset({"0000:c1:00.0"});

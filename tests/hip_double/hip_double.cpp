@@ -24,6 +24,7 @@ struct Double {
     std::map<int, std::unique_ptr<ihipStream_t>> default_streams;
     std::map<std::pair<int, std::thread::id>, std::unique_ptr<ihipStream_t>> per_thread;
     std::set<ihipStream_t*> streams;
+    std::set<ihipEvent_t*> events;  // the library knows them, so those alive at the end are no leak
     std::map<int, int> kernels_running;
     unsigned long long captures = 0;
 };
@@ -137,6 +138,10 @@ void set_quirks(Quirks quirks) {
 void set_board(Board board) {
     const std::lock_guard lock{state().mutex};
     state().board = board;
+}
+
+int launch(void* stream, std::function<void()> work) {
+    return put(static_cast<hipStream_t>(stream), std::move(work));
 }
 
 }  // namespace hip_double
@@ -281,10 +286,16 @@ hipError_t hipLaunchKernel(const void*, dim3, dim3, void** arguments, size_t, hi
 
 hipError_t hipEventCreate(hipEvent_t* event) {
     *event = new ihipEvent_t;
+    const std::lock_guard lock{state().mutex};
+    state().events.insert(*event);
     return hipSuccess;
 }
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned) { return hipEventCreate(event); }
 hipError_t hipEventDestroy(hipEvent_t event) {
+    {
+        const std::lock_guard lock{state().mutex};
+        if (state().events.erase(event) == 0) return note(hipErrorInvalidHandle);
+    }
     delete event;
     return hipSuccess;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,9 @@ struct Board {
 void reset(std::vector<std::string> pci_addresses);
 void set_quirks(Quirks quirks);
 void set_board(Board board);
+
+/// Puts work of the test's own into a stream, as a kernel launch: recorded by a capture.
+/// @returns a hipError_t
+int launch(void* stream, std::function<void()> work);
 
 }  // namespace hip_double

@@ -22,7 +22,8 @@ namespace kdvfs::device {
 /// Stamps by timed events, where there is no marker kernel to make them: without core cycles, and
 /// not in captures, where an event has no time. Recorded and harvested on the user's own threads,
 /// in relaxed capture mode: on ROCm an event query of any other kind can invalidate a capture that
-/// runs on another thread. Thread-safe.
+/// runs on another thread. Its few events are never destroyed: HIP may be gone before it is.
+/// Thread-safe.
 class HipEventStamps {
 public:
     explicit HipEventStamps(std::string object) : object_{std::move(object)} {}

@@ -43,8 +43,8 @@ __global__ void marker_kernel(MarkerArguments arguments) {
 #if defined(__CUDACC__)
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(entry.ticks));
     asm volatile("mov.u32 %0, %%smid;" : "=r"(entry.unit));
-#else
-    entry.ticks = wall_clock64();
+#elif defined(__HIP_DEVICE_COMPILE__)  // HIP declares it for the device alone
+    entry.ticks = static_cast<std::uint64_t>(wall_clock64());
 #endif
     entry.cycles = static_cast<std::uint64_t>(clock64());
     const unsigned long long ticket = atomicAdd(arguments.next_ticket, 1ULL) + 1;

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: MIT
+# cmake -DPROGRAM=file -P run_or_say_why.cmake: the program works, or ends with 2 and says why.
+execute_process(COMMAND ${PROGRAM} RESULT_VARIABLE result OUTPUT_VARIABLE out ERROR_VARIABLE errors)
+message("${out}${errors}")
+if(result EQUAL 2)
+    if(NOT errors MATCHES "saxpy: cannot .* on .*")
+        message(FATAL_ERROR "ended with 2, and did not say why")
+    endif()
+elseif(NOT result EQUAL 0)
+    message(FATAL_ERROR "ended with ${result}")
+endif()
