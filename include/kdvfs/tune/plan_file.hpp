@@ -29,7 +29,7 @@ namespace detail {
 
 [[noreturn]] inline void distrust(const std::filesystem::path& path, const char* why,
                                   const char* remedy) {
-    throw Error{Errc::refused, {"read a plan", path.string(), why, remedy}};
+    throw Error{Errc::invalid_input, {"read a plan", path.string(), why, remedy}};
 }
 
 }  // namespace detail
@@ -37,11 +37,10 @@ namespace detail {
 /// The text of a file that tells this process what to do: a regular file, its own or root's, not
 /// writable by others, reached without following a link. The checks are on the file that was
 /// opened, not on the path, so that nothing can be exchanged in between.
-/// @throws Error (refused, io)
+/// @throws Error (invalid_input, io)
 inline std::string read_trusted_file(const std::filesystem::path& path) {
     constexpr off_t most_bytes = off_t{64} << 20;
-    const Descriptor file{
-        ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
+    const Descriptor file{::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
     if (file.get() < 0 && errno == ELOOP)
         detail::distrust(path, "it is a symbolic link", "give the file itself");
     if (file.get() < 0) kdvfs::detail::throw_file_error("open a plan", path, errno);

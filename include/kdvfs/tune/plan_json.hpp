@@ -222,4 +222,20 @@ inline Plan parse_plan(std::string_view text, const std::string& file) {
     return plan;
 }
 
+/// What a plan file says of the other ways to plan: aggregate and cost of an iteration.
+/// @throws Error as `parse_plan`
+inline std::vector<std::pair<Aggregate, Cost>> parse_alternatives(std::string_view text,
+                                                                  const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    const detail::PlanFields root{json, file, ""};
+    std::vector<std::pair<Aggregate, Cost>> alternatives;
+    for (const Aggregate aggregate :
+         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global}) {
+        const std::string name{to_string(aggregate)};
+        if (!json.contains(name)) continue;
+        alternatives.emplace_back(aggregate, root.object(name.c_str()).cost("time_s", "energy_j"));
+    }
+    return alternatives;
+}
+
 }  // namespace kdvfs::tune

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <examples/gpt3_iteration/boards.hpp>
+#include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/scope/device_lock.hpp>
+#include <kdvfs/scope/journal.hpp>
+#include <kdvfs/scope/private_folder.hpp>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+namespace cli {
+
+inline std::string to_text(const kdvfs::ClockDomain& domain) {
+    if (domain.listed.empty()) return "cannot be set";
+    return std::to_string(domain.listed.front().count) + " to " +
+           std::to_string(domain.listed.back().count) + " MHz, " +
+           (domain.continuous ? "any" : std::to_string(domain.listed.size()) + " clocks");
+}
+
+inline void print(const kdvfs::DeviceInfo& info, const kdvfs::SupportedClocks& clocks) {
+    std::cout << to_string(info) << ", " << info.architecture << "\n  mechanism  " << info.mechanism
+              << "\n  core       " << to_text(clocks.core) << "\n  memory     "
+              << to_text(clocks.memory) << '\n';
+}
+
+/// `kdvfs info`
+struct InfoCommand {
+    static void add_to(CLI::App& app) {
+        app.add_subcommand("info", "Devices, what they can do, and who holds them")->callback([] {
+            run();
+        });
+    }
+
+    static void run() {
+        const auto cards = kdvfs::device::amdgpu::find_cards();
+        for (const auto& card : cards) print_card(card);
+        if (cards.empty()) std::cout << "no AMD GPU found\n";
+        for (const char* preset : {"rtx_3080_ti", "mi210", "mi250x", "mi300x", "h100"}) {
+            const auto found = gpt3::find_case(preset);
+            std::cout << "sim:" << preset << ": ";
+            print({found->board.name, "simulated", found->board.architecture, "simulated clocks",
+                   true},
+                  found->board.clocks);
+        }
+    }
+
+private:
+    static void print_card(const kdvfs::device::amdgpu::Card& card) {
+        try {
+            kdvfs::device::AmdgpuSysfs gpu{card};
+            print(gpu.info(), gpu.supported_clocks());
+            const kdvfs::ClockState now = gpu.read_clock_state();
+            std::cout << "  now        " << to_string(now.cap) << ", mode " << now.mode << '\n';
+            const auto folder = kdvfs::PrivateFolder::of_this_user();
+            const kdvfs::DeviceLock lock{folder, gpu.info().address};
+            std::cout << "  held by    nobody\n";
+        } catch (const kdvfs::Error& error) {
+            std::cout << "  " << error.what() << '\n';
+        }
+    }
+};
+
+}  // namespace cli

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+//
+// The kdvfs command: profile, plan, validate, plot, and put clocks back.
+// Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble.
+#include <examples/cli/info_command.hpp>
+#include <examples/cli/plan_command.hpp>
+#include <examples/cli/plot_command.hpp>
+#include <examples/cli/restore_command.hpp>
+#include <examples/cli/sweep_command.hpp>
+#include <examples/cli/validate_command.hpp>
+#include <kdvfs/core/error.hpp>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+
+namespace {
+
+constexpr int bad_input = 1;
+constexpr int device_trouble = 2;
+
+int exit_code(kdvfs::Errc code) {
+    switch (code) {
+        case kdvfs::Errc::invalid_input:
+        case kdvfs::Errc::io: return bad_input;
+        default: return device_trouble;
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+    CLI::App app{"Runs every GPU kernel at the clock where it wastes no energy."};
+    app.require_subcommand(1);
+    cli::InfoCommand::add_to(app);
+    cli::SweepCommand::add_to(app);
+    cli::PlanCommand::add_to(app);
+    cli::ValidateCommand::add_to(app);
+    cli::RestoreCommand::add_to(app);
+    cli::PlotCommand::add_to(app);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : bad_input;
+    }
+    return 0;
+} catch (const kdvfs::Error& error) {
+    std::cerr << "kdvfs: " << error.what() << '\n';
+    return exit_code(error.code());
+} catch (const std::exception& error) {
+    std::cerr << "kdvfs: " << error.what() << '\n';
+    return device_trouble;
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <examples/cli/output.hpp>
+#include <examples/cli/text_options.hpp>
+#include <kdvfs/core/atomic_file.hpp>
+#include <kdvfs/tune/content_hash.hpp>
+#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_table_text.hpp>
+#include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/policy_header.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/segment_header.hpp>
+#include <kdvfs/tune/segment_json.hpp>
+#include <kdvfs/tune/segment_planner.hpp>
+#include <kdvfs/tune/sequence_csv.hpp>
+#include <kdvfs/tune/shrinkage.hpp>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace cli {
+
+/// `kdvfs plan PROFILE.csv ...`
+struct PlanCommand {
+    std::string profile;
+    std::string max_slowdown;
+    std::string aggregate = "global";
+    std::string objective = "waste";
+    std::string estimates = "shrunk";
+    std::string trace;
+    std::string switch_latency = "0ms";
+    std::string format = "table";
+    std::string output;
+    std::string namespace_name = "kdvfs_policies";
+    std::string architecture;
+
+    static void add_to(CLI::App& app) {
+        auto command = std::make_shared<PlanCommand>();
+        CLI::App* sub = app.add_subcommand("plan", "Choose a clock for each kernel of a profile");
+        sub->add_option("profile", command->profile, "Sweep file")->required();
+        sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
+        sub->add_option("--aggregate", command->aggregate, "What shares a clock")
+            ->check(CLI::IsMember({"global", "local", "pass", "single"}))
+            ->capture_default_str();
+        sub->add_option(
+               "--objective", command->objective,
+               "waste, edp, ed2p, energy or zeus:ETA (maximum power: the highest measured)")
+            ->capture_default_str();
+        sub->add_option("--estimates", command->estimates,
+                        "shrunk: no winner's luck; mean: samples as they are")
+            ->check(CLI::IsMember({"shrunk", "mean"}))
+            ->capture_default_str();
+        sub->add_option("--trace", command->trace,
+                        "Launches of an iteration in order (CSV: kernel[,variant]): plan segments");
+        sub->add_option("--switch-latency", command->switch_latency,
+                        "With --trace: a time such as 6ms, or a CSV of latencies")
+            ->capture_default_str();
+        sub->add_option("--format", command->format, "Output")
+            ->check(CLI::IsMember({"table", "json", "header"}))
+            ->capture_default_str();
+        sub->add_option("--namespace", command->namespace_name, "Of the generated header")
+            ->capture_default_str();
+        sub->add_option("--arch", command->architecture,
+                        "Bind the header's policies to one architecture");
+        sub->add_option("-o,--output", command->output, "File to write instead of printing");
+        sub->callback([command] { command->run(); });
+    }
+
+    void run() const {
+        using namespace kdvfs::tune;
+        const Profile measured = read_profile(std::filesystem::path{profile});
+        const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
+        Objective chosen = parse_objective(objective, table);
+        if (!max_slowdown.empty())
+            chosen = with_max_slowdown(chosen, parse_percent("--max-slowdown", max_slowdown));
+        const HeaderOptions header{namespace_name, "Policies",
+                                   std::filesystem::path{profile}.filename().string(),
+                                   content_hash(to_csv(measured))};
+        write(output, trace.empty() ? planned(table, chosen, header)
+                                    : planned_by_segments(table, chosen, header));
+    }
+
+private:
+    [[nodiscard]] std::string planned(const kdvfs::tune::CostTable& table,
+                                      const kdvfs::tune::Objective& chosen,
+                                      const kdvfs::tune::HeaderOptions& header) const {
+        using namespace kdvfs::tune;
+        const Plans plans = make_plans(table, chosen);
+        const Aggregate by = *parse_aggregate(aggregate);
+        if (format == "json") return to_json(plans, by);
+        if (format == "header") return to_policy_header({{architecture, plans[by]}}, header);
+        return to_text_table(plans, by);
+    }
+
+    [[nodiscard]] std::string planned_by_segments(const kdvfs::tune::CostTable& table,
+                                                  const kdvfs::tune::Objective& chosen,
+                                                  const kdvfs::tune::HeaderOptions& header) const {
+        using namespace kdvfs::tune;
+        const auto latency = parse_duration("--switch-latency", switch_latency);
+        const SwitchCosts costs = latency
+                                      ? uniform_switch_costs(*latency)
+                                      : read_switch_costs(std::filesystem::path{switch_latency});
+        const std::vector<kdvfs::KernelKey> keys = read_sequence(std::filesystem::path{trace});
+        const SegmentPlan plan = plan_segments(table, launch_indices(table, keys), costs, chosen);
+        if (format == "json") return to_json(plan);
+        if (format == "header") return to_segment_header(plan, header);
+        return to_text_table(plan);
+    }
+};
+
+}  // namespace cli

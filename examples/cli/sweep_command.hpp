@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <examples/cli/measured_gpu.hpp>
+#include <examples/cli/text_options.hpp>
+#include <kdvfs/tune/isolated_sweep.hpp>
+#include <kdvfs/tune/sweep_file.hpp>
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+namespace cli {
+
+/// "sweep: 1200 of 3036, 12 s left", on a terminal only, ten times a second at most.
+class ProgressLine {
+public:
+    void operator()(std::size_t done, std::size_t all) {
+        const auto now = std::chrono::steady_clock::now();
+        if (!on_terminal_ || (done != all && now < next_)) return;
+        next_ = now + std::chrono::milliseconds{100};
+        const double taken = std::chrono::duration<double>(now - began_).count();
+        const double left = taken / static_cast<double>(done) * static_cast<double>(all - done);
+        std::fprintf(stderr, "\rsweep: %zu of %zu, %.0f s left ", done, all, left);
+        if (done == all) std::fprintf(stderr, "\n");
+    }
+
+private:
+    bool on_terminal_ = ::isatty(STDERR_FILENO) == 1;
+    std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::time_point next_{};
+};
+
+/// `kdvfs sweep --device sim:mi300x -o profile.csv`
+struct SweepCommand {
+    std::string device;
+    std::string output;
+    std::uint32_t samples = 1;
+    std::string noise = "0%";
+    std::uint64_t seed = 1;
+
+    static void add_to(CLI::App& app) {
+        auto command = std::make_shared<SweepCommand>();
+        CLI::App* sub = app.add_subcommand(
+            "sweep", "Measure every kernel at every clock point; goes on where it was stopped");
+        sub->add_option("--device", command->device, "sim:NAME or replay:FILE")->required();
+        sub->add_option("-o,--output", command->output, "Sweep file to make or to go on with")
+            ->required();
+        sub->add_option("--samples", command->samples, "Measurements of each point")
+            ->check(CLI::Range(1U, 100'000U))
+            ->capture_default_str();
+        sub->add_option("--noise", command->noise, "Of a simulated measurement, such as 1%")
+            ->capture_default_str();
+        sub->add_option("--seed", command->seed, "Of simulated noise and of replays")
+            ->capture_default_str();
+        sub->callback([command] { command->run(); });
+    }
+
+    void run() const {
+        const MeasuredGpu gpu = open_measured(device, parse_percent("--noise", noise), seed);
+        kdvfs::tune::SweepFile file{output, gpu.name};
+        kdvfs::tune::sweep_grid(file, gpu.kernels, gpu.points, samples, gpu.measure,
+                                ProgressLine{});
+    }
+};
+
+}  // namespace cli

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/csv.hpp>
+#include <kdvfs/tune/objective.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// Options whose values have a notation of their own.
+namespace cli {
+
+[[noreturn]] inline void reject(const std::string& option, const std::string& value,
+                                const std::string& remedy) {
+    throw kdvfs::Error{
+        kdvfs::Errc::invalid_input,
+        {"read the option " + option, '"' + value + '"', "it makes no sense", remedy}};
+}
+
+/// "1%" or "1" as 0.01.
+inline double parse_percent(const std::string& option, const std::string& text) {
+    std::string_view digits = text;
+    if (digits.ends_with('%')) digits.remove_suffix(1);
+    const auto percent = kdvfs::tune::parse_number<double>(digits);
+    if (!percent || !(*percent >= 0) || !std::isfinite(*percent))
+        reject(option, text, "give a percentage such as 1%");
+    return *percent / 100;
+}
+
+/// "6ms", "10us", "0.2s"; nothing where the text does not begin with a digit: a file's name.
+inline std::optional<kdvfs::Seconds> parse_duration(const std::string& option,
+                                                    const std::string& text) {
+    if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
+    const std::size_t unit = text.find_first_not_of("0123456789.");
+    const auto number = kdvfs::tune::parse_number<double>(std::string_view{text}.substr(0, unit));
+    const std::string name = unit == std::string::npos ? "" : text.substr(unit);
+    const double scale = name == "s" ? 1 : name == "ms" ? 1e-3 : name == "us" ? 1e-6 : 0;
+    if (!number || scale == 0) reject(option, text, "give a time such as 6ms, or a file");
+    return kdvfs::Seconds{*number * scale};
+}
+
+/// The highest mean power of any kernel at any point: stands for the board's limit in Zeus' cost.
+inline kdvfs::Watts highest_power(const kdvfs::tune::CostTable& table) {
+    double highest = 0;
+    for (const auto& kernel : table.kernels)
+        for (const auto& point : kernel.points)
+            highest = std::max(highest, (point.cost.energy / point.cost.time).count);
+    return {highest};
+}
+
+/// `waste`, `edp`, `ed2p`, `energy` or `zeus:ETA`.
+inline kdvfs::tune::Objective parse_objective(const std::string& text,
+                                              const kdvfs::tune::CostTable& table) {
+    using namespace kdvfs::tune;
+    if (text == "waste") return strict_waste();
+    if (text == "edp") return energy_delay();
+    if (text == "ed2p") return energy_delay_squared();
+    if (text == "energy") return minimum_energy();
+    if (text.starts_with("zeus:")) {
+        const auto eta = parse_number<double>(std::string_view{text}.substr(5));
+        if (eta) return zeus_cost(*eta, highest_power(table));
+    }
+    reject("--objective", text, "give waste, edp, ed2p, energy or zeus:ETA");
+}
+
+}  // namespace cli

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/segment_planner.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <iomanip>
+#include <sstream>
+#include <string>
+
+namespace kdvfs::tune {
+namespace detail {
+
+inline std::string clock_column(Megahertz clock) {
+    return clock == auto_clock ? "auto" : std::to_string(clock.count);
+}
+
+inline std::string heading_text(const std::string& gpu, const std::string& objective,
+                                double max_slowdown, const Cost& baseline) {
+    std::ostringstream text;
+    text << gpu << ", " << objective;
+    if (std::isfinite(max_slowdown)) text << ", slowdown up to " << 100 * max_slowdown << " %";
+    text << "\nbaseline " << baseline.time.count() << " s, " << baseline.energy.count
+         << " J an iteration; % against it, negative = saved\n\n";
+    return text.str();
+}
+
+inline void add_totals(std::ostream& text, const std::string& name, const Cost& cost,
+                       const Cost& baseline) {
+    text << std::left << std::setw(16) << name << std::right << std::showpos << std::fixed
+         << std::setprecision(2) << std::setw(9) << time_percent(cost, baseline) << std::setw(9)
+         << energy_percent(cost, baseline) << std::noshowpos;
+}
+
+}  // namespace detail
+
+/// Plans side by side, and the chosen one kernel by kernel, for people.
+inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
+    const Plan& plan = plans[chosen];
+    std::ostringstream text;
+    text << detail::heading_text(plan.gpu, plan.objective, plan.max_slowdown, plan.baseline)
+         << "plan               time %  energy %   gap %\n";
+    for (const Aggregate aggregate : all_aggregates) {
+        detail::add_totals(
+            text, std::string{to_string(aggregate)} + (aggregate == chosen ? " (chosen)" : ""),
+            plans[aggregate].expected, plan.baseline);
+        text << std::setprecision(4) << std::setw(10) << plans[aggregate].gap_pct << '\n';
+    }
+    std::size_t width = 6;
+    for (const PlannedKernel& kernel : plan.kernels)
+        width = std::max(width, to_string(kernel.key).size());
+    const int name_width = static_cast<int>(width) + 2;
+    text << '\n'
+         << std::left << std::setw(name_width) << "kernel" << std::right
+         << "    core  memory   time %  energy %\n";
+    for (const PlannedKernel& kernel : plan.kernels) {
+        text << std::left << std::setw(name_width) << to_string(kernel.key) << std::right
+             << std::setw(8) << detail::clock_column(kernel.clock.core) << std::setw(8)
+             << detail::clock_column(kernel.clock.memory) << std::showpos << std::fixed
+             << std::setprecision(2) << std::setw(9)
+             << time_percent(kernel.expected, kernel.baseline) << std::setw(10)
+             << energy_percent(kernel.expected, kernel.baseline) << std::noshowpos << '\n';
+    }
+    return text.str();
+}
+
+/// A plan of segments, for people.
+inline std::string to_text_table(const SegmentPlan& plan) {
+    std::ostringstream text;
+    text << detail::heading_text(plan.gpu, plan.objective, plan.max_slowdown, plan.baseline)
+         << "                   time %  energy %\n";
+    detail::add_totals(text, "without latency", plan.without_latency, plan.baseline);
+    text << '\n';
+    detail::add_totals(text, "plan", plan.expected, plan.baseline);
+    text << "   proven to " << std::setprecision(4) << plan.gap_pct << " %\n";
+    detail::add_totals(text, "one clock", plan.single, plan.baseline);
+    text << "   " << to_string(plan.single_clock) << "\n\n";
+    if (!plan.reason.empty()) text << "one clock is as good: " << plan.reason << "\n\n";
+    text << "launches           core  memory    lead ms\n";
+    for (const Segment& segment : plan.segments) {
+        text << std::left << std::setw(15)
+             << std::to_string(segment.first) + " to " + std::to_string(segment.last - 1)
+             << std::right << std::setw(8) << detail::clock_column(segment.clock.core)
+             << std::setw(8) << detail::clock_column(segment.clock.memory) << std::fixed
+             << std::setprecision(3) << std::setw(11) << 1e3 * segment.lead.count() << '\n';
+    }
+    return text.str();
+}
+
+}  // namespace kdvfs::tune
