@@ -50,21 +50,40 @@ protected:
         ASSERT_EQ(hipLaunchKernel(nullptr, {}, {}, arguments, 0, stream_), hipSuccess);
     }
 
+    /// Puts a kernel into the stream that runs until it is let go.
+    void launch_held_kernel() {
+        ASSERT_EQ(hip_double::launch(stream_,
+                                     [this] {
+                                         while (held_.load()) std::this_thread::sleep_for(1ms);
+                                         held_ = true;
+                                     }),
+                  hipSuccess);
+    }
+    void let_go() { held_ = false; }
+
+    static bool comes_to(LevelCell* cell, LevelWord level) {
+        for (int i = 0; i < 5000 && cell->load() != level; ++i) std::this_thread::sleep_for(1ms);
+        return cell->load() == level;
+    }
+
     hipStream_t stream_ = nullptr;
+    std::atomic<bool> held_{true};
 };
 
 TEST_P(Streams, StoreALevelWhenTheyGetThere) {
     Hip hip{0, GetParam()};
     LevelCell* const cell = hip.make_cell();
-    launch_kernel(30);  // 30 ms
-    const auto start = hip.now();
+    launch_held_kernel();
     hip.put_marker(stream_, {cell, LevelWord{7}, {}, false});
-    launch_kernel(30);
-    hip.put_marker(stream_, {cell, LevelWord{8}, {}, false});
-    EXPECT_LT(hip.now() - start, 20ms) << "the host has waited";
+    launch_held_kernel();
+    hip.put_marker(stream_, {cell, LevelWord{8}, {}, false});  // and the host is here already
+    std::this_thread::sleep_for(10ms);
     EXPECT_EQ(cell->load(), LevelWord{}) << "the marker ran ahead of its stream";
-    std::this_thread::sleep_for(45ms);
-    EXPECT_EQ(cell->load(), LevelWord{7});
+    let_go();
+    EXPECT_TRUE(comes_to(cell, LevelWord{7}));
+    std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(cell->load(), LevelWord{7}) << "the second marker ran ahead of its stream";
+    let_go();
     hip.synchronize(stream_);
     EXPECT_EQ(cell->load(), LevelWord{8});
 }
@@ -134,7 +153,7 @@ protected:
         EXPECT_EQ(hipStreamBeginCapture(stream_, hipStreamCaptureModeGlobal), hipSuccess);
         EXPECT_NE(hip.lane_key(stream_).capture, 0u);
         hip.put_marker(stream_, {cell, LevelWord{7}, {}, true});
-        launch_kernel(30);
+        launch_held_kernel();
         hip.put_marker(stream_, {cell, LevelWord{}, {}, true});
         hipGraph_t graph = nullptr;
         hipGraphExec_t ready = nullptr;
@@ -153,8 +172,8 @@ TEST_P(Captures, RecordMarkersThatEveryReplayRepeats) {
     EXPECT_EQ(cell->load(), LevelWord{}) << "the capture ran the marker";
     for (int replay = 0; replay < 2; ++replay) {
         ASSERT_EQ(hipGraphLaunch(ready, stream_), hipSuccess);
-        std::this_thread::sleep_for(15ms);
-        EXPECT_EQ(cell->load(), LevelWord{7});
+        EXPECT_TRUE(comes_to(cell, LevelWord{7}));
+        let_go();
         hip.synchronize(stream_);
         EXPECT_EQ(cell->load(), LevelWord{});
     }

@@ -102,14 +102,15 @@ double clock_of(int device) {
 
 void run_kernel(int device, double megacycles) {
     change_load(device, 1);
-    constexpr double slice_us = 100;
-    auto wake = std::chrono::steady_clock::now();
+    using Microseconds = std::chrono::duration<double, std::micro>;
+    constexpr Microseconds slice{200};  // how soon a kernel feels a new clock
+    auto last = std::chrono::steady_clock::now();
     while (megacycles > 0) {
         const double mhz = clock_of(device);
-        const double us = std::min(slice_us, megacycles * 1e6 / mhz);
-        wake += std::chrono::nanoseconds{static_cast<std::int64_t>(us * 1e3)};
-        std::this_thread::sleep_until(wake);
-        megacycles -= us * mhz / 1e6;
+        std::this_thread::sleep_for(std::min(slice, Microseconds{megacycles * 1e6 / mhz}));
+        const auto now = std::chrono::steady_clock::now();
+        megacycles -= Microseconds{now - last}.count() * mhz / 1e6;
+        last = now;
     }
     change_load(device, -1);
 }

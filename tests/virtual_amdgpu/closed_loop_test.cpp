@@ -16,6 +16,9 @@
 #include <string>
 #include <thread>
 
+// ROCm SMI unlocks mutexes in shared memory that ThreadSanitizer has not seen it lock.
+extern "C" const char* __tsan_default_suppressions() { return "mutex:librocm_smi64\n"; }
+
 namespace kdvfs {
 namespace {
 
