@@ -115,6 +115,19 @@ public:
         if (first) throw Error{*first};
     }
 
+    /// Takes over what an earlier owner had written, or, of a write cut short, may have.
+    void adopt(const std::optional<ClockState>& written) {
+        const auto taken = [&](Megahertz cap) {
+            return Written{
+                .cap = cap, .touched = !written || cap != auto_clock, .unsure = !written};
+        };
+        const ClockPoint cap = written ? written->cap : ClockPoint{};
+        core_ = taken(cap.core);
+        memory_ = taken(cap.memory);
+        if (clocks_.memory.listed.empty()) memory_ = {};
+        limited_at_opening_ = false;  // by that owner
+    }
+
     /// What frees the clocks after this process has died. There is nothing else to go back to:
     /// clocks that somebody had set are never changed.
     [[nodiscard]] GuardOrder guard_order(const ClockState& /*found*/) const {
