@@ -7,14 +7,19 @@
 #include <kdvfs/measure/kernel_table.hpp>
 #include <kdvfs/measure/power_windows.hpp>
 
+#include <Eigen/Dense>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -69,9 +74,9 @@ void read_csv(const std::filesystem::path& path, std::size_t fields_needed, Row 
             begin = end + 1;
         }
         if (fields.size() < fields_needed || !row(fields)) {
-            throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                               {"read", path.string() + ':' + std::to_string(number), line,
-                                "record it again"}};
+            throw kdvfs::Error{
+                kdvfs::Errc::invalid_input,
+                {"read", path.string() + ':' + std::to_string(number), line, "record it again"}};
         }
     }
 }
@@ -154,7 +159,6 @@ inline MixResult attribute_mix(const RecordedMix& mix, MeterResponse response) {
         interval.end = run.end;
         accumulator.add(interval);
     }
-    // A truth run also settles the board: what follows it within half a second is left out, too.
     const auto in_truth = [&](TimePoint begin, TimePoint end) {
         return std::any_of(mix.runs.begin(), mix.runs.end(), [&](const MixRun& run) {
             return run.truth && begin < run.end && run.start < end;
@@ -184,7 +188,8 @@ inline MixResult attribute_mix(const RecordedMix& mix, MeterResponse response) {
         MixKernel& out = result.kernels.emplace_back();
         out.name = table.key(kernel.kernel).name;
         out.seconds = kernel.time.count();
-        if (const auto found = truth.find(out.name); found != truth.end()) out.truth = found->second;
+        if (const auto found = truth.find(out.name); found != truth.end())
+            out.truth = found->second;
         if (!kernel.energy.told) continue;
         out.attributed = kernel.energy.joules / kernel.time;
         out.half_width = kernel.energy.half_width / kernel.time;
@@ -192,19 +197,61 @@ inline MixResult attribute_mix(const RecordedMix& mix, MeterResponse response) {
     return result;
 }
 
-/// The window and delay under which the short runs are explained best; the truth is not looked at.
+/// Which share of a window each kernel ran for, in the order of `kernels`; the last is idle.
+inline Eigen::RowVectorXd shares(const RecordedMix& mix, const std::vector<std::string>& kernels,
+                                 TimePoint begin, TimePoint end) {
+    Eigen::RowVectorXd row =
+        Eigen::RowVectorXd::Zero(static_cast<Eigen::Index>(kernels.size()) + 1);
+    row[row.size() - 1] = 1;
+    auto run = std::lower_bound(mix.runs.begin(), mix.runs.end(), begin,
+                                [](const MixRun& r, TimePoint t) { return r.end <= t; });
+    for (; run != mix.runs.end() && run->start < end; ++run) {
+        const Duration both = std::min(end, run->end) - std::max(begin, run->start);
+        const double share =
+            static_cast<double>(both.count()) / static_cast<double>((end - begin).count());
+        const auto kernel = std::find(kernels.begin(), kernels.end(), run->kernel);
+        row[static_cast<Eigen::Index>(kernel - kernels.begin())] += share;
+        row[row.size() - 1] -= share;
+    }
+    return row;
+}
+
+/// Root mean square of what a window and a delay leave unexplained of the samples, in W.
+inline double unexplained(const RecordedMix& mix, const std::vector<std::string>& kernels,
+                          MeterResponse response) {
+    const auto columns = static_cast<Eigen::Index>(kernels.size()) + 1;
+    Eigen::MatrixXd gram = Eigen::MatrixXd::Identity(columns, columns) * 1e-9;
+    Eigen::VectorXd right = Eigen::VectorXd::Zero(columns);
+    double squares = 0;
+    int rows = 0;
+    for (const MixSample& sample : mix.samples) {
+        const TimePoint end = sample.at - response.delay;
+        if (end - response.window < mix.runs.front().start || end > mix.runs.back().end) continue;
+        const auto row = shares(mix, kernels, end - response.window, end);
+        gram += row.transpose() * row;
+        right += row.transpose() * sample.watts.count;
+        squares += sample.watts.count * sample.watts.count;
+        ++rows;
+    }
+    const Eigen::VectorXd watts = gram.ldlt().solve(right);
+    return std::sqrt(std::max(0.0, squares - watts.dot(right)) / std::max(rows, 1));
+}
+
+/// The window and delay that explain the samples best, by one mean power per kernel.
 inline MeterResponse find_response(const RecordedMix& mix) {
     using std::chrono::milliseconds;
+    std::vector<std::string> kernels;
+    for (const MixRun& run : mix.runs) kernels.push_back(run.kernel);
+    std::sort(kernels.begin(), kernels.end());
+    kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
     MeterResponse best;
-    double least = -1;
-    for (const int window : {5, 10, 20, 25, 50, 75, 100}) {
-        for (int delay = 0; delay <= 120; delay += 5) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const int window : {1, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200}) {
+        for (int delay = -20; delay <= 150; delay += 2) {
             const MeterResponse response{milliseconds{window}, milliseconds{delay}};
-            // By the power of a window alike long for all: long windows average the noise away.
-            const double residual =
-                attribute_mix(mix, response).residual * std::sqrt(static_cast<double>(window));
-            if (least >= 0 && residual >= least) continue;
-            least = residual;
+            const double rms = unexplained(mix, kernels, response);
+            if (rms >= least) continue;
+            least = rms;
             best = response;
         }
     }

@@ -100,8 +100,14 @@ int run(const std::filesystem::path& folder) {
     const bool right = exact.gradient_difference < 1e-4 && exact.parameter_difference < 1e-4;
 
     const gpt::ModelShape shape;
-    const auto sparse_gpu = kdvfs::nvidia::measure(0, sparse).with<Policies>();
-    const auto always_gpu = kdvfs::nvidia::measure(0, always).with<Policies>();
+    // Two objects for one device: `measure` would give the first one again.
+    const std::string address = kdvfs::device::cuda::pci_address(0);
+    const auto open = [&](const kdvfs::GpuOptions& options) {
+        return kdvfs::Gpu{kdvfs::nvidia::detail::make_measuring_core(0, address, options)}
+            .with<Policies>();
+    };
+    const auto sparse_gpu = open(sparse);
+    const auto always_gpu = open(always);
     gpt::FrequencyScopes<std::remove_const_t<decltype(sparse_gpu)>> sparse_scopes{sparse_gpu};
     gpt::FrequencyScopes<std::remove_const_t<decltype(always_gpu)>> always_scopes{always_gpu};
     CountingScopes bare_scopes;

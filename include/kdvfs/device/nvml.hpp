@@ -5,6 +5,7 @@
 #include <kdvfs/core/time.hpp>
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/device_info.hpp>
+#include <kdvfs/device/guard_order.hpp>
 #include <kdvfs/device/nvml_library.hpp>
 #include <kdvfs/device/nvml_readings.hpp>
 
@@ -26,6 +27,7 @@ enum class ClockAccess {
 struct NvmlOptions {
     ClockAccess access = ClockAccess::measure_only;
     std::string library = "libnvidia-ml.so.1";
+    std::string restorer = "nvidia-smi";  ///< what a guard frees clocks with
     /// How long after a write the running clock may still be above the cap: longer than any
     /// published switching latency of an NVIDIA GPU (they reach 500 ms).
     Duration settle = std::chrono::seconds{1};
@@ -113,7 +115,45 @@ public:
         if (first) throw Error{*first};
     }
 
+    /// Takes over what an earlier owner had written, or, of a write cut short, may have.
+    void adopt(const std::optional<ClockState>& written) {
+        const auto taken = [&](Megahertz cap) {
+            return Written{
+                .cap = cap, .touched = !written || cap != auto_clock, .unsure = !written};
+        };
+        const ClockPoint cap = written ? written->cap : ClockPoint{};
+        core_ = taken(cap.core);
+        memory_ = taken(cap.memory);
+        if (clocks_.memory.listed.empty()) memory_ = {};
+        limited_at_opening_ = false;  // by that owner
+    }
+
+    /// What frees the clocks after this process has died. There is nothing else to go back to:
+    /// clocks that somebody had set are never changed.
+    [[nodiscard]] GuardOrder guard_order(const ClockState& /*found*/) const {
+        return {guard_script, {options_.restorer, info_.address}};
+    }
+    /// The domains that are locked; a script cannot ask NVML what holds.
+    [[nodiscard]] std::string guard_words(const ClockState& state) const {
+        std::string words;
+        if (state.cap.core != auto_clock) words += "core ";
+        if (state.cap.memory != auto_clock) words += "memory ";
+        return words;
+    }
+
 private:
+    // $1 nvidia-smi, $2 the PCI address. A write under way may have locked either domain.
+    static constexpr const char* guard_script = R"(
+last=idle
+while IFS= read -r note; do last=$note; done
+case $last in
+    idle) exit 0 ;;
+    uncertain) last='core memory' ;;
+esac
+case $last in *core*) "$1" -i "$2" -rgc ;; esac
+case $last in *memory*) "$1" -i "$2" -rmc ;; esac
+)";
+
     void check_settable() const {
         if (options_.access == ClockAccess::measure_only) {
             throw Error{Errc::refused,
@@ -178,6 +218,6 @@ private:
     bool limited_at_opening_ = false;
 };
 
-static_assert(ClockControl<Nvml>);
+static_assert(Guardable<Nvml>);
 
 }  // namespace kdvfs::device
