@@ -89,7 +89,7 @@ private:
         const Choice& a = fast.schedule.total;
         const Choice& b = frugal.schedule.total;
         const bool crossing = a.time <= limit_ && b.time > limit_;
-        if (crossing && !crossed_) crossed_.emplace();
+        if (crossing && !crossed_) crossed_ = Crossed{};
         if (a.time > limit_ || !(b.time > a.time) || !(a.energy > b.energy)) return;
         const double promise = std::min(score(meeting_point(fast, frugal)), score(b));
         if (promise >= score(best_.total) * (1 - effort_.tolerance) && !crossing) {
