@@ -41,7 +41,10 @@ public:
           object_{"CUDA device " + std::to_string(device)},
           event_stamps_{object_} {
         const OnDevice current{device_, object_};
-        stream_memory_ = cuda::StreamMemory::find();
+        driver_streams_ = cuda::DriverStreams::find();
+        if (driver_streams_.current_context != nullptr) {
+            driver_streams_.current_context(&context_);
+        }
         launch_ = marker_kernel_of_program();
         grow_cells();
         make_ring();
@@ -162,19 +165,17 @@ private:
         return number;
     }
 
+    /// By contexts, because cudaStreamGetDevice ends a capture: on driver 580 it returns 900 and
+    /// invalidates, in every mode, for the captured stream and for the default one.
     void check_device(cudaStream_t stream) const {
-        int device = device_;
-#if CUDART_VERSION >= 12080
-        check(cudaStreamGetDevice(stream, &device), "ask for a stream's device");
-#else
-        check(cudaGetDevice(&device), "ask for the current device");
-#endif
-        if (device != device_) {
-            throw Error{
-                Errc::invalid_input,
-                {"enter a scope", object_, "the stream is of CUDA device " + std::to_string(device),
-                 "use that device's own kdvfs::Gpu"}};
+        void* context = context_;
+        if (context_ == nullptr || driver_streams_.context_of == nullptr ||
+            driver_streams_.context_of(stream, &context) != 0 || context == context_) {
+            return;
         }
+        throw Error{Errc::invalid_input,
+                    {"enter a scope", object_, "the stream belongs to another CUDA context",
+                     "use the kdvfs::Gpu of the stream's own device"}};
     }
 
     /// The caller holds the lock or is the constructor.
@@ -232,11 +233,11 @@ private:
         const auto address = reinterpret_cast<std::uint64_t>(device_address(marker.cell));
         if (markers_ == CudaMarkers::stream_write) {
             return static_cast<cudaError_t>(
-                stream_memory_.write(stream, address, marker.word.raw(), 0));
+                driver_streams_.write(stream, address, marker.word.raw(), 0));
         }
         if (markers_ == CudaMarkers::memset) {
             return static_cast<cudaError_t>(
-                stream_memory_.set(address, marker.word.raw(), 1, stream));
+                driver_streams_.set(address, marker.word.raw(), 1, stream));
         }
         // The callback owns what it stores: a captured one runs at every replay, and its graph may
         // outlive everything here, so it is never freed.
@@ -269,8 +270,8 @@ private:
 
     bool arrives() {
         if (markers_ == CudaMarkers::kernel && launch_ == nullptr) return false;
-        if (markers_ == CudaMarkers::stream_write && stream_memory_.write == nullptr) return false;
-        if (markers_ == CudaMarkers::memset && stream_memory_.set == nullptr) return false;
+        if (markers_ == CudaMarkers::stream_write && driver_streams_.write == nullptr) return false;
+        if (markers_ == CudaMarkers::memset && driver_streams_.set == nullptr) return false;
         LevelCell* const cell = make_cell();
         cudaStream_t stream = nullptr;
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
@@ -320,7 +321,8 @@ private:
     std::string object_;
     CudaMarkers markers_ = CudaMarkers::callback;
     LaunchMarker launch_ = nullptr;
-    cuda::StreamMemory stream_memory_;
+    cuda::DriverStreams driver_streams_;
+    void* context_ = nullptr;  // the device's primary one
 
     std::mutex cells_mutex_;
     cuda::MappedArray<LevelCell> cells_;

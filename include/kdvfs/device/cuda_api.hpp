@@ -71,20 +71,26 @@ private:
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// The driver's stream memory operations, which the runtime does not have; null where the driver
-/// lacks them. Own declarations of CUDA's driver API.
-struct StreamMemory {
+/// The driver's functions for streams that the runtime lacks, or has only in a form that a capture
+/// forbids; null where the driver lacks them. Own declarations of CUDA's driver API.
+struct DriverStreams {
     using Write = int (*)(cudaStream_t, std::uint64_t address, std::uint32_t value, unsigned flags);
     using Set = int (*)(std::uint64_t address, unsigned value, std::size_t count, cudaStream_t);
+    using Context = int (*)(cudaStream_t, void** context);
+    using Current = int (*)(void** context);
     Write write = nullptr;
     Set set = nullptr;
+    Context context_of = nullptr;
+    Current current_context = nullptr;
 
-    static StreamMemory find() {
-        StreamMemory functions;
+    static DriverStreams find() {
+        DriverStreams functions;
         void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // held by CUDA anyway
         if (driver == nullptr) return functions;
         functions.write = reinterpret_cast<Write>(dlsym(driver, "cuStreamWriteValue32_v2"));
         functions.set = reinterpret_cast<Set>(dlsym(driver, "cuMemsetD32Async"));
+        functions.context_of = reinterpret_cast<Context>(dlsym(driver, "cuStreamGetCtx"));
+        functions.current_context = reinterpret_cast<Current>(dlsym(driver, "cuCtxGetCurrent"));
         return functions;
     }
 };
