@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/core/units.hpp>
+#include <kdvfs/measure/smooth_curve.hpp>
+#include <kdvfs/measure/time_sync.hpp>
+
+#include <gsl/assert>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// One line of a power logger: the GPU's time and a value per component (total first).
+struct PowerLog {
+    GpuTime at;
+    std::vector<double> watts;
+};
+
+/// One run: executions of the kernel back to back, while the logger ran.
+struct ProfiledRun {
+    struct Execution {
+        TimePoint start;
+        TimePoint end;
+    };
+    std::vector<Execution> executions;
+    std::vector<TimeAnchor> anchors;  ///< the GPU's clock, read before the executions
+    std::vector<PowerLog> logs;
+};
+
+/// Does one run of so many executions. What runs before them makes the profile an isolated or an
+/// interleaved one, and is the runner's choice.
+using ProfileRunner = std::function<ProfiledRun(std::size_t executions)>;
+
+/// FinGraV's table (arXiv 2412.12426): how much to measure for a kernel of some duration.
+struct ProfileGuidance {
+    std::size_t runs;
+    Duration per_log;  ///< one log of interest for each such stretch of the kernel
+    double margin;     ///< of the bin of golden executions
+};
+
+constexpr ProfileGuidance profile_guidance(Duration execution) {
+    using namespace std::chrono_literals;
+    if (execution < 50us) return {400, 5us, 0.05};
+    if (execution < 200us) return {200, 10us, 0.05};
+    return {200, 10us, 0.02};
+}
+
+struct ProfileSettings {
+    std::vector<std::string> components{"total"};
+    Duration read_delay{0};     ///< of a read of the GPU's clock, measured separately
+    Duration logger_window{0};  ///< that each log averages over; 0 = an instant
+    double steady = 0.02;       ///< power that changes by less has arrived
+    std::size_t most_executions = 256;
+    std::size_t most_runs = 10;  ///< times the guidance's runs, while logs of interest are too few
+    /// Each switched off shows what it is good for.
+    bool synchronise = true;
+    bool bin = true;
+    /// 0 is the fullest bin of execution times, 1 the next: outliers have profiles of their own.
+    std::size_t bin_rank = 0;
+};
+
+/// The power of a kernel over its own duration.
+struct PowerProfile {
+    struct Point {
+        Duration time;  ///< since the kernel began
+        std::vector<double> watts;
+    };
+    std::vector<std::string> components;
+    std::vector<Point> points;
+    std::vector<SmoothCurve> curves;  ///< per component
+    std::size_t execution = 0;        ///< the first execution of a run that counts, from 1
+    Duration duration{0};             ///< of the executions in the bin, median
+    std::size_t runs = 0;
+    std::size_t executions = 0;  ///< that counted
+    std::size_t wanted = 0;      ///< logs of interest that the guidance asks for
+    double drift_ppm = 0;
+    Duration sync_spread{0};
+    Duration blur{0};  ///< features shorter than this are smeared by the logger
+    std::vector<std::string> notes;
+};
+
+/// FinGraV: fine-grain power profiles of kernels that are shorter than a power logger's period, by
+/// running them often and putting the logs that fell into them side by side.
+class PowerProfiler {
+public:
+    static constexpr std::size_t steady_execution = 4;  // three warm-ups, then the one that counts
+
+    PowerProfiler(ProfileRunner run, ProfileSettings settings)
+        : run_{std::move(run)}, settings_{std::move(settings)} {
+        Expects(run_ && !settings_.components.empty());
+    }
+
+    /// The steady-state-execution profile: of the 4th execution of each run.
+    PowerProfile profile_execution() { return profile(steady_execution, steady_execution); }
+    /// The steady-state-power profile: of executions from the first whose power has arrived.
+    PowerProfile profile_power() {
+        const std::size_t first = steady_power_execution();
+        return profile(first, 2 * first);
+    }
+    /// The first execution of a run whose power is that of all later ones: doubled until the power
+    /// changes no more, then searched by halves.
+    std::size_t steady_power_execution();
+
+private:
+    struct Collection {
+        std::vector<ProfiledRun> runs;
+        std::vector<TimeAnchor> anchors;
+    };
+    struct Bin {
+        Duration low;
+        Duration high;
+        [[nodiscard]] bool holds(Duration time) const { return low <= time && time <= high; }
+    };
+
+    Duration time_execution();
+    PowerProfile profile(std::size_t first, std::size_t executions);
+    double power_of_last(std::size_t executions);
+    void collect(Collection& collection, std::size_t runs, std::size_t executions);
+    [[nodiscard]] std::optional<TimeSync> sync(const Collection& collection) const;
+    [[nodiscard]] Bin golden(const Collection& collection, std::size_t first, double margin) const;
+    void stitch(const Collection& collection, std::size_t first, PowerProfile& profile) const;
+
+    ProfileRunner run_;
+    ProfileSettings settings_;
+    std::optional<Duration> execution_time_;
+};
+
+namespace power_profile_detail {
+
+inline Duration median(std::vector<Duration> times) {
+    if (times.empty()) return {};
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
+}
+
+/// Mean over the kernel's duration: of eighths, so that uneven logs weigh nothing.
+inline double mean_power(const PowerProfile& profile) {
+    constexpr std::size_t parts = 8;
+    std::vector<double> sum(parts);
+    std::vector<double> count(parts);
+    for (const PowerProfile::Point& point : profile.points) {
+        const double part = Seconds{point.time} / Seconds{profile.duration};
+        const auto at = std::min(parts - 1, static_cast<std::size_t>(part * parts));
+        sum[at] += point.watts.front();
+        ++count[at];
+    }
+    double mean = 0;
+    double met = 0;
+    for (std::size_t i = 0; i < parts; ++i) {
+        if (count[i] == 0) continue;
+        mean += sum[i] / count[i];
+        ++met;
+    }
+    return met > 0 ? mean / met : 0;
+}
+
+}  // namespace power_profile_detail
+
+inline Duration PowerProfiler::time_execution() {
+    if (execution_time_) return *execution_time_;
+    std::vector<Duration> times;
+    for (int run = 0; run < 5; ++run) {
+        const auto executions = run_(steady_execution).executions;
+        Expects(executions.size() == steady_execution);
+        times.push_back(executions.back().end - executions.back().start);
+    }
+    return *(execution_time_ = power_profile_detail::median(times));
+}
+
+inline void PowerProfiler::collect(Collection& collection, std::size_t runs,
+                                   std::size_t executions) {
+    for (std::size_t i = 0; i < runs; ++i) {
+        ProfiledRun run = run_(executions);
+        Expects(run.executions.size() == executions);
+        collection.anchors.insert(collection.anchors.end(), run.anchors.begin(), run.anchors.end());
+        collection.runs.push_back(std::move(run));
+    }
+}
+
+inline std::optional<TimeSync> PowerProfiler::sync(const Collection& collection) const {
+    if (settings_.synchronise) return TimeSync::fit(collection.anchors, settings_.read_delay);
+    // Without: the first look at the GPU's clock is believed as it is, for good.
+    if (collection.anchors.empty()) return {};
+    return TimeSync::fit(std::span{collection.anchors}.first(1), {});
+}
+
+/// The bin of execution times, one margin to either side of its middle, that holds most; or, by
+/// `bin_rank`, the fullest of those that do not overlap a fuller one.
+inline PowerProfiler::Bin PowerProfiler::golden(const Collection& collection, std::size_t first,
+                                                double margin) const {
+    if (!settings_.bin) return {Duration::zero(), Duration::max()};
+    std::vector<Duration> times;
+    for (const ProfiledRun& run : collection.runs) {
+        for (std::size_t i = first - 1; i < run.executions.size(); ++i) {
+            times.push_back(run.executions[i].end - run.executions[i].start);
+        }
+    }
+    std::sort(times.begin(), times.end());
+    Bin best{};
+    for (std::size_t rank = 0; rank <= settings_.bin_rank && !times.empty(); ++rank) {
+        std::size_t most = 0;
+        std::size_t low = 0;
+        for (std::size_t high = 0; high < times.size(); ++high) {
+            while (Seconds{times[high]} > (1 + margin) / (1 - margin) * Seconds{times[low]}) ++low;
+            if (high - low + 1 <= most) continue;
+            most = high - low + 1;
+            best = {times[low], times[high]};
+        }
+        std::erase_if(times, [&](Duration time) { return best.holds(time); });
+    }
+    return best;
+}
+
+/// Puts the logs that fell into golden executions side by side.
+inline void PowerProfiler::stitch(const Collection& collection, std::size_t first,
+                                  PowerProfile& profile) const {
+    const auto map = sync(collection);
+    const Bin bin = golden(collection, first, profile_guidance(*execution_time_).margin);
+    profile.points.clear();
+    profile.executions = 0;
+    std::vector<Duration> durations;
+    for (const ProfiledRun& run : collection.runs) {
+        for (std::size_t i = first - 1; i < run.executions.size(); ++i) {
+            const auto& [start, end] = run.executions[i];
+            if (!bin.holds(end - start)) continue;
+            ++profile.executions;
+            durations.push_back(end - start);
+            for (const PowerLog& log : run.logs) {
+                if (!map || log.watts.size() != settings_.components.size()) continue;
+                const bool sound = std::all_of(log.watts.begin(), log.watts.end(),
+                                               [](double watts) { return std::isfinite(watts); });
+                const TimePoint at = (*map)(log.at) - settings_.logger_window / 2;
+                if (sound && start <= at && at <= end) {
+                    profile.points.push_back({at - start, log.watts});
+                }
+            }
+        }
+    }
+    profile.duration = power_profile_detail::median(std::move(durations));
+    profile.runs = collection.runs.size();
+    profile.drift_ppm = map ? map->drift_ppm() : 0;
+    profile.sync_spread = map ? map->spread() : Duration{0};
+}
+
+inline PowerProfile PowerProfiler::profile(std::size_t first, std::size_t executions) {
+    const ProfileGuidance guidance = profile_guidance(time_execution());
+    PowerProfile profile;
+    profile.components = settings_.components;
+    profile.execution = first;
+    profile.blur = settings_.logger_window;
+    Collection collection;
+    do {
+        collect(collection, guidance.runs, executions);
+        stitch(collection, first, profile);
+        profile.wanted = static_cast<std::size_t>(profile.duration / guidance.per_log);
+    } while (profile.points.size() < profile.wanted &&
+             collection.runs.size() < settings_.most_runs * guidance.runs);
+    if (profile.points.size() < std::max<std::size_t>(profile.wanted, 1)) {
+        profile.notes.push_back(
+            "too few logs of interest: " + std::to_string(profile.points.size()) + " of " +
+            std::to_string(profile.wanted));
+    }
+    if (profile.blur > Duration::zero()) {
+        profile.notes.push_back("each log is a mean over " +
+                                std::to_string(profile.blur.count() / 1000) +
+                                " us: shorter features are smeared");
+    }
+    for (std::size_t c = 0; c < settings_.components.size(); ++c) {
+        std::vector<CurvePoint> points;
+        for (const PowerProfile::Point& point : profile.points) {
+            points.push_back({Seconds{point.time}.count(), point.watts[c]});
+        }
+        profile.curves.push_back(smooth(points, Seconds{profile.duration}.count()));
+    }
+    return profile;
+}
+
+/// Mean power of the last of so many executions.
+inline double PowerProfiler::power_of_last(std::size_t executions) {
+    constexpr std::size_t enough = 60;
+    PowerProfile probe;
+    Collection collection;
+    do {
+        collect(collection, 50, executions);
+        stitch(collection, executions, probe);
+    } while (probe.points.size() < enough && collection.runs.size() < 4000);
+    return power_profile_detail::mean_power(probe);
+}
+
+inline std::size_t PowerProfiler::steady_power_execution() {
+    time_execution();
+    const auto arrived = [&](double power, double final) {
+        return std::abs(power - final) <= settings_.steady * final;
+    };
+    std::size_t high = steady_execution;
+    double power = power_of_last(high);
+    double next = power_of_last(2 * high);
+    while (!arrived(power, next) && 4 * high <= settings_.most_executions) {
+        high *= 2;
+        power = std::exchange(next, power_of_last(2 * high));
+    }
+    const double final = next;
+    std::size_t low = high == steady_execution ? 0 : high / 2;
+    while (high - low > 1) {
+        const std::size_t middle = low + (high - low) / 2;
+        (arrived(power_of_last(middle), final) ? high : low) = middle;
+    }
+    return high;
+}
+
+}  // namespace kdvfs::measure

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/measure/power_profile.hpp>
+#include <kdvfs/measure/svg.hpp>
+#include <kdvfs/measure/text_escape.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// Every stitched point: time_us, then watts per component.
+inline void write_profile_csv(std::ostream& out, const PowerProfile& profile) {
+    out << "time_us";
+    for (const std::string& component : profile.components)
+        out << ',' << csv_field(component + "_w");
+    out << '\n';
+    for (const PowerProfile::Point& point : profile.points) {
+        out << json_number(Seconds{point.time}.count() * 1e6);
+        for (const double watts : point.watts) out << ',' << json_number(watts);
+        out << '\n';
+    }
+}
+
+/// A profile with the name that the drawing gives it: "SSE", "SSP".
+struct NamedProfile {
+    std::string name;
+    const PowerProfile* profile;
+};
+
+/// Time inside the kernel against watts of the first component: points, smoothed curve and its
+/// 95 % band for each profile.
+inline void write_profile_svg(std::ostream& out, const std::vector<NamedProfile>& profiles,
+                              bool simulated) {
+    constexpr std::array colours{"#1f77b4", "#d62728", "#2ca02c", "#9467bd"};
+    SvgPlot plot{out, "time inside the kernel, us", simulated ? "W (simulated)" : "W"};
+    for (const auto& [name, profile] : profiles) {
+        plot.include(0, 0);
+        plot.include(Seconds{profile->duration}.count() * 1e6, 0);
+        for (const PowerProfile::Point& point : profile->points) {
+            plot.include(Seconds{point.time}.count() * 1e6, 1.05 * point.watts.front());
+        }
+    }
+    plot.axes();
+    for (std::size_t i = 0; i < profiles.size(); ++i) {
+        const PowerProfile& profile = *profiles[i].profile;
+        const char* colour = colours[i % colours.size()];
+        std::vector<SvgPlot::Point> band;
+        std::vector<SvgPlot::Point> curve;
+        if (!profile.curves.empty()) {
+            const auto& points = profile.curves.front().points;
+            for (const auto& p : points) {
+                curve.push_back({p.x * 1e6, p.y});
+                band.push_back({p.x * 1e6, p.y + p.half_width});
+            }
+            for (auto p = points.rbegin(); p != points.rend(); ++p) {
+                band.push_back({p->x * 1e6, p->y - p->half_width});
+            }
+        }
+        plot.area(band, colour);
+        for (const PowerProfile::Point& point : profile.points) {
+            plot.dot({Seconds{point.time}.count() * 1e6, point.watts.front()}, colour);
+        }
+        plot.line(curve, colour);
+        plot.legend(i, profiles[i].name, colour);
+    }
+    plot.close();
+}
+
+}  // namespace kdvfs::measure
