@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+# The kdvfs command from end to end: sweep, plan, validate, plot; and what it says to bad input.
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER})
+
+# expect(CODE WORDS argument...): runs the command, which ends with CODE and says WORDS (a regular
+# expression); what it printed is in `said` then.
+function(expect code words)
+    execute_process(COMMAND ${KDVFS} ${ARGN} WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result
+                    OUTPUT_VARIABLE output ERROR_VARIABLE error)
+    if(NOT result STREQUAL "${code}" OR NOT "${output}${error}" MATCHES "${words}")
+        message(FATAL_ERROR "kdvfs ${ARGN}\nended with ${result}, not ${code}, or did not say "
+                            "\"${words}\":\n${output}${error}")
+    endif()
+    set(said "${output}" PARENT_SCOPE)
+endfunction()
+
+expect(0 "sim:mi300x" info)
+expect(0 "^$" sweep --device sim:mi300x --samples 3 --noise 1% -o sweep.csv)
+file(STRINGS ${FOLDER}/sweep.csv first_lines)
+expect(0 "^$" sweep --device sim:mi300x --samples 3 --noise 1% -o sweep.csv)
+file(STRINGS ${FOLDER}/sweep.csv second_lines)
+if(NOT first_lines STREQUAL second_lines)
+    message(FATAL_ERROR "a complete sweep was not left alone")
+endif()
+
+expect(0 "global .chosen." plan sweep.csv --max-slowdown 1%)
+expect(0 "PolicyRegistry<" plan sweep.csv --format header)
+expect(0 "\"aggregate\": \"local\"" plan sweep.csv --format json --aggregate local)
+string(JSON kernels LENGTH "${said}" kernels)
+string(JSON energy GET "${said}" plan energy_pct)
+if(NOT kernels EQUAL 46 OR energy GREATER 0)
+    message(FATAL_ERROR "a plan of ${kernels} kernels that changes energy by ${energy} %")
+endif()
+foreach(objective waste edp ed2p energy zeus:0.5)
+    expect(0 "baseline" plan sweep.csv --objective ${objective})
+endforeach()
+
+expect(0 "^$" plan sweep.csv --format json -o plan.json)
+expect(0 "promised    validated" validate plan.json --device sim:mi300x --noise 1% --pairs 10)
+expect(0 "promised    validated" validate plan.json --device replay:sweep.csv)
+expect(0 "<svg .*</svg>" plot sweep.csv)
+expect(0 "<svg .*</svg>" plot plan.json)
+
+file(WRITE ${FOLDER}/trace.csv "kernel\n")
+foreach(launch RANGE 30)
+    file(APPEND ${FOLDER}/trace.csv "wte_wpe_00\ngemm_02\n")
+endforeach()
+expect(0 "launches +core" plan sweep.csv --trace trace.csv --switch-latency 100us)
+expect(0 "\"segments\"" plan sweep.csv --trace trace.csv --switch-latency 6ms --format json)
+expect(0 "\"segment\"" plan sweep.csv --trace trace.csv --switch-latency 6ms --format header)
+
+# Bad input ends with 1 and names file and line.
+file(WRITE ${FOLDER}/bad.csv "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\ng,a,auto,auto,1,nan\n")
+expect(1 "bad.csv:2: the energy is not finite" plan bad.csv)
+expect(1 "absent.csv" plan absent.csv)
+expect(1 "profile is required" plan)
+expect(1 "subcommand" nonsense)
+expect(1 "--objective" plan sweep.csv --objective zeus:x)
+expect(1 "--max-slowdown" plan sweep.csv --max-slowdown -1%)
+expect(1 "--switch-latency" plan sweep.csv --trace trace.csv --switch-latency 6parsecs)
+expect(1 "there is no such preset" sweep --device sim:voodoo -o other.csv)
+expect(1 "neither sim:NAME nor replay:FILE" sweep --device gpu0 -o other.csv)
+expect(1 "another GPU" validate plan.json --device sim:mi210)
+expect(1 "namespace" plan sweep.csv --format header --namespace "a{}int b")
+file(WRITE ${FOLDER}/broken.json "{\n\"gpu\": }\n")
+expect(1 "broken.json:2: this is no JSON" validate broken.json --device sim:mi300x)
+file(WRITE ${FOLDER}/unknown.csv "kernel\nsort\n")
+expect(1 "sort: the profile does not have" plan sweep.csv --trace unknown.csv)
+file(CREATE_LINK ${FOLDER}/plan.json ${FOLDER}/link.json SYMBOLIC)
+expect(1 "symbolic link" validate link.json --device sim:mi300x)
