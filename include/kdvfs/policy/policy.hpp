@@ -99,10 +99,18 @@ inline constexpr bool is_otherwise = false;
 template <class Policy>
 inline constexpr bool is_otherwise<Otherwise<Policy>> = true;
 
+/// Whether the last case, and no other, is an `Otherwise`: behind it no case would ever be asked.
+template <class... Cases>
+constexpr bool ends_with_otherwise() {
+    bool last = false;
+    ((last = is_otherwise<Cases>), ...);
+    return last && (0 + ... + int{is_otherwise<Cases>}) == 1;
+}
+
 /// The first case that matches answers. The unknown case is real, so the last must be `Otherwise`.
 template <class... Cases>
 struct FirstMatch {
-    static_assert((0 + ... + int{is_otherwise<Cases>}) == 1,
+    static_assert(ends_with_otherwise<Cases...>(),
                   "end the cases with one kdvfs::Otherwise<Policy>: what shall an unknown "
                   "architecture or shape run at?");
     static constexpr bool always_keeps = (Cases::policy::always_keeps && ...);

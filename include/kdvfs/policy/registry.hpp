@@ -110,7 +110,7 @@ struct PolicyRegistry {
         static_assert(row < size || detail::has_a_binding_or_the_registry_a_default<K>,
                       "this kernel has no policy: add kdvfs::Bind<\"its name\", ...> or "
                       "kdvfs::Default<kdvfs::AutoClock> to the registry");
-        using type = typename detail::TypeAt < row<size ? row : 0, Rows...>::type::policy;
+        using type = typename detail::TypeAt<(row < size ? row : 0), Rows...>::type::policy;
     };
 
     /// The policy that a kernel follows; does not compile for a kernel without one.

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+// expected: ClockPolicy
+#include <kdvfs/policy/registry.hpp>
+
+struct Fast {};
+
+using Right = kdvfs::Bind<"gelu", kdvfs::AutoClock>;
+#ifdef KDVFS_MISTAKE
+using Wrong = kdvfs::Bind<"gelu", Fast>;
+#endif
