@@ -70,7 +70,6 @@ public:
         const LaneKey key = runtime_->lane_key(stream);
         Lane& lane = lanes_.find(key, [this] { return runtime_->make_cell(); });
         const bool metered = kind.metered && meter_.metering();
-        kind.calls.fetch_add(1, std::memory_order_relaxed);
 
         const std::lock_guard lock{lane.mutex};
         const ScopeCount fate = judge(kind, lane);
@@ -79,14 +78,15 @@ public:
         const LaneStep step = lane.enter(asks ? kind.index : no_request);
         if (step.changed || metered) {
             try {
-                put(lane, step.level, {lane.id().value, kind.number, false, meter_.burst()},
-                    metered);
+                put(lane, step.level, {lane.id().value, kind.number, false}, metered);
             } catch (...) {
                 lane.leave(step.entry);
+                give_up(lane, metered);
                 throw;
             }
         }
         if (rested && step.changed) wake();
+        if (!metered && !lane.captured()) kind.unmetered.fetch_add(1, std::memory_order_relaxed);
         tally_.count(step.elided ? ScopeCount::stream_elided : fate, metered);
         return {&lane, step.entry, &kind, metered};
     }
@@ -95,20 +95,14 @@ public:
         if (pass.lane == nullptr || forked()) return;
         Lane& lane = *pass.lane;
         const std::lock_guard lock{lane.mutex};
-        const bool straddles = runtime_->lane_key(lane.key().stream) != lane.key();
         const auto step = lane.leave(pass.entry);
         if (!step) return;
-        if (straddles) {
-            abandon(lane, step->level);
-            throw straddled(lane);
-        }
-        if (!step->changed && !pass.metered) return;
         try {
-            put(lane, step->level, {lane.id().value, pass.kind->number, true, meter_.burst()},
-                pass.metered);
+            if (runtime_->lane_key(lane.key().stream) != lane.key()) throw straddled(lane);
+            if (!step->changed && !pass.metered) return;
+            put(lane, step->level, {lane.id().value, pass.kind->number, true}, pass.metered);
         } catch (...) {
-            lane.cell().store(step->level);  // the stream cannot: too early beats never
-            wake();
+            give_up(lane, pass.metered);
             throw;
         }
     }
@@ -163,7 +157,7 @@ public:
         lanes_.for_each([&](Lane& lane) {
             if (lane.id().value >= heard_.size()) heard_.resize(lane.id().value + 1);
             LevelWord& heard = heard_[lane.id().value];
-            const LevelWord level = lane.cell().load();
+            const LevelWord level = lane.heard();
             if (level == heard || lane.abandoned) return;
             heard = level;
             changed = true;
@@ -181,7 +175,7 @@ public:
             const std::size_t id = lane.id().value;
             rest = rest &&
                    (lane.abandoned || (!lane.captured() && lane.at_rest() && id < heard_.size() &&
-                                       heard_[id] == lane.cell().load()));
+                                       heard_[id] == lane.heard()));
         });
         return rest;
     }
@@ -251,7 +245,7 @@ public:
         {
             const std::lock_guard lock{control_};
             controller_.rearm();
-            armed_ = !measure_only_;
+            armed_ = !measure_only_ && !ended_;
         }
         wake();
     }
@@ -262,7 +256,7 @@ public:
     void end_trace() override { meter_.end_trace(); }
 
     void shut_down() noexcept override {
-        if (!loop_ || ended_.exchange(true)) return;
+        if (forked() || !loop_ || ended_.exchange(true)) return;
         armed_ = false;
         {
             const std::lock_guard lock{control_};
@@ -298,23 +292,28 @@ private:
     }
 
     void put(Lane& lane, LevelWord level, MarkerTag tag, bool stamped) {
+        tag.burst = lane.captured() ? Meter::in_graph : meter_.burst();
         runtime_->put_marker(lane.key().stream, {&lane.cell(), level, tag, stamped});
-        if (stamped) meter_.expect_stamp();
+        lane.was_put(level);
+        if (stamped && !lane.captured()) meter_.expect_stamp();
         if (options_.ordering == Ordering::host && !lane.captured()) {
             runtime_->synchronize(lane.key().stream);
         }
     }
 
-    /// A scope that began live and ends in a capture, or the other way round: its leaving marker
-    /// has no place in either. A live lane's level is put right by the host; a captured lane, whose
-    /// graph would leave its level behind at each replay, loses its vote.
-    void abandon(Lane& lane, LevelWord level) {
+    /// A marker could not be put: the runtime refused it, or the scope began live and ends in a
+    /// capture, or the other way round. Too early beats never: a live lane's last word is overruled
+    /// here and now; a captured lane, whose graph would leave its level behind at each replay,
+    /// loses its vote.
+    void give_up(Lane& lane, bool metered) {
         if (lane.captured()) {
             const std::lock_guard lock{control_};
             lane.abandoned = true;
             controller_.withdraw(lane.id(), runtime_->now());
+            meter_.ignore(lane.id());
         } else {
-            lane.cell().store(level);
+            lane.overrule();
+            if (metered) meter_.break_off();
         }
         wake();
     }

@@ -44,8 +44,19 @@ public:
     [[nodiscard]] bool metering() const { return metering_.load(std::memory_order_relaxed); }
     /// Which metered stretch of iterations this is.
     [[nodiscard]] std::uint32_t burst() const { return burst_.load(std::memory_order_relaxed); }
-    /// A stamped marker was put into a stream.
+    /// The burst of stamps in graphs, which are replayed in any iteration.
+    static constexpr std::uint32_t in_graph = 0;
+    /// A stamped marker was put into a stream, not into a graph.
     void expect_stamp() { expected_.fetch_add(1, std::memory_order_relaxed); }
+    /// A scope was entered with a stamp and will not be left with one: what is open when the stamps
+    /// of the next burst come is not paired with them.
+    void break_off() { broken_at_ = burst_.fetch_add(1) + 1; }
+    /// The stamps of this lane make no sense.
+    void ignore(LaneId lane) {
+        const std::lock_guard lock{mutex_};
+        ignored_.insert(lane);
+        builder_.forget_open();
+    }
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
                              RequestIndex index, bool metered) {
@@ -72,27 +83,18 @@ public:
     }
 
     void next_iteration(AnyRuntime& runtime) {
-        const std::uint64_t iteration = iteration_.fetch_add(1, std::memory_order_relaxed) + 1;
-        const bool on = iteration % every_ == 0;
+        const std::lock_guard lock{mutex_};
+        const TimePoint before = drain(runtime);
+        const bool on = ++iteration_ % every_ == 0;
         if (on && !metering()) burst_.fetch_add(1, std::memory_order_relaxed);
         metering_.store(on, std::memory_order_relaxed);
-        harvest(runtime);
+        join_until(before);
     }
 
     /// Takes in what markers have left behind since the last time.
     void harvest(AnyRuntime& runtime) {
         const std::lock_guard lock{mutex_};
-        const TimePoint before = runtime.now();
-        std::array<MarkerStamp, 256> stamps;
-        while (const std::size_t count = runtime.drain_stamps(stamps)) {
-            for (std::size_t i = 0; i < count; ++i) take(stamps[i]);
-            drained_ += count;
-        }
-        if (const auto lost = runtime.lost_stamps(); lost != lost_) {
-            lost_ = lost;
-            builder_.forget_open();
-        }
-        join_until(before);
+        join_until(drain(runtime));
     }
 
     /// The sampler's next read is due then.
@@ -144,6 +146,10 @@ public:
 
     void fill(measure::Report& report) {
         const std::lock_guard lock{mutex_};
+        for (const ScopeKind& kind : kinds_) {
+            const auto unmetered = kind.unmetered.exchange(0, std::memory_order_relaxed);
+            accumulator_.add_unmetered(kind.kernel, unmetered);
+        }
         accumulator_.fill(report);
         for (const KernelId kernel : kept_) {
             measure::ReportRow row;
@@ -171,14 +177,44 @@ public:
     }
 
 private:
+    /// @returns a moment before which no more stamps will come
+    TimePoint drain(AnyRuntime& runtime) {
+        const TimePoint before = runtime.now();
+        std::array<MarkerStamp, 256> stamps;
+        while (const std::size_t count = runtime.drain_stamps(stamps)) {
+            for (std::size_t i = 0; i < count; ++i) take(stamps[i]);
+        }
+        if (const auto lost = runtime.lost_stamps(); lost != lost_) {
+            lost_ = lost;
+            builder_.forget_open();
+        }
+        return before;
+    }
+
     void take(const MarkerStamp& stamp) {
-        if (stamp.tag.burst != seen_burst_) {
-            accumulator_.metering(last_stamp_, false);
-            accumulator_.metering(stamp.time, true);
-            seen_burst_ = stamp.tag.burst;
+        if (stamp.tag.burst != in_graph) ++drained_;
+        if (ignored_.count({stamp.tag.lane}) > 0) return;
+        if (stamp.tag.burst != in_graph && stamp.tag.burst != seen_burst_) {
+            begin_burst(stamp.tag.burst, stamp.time);
+        } else if (stamp.tag.burst == in_graph && seen_burst_ == closed_burst_ && metering()) {
+            begin_burst(burst(), stamp.time);  // there may be nothing but graphs
         }
         last_stamp_ = std::max(last_stamp_, stamp.time);
         builder_.take(stamp, [this](const auto& stretch) { take_stretch(stretch); });
+    }
+
+    void begin_burst(std::uint32_t burst, TimePoint now) {
+        accumulator_.metering(last_stamp_, false);
+        accumulator_.metering(now, true);
+        seen_burst_ = burst;
+        forget_broken(burst);
+    }
+
+    void forget_broken(std::uint32_t burst) {
+        const std::uint32_t broken = broken_at_.load(std::memory_order_relaxed);
+        if (broken == forgotten_ || broken > burst) return;
+        builder_.forget_open();
+        forgotten_ = broken;
     }
 
     void take_stretch(const measure::IntervalBuilder::Stretch& stretch) {
@@ -198,14 +234,15 @@ private:
         }
         if (!trace_) return;
         const KernelKey& key = kernels_.key(kind.kernel);
-        trace_->kernel(interval, key);
+        if (stretch.end > stretch.start) trace_->kernel(interval, key);
         if (stretch.dwell)
             trace_->scope(interval.lane, key, stretch.end - *stretch.dwell, stretch.end);
     }
 
     /// Joins intervals and samples as far as nothing earlier can come any more.
     void join_until(TimePoint now) {
-        const bool all_in = drained_ >= expected_.load(std::memory_order_relaxed);
+        const bool all_in = drained_ + lost_ >= expected_.load(std::memory_order_relaxed);
+        if (all_in) forget_broken(burst());
         if (all_in && !metering() && seen_burst_ != closed_burst_) {
             accumulator_.metering(last_stamp_, false);
             closed_burst_ = seen_burst_;
@@ -218,8 +255,8 @@ private:
 
     std::uint64_t every_;
     std::atomic<bool> metering_{true};
-    std::atomic<std::uint32_t> burst_{0};
-    std::atomic<std::uint64_t> iteration_{0};
+    std::atomic<std::uint32_t> burst_{1};
+    std::atomic<std::uint32_t> broken_at_{0};
     std::atomic<std::uint64_t> expected_{0};
 
     std::mutex mutex_;
@@ -228,6 +265,7 @@ private:
     std::deque<ScopeKind> kinds_;
     std::vector<MovingMedian> dwells_;
     std::set<KernelId> kept_;
+    std::set<LaneId> ignored_;
     measure::IntervalBuilder builder_;
     measure::Sampler sampler_;
     measure::EnergyAccumulator accumulator_;
@@ -237,7 +275,9 @@ private:
     TimePoint last_stamp_{};
     std::uint64_t drained_ = 0;
     std::uint64_t lost_ = 0;
-    std::uint32_t seen_burst_ = 0;
+    std::uint64_t iteration_ = 0;
+    std::uint32_t seen_burst_ = 1;
+    std::uint32_t forgotten_ = 0;
     std::uint32_t closed_burst_ = ~std::uint32_t{0};
 };
 

@@ -42,11 +42,15 @@ public:
             ++unpaired_;  // its entering stamp was lost
             return;
         }
-        // Left out of order: the time since the last stamp belongs to the innermost scope.
-        close_stretch(
-            open.back(), stamp,
-            entered == open.rbegin() ? std::optional{stamp.time - entered->entered} : std::nullopt,
-            sink);
+        const Duration dwell = stamp.time - entered->entered;
+        if (entered == open.rbegin()) {
+            close_stretch(open.back(), stamp, dwell, sink);
+        } else {
+            // Left out of order: the time since the last stamp belongs to the innermost scope, and
+            // the one that ends has no time of its own left.
+            close_stretch(open.back(), stamp, std::nullopt, sink);
+            sink(Stretch{entered->tag, stamp.time, stamp.time, 0, dwell});
+        }
         open.erase(std::next(entered).base());
         if (!open.empty()) {
             open.back().start = stamp.time;

@@ -33,7 +33,7 @@ public:
     /// Pushes a scope that asks for `request`; `no_request` inherits what encloses it.
     LaneStep enter(RequestIndex request) {
         const LevelWord before = level();
-        open_.fetch_add(1, std::memory_order_relaxed);
+        open_.store(open_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
         LevelWord own{};
         const bool same = request != no_request && before.request() == request;
         if (request != no_request) {
@@ -54,9 +54,27 @@ public:
         const LevelWord before = level();
         stack_.erase(std::next(found).base());
         if (stack_.empty()) empty_ = LevelWord{no_request, next_ticket_ - 1};
-        last_level_.store(level().raw(), std::memory_order_relaxed);
-        open_.fetch_sub(1, std::memory_order_release);
-        return LaneStep{.entry = entry, .level = level(), .changed = level() != before};
+        const LevelWord now = level();
+        if (now != before) told_.store(pack(now, now), std::memory_order_relaxed);
+        open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+        return LaneStep{.entry = entry, .level = now, .changed = now != before};
+    }
+
+    /// A marker with this word was put into the stream.
+    void was_put(LevelWord word) {
+        put_ = word;
+        told_.store(pack(word, word), std::memory_order_relaxed);
+    }
+
+    /// The stream could not be told of the level: from here on the last word that was put, which
+    /// may be still on its way, means the level instead.
+    void overrule() { told_.store(pack(put_, level()), std::memory_order_relaxed); }
+
+    /// What the stream asks for now. Callable without `mutex`.
+    [[nodiscard]] LevelWord heard() const {
+        const LevelWord word = cell_->load();
+        const std::uint64_t told = told_.load(std::memory_order_relaxed);
+        return word == put_of(told) ? LevelWord{static_cast<std::uint32_t>(told)} : word;
     }
 
     /// The lane's request now: that of the innermost scope with an opinion.
@@ -71,7 +89,7 @@ public:
     /// put last. Callable without `mutex`.
     [[nodiscard]] bool at_rest() const {
         return open_.load(std::memory_order_acquire) == 0 &&
-               cell_->load().raw() == last_level_.load(std::memory_order_relaxed);
+               cell_->load() == put_of(told_.load(std::memory_order_relaxed));
     }
 
     [[nodiscard]] LaneId id() const { return id_; }
@@ -90,6 +108,13 @@ private:
         LevelWord level;
     };
 
+    static constexpr std::uint64_t pack(LevelWord put, LevelWord meant) {
+        return std::uint64_t{put.raw()} << 32U | meant.raw();
+    }
+    static constexpr LevelWord put_of(std::uint64_t told) {
+        return LevelWord{static_cast<std::uint32_t>(told >> 32U)};
+    }
+
     LaneId id_;
     LaneKey key_;
     LevelCell* cell_;
@@ -98,8 +123,9 @@ private:
     std::uint32_t next_ticket_ = 1;
     LevelWord
         empty_{};  // no request, with the last ticket: tells one end of all scopes from another
-    std::atomic<std::uint32_t> open_{0};
-    std::atomic<std::uint32_t> last_level_{0};
+    LevelWord put_{};
+    std::atomic<std::uint32_t> open_{0};  // written under `mutex` only, as is `told_`
+    std::atomic<std::uint64_t> told_{0};  // the last word for the stream, and what it means
 };
 
 }  // namespace kdvfs

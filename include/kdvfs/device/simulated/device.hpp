@@ -71,11 +71,23 @@ public:
         enqueue(stream, KernelOperation{kernel});
     }
     void launch(StreamRef stream, const Graph& graph) {
-        for (const Operation& operation : graph.operations_) enqueue(stream, operation);
+        for (const Operation& operation : graph.operations_) {
+            // Each launch records its events anew.
+            if (const auto* recorded = std::get_if<RecordOperation>(&operation)) {
+                record(stream, recorded->event);
+            } else if (const auto* waiting = std::get_if<WaitOperation>(&operation)) {
+                wait(stream, waiting->event);
+            } else {
+                enqueue(stream, operation);
+            }
+        }
     }
     void record(StreamRef stream, Event* event) {
-        enqueue(stream, RecordOperation{event, ++event->enqueued_});
+        const bool live = checked(stream).capture_ == 0;
+        if (live) ++event->enqueued_;
+        enqueue(stream, RecordOperation{event, event->enqueued_});
     }
+    /// Waits for what was recorded last; for nothing if nothing has been.
     void wait(StreamRef stream, Event* event) {
         enqueue(stream, WaitOperation{event, event->enqueued_});
     }
@@ -150,6 +162,7 @@ public:
     // StreamRuntime
 
     [[nodiscard]] LaneKey lane_key(StreamRef stream) {
+        fail_if_struck(Call::lane_key, "tell which lane a stream is");
         const Stream& known = checked(stream);
         return {.stream = stream, .capture = known.capture_};
     }
@@ -270,6 +283,7 @@ private:
         const std::uint64_t change = ++last_change_;
         const SwitchDelays delays = switch_.delays(from, setting_.cap);
         const TimePoint holds = now() + delays.switching_latency;
+        engine_.resume();  // a change under way is overtaken
         if (delays.transition > Duration::zero()) {
             schedule(holds - delays.transition, [=, this] {
                 if (change == last_change_) engine_.pause();

@@ -27,10 +27,8 @@ public:
 
     /// What the counter shows now.
     [[nodiscard]] EnergyReading read(TimePoint now) const {
-        if (traits_.period == Duration::zero()) {
-            return {shown(truth_), now, ReadingStatus::ok};
-        }
-        return {shown(sample_), sampled_at_, ReadingStatus::ok};
+        const bool follows = traits_.period == Duration::zero() && !frozen_;
+        return {shown(sample_), follows ? now : sampled_at_, ReadingStatus::ok};
     }
 
     /// The energy that was really drawn: what a test compares with.
@@ -46,7 +44,7 @@ public:
 
 private:
     [[nodiscard]] TimePoint last_tick(TimePoint until) const {
-        if (traits_.period == Duration::zero()) return TimePoint::min();
+        if (traits_.period == Duration::zero()) return until;
         return until - until.time_since_epoch() % traits_.period;
     }
 

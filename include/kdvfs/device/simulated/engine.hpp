@@ -55,10 +55,14 @@ public:
         for (Running& running : running_) running.point = operate(board_, running.kernel, caps_);
         replan();
     }
-    /// The core stands still until `hold`.
+    /// The core stands still until `hold` or `resume`.
     void pause() {
         paused_ = true;
         replan();
+    }
+    /// The core works on as before the pause, if there was one.
+    void resume() {
+        if (std::exchange(paused_, false)) replan();
     }
 
     [[nodiscard]] TimePoint now() const noexcept { return now_; }

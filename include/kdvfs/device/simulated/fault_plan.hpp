@@ -11,15 +11,15 @@
 namespace kdvfs::simulated {
 
 /// The calls of a simulated device that can be made to go wrong.
-enum class Call { apply, read_clock_state, restore, read_energy, put_marker, make_cell };
+enum class Call { apply, read_clock_state, restore, read_energy, lane_key, put_marker, make_cell };
 
 /// How a call goes wrong.
 enum class Fault {
     refused,        ///< no permission; nothing is changed
-    half_done,      ///< refused after the device was changed: AMD's setters are not atomic
+    half_done,      ///< a setter's: refused after a change, since AMD's are not atomic
     busy,           ///< comes back with "busy"; nothing is changed
     vanished,       ///< the device is gone, for this and every later call
-    silent_refusal  ///< reports success and changes nothing
+    silent_refusal  ///< a setter's: reports success and changes nothing; others are refused
 };
 
 constexpr std::string_view to_string(Fault fault) {
