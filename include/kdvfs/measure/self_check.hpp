@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/core/units.hpp>
+#include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/measure/energy_counter.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// What became of a self-check.
+struct SelfCheck {
+    bool passed = false;
+    std::string reason;            ///< why it did not pass, or what could not be compared
+    Watts counted{0};              ///< mean power by the energy counter
+    std::optional<Watts> drawn{};  ///< mean power by the power readings
+};
+
+/// Compares an energy counter with power times time. Hand it what half a second or more of reading
+/// gave; `result` refuses a counter that is absent, stands still, goes back, or is off by a factor.
+/// Pure; not thread-safe.
+class SelfCheckRun {
+public:
+    /// Counters and power readings of one board differ by their filters and sampling; by more than
+    /// this factor, one of them is wrong.
+    static constexpr double most_off = 1.25;
+    static constexpr Duration shortest = std::chrono::milliseconds{500};
+
+    explicit SelfCheckRun(CounterLimits limits = {}) : counter_{limits}, limits_{limits} {}
+
+    void take(const EnergyReading& reading, TimePoint now) {
+        if (!first_) first_ = now;
+        last_ = now;
+        const CounterStep step = counter_.take(reading, now);
+        if (!step.sample) return;
+        if (!begin_ || begin_->segment != step.sample->segment) begin_ = step.sample;
+        end_ = step.sample;
+    }
+    /// A power reading, where the device has one.
+    void take(Watts power, TimePoint now) {
+        if (std::isfinite(power.count) && power.count >= 0) power_.push_back({now, power.count});
+    }
+
+    [[nodiscard]] SelfCheck result() const;
+
+private:
+    struct PowerAt {
+        TimePoint at;
+        double watts;
+    };
+    [[nodiscard]] std::string fault() const;
+    [[nodiscard]] std::optional<Watts> mean_power() const;
+
+    EnergyCounter counter_;
+    CounterLimits limits_;
+    std::optional<TimePoint> first_;
+    TimePoint last_;
+    std::optional<EnergySample> begin_;
+    std::optional<EnergySample> end_;
+    std::vector<PowerAt> power_;
+};
+
+inline SelfCheck SelfCheckRun::result() const {
+    SelfCheck check;
+    check.reason = fault();
+    if (!check.reason.empty()) return check;
+    check.counted = (end_->total - begin_->total) / Seconds{end_->at - begin_->at};
+    check.drawn = mean_power();
+    if (!check.drawn) {
+        check.passed = true;
+        check.reason = "the device gives no power to compare the counter with";
+        return check;
+    }
+    const double ratio = check.counted.count / check.drawn->count;
+    check.passed = ratio <= most_off && ratio * most_off >= 1;
+    if (!check.passed) {
+        std::array<char, 160> text;
+        std::snprintf(text.data(), text.size(),
+                      "the counter says %.1f W and the power readings %.1f W: off by a factor of "
+                      "%.3g",
+                      check.counted.count, check.drawn->count, ratio);
+        check.reason = text.data();
+    }
+    return check;
+}
+
+/// What is wrong with the counter alone; empty where nothing is.
+inline std::string SelfCheckRun::fault() const {
+    const CounterFaults& faults = counter_.faults();
+    if (!first_ || last_ - *first_ < shortest) return "watched for less than half a second";
+    if (faults.absent > 0) return "the device has no energy counter";
+    if (faults.backwards > 0) return "the counter went backwards";
+    if (faults.implausible > 0) return "the counter grew by more than a board can draw";
+    if (faults.failed > 0) return "a read of the counter failed";
+    const Duration patience = std::max(shortest / 2, 3 * limits_.period);
+    if (!begin_ || end_->at == begin_->at || last_ - end_->at > patience) {
+        return "the counter stands still";
+    }
+    return {};
+}
+
+/// Mean of the power readings over the counter's samples, each holding until the next.
+inline std::optional<Watts> SelfCheckRun::mean_power() const {
+    double joules = 0;
+    double seconds = 0;
+    for (std::size_t i = 1; i < power_.size(); ++i) {
+        const TimePoint from = std::max(power_[i - 1].at, begin_->at);
+        const TimePoint to = std::min(power_[i].at, end_->at);
+        if (to <= from) continue;
+        const double time = Seconds{to - from}.count();
+        joules += time * (power_[i - 1].watts + power_[i].watts) / 2;
+        seconds += time;
+    }
+    if (seconds <= 0 || joules <= 0) return {};
+    return Watts{joules / seconds};
+}
+
+}  // namespace kdvfs::measure

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/core/units.hpp>
+
+#include <gsl/assert>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// One of many short, identical iterations, whose duration tells the clock.
+struct ClockedIteration {
+    TimePoint start;
+    TimePoint end;
+};
+
+/// Iterations back to back; the device was steady at one clock when they began, and during them
+/// another was asked for.
+struct SwitchTrace {
+    TimePoint called;  ///< when the call was made that asks for the new clock
+    std::vector<ClockedIteration> iterations;
+};
+
+/// What one trace says.
+struct SwitchSighting {
+    bool seen = false;
+    Duration switching{0};   ///< from the call to the new clock
+    Duration transition{0};  ///< the end of it, in which no work was done
+};
+
+/// How long iterations take at a steady clock.
+struct SteadyIterations {
+    Duration median{0};
+    Duration spread{0};  ///< standard deviation, from the median of deviations
+};
+
+/// What is known of a switch from one clock to another.
+enum class SwitchStatus {
+    measured,
+    indistinguishable,  ///< iterations last equally long at both clocks
+    no_effect,          ///< most traces end at the old clock
+};
+
+constexpr std::string_view to_string(SwitchStatus status) {
+    switch (status) {
+        case SwitchStatus::measured: return "measured";
+        case SwitchStatus::indistinguishable: return "indistinguishable";
+        case SwitchStatus::no_effect: return "no_effect";
+    }
+    return "unknown";
+}
+
+/// One pair of clocks. Durations are medians over the repetitions, meaningful where `measured`.
+struct SwitchLatency {
+    ClockPoint from;
+    ClockPoint to;
+    SwitchStatus status = SwitchStatus::no_effect;
+    Duration switching{0};
+    Duration switching_low{0};  ///< 95 % interval of the median, by ranks
+    Duration switching_high{0};
+    Duration transition{0};
+    Duration iteration{0};        ///< the resolution: no change is seen finer than this
+    std::size_t repetitions = 0;  ///< that showed the change
+    std::size_t outliers = 0;     ///< further than 5 deviations from the median
+};
+
+inline SteadyIterations steady_iterations(const std::vector<ClockedIteration>& iterations) {
+    Expects(!iterations.empty());
+    std::vector<Duration> times;
+    for (const ClockedIteration& iteration : iterations) {
+        times.push_back(iteration.end - iteration.start);
+    }
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    const Duration median = *middle;
+    for (Duration& time : times) time = time > median ? time - median : median - time;
+    std::nth_element(times.begin(), middle, times.end());
+    constexpr double median_to_deviation = 1.4826;
+    return {median, std::chrono::duration_cast<Duration>(*middle * median_to_deviation)};
+}
+
+/// Finds the change in a trace: the place that parts the iterations into those nearer to the old
+/// clock's time and those nearer to the new one's, by least absolute deviations, which single long
+/// iterations do not move. The iteration in which the change fell is mixed; its part at the old
+/// clock and the pause are told apart by the work that it did.
+inline SwitchSighting find_switch(const SwitchTrace& trace, Duration from, Duration to) {
+    const auto& iterations = trace.iterations;
+    const auto distance = [](Duration a, Duration b) {
+        return static_cast<double>(std::abs((a - b).count()));
+    };
+    double old_side = 0;
+    double new_side = 0;
+    for (const auto& [start, end] : iterations) new_side += distance(end - start, to);
+    double least = new_side;
+    std::size_t change = 0;
+    for (std::size_t i = 0; i < iterations.size(); ++i) {
+        const Duration time = iterations[i].end - iterations[i].start;
+        new_side -= distance(time, to);
+        old_side += distance(time, from);
+        if (old_side + new_side < least) {
+            least = old_side + new_side;
+            change = i + 1;
+        }
+    }
+    constexpr std::size_t fewest_after = 3;
+    if (change + fewest_after > iterations.size()) return {};
+    // The mixed iteration lies beside the parting, and is the oddest there: like neither clock's.
+    const auto oddness = [&](std::size_t i) {
+        const Duration time = iterations[i].end - iterations[i].start;
+        return std::min(distance(time, from), distance(time, to));
+    };
+    std::size_t mixed = change;
+    for (std::size_t i = std::max<std::size_t>(change, 1) - 1; i <= change + 1; ++i) {
+        if (oddness(i) > oddness(mixed)) mixed = i;
+    }
+    const auto& [start, end] = iterations[mixed];
+    const Duration slower = std::max(from, to);
+    const Duration pause = std::max(Duration{0}, end - start - slower);
+    const Duration worked = end - start - pause;
+    // worked = old + new, old / from + new / to = 1
+    double old_part = 0.5;
+    if (from != to) {
+        old_part = (Seconds{worked} - Seconds{to}) / (Seconds{from} - Seconds{to});
+    }
+    const auto old_time = Seconds{from} * std::clamp(old_part, 0.0, 1.0);
+    const TimePoint changed = start + std::chrono::duration_cast<Duration>(old_time) + pause;
+    return {true, std::max(Duration{0}, changed - trace.called), pause};
+}
+
+/// Robust statistics of a pair's traces.
+inline SwitchLatency switch_latency(ClockPoint from, ClockPoint to, const SteadyIterations& before,
+                                    const SteadyIterations& after,
+                                    const std::vector<SwitchTrace>& traces) {
+    SwitchLatency result{
+        .from = from, .to = to, .iteration = std::max(before.median, after.median)};
+    const Duration step =
+        std::max(before.median, after.median) - std::min(before.median, after.median);
+    constexpr int clear = 3;  // deviations between the two clocks' iterations, to be told apart
+    if (step <= clear * std::max(before.spread, after.spread)) {
+        result.status = SwitchStatus::indistinguishable;
+        return result;
+    }
+    std::vector<Duration> switching;
+    std::vector<Duration> transition;
+    for (const SwitchTrace& trace : traces) {
+        const SwitchSighting sighting = find_switch(trace, before.median, after.median);
+        if (!sighting.seen) continue;
+        switching.push_back(sighting.switching);
+        transition.push_back(sighting.transition);
+    }
+    result.repetitions = switching.size();
+    if (switching.empty() || 2 * switching.size() < traces.size()) return result;
+    std::sort(switching.begin(), switching.end());
+    std::sort(transition.begin(), transition.end());
+    const std::size_t n = switching.size();
+    const auto reach =
+        static_cast<std::size_t>(std::ceil(0.98 * std::sqrt(static_cast<double>(n))));
+    const std::size_t middle = n / 2;
+    result.status = SwitchStatus::measured;
+    result.switching = switching[middle];
+    result.switching_low = switching[middle - std::min(middle, reach)];
+    result.switching_high = switching[std::min(n - 1, middle + reach)];
+    result.transition = transition[middle];
+    std::vector<Duration> deviations;
+    for (const Duration time : switching) {
+        deviations.push_back(std::max(time, result.switching) - std::min(time, result.switching));
+    }
+    std::sort(deviations.begin(), deviations.end());
+    const Duration far = std::max(result.iteration, 8 * deviations[middle]);  // 5 x 1.4826, about
+    result.outliers = static_cast<std::size_t>(
+        std::count_if(deviations.begin(), deviations.end(), [&](Duration d) { return d > far; }));
+    return result;
+}
+
+/// How the device is worked. Both may throw `kdvfs::Error`; whoever calls restores the clocks.
+struct SwitchExperiment {
+    /// Iterations at a clock that has been held long enough to be steady.
+    std::function<std::vector<ClockedIteration>(ClockPoint)> steady;
+    /// Iterations that begin steady at `from` and go on for a while after `to` was asked for.
+    std::function<SwitchTrace(ClockPoint from, ClockPoint to)> change;
+    /// Told before each pair how much is done, 0 to 1; may be empty.
+    std::function<void(double)> progress;
+};
+
+/// The latencies of all pairs of clocks, in the order of `clocks`: from by from, to by to.
+inline std::vector<SwitchLatency> measure_switch_latencies(const std::vector<ClockPoint>& clocks,
+                                                           const SwitchExperiment& experiment,
+                                                           std::size_t repetitions = 25) {
+    Expects(experiment.steady && experiment.change && repetitions > 0);
+    std::vector<SteadyIterations> steady;
+    for (const ClockPoint clock : clocks) {
+        steady.push_back(steady_iterations(experiment.steady(clock)));
+    }
+    std::vector<SwitchLatency> latencies;
+    const std::size_t pairs =
+        clocks.size() * (clocks.size() - std::min<std::size_t>(clocks.size(), 1));
+    for (std::size_t from = 0; from < clocks.size(); ++from) {
+        for (std::size_t to = 0; to < clocks.size(); ++to) {
+            if (from == to) continue;
+            if (experiment.progress) {
+                experiment.progress(static_cast<double>(latencies.size()) /
+                                    static_cast<double>(pairs));
+            }
+            std::vector<SwitchTrace> traces;
+            for (std::size_t i = 0; i < repetitions; ++i) {
+                traces.push_back(experiment.change(clocks[from], clocks[to]));
+            }
+            latencies.push_back(
+                switch_latency(clocks[from], clocks[to], steady[from], steady[to], traces));
+        }
+    }
+    return latencies;
+}
+
+}  // namespace kdvfs::measure
