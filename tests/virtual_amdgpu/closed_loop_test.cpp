@@ -216,5 +216,90 @@ TEST_F(ClosedLoop, AnAdministratorsClockStaysAndIsReported) {
     FileSystem::tell("reset");
 }
 
+TEST_F(ClosedLoop, AfterAGpuResetTheClockIsAskedForAgain) {
+    auto gpu = rocm::open(0).with<Policies>();
+    {
+        FrequencyScope<Slow> scope{gpu, stream_};
+        ASSERT_TRUE(comes_to("manual", 850));
+        FileSystem::tell("reset");
+        EXPECT_TRUE(comes_to("manual", 850));  // it is verified once a second
+    }
+    EXPECT_TRUE(comes_to("auto", 1700));
+    gpu.close();
+}
+
+TEST_F(ClosedLoop, AStreamDestroyedUnderAScopeLosesItsVote) {
+    auto gpu = rocm::open(0).with<Policies>();
+    hipStream_t other = nullptr;
+    ASSERT_EQ(hipStreamCreate(&other), hipSuccess);
+    {
+        FrequencyScope<Slow> scope{gpu, other};
+        ASSERT_TRUE(comes_to("manual", 850));
+        ASSERT_EQ(hipStreamDestroy(other), hipSuccess);
+    }
+    EXPECT_TRUE(comes_to("auto", 1700));
+    EXPECT_THROW(gpu.check(), Error);
+    gpu.close();
+}
+
+TEST_F(ClosedLoop, ScopesLeftInAnyOrderLeaveWhatTheOthersAskFor) {
+    auto gpu = rocm::open(0).with<Policies>();
+    auto outer = std::make_unique<FrequencyScope<Slow>>(gpu, stream_);
+    auto inner = std::make_unique<FrequencyScope<Fast>>(gpu, stream_);
+    EXPECT_TRUE(comes_to("auto", 1700));
+    outer.reset();
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(virtual_clock(0), 1700);
+    inner.reset();
+    outer = std::make_unique<FrequencyScope<Slow>>(gpu, stream_);
+    EXPECT_TRUE(comes_to("manual", 850));
+    outer.reset();
+    EXPECT_TRUE(comes_to("auto", 1700));
+    gpu.close();
+}
+
+TEST_F(ClosedLoop, AForkedChildLeavesItsParentsClocksAlone) {
+    auto gpu = rocm::open(0).with<Policies>();
+    auto scope = std::make_unique<FrequencyScope<Slow>>(gpu, stream_);
+    ASSERT_TRUE(comes_to("manual", 850));
+    const pid_t child = ::fork();
+    if (child == 0) {
+        scope.reset();
+        { const auto dropped = std::move(gpu); }
+        ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(virtual_clock(0), 850);
+    scope.reset();
+    EXPECT_TRUE(comes_to("auto", 1700));
+    gpu.close();
+}
+
+TEST_F(ClosedLoop, ASecondProcessMayMeasureWhatAnotherDrives) {
+    const pid_t second = ::fork();  // before any thread
+    if (second == 0) {
+        std::this_thread::sleep_for(500ms);
+        int result = 1;
+        try {
+            static_cast<void>(rocm::open(0));
+        } catch (const Error& error) {
+            result = error.code() == Errc::busy ? 0 : 2;
+        }
+        GpuOptions options;
+        options.on_refused = OnRefused::measure_only;
+        const Gpu gpu = rocm::open(0, options);
+        const bool says_so = gpu.info().mechanism.starts_with("measure only: cannot take over");
+        ::_exit(gpu.measure_only() && says_so ? result : 3);
+    }
+    const Gpu gpu = rocm::open(0);
+    int status = 0;
+    ::waitpid(second, &status, 0);
+    EXPECT_EQ(status, 0);
+    gpu.close();
+}
+
 }  // namespace
 }  // namespace kdvfs

@@ -173,9 +173,8 @@ public:
         bool rest = true;
         lanes_.for_each([&](Lane& lane) {
             const std::size_t id = lane.id().value;
-            rest = rest &&
-                   (lane.abandoned || (!lane.captured() && lane.at_rest() && id < heard_.size() &&
-                                       heard_[id] == lane.heard()));
+            rest = rest && (lane.abandoned || (!lane.captured() && lane.at_rest() &&
+                                               id < heard_.size() && heard_[id] == lane.heard()));
         });
         return rest;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/core/error.hpp>
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/guard_order.hpp>
 #include <kdvfs/scope/device_lock.hpp>
@@ -8,6 +9,7 @@
 #include <kdvfs/scope/guard.hpp>
 #include <kdvfs/scope/journal.hpp>
 #include <kdvfs/scope/private_folder.hpp>
+#include <kdvfs/scope/restore.hpp>
 
 #include <memory>
 #include <optional>
@@ -39,7 +41,7 @@ public:
     ~GuardedClocks() {
         if (fork_generation() != generation_) return;
         guard_.reset();  // acts, where something is still owed
-        if (journal_) journal_->remove();
+        if (journal_ && !owes_restore()) journal_->remove();
     }
 
     [[nodiscard]] const DeviceInfo& info() const { return device_.info(); }
@@ -74,6 +76,17 @@ public:
     }
 
 private:
+    /// Whether the device still holds what kdvfs wrote, or cannot tell: then the journal stays.
+    bool owes_restore() noexcept {
+        if (!entry_.owes_restore()) return false;
+        try {
+            return decide_restore(entry_.history, device_.read_clock_state()) ==
+                   RestoreDecision::write_back;
+        } catch (const Error&) {
+            return true;
+        }
+    }
+
     void note_uncertain() {
         if (!guard_) start_guard();
         if (entry_.history.uncertain) return;
