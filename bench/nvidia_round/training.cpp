@@ -23,7 +23,7 @@
 namespace {
 
 using namespace measuring;
-using Policies = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::AutoClock>>;
+using gpt::Policies;
 
 constexpr int steps_per_block = 32;
 constexpr int rounds = 16;

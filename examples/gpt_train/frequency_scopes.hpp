@@ -3,11 +3,22 @@
 
 #include "kernel_names.hpp"
 
-#include <kdvfs/kdvfs.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/policy/policy.hpp>
+#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/scope/launch.hpp>
+#if defined(__CUDACC__)
+#include <kdvfs/cuda_markers.hpp>
+#elif defined(__HIPCC__)
+#include <kdvfs/hip_markers.hpp>
+#endif
 
 #include <utility>
 
 namespace gpt {
+
+// Every kernel starts at the board's own choice; a plan's policies.hpp takes this place.
+using Policies = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::AutoClock>>;
 
 /// Each kernel at the clock that the registry of `gpu` gives it.
 template <class BoundGpu>

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Trains a small GPT on bytes. Each kernel runs under a name that kdvfs can give a clock to.
 //   gpt_train [--steps N] [--batch N] [--sequence N] [--width N] [--heads N] [--layers N]
+//   gpt_train --bare ...     without kdvfs
 //   gpt_train --check        compares a step with the double-precision host reference
-// Built by nvcc or hipcc it runs on the GPU; built by a plain C++ compiler it runs the same
-// kernels thread by thread on the host, which is for checking and slow.
+// Built by nvcc or hipcc it runs on the GPU:
+//   nvcc -std=c++20 -x cu -arch=native -I include gpt_train.cpp open_gpu.cpp -o gpt_train
+//   hipcc -std=c++20 -x hip --offload-arch=gfx90a -I include -c gpt_train.cpp
+//   g++ -std=c++20 -D__HIP_PLATFORM_AMD__ -I include gpt_train.o open_gpu.cpp -lamdhip64 \
+//       -lrocm_smi64 -o gpt_train
+// Built by a plain C++ compiler it runs the same kernels thread by thread on the host, which is
+// for checking and slow.
+#include "frequency_scopes.hpp"
 #include "gradient_check.hpp"
+#include "open_gpu.hpp"
 #include "training_step.hpp"
 
 #include <chrono>
@@ -19,6 +27,7 @@ struct Options {
     gpt::ModelShape shape;
     int steps = 50;
     bool check = false;
+    bool bare = gpt::gpu::on_host;
 };
 
 Options parse(int count, char** arguments) {
@@ -33,6 +42,10 @@ Options parse(int count, char** arguments) {
             options.check = true;
             continue;
         }
+        if (name == "--bare") {
+            options.bare = true;
+            continue;
+        }
         int* value = name == "--steps"      ? &options.steps
                      : name == "--batch"    ? &options.shape.batch
                      : name == "--sequence" ? &options.shape.sequence
@@ -44,7 +57,7 @@ Options parse(int count, char** arguments) {
             throw kdvfs::Error{kdvfs::Errc::invalid_input,
                                {"read the option", std::string{name}, "",
                                 "options are --steps --batch --sequence --width --heads --layers, "
-                                "each with a number, and --check"}};
+                                "each with a number, --bare and --check"}};
         }
         *value = std::atoi(arguments[++i]);
     }
@@ -64,9 +77,9 @@ bool check_step() {
            check.parameter_difference < 1e-4;
 }
 
-/// Returns whether the loss went down.
-bool train(const Options& options) {
-    gpt::BareLaunches scopes;
+/// Returns whether the loss went down. Calls `next_iteration` after each step.
+template <class Scopes, class NextIteration>
+bool train(const Options& options, Scopes scopes, NextIteration next_iteration) {
     gpt::TrainingStep step{options.shape, gpt::initial_parameters(options.shape, 1), scopes,
                            gpt::gpu::Stream{}};
     std::mt19937 random{1};
@@ -80,6 +93,7 @@ bool train(const Options& options) {
         step.backward();
         step.update(gpt::AdamW{});
         loss = step.read_loss();
+        next_iteration();
         const std::chrono::duration<double, std::milli> time =
             std::chrono::steady_clock::now() - start;
         if (i == 1) first_loss = loss;
@@ -88,6 +102,21 @@ bool train(const Options& options) {
         }
     }
     return loss < first_loss;
+}
+
+bool train(const Options& options) {
+    if (options.bare) return train(options, gpt::BareLaunches{}, [] {});
+#if defined(__CUDACC__) || defined(__HIPCC__)
+    const auto gpu = gpt::open_gpu().with<gpt::Policies>();
+    const bool good =
+        train(options, gpt::FrequencyScopes<decltype(gpu)>{gpu}, [&] { gpu.next_iteration(); });
+    gpt::print_report(gpu);
+    return good;
+#else
+    throw kdvfs::Error{
+        kdvfs::Errc::not_supported,
+        {"train under scopes", "the host", "", "build with nvcc or hipcc, or train --bare"}};
+#endif
 }
 
 }  // namespace

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+// CUDA's header comes first: the marker kernel is made of it.
+#include <kdvfs/device/cuda_api.hpp>
+
+#include <kdvfs/device/marker_kernel.hpp>
+
+/// For a file that nvcc compiles, beside <kdvfs/kdvfs.hpp>: gives the program a marker kernel, the
+/// cheapest and most exact way into a stream, which then serves all its files. One such file is
+/// enough. <kdvfs/nvidia.hpp>, which opens GPUs, does the same where it is compiled by nvcc; this
+/// header keeps files with kernels light, while another file, compiled by g++, opens the GPU.
