@@ -4,6 +4,7 @@
 #include <kdvfs/core/error.hpp>
 #include <kdvfs/device/clock_control.hpp>
 
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -39,10 +40,10 @@ ClockState prove_clock_control(Device& device) {
         device.apply(probe);
         const ClockState seen = device.read_clock_state();
         if (seen.cap != probe) refuse("set " + to_string(probe), seen);
-    } catch (const Error&) {
+    } catch (const std::exception&) {
         try {
             device.restore(found);
-        } catch (const Error&) {  // the first error says more
+        } catch (const std::exception&) {  // the first error says more
         }
         throw;
     }

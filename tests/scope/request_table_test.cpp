@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/scope/request_table.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+namespace kdvfs {
+namespace {
+
+TEST(RequestTable, NumbersEachPointOnce) {
+    RequestTable table;
+    const RequestIndex capped = table.index_of({.core = 1100_MHz});
+    const RequestIndex automatic = table.index_of({});
+    EXPECT_NE(capped, no_request);
+    EXPECT_NE(automatic, no_request) << "to ask for auto is to ask";
+    EXPECT_NE(capped, automatic);
+    EXPECT_EQ(table.index_of({.core = 1100_MHz}), capped);
+    EXPECT_NE(table.index_of({1100_MHz, 5001_MHz}), capped);
+    EXPECT_EQ(table.point(capped), (ClockPoint{.core = 1100_MHz}));
+    EXPECT_EQ(table.point(automatic), ClockPoint{});
+}
+
+TEST(RequestTable, HoldsAsManyPointsAsALevelCanCarry) {
+    RequestTable table;
+    const auto point = [](std::uint32_t n) { return ClockPoint{.core = {n}}; };
+    for (std::uint32_t n = 1; n <= 4095; ++n) {
+        const RequestIndex index = table.index_of(point(n));
+        ASSERT_EQ((LevelWord{index, 5}.request()), index) << "survives the way through a cell";
+        ASSERT_EQ(table.point(index), point(n));
+    }
+    for (int again = 0; again < 2; ++again) {
+        try {
+            table.index_of(point(4096));
+            FAIL() << "the 4096th point has no number left";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Errc::invalid_input);
+            EXPECT_NE(std::string{error.what()}.find("4095"), std::string::npos) << error.what();
+        }
+    }
+    EXPECT_EQ(table.point(table.index_of(point(4095))), point(4095)) << "known points still serve";
+}
+
+}  // namespace
+}  // namespace kdvfs

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/scope/clock_command.hpp>
+#include <kdvfs/scope/restore.hpp>
+
+#include "board_double.hpp"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace kdvfs {
+namespace {
+
+const ClockState found{{.core = 1500_MHz}, {}, "manual"};
+const ClockState ours{{.core = 1000_MHz}, {}, "capped"};
+const ClockState theirs{{.core = 500_MHz}, {}, "manual"};
+
+TEST(DecideRestore, TouchesNothingThatKdvfsDidNotChange) {
+    EXPECT_EQ(decide_restore({.found = found}, found), RestoreDecision::nothing);
+    EXPECT_EQ(decide_restore({.found = found}, theirs), RestoreDecision::nothing);
+}
+
+TEST(DecideRestore, PutsBackItsOwnValueAndOnlyThat) {
+    const ClockHistory history{.found = found, .written = ours};
+    EXPECT_EQ(decide_restore(history, ours), RestoreDecision::write_back);
+    EXPECT_EQ(decide_restore(history, theirs), RestoreDecision::leave_foreign);
+    EXPECT_EQ(decide_restore(history, ClockState{}), RestoreDecision::leave_foreign);
+    EXPECT_EQ(decide_restore(history, found), RestoreDecision::nothing) << "already there";
+}
+
+TEST(DecideRestore, ComparesTheWholeState) {
+    const ClockHistory history{.found = found, .written = ours};
+    ClockState mode = ours;
+    mode.mode = "manual";
+    ClockState floor = ours;
+    floor.floor = {.core = 500_MHz};
+    EXPECT_EQ(decide_restore(history, mode), RestoreDecision::leave_foreign);
+    EXPECT_EQ(decide_restore(history, floor), RestoreDecision::leave_foreign);
+}
+
+TEST(DecideRestore, PutsBackWhateverAHalfDoneWriteLeft) {
+    for (const std::optional<ClockState>& written : {std::optional<ClockState>{}, {ours}}) {
+        const ClockHistory history{found, written, true};
+        EXPECT_EQ(decide_restore(history, theirs), RestoreDecision::write_back);
+        EXPECT_EQ(decide_restore(history, found), RestoreDecision::nothing);
+    }
+}
+
+using Kind = ClockCommand::Kind;
+
+TEST(Execute, AppliesAndReadsBack) {
+    BoardDouble board;
+    const auto outcome = execute(board, {.kind = Kind::apply, .point = {.core = 1000_MHz}});
+    EXPECT_EQ(outcome.state, board.state);
+    EXPECT_EQ(board.state.cap, (ClockPoint{.core = 1000_MHz}));
+    EXPECT_FALSE(outcome.error);
+}
+
+TEST(Execute, VerifiesWithoutWriting) {
+    BoardDouble board;
+    board.state = theirs;
+    EXPECT_EQ(execute(board, {.kind = Kind::verify}).state, theirs);
+    EXPECT_EQ(board.calls, std::vector<std::string>{"read"});
+}
+
+TEST(Execute, RestoresOnlyAfterALook) {
+    BoardDouble board;
+    board.state = ours;
+    const ClockCommand command{.kind = Kind::restore, .history = {.found = found, .written = ours}};
+    EXPECT_EQ(execute(board, command).restore, RestoreDecision::write_back);
+    EXPECT_EQ(board.state, found);
+    EXPECT_EQ(execute(board, command).restore, RestoreDecision::nothing);
+
+    board.state = theirs;
+    const auto left = execute(board, command);
+    EXPECT_EQ(left.restore, RestoreDecision::leave_foreign);
+    EXPECT_EQ(left.state, theirs);
+    EXPECT_EQ(board.state, theirs);
+}
+
+TEST(Execute, TellsOfEveryFailure) {
+    BoardDouble board;
+    board.on_apply = throws(Errc::busy);
+    EXPECT_EQ(execute(board, {.kind = Kind::apply}).error->code(), Errc::busy);
+    board.on_read = throws(Errc::vanished);
+    EXPECT_EQ(execute(board, {.kind = Kind::verify}).error->code(), Errc::vanished);
+    board.on_apply = [] { throw std::runtime_error{"out of descriptors"}; };
+    const auto outcome = execute(board, {.kind = Kind::apply});
+    EXPECT_EQ(outcome.error->code(), Errc::io);
+    EXPECT_EQ(outcome.error->text().vendor_words, "out of descriptors");
+    EXPECT_EQ(outcome.error->text().object, "Test Board (0000:03:00.0)");
+}
+
+TEST(Execute, TellsThatARestoreFailedAfterItHadBegunToWrite) {
+    BoardDouble board;
+    board.state = ours;
+    board.on_restore = throws(Errc::refused);
+    const auto outcome =
+        execute(board, {.kind = Kind::restore, .history = {.found = found, .written = ours}});
+    EXPECT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.restore, RestoreDecision::write_back);
+}
+
+}  // namespace
+}  // namespace kdvfs
