@@ -44,8 +44,8 @@ TEST_F(Graphs, ReplayedBackToBackGoDownEachTime) {
     const simulated::Graph graph = nested();
     for (int replay = 0; replay < 3; ++replay) device.launch(stream, graph);
     device.synchronize(stream);
-    EXPECT_EQ(probed, (Clocks{slow, middle, as_found, slow, middle, as_found, slow, middle,
-                              as_found}));
+    EXPECT_EQ(probed,
+              (Clocks{slow, middle, as_found, slow, middle, as_found, slow, middle, as_found}));
 }
 
 TEST_F(Graphs, ReplayedAtOnceEndTooHighRatherThanStuckLow) {

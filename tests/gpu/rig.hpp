@@ -17,10 +17,10 @@ using namespace kdvfs;
 using namespace kdvfs::literals;
 using namespace std::chrono_literals;
 
-struct Slow : Kernel<"slow"> {};    // 800 MHz
+struct Slow : Kernel<"slow"> {};      // 800 MHz
 struct Middle : Kernel<"middle"> {};  // 1100 MHz
-struct Free : Kernel<"free"> {};    // auto
-struct Kept : Kernel<"kept"> {};    // no opinion
+struct Free : Kernel<"free"> {};      // auto
+struct Kept : Kernel<"kept"> {};      // no opinion
 
 using Policies = PolicyRegistry<Bind<"slow", CapClock<800_MHz>>, Bind<"middle", CapClock<1100_MHz>>,
                                 Bind<"free", AutoClock>, Bind<"kept", KeepClock>>;

@@ -55,26 +55,34 @@ public:
         stack_.erase(std::next(found).base());
         if (stack_.empty()) empty_ = LevelWord{no_request, next_ticket_ - 1};
         const LevelWord now = level();
-        if (now != before) told_.store(pack(now, now), std::memory_order_relaxed);
+        if (now != before) last_.store(now.raw(), std::memory_order_relaxed);
         open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
         return LaneStep{.entry = entry, .level = now, .changed = now != before};
     }
 
     /// A marker with this word was put into the stream.
     void was_put(LevelWord word) {
+        const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
+        if (overruled != 0 && word_of(overruled) != put_ && cell_->load() == put_) {
+            overruled_.store(0, std::memory_order_relaxed);  // the stream is past it
+        }
         put_ = word;
-        told_.store(pack(word, word), std::memory_order_relaxed);
+        last_.store(word.raw(), std::memory_order_relaxed);
     }
 
-    /// The stream could not be told of the level: from here on the last word that was put, which
-    /// may be still on its way, means the level instead.
-    void overrule() { told_.store(pack(put_, level()), std::memory_order_relaxed); }
+    /// The stream could not be told of the level: the last word that was put, which may be still
+    /// on its way, means the level instead. Its ticket is never used again.
+    void overrule() {
+        overruled_.store(std::uint64_t{put_.raw()} << 32U | level().raw(),
+                         std::memory_order_relaxed);
+        last_.store(put_.raw(), std::memory_order_relaxed);
+    }
 
     /// What the stream asks for now. Callable without `mutex`.
     [[nodiscard]] LevelWord heard() const {
         const LevelWord word = cell_->load();
-        const std::uint64_t told = told_.load(std::memory_order_relaxed);
-        return word == put_of(told) ? LevelWord{static_cast<std::uint32_t>(told)} : word;
+        const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
+        return word == word_of(overruled) ? LevelWord{static_cast<std::uint32_t>(overruled)} : word;
     }
 
     /// The lane's request now: that of the innermost scope with an opinion.
@@ -89,7 +97,7 @@ public:
     /// put last. Callable without `mutex`.
     [[nodiscard]] bool at_rest() const {
         return open_.load(std::memory_order_acquire) == 0 &&
-               cell_->load() == put_of(told_.load(std::memory_order_relaxed));
+               cell_->load().raw() == last_.load(std::memory_order_relaxed);
     }
 
     [[nodiscard]] LaneId id() const { return id_; }
@@ -108,11 +116,8 @@ private:
         LevelWord level;
     };
 
-    static constexpr std::uint64_t pack(LevelWord put, LevelWord meant) {
-        return std::uint64_t{put.raw()} << 32U | meant.raw();
-    }
-    static constexpr LevelWord put_of(std::uint64_t told) {
-        return LevelWord{static_cast<std::uint32_t>(told >> 32U)};
+    static constexpr LevelWord word_of(std::uint64_t overruled) {
+        return LevelWord{static_cast<std::uint32_t>(overruled >> 32U)};
     }
 
     LaneId id_;
@@ -124,8 +129,10 @@ private:
     LevelWord
         empty_{};  // no request, with the last ticket: tells one end of all scopes from another
     LevelWord put_{};
-    std::atomic<std::uint32_t> open_{0};  // written under `mutex` only, as is `told_`
-    std::atomic<std::uint64_t> told_{0};  // the last word for the stream, and what it means
+    // Written under `mutex` only.
+    std::atomic<std::uint32_t> open_{0};
+    std::atomic<std::uint32_t> last_{0};       // the word that the cell will end up with
+    std::atomic<std::uint64_t> overruled_{0};  // a word, and the level that it means instead
 };
 
 }  // namespace kdvfs

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+#include <tests/gpu/rig.hpp>
+
+#include <cmath>
+#include <memory>
+#include <sstream>
+
+namespace {
+
+using namespace rig;
+
+class Metering : public OnSimulatedGpu {
+protected:
+    void open(unsigned meter_every) {
+        GpuOptions options = gpu_options();
+        options.meter_every = meter_every;
+        gpu =
+            std::make_unique<BoundGpu<Policies>>(simulated::open(device, options).with<Policies>());
+    }
+    [[nodiscard]] Watts power_of(double milliseconds, ClockPoint cap) const {
+        return operate(device.board(), work(milliseconds), cap).power;
+    }
+    /// Everything that the counter grew by is somewhere, once.
+    static void expect_balance(const measure::EnergyTotals& totals) {
+        EXPECT_NEAR(
+            totals.kernels.joules.count + totals.idle.joules.count + totals.unexplained.count,
+            totals.counter.count, 1e-9 * totals.counter.count);
+    }
+
+    std::unique_ptr<BoundGpu<Policies>> gpu;
+};
+
+TEST_F(Metering, GivesEachKernelItsJoules) {
+    open(1);
+    for (int i = 0; i < 40; ++i) {
+        launch<Slow>(*gpu, stream, [&] { device.launch(stream, work(2 + 0.1 * (i % 7))); });
+        launch<Free>(*gpu, stream, [&] { device.launch(stream, work(3 - 0.1 * (i % 5))); });
+        if (i % 4 == 0) {
+            device.synchronize(stream);
+            device.advance(3ms);
+        }
+    }
+    device.synchronize(stream);
+    device.advance(5ms);
+    const auto report = gpu->report();
+    for (const auto& [name, cap] : {std::pair{"slow", slow}, std::pair{"free", as_found}}) {
+        const auto& line = row(report, name);
+        EXPECT_EQ(line.calls, 40u);
+        EXPECT_EQ(line.metered_calls, 40u);
+        ASSERT_TRUE(line.energy.told) << name;
+        const double truth = power_of(2, cap).count * line.counted_time.count();
+        EXPECT_NEAR(line.energy.joules.count, truth, 0.01 * truth + line.energy.half_width.count);
+        EXPECT_EQ(line.applied, cap);
+        EXPECT_NEAR(line.held.count, cap == slow ? 800 : 1700, 10) << name;
+    }
+    expect_balance(report.totals);
+    EXPECT_LT(std::abs(report.totals.unexplained.count), 0.01 * report.totals.counter.count);
+}
+
+TEST_F(Metering, OneIterationInNKeepsTheOthersJoulesApart) {
+    open(4);
+    double metered_seconds = 0;
+    for (int iteration = 0; iteration < 40; ++iteration) {
+        const TimePoint began = device.now();
+        for (int i = 0; i < 5; ++i) {
+            launch<Slow>(*gpu, stream, [&] { device.launch(stream, work(2)); });
+            launch<Free>(*gpu, stream, [&] { device.launch(stream, work(1 + 0.2 * i)); });
+        }
+        device.synchronize(stream);
+        if (iteration % 4 == 0) metered_seconds += Seconds{device.now() - began}.count();
+        gpu->next_iteration();
+    }
+    device.advance(5ms);
+    const auto report = gpu->report();
+    EXPECT_EQ(row(report, "slow").calls, 200u);
+    EXPECT_EQ(row(report, "slow").metered_calls, 50u);
+    EXPECT_EQ(report.scopes.unmetered, 300u);
+    const auto& totals = report.totals;
+    expect_balance(totals);
+    EXPECT_LE(totals.counted_time.count(), metered_seconds + 1e-3);
+    EXPECT_GE(totals.counted_time.count(), 0.85 * metered_seconds);
+    const double truth = device.true_energy().count;
+    EXPECT_NEAR(totals.counter.count + totals.outside.count, truth, 0.02 * truth);
+    EXPECT_NEAR(totals.counter.count / truth, 0.25, 0.05);
+    ASSERT_TRUE(row(report, "slow").energy.told);
+    const auto& line = row(report, "slow");
+    EXPECT_NEAR(line.energy.joules.count / line.counted_time.count(), power_of(2, slow).count,
+                0.02 * power_of(2, slow).count + line.energy.half_width.count);
+}
+
+TEST_F(Metering, KernelsThatWereNeverMeteredAreListedWithTheirCalls) {
+    open(100);
+    gpu->next_iteration();
+    launch<Middle>(*gpu, stream, [&] { device.launch(stream, work(1)); });
+    device.synchronize(stream);
+    const auto report = gpu->report();
+    EXPECT_EQ(row(report, "middle").calls, 1u);
+    EXPECT_EQ(row(report, "middle").metered_calls, 0u);
+    EXPECT_EQ(row(gpu->report(), "middle").calls, 1u) << "counted at each report";
+}
+
+TEST_F(Metering, ANestedScopesTimeIsNotTheOuterOnesToo) {
+    open(1);
+    const TimePoint began = device.now();
+    for (int i = 0; i < 50; ++i) {
+        FrequencyScope<Free> outer{*gpu, stream};
+        device.launch(stream, work(1 + 0.1 * (i % 3)));
+        {
+            FrequencyScope<Slow> inner{*gpu, stream};
+            device.launch(stream, work(2));
+        }
+        device.launch(stream, work(1));
+    }
+    device.synchronize(stream);
+    const Seconds took = device.now() - began;
+    device.advance(5ms);
+    const auto report = gpu->report();
+    EXPECT_NEAR((row(report, "free").time + row(report, "slow").time).count(), took.count(),
+                0.01 * took.count());
+    EXPECT_EQ(row(report, "free").calls, 50u);
+    const double truth = power_of(2, slow).count * row(report, "slow").counted_time.count();
+    ASSERT_TRUE(row(report, "slow").energy.told);
+    EXPECT_NEAR(row(report, "slow").energy.joules.count, truth, 0.02 * truth);
+    expect_balance(report.totals);
+}
+
+TEST_F(Metering, StreamsThatOverlapShareTheJoules) {
+    open(1);
+    simulated::Stream* other = device.create_stream();
+    for (int i = 0; i < 40; ++i) {
+        launch<Free>(*gpu, stream, [&] { device.launch(stream, work(2)); });
+        launch<Middle>(*gpu, other, [&] { device.launch(other, work(3)); });
+    }
+    device.synchronize();
+    device.advance(5ms);
+    const auto report = gpu->report();
+    expect_balance(report.totals);
+    const Seconds counted = row(report, "free").counted_time + row(report, "middle").counted_time +
+                            report.totals.idle_time;
+    EXPECT_NEAR(counted.count(), report.totals.counted_time.count(), 1e-6);
+}
+
+TEST_F(Metering, KeepClockIsListedAsKept) {
+    const auto unmetered = simulated::open(device, gpu_options()).with<UnmeteredPolicies>();
+    {
+        FrequencyScope<Kept> scope{unmetered, stream};
+        device.launch(stream, work(1));
+    }
+    launch<Slow>(unmetered, stream, [&] { device.launch(stream, work(1)); });
+    device.synchronize(stream);
+    const auto report = unmetered.report();
+    EXPECT_TRUE(row(report, "kept").kept);
+    EXPECT_EQ(row(report, "kept").calls, 0u) << "such a scope compiles to nothing";
+    EXPECT_EQ(report.scopes.scopes, 1u);
+    EXPECT_EQ(row(report, "slow").calls, 1u);
+    EXPECT_EQ(row(report, "slow").metered_calls, 0u);
+    std::ostringstream text;
+    text << report;
+    EXPECT_NE(text.str().find("kept"), std::string::npos);
+}
+
+TEST_F(Metering, StampsThatWereOverwrittenAreToldOf) {
+    simulated::DeviceOptions small = device_options();
+    small.stamp_capacity = 16;
+    simulated::Device forgetful{simulated::mi210(), small};
+    const auto its = simulated::open(forgetful, gpu_options()).with<Policies>();
+    for (int i = 0; i < 41; ++i) {
+        launch<Slow>(its, nullptr, [&] { forgetful.launch(nullptr, work(1)); });
+    }
+    forgetful.synchronize();
+    const auto report = its.report();
+    EXPECT_TRUE(has_note(report, "66 marker stamps were overwritten"));
+    EXPECT_EQ(row(report, "slow").metered_calls, 8u);
+    // What comes later is whole again, up to the present.
+    for (int i = 0; i < 4; ++i) {
+        launch<Middle>(its, nullptr, [&] { forgetful.launch(nullptr, work(1)); });
+    }
+    forgetful.synchronize();
+    forgetful.advance(100ms);
+    const auto later = its.report();
+    EXPECT_EQ(row(later, "middle").metered_calls, 4u);
+    EXPECT_GT(later.totals.idle_time, 90ms);
+}
+
+TEST_F(Metering, TheGateSaysWhenItIsOff) {
+    open(1);
+    EXPECT_TRUE(has_note(gpu->report(), "not_worth_it gate is off"));
+    gpu->close();
+    GpuOptions options = gpu_options();
+    options.switch_latency = 10ms;
+    const auto gated = simulated::open(device, options).with<Policies>();
+    EXPECT_FALSE(has_note(gated.report(), "gate is off"));
+    for (int i = 0; i < 5; ++i) {
+        launch<Slow>(gated, stream, [&] { device.launch(stream, work(1)); });
+        device.synchronize(stream);
+        gated.next_iteration();
+    }
+    const auto counts = gated.report().scopes;
+    EXPECT_EQ(counts.not_worth_it, 4u) << "the first had not been seen yet";
+    EXPECT_EQ(sum(counts), 5u);
+}
+
+}  // namespace

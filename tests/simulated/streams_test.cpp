@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+#include <tests/simulated/board.hpp>
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace simulated_device;
+
+class Streams : public testing::Test {
+protected:
+    Device device{mi210(), at_once()};
+    Stream* stream = device.create_stream();
+    Stream* other = device.create_stream();
+    Event* event = device.create_event();
+};
+
+TEST_F(Streams, EnqueueingTakesNoTime) {
+    for (int i = 0; i < 10; ++i) device.launch(stream, work(1));
+    EXPECT_EQ(device.now(), TimePoint{});
+    device.synchronize(stream);
+    EXPECT_EQ(device.now(), TimePoint{10ms});
+}
+
+TEST_F(Streams, WorkWhileTheHostDoesSomethingElse) {
+    device.launch(stream, work(3));
+    device.advance(2ms);
+    EXPECT_EQ(device.now(), TimePoint{2ms});
+    device.synchronize(stream);
+    EXPECT_EQ(device.now(), TimePoint{3ms});
+    device.synchronize(stream);
+    EXPECT_EQ(device.now(), TimePoint{3ms}) << "waiting for nothing took time";
+}
+
+TEST_F(Streams, ShareTheBoardEvenly) {
+    Stream* third = device.create_stream();
+    device.launch(stream, work(1));
+    device.launch(other, work(2));
+    device.launch(third, work(3));
+    device.synchronize(stream);
+    EXPECT_EQ(device.now(), TimePoint{3ms});  // 1 ms at a third
+    device.synchronize(other);
+    EXPECT_EQ(device.now(), TimePoint{5ms});  // its second at a half
+    device.synchronize();
+    EXPECT_EQ(device.now(), TimePoint{6ms});  // its third alone
+}
+
+TEST_F(Streams, WaitForEventsOfOthers) {
+    device.launch(stream, work(2));
+    device.record(stream, event);
+    device.wait(other, event);
+    device.launch(other, work(1));
+    device.synchronize();
+    EXPECT_EQ(event->time(), TimePoint{2ms});
+    EXPECT_EQ(device.now(), TimePoint{3ms}) << "they ran at the same time";
+}
+
+TEST_F(Streams, DoNotWaitForAnEventThatNobodyHasRecorded) {
+    device.wait(other, event);
+    device.launch(other, work(1));
+    device.synchronize(other);
+    EXPECT_EQ(device.now(), TimePoint{1ms});
+}
+
+TEST_F(Streams, CallBackInOrder) {
+    std::string order;
+    device.call_back(stream, [&] { order += 'a'; });
+    device.launch(stream, work(1));
+    device.call_back(stream, [&] { order += 'c'; });
+    device.launch(other, work(0.25));
+    device.call_back(other, [&] { order += 'b'; });
+    device.synchronize();
+    EXPECT_EQ(order, "abc");
+}
+
+TEST_F(Streams, TheNullStreamIsOneOfThem) {
+    device.launch(nullptr, work(1));
+    device.synchronize(nullptr);
+    EXPECT_EQ(device.now(), TimePoint{1ms});
+}
+
+TEST_F(Streams, OfAnotherDeviceAreAnError) {
+    Device stranger{mi210()};
+    Stream* theirs = stranger.create_stream();
+    EXPECT_THROW(static_cast<void>(device.lane_key(theirs)), Error);
+    EXPECT_THROW(device.launch(theirs, work(1)), Error);
+    EXPECT_THROW(device.put_marker(theirs, {}), Error);
+    EXPECT_THROW(device.synchronize(theirs), Error);
+}
+
+// Graphs.
+
+TEST_F(Streams, CapturesRecordAndDoNotRun) {
+    int calls = 0;
+    device.begin_capture(stream);
+    EXPECT_NE(device.lane_key(stream).capture, 0u);
+    EXPECT_EQ(device.lane_key(other).capture, 0u);
+    device.launch(stream, work(1));
+    device.call_back(stream, [&] { ++calls; });
+    const Graph graph = device.end_capture(stream);
+    EXPECT_EQ(device.lane_key(stream).capture, 0u);
+    device.synchronize();
+    EXPECT_EQ(device.now(), TimePoint{});
+    for (int i = 0; i < 3; ++i) device.launch(other, graph);
+    device.synchronize();
+    EXPECT_EQ(calls, 3);
+    EXPECT_EQ(device.now(), TimePoint{3ms});
+}
+
+TEST_F(Streams, EachCaptureIsItsOwn) {
+    device.begin_capture(stream);
+    const auto first = device.lane_key(stream).capture;
+    static_cast<void>(device.end_capture(stream));
+    device.begin_capture(stream);
+    EXPECT_NE(device.lane_key(stream).capture, first);
+}
+
+TEST_F(Streams, GraphsRecordTheirEventsAtEachReplay) {
+    device.begin_capture(stream);
+    device.launch(stream, work(1));
+    device.record(stream, event);
+    const Graph graph = device.end_capture(stream);
+    for (int replay = 1; replay <= 3; ++replay) {
+        device.launch(stream, graph);
+        device.wait(other, event);
+        device.call_back(other, [&, replay] { EXPECT_EQ(device.now(), TimePoint{replay * 1ms}); });
+    }
+    device.synchronize();
+    EXPECT_EQ(event->time(), TimePoint{3ms});
+}
+
+// Markers.
+
+TEST_F(Streams, MarkersStoreTheirLevelAndStampWhenTheStreamGetsThere) {
+    LevelCell* cell = device.make_cell();
+    int written = 0;
+    device.on_cell_written([&] { ++written; });
+    device.launch(stream, work(1));
+    device.put_marker(stream, {cell, LevelWord{7}, {.lane = 3, .scope_kind = 5}, true});
+    device.launch(stream, work(1));
+    device.put_marker(stream, {cell, LevelWord{8}, {.lane = 3, .leaving = true}, true});
+    device.put_marker(stream, {cell, LevelWord{9}, {}, false});
+    device.advance(1ms);
+    EXPECT_EQ(cell->load(), LevelWord{}) << "the marker ran ahead";
+    device.advance(100us);
+    EXPECT_EQ(cell->load(), LevelWord{7});
+    device.synchronize();
+    EXPECT_EQ(cell->load(), LevelWord{9});
+    EXPECT_EQ(written, 3);
+    std::array<MarkerStamp, 8> stamps;
+    ASSERT_EQ(device.drain_stamps(stamps), 2u);
+    EXPECT_EQ(stamps[0].tag.scope_kind, 5u);
+    EXPECT_EQ(stamps[0].time, TimePoint{1ms + 2us});
+    EXPECT_EQ(stamps[1].time, TimePoint{2ms + 4us});
+    // 1700 MHz for 1.002 ms.
+    EXPECT_NEAR(static_cast<double>(stamps[1].core_cycles - stamps[0].core_cycles), 1.7e6 * 1.002,
+                1.7e6 * 0.002);
+    EXPECT_EQ(device.drain_stamps(stamps), 0u);
+}
+
+TEST_F(Streams, StampsThatNobodyTookAreCountedAsLost) {
+    DeviceOptions options = at_once();
+    options.stamp_capacity = 4;
+    Device small{mi210(), options};
+    for (std::uint32_t i = 0; i < 10; ++i) {
+        small.put_marker(nullptr, {nullptr, {}, {.scope_kind = i}, true});
+    }
+    small.synchronize();
+    std::array<MarkerStamp, 8> stamps;
+    ASSERT_EQ(small.drain_stamps(stamps), 4u);
+    EXPECT_EQ(stamps[0].tag.scope_kind, 6u) << "the oldest give way";
+    EXPECT_EQ(small.lost_stamps(), 6u);
+}
+
+// Energy.
+
+TEST_F(Streams, DrawWhatTheOperatingPointSays) {
+    const Board& board = device.board();
+    device.launch(stream, work(4));
+    device.launch(other, {.memory_time = Seconds{3e-3}, .memory_energy = {0.5}});
+    device.synchronize();
+    device.advance(5ms);
+    const OperatingPoint core = operate(board, work(4), {});
+    const OperatingPoint memory =
+        operate(board, {.memory_time = Seconds{3e-3}, .memory_energy = {0.5}}, {});
+    // Shared for twice 3 ms, alone for 1 ms, then idle.
+    const Joules expected = (core.power + memory.power) * 0.5 * Seconds{6e-3} +
+                            core.power * Seconds{1e-3} + idle_power(board, {}) * Seconds{5e-3};
+    EXPECT_EQ(device.now(), TimePoint{12ms});
+    EXPECT_NEAR(device.true_energy().count, expected.count, 1e-9);
+}
+
+TEST_F(Streams, OfARandomProgramConserveEnergy) {
+    // Alone in its stream: the energy is the sum over launches of power times time.
+    Joules expected{};
+    Seconds busy{};
+    for (int i = 1; i <= 50; ++i) {
+        const KernelModel kernel{.core_time = Seconds{1e-4 * (i % 7)},
+                                 .memory_time = Seconds{1e-4 * (i % 5)},
+                                 .fixed_time = Seconds{1e-6 * i},
+                                 .core_energy = {0.01 * (i % 11)},
+                                 .memory_energy = {0.02}};
+        device.launch(stream, kernel);
+        const OperatingPoint point = operate(device.board(), kernel, {});
+        expected += point.power * point.time;
+        busy += point.time;
+    }
+    device.synchronize();
+    EXPECT_NEAR(since_start(device.now()).count(), busy.count(), 50e-9) << "rounding to ns";
+    EXPECT_NEAR(device.true_energy().count, expected.count, 1e-4 * expected.count);
+}
+
+}  // namespace
