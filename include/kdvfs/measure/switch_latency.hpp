@@ -30,11 +30,11 @@ struct SwitchTrace {
     std::vector<ClockedIteration> iterations;
 };
 
-/// What one trace says.
+/// The iteration of a trace in which the clock changed: begun at the old clock, ended at the new.
 struct SwitchSighting {
     bool seen = false;
-    Duration switching{0};   ///< from the call to the new clock
-    Duration transition{0};  ///< the end of it, in which no work was done
+    Duration begun{0};  ///< since the call; negative where the call came within it
+    Duration lasted{0};
 };
 
 /// How long iterations take at a steady clock.
@@ -64,13 +64,13 @@ struct SwitchLatency {
     ClockPoint from;
     ClockPoint to;
     SwitchStatus status = SwitchStatus::no_effect;
-    Duration switching{0};
+    Duration switching{0};      ///< from the call to the new clock
     Duration switching_low{0};  ///< 95 % interval of the median, by ranks
     Duration switching_high{0};
-    Duration transition{0};
+    Duration transition{0};       ///< the end of it, in which no work is done
     Duration iteration{0};        ///< the resolution: no change is seen finer than this
     std::size_t repetitions = 0;  ///< that showed the change
-    std::size_t outliers = 0;     ///< further than 5 deviations from the median
+    std::size_t outliers = 0;     ///< off the median by 2 iterations and 8 median deviations
 };
 
 inline SteadyIterations steady_iterations(const std::vector<ClockedIteration>& iterations) {
@@ -90,8 +90,7 @@ inline SteadyIterations steady_iterations(const std::vector<ClockedIteration>& i
 
 /// Finds the change in a trace: the place that parts the iterations into those nearer to the old
 /// clock's time and those nearer to the new one's, by least absolute deviations, which single long
-/// iterations do not move. The iteration in which the change fell is mixed; its part at the old
-/// clock and the pause are told apart by the work that it did.
+/// iterations do not move.
 inline SwitchSighting find_switch(const SwitchTrace& trace, Duration from, Duration to) {
     const auto& iterations = trace.iterations;
     const auto distance = [](Duration a, Duration b) {
@@ -123,17 +122,19 @@ inline SwitchSighting find_switch(const SwitchTrace& trace, Duration from, Durat
         if (oddness(i) > oddness(mixed)) mixed = i;
     }
     const auto& [start, end] = iterations[mixed];
-    const Duration slower = std::max(from, to);
-    const Duration pause = std::max(Duration{0}, end - start - slower);
-    const Duration worked = end - start - pause;
-    // worked = old + new, old / from + new / to = 1
-    double old_part = 0.5;
-    if (from != to) {
-        old_part = (Seconds{worked} - Seconds{to}) / (Seconds{from} - Seconds{to});
-    }
-    const auto old_time = Seconds{from} * std::clamp(old_part, 0.0, 1.0);
-    const TimePoint changed = start + std::chrono::duration_cast<Duration>(old_time) + pause;
-    return {true, std::max(Duration{0}, changed - trace.called), pause};
+    return {true, start - trace.called, end - start};
+}
+
+/// When the new clock held, since the call, if the change paused the work for `pause`: the mixed
+/// iteration did its work in two parts, of which the first at the old clock takes
+/// old_time = part * from, and part * from + (1 - part) * to = lasted - pause.
+inline Duration switching_latency(const SwitchSighting& sighting, Duration from, Duration to,
+                                  Duration pause) {
+    Expects(from != to);
+    const double part = Seconds{sighting.lasted - pause - to} / Seconds{from - to};
+    const auto old_time = Seconds{from} * std::clamp(part, 0.0, 1.0);
+    return std::max(Duration{0},
+                    sighting.begun + pause + std::chrono::duration_cast<Duration>(old_time));
 }
 
 /// Robust statistics of a pair's traces.
@@ -149,18 +150,26 @@ inline SwitchLatency switch_latency(ClockPoint from, ClockPoint to, const Steady
         result.status = SwitchStatus::indistinguishable;
         return result;
     }
-    std::vector<Duration> switching;
-    std::vector<Duration> transition;
+    std::vector<SwitchSighting> sightings;
     for (const SwitchTrace& trace : traces) {
         const SwitchSighting sighting = find_switch(trace, before.median, after.median);
-        if (!sighting.seen) continue;
-        switching.push_back(sighting.switching);
-        transition.push_back(sighting.transition);
+        if (sighting.seen) sightings.push_back(sighting);
     }
-    result.repetitions = switching.size();
-    if (switching.empty() || 2 * switching.size() < traces.size()) return result;
+    result.repetitions = sightings.size();
+    if (sightings.empty() || 2 * sightings.size() < traces.size()) return result;
+    // The change falls anywhere in an iteration, so the median mixed one is half old, half new.
+    std::vector<Duration> pauses;
+    for (const SwitchSighting& sighting : sightings) {
+        pauses.push_back(sighting.lasted - (before.median + after.median) / 2);
+    }
+    std::sort(pauses.begin(), pauses.end());
+    result.transition = std::max(Duration{0}, pauses[pauses.size() / 2]);
+    std::vector<Duration> switching;
+    for (const SwitchSighting& sighting : sightings) {
+        switching.push_back(
+            switching_latency(sighting, before.median, after.median, result.transition));
+    }
     std::sort(switching.begin(), switching.end());
-    std::sort(transition.begin(), transition.end());
     const std::size_t n = switching.size();
     const auto reach =
         static_cast<std::size_t>(std::ceil(0.98 * std::sqrt(static_cast<double>(n))));
@@ -169,13 +178,13 @@ inline SwitchLatency switch_latency(ClockPoint from, ClockPoint to, const Steady
     result.switching = switching[middle];
     result.switching_low = switching[middle - std::min(middle, reach)];
     result.switching_high = switching[std::min(n - 1, middle + reach)];
-    result.transition = transition[middle];
     std::vector<Duration> deviations;
     for (const Duration time : switching) {
         deviations.push_back(std::max(time, result.switching) - std::min(time, result.switching));
     }
     std::sort(deviations.begin(), deviations.end());
-    const Duration far = std::max(result.iteration, 8 * deviations[middle]);  // 5 x 1.4826, about
+    // A single slow iteration beside the change moves a sighting by as much as itself.
+    const Duration far = std::max(2 * result.iteration, 8 * deviations[middle]);
     result.outliers = static_cast<std::size_t>(
         std::count_if(deviations.begin(), deviations.end(), [&](Duration d) { return d > far; }));
     return result;
