@@ -27,6 +27,7 @@ struct MeasuredGpu {
     std::string name;
     std::vector<kdvfs::tune::SweepKernel> kernels;
     std::vector<kdvfs::ClockPoint> points;
+    kdvfs::ClockPoint baseline;
     std::function<kdvfs::tune::Cost(std::size_t kernel, kdvfs::ClockPoint clock)> measure;
 };
 
@@ -37,7 +38,7 @@ inline MeasuredGpu simulated_gpu(const std::string& preset, double noise, std::u
                            {"open a simulated GPU", preset, "there is no such preset",
                             "take rtx_3080_ti, mi210, mi250x, mi300x or h100"}};
     }
-    MeasuredGpu gpu{"simulated " + found->board.name, {}, found->points, {}};
+    MeasuredGpu gpu{"simulated " + found->board.name, {}, found->points, {}, {}};
     for (std::size_t entry = 0; entry < gpt3::kernel_count; ++entry) {
         const auto& published = gpt3::published_table[entry];
         gpu.kernels.push_back({{std::string{published.name}, {}},
@@ -59,7 +60,7 @@ inline MeasuredGpu simulated_gpu(const std::string& preset, double noise, std::u
 inline MeasuredGpu replayed_gpu(const std::string& file, std::uint64_t seed) {
     const kdvfs::tune::Profile profile = kdvfs::tune::read_profile(std::filesystem::path{file});
     auto device = std::make_shared<kdvfs::replay::Device>(profile.gpu(), seed);
-    MeasuredGpu gpu{profile.gpu(), {}, {}, {}};
+    MeasuredGpu gpu{profile.gpu(), {}, {}, *profile.baseline(), {}};
     std::set<kdvfs::ClockPoint> points;
     for (const auto& kernel : profile.kernels()) {
         gpu.kernels.push_back({kernel.key, kernel.group, kernel.count});

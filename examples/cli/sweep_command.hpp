@@ -3,6 +3,7 @@
 
 #include <examples/cli/measured_gpu.hpp>
 #include <examples/cli/text_options.hpp>
+#include <kdvfs/tune/adaptive_sweep.hpp>
 #include <kdvfs/tune/isolated_sweep.hpp>
 #include <kdvfs/tune/sweep_file.hpp>
 
@@ -44,6 +45,8 @@ struct SweepCommand {
     std::uint32_t samples = 1;
     std::string noise = "0%";
     std::uint64_t seed = 1;
+    bool adaptive = false;
+    std::string max_slowdown = "1%";
 
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<SweepCommand>();
@@ -55,6 +58,11 @@ struct SweepCommand {
         sub->add_option("--samples", command->samples, "Measurements of each point")
             ->check(CLI::Range(1U, 100'000U))
             ->capture_default_str();
+        sub->add_flag("--adaptive", command->adaptive,
+                      "Measure only what matters for a plan of least waste: at most a quarter");
+        sub->add_option("--max-slowdown", command->max_slowdown,
+                        "With --adaptive: what that plan will tolerate")
+            ->capture_default_str();
         sub->add_option("--noise", command->noise, "Of a simulated measurement, such as 1%")
             ->capture_default_str();
         sub->add_option("--seed", command->seed, "Of simulated noise and of replays")
@@ -64,9 +72,19 @@ struct SweepCommand {
 
     void run() const {
         const MeasuredGpu gpu = open_measured(device, parse_percent("--noise", noise), seed);
-        kdvfs::tune::SweepFile file{output, gpu.name};
-        kdvfs::tune::sweep_grid(file, gpu.kernels, gpu.points, samples, gpu.measure,
-                                ProgressLine{});
+        kdvfs::tune::SweepFile file{output, gpu.name, gpu.baseline};
+        if (!adaptive) {
+            return kdvfs::tune::sweep_grid(file, gpu.kernels, gpu.points, samples, gpu.measure,
+                                           ProgressLine{});
+        }
+        kdvfs::tune::AdaptiveOptions options;
+        options.samples = samples;
+        const auto outcome = kdvfs::tune::sweep_adaptively(
+            file, gpu.kernels, gpu.points,
+            kdvfs::tune::relaxed_waste(parse_percent("--max-slowdown", max_slowdown)), options,
+            gpu.measure, ProgressLine{});
+        std::printf("%zu of %zu measurements, expected regret %.3f %% of the energy\n",
+                    outcome.measurements, outcome.grid, outcome.expected_regret_pct);
     }
 };
 

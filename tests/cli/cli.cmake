@@ -24,6 +24,8 @@ if(NOT first_lines STREQUAL second_lines)
     message(FATAL_ERROR "a complete sweep was not left alone")
 endif()
 
+expect(0 "expected regret" sweep --device sim:mi300x --adaptive -o adaptive.csv)
+expect(0 "global .chosen." plan adaptive.csv)
 expect(0 "global .chosen." plan sweep.csv --max-slowdown 1%)
 expect(0 "PolicyRegistry<" plan sweep.csv --format header)
 expect(0 "\"aggregate\": \"local\"" plan sweep.csv --format json --aggregate local)

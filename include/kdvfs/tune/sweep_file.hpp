@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -25,12 +26,15 @@ namespace kdvfs::tune {
 /// time has the file; not thread-safe.
 class SweepFile {
 public:
-    /// Opens a file or makes one. A last line that was cut short is dropped.
+    /// Opens a file or makes one. A last line that was cut short is dropped. Rows at `baseline`
+    /// are marked as such; without it, the profile's own rule decides.
     /// @throws Error (io, busy), and (invalid_input) for a file that is not this GPU's sweep
-    SweepFile(std::filesystem::path path, const std::string& gpu)
+    SweepFile(std::filesystem::path path, const std::string& gpu,
+              std::optional<ClockPoint> baseline = std::nullopt)
         : path_{std::move(path)},
           file_{::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)},
-          profile_{gpu} {
+          profile_{gpu},
+          baseline_{baseline} {
         if (!file_.is_open()) kdvfs::detail::throw_file_error("open a sweep file", path_, errno);
         if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
             throw Error{Errc::busy,
@@ -43,8 +47,11 @@ public:
     /// What has been measured, by this process and before.
     [[nodiscard]] const Profile& profile() const { return profile_; }
 
+    [[nodiscard]] std::optional<ClockPoint> baseline() const { return baseline_; }
+
     /// Adds a measurement. @throws Error (io), and as `Profile::add`
-    void append(const ProfileRow& row) {
+    void append(ProfileRow row) {
+        row.is_baseline = row.clock == baseline_;
         profile_.add(row);
         write(to_csv_line(profile_.gpu(), row));
     }
@@ -91,6 +98,7 @@ private:
     std::filesystem::path path_;
     Descriptor file_;
     Profile profile_;
+    std::optional<ClockPoint> baseline_;
 };
 
 }  // namespace kdvfs::tune
