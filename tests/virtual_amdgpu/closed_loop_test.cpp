@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 // ROCm SMI unlocks mutexes in shared memory that ThreadSanitizer has not seen it lock.
 extern "C" const char* __tsan_default_suppressions() { return "mutex:librocm_smi64\n"; }
@@ -221,6 +222,7 @@ TEST_F(ClosedLoop, AfterAGpuResetTheClockIsAskedForAgain) {
     {
         FrequencyScope<Slow> scope{gpu, stream_};
         ASSERT_TRUE(comes_to("manual", 850));
+        std::this_thread::sleep_for(100ms);  // it has been read back, too
         FileSystem::tell("reset");
         EXPECT_TRUE(comes_to("manual", 850));  // it is verified once a second
     }
@@ -279,7 +281,8 @@ TEST_F(ClosedLoop, AForkedChildLeavesItsParentsClocksAlone) {
 }
 
 TEST_F(ClosedLoop, ASecondProcessMayMeasureWhatAnotherDrives) {
-    const pid_t second = ::fork();  // before any thread
+    ASSERT_EQ(hipStreamDestroy(std::exchange(stream_, nullptr)), hipSuccess);
+    const pid_t second = ::fork();  // of a process without threads
     if (second == 0) {
         std::this_thread::sleep_for(500ms);
         int result = 1;
