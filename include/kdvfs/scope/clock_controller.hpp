@@ -87,6 +87,9 @@ public:
         Expects(in_flight_);
         const ClockCommand command = *std::exchange(in_flight_, std::nullopt);
         if (outcome.error) {
+            const bool wrote = command.kind == ClockCommand::Kind::apply ||
+                               outcome.restore == RestoreDecision::write_back;
+            history_.uncertain = history_.uncertain || wrote;
             failed(command, *outcome.error, now);
             return;
         }
@@ -118,6 +121,7 @@ public:
         const auto next = due_target(now);
         if (holds(next)) {
             if (next == target_) fresh_scopes_ = 0;  // device elision: the state already holds
+            if (!next) forget_writes();              // nothing asks, and it is as it was found
             if (changed() && now >= last_read_ + options_.verify_every) {
                 return send({.kind = ClockCommand::Kind::verify});
             }
@@ -144,16 +148,17 @@ public:
             due = std::min(due.value_or(TimePoint::max()), std::max(not_before_, moment));
         };
         if (!holds(target_)) {
-            const bool held_back = lowers(target_) && !lifts(target_);
-            at(held_back ? target_since_ + options_.lower_after : TimePoint{});
+            const bool waits =
+                !history_.uncertain && lowers(target_) && !lifts(target_) && !let_go_;
+            at(waits ? target_since_ + options_.lower_after : TimePoint{});
         }
         if (changed()) at(last_read_ + options_.verify_every);
         return due;
     }
 
-    /// Asks for the found state whatever lanes say: the end of the GPU object.
+    /// Asks for the found state whatever lanes say from here on: the end of the GPU object.
     void let_go() {
-        lanes_.clear();
+        let_go_ = true;
         target_.reset();
         restore_due_ = changed();
         not_before_ = {};
@@ -188,6 +193,11 @@ private:
         return ahead != 0 && ahead < tickets / 2;
     }
 
+    /// Four times longer each, up to a million times the first.
+    static constexpr Duration::rep back_off(unsigned attempt) {
+        return Duration::rep{1} << std::min(2 * attempt, 20U);
+    }
+
     static bool is_transient(Errc code) {
         return code == Errc::busy || code == Errc::timed_out || code == Errc::io;
     }
@@ -205,7 +215,7 @@ private:
     }
 
     void note_target(TimePoint now) {
-        auto target = wanted();
+        auto target = let_go_ ? std::nullopt : wanted();
         if (target == target_) return;
         target_ = target;
         target_since_ = now;
@@ -233,7 +243,9 @@ private:
     /// What the device is to hold now: the target, or, while lowering is held back, as much of it
     /// as raises.
     [[nodiscard]] std::optional<ClockPoint> due_target(TimePoint now) const {
-        if (!lowers(target_) || now >= target_since_ + options_.lower_after) return target_;
+        if (let_go_ || !lowers(target_) || now >= target_since_ + options_.lower_after) {
+            return target_;
+        }
         if (!lifts(target_)) return holds_;
         return higher_cap(target_.value_or(history_.found.cap), applied());
     }
@@ -268,11 +280,12 @@ private:
         const ClockState& state = *outcome.state;
         if (outcome.restore == RestoreDecision::leave_foreign) {
             restore_due_ = false;
-            taken_over(state);
+            displaced(state);
             return;
         }
         if (outcome.restore == RestoreDecision::write_back) {
             if (state != history_.found) {
+                history_.uncertain = true;
                 failed({.kind = ClockCommand::Kind::restore}, not_restored(state), now);
                 return;
             }
@@ -290,10 +303,16 @@ private:
             history_.found = state;
             return;
         }
-        if (history_.written == state) return;
+        if (history_.written != state) displaced(state);
+    }
+
+    /// The device holds neither what kdvfs wrote nor what was found: that is the state to go back
+    /// to from here on.
+    void displaced(const ClockState& state) {
         if (state == ClockState{}) {  // a reset, or an administrator's: ask again
             ++counts_.resets;
             forget_writes();
+            history_.found = state;
         } else {
             taken_over(state);
         }
@@ -323,9 +342,8 @@ private:
     }
 
     void failed(const ClockCommand& command, const Error& error, TimePoint now) {
-        if (command.kind == ClockCommand::Kind::apply) history_.uncertain = true;
         if (is_transient(error.code()) && attempts_ < options_.retries) {
-            not_before_ = now + options_.first_retry_after * (1U << (2 * attempts_++));
+            not_before_ = now + options_.first_retry_after * back_off(attempts_++);
             ++counts_.retries;
             return;
         }
@@ -373,6 +391,7 @@ private:
     std::uint64_t in_flight_scopes_ = 0;
     unsigned attempts_ = 0;
     bool armed_ = true;
+    bool let_go_ = false;
     bool restore_due_ = false;
     bool restore_failed_ = false;
 };

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "board_double.hpp"
+
+#include <kdvfs/scope/clock_controller.hpp>
+#include <kdvfs/scope/lane.hpp>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace kdvfs {
+
+/// A board, the controller that drives it, and the streams that ask: time passes as the test says,
+/// every stream runs at once, and every command is answered at once.
+class ControlledBoard : public BoardDouble {
+public:
+    struct Setup {
+        ClockState found{};
+        ControllerOptions options{};
+    };
+
+    ControlledBoard() : ControlledBoard{Setup{}} {}
+    explicit ControlledBoard(const Setup& setup)
+        : controller{requests, "board", setup.found, setup.options}, found_{setup.found} {
+        state = setup.found;
+    }
+
+    /// A scope on a lane, entered behind what is open there.
+    void enter(std::uint32_t lane, ClockPoint point) {
+        Stream& stream = streams_.try_emplace(lane, lane).first->second;
+        const LaneStep step = stream.lane.enter(requests.index_of(point));
+        stream.entries.push_back(step.entry);
+        if (step.changed) controller.level_changed(LaneId{lane}, step.level, now);
+    }
+
+    /// Leaves the innermost scope of a lane.
+    void leave(std::uint32_t lane) {
+        Stream& stream = streams_.at(lane);
+        const auto step = stream.lane.leave(stream.entries.back());
+        stream.entries.pop_back();
+        if (step->changed) controller.level_changed(LaneId{lane}, step->level, now);
+    }
+
+    /// Carries out a command of the controller.
+    void answer(const ClockCommand& command) { controller.completed(execute(*this, command), now); }
+
+    /// Does all that is due now.
+    void settle() {
+        for (int turn = 0; turn < 100; ++turn) {
+            const auto command = controller.next_command(now);
+            if (!command) return;
+            answer(*command);
+        }
+        throw std::logic_error{"the controller never comes to rest"};
+    }
+
+    /// Lets time pass, waking the controller when it wants to be woken and not otherwise.
+    void pass(Duration time) {
+        const TimePoint end = now + time;
+        settle();
+        for (int turn = 0; turn < 10'000; ++turn) {
+            const auto deadline = controller.next_deadline();
+            if (!deadline || *deadline > end) {
+                now = end;
+                return;
+            }
+            now = std::max(now, *deadline);
+            settle();
+        }
+        throw std::logic_error{"the controller's deadlines never end"};
+    }
+
+    [[nodiscard]] std::size_t writes() const {
+        return static_cast<std::size_t>(std::count_if(
+            calls.begin(), calls.end(), [](const auto& call) { return call != "read"; }));
+    }
+    [[nodiscard]] const ControllerCounts& counts() const { return controller.counts(); }
+    [[nodiscard]] const ClockState& found() const { return found_; }
+
+    RequestTable requests;
+    ClockController controller;
+    TimePoint now{};
+
+private:
+    struct Stream {
+        explicit Stream(std::uint32_t id) : lane{LaneId{id}, LaneKey{}, &cell} {}
+        LevelCell cell;
+        Lane lane;
+        std::vector<std::uint64_t> entries{};
+    };
+
+    ClockState found_;
+    std::map<std::uint32_t, Stream> streams_;
+};
+
+}  // namespace kdvfs
