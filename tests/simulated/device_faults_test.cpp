@@ -60,6 +60,7 @@ TEST_P(EveryFault, StrikesItsCallByCount) {
             EXPECT_EQ(device.read_energy().status, ReadingStatus::absent);
             return;
         }
+        if (call == Call::read_clock_state) continue;
         const ClockState state = device.read_clock_state();
         EXPECT_EQ(state.cap, ClockPoint{}) << "changed all the same";
         EXPECT_EQ(state.mode, setter && fault == Fault::half_done ? "manual" : "auto");

@@ -73,7 +73,8 @@ public:
 
         const std::lock_guard lock{lane.mutex};
         const ScopeCount fate = judge(kind, lane);
-        const bool asks = fate == ScopeCount::asked || fate == ScopeCount::captured;
+        const bool asks = fate == ScopeCount::asked || fate == ScopeCount::captured ||
+                          fate == ScopeCount::stream_elided;
         const bool rested = lane.depth() == 0;
         const LaneStep step = lane.enter(asks ? kind.index : no_request);
         if (step.changed || metered) {
@@ -86,8 +87,8 @@ public:
             }
         }
         if (rested && step.changed) wake();
-        if (!metered && !lane.captured()) kind.unmetered.fetch_add(1, std::memory_order_relaxed);
-        tally_.count(step.elided ? ScopeCount::stream_elided : fate, metered);
+        lane.counts.count(fate);
+        if (!metered) lane.counts.count_unmetered(kind.number, !lane.captured());
         return {&lane, step.entry, &kind, metered};
     }
 
@@ -222,10 +223,8 @@ public:
         measure::Report report;
         report.device = info_;
         report.measure_only = measure_only_;
-        {
-            const std::lock_guard lock{control_};
-            report.scopes = tally_.counts(controller_.counts());
-        }
+        const ControllerCounts controller = controller_counts();
+        report.scopes = tally_lanes().counts(controller);
         meter_.fill(report);
         if (!options_.switch_latency) {
             report.notes.emplace_back(
@@ -273,10 +272,30 @@ private:
         if (loop_) loop_->wake();
     }
 
+    ControllerCounts controller_counts() {
+        const std::lock_guard lock{control_};
+        return controller_.counts();
+    }
+
+    /// Adds up what the lanes have counted.
+    ScopeTally tally_lanes() {
+        std::vector<Lane*> lanes;  // no lane is locked under the table's mutex
+        lanes_.for_each([&](Lane& lane) { lanes.push_back(&lane); });
+        ScopeTally tally;
+        for (Lane* lane : lanes) {
+            const std::lock_guard lock{lane->mutex};
+            tally.add(lane->counts);
+            meter_.add_unmetered(lane->counts.unmetered_calls);
+            lane->counts.unmetered_calls.clear();
+        }
+        return tally;
+    }
+
     /// What becomes of a scope, as far as enqueueing can tell.
     ScopeCount judge(const ScopeKind& kind, const Lane& lane) const {
         if (!kind.request.asks) return ScopeCount::kept;
-        if (!armed_) return ScopeCount::refused;
+        if (!armed_.load(std::memory_order_relaxed)) return ScopeCount::refused;
+        if (lane.level().request() == kind.index) return ScopeCount::stream_elided;
         if (lane.captured()) return ScopeCount::captured;
         const auto seen = kind.seen_to_last.load(std::memory_order_relaxed);
         GateFacts facts{.switch_latency = options_.switch_latency, .highest = highest_};
@@ -358,7 +377,6 @@ private:
 
     RequestTable requests_;
     LaneTable lanes_;
-    ScopeTally tally_;
     std::atomic<bool> armed_{true};
 
     std::mutex control_;

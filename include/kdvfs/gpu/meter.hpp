@@ -23,6 +23,7 @@
 #include <optional>
 #include <ostream>
 #include <set>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -144,12 +145,16 @@ public:
 
     // What came of it.
 
+    /// Calls that left no interval, by scope kind.
+    void add_unmetered(std::span<const std::uint64_t> calls) {
+        const std::lock_guard lock{mutex_};
+        for (std::size_t kind = 0; kind < calls.size(); ++kind) {
+            accumulator_.add_unmetered(kinds_[kind].kernel, calls[kind]);
+        }
+    }
+
     void fill(measure::Report& report) {
         const std::lock_guard lock{mutex_};
-        for (const ScopeKind& kind : kinds_) {
-            const auto unmetered = kind.unmetered.exchange(0, std::memory_order_relaxed);
-            accumulator_.add_unmetered(kind.kernel, unmetered);
-        }
         accumulator_.fill(report);
         for (const KernelId kernel : kept_) {
             measure::ReportRow row;

@@ -4,11 +4,12 @@
 #include <kdvfs/core/kernel_interval.hpp>
 #include <kdvfs/device/level_cell.hpp>
 #include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/scope/lane_counts.hpp>
+#include <kdvfs/scope/lane_mutex.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -40,8 +41,8 @@ public:
             own = same ? before : LevelWord{request, next_ticket_++};
         }
         stack_.push_back({.entry = ++last_entry_, .level = own});
-        return {
-            .entry = last_entry_, .level = level(), .changed = level() != before, .elided = same};
+        if (request != no_request) level_ = own;
+        return {.entry = last_entry_, .level = level_, .changed = level_ != before, .elided = same};
     }
 
     /// Removes a scope's own entry, wherever it is in the stack. Scopes of one lane may be left in
@@ -51,10 +52,10 @@ public:
         const auto found = std::find_if(stack_.rbegin(), stack_.rend(),
                                         [&](const Entry& e) { return e.entry == entry; });
         if (found == stack_.rend()) return std::nullopt;
-        const LevelWord before = level();
+        const LevelWord before = level_;
         stack_.erase(std::next(found).base());
-        if (stack_.empty()) empty_ = LevelWord{no_request, next_ticket_ - 1};
-        const LevelWord now = level();
+        level_ = innermost();
+        const LevelWord now = level_;
         if (now != before) last_.store(now.raw(), std::memory_order_relaxed);
         open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
         return LaneStep{.entry = entry, .level = now, .changed = now != before};
@@ -86,12 +87,7 @@ public:
     }
 
     /// The lane's request now: that of the innermost scope with an opinion.
-    [[nodiscard]] LevelWord level() const {
-        const auto asking = std::find_if(stack_.rbegin(), stack_.rend(), [](const Entry& e) {
-            return e.level.request() != no_request;
-        });
-        return asking == stack_.rend() ? empty_ : asking->level;
-    }
+    [[nodiscard]] LevelWord level() const { return level_; }
 
     /// Whether no scope is open on the host, nor under way in the stream: the cell holds what was
     /// put last. Callable without `mutex`.
@@ -107,7 +103,8 @@ public:
     [[nodiscard]] std::size_t depth() const { return stack_.size(); }
 
     // Public, because whoever enters or leaves needs them around the lane's own steps.
-    std::mutex mutex;                    ///< held while a step is taken and its marker is put
+    LaneMutex mutex;                     ///< held while a step is taken and its marker is put
+    LaneCounts counts;                   ///< under `mutex`
     std::atomic<bool> abandoned{false};  ///< its cell says nothing any more
 
 private:
@@ -115,6 +112,15 @@ private:
         std::uint64_t entry;
         LevelWord level;
     };
+
+    [[nodiscard]] LevelWord innermost() const {
+        const auto asking = std::find_if(stack_.rbegin(), stack_.rend(), [](const Entry& e) {
+            return e.level.request() != no_request;
+        });
+        if (asking != stack_.rend()) return asking->level;
+        // The last ticket tells one end of all requests from another.
+        return LevelWord{no_request, next_ticket_ - 1};
+    }
 
     static constexpr LevelWord word_of(std::uint64_t overruled) {
         return LevelWord{static_cast<std::uint32_t>(overruled >> 32U)};
@@ -126,8 +132,7 @@ private:
     std::vector<Entry> stack_;
     std::uint64_t last_entry_ = 0;
     std::uint32_t next_ticket_ = 1;
-    LevelWord
-        empty_{};  // no request, with the last ticket: tells one end of all scopes from another
+    LevelWord level_{};
     LevelWord put_{};
     // Written under `mutex` only.
     std::atomic<std::uint32_t> open_{0};

@@ -4,12 +4,12 @@
 #include <kdvfs/device/stream_runtime.hpp>
 #include <kdvfs/scope/lane.hpp>
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <mutex>
-#include <vector>
 
 namespace kdvfs {
 
@@ -19,15 +19,19 @@ class LaneTable {
 public:
     LaneTable() : serial_{next_serial()} {}
 
-    /// The lane of a key; a new one, on a cell from `make_cell`, at its first use.
-    Lane& find(const LaneKey& key, const std::function<LevelCell*()>& make_cell) {
-        // A thread mostly stays on one stream: remember its last lane, and whose it is.
+    /// The lane of a key; a new one, on a cell from `make_cell()`, at its first use.
+    template <class MakeCell>
+    Lane& find(const LaneKey& key, MakeCell make_cell) {
+        // A thread uses few streams: remember its last lanes, and whose they are.
         struct Last {
             std::uint64_t serial = 0;
             LaneKey key{};
             Lane* lane = nullptr;
         };
-        thread_local Last last;
+        thread_local std::array<Last, 8> remembered{};
+        // Streams are heap objects: their addresses differ in the middle.
+        const auto address = reinterpret_cast<std::uintptr_t>(key.stream.as<void>());
+        Last& last = remembered[(address >> 4U ^ address >> 7U ^ address >> 12U) % 8];
         if (last.serial == serial_ && last.key == key) return *last.lane;
         Lane& lane = find_slowly(key, make_cell);
         last = {serial_, key, &lane};
@@ -41,7 +45,8 @@ public:
     }
 
 private:
-    Lane& find_slowly(const LaneKey& key, const std::function<LevelCell*()>& make_cell) {
+    template <class MakeCell>
+    Lane& find_slowly(const LaneKey& key, MakeCell& make_cell) {
         const std::lock_guard lock{mutex_};
         if (const auto known = by_key_.find(key); known != by_key_.end()) return *known->second;
         LevelCell* cell = make_cell();

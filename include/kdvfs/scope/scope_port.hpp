@@ -23,7 +23,6 @@ struct ScopeKind {
     RequestIndex index = no_request;                     ///< of the request's clock point
     bool metered = true;                                 ///< whether the registry meters at all
     mutable std::atomic<Duration::rep> seen_to_last{0};  ///< median of its dwell in ns, 0 = unseen
-    mutable std::atomic<std::uint64_t> unmetered{0};     ///< calls that leave no interval
 };
 
 /// What a scope holds between entering and leaving. Without a lane there is nothing to leave.

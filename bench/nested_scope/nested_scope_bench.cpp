@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// What entering and leaving a scope costs the host, on a runtime that does nothing. Promised: under
+// 50 ns for a nested scope with the enclosing scope's request, plus the runtime's own "is this
+// stream capturing" question, which `lane_key` asks twice and which is measured beside it.
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/gpu/gpu_core.hpp>
+#include <kdvfs/kdvfs.hpp>
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using namespace kdvfs;
+using namespace kdvfs::literals;
+
+struct Gelu : Kernel<"gelu"> {};
+struct Gemm : Kernel<"gemm"> {};
+using Metered = PolicyRegistry<Bind<"gelu", CapClock<1100_MHz>>, Bind<"gemm", CapClock<1300_MHz>>>;
+using Switching =
+    PolicyRegistry<Bind<"gelu", CapClock<1100_MHz>>, Bind<"gemm", CapClock<1300_MHz>>, Unmetered>;
+
+class NullRuntime {
+public:
+    LaneKey lane_key(StreamRef stream) {
+        benchmark::DoNotOptimize(stream);
+        return {.stream = stream};
+    }
+    LevelCell* make_cell() { return &cells_.emplace_back(); }
+    void put_marker(StreamRef, const Marker& marker) { marker.cell->store(marker.word); }
+    std::size_t drain_stamps(std::span<MarkerStamp>) noexcept { return 0; }
+    std::uint64_t lost_stamps() noexcept { return 0; }
+    void synchronize(StreamRef) {}
+    TimePoint now() noexcept { return {}; }
+    std::string_view marker_mechanism() { return "none"; }
+
+private:
+    std::deque<LevelCell> cells_;
+};
+
+/// The least of all repetitions, beside their median: what others on the machine take is not ours.
+double least(const std::vector<double>& times) {
+    return *std::min_element(times.begin(), times.end());
+}
+
+void repeated(benchmark::internal::Benchmark* measured) {
+    measured->Repetitions(15)->MinTime(0.02)->ReportAggregatesOnly()->ComputeStatistics("least",
+                                                                                        least);
+}
+
+template <class Registry>
+BoundGpu<Registry> open() {
+    GpuOptions options;
+    options.switch_latency = std::chrono::milliseconds{1};  // the gate is asked, and has no figure
+    return Gpu{
+        std::make_shared<GpuCore>(
+            GpuCore::Parts{.info = {.name = "no GPU"},
+                           .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
+                           .found = ClockState{},
+                           .runtime = std::make_unique<RuntimeOf<NullRuntime>>()},
+            options)}
+        .with<Registry>();
+}
+
+/// The second iteration of 16: scopes of a metered registry are not metered.
+void nested_same_request(benchmark::State& state) {
+    const auto gpu = open<Metered>();
+    gpu.next_iteration();
+    FrequencyScope<Gelu> outer{gpu, nullptr};
+    for (auto _ : state) {
+        FrequencyScope<Gelu> scope{gpu, nullptr};
+        benchmark::ClobberMemory();
+    }
+}
+BENCHMARK(nested_same_request)->Apply(repeated);
+
+/// The same from streams in turn.
+void nested_same_request_on_streams_in_turn(benchmark::State& state) {
+    const auto gpu = open<Metered>();
+    gpu.next_iteration();
+    struct alignas(256) Handle {};
+    Handle streams[2];
+    FrequencyScope<Gelu> one{gpu, &streams[0]};
+    FrequencyScope<Gelu> two{gpu, &streams[1]};
+    std::size_t turn = 0;
+    for (auto _ : state) {
+        FrequencyScope<Gelu> scope{gpu, &streams[turn ^= 1]};
+        benchmark::ClobberMemory();
+    }
+}
+BENCHMARK(nested_same_request_on_streams_in_turn)->Apply(repeated);
+
+/// Another request each time: two markers, without what the runtime takes for them.
+void switching(benchmark::State& state) {
+    const auto gpu = open<Switching>();
+    FrequencyScope<Gemm> outer{gpu, nullptr};
+    for (auto _ : state) {
+        FrequencyScope<Gelu> scope{gpu, nullptr};
+        benchmark::ClobberMemory();
+    }
+}
+BENCHMARK(switching)->Apply(repeated);
+
+/// The runtime's own question, twice, as a scope asks it; here it is answered by nothing.
+void lane_key_twice(benchmark::State& state) {
+    const std::unique_ptr<AnyRuntime> runtime = std::make_unique<RuntimeOf<NullRuntime>>();
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(runtime->lane_key(nullptr));
+        benchmark::DoNotOptimize(runtime->lane_key(nullptr));
+    }
+}
+BENCHMARK(lane_key_twice)->Apply(repeated);
+
+}  // namespace

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/stream_runtime.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <random>
+#include <vector>
+
+/// What every `StreamRuntime` must do, whatever its vendor: markers act in stream order. While work
+/// runs, its stream's cell holds the level of the marker before it, and the stamps around it are
+/// its own.
+///
+/// A runtime takes part by a fixture, default constructible, made anew for each test:
+///     INSTANTIATE_TYPED_TEST_SUITE_P(Simulated, StreamOrder, SimulatedStreams);
+/// - `runtime()`: the runtime under test;
+/// - `create_stream()`: a stream, valid as long as the fixture;
+/// - `work(stream)`: enqueues work that takes some time;
+/// - `look(stream, cell, place)`: enqueues work that notes the cell's level when the stream gets
+///   there; recorded by captures. `place` counts from 0 to 999;
+/// - `seen(place)`: what the last look of that place has noted; the stream has been synchronized;
+/// - `capture(stream, record)`: calls `record` while the stream captures; a handle to the graph;
+/// - `replay(stream, graph)`: enqueues a captured graph;
+/// - `stamps_in_graphs`: whether replays stamp; event-based markers cannot.
+namespace conformance {
+
+template <class F>
+concept StreamOrderFixture = std::default_initializable<F> &&
+    requires(F& fixture, kdvfs::StreamRef stream, kdvfs::LevelCell* cell, std::size_t place,
+             const std::function<void()>& record) {
+    requires kdvfs::StreamRuntime<std::remove_reference_t<decltype(fixture.runtime())>>;
+    { fixture.create_stream() } -> std::convertible_to<kdvfs::StreamRef>;
+    fixture.work(stream);
+    fixture.look(stream, cell, place);
+    { fixture.seen(place) } -> std::same_as<kdvfs::LevelWord>;
+    fixture.replay(stream, fixture.capture(stream, record));
+    { F::stamps_in_graphs } -> std::convertible_to<bool>;
+};
+
+template <StreamOrderFixture Fixture>
+class StreamOrder : public testing::Test {
+protected:
+    /// A stream with a cell of its own.
+    struct Lane {
+        std::uint32_t number;
+        kdvfs::StreamRef stream;
+        kdvfs::LevelCell* cell;
+    };
+
+    Lane make_lane() { return {lanes_++, fixture.create_stream(), fixture.runtime().make_cell()}; }
+    void mark(const Lane& lane, std::uint32_t level, bool leaving) {
+        fixture.runtime().put_marker(
+            lane.stream,
+            {lane.cell, kdvfs::LevelWord{level}, {.lane = lane.number, .leaving = leaving}, true});
+        ++marks;
+    }
+    /// Expects, once the streams have been waited for, that work here sees this level.
+    void expect_level(const Lane& lane, std::uint32_t level) {
+        fixture.look(lane.stream, lane.cell, places_);
+        expected_.emplace(places_++, level);
+    }
+    void check_levels() {
+        for (const auto& [place, level] : expected_) {
+            EXPECT_EQ(fixture.seen(place).raw(), level) << "at place " << place;
+        }
+    }
+    void wait(const Lane& lane) { fixture.runtime().synchronize(lane.stream); }
+
+    /// All stamps so far; checks that those of each lane go forward in time.
+    std::map<std::uint32_t, std::vector<kdvfs::MarkerStamp>> stamps() {
+        std::map<std::uint32_t, std::vector<kdvfs::MarkerStamp>> of_lane;
+        std::array<kdvfs::MarkerStamp, 64> some;
+        while (const std::size_t count = fixture.runtime().drain_stamps(some)) {
+            for (std::size_t i = 0; i < count; ++i) {
+                auto& lane = of_lane[some[i].tag.lane];
+                if (!lane.empty()) EXPECT_LE(lane.back().time, some[i].time);
+                lane.push_back(some[i]);
+            }
+        }
+        return of_lane;
+    }
+
+    Fixture fixture;
+    int marks = 0;
+
+private:
+    std::uint32_t lanes_ = 0;
+    std::size_t places_ = 0;
+    std::map<std::size_t, std::uint32_t> expected_;
+};
+
+TYPED_TEST_SUITE_P(StreamOrder);
+
+TYPED_TEST_P(StreamOrder, MarkersActBetweenTheWorkAroundThem) {
+    const auto lane = this->make_lane();
+    this->expect_level(lane, 0);
+    for (std::uint32_t level = 1; level <= 20; ++level) {
+        this->mark(lane, level, false);
+        this->expect_level(lane, level);
+        this->mark(lane, 0, true);
+        this->expect_level(lane, 0);
+    }
+    this->wait(lane);
+    this->check_levels();
+    EXPECT_EQ(lane.cell->load().raw(), 0u);
+}
+
+TYPED_TEST_P(StreamOrder, NestedLevelsComeAndGoInOrder) {
+    const auto lane = this->make_lane();
+    for (const std::uint32_t level : {5U, 6U, 7U, 6U, 8U, 5U, 0U}) {
+        this->mark(lane, level, level < 6);
+        this->fixture.work(lane.stream);
+        this->expect_level(lane, level);
+    }
+    this->wait(lane);
+    this->check_levels();
+}
+
+TYPED_TEST_P(StreamOrder, ScopesLeftOutOfOrderLeaveTheLevelThatWasPutLast) {
+    const auto lane = this->make_lane();
+    this->mark(lane, 3, false);
+    this->mark(lane, 4, false);
+    this->mark(lane, 4, true);  // the outer one first: the inner one's level stays
+    this->expect_level(lane, 4);
+    this->mark(lane, 0, true);
+    this->expect_level(lane, 0);
+    this->wait(lane);
+    this->check_levels();
+}
+
+TYPED_TEST_P(StreamOrder, StreamsDoNotDisturbEachOther) {
+    std::vector<typename StreamOrder<TypeParam>::Lane> lanes;
+    for (int i = 0; i < 4; ++i) lanes.push_back(this->make_lane());
+    std::mt19937 random{1};
+    for (int i = 0; i < 100; ++i) {
+        const auto& lane = lanes[random() % lanes.size()];
+        const auto level = static_cast<std::uint32_t>(random() | 1U);
+        this->mark(lane, level, false);
+        this->expect_level(lane, level);
+        this->mark(lane, 0, true);
+    }
+    for (const auto& lane : lanes) this->wait(lane);
+    this->check_levels();
+    std::size_t seen = 0;
+    for (const auto& [lane, stamps] : this->stamps()) {
+        for (std::size_t i = 0; i < stamps.size(); ++i)
+            EXPECT_EQ(stamps[i].tag.leaving, i % 2 == 1);
+        seen += stamps.size();
+    }
+    EXPECT_EQ(seen, static_cast<std::size_t>(this->marks));
+}
+
+TYPED_TEST_P(StreamOrder, StampsAreAroundTheWork) {
+    const auto lane = this->make_lane();
+    const auto before = this->fixture.runtime().now();
+    this->mark(lane, 1, false);
+    this->fixture.work(lane.stream);
+    this->mark(lane, 0, true);
+    this->wait(lane);
+    const auto after = this->fixture.runtime().now();
+    const auto all = this->stamps();
+    ASSERT_EQ(all.size(), 1u);
+    const auto& stamps = all.begin()->second;
+    ASSERT_EQ(stamps.size(), 2u);
+    constexpr std::chrono::milliseconds fit{1};  // between the device's clock and the host's
+    EXPECT_GE(stamps[0].time, before - fit);
+    EXPECT_GT(stamps[1].time, stamps[0].time);
+    EXPECT_LE(stamps[1].time, after + fit);
+    EXPECT_EQ(this->fixture.runtime().lost_stamps(), 0u);
+}
+
+TYPED_TEST_P(StreamOrder, GraphsWriteTheSameLevelsAtEachReplay) {
+    const auto lane = this->make_lane();
+    EXPECT_EQ(this->fixture.runtime().lane_key(lane.stream).capture, 0u);
+    auto graph = this->fixture.capture(lane.stream, [&] {
+        EXPECT_NE(this->fixture.runtime().lane_key(lane.stream).capture, 0u);
+        this->mark(lane, 7, false);
+        this->expect_level(lane, 7);
+        this->mark(lane, 9, false);
+        this->expect_level(lane, 9);
+        this->mark(lane, 7, true);
+        this->expect_level(lane, 7);
+        this->mark(lane, 0, true);
+    });
+    EXPECT_EQ(lane.cell->load().raw(), 0u) << "the capture ran";
+    for (int replay = 0; replay < 5; ++replay) {
+        this->fixture.replay(lane.stream, graph);
+        this->wait(lane);
+        this->check_levels();
+        EXPECT_EQ(lane.cell->load().raw(), 0u);
+        const auto all = this->stamps();
+        const std::size_t seen = all.empty() ? 0 : all.begin()->second.size();
+        EXPECT_EQ(seen, TypeParam::stamps_in_graphs ? 4u : 0u);
+    }
+}
+
+REGISTER_TYPED_TEST_SUITE_P(StreamOrder, MarkersActBetweenTheWorkAroundThem,
+                            NestedLevelsComeAndGoInOrder,
+                            ScopesLeftOutOfOrderLeaveTheLevelThatWasPutLast,
+                            StreamsDoNotDisturbEachOther, StampsAreAroundTheWork,
+                            GraphsWriteTheSameLevelsAtEachReplay);
+
+}  // namespace conformance
