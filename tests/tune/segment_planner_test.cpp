@@ -25,7 +25,7 @@ CostTable two_kinds() {
 /// `run` launches of gemm, then as many of copy, and once more.
 std::vector<std::size_t> phases(std::size_t run) {
     std::vector<std::size_t> launches;
-    for (int phase = 0; phase < 4; ++phase) launches.insert(launches.end(), run, phase % 2);
+    for (std::size_t phase = 0; phase < 4; ++phase) launches.insert(launches.end(), run, phase % 2);
     return launches;
 }
 
