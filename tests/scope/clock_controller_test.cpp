@@ -276,12 +276,12 @@ TEST(Verifying, LooksOnceASecondWhileSomethingIsChanged) {
     board.enter(0, low);
     board.settle();
     board.calls.clear();
-    for (int second = 1; second <= 3; ++second) {
+    for (std::size_t second = 1; second <= 3; ++second) {
         EXPECT_EQ(board.controller.next_deadline(), board.now + seconds{1});
         board.pass(milliseconds{999});
-        EXPECT_EQ(board.calls.size(), second - 1U);
+        EXPECT_EQ(board.calls.size(), second - 1);
         board.pass(milliseconds{1});
-        EXPECT_EQ(board.calls.size(), second + 0U);
+        EXPECT_EQ(board.calls.size(), second);
     }
     EXPECT_EQ(board.writes(), 0U);
 }

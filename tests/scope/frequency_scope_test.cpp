@@ -117,7 +117,7 @@ TEST_F(FrequencyScopeTest, CloseIsTheThrowingTwinAndTheEnd) {
 
 TEST_F(FrequencyScopeTest, WhatWasNotEnteredIsNotLeft) {
     port.refuses = true;
-    EXPECT_THROW((FrequencyScope<Gelu>{gpu, stream}), std::runtime_error);
+    EXPECT_THROW(static_cast<void>(FrequencyScope<Gelu>{gpu, stream}), std::runtime_error);
     EXPECT_TRUE(port.log.empty());
 }
 
