@@ -80,7 +80,9 @@ protected:
         while (const std::size_t count = fixture.runtime().drain_stamps(some)) {
             for (std::size_t i = 0; i < count; ++i) {
                 auto& lane = of_lane[some[i].tag.lane];
-                if (!lane.empty()) EXPECT_LE(lane.back().time, some[i].time);
+                if (!lane.empty()) {
+                    EXPECT_LE(lane.back().time, some[i].time);
+                }
                 lane.push_back(some[i]);
             }
         }
