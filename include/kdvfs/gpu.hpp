@@ -82,6 +82,10 @@ public:
     BoundGpu(const Gpu& gpu, std::shared_ptr<const PlanTable> plan)
         : Gpu{gpu}, bound_{std::make_shared<Bound>(std::move(plan))} {
         check_rows(static_cast<Registry*>(nullptr));
+        if (bound_->plan == nullptr) return;
+        for (const auto& [kernel, request] : bound_->plan->requests()) {
+            service().check_clocks(to_string(kernel), request);
+        }
     }
 
     /// Whether a scope of this kernel does anything at all.
@@ -140,6 +144,10 @@ private:
             } else {
                 static_cast<void>(ask<typename Row::policy>(Row::name, Variant{}));
             }
+        } else {
+            const PolicyQuestion any_other{.kernel = "any other",
+                                           .architecture = info().architecture};
+            service().check_clocks(any_other.kernel, Row::policy::request(any_other));
         }
     }
 

@@ -124,17 +124,19 @@ public:
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
                              bool metered) override {
-        if (request.asks && !measure_only_ && !supports(clocks_, request.point)) {
-            throw Error{Errc::invalid_input,
-                        {.action = "run kernel '" + std::string{kernel} + "' at " +
-                                   to_string(request.point),
-                         .object = to_string(info_),
-                         .vendor_words = "not in the device's list of clocks",
-                         .remedy = "plan again for this GPU, or pick clocks that `kdvfs info` "
-                                   "lists"}};
-        }
+        check_clocks(kernel, request);
         const RequestIndex index = request.asks ? requests_.index_of(request.point) : no_request;
         return meter_.kind_of(kernel, variant, request, index, metered);
+    }
+
+    void check_clocks(std::string_view kernel, const ClockRequest& request) const override {
+        if (!request.asks || measure_only_ || supports(clocks_, request.point)) return;
+        throw Error{
+            Errc::invalid_input,
+            {.action = "run kernel '" + std::string{kernel} + "' at " + to_string(request.point),
+             .object = to_string(info_),
+             .vendor_words = "not in the device's list of clocks",
+             .remedy = "plan again for this GPU, or pick clocks that `kdvfs info` lists"}};
     }
 
     void note_kept(std::string_view kernel) override { meter_.note_kept(kernel); }

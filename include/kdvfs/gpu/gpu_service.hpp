@@ -36,6 +36,8 @@ public:
     /// @throws Error (invalid_input) if the device does not list the requested clocks
     virtual const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
                                      bool metered) = 0;
+    /// @throws Error (invalid_input) if the device does not list the requested clocks
+    virtual void check_clocks(std::string_view kernel, const ClockRequest& request) const = 0;
     /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.
     virtual void note_kept(std::string_view kernel) = 0;
 };

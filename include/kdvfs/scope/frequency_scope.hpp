@@ -44,6 +44,10 @@ public:
         }
     }
 
+    /// A temporary GPU would be gone before the scope: keep it in a variable.
+    template <class BoundGpu>
+    FrequencyScope(const BoundGpu&& gpu, StreamRef stream, Variant variant = {}) = delete;
+
     FrequencyScope(const FrequencyScope&) = delete;
     FrequencyScope& operator=(const FrequencyScope&) = delete;
     FrequencyScope(FrequencyScope&&) = delete;
