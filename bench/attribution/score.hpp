@@ -22,11 +22,11 @@ public:
         const auto joules = [&](KernelId kernel) {
             double sum = 0;
             for (const auto& [applied, column] : sums.columns.of(kernel)) {
-                sum += watts(kernel, applied) * sums.equations.time(column);
+                sum += watts(kernel, applied) * sums.seconds(column);
             }
             return sum;
         };
-        const double idle = idle_watts * sums.equations.time(measure::EnergySums::idle_column);
+        const double idle = idle_watts * sums.seconds(measure::EnergySums::idle_column);
         add_all(measure::attribute(sums, {.widest_told = std::numeric_limits<double>::infinity()}),
                 joules);
         add_told(measure::attribute(sums), joules, idle);

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -139,14 +140,16 @@ inline void EnergyAccumulator::measured_directly(KernelId kernel, ClockPoint app
 }
 
 inline EnergySums EnergyAccumulator::sums() const {
-    return {.equations = rows_.equations(),
+    JudgedRows judged = rows_.judged();
+    return {.equations = std::move(judged.equations),
+            .refused_seconds = std::move(judged.refused_seconds),
             .columns = columns_,
             .direct = direct_,
             .counter_period = settings_.counter_period,
             .counter = {counter_joules_},
             .outside = {outside_joules_},
             .counted_time = Seconds{counted_seconds_},
-            .refused_rows = rows_.refused(),
+            .refused_rows = judged.refused,
             .overflowed_rows = overflowed_rows_,
             .late = join_.late(),
             .overflows = join_.overflows()};
