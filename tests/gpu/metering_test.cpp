@@ -176,6 +176,28 @@ TEST_F(Metering, ALoadThatNoScopeCoversIsUnexplained) {
                 0.05 * idle);
 }
 
+TEST_F(Metering, FindsThePeriodOfACounterThatDoesNotSayIt) {
+    for (const Duration claimed : {Duration{0ns}, Duration{1ms}}) {
+        simulated::DeviceOptions unknown = device_options();
+        unknown.energy_counter->period = 25ms;
+        unknown.claimed_counter_period = claimed;
+        simulated::Device board{simulated::mi210(), unknown};
+        const auto its = simulated::open(board, gpu_options()).with<Policies>();
+        board.advance(1s);
+        for (int i = 0; i < 10; ++i) {
+            launch<Free>(its, nullptr, [&] { board.launch(nullptr, work(700 + i)); });
+            board.synchronize();
+            board.advance(130ms);
+        }
+        const auto report = its.report();
+        EXPECT_TRUE(has_note(report, "found to be updated every 25.0 ms"));
+        ASSERT_TRUE(row(report, "free").direct_power) << "longer than 20 periods";
+        const double truth = power_of(700, as_found).count;
+        EXPECT_NEAR(row(report, "free").direct_power->count, truth, 0.05 * truth);
+        EXPECT_FALSE(row(report, "free").direct_disagrees);
+    }
+}
+
 TEST_F(Metering, KeepClockIsListedAsKept) {
     const auto unmetered = simulated::open(device, gpu_options()).with<UnmeteredPolicies>();
     {

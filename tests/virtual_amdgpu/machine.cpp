@@ -144,6 +144,8 @@ void Machine::add_control(std::size_t index) {
     node.write = [&gpu](std::string_view text) {
         if (text == "reset") {
             gpu.reset();
+        } else if (text == "freeze" || text == "thaw") {
+            gpu.freeze_counter(text == "freeze");
         } else if (text == "busy" || text == "idle") {
             gpu.set_busy(text == "busy" ? 1 : 0);
         } else {

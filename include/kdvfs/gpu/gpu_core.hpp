@@ -237,6 +237,19 @@ public:
         return report;
     }
 
+    measure::SelfCheck self_check() override {
+        if (forked() || !loop_ || ended_) {
+            throw Error{Errc::invalid_input,
+                        {.action = "check the energy counter",
+                         .object = to_string(info_),
+                         .vendor_words = "the GPU has been closed",
+                         .remedy = "open it again"}};
+        }
+        const std::lock_guard one_at_a_time{checking_};
+        loop_->pass(meter_.begin_check(runtime_->now()));
+        return meter_.end_check(runtime_->now());
+    }
+
     void check() override {
         if (const auto error = take_error()) throw Error{*error};
     }
@@ -387,6 +400,7 @@ private:
     TimePoint sent_{};
 
     Meter meter_;
+    std::mutex checking_;
 
     std::mutex kept_;
     std::optional<Error> error_;

@@ -3,6 +3,7 @@
 
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/power_reading.hpp>
 #include <kdvfs/gpu/control_loop.hpp>
 #include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/scope/clock_command.hpp>
@@ -29,23 +30,37 @@ namespace kdvfs {
 struct DeviceCalls {
     std::function<CommandOutcome(const ClockCommand&)> execute;
     std::function<EnergyReading()> read_energy;
+    std::function<PowerReading()> read_power{};  ///< empty where the device shows no power
 };
+
+/// The reads of a device that counts its energy, and maybe shows its power.
+template <EnergySource Energy>
+void add_reads(DeviceCalls& calls, const std::shared_ptr<Energy>& energy) {
+    calls.read_energy = [energy] { return energy->read_energy(); };
+    if constexpr (PowerSource<Energy>) {
+        calls.read_power = [energy] { return energy->read_power(); };
+    }
+}
 
 /// The calls of a device that sets clocks and of one that counts energy (often the same), both kept
 /// alive by the calls.
 template <ClockControl Clocks, EnergySource Energy>
-DeviceCalls device_calls(std::shared_ptr<Clocks> clocks, std::shared_ptr<Energy> energy) {
-    return {[clocks = std::move(clocks)](const ClockCommand& command) {
-                return kdvfs::execute(*clocks, command);
-            },
-            [energy = std::move(energy)] { return energy->read_energy(); }};
+DeviceCalls device_calls(std::shared_ptr<Clocks> clocks, const std::shared_ptr<Energy>& energy) {
+    DeviceCalls calls;
+    calls.execute = [clocks = std::move(clocks)](const ClockCommand& command) {
+        return kdvfs::execute(*clocks, command);
+    };
+    add_reads(calls, energy);
+    return calls;
 }
 
 /// The calls of a device that is only measured.
 template <EnergySource Energy>
-DeviceCalls measuring_calls(std::shared_ptr<Energy> energy) {
-    return {[](const ClockCommand&) { return CommandOutcome{}; },
-            [energy = std::move(energy)] { return energy->read_energy(); }};
+DeviceCalls measuring_calls(const std::shared_ptr<Energy>& energy) {
+    DeviceCalls calls;
+    calls.execute = [](const ClockCommand&) { return CommandOutcome{}; };
+    add_reads(calls, energy);
+    return calls;
 }
 
 /// Drives a real GPU by two threads. The *listener* polls the cells and calls nothing that can
@@ -84,6 +99,8 @@ public:
         }
         state_->listener_wakes.notify_one();
     }
+
+    void pass(Duration time) override { std::this_thread::sleep_for(time); }
 
     /// Lets the actuator carry out what is still wanted. A device call that does not come back
     /// within two seconds is left to itself: the guard restores what it has not.
@@ -212,6 +229,11 @@ private:
         const EnergyReading reading = state.calls.read_energy();
         if (is_abandoned(state)) return false;
         state.core.meter().sampled(reading, state.core.runtime().now());
+        if (!state.core.meter().checking() || !state.calls.read_power) return true;
+        const PowerReading power = state.calls.read_power();
+        if (!is_abandoned(state)) {
+            state.core.meter().power_read(power, state.core.runtime().now());
+        }
         return true;
     }
 

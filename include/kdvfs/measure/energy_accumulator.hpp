@@ -38,9 +38,7 @@ public:
     explicit EnergyAccumulator(const KernelTable& kernels, AccumulatorSettings settings = {})
         : kernels_{&kernels},
           settings_{settings},
-          join_{settings.capacity, settings.counter_period > Duration::zero()
-                                       ? 20 * settings.counter_period
-                                       : Duration::max()} {
+          join_{settings.capacity, direct_from(settings.counter_period)} {
         rows_.add_column();  // EnergySums::idle_column
     }
 
@@ -64,6 +62,12 @@ public:
     /// and change; joins them up to there.
     void advance(TimePoint until) { join_.advance(until, *this); }
 
+    /// The device's counter turned out to be updated so often.
+    void counter_period(Duration period) {
+        settings_.counter_period = period;
+        join_.direct_from(direct_from(period));
+    }
+
     /// Fills rows, groups and totals, and appends notes; leaves the rest of the report alone.
     void fill(Report& report) const;
 
@@ -71,6 +75,11 @@ public:
     [[nodiscard]] EnergySums sums() const;
 
 private:
+    static Duration direct_from(Duration period) {
+        constexpr int periods = 20;  // so that an error of a period at each end is 5 % at most
+        return period > Duration::zero() ? periods * period : Duration::max();
+    }
+
     friend class SampleJoin;  // the sink's half
     void run(KernelId kernel, ClockPoint applied, Seconds share, bool in_row);
     void idle(Seconds time) { rows_.add(EnergySums::idle_column, time.count()); }

@@ -71,6 +71,9 @@ public:
     template <class Sink>
     void advance(TimePoint until, Sink& sink);
 
+    /// From now on longer runs than this are measured directly.
+    void direct_from(Duration length) { direct_from_ = length; }
+
     /// Intervals and samples that came after their time was walked over.
     [[nodiscard]] std::uint64_t late() const { return late_; }
     /// How often the buffers were full and had to be walked before `advance` allowed it.

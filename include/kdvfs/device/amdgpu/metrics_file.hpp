@@ -6,6 +6,7 @@
 #include <kdvfs/device/amdgpu/sample_clock.hpp>
 #include <kdvfs/device/amdgpu/system_file.hpp>
 #include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/power_reading.hpp>
 
 #include <array>
 #include <chrono>
@@ -25,6 +26,32 @@ public:
           has_counter_{!card.secondary_die} {}
 
     [[nodiscard]] EnergyReading read_energy() noexcept {
+        const Look look = read_table();
+        if (look.status != ReadingStatus::ok) return {{}, {}, look.status};
+        if (!look.metrics.energy) return {};
+        return {*look.metrics.energy, clock_.on_timeline(look.metrics.time_ns, look.at),
+                ReadingStatus::ok};
+    }
+
+    /// The board's average power, which the firmware keeps in the same table.
+    [[nodiscard]] PowerReading read_power() noexcept {
+        const Look look = read_table();
+        if (look.status != ReadingStatus::ok) return {{}, look.at, look.status};
+        if (!look.metrics.power) return {};
+        return {*look.metrics.power, look.at, ReadingStatus::ok};
+    }
+
+    /// The firmware refreshes its table every millisecond on MI200.
+    [[nodiscard]] Duration counter_period() const noexcept { return std::chrono::milliseconds{1}; }
+
+private:
+    struct Look {
+        GpuMetrics metrics{};
+        TimePoint at{};
+        ReadingStatus status = ReadingStatus::absent;
+    };
+
+    [[nodiscard]] Look read_table() const noexcept {
         if (!has_counter_ || !file_.is_open()) return {};
         std::array<std::byte, metrics_bytes> table;
         const ssize_t count = ::pread(file_.get(), table.data(), table.size(), 0);
@@ -32,14 +59,10 @@ public:
         const TimePoint now{std::chrono::steady_clock::now().time_since_epoch()};
         const auto metrics =
             parse_gpu_metrics(std::span{table}.first(static_cast<std::size_t>(count)));
-        if (!metrics || !metrics->energy) return {};
-        return {*metrics->energy, clock_.on_timeline(metrics->time_ns, now), ReadingStatus::ok};
+        if (!metrics) return {};
+        return {*metrics, now, ReadingStatus::ok};
     }
 
-    /// The firmware refreshes its table every millisecond on MI200.
-    [[nodiscard]] Duration counter_period() const noexcept { return std::chrono::milliseconds{1}; }
-
-private:
     Descriptor file_;
     bool has_counter_;
     SampleClock clock_;

@@ -23,6 +23,8 @@ public:
 
     void wake() noexcept override { state_->look_soon(state_); }
 
+    void pass(Duration time) override { state_->device.advance(time); }
+
     void finish() noexcept override {
         stop();
         const auto now = [this] { return state_->device.now(); };
@@ -114,6 +116,10 @@ private:
                 self->device.schedule(self->bus_free, [self] {
                     if (self->stopped) return;
                     self->core.meter().sampled(self->device.read_energy(), self->device.now());
+                    if (self->core.meter().checking()) {
+                        self->core.meter().power_read(self->device.read_power(),
+                                                      self->device.now());
+                    }
                     self->sample_next(self);
                 });
             });
