@@ -171,12 +171,13 @@ template <class Scenario>
 Score run(const char* name, int seeds, Scenario scenario) {
     Score result;
     for (int i = 0; i < seeds; ++i) scenario(first_seed + static_cast<std::uint64_t>(i), result);
-    std::printf("%-58s | %6.2f %6.2f | %5.1f | %5.1f %5.1f | %6.2f %6.2f | %5.1f %5.2f | %llu\n",
-                name, 100 * result.median_error(), 100 * result.worst_error(),
-                100 * result.coverage(), 100 * result.told_share(), 100 * result.grouped_share(),
-                100 * result.median_told_error(), 100 * result.worst_told_error(),
-                100 * result.told_coverage(), result.farthest(),
-                static_cast<unsigned long long>(result.refused()));
+    std::printf(
+        "%-58s | %6.2f %6.2f %6.2f | %5.1f | %5.1f %5.1f | %6.2f %6.2f | %5.1f %5.2f | %llu\n",
+        name, 100 * result.median_error(), 100 * result.worst_error(),
+        100 * result.widest_interval(), 100 * result.coverage(), 100 * result.told_share(),
+        100 * result.grouped_share(), 100 * result.median_told_error(),
+        100 * result.worst_told_error(), 100 * result.told_coverage(), result.farthest(),
+        static_cast<unsigned long long>(result.refused()));
     std::fflush(stdout);
     return result;
 }
@@ -196,10 +197,10 @@ int main(int argc, char** argv) {
     }
     std::printf("%d seeds; errors in %% of a kernel's energy; 0.5 %% white noise on power\n",
                 seeds);
-    std::printf("%-58s | %13s | %5s | %11s | %13s | %11s | %s\n", "", "error, all", "cover",
+    std::printf("%-58s | %20s | %5s | %11s | %13s | %11s | %s\n", "", "error, all", "cover",
                 "told, group", "error, told", "told: cover", "rows");
-    std::printf("%-58s | %6s %6s | %5s | %5s %5s | %6s %6s | %5s %5s | %s\n", "", "median", "worst",
-                "%", "%", "%", "median", "worst", "%", "far", "refused");
+    std::printf("%-58s | %6s %6s %6s | %5s | %5s %5s | %6s %6s | %5s %5s | %s\n", "", "median",
+                "worst", "+-95 %", "%", "%", "%", "median", "worst", "%", "far", "refused");
 
     const CounterModel fast{.period = 1ms};
     const CounterModel slow{.period = 100ms};
