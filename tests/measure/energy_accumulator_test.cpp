@@ -347,6 +347,39 @@ TEST_F(Accumulating, KernelsBeyondTheLastColumnAreUnexplained) {
     expect_balanced(filled.totals);
 }
 
+TEST_F(Accumulating, SurvivesSamplesThatAreOutOfOrderTwiceMissingOrNoNumbers) {
+    random_work(3000);
+    const auto sound = work.samples(5ms);
+    std::vector<EnergySample> hostile;
+    std::uint64_t no_numbers = 0;
+    for (std::size_t i = 0; i < sound.size(); ++i) {
+        const auto fate = random() % 100;
+        if (fate < 5) continue;
+        hostile.push_back(sound[i]);
+        if (fate < 10) hostile.push_back(sound[i]);
+        if (fate >= 10 && fate < 15 && hostile.size() > 1) {
+            std::swap(hostile.back(), hostile[hostile.size() - 2]);
+        }
+        if (fate < 20) continue;
+        if (fate < 23) {
+            hostile.push_back({sound[i].at + 1ms, {std::nan("")}, 0});
+            ++no_numbers;
+        }
+    }
+    EnergyAccumulator accumulator{kernels};
+    for (const auto& interval : work.intervals) accumulator.add(interval);
+    for (const auto& sample : hostile) accumulator.add(sample);
+    accumulator.advance(at(work.now()));
+    EXPECT_EQ(accumulator.sums().late, no_numbers);
+    const Report filled = report(accumulator);
+    for (const auto& [row, watts] : {std::pair{0U, 650.0}, {1U, 420.0}}) {
+        ASSERT_TRUE(filled.rows[row].energy.told);
+        EXPECT_NEAR(power(filled.rows[row]), watts, 1);
+        EXPECT_TRUE(std::isfinite(filled.rows[row].energy.half_width.count));
+    }
+    EXPECT_TRUE(std::isfinite(filled.totals.unexplained.count));
+}
+
 /// Adds what something without a scope draws from `from` to `to` to the counter's samples.
 void draw_besides(std::vector<EnergySample>& samples, Duration from, Duration to, double watts) {
     for (EnergySample& sample : samples) {

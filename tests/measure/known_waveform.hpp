@@ -90,7 +90,7 @@ private:
         return idle_watts;
     }
     [[nodiscard]] double mean_until(std::int64_t time) const {
-        constexpr int places = 200;
+        constexpr int places = 50;
         if (traits_.window == 0) return power_at(time);
         double sum = 0;
         for (int i = 0; i < places; ++i) {

@@ -23,7 +23,8 @@ public:
     CounterNoise() = default;
 
     /// Fits the noise to absolute residuals by their medians, which outliers do not move, in bins
-    /// of the power. Reorders `rows`.
+    /// of the power.
+    /// @param rows  in order of their power, or nearly so; reordered within bins
     /// @param spare rows over degrees of freedom: a fit with few rows to spare bends to each row
     static CounterNoise fit(std::span<Scatter> rows, double spare);
 
@@ -53,10 +54,6 @@ inline CounterNoise CounterNoise::fit(std::span<Scatter> rows, double spare) {
     constexpr double median_to_deviation = 1.4826;  // of the absolute value of a normal variate
     if (rows.empty()) return {};
     const std::size_t bins = std::clamp<std::size_t>(rows.size() / fewest_in_bin, 1, most_bins);
-    if (bins > 1) {
-        std::sort(rows.begin(), rows.end(),
-                  [](const Scatter& a, const Scatter& b) { return a.watts < b.watts; });
-    }
     // Weighted least squares of variance on watts^2; a variance is as uncertain as it is large.
     double s = 0;
     double sx = 0;

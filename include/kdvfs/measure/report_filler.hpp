@@ -167,7 +167,8 @@ inline void ReportFiller::add_notes(Report& report) const {
         if (count > 0) report.notes.push_back(std::to_string(count) + what);
     };
     if (!solved()) report.notes.emplace_back("too few counter samples to attribute any energy");
-    note(sums_.late, " intervals or samples came too late and were not attributed");
+    note(sums_.late,
+         " intervals or samples came too late, or were no numbers, and were not attributed");
     note(sums_.overflows, " times the buffers were full: energy may be with the wrong kernel");
     note(sums_.overflowed_rows,
          " counter intervals have more (kernel, clock) pairs than are told apart: unexplained");

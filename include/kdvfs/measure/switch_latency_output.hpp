@@ -83,10 +83,9 @@ inline void write_switch_svg(std::ostream& out, const DeviceInfo& device,
     out << R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 )" << size << ' ' << size + 24
         << R"(" font-family="sans-serif" font-size="11" text-anchor="middle">)" << '\n'
         << R"(<rect width="100%" height="100%" fill="white"/><text x="4" y="16" text-anchor="start" font-size="13">)"
-        << (device.simulated ? "SIMULATED " : "") << xml_text(to_string(device))
-        << ": switching latency, ms</text>\n"
-        << R"(<text x="4" y="34" text-anchor="start">from a core clock (MHz, down) to another )"
-        << "(right); grey: not measured</text>\n";
+        << (device.simulated ? "SIMULATED " : "") << xml_text(to_string(device)) << "</text>\n"
+        << R"(<text x="4" y="34" text-anchor="start">switching latency in ms, from a core clock )"
+        << "(MHz, down) to another (right)</text>\n";
 
     for (const ClockPoint clock : clocks) {
         out << "<text x=\"" << place(clock) + cell / 2 << "\" y=\"" << margin - 8 << "\">"
