@@ -3,10 +3,10 @@
 
 #include <kdvfs/device/stream_runtime.hpp>
 
-#include <atomic>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
@@ -72,11 +72,12 @@ public:
 
 private:
     [[nodiscard]] std::optional<StampEntry> read(std::uint64_t ticket) const noexcept {
-        StampEntry entry;
-        // The device writes behind the compiler's back.
-        std::atomic_signal_fence(std::memory_order_acquire);
-        std::memcpy(&entry, entries_ + (ticket - 1) % count_, sizeof entry);
-        std::atomic_thread_fence(std::memory_order_acquire);
+        // The device writes behind the compiler's back, whole words at a time.
+        using Word [[gnu::may_alias]] = std::uint64_t;
+        const auto* from = reinterpret_cast<const Word*>(entries_ + (ticket - 1) % count_);
+        std::array<std::uint64_t, sizeof(StampEntry) / sizeof(Word)> words;
+        for (std::uint64_t& word : words) word = __atomic_load_n(from++, __ATOMIC_ACQUIRE);
+        const auto entry = std::bit_cast<StampEntry>(words);
         if (entry.check != stamp_check(entry, ticket)) return std::nullopt;
         return entry;
     }
