@@ -31,6 +31,7 @@ struct alignas(64) StampEntry {
     std::uint32_t unit = 0;  ///< which compute unit it ran on: each counts its own cycles
     std::uint32_t spare = 0;
     std::uint64_t check = 0;
+    std::uint64_t unused = 0;  ///< named, so that no padding has to be kept byte by byte
 };
 static_assert(sizeof(StampEntry) == 64);
 
