@@ -37,10 +37,10 @@ std::vector<ClockPoint> few_points() {
 SweepOptions quick() {
     SweepOptions options;
     options.points = few_points();
-    options.settle = 40ms;
-    options.switch_latency = 2ms;
-    options.measured = 40ms;
-    options.counter_rows = 40;
+    options.block.settle = 40ms;
+    options.block.switch_latency = 2ms;
+    options.block.measured = 40ms;
+    options.block.counter_rows = 40;
     options.max_slowdown = 0.1;
     return options;
 }

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <istream>
 #include <string>
 #include <vector>
 
@@ -30,15 +31,10 @@ inline void report_cost(const Cost& cost) {
     if (path != nullptr && *path != '\0') write_file_atomically(path, to_csv(cost));
 }
 
-/// Reads what `report_cost` has written.
-/// @throws Error (invalid_input) naming file and line, also where there is no such file
-inline Cost read_cost(const std::filesystem::path& path) {
-    std::ifstream input{path, std::ios::binary};
-    if (!input)
-        throw Error{Errc::invalid_input,
-                    {"read what a run took", path.string(), "the program did not report it",
-                     "call kdvfs::tune::report_cost at its end, or name a counter"}};
-    CsvReader reader{input, path.string()};
+/// Reads what `report_cost` writes. Errors call the input `name`.
+/// @throws Error (invalid_input) naming file and line
+inline Cost read_cost(std::istream& input, const std::string& name) {
+    CsvReader reader{input, name};
     std::vector<std::string> fields;
     if (!reader.next(fields) || fields != std::vector<std::string>{"time_s", "energy_j"})
         reader.fail("the first line is not time_s,energy_j");
@@ -50,6 +46,16 @@ inline Cost read_cost(const std::filesystem::path& path) {
         return *value;
     };
     return {Seconds{number(fields[0])}, Joules{number(fields[1])}};
+}
+
+/// @throws Error (invalid_input) where there is no such file, else as above
+inline Cost read_cost(const std::filesystem::path& path) {
+    std::ifstream input{path, std::ios::binary};
+    if (!input)
+        throw Error{Errc::invalid_input,
+                    {"read what a run took", path.string(), "the program did not report it",
+                     "call kdvfs::tune::report_cost at its end, or name a counter"}};
+    return read_cost(input, path.string());
 }
 
 }  // namespace kdvfs::tune

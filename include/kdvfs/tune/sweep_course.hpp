@@ -134,11 +134,10 @@ private:
         return static_cast<std::uint32_t>(std::clamp(needed, 1.0, 1e6));
     }
     [[nodiscard]] std::uint32_t settle_iterations() const {
-        return iterations_of(std::max(options_.settle, 10 * options_.switch_latency));
+        return iterations_of(options_.block.settling());
     }
     [[nodiscard]] std::uint32_t measured_iterations() const {
-        const auto rows = static_cast<Duration::rep>(options_.counter_rows);
-        return iterations_of(std::max(options_.measured, rows * sample_period_));
+        return iterations_of(options_.block.measuring(sample_period_));
     }
 
     void plan(const Profile& profile) {

@@ -4,6 +4,7 @@
 #include <kdvfs/core/clock_point.hpp>
 #include <kdvfs/core/kernel.hpp>
 #include <kdvfs/core/time.hpp>
+#include <kdvfs/tune/block_options.hpp>
 #include <kdvfs/tune/objective.hpp>
 
 #include <chrono>
@@ -35,13 +36,7 @@ struct SweepOptions {
     double max_slowdown = 0.05;
     /// Measurements of each point; noise can be told from two.
     std::uint32_t samples = 2;
-    /// From a change of clocks to the measurement, at least: for temperatures to follow.
-    Duration settle = std::chrono::seconds{1};
-    /// From a request to its effect on this device; ten times that is waited, at least.
-    Duration switch_latency = std::chrono::milliseconds{10};
-    /// A block is measured for so long, and for `counter_rows` samples of the energy counter.
-    Duration measured = std::chrono::milliseconds{500};
-    std::size_t counter_rows = 200;
+    BlockOptions block{};
     /// The sweep begins once time and power of an iteration are steady (within 0.5 %), or after so
     /// long. arXiv 2601.08539 warms up for 25 s.
     Duration longest_warm_up = std::chrono::seconds{60};
