@@ -264,6 +264,13 @@ public:
     }
 
     void next_iteration() override { meter_.next_iteration(*runtime_); }
+    std::uint32_t begin_iteration(bool metered) override {
+        return meter_.begin_iteration(*runtime_, metered);
+    }
+    void keep_record(bool on) override { meter_.keep_record(on); }
+    [[nodiscard]] measure::MeterRecord take_record() override {
+        return meter_.take_record(*runtime_);
+    }
 
     void trace_to(std::ostream& out) override { meter_.trace_to(out, info_, runtime_->now()); }
     void end_trace() override { meter_.end_trace(); }
