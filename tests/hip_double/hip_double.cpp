@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <set>
 #include <thread>
@@ -27,6 +30,8 @@ struct Double {
     std::set<ihipEvent_t*> events;  // the library knows them, so those alive at the end are no leak
     std::map<int, int> kernels_running;
     unsigned long long captures = 0;
+    bool at_once = false;
+    std::atomic<std::uint64_t> copied_bytes{0};
 };
 
 Double& state() {
@@ -128,6 +133,8 @@ void reset(std::vector<std::string> pci_addresses) {
     state().devices = std::move(pci_addresses);
     state().quirks = {};
     state().board = {};
+    state().at_once = false;
+    state().copied_bytes = 0;
     current_device = 0;
 }
 
@@ -141,9 +148,16 @@ void set_board(Board board) {
     state().board = board;
 }
 
+void run_at_once(bool at_once) {
+    const std::lock_guard lock{state().mutex};
+    state().at_once = at_once;
+}
+
 int launch(void* stream, std::function<void()> work) {
     return put(static_cast<hipStream_t>(stream), std::move(work));
 }
+
+std::uint64_t copied_bytes() { return state().copied_bytes; }
 
 }  // namespace hip_double
 
@@ -203,16 +217,43 @@ const char* hipGetErrorString(hipError_t error) { return hipGetErrorName(error);
 // Memory: the host's own.
 
 hipError_t hipHostRegister(void*, size_t, unsigned) { return hipSuccess; }
+hipError_t hipHostUnregister(void*) { return hipSuccess; }
 hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned) {
     *device = host;
+    return hipSuccess;
+}
+
+hipError_t hipMalloc(void** memory, size_t bytes) {
+    *memory = std::malloc(bytes);
+    return note(*memory != nullptr ? hipSuccess : hipErrorOutOfMemory);
+}
+hipError_t hipFree(void* memory) {
+    std::free(memory);
+    return hipSuccess;
+}
+hipError_t hipMemset(void* where, int value, size_t bytes) {
+    std::memset(where, value, bytes);
+    return hipSuccess;
+}
+hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind,
+                          hipStream_t stream) {
+    return put(stream, [=] {
+        std::memcpy(to, from, bytes);
+        state().copied_bytes += bytes;
+    });
+}
+
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int) {
+    if (attribute != hipDeviceAttributeMultiprocessorCount) return note(hipErrorInvalidValue);
+    *value = 104;  // an MI210's
     return hipSuccess;
 }
 
 // Streams.
 
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) {
-    *stream = new ihipStream_t{current_device};
     const std::lock_guard lock{state().mutex};
+    *stream = new ihipStream_t{current_device, state().at_once};
     state().streams.insert(*stream);
     return hipSuccess;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -34,8 +35,15 @@ void reset(std::vector<std::string> pci_addresses);
 void set_quirks(Quirks quirks);
 void set_board(Board board);
 
+/// Streams that are created from now on do everything at once, on the caller's thread: what is left
+/// of a call's cost is bookkeeping, for benchmarks.
+void run_at_once(bool at_once);
+
 /// Puts work of the test's own into a stream, as a kernel launch: recorded by a capture.
 /// @returns a hipError_t
 int launch(void* stream, std::function<void()> work);
+
+/// Bytes that copies have moved since the last `reset`.
+std::uint64_t copied_bytes();
 
 }  // namespace hip_double

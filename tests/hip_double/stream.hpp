@@ -21,10 +21,13 @@ struct ihipGraph {
     std::vector<Operation> operations;
 };
 
-/// A stream: one thread that runs operations in order.
+/// A stream: one thread that runs operations in order, or none, where they are run as they come.
 struct ihipStream_t {
-    explicit ihipStream_t(int its_device) : device{its_device}, worker{[this] { run(); }} {}
+    explicit ihipStream_t(int its_device, bool at_once = false) : device{its_device} {
+        if (!at_once) worker = std::thread{[this] { run(); }};
+    }
     ~ihipStream_t() {
+        if (!worker.joinable()) return;
         {
             const std::lock_guard lock{mutex};
             stopping = true;
@@ -36,6 +39,10 @@ struct ihipStream_t {
     ihipStream_t& operator=(const ihipStream_t&) = delete;
 
     void enqueue(Operation operation) {
+        if (!worker.joinable()) {
+            operation();
+            return;
+        }
         {
             const std::lock_guard lock{mutex};
             queue.push_back(std::move(operation));

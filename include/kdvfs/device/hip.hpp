@@ -93,7 +93,6 @@ public:
 
     void synchronize(StreamRef stream) {
         check(hipStreamSynchronize(stream.as<ihipStream_t>()), "wait for a stream");
-        if (markers_ != HipMarkers::kernel) event_stamps_.harvest_now();
     }
 
     [[nodiscard]] TimePoint now() noexcept {

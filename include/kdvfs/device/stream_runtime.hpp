@@ -75,7 +75,7 @@ struct MarkerStamp {
 };
 
 /// The contract of a runtime whose streams can carry markers. Called on the user's own threads,
-/// by many at once; no kdvfs thread ever calls it but for `now` and `drain_stamps`.
+/// by many at once; no kdvfs thread ever calls it but for `now`.
 /// - `lane_key(stream)`: throws `Error` for a stream of another device;
 /// - `make_cell()`: a cell valid until the process ends; throws `Error`;
 /// - `put_marker(stream, marker)`: enqueues, never waits; throws `Error`;
