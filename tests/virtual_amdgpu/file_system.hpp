@@ -24,8 +24,7 @@ public:
             missing_ = "needs root, for a mount namespace";
         } else if (::access("/dev/fuse", R_OK | W_OK) != 0) {
             missing_ = "needs /dev/fuse";
-        } else if (::unshare(CLONE_NEWNS) != 0 ||
-                   ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+        } else if (::unshare(CLONE_NEWNS) != 0 || !keep_mounts_private()) {
             missing_ = "needs the right to make mount namespaces";
         } else if (::mount("none", "/run", "tmpfs", 0, "mode=755") != 0 ||
                    ::mount("none", "/dev/shm", "tmpfs", 0, "mode=755") != 0) {
@@ -61,6 +60,18 @@ public:
     }
 
 private:
+    /// In a chroot the root is no mount point that could be made private; nothing gets out where
+    /// no mount is shared.
+    static bool keep_mounts_private() {
+        if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0) return true;
+        std::ifstream mounts{"/proc/self/mountinfo"};
+        if (!mounts) return false;
+        for (std::string line; std::getline(mounts, line);) {
+            if (line.find(" shared:") != std::string::npos) return false;
+        }
+        return true;
+    }
+
     void start() {
         process_ = ::fork();
         if (process_ == 0) {

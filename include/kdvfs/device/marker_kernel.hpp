@@ -39,6 +39,8 @@ template <class = void>
 __global__ void marker_kernel(MarkerArguments arguments) {
     *static_cast<volatile std::uint32_t*>(arguments.cell) = arguments.level;
     if (arguments.ring == nullptr) return;
+    // First, because its answer takes longest.
+    const unsigned long long ticket = atomicAdd(arguments.next_ticket, 1ULL) + 1;
     StampEntry entry = arguments.stamp;
 #if defined(__CUDACC__)
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(entry.ticks));
@@ -47,7 +49,6 @@ __global__ void marker_kernel(MarkerArguments arguments) {
     entry.ticks = static_cast<std::uint64_t>(wall_clock64());
 #endif
     entry.cycles = static_cast<std::uint64_t>(clock64());
-    const unsigned long long ticket = atomicAdd(arguments.next_ticket, 1ULL) + 1;
     entry.check = stamp_check(entry, ticket);
     arguments.ring[(ticket - 1) & arguments.ring_mask] = entry;
 }
