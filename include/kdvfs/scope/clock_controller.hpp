@@ -73,10 +73,10 @@ public:
             return;
         }
         last_read_ = now;
-        attempts_ = 0;
+        const unsigned attempts = std::exchange(attempts_, 0);
         switch (command.kind) {
             case ClockCommand::Kind::apply: applied(command.point, *outcome.state); break;
-            case ClockCommand::Kind::restore: restored(outcome, now); break;
+            case ClockCommand::Kind::restore: restored(outcome, now, attempts); break;
             case ClockCommand::Kind::verify: verified(*outcome.state); break;
         }
     }
@@ -225,7 +225,7 @@ private:
         counts_.switched_scopes += std::exchange(in_flight_scopes_, 0);
     }
 
-    void restored(const CommandOutcome& outcome, TimePoint now) {
+    void restored(const CommandOutcome& outcome, TimePoint now, unsigned attempts) {
         const ClockState& state = *outcome.state;
         if (outcome.restore == RestoreDecision::leave_foreign) {
             restore_due_ = false;
@@ -235,6 +235,7 @@ private:
         if (outcome.restore == RestoreDecision::write_back) {
             if (state != history_.found) {
                 history_.uncertain = true;
+                attempts_ = attempts;  // a silent refusal is a failed attempt, too
                 failed({.kind = ClockCommand::Kind::restore},
                        clock_errors::not_restored(device_, state), now, let_go_);
                 return;

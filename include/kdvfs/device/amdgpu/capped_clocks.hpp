@@ -7,6 +7,7 @@
 #include <kdvfs/device/amdgpu/clock_files.hpp>
 #include <kdvfs/device/amdgpu/clock_writer.hpp>
 #include <kdvfs/device/amdgpu/guard_script.hpp>
+#include <kdvfs/device/amdgpu/settable_clocks.hpp>
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/guard_order.hpp>
 
@@ -34,22 +35,26 @@ template <ClockWriter Writer>
 class CappedClocks {
 public:
     CappedClocks(Card card, Writer writer)
-        : card_{std::move(card)}, writer_{std::move(writer)}, files_{card_} {
+        : card_{std::move(card)},
+          writer_{std::move(writer)},
+          files_{card_},
+          clocks_{SettableClocks::of(card_, files_)} {
         info_ = {card_.name, to_string(card_.address), card_.architecture, {}, false};
-        learn_clocks();
         describe();
     }
 
     [[nodiscard]] const Card& card() const noexcept { return card_; }
     [[nodiscard]] const DeviceInfo& info() const noexcept { return info_; }
-    [[nodiscard]] const SupportedClocks& supported_clocks() const noexcept { return supported_; }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const noexcept {
+        return clocks_.supported;
+    }
 
     /// @throws Error where a file cannot be read or understood, or a level mask holds that kdvfs
     /// has not written.
     [[nodiscard]] ClockState read_clock_state() const {
         ClockState state;
         state.mode = files_.level();
-        if (state.mode == manual && way_ == ClockWay::level_mask) {
+        if (state.mode == manual && clocks_.way == ClockWay::level_mask) {
             state.cap.core = masked_cap();
         } else if (state.mode == manual || state.mode == determinism) {
             read_limits_into(state);
@@ -66,13 +71,13 @@ public:
         asked_ = point;
         if (point.is_auto()) {
             writer_.write_level("auto");
-        } else if (way_ == ClockWay::determinism) {
-            writer_.write_determinism(or_highest(point.core, bounds_.core_max));
-        } else if (way_ == ClockWay::level_mask) {
+        } else if (clocks_.way == ClockWay::determinism) {
+            writer_.write_determinism(or_highest(point.core, clocks_.bounds.core_max));
+        } else if (clocks_.way == ClockWay::level_mask) {
             allow_levels_up_to(point.core);
         } else {
-            move_to({bounds_.core_min, or_highest(point.core, bounds_.core_max),
-                     or_highest(point.memory, bounds_.memory_max)});
+            move_to({clocks_.bounds.core_min, or_highest(point.core, clocks_.bounds.core_max),
+                     or_highest(point.memory, clocks_.bounds.memory_max)});
         }
     }
 
@@ -85,13 +90,13 @@ public:
         }
         asked_ = state.cap;
         if (state.mode == determinism) {
-            writer_.write_determinism(or_highest(state.cap.core, bounds_.core_max));
-        } else if (state.mode == manual && way_ == ClockWay::level_mask) {
+            writer_.write_determinism(or_highest(state.cap.core, clocks_.bounds.core_max));
+        } else if (state.mode == manual && clocks_.way == ClockWay::level_mask) {
             allow_levels_up_to(state.cap.core);
         } else if (state.mode == manual) {
-            move_to({or_highest(state.floor.core, bounds_.core_min),
-                     or_highest(state.cap.core, bounds_.core_max),
-                     or_highest(state.cap.memory, bounds_.memory_max)});
+            move_to({or_highest(state.floor.core, clocks_.bounds.core_min),
+                     or_highest(state.cap.core, clocks_.bounds.core_max),
+                     or_highest(state.cap.memory, clocks_.bounds.memory_max)});
         } else {
             writer_.write_level(state.mode);
         }
@@ -100,16 +105,16 @@ public:
     /// What an earlier owner that died left behind, for a board that does not tell which levels are
     /// allowed; nothing = it cannot be known, but was that owner's.
     void adopt(const std::optional<ClockState>& written) {
-        if (way_ != ClockWay::level_mask) return;
-        masked_cap_ = written ? written->cap.core : supported_.core.listed.front();
+        if (clocks_.way != ClockWay::level_mask) return;
+        masked_cap_ = written ? written->cap.core : clocks_.supported.core.listed.front();
     }
 
     /// What puts the board back without kdvfs, and how it sees a state.
     [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
-        return amdgpu::guard_order(card_.folder, bounds_, found);
+        return amdgpu::guard_order(card_.folder, clocks_.bounds, found);
     }
     [[nodiscard]] std::string guard_words(const ClockState& state) const {
-        return amdgpu::guard_words(bounds_, state);
+        return amdgpu::guard_words(clocks_.bounds, state);
     }
 
     /// Tries every way to set the clocks and settles on the cheapest: a range, else determinism,
@@ -123,30 +128,32 @@ public:
         const ClockState found = read_clock_state();
         Capabilities result;
         std::optional<Error> refusal;
-        if (has_table_) {
-            const std::uint32_t range = bounds_.core_max.count - bounds_.core_min.count;
-            const ClockPoint below{Megahertz{bounds_.core_max.count - range / 8}, auto_clock};
+        if (clocks_.has_table) {
+            const std::uint32_t range =
+                clocks_.bounds.core_max.count - clocks_.bounds.core_min.count;
+            const ClockPoint below{Megahertz{clocks_.bounds.core_max.count - range / 8},
+                                   auto_clock};
             refusal = try_out(found, below, ClockWay::range, result.range);
             const auto other = try_out(found, below, ClockWay::determinism, result.determinism);
             static_cast<void>(other);  // the first answer says more
         }
         const ClockList levels = try_levels(found, result.level_mask, refusal);
         if (result.range == Capability::supported) {
-            way_ = ClockWay::range;
+            clocks_.way = ClockWay::range;
         } else if (result.determinism == Capability::supported) {
-            way_ = ClockWay::determinism;
+            clocks_.way = ClockWay::determinism;
         } else if (result.level_mask == Capability::supported) {
-            take_levels(levels);
+            clocks_ = SettableClocks::by_levels(levels);
         } else {
             throw Error{*refusal};
         }
-        if (!supported_.memory.listed.empty()) {
-            const ClockPoint lowest{auto_clock, supported_.memory.listed.front()};
-            static_cast<void>(try_out(found, lowest, way_, result.memory));
+        if (!clocks_.supported.memory.listed.empty()) {
+            const ClockPoint lowest{auto_clock, clocks_.supported.memory.listed.front()};
+            static_cast<void>(try_out(found, lowest, clocks_.way, result.memory));
         }
         if (result.memory != Capability::supported) {
-            supported_.memory = {};
-            bounds_.memory_max = auto_clock;
+            clocks_.supported.memory = {};
+            clocks_.bounds.memory_max = auto_clock;
         }
         describe();
         return result;
@@ -164,7 +171,7 @@ private:
     [[nodiscard]] ClockLimits read_limits() const {
         const OverdriveTable table = files_.table();
         ClockLimits limits{table.core.clocks.front(), table.core.clocks.back()};
-        if (bounds_.memory_max != auto_clock && !table.memory.clocks.empty()) {
+        if (clocks_.bounds.memory_max != auto_clock && !table.memory.clocks.empty()) {
             limits.memory_max = table.memory.clocks.back();
         }
         return limits;
@@ -176,10 +183,10 @@ private:
         const auto cap = [](Megahertz limit, Megahertz highest, Megahertz asked) {
             return limit == highest && asked != highest ? auto_clock : limit;
         };
-        state.cap.core = cap(limits.core_max, bounds_.core_max, asked_.core);
+        state.cap.core = cap(limits.core_max, clocks_.bounds.core_max, asked_.core);
         if (state.mode == manual) {
             state.floor.core = limits.core_min;
-            state.cap.memory = cap(limits.memory_max, bounds_.memory_max, asked_.memory);
+            state.cap.memory = cap(limits.memory_max, clocks_.bounds.memory_max, asked_.memory);
         }
     }
 
@@ -194,77 +201,19 @@ private:
     }
 
     void allow_levels_up_to(Megahertz cap) {
-        const Megahertz highest = or_highest(cap, bounds_.core_max);
-        const auto& levels = supported_.core.listed;
+        const Megahertz highest = or_highest(cap, clocks_.bounds.core_max);
+        const auto& levels = clocks_.supported.core.listed;
         const auto above = std::upper_bound(levels.begin(), levels.end(), highest);
         writer_.write_levels_up_to(static_cast<unsigned>(above - levels.begin()) - 1);
         masked_cap_ = cap;
     }
 
-    /// Finds out which clocks there are; leaves none where they cannot be set, and says why.
-    void learn_clocks() {
-        if (!card_.partition.empty() && card_.partition != "SPX") {
-            unsettable_ = "the GPU is partitioned (" + card_.partition +
-                          "), and the driver sets clocks in SPX mode only";
-            return;
-        }
-        try {
-            learn_range(files_.table());
-            has_table_ = true;
-        } catch (const Error& error) {
-            learn_levels(error.text().vendor_words);
-        }
-    }
-
-    void learn_range(const OverdriveTable& table) {
-        bounds_.core_min = lowest_core_clock(table);
-        bounds_.core_max = card_.core_max != auto_clock ? card_.core_max : table.core.clocks.back();
-        if (bounds_.core_min >= bounds_.core_max) {
-            unsettable_ = "its clock range does not show in performance level " + files_.level();
-            return;
-        }
-        supported_.core = {{Megahertz{bounds_.core_min.count + 1}, bounds_.core_max}, true};
-        if (table.memory_is_settable) learn_memory();
-    }
-
-    /// A board without a table may still have a list of levels.
-    void learn_levels(const std::string& why_no_table) {
-        try {
-            take_levels(files_.levels_of(core_levels));
-        } catch (const Error&) {  // what the table's file said, says more
-        }
-        if (supported_.core.listed.size() < 2) unsettable_ = why_no_table;
-    }
-
-    void take_levels(const ClockList& list) {
-        way_ = ClockWay::level_mask;
-        supported_.core = {list.clocks, false};
-        supported_.memory = {};
-        bounds_ = {list.clocks.front(), list.clocks.back(), auto_clock,
-                   static_cast<unsigned>(list.clocks.size())};
-    }
-
-    /// The bottom of the board's own range. The table tells it in level `auto` or in a section of
-    /// its own; else it shows somebody's limit, and only MI200's 500 MHz is known beforehand. The
-    /// limit then bounds what kdvfs asks for.
-    [[nodiscard]] Megahertz lowest_core_clock(const OverdriveTable& table) const {
-        if (table.core_min) return *table.core_min;
-        if (card_.architecture == "gfx90a" && files_.level() != "auto") return Megahertz{500};
-        return table.core.clocks.front();
-    }
-
-    void learn_memory() {
-        supported_.memory.listed = files_.levels_of("pp_dpm_mclk").clocks;
-        std::sort(supported_.memory.listed.begin(), supported_.memory.listed.end());
-        bounds_.memory_max = supported_.memory.listed.back();
-    }
-
     void describe() {
-        if (!unsettable_.empty()) {
-            info_.mechanism = "none: " + unsettable_;
+        if (!clocks_.why_not.empty()) {
+            info_.mechanism = "none: " + clocks_.why_not;
             return;
         }
-        info_.mechanism = std::string{Writer::name} + " " + std::string{to_string(way_)};
+        info_.mechanism = std::string{Writer::name} + " " + std::string{to_string(clocks_.way)};
         if (card_.secondary_die) info_.mechanism += ", second die of its package";
         if (card_.shares_counter) info_.mechanism += ", energy of both dies of the package";
         if (card_.energy_folder.empty())
@@ -272,12 +221,12 @@ private:
     }
 
     void require_settable(ClockPoint point) const {
-        if (!unsettable_.empty()) {
+        if (!clocks_.why_not.empty()) {
             throw Error{Errc::not_supported,
-                        {"set the clocks", to_string(info_), unsettable_,
+                        {"set the clocks", to_string(info_), clocks_.why_not,
                          "open the GPU to measure only, or see why it cannot be set"}};
         }
-        if (!supports(supported_, point)) {
+        if (!supports(clocks_.supported, point)) {
             throw Error{Errc::invalid_input,
                         {"set " + to_string(point), to_string(info_), "not a clock of this board",
                          "ask for a clock of supported_clocks()"}};
@@ -297,7 +246,7 @@ private:
     std::optional<Error> try_out(const ClockState& found, ClockPoint point, ClockWay way,
                                  Capability& capability) {
         std::optional<Error> refusal;
-        way_ = way;
+        clocks_.way = way;
         capability = Capability::refused;
         try {
             apply(point);
@@ -349,13 +298,9 @@ private:
     Writer writer_;
     ClockFiles files_;
     DeviceInfo info_;
-    SupportedClocks supported_;
-    std::string unsettable_;  // why the clocks cannot be set; empty where they can
-    ClockBounds bounds_;
+    SettableClocks clocks_;
     ClockPoint asked_;  // last, by this object
     std::optional<Megahertz> masked_cap_;
-    ClockWay way_ = ClockWay::range;
-    bool has_table_ = false;
 };
 
 }  // namespace kdvfs::device::amdgpu
