@@ -126,5 +126,77 @@ TEST_F(StreamLifetimes, DefaultStreamsPerThreadVoteEachForItself) {
     gpu_->check();
 }
 
+/// `Ordering::acked` where four hardware queues serve all streams, as on ROCm: a stream that waits
+/// holds up those that share its queue.
+class AckedStreams : public StreamLifetimes {
+protected:
+    void SetUp() override {
+        hip_double::reset({"0000:c1:00.0"});
+        hip_double::set_quirks({.streams_share_queues = true});
+        GpuOptions options;
+        options.ordering = Ordering::acked;
+        options.ack_deadline = 200ms;
+        gpu_ = std::make_unique<BoundGpu<Policies>>(
+            hip_double::open(board_, options).with<Policies>());
+        for (hipStream_t& stream : streams_) stream = create();
+    }
+    void TearDown() override {
+        gpu_.reset();
+        for (hipStream_t stream : streams_) EXPECT_EQ(hipStreamDestroy(stream), hipSuccess);
+    }
+
+    /// Puts a look at the board's clock into a stream.
+    void look(hipStream_t stream) {
+        ASSERT_EQ(hip_double::launch(stream, [this] { seen_.push_back(board_->state().cap.core); }),
+                  hipSuccess);
+    }
+
+    hipStream_t streams_[5]{};
+    std::vector<Megahertz> seen_;
+};
+
+TEST_F(AckedStreams, RunTheirWorkAtItsClock) {
+    for (int i = 0; i < 20; ++i) {
+        {
+            FrequencyScope<Low> scope{*gpu_, streams_[0]};
+            look(streams_[0]);
+        }
+        look(streams_[0]);
+    }
+    ASSERT_EQ(hipStreamSynchronize(streams_[0]), hipSuccess);
+    ASSERT_EQ(seen_.size(), 40u);
+    for (std::size_t i = 0; i < seen_.size(); ++i) {
+        EXPECT_EQ(seen_[i], i % 2 == 0 ? 900_MHz : auto_clock) << i;
+    }
+    gpu_->check();
+}
+
+TEST_F(AckedStreams, HoldUpTheirQueueUntilTheDeadlineAtMost) {
+    board_->block(true);
+    const auto began = std::chrono::steady_clock::now();
+    FrequencyScope<Low> scope{*gpu_, streams_[0]};
+    std::this_thread::sleep_for(10ms);  // it waits now
+    look(streams_[4]);                  // of the same queue
+    std::this_thread::sleep_for(50ms);
+    EXPECT_TRUE(seen_.empty()) << "the double's queues are not shared";
+    std::thread unblocks{[&] {
+        std::this_thread::sleep_for(600ms);
+        board_->block(false);
+    }};
+    ASSERT_EQ(hipStreamSynchronize(streams_[0]), hipSuccess);
+    const auto waited = std::chrono::steady_clock::now() - began;
+    unblocks.join();
+    EXPECT_GE(waited, 190ms);
+    EXPECT_LT(waited, 590ms) << "the stream has waited for the board";
+    EXPECT_THROW(gpu_->check(), Error);
+}
+
+TEST_F(AckedStreams, AreRefusedWhereStreamsCannotWait) {
+    hip_double::set_quirks({.no_stream_memory_operations = true});
+    GpuOptions options;
+    options.ordering = Ordering::acked;
+    EXPECT_THROW(static_cast<void>(hip_double::open(board_, options)), Error);
+}
+
 }  // namespace
 }  // namespace kdvfs

@@ -28,7 +28,10 @@ struct Double {
     std::map<std::pair<int, std::thread::id>, std::unique_ptr<ihipStream_t>> per_thread;
     std::set<ihipStream_t*> streams;
     std::set<ihipEvent_t*> events;  // the library knows them, so those alive at the end are no leak
+    std::set<void*> signals;        // as these
     std::map<int, int> kernels_running;
+    std::array<std::mutex, 4> queues;  // GPU_MAX_HW_QUEUES
+    std::size_t streams_made = 0;
     unsigned long long captures = 0;
     bool at_once = false;
     std::atomic<std::uint64_t> copied_bytes{0};
@@ -134,6 +137,7 @@ void reset(std::vector<std::string> pci_addresses) {
     state().quirks = {};
     state().board = {};
     state().at_once = false;
+    state().streams_made = 0;
     state().copied_bytes = 0;
     current_device = 0;
 }
@@ -244,8 +248,13 @@ hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKin
 }
 
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int) {
-    if (attribute != hipDeviceAttributeMultiprocessorCount) return note(hipErrorInvalidValue);
-    *value = 104;  // an MI210's
+    if (attribute == hipDeviceAttributeMultiprocessorCount) {
+        *value = 104;  // an MI210's
+    } else if (attribute == hipDeviceAttributeCanUseStreamWaitValue) {
+        *value = quirks().no_stream_memory_operations ? 0 : 1;
+    } else {
+        return note(hipErrorInvalidValue);
+    }
     return hipSuccess;
 }
 
@@ -253,7 +262,10 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
 
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) {
     const std::lock_guard lock{state().mutex};
-    *stream = new ihipStream_t{current_device, state().at_once};
+    std::mutex* const queue = state().quirks.streams_share_queues
+                                  ? &state().queues[state().streams_made++ % state().queues.size()]
+                                  : nullptr;
+    *stream = new ihipStream_t{current_device, state().at_once, queue};
     state().streams.insert(*stream);
     return hipSuccess;
 }
@@ -294,6 +306,30 @@ hipError_t hipStreamWriteValue32(hipStream_t stream, void* where, uint32_t value
         return hipSuccess;
     }
     return put(stream, [where, value] { store(where, value); });
+}
+
+hipError_t hipExtMallocWithFlags(void** memory, size_t bytes, unsigned) {
+    *memory = std::calloc(1, bytes);
+    const std::lock_guard lock{state().mutex};
+    state().signals.insert(*memory);
+    return hipSuccess;
+}
+
+hipError_t hipStreamWaitValue32(hipStream_t stream, void* where, uint32_t value, unsigned flags,
+                                uint32_t mask) {
+    if (quirks().no_stream_memory_operations) return note(hipErrorNotSupported);
+    if (flags != hipStreamWaitValueGte) return note(hipErrorInvalidValue);
+    const auto wait = [where, value, mask] {
+        const std::atomic_ref word{*static_cast<std::uint32_t*>(where)};
+        while ((word.load(std::memory_order_acquire) & mask) < value) {
+            std::this_thread::sleep_for(std::chrono::microseconds{50});
+        }
+    };
+    if (runs_at_once(stream)) {
+        wait();
+        return hipSuccess;
+    }
+    return put(stream, wait);
 }
 
 hipError_t hipMemsetD32Async(hipDeviceptr_t where, int value, size_t count, hipStream_t stream) {

@@ -21,6 +21,9 @@ struct Quirks {
     /// Stream memory operations are refused.
     bool no_stream_memory_operations = false;
     bool no_memsets = false;
+    /// Four hardware queues serve all streams made from then on, in turn: one that waits holds up
+    /// those that share its queue.
+    bool streams_share_queues = false;
 };
 
 /// A simulated kernel runs for so many million core cycles: the clock, and who is told about the

@@ -100,4 +100,17 @@ concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const Marke
     { runtime.marker_mechanism() } -> std::convertible_to<std::string_view>;
 };
 
+/// A runtime whose streams can also wait for the host: for measuring, since a wait may hold a queue
+/// that other streams need.
+/// - `make_answer_word()`: a word that streams can wait for, valid until the process ends; throws
+///   `Error`;
+/// - `put_wait(stream, word, number)`: lets the stream stand still until the word is at least that
+///   number; throws `Error`.
+template <class Runtime>
+concept WaitingRuntime = StreamRuntime<Runtime> &&
+    requires(Runtime& runtime, StreamRef stream, std::uint32_t* word, std::uint32_t number) {
+    { runtime.make_answer_word() } -> std::same_as<std::uint32_t*>;
+    { runtime.put_wait(stream, word, number) } -> std::same_as<void>;
+};
+
 }  // namespace kdvfs

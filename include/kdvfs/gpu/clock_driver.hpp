@@ -3,6 +3,8 @@
 
 #include <kdvfs/core/error.hpp>
 #include <kdvfs/core/time.hpp>
+#include <kdvfs/gpu/answers.hpp>
+#include <kdvfs/gpu/any_runtime.hpp>
 #include <kdvfs/gpu/meter.hpp>
 #include <kdvfs/scope/clock_command.hpp>
 #include <kdvfs/scope/clock_controller.hpp>
@@ -11,8 +13,10 @@
 #include <kdvfs/scope/lane_table.hpp>
 #include <kdvfs/scope/request_table.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -38,7 +42,8 @@ public:
         : lanes_{lanes},
           meter_{meter},
           measure_only_{!found},
-          controller_{requests, std::move(device), found.value_or(ClockState{}), options} {
+          device_{std::move(device)},
+          controller_{requests, device_, found.value_or(ClockState{}), options} {
         armed_ = !measure_only_;
     }
 
@@ -57,7 +62,10 @@ public:
             heard_[id] = level;
             all.changed = true;
             controller_.level_changed(lane.id(), level, now, !lane.captured());
+            if (answers_) answers_->heard(lane.id(), now);
         });
+        // Here, too: the actuator may be stuck in the very call that is awaited.
+        if (answers_ && answers_->owed() && now >= *answers_->due()) answer(now);
         return all;
     }
 
@@ -65,6 +73,7 @@ public:
         const std::lock_guard lock{mutex_};
         if (measure_only_) return std::nullopt;
         auto command = controller_.next_command(now);
+        if (!command && answers_ && answers_->owed()) answer(now);
         if (command) {
             sent_ = now;
             meter_.asked(now, controller_.asked().value_or(controller_.history().found.cap));
@@ -74,7 +83,10 @@ public:
 
     [[nodiscard]] std::optional<TimePoint> next_deadline() {
         const std::lock_guard lock{mutex_};
-        return measure_only_ ? std::nullopt : controller_.next_deadline();
+        if (measure_only_) return std::nullopt;
+        const auto command = controller_.next_deadline();
+        const auto answer = answers_ ? answers_->due() : std::nullopt;
+        return command && answer ? std::min(command, answer) : (command ? command : answer);
     }
 
     void completed(const CommandOutcome& outcome, TimePoint now) {
@@ -119,6 +131,7 @@ public:
         let_go_ = true;
         armed_ = false;
         controller_.let_go();
+        if (answers_) answers_->release();
     }
 
     [[nodiscard]] ControllerCounts counts() {
@@ -128,17 +141,61 @@ public:
 
     [[nodiscard]] std::optional<Error> take_error() {
         const std::lock_guard lock{mutex_};
+        if (late_answer_) return std::exchange(late_answer_, std::nullopt);
         return controller_.take_error();
     }
 
+    /// From here on streams wait behind their markers.
+    /// @throws Error (not_supported) where they cannot
+    void answer_from(AnyRuntime& runtime, Duration deadline) {
+        answers_.emplace(runtime, deadline);
+    }
+    [[nodiscard]] bool answers() const noexcept { return answers_.has_value(); }
+
+    /// Puts a marker by `put`, and a wait for the answer to it behind.
+    /// @throws Error as `Answers::expect`, and what `put` and the runtime throw
+    template <class Put>
+    void put_and_wait(AnyRuntime& runtime, const Lane& lane, bool leaving, Put put) {
+        std::uint32_t number = 0;
+        {
+            const std::lock_guard lock{mutex_};
+            number = answers_->expect(lane, leaving);
+        }
+        try {
+            put();
+            runtime.put_wait(lane.key().stream, answers_->word(), number);
+        } catch (...) {
+            const std::lock_guard lock{mutex_};
+            answers_->give_up();
+            throw;
+        }
+    }
+
 private:
+    /// A stream waits, and nothing is to be done now.
+    void answer(TimePoint now) {
+        const bool late = now >= *answers_->due();
+        if (!late && !controller_.settled()) return;
+        answers_->answer();
+        if (!late || late_answer_ || let_go_) return;
+        late_answer_ =
+            Error{Errc::timed_out,
+                  {.action = "answer a stream",
+                   .object = device_,
+                   .vendor_words = "the clock was not set within the deadline",
+                   .remedy = "the stream went on without; give it a longer ack_deadline"}};
+    }
+
     LaneTable& lanes_;
     Meter& meter_;
     const bool measure_only_;
+    const std::string device_;
     std::atomic<bool> armed_{true};
 
     std::mutex mutex_;
     ClockController controller_;
+    std::optional<Answers> answers_;
+    std::optional<Error> late_answer_;
     std::vector<LevelWord> heard_;  // by lane
     TimePoint sent_{};
     bool let_go_ = false;

@@ -50,6 +50,9 @@ public:
             return domain.listed.empty() ? auto_clock : domain.listed.back();
         };
         highest_ = {highest(clocks_.core), highest(clocks_.memory)};
+        if (options_.ordering == Ordering::acked) {
+            driver_.answer_from(*runtime_, options_.ack_deadline);
+        }
     }
 
     ~GpuCore() override {
@@ -77,7 +80,7 @@ public:
         const LaneStep step = lane.enter(asks ? kind.index : no_request);
         if (step.changed || metered) {
             try {
-                put(lane, step.level, {lane.id().value, kind.number, false}, metered);
+                put(lane, step, {lane.id().value, kind.number, false}, metered);
             } catch (...) {
                 lane.leave(step.entry);
                 give_up(lane, metered);
@@ -99,7 +102,7 @@ public:
         try {
             if (runtime_->lane_key(lane.key().stream) != lane.key()) throw straddled(lane);
             if (!step->changed && !pass.metered) return;
-            put(lane, step->level, {lane.id().value, pass.kind->number, true}, pass.metered);
+            put(lane, *step, {lane.id().value, pass.kind->number, true}, pass.metered);
         } catch (...) {
             give_up(lane, pass.metered);
             throw;
@@ -262,10 +265,17 @@ private:
                    : ScopeCount::not_worth_it;
     }
 
-    void put(Lane& lane, LevelWord level, MarkerTag tag, bool stamped) {
+    void put(Lane& lane, const LaneStep& step, MarkerTag tag, bool stamped) {
         tag.burst = lane.captured() ? Meter::in_graph : meter_.burst();
-        runtime_->put_marker(lane.key().stream, {&lane.cell(), level, tag, stamped});
-        lane.was_put(level);
+        const auto put_marker = [&] {
+            runtime_->put_marker(lane.key().stream, {&lane.cell(), step.level, tag, stamped});
+        };
+        if (driver_.answers() && step.changed) {
+            driver_.put_and_wait(*runtime_, lane, tag.leaving, put_marker);
+        } else {
+            put_marker();
+        }
+        lane.was_put(step.level);
         if (stamped && !lane.captured()) meter_.expect_stamp();
         if (options_.ordering == Ordering::host && !lane.captured()) {
             runtime_->synchronize(lane.key().stream);

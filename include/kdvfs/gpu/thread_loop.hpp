@@ -150,13 +150,14 @@ private:
         const Duration often =
             std::max<Duration>(state.core.options().listen_every, std::chrono::microseconds{10});
         constexpr Duration longest = std::chrono::milliseconds{2};
+        const bool streams_wait = state.core.options().ordering == Ordering::acked;
         Duration pause = often;
         TimePoint changed_at{};
         while (true) {
             const TimePoint now = state.core.runtime().now();
             const ClockDriver::Heard heard = state.core.driver().listen(now);
-            if (heard.changed) {
-                tell_actuator(state);
+            if (heard.changed) tell_actuator(state);
+            if (heard.changed || streams_wait) {
                 changed_at = now;
                 pause = often;
             } else {

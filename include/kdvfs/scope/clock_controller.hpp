@@ -147,6 +147,8 @@ public:
 
     /// What the lanes ask for; nothing = the state in which the device was found.
     [[nodiscard]] std::optional<ClockPoint> asked() const { return target_; }
+    /// Whether the device holds what is asked for, or will not be brought to.
+    [[nodiscard]] bool settled() const { return !in_flight_ && (!armed_ || holds(target_)); }
     /// The cap that the device was last seen to hold.
     [[nodiscard]] ClockPoint applied() const { return holds_.value_or(history_.found.cap); }
     /// Whether kdvfs has changed the device and not yet put it back.
