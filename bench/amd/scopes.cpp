@@ -17,10 +17,14 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -102,62 +106,65 @@ void enter_and_leave_on_top_of_the_runtimes_own_calls(benchmark::State& state) {
 }
 BENCHMARK(enter_and_leave_on_top_of_the_runtimes_own_calls)->Iterations(2000);
 
-/// CPU time of the process over a second in which its main thread does next to nothing, in percent
-/// of a core.
-template <class Work>
-double percent_of_a_core(Work work) {
-    const auto cpu = [] {
+/// CPU time that this process's thread of a name has used, in seconds.
+double cpu_seconds_of(const std::string& name) {
+    for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+        std::ifstream comm{task.path() / "comm"};
+        std::string its_name;
+        if (!std::getline(comm, its_name) || its_name != name) continue;
+        const auto thread = static_cast<unsigned>(std::stoul(task.path().filename().string()));
         timespec used{};
-        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+        clock_gettime(static_cast<clockid_t>((~thread << 3U) | 6U), &used);  // as glibc makes them
         return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-    };
-    std::this_thread::sleep_for(100ms);
-    const auto began = Clock::now();
-    const double before = cpu();
-    work();
-    const double used = cpu() - before;
-    return 100 * used / std::chrono::duration<double>(Clock::now() - began).count();
+    }
+    return 0;
 }
 
-/// The counter is left alone here: a read of it costs what the board's driver takes.
+/// What kdvfs's two threads use while `work` goes on, in percent of a core. The counter is left
+/// alone here: a read of it costs what the board's driver takes.
+template <class Work>
+void count_threads(benchmark::State& state, Work work) {
+    const auto used = [] {
+        return std::array{cpu_seconds_of("kdvfs-listen"), cpu_seconds_of("kdvfs-act")};
+    };
+    for (auto _ : state) {
+        std::this_thread::sleep_for(100ms);
+        const auto began = Clock::now();
+        const auto before = used();
+        work();
+        const auto after = used();
+        const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+        state.counters["listener_percent"] = 100 * (after[0] - before[0]) / seconds;
+        state.counters["actuator_percent"] = 100 * (after[1] - before[1]) / seconds;
+    }
+}
+
 void threads_without_scopes(benchmark::State& state) {
     Rig rig{false};
-    for (auto _ : state) {
-        state.counters["cpu_percent"] = percent_of_a_core([] { std::this_thread::sleep_for(2s); });
-    }
+    count_threads(state, [] { std::this_thread::sleep_for(2s); });
 }
 BENCHMARK(threads_without_scopes)->Iterations(1);
 
 void threads_with_one_long_scope(benchmark::State& state) {
     Rig rig{false};
-    for (auto _ : state) {
-        const FrequencyScope<Capped> scope{*rig.gpu, rig.stream};
-        state.counters["cpu_percent"] = percent_of_a_core([] { std::this_thread::sleep_for(2s); });
-    }
+    const FrequencyScope<Capped> scope{*rig.gpu, rig.stream};
+    count_threads(state, [] { std::this_thread::sleep_for(2s); });
 }
 BENCHMARK(threads_with_one_long_scope)->Iterations(1);
 
-/// A scope of that length after another, with as long a pause between: what the main thread itself
-/// uses, measured without scopes, is taken off.
+/// A scope of that length after another, with as long a pause between.
 void threads_with_scopes_of_ms(benchmark::State& state) {
     const auto length = std::chrono::milliseconds{state.range(0)};
-    const auto turns = 2s / (2 * length);
     Rig rig{false};
-    for (auto _ : state) {
-        const double bare = percent_of_a_core([&] {
-            for (int i = 0; i < 2 * turns; ++i) std::this_thread::sleep_for(length);
-        });
-        const double scoped = percent_of_a_core([&] {
-            for (int i = 0; i < turns; ++i) {
-                {
-                    const FrequencyScope<Capped> scope{*rig.gpu, rig.stream};
-                    std::this_thread::sleep_for(length);
-                }
+    count_threads(state, [&] {
+        for (auto i = 2s / (2 * length); i > 0; --i) {
+            {
+                const FrequencyScope<Capped> scope{*rig.gpu, rig.stream};
                 std::this_thread::sleep_for(length);
             }
-        });
-        state.counters["cpu_percent"] = scoped - bare;
-    }
+            std::this_thread::sleep_for(length);
+        }
+    });
 }
 BENCHMARK(threads_with_scopes_of_ms)->Arg(1)->Arg(5)->Arg(20)->Iterations(1);
 

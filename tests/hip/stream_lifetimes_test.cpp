@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -147,11 +148,22 @@ protected:
 
     /// Puts a look at the board's clock into a stream.
     void look(hipStream_t stream) {
-        ASSERT_EQ(hip_double::launch(stream, [this] { seen_.push_back(board_->state().cap.core); }),
-                  hipSuccess);
+        const auto note = [this] {
+            const std::lock_guard lock{mutex_};
+            seen_.push_back(board_->state().cap.core);
+        };
+        ASSERT_EQ(hip_double::launch(stream, note), hipSuccess);
+    }
+
+    std::vector<Megahertz> seen() {
+        const std::lock_guard lock{mutex_};
+        return seen_;
     }
 
     hipStream_t streams_[5]{};
+
+private:
+    std::mutex mutex_;
     std::vector<Megahertz> seen_;
 };
 
@@ -164,9 +176,10 @@ TEST_F(AckedStreams, RunTheirWorkAtItsClock) {
         look(streams_[0]);
     }
     ASSERT_EQ(hipStreamSynchronize(streams_[0]), hipSuccess);
-    ASSERT_EQ(seen_.size(), 40u);
-    for (std::size_t i = 0; i < seen_.size(); ++i) {
-        EXPECT_EQ(seen_[i], i % 2 == 0 ? 900_MHz : auto_clock) << i;
+    const auto clocks = seen();
+    ASSERT_EQ(clocks.size(), 40u);
+    for (std::size_t i = 0; i < clocks.size(); ++i) {
+        EXPECT_EQ(clocks[i], i % 2 == 0 ? 900_MHz : auto_clock) << i;
     }
     gpu_->check();
 }
@@ -178,7 +191,7 @@ TEST_F(AckedStreams, HoldUpTheirQueueUntilTheDeadlineAtMost) {
     std::this_thread::sleep_for(10ms);  // it waits now
     look(streams_[4]);                  // of the same queue
     std::this_thread::sleep_for(50ms);
-    EXPECT_TRUE(seen_.empty()) << "the double's queues are not shared";
+    EXPECT_TRUE(seen().empty()) << "the double's queues are not shared";
     std::thread unblocks{[&] {
         std::this_thread::sleep_for(600ms);
         board_->block(false);

@@ -73,10 +73,11 @@ public:
 private:
     [[nodiscard]] std::optional<StampEntry> read(std::uint64_t ticket) const noexcept {
         StampEntry entry;
-        // The device writes behind the compiler's back.
+        // The device writes behind the compiler's back. The check is of the copy alone, so that a
+        // torn one is found whatever the order in which its parts were read.
         std::atomic_signal_fence(std::memory_order_acquire);
         std::memcpy(&entry, entries_ + (ticket - 1) % count_, sizeof entry);
-        std::atomic_thread_fence(std::memory_order_acquire);
+        std::atomic_signal_fence(std::memory_order_acquire);
         if (entry.check != stamp_check(entry, ticket)) return std::nullopt;
         return entry;
     }
