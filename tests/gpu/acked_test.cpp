@@ -64,7 +64,7 @@ TEST_F(Acked, WorkBeginsAtItsClockAndWhatFollowsAtIts) {
 TEST_F(Acked, IsRefusedInACapture) {
     const auto gpu = simulated::open(device, acked()).with<Policies>();
     device.begin_capture(stream);
-    EXPECT_THROW((FrequencyScope<Slow>{gpu, stream}), Error);
+    EXPECT_THROW(FrequencyScope<Slow> refused(gpu, stream), Error);
     static_cast<void>(device.end_capture(stream));
     { FrequencyScope<Slow> live{gpu, stream}; }
     device.synchronize(stream);
@@ -77,9 +77,9 @@ TEST_F(Acked, IsForOneStreamAtATime) {
     const auto gpu = simulated::open(device, acked()).with<Policies>();
     {
         FrequencyScope<Slow> scope{gpu, stream};
-        EXPECT_THROW((FrequencyScope<Middle>{gpu, other}), Error);
+        EXPECT_THROW(FrequencyScope<Middle> refused(gpu, other), Error);
     }
-    EXPECT_THROW((FrequencyScope<Middle>{gpu, other}), Error) << "its last wait is still out";
+    EXPECT_THROW(FrequencyScope<Middle> refused(gpu, other), Error) << "its last wait is still out";
     device.synchronize(stream);
     { FrequencyScope<Middle> scope{gpu, other}; }
     device.synchronize(other);
