@@ -16,6 +16,10 @@
 
 #include <cerrno>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
 namespace kdvfs::device {
 namespace {
 
@@ -203,6 +207,20 @@ TEST(RocmSmiTraps, TheEndlessLoopOfItsDebugVariable) {
     ::unsetenv("RSMI_DEBUG_INFINITE_LOOP");
 }
 
+/// While it lives, what this thread allocates is nobody's leak: the library forgets an open folder
+/// where its start fails.
+class ForgivenLeaks {
+public:
+#if defined(__SANITIZE_ADDRESS__)
+    ForgivenLeaks() { __lsan_disable(); }
+    ~ForgivenLeaks() { __lsan_enable(); }
+#else
+    ForgivenLeaks() {}
+#endif
+    ForgivenLeaks(const ForgivenLeaks&) = delete;
+    ForgivenLeaks& operator=(const ForgivenLeaks&) = delete;
+};
+
 /// A mutex as a process leaves it that was killed inside a call, and that no restart clears up: its
 /// owner's death was noticed and not mended, so it is lost for good.
 TEST(RocmSmiTraps, AMutexThatCannotBeRecoveredIsNamedAndLeftAlone) {
@@ -225,6 +243,7 @@ TEST(RocmSmiTraps, AMutexThatCannotBeRecoveredIsNamedAndLeftAlone) {
     ASSERT_EQ(::pthread_mutex_unlock(mutex), 0);  // not made consistent
     ASSERT_EQ(::pthread_mutex_lock(mutex), ENOTRECOVERABLE);
     try {
+        const ForgivenLeaks of_the_library;
         const auto session = rocm_smi::Session::open();
         FAIL() << "the library works with it: the test proves nothing";
     } catch (const Error& error) {
