@@ -22,8 +22,8 @@ int run(const std::filesystem::path& folder) {
         mix.runs.size(), mix.samples.size(), milliseconds(response.window),
         milliseconds(response.delay));
     const MixResult result = attribute_mix(mix, response);
-    std::printf("%-14s %9s %9s %12s %8s %8s\n", "kernel", "s", "truth W", "attributed W", "+- W",
-                "error");
+    std::printf("%-14s %9s %9s %12s %8s %8s %18s\n", "kernel", "s", "truth W", "attributed W",
+                "+- W", "error", "truth's first 0.2 s");
     std::vector<double> errors;
     for (const MixKernel& kernel : result.kernels) {
         if (!kernel.attributed || !kernel.truth) {
@@ -31,9 +31,10 @@ int run(const std::filesystem::path& folder) {
                         kernel.truth ? "too_short_to_tell" : "no truth run");
             continue;
         }
-        std::printf("%-14s %9.2f %9.1f %12.1f %8.1f %+7.2f%%\n", kernel.name.c_str(),
+        std::printf("%-14s %9.2f %9.1f %12.1f %8.1f %+7.2f%% %18.1f\n", kernel.name.c_str(),
                     kernel.seconds, kernel.truth->count, kernel.attributed->count,
-                    kernel.half_width.count, 100 * *kernel.error());
+                    kernel.half_width.count, 100 * *kernel.error(),
+                    kernel.unsettled ? kernel.unsettled->count : 0.0);
         errors.push_back(100 * std::abs(*kernel.error()));
     }
     if (errors.empty()) return 1;

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT
-// Markers on a real GPU: do they act in stream order, what do they cost the stream, in streams and
-// in graphs, and what the host; every other way that a level could be written beside them.
+// What markers cost on a real GPU: the stream, in streams and in graphs, and the host; every other
+// way that a level could be written beside them, and scopes that put two or none.
 //   markers OUTPUT_FOLDER
+#include "marker_cost.hpp"
 #include "probe_kernels.hpp"
 #include "round.hpp"
-#include "stream_order.hpp"
 
+#include <kdvfs/cuda_markers.hpp>
 #include <kdvfs/device/cuda.hpp>
 #include <kdvfs/device/nvml_readings.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/gpu/gpu_core.hpp>
+#include <kdvfs/kdvfs.hpp>
 
 #include <array>
 #include <cstdio>
 #include <exception>
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,13 +36,6 @@ const char* name_of(CudaMarkers way) {
     }
     return "";
 }
-
-/// What may stand between two kernels.
-struct Between {
-    std::string name;
-    bool in_graphs;
-    std::function<void(cudaStream_t)> put;
-};
 
 constexpr int kernels_per_batch = 64;
 constexpr std::uint64_t kernel_nanoseconds = 15'000;
@@ -110,22 +107,6 @@ void report_gaps(const std::vector<Between>& kinds, const std::vector<std::vecto
     }
 }
 
-void prove_order(std::map<CudaMarkers, std::unique_ptr<Cuda>>& runtimes, const std::string& about,
-                 const std::filesystem::path& folder, bool& good) {
-    CsvFile csv{folder, "stream_order.csv", about, "check,markers,repetitions,wrong"};
-    std::printf("stream order\n");
-    for (auto& [way, cuda] : runtimes) {
-        // An event in a graph has no time: only marker kernels stamp there.
-        for (const OrderResult& result : {one_stream(*cuda, 1000), many_streams(*cuda, 1000),
-                                          graph_replays(*cuda, 1000, way == CudaMarkers::kernel)}) {
-            std::printf("  %-20s %-22s %d repetitions, %d wrong\n", result.check.c_str(),
-                        name_of(way), result.repetitions, result.wrong);
-            csv.row(result.check, name_of(way), result.repetitions, result.wrong);
-            good = good && result.wrong == 0;
-        }
-    }
-}
-
 std::vector<Between> things_between(std::map<CudaMarkers, std::unique_ptr<Cuda>>& runtimes,
                                     cudaEvent_t event) {
     std::vector<Between> kinds{{"nothing", true, {}}};
@@ -148,6 +129,48 @@ std::vector<Between> things_between(std::map<CudaMarkers, std::unique_ptr<Cuda>>
     return kinds;
 }
 
+/// What any kernel of one thread costs that does nothing.
+Between another_kernel() {
+    return {"another kernel", true,
+            [](cudaStream_t stream) { probe<><<<1, 1, 0, stream>>>(nullptr, nullptr, 0); }};
+}
+
+struct Outer : kdvfs::Kernel<"outer"> {};
+struct Inner : kdvfs::Kernel<"inner"> {};
+using Scopes = kdvfs::PolicyRegistry<kdvfs::Bind<"outer", kdvfs::CapClock<kdvfs::Megahertz{1300}>>,
+                                     kdvfs::Bind<"inner", kdvfs::CapClock<kdvfs::Megahertz{1100}>>,
+                                     kdvfs::Unmetered>;
+
+/// A GPU whose scopes put their markers, and whose clocks nobody drives: it has no actuator.
+kdvfs::BoundGpu<Scopes> undriven_gpu(Cuda& cuda) {
+    return kdvfs::Gpu{std::make_shared<kdvfs::GpuCore>(
+                          kdvfs::GpuCore::Parts{
+                              .info = {.name = "no clocks"},
+                              .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
+                              .found = kdvfs::ClockState{},
+                              .runtime = std::make_unique<kdvfs::RuntimeOf<Cuda&>>(cuda)},
+                          kdvfs::GpuOptions{})}
+        .with<Scopes>();
+}
+
+/// Scopes that switch put two markers; scopes with the request around them put none.
+void add_scopes(const kdvfs::BoundGpu<Scopes>& gpu, std::vector<Between>& kinds) {
+    using OuterScope = kdvfs::FrequencyScope<Outer>;
+    const auto inside_outer = [&gpu](cudaStream_t stream) -> std::shared_ptr<void> {
+        return std::make_shared<OuterScope>(gpu, stream);
+    };
+    kinds.push_back({"scope, other request", true,
+                     [&gpu](cudaStream_t stream) {
+                         const kdvfs::FrequencyScope<Inner> scope{gpu, stream};
+                     },
+                     inside_outer});
+    kinds.push_back({"nested scope, same request", true,
+                     [&gpu](cudaStream_t stream) {
+                         const OuterScope scope{gpu, stream};
+                     },
+                     inside_outer});
+}
+
 void measure_host_time(Cuda& cuda, const std::string& about, const std::filesystem::path& folder) {
     Stream stream;
     kdvfs::LevelCell* const cell = cuda.make_cell();
@@ -161,8 +184,9 @@ void measure_host_time(Cuda& cuda, const std::string& about, const std::filesyst
         const Duration took = now() - start;
         if (round > 0) microseconds.push_back(static_cast<double>(took.count()) / 256e3);
         stream.synchronize();
-        StampCheck drained;
-        drained.drain(cuda);
+        std::array<kdvfs::MarkerStamp, 256> stamps;
+        while (cuda.drain_stamps(stamps) > 0) {
+        }
     }
     const Percentiles p{microseconds};
     std::printf("\nhost time per marker: %.2f us median of 49 rounds of 256, %.2f us worst round\n",
@@ -177,6 +201,12 @@ int run(const std::filesystem::path& folder) {
     const std::string about = machine(0, board.driver_version());
     std::printf("%s\n", about.c_str());
     check(cudaSetDevice(0), "use the device");
+    CsvFile costs{folder, "marker_cost.csv", about,
+                  "place,neighbours,between,batches,median_us,p10_us,p90_us"};
+    std::printf("\nbetween kernels of a graph while the process has made no other stream\n");
+    report_added(MarkerCost{{{"nothing", true, {}}, another_kernel()}}.measure(40, true), costs,
+                 " of a sole stream");
+
     std::map<CudaMarkers, std::unique_ptr<Cuda>> runtimes;
     for (const CudaMarkers way : {CudaMarkers::kernel, CudaMarkers::stream_write,
                                   CudaMarkers::memset, CudaMarkers::callback}) {
@@ -190,17 +220,26 @@ int run(const std::filesystem::path& folder) {
     std::printf(
         "device clock placed within %lld ns\n",
         static_cast<long long>(runtimes.at(CudaMarkers::kernel)->clock_uncertainty().count()));
-    bool good = true;
-    prove_order(runtimes, about, folder, good);
     cudaEvent_t event = nullptr;
     check(cudaEventCreate(&event), "make an event");
-    const std::vector<Between> kinds = things_between(runtimes, event);
+    std::vector<Between> kinds = things_between(runtimes, event);
     CsvFile csv{folder, "marker_gaps.csv", about,
                 "place,between,count,median_us,p90_us,p99_us,max_us,added_median_us,added_p99_us"};
     report_gaps(kinds, measure_gaps(kinds, 60, false), "stream", csv);
     report_gaps(kinds, measure_gaps(kinds, 100, true), "graph", csv);
+
+    const auto gpu = undriven_gpu(*runtimes.at(CudaMarkers::kernel));
+    add_scopes(gpu, kinds);
+    kinds.push_back(another_kernel());
+    std::erase_if(kinds, [](const Between& between) {
+        return between.name == name_of(CudaMarkers::callback);  // it would take seconds
+    });
+    std::printf("\nwhat is added between kernels, by events around batches\n");
+    MarkerCost cost{kinds};
+    report_added(cost.measure(40, false), costs);
+    report_added(cost.measure(40, true), costs);
     measure_host_time(*runtimes.at(CudaMarkers::kernel), about, folder);
-    return good ? 0 : 1;
+    return 0;
 }
 
 }  // namespace

@@ -113,7 +113,8 @@ inline RecordedMix read_mix(const std::filesystem::path& folder) {
 /// What came out for one kernel.
 struct MixKernel {
     std::string name;
-    std::optional<Watts> truth;       ///< mean power of its long runs
+    std::optional<Watts> truth;       ///< mean power of its long runs, once the board has settled
+    std::optional<Watts> unsettled;   ///< mean power of their first 0.2 s
     std::optional<Watts> attributed;  ///< nothing where it is not told
     Watts half_width;                 ///< of the attributed power, 95 %
     double seconds = 0;               ///< of its short runs
@@ -129,14 +130,13 @@ struct MixResult {
     double residual = 0;  ///< standard deviation of a window's power from the model's, W
 };
 
-/// The mean power of each kernel's truth runs, without their first half second, in which the
-/// board settles.
-inline std::map<std::string, Watts> truths(const RecordedMix& mix) {
+/// The mean power of each kernel's truth runs between two times after their begin.
+inline std::map<std::string, Watts> truths(const RecordedMix& mix, Duration from, Duration to) {
     std::map<std::string, std::pair<double, int>> sums;
     for (const MixRun& run : mix.runs) {
         if (!run.truth) continue;
         for (const MixSample& sample : mix.samples) {
-            if (sample.at < run.start + std::chrono::milliseconds{500} || sample.at >= run.end) {
+            if (sample.at < run.start + from || sample.at >= std::min(run.end, run.start + to)) {
                 continue;
             }
             sums[run.kernel].first += sample.watts.count;
@@ -183,13 +183,17 @@ inline MixResult attribute_mix(const RecordedMix& mix, MeterResponse response) {
     // The equations are in joules per window, weighted so that their residuals are white.
     const double variance = sums.equations.solve().residual_variance();
     result.residual = std::sqrt(variance / kdvfs::Seconds{response.window}.count());
-    const std::map<std::string, Watts> truth = truths(mix);
+    using std::chrono::milliseconds;
+    const auto truth = truths(mix, milliseconds{500}, Duration::max() / 2);
+    const auto unsettled = truths(mix, response.window + response.delay, milliseconds{200});
     for (const auto& kernel : attribution.kernels) {
         MixKernel& out = result.kernels.emplace_back();
         out.name = table.key(kernel.kernel).name;
         out.seconds = kernel.time.count();
         if (const auto found = truth.find(out.name); found != truth.end())
             out.truth = found->second;
+        if (const auto found = unsettled.find(out.name); found != unsettled.end())
+            out.unsettled = found->second;
         if (!kernel.energy.told) continue;
         out.attributed = kernel.energy.joules / kernel.time;
         out.half_width = kernel.energy.half_width / kernel.time;

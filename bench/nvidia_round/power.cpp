@@ -151,7 +151,8 @@ void record_mix(Bench& bench) {
     CsvFile runs{bench.folder, "mix_runs.csv",
                  bench.about + "; truth = 1: a run of 5 s whose mean power is the kernel's own",
                  "kernel,start_ns,end_ns,launches,core_cycles,truth"};
-    std::printf("  %-12s %10s %10s %12s\n", "kernel", "us/launch", "truth W", "core MHz");
+    std::printf("  %-12s %10s %10s %12s %12s\n", "kernel", "us/launch", "truth W", "held MHz",
+                "NVML's MHz");
     for (const Run& run : recorder.runs()) {
         const Stretch& stretch = stretches[run.number];
         const Workload& workload = workloads[run.kind];
@@ -159,30 +160,45 @@ void record_mix(Bench& bench) {
                  launches_for(workload, stretch.milliseconds), run.core_cycles,
                  stretch.truth ? 1 : 0);
         if (!stretch.truth) continue;
-        std::printf("  %-12s %10.1f %10.1f %12.0f\n", workload.name.c_str(), workload.microseconds,
-                    mean_watts(log, run.start, run.end, milliseconds{500}),
+        std::printf("  %-12s %10.1f %10.1f %12.0f %12.0f\n", workload.name.c_str(),
+                    workload.microseconds, mean_watts(log, run.start, run.end, milliseconds{500}),
                     1e3 * static_cast<double>(run.core_cycles) /
-                        static_cast<double>((run.end - run.start).count()));
+                        static_cast<double>((run.end - run.start).count()),
+                    mean_megahertz(log, run.start, run.end));
     }
     write_power(log, origin, {bench.folder, "mix_power.csv", bench.about, "time_ns,watts"});
     write_energy(log, origin, {bench.folder, "mix_energy.csv", bench.about, "time_ns,joules"});
+    CsvFile clocks{bench.folder, "mix_clocks.csv", bench.about + "; as NVML reads them",
+                   "time_ns,core_mhz,power_capped"};
+    for (const ClockReading& reading : log.clocks()) {
+        clocks.row((reading.at - origin).count(), reading.core.count,
+                   reading.reasons.power_cap() ? 1 : 0);
+    }
 }
 
 // ---- executions short against the meter ----
 
+/// How a kernel is recorded: launches too short to be met by a sample count as one by the dozen.
+struct Recording {
+    const char* kernel;
+    int launches;    ///< in an execution
+    int executions;  ///< in a run
+};
+
 /// A set of runs: idle for a random time, then so many executions, each stamped.
-void record_executions(Bench& bench, const Workload& workload, int executions, int runs,
+void record_executions(Bench& bench, const Workload& workload, const Recording& recording, int runs,
                        const std::string& set, CsvFile& csv, const Stream& stream,
                        TimePoint origin) {
     std::mt19937 random{std::hash<std::string>{}(set)};
     RunRecorder recorder{bench.cuda, stream};
     for (int run = 0; run < runs; ++run) {
         std::this_thread::sleep_for(std::chrono::microseconds{20'000 + random() % 20'000});
-        for (int i = 0; i < executions; ++i) {
+        for (int i = 0; i < recording.executions; ++i) {
             recorder.begin(static_cast<std::uint32_t>(run), static_cast<std::uint32_t>(i));
-            workload.launch(stream.get());
+            for (int k = 0; k < recording.launches; ++k) workload.launch(stream.get());
         }
-        recorder.end(static_cast<std::uint32_t>(run), static_cast<std::uint32_t>(executions));
+        recorder.end(static_cast<std::uint32_t>(run),
+                     static_cast<std::uint32_t>(recording.executions));
         recorder.finish();
     }
     for (const Run& run : recorder.runs()) {
@@ -193,6 +209,7 @@ void record_executions(Bench& bench, const Workload& workload, int executions, i
 
 void record_fingrav(Bench& bench) {
     std::printf("\nfine-grain power: recording executions\n");
+    constexpr int runs = 250;
     Stream stream;
     PowerLog log{bench.board};
     const TimePoint origin = now();
@@ -201,13 +218,14 @@ void record_fingrav(Bench& bench) {
                     bench.about + "; two independent sets of each kernel",
                     "set,run,execution,start_ns,end_ns"};
         for (const char* repeat : {"a", "b"}) {
-            for (const char* name : {"gemm_8192", "gemm_2048", "copy"}) {
-                const Workload& workload = bench.workloads.named(name);
-                // Long enough for the power to be steady at the end: at least 60 ms of work.
-                const int executions = std::clamp(launches_for(workload, 60), 16, 400);
-                record_executions(bench, workload, executions, 200,
-                                  std::string{name} + '_' + repeat, csv, stream, origin);
-                std::printf("  %s_%s: 200 runs of %d executions\n", name, repeat, executions);
+            // About 100 ms of work: the power is steady at the end.
+            for (const Recording& recording :
+                 {Recording{"gemm_8192", 1, 64}, {"gemm_2048", 32, 112}, {"copy", 1, 128}}) {
+                const std::string set = std::string{recording.kernel} + '_' + repeat;
+                record_executions(bench, bench.workloads.named(recording.kernel), recording, runs,
+                                  set, csv, stream, origin);
+                std::printf("  %s: %d runs of %d executions of %d launches\n", set.c_str(), runs,
+                            recording.executions, recording.launches);
             }
         }
     }

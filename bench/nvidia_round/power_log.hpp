@@ -98,4 +98,16 @@ inline double mean_watts(const PowerLog& log, TimePoint begin, TimePoint end, Du
     return count == 0 ? 0 : sum / count;
 }
 
+/// The mean of NVML's readings of the core clock between two times.
+inline double mean_megahertz(const PowerLog& log, TimePoint begin, TimePoint end) {
+    double sum = 0;
+    int count = 0;
+    for (const ClockReading& reading : log.clocks()) {
+        if (reading.at < begin || reading.at >= end) continue;
+        sum += reading.core.count;
+        ++count;
+    }
+    return count == 0 ? 0 : sum / count;
+}
+
 }  // namespace measuring

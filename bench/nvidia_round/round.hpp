@@ -57,6 +57,7 @@ public:
             throw kdvfs::Error{kdvfs::Errc::io,
                                {"write", path_.string(), "", "is the folder there?"}};
         }
+        out_.precision(9);
         out_ << "# " << about << '\n' << header << '\n';
     }
 

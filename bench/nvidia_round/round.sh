@@ -8,7 +8,9 @@
 #   NVCC            the compiler (default: nvcc, or /usr/local/cuda/bin/nvcc)
 #   KDVFS_GPU_ARCH  default: native
 #   KDVFS_DEPS      a folder with gsl/ in it or in its include/, where GSL is not installed
-#   KDVFS_PARTS     which programs to run (default: markers training meter mix clock fingrav)
+#   KDVFS_PARTS     which parts to run (default: order markers training meter mix clock fingrav)
+# `order` needs GoogleTest, as a library where the compiler finds it or as the program `conformance`
+# built before (cmake --build build --target nvidia_round).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -19,20 +21,22 @@ programs=${2:-$out/programs}
 mkdir -p "$programs" || exit 2
 
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+# build NAME SOURCE LIBRARY...
 build() {
-    [ -x "$programs/$1" ] && return
-    set -- "$1" -x cu -std=c++20 -O3 -arch="${KDVFS_GPU_ARCH:-native}" -I"$root/include" \
-        -I"$root/examples"
-    [ -n "${KDVFS_DEPS:-}" ] && set -- "$@" -I"$KDVFS_DEPS" -I"$KDVFS_DEPS/include"
     name=$1
-    shift
+    source=$2
+    shift 2
+    [ -x "$programs/$name" ] && return
+    [ -n "${KDVFS_DEPS:-}" ] && set -- "$@" -I"$KDVFS_DEPS" -I"$KDVFS_DEPS/include"
     echo "building $name"
-    "$nvcc" "$@" "$here/$name.cpp" -o "$programs/$name" >"$out/build_$name.log" 2>&1 ||
-        { cat "$out/build_$name.log"; return 1; }
+    "$nvcc" -x cu -std=c++20 -O3 -arch="${KDVFS_GPU_ARCH:-native}" -I"$root/include" \
+        -I"$root/examples" -I"$root" "$source" -o "$programs/$name" "$@" \
+        >"$out/build_$name.log" 2>&1 || { cat "$out/build_$name.log"; return 1; }
 }
 for name in markers training power; do
-    build $name &
+    build $name "$here/$name.cpp" &
 done
+build conformance "$root/tests/conformance/cuda_gpu_test.cpp" -lgtest_main -lgtest &
 wait
 
 # cuBLAS may lie in the toolkit or in a Python package.
@@ -52,24 +56,34 @@ export LD_LIBRARY_PATH
 failed=0
 part() {
     log=$1
-    limit=$2
-    shift 2
-    case " ${KDVFS_PARTS:-markers training meter mix clock fingrav} " in
+    shift
+    case " ${KDVFS_PARTS:-order markers training meter mix clock fingrav} " in
     *" $log "*) ;;
     *) return ;;
     esac
     echo "==== $log"
     start=$(date +%s)
-    timeout "$limit" "$@" >"$out/$log.log" 2>&1
+    "$@" >"$out/$log.log" 2>&1
     status=$?
     cat "$out/$log.log"
     echo "==== $log: exit status $status after $(($(date +%s) - start)) s"
     [ $status -eq 0 ] || failed=1
 }
-part markers 120 "$programs/markers" "$out"
-part training 150 "$programs/training" "$out"
-part meter 60 "$programs/power" "$out" meter
-part mix 180 "$programs/power" "$out" mix
-part clock 120 "$programs/power" "$out" clock
-part fingrav 200 "$programs/power" "$out" fingrav
+repeat_conformance() {
+    timeout 60 "$programs/conformance" --gtest_repeat=1000 --gtest_brief=1 \
+        >"$out/conformance.log" 2>&1
+    passed=$(grep -c 'PASSED' "$out/conformance.log")
+    failed_tests=$(grep -c 'FAILED  \]' "$out/conformance.log")
+    echo "stream-order conformance: $(sed -n 's/^\[=*\] \(.* ran\).*/\1/p' "$out/conformance.log" |
+        head -n 1), $passed times without a failure, $failed_tests failures"
+    printf 'repetitions_passed,failures\n%s,%s\n' "$passed" "$failed_tests" >"$out/conformance.csv"
+    [ "$passed" -eq 1000 ] && [ "$failed_tests" -eq 0 ]
+}
+part order repeat_conformance
+part markers timeout 60 "$programs/markers" "$out"
+part training timeout 90 "$programs/training" "$out"
+part meter timeout 40 "$programs/power" "$out" meter
+part mix timeout 150 "$programs/power" "$out" mix
+part clock timeout 100 "$programs/power" "$out" clock
+part fingrav timeout 280 "$programs/power" "$out" fingrav
 exit $failed

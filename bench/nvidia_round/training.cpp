@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // What scopes on every kernel cost a training step: bare launches, metering in 1 of 16 iterations,
 // metering in every one, in turn. Opened to measure only.
-//   training OUTPUT_FOLDER      with marker_gaps.csv of `markers` there, also what was to expect
+//   training OUTPUT_FOLDER
+#include "probe_kernels.hpp"
 #include "round.hpp"
 
 #include <gpt_train/frequency_scopes.hpp>
 #include <gpt_train/gradient_check.hpp>
 #include <gpt_train/training_step.hpp>
+#include <kdvfs/device/cuda.hpp>
 #include <kdvfs/measure/report_text.hpp>
 #include <kdvfs/nvidia.hpp>
 
@@ -14,10 +16,10 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
-#include <optional>
+#include <map>
 #include <random>
-#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -27,19 +29,6 @@ using gpt::Policies;
 
 constexpr int steps_per_block = 32;
 constexpr int rounds = 16;
-
-/// The cost of a marker in a stream as `markers` measured it, in us.
-std::optional<double> measured_marker(const std::filesystem::path& folder) {
-    std::ifstream in{folder / "marker_gaps.csv"};
-    for (std::string line; std::getline(in, line);) {
-        if (line.rfind("stream,marker kernel with stamp,", 0) != 0) continue;
-        std::istringstream fields{line};
-        std::string field;
-        for (int i = 0; i < 8; ++i) std::getline(fields, field, ',');
-        return std::stod(field);
-    }
-    return std::nullopt;
-}
 
 /// Counts scopes and runs them bare.
 struct CountingScopes {
@@ -51,6 +40,74 @@ struct CountingScopes {
     }
 };
 
+/// What the stream pays for the markers of a step: each kernel is launched over and over at its
+/// first scope, with and without a marker between the launches, and all its scopes cost that much
+/// at both ends.
+class MarkerCostScopes {
+public:
+    explicit MarkerCostScopes(kdvfs::device::Cuda& cuda) : cuda_{cuda}, cell_{cuda.make_cell()} {
+        check(cudaEventCreate(&begin_), "make an event");
+        check(cudaEventCreate(&end_), "make an event");
+    }
+    ~MarkerCostScopes() {
+        (void)cudaEventDestroy(begin_);
+        (void)cudaEventDestroy(end_);
+    }
+    MarkerCostScopes(const MarkerCostScopes&) = delete;
+    MarkerCostScopes& operator=(const MarkerCostScopes&) = delete;
+
+    template <class Kernel, class Work>
+    void run(gpt::gpu::Stream stream, kdvfs::Variant shape, Work&& work) {
+        auto [known, first] = costs_.try_emplace({std::string{Kernel::name}, shape.index}, 0.0);
+        if (first) known->second = cost(stream, work);
+        microseconds_ += 2 * known->second;
+        ++scopes_;
+        work();
+    }
+    [[nodiscard]] double microseconds() const { return microseconds_; }
+    [[nodiscard]] double per_marker() const { return microseconds_ / (2.0 * scopes_); }
+
+private:
+    static constexpr int launches = 32;
+
+    template <class Work>
+    double cost(gpt::gpu::Stream stream, Work& work) {
+        std::vector<double> added;
+        for (int round = -1; round < 9; ++round) {
+            const double bare = time(stream, work, false);
+            const double marked = time(stream, work, true);
+            if (round >= 0) added.push_back(marked - bare);
+        }
+        return Percentiles{added}.median();
+    }
+
+    template <class Work>
+    double time(gpt::gpu::Stream stream, Work& work, bool marked) {
+        probe<><<<1, 1, 0, stream>>>(nullptr, nullptr, 2'000'000);  // the host runs ahead
+        check(cudaEventRecord(begin_, stream), "record an event");
+        for (int i = 0; i < launches; ++i) {
+            work();
+            if (marked) cuda_.put_marker(stream, {cell_, {}, {}, true});
+        }
+        check(cudaEventRecord(end_, stream), "record an event");
+        cuda_.synchronize(stream);
+        std::array<kdvfs::MarkerStamp, launches> stamps;
+        while (cuda_.drain_stamps(stamps) > 0) {
+        }
+        float milliseconds = 0;
+        check(cudaEventElapsedTime(&milliseconds, begin_, end_), "read events");
+        return 1e3 * static_cast<double>(milliseconds) / launches;
+    }
+
+    kdvfs::device::Cuda& cuda_;
+    kdvfs::LevelCell* cell_;
+    cudaEvent_t begin_ = nullptr;
+    cudaEvent_t end_ = nullptr;
+    std::map<std::pair<std::string, std::uint32_t>, double> costs_;
+    double microseconds_ = 0;
+    int scopes_ = 0;
+};
+
 template <class Scopes>
 class Block {
 public:
@@ -60,14 +117,17 @@ public:
         step_.load(gpt::random_batch(shape, gpt::training_text, random));
         stream.synchronize();
     }
+    void one_step() {
+        step_.forward();
+        step_.backward();
+        step_.update(gpt::AdamW{});
+    }
     template <class BetweenSteps>
     double milliseconds_per_step(BetweenSteps between) {
         stream_.synchronize();
         const TimePoint start = now();
         for (int i = 0; i < steps_per_block; ++i) {
-            step_.forward();
-            step_.backward();
-            step_.update(gpt::AdamW{});
+            one_step();
             between();
         }
         stream_.synchronize();
@@ -163,15 +223,18 @@ int run(const std::filesystem::path& folder) {
         percent(p1.at(0.75)));
     CsvFile summary{folder, "training.csv", about,
                     "step_ms,scopes,slower_1_in_16_pct,slower_every_pct,expected_every_pct,"
-                    "gradient_difference"};
-    const auto marker = measured_marker(folder);
-    const double expected = marker ? percent(2 * scopes * *marker * 1e-3 / step) : 0;
-    if (marker) {
-        std::printf("expected: %d boundaries x %.2f us = %+.3f %%\n", 2 * scopes, *marker,
-                    expected);
-    }
-    summary.row(step, scopes, percent(p16.median()), percent(p1.median()),
-                marker ? std::to_string(expected) : "", exact.gradient_difference);
+                    "us_per_marker,gradient_difference"};
+    kdvfs::device::Cuda cuda{0, kdvfs::device::CudaMarkers::kernel};
+    MarkerCostScopes cost_scopes{cuda};
+    Block costed{shape, cost_scopes, stream};
+    costed.one_step();
+    const double expected = percent(cost_scopes.microseconds() * 1e-3 / step);
+    std::printf(
+        "expected: %d boundaries x %.2f us, measured between launches of each kernel = "
+        "%+.3f %%\n",
+        2 * scopes, cost_scopes.per_marker(), expected);
+    summary.row(step, scopes, percent(p16.median()), percent(p1.median()), expected,
+                cost_scopes.per_marker(), exact.gradient_difference);
     std::cout << always_gpu.report() << std::flush;
     const bool same = bare.loss() == every.loss() && bare.loss() == every_16th.loss();
     if (!same) std::printf("WRONG: scopes changed what is computed\n");

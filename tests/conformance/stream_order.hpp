@@ -2,6 +2,9 @@
 #pragma once
 
 #include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/gpu/gpu_core.hpp>
+#include <kdvfs/kdvfs.hpp>
 
 #include <gtest/gtest.h>
 
@@ -11,7 +14,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <random>
+#include <span>
+#include <string_view>
 #include <vector>
 
 /// What every `StreamRuntime` must do, whatever its vendor: markers act in stream order. While work
@@ -44,6 +50,50 @@ concept StreamOrderFixture = std::default_initializable<F> &&
     { F::stamps_in_graphs } -> std::convertible_to<bool>;
 };
 
+/// Another's runtime, remembering the cell it made last.
+template <kdvfs::StreamRuntime Runtime>
+class WatchedRuntime {
+public:
+    WatchedRuntime(Runtime& runtime, kdvfs::LevelCell*& last_cell)
+        : runtime_{runtime}, last_cell_{last_cell} {}
+
+    kdvfs::LaneKey lane_key(kdvfs::StreamRef stream) { return runtime_.lane_key(stream); }
+    kdvfs::LevelCell* make_cell() { return last_cell_ = runtime_.make_cell(); }
+    void put_marker(kdvfs::StreamRef stream, const kdvfs::Marker& marker) {
+        runtime_.put_marker(stream, marker);
+    }
+    std::size_t drain_stamps(std::span<kdvfs::MarkerStamp> out) noexcept {
+        return runtime_.drain_stamps(out);
+    }
+    std::uint64_t lost_stamps() noexcept { return runtime_.lost_stamps(); }
+    void synchronize(kdvfs::StreamRef stream) { runtime_.synchronize(stream); }
+    kdvfs::TimePoint now() noexcept { return runtime_.now(); }
+    std::string_view marker_mechanism() { return runtime_.marker_mechanism(); }
+
+private:
+    Runtime& runtime_;
+    kdvfs::LevelCell*& last_cell_;
+};
+
+/// A GPU whose scopes put their markers, and whose clocks nobody drives: it has no actuator.
+template <kdvfs::StreamRuntime Runtime>
+kdvfs::Gpu undriven_gpu(Runtime& runtime, kdvfs::LevelCell*& last_cell) {
+    using Watched = WatchedRuntime<Runtime>;
+    return kdvfs::Gpu{std::make_shared<kdvfs::GpuCore>(
+        kdvfs::GpuCore::Parts{
+            .info = {.name = "no clocks"},
+            .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
+            .found = kdvfs::ClockState{},
+            .runtime = std::make_unique<kdvfs::RuntimeOf<Watched>>(runtime, last_cell)},
+        kdvfs::GpuOptions{})};
+}
+
+struct Outer : kdvfs::Kernel<"outer"> {};
+struct Inner : kdvfs::Kernel<"inner"> {};
+using Nested = kdvfs::PolicyRegistry<kdvfs::Bind<"outer", kdvfs::CapClock<kdvfs::Megahertz{1300}>>,
+                                     kdvfs::Bind<"inner", kdvfs::CapClock<kdvfs::Megahertz{1100}>>,
+                                     kdvfs::Unmetered>;
+
 template <StreamOrderFixture Fixture>
 class StreamOrder : public testing::Test {
 protected:
@@ -70,6 +120,32 @@ protected:
         for (const auto& [place, level] : expected_) {
             EXPECT_EQ(fixture.seen(place).raw(), level) << "at place " << place;
         }
+    }
+    /// Scopes in scopes, and a look at the lane's cell after each step: none, the outer one's
+    /// request, the inner one's, the outer one's again, none.
+    template <class Gpu>
+    void look_at_scopes(const Gpu& gpu, kdvfs::StreamRef stream, kdvfs::LevelCell*& cell) {
+        std::size_t place = 0;
+        kdvfs::FrequencyScope<Outer> outer{gpu, stream};  // the cell is made
+        fixture.look(stream, cell, place++);
+        {
+            kdvfs::FrequencyScope<Inner> inner{gpu, stream};
+            fixture.look(stream, cell, place++);
+            const kdvfs::FrequencyScope<Inner> same{gpu, stream};
+            fixture.look(stream, cell, place++);
+        }
+        fixture.look(stream, cell, place++);
+        outer.close();
+        fixture.look(stream, cell, place++);
+    }
+    void check_scopes() {
+        const auto request = [&](std::size_t place) { return fixture.seen(place).request(); };
+        EXPECT_NE(request(0), kdvfs::no_request);
+        EXPECT_NE(request(1), kdvfs::no_request);
+        EXPECT_NE(request(1), request(0));
+        EXPECT_EQ(request(2), request(1));
+        EXPECT_EQ(request(3), request(0));
+        EXPECT_EQ(request(4), kdvfs::no_request);
     }
     void wait(const Lane& lane) { fixture.runtime().synchronize(lane.stream); }
 
@@ -203,10 +279,42 @@ TYPED_TEST_P(StreamOrder, GraphsWriteTheSameLevelsAtEachReplay) {
     }
 }
 
+TYPED_TEST_P(StreamOrder, ScopesNestInAStream) {
+    kdvfs::LevelCell* cell = nullptr;
+    const auto gpu = undriven_gpu(this->fixture.runtime(), cell).template with<Nested>();
+    const kdvfs::StreamRef stream = this->fixture.create_stream();
+    this->look_at_scopes(gpu, stream, cell);
+    this->fixture.runtime().synchronize(stream);
+    this->check_scopes();
+    EXPECT_EQ(cell->load().request(), kdvfs::no_request);
+}
+
+TYPED_TEST_P(StreamOrder, ScopesInACaptureNestAtEachReplay) {
+    kdvfs::LevelCell* cell = nullptr;
+    const auto gpu = undriven_gpu(this->fixture.runtime(), cell).template with<Nested>();
+    const kdvfs::StreamRef stream = this->fixture.create_stream();
+    // A live scope around the capture is another lane's: the captured stack starts empty.
+    kdvfs::FrequencyScope<Outer> live{gpu, stream};
+    kdvfs::LevelCell* const live_cell = cell;
+    auto graph = this->fixture.capture(stream, [&] { this->look_at_scopes(gpu, stream, cell); });
+    EXPECT_NE(cell, live_cell);
+    for (int replay = 0; replay < 3; ++replay) {
+        this->fixture.replay(stream, graph);
+        this->fixture.runtime().synchronize(stream);
+        this->check_scopes();
+        EXPECT_EQ(cell->load().request(), kdvfs::no_request);
+        EXPECT_NE(live_cell->load().request(), kdvfs::no_request);
+    }
+    live.close();
+    this->fixture.runtime().synchronize(stream);
+    EXPECT_EQ(live_cell->load().request(), kdvfs::no_request);
+}
+
 REGISTER_TYPED_TEST_SUITE_P(StreamOrder, MarkersActBetweenTheWorkAroundThem,
                             NestedLevelsComeAndGoInOrder,
                             ScopesLeftOutOfOrderLeaveTheLevelThatWasPutLast,
                             StreamsDoNotDisturbEachOther, StampsAreAroundTheWork,
-                            GraphsWriteTheSameLevelsAtEachReplay);
+                            GraphsWriteTheSameLevelsAtEachReplay, ScopesNestInAStream,
+                            ScopesInACaptureNestAtEachReplay);
 
 }  // namespace conformance

@@ -105,7 +105,8 @@ TEST(Shrinkage, KeepsAKernelThatReallyIsOdd) {
                          s});
         }
     }
-    for (const PointCost& point : shrunk_costs(profile).kernels[0].points) {
+    const auto costs = shrunk_costs(profile);
+    for (const PointCost& point : costs.kernels[0].points) {
         const double truth = point.clock.core == Megahertz{1450} ? 80 : 100;
         EXPECT_NEAR(point.cost.energy.count, truth, 0.015 * truth) << to_string(point.clock);
     }

@@ -107,8 +107,8 @@ public:
         return read_power_field(nvml::field_power_average);
     }
 
-    /// The driver's buffer of power samples (119 of them about 10 ms apart on an H100), those
-    /// taken after `since`, oldest first; empty where there is no buffer or nothing new.
+    /// The driver's buffer of power samples (119 of them; 20 ms apart on an H100 and an H200),
+    /// those taken after `since`, oldest first; empty where there is no buffer or nothing new.
     /// @throws Error with NVML's words.
     [[nodiscard]] std::vector<PowerReading> read_power_samples(TimePoint since) {
         std::vector<nvml::Sample> samples(sample_room_);

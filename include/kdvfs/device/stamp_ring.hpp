@@ -3,10 +3,10 @@
 
 #include <kdvfs/device/stream_runtime.hpp>
 
-#include <atomic>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
@@ -31,6 +31,7 @@ struct alignas(64) StampEntry {
     std::uint32_t unit = 0;  ///< which compute unit it ran on: each counts its own cycles
     std::uint32_t spare = 0;
     std::uint64_t check = 0;
+    std::uint64_t unused = 0;  ///< named, so that no padding has to be kept byte by byte
 };
 static_assert(sizeof(StampEntry) == 64);
 
@@ -72,12 +73,12 @@ public:
 
 private:
     [[nodiscard]] std::optional<StampEntry> read(std::uint64_t ticket) const noexcept {
-        StampEntry entry;
-        // The device writes behind the compiler's back. The check is of the copy alone, so that a
-        // torn one is found whatever the order in which its parts were read.
-        std::atomic_signal_fence(std::memory_order_acquire);
-        std::memcpy(&entry, entries_ + (ticket - 1) % count_, sizeof entry);
-        std::atomic_signal_fence(std::memory_order_acquire);
+        // The device writes behind the compiler's back, whole words at a time.
+        using Word [[gnu::may_alias]] = std::uint64_t;
+        const auto* from = reinterpret_cast<const Word*>(entries_ + (ticket - 1) % count_);
+        std::array<std::uint64_t, sizeof(StampEntry) / sizeof(Word)> words;
+        for (std::uint64_t& word : words) word = __atomic_load_n(from++, __ATOMIC_ACQUIRE);
+        const auto entry = std::bit_cast<StampEntry>(words);
         if (entry.check != stamp_check(entry, ticket)) return std::nullopt;
         return entry;
     }

@@ -21,7 +21,8 @@ struct ClockBounds {
 /// The guard of an amdgpu board, for a POSIX shell and nothing but its builtins. Arguments: the
 /// device's folder, `memory` where the memory's limit counts too or `level` where no limits can be
 /// read, then pairs of a file and a text to write. It sees a state as the performance level and,
-/// where limits count, the numbers in pp_od_clk_voltage.
+/// where limits count, the numbers in pp_od_clk_voltage. Only what it sees five times in a row to
+/// be another's stays.
 inline constexpr std::string_view guard_script = R"(
 trap '' HUP INT QUIT TERM PIPE
 folder=$1 watched=$2
@@ -52,7 +53,13 @@ see() {
 case $note in
 idle) exit ;;
 uncertain) ;;
-*) see && [ "$note" = "held $words" ] || exit ;;
+*)
+    for look in 1 2 3 4 5; do
+        see && [ "$note" = "held $words" ] && break
+        words=foreign
+        sleep 0.01
+    done
+    [ "$words" != foreign ] || exit ;;
 esac
 while [ $# -gt 1 ]; do
     for attempt in 1 2 3 4 5; do
