@@ -204,8 +204,8 @@ private:
         const Megahertz highest = or_highest(cap, clocks_.bounds.core_max);
         const auto& levels = clocks_.supported.core.listed;
         const auto above = std::upper_bound(levels.begin(), levels.end(), highest);
+        masked_cap_ = cap;  // before: what a write that fails half-way leaves is kdvfs's own, too
         writer_.write_levels_up_to(static_cast<unsigned>(above - levels.begin()) - 1);
-        masked_cap_ = cap;
     }
 
     void describe() {
@@ -272,8 +272,8 @@ private:
         ClockList levels;
         capability = Capability::refused;
         try {
-            writer_.write_level(std::string{manual});
             masked_cap_ = auto_clock;
+            writer_.write_level(std::string{manual});
             levels = files_.levels_of(core_levels);
             writer_.write_levels_up_to(static_cast<unsigned>(levels.clocks.size()) - 1);
             capability = Capability::supported;
