@@ -4,6 +4,7 @@
 #include <kdvfs/core/kernel.hpp>
 #include <kdvfs/gpu/gpu_service.hpp>
 #include <kdvfs/policy/registry.hpp>
+#include <kdvfs/scope/kind_memo.hpp>
 
 #include <gsl/pointers>
 
@@ -100,33 +101,36 @@ public:
     static constexpr bool has_scope_for =
         Registry::metered || !Registry::template policy_of<K>::always_keeps;
 
-    /// What scopes of this kernel and variant share. Lock-free for the first shapes of a bound
-    /// kernel once it has been entered.
+    /// What scopes of this kernel and variant share. Lock-free for the first shapes of a kernel
+    /// once it has been entered.
     template <NamedKernel K>
     [[nodiscard]] const ScopeKind& kind_of(Variant variant) const {
-        using Policy = typename Registry::template policy_of<K>;
-        constexpr std::size_t row = Registry::row_of(K::name);
-        if constexpr (Registry::names(K::name)) {
-            if (variant.index < remembered_variants) {
-                auto& slot = bound_->kinds[row][variant.index];
-                if (const ScopeKind* kind = slot.load(std::memory_order_acquire)) return *kind;
-                const ScopeKind& kind = ask<Policy>(K::name, variant);
-                slot.store(&kind, std::memory_order_release);
-                return kind;
-            }
+        KindMemo::Slot* const slot = slot_of<K>(variant);
+        if (slot != nullptr) {
+            if (const ScopeKind* kind = slot->load(std::memory_order_acquire)) return *kind;
         }
-        return ask<Policy>(K::name, variant);
+        const ScopeKind& kind = ask<typename Registry::template policy_of<K>>(K::name, variant);
+        if (slot != nullptr) slot->store(&kind, std::memory_order_release);
+        return kind;
     }
 
 private:
-    static constexpr std::size_t remembered_variants = 8;
-
     struct Bound {
         explicit Bound(std::shared_ptr<const PlanTable> obeyed) : plan{std::move(obeyed)} {}
         std::shared_ptr<const PlanTable> plan;
-        std::array<std::array<std::atomic<const ScopeKind*>, remembered_variants>, Registry::size>
-            kinds{};
+        std::array<KindMemo::Shapes, Registry::size> rows{};
+        KindMemo others;  ///< kernels that no row names
     };
+
+    template <NamedKernel K>
+    [[nodiscard]] KindMemo::Slot* slot_of(Variant variant) const noexcept {
+        if constexpr (Registry::names(K::name)) {
+            constexpr std::size_t row = Registry::row_of(K::name);
+            return variant.index < KindMemo::shapes ? &bound_->rows[row][variant.index] : nullptr;
+        } else {
+            return bound_->others.slot(K::name.data(), variant);
+        }
+    }
 
     template <ClockPolicy Policy>
     const ScopeKind& ask(std::string_view kernel, Variant variant) const {
@@ -151,11 +155,13 @@ private:
             } else {
                 static_cast<void>(ask<typename Row::policy>(Row::name, Variant{}));
             }
-        } else {
-            const PolicyQuestion any_other{.kernel = "any other",
-                                           .architecture = info().architecture};
-            service().check_clocks(any_other.kernel, Row::policy::request(any_other));
         }
+        const std::string_view name = Row::name.empty() ? "any other" : Row::name;
+        const auto check = [&](const ClockRequest& request) {
+            service().check_clocks(name, request);
+        };
+        detail::EachRequest<typename Row::policy>::visit(
+            {.kernel = name, .architecture = info().architecture}, check);
     }
 
     std::shared_ptr<Bound> bound_;

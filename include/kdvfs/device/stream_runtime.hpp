@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace kdvfs {
 
@@ -21,7 +22,9 @@ public:
     // Implicit on purpose: users pass their hipStream_t or cudaStream_t.
     // NOLINTNEXTLINE(google-explicit-constructor)
     template <class Handle>
-    StreamRef(Handle* handle) : handle_{handle} {}
+    requires(!std::is_pointer_v<Handle>)  // a handle's address is not the handle
+        StreamRef(Handle* handle)
+        : handle_{handle} {}
     // NOLINTNEXTLINE(google-explicit-constructor)
     StreamRef(std::nullptr_t) {}
 

@@ -31,7 +31,7 @@ class ClockDriver {
 public:
     /// What a look at all cells found.
     struct Heard {
-        bool changed = false;  ///< some cell is not what it was at the last look
+        bool changed = false;  ///< some cell is not what it was at the last look, or users spoke
         bool at_rest = false;  ///< no cell can change before the next scope is entered
     };
 
@@ -50,7 +50,7 @@ public:
     /// Looks at all cells. Captured lanes never rest: their graphs may be replayed at any time.
     Heard listen(TimePoint now) {
         const std::lock_guard lock{mutex_};
-        Heard all{.changed = false, .at_rest = true};
+        Heard all{.changed = std::exchange(nudged_, false), .at_rest = true};
         lanes_.for_each([&](Lane& lane) {
             if (lane.abandoned) return;
             const std::size_t id = lane.id().value;
@@ -108,6 +108,7 @@ public:
     void protect(LaneId lane, TimePoint now) {
         const std::lock_guard lock{mutex_};
         controller_.protect(lane, now);
+        nudged_ = true;
     }
 
     /// The lane's cell says nothing any more: its vote ends.
@@ -123,6 +124,7 @@ public:
         const std::lock_guard lock{mutex_};
         controller_.rearm();
         armed_ = !measure_only_ && !let_go_;
+        nudged_ = true;
     }
 
     /// The found state is wanted, whatever lanes say from here on.
@@ -132,6 +134,12 @@ public:
         armed_ = false;
         controller_.let_go();
         if (answers_) answers_->release();
+    }
+
+    /// The cap that the device was last seen to hold.
+    [[nodiscard]] ClockPoint applied() {
+        const std::lock_guard lock{mutex_};
+        return controller_.applied();
     }
 
     [[nodiscard]] ControllerCounts counts() {
@@ -198,6 +206,7 @@ private:
     std::optional<Error> late_answer_;
     std::vector<LevelWord> heard_;  // by lane
     TimePoint sent_{};
+    bool nudged_ = false;  // the controller was told what no cell shows
     bool let_go_ = false;
 };
 

@@ -46,17 +46,33 @@ public:
           meter_{options, runtime_->now()},
           driver_{requests_,         lanes_, meter_, to_string(info_), std::move(parts.found),
                   options.controller} {
+        if (options_.controller.verify_every <= Duration::zero()) {
+            throw Error{
+                Errc::invalid_input,
+                {.action = "verify the clocks every " +
+                           std::to_string(options_.controller.verify_every.count()) + " ns",
+                 .object = to_string(info_),
+                 .vendor_words = "",
+                 .remedy = "give verify_every a time above 0, an hour if it shall be rare"}};
+        }
         const auto highest = [](const ClockDomain& domain) {
             return domain.listed.empty() ? auto_clock : domain.listed.back();
         };
         highest_ = {highest(clocks_.core), highest(clocks_.memory)};
+        if (!measure_only()) {
+            const TimePoint now = runtime_->now();
+            meter_.applied(now, now, driver_.applied(), driver_.applied());  // as it was found
+        }
         if (options_.ordering == Ordering::acked) {
             driver_.answer_from(*runtime_, options_.ack_deadline);
         }
     }
 
     ~GpuCore() override {
-        if (forked()) return;
+        if (forked()) {
+            meter_.leave_trace();  // its stream is the parent's
+            return;
+        }
         shut_down();
         if (const auto error = take_error()) print_unread(*error);
     }
@@ -76,7 +92,7 @@ public:
         const ScopeCount fate = judge(kind, lane);
         const bool asks = fate == ScopeCount::asked || fate == ScopeCount::captured ||
                           fate == ScopeCount::stream_elided;
-        const bool rested = lane.depth() == 0;
+        const bool rested = lane.level().request() == no_request;
         const LaneStep step = lane.enter(asks ? kind.index : no_request);
         if (step.changed || metered) {
             try {
@@ -100,7 +116,9 @@ public:
         const auto step = lane.leave(pass.entry);
         if (!step) return;
         try {
-            if (runtime_->lane_key(lane.key().stream) != lane.key()) throw straddled(lane);
+            if (const LaneKey key = runtime_->lane_key(lane.key().stream); key != lane.key()) {
+                throw straddled(lane, key);
+            }
             if (!step->changed && !pass.metered) return;
             put(lane, *step, {lane.id().value, pass.kind->number, true}, pass.metered);
         } catch (...) {
@@ -283,9 +301,16 @@ private:
         } else if (kind.request.lasts > Duration::zero()) {
             facts.dwell = kind.request.lasts;
         }
-        return worth_switching(kind.request.point, facts, options_.gate).value_or(true)
-                   ? ScopeCount::asked
-                   : ScopeCount::not_worth_it;
+        const bool worth =
+            worth_switching(kind.request.point, facts, options_.gate).value_or(true) ||
+            raises(kind.request.point, lane.level().request());
+        return worth ? ScopeCount::asked : ScopeCount::not_worth_it;
+    }
+
+    /// Whether a scope asks for no less than what encloses it: then the gate has no say, since a
+    /// clock that stays low would slow its kernel down.
+    [[nodiscard]] bool raises(ClockPoint point, RequestIndex around) const {
+        return around != no_request && higher_cap(point, requests_.point(around)) == point;
     }
 
     void put(Lane& lane, const LaneStep& step, MarkerTag tag, bool stamped) {
@@ -319,7 +344,15 @@ private:
         wake();
     }
 
-    [[nodiscard]] Error straddled(const Lane& lane) const {
+    [[nodiscard]] Error straddled(const Lane& lane, const LaneKey& now) const {
+        if (now.thread != lane.key().thread) {
+            return Error{Errc::invalid_input,
+                         {.action = "leave a scope on another thread",
+                          .object = to_string(info_),
+                          .vendor_words = "its stream is the default stream of the thread that "
+                                          "entered it",
+                          .remedy = "leave it where it was entered, or use a stream of your own"}};
+        }
         return Error{Errc::invalid_input,
                      {.action = std::string{"leave a scope that "} +
                                 (lane.captured() ? "began inside a capture and ends outside"

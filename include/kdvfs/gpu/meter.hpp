@@ -229,6 +229,10 @@ public:
                 "the self-check refused the energy counter, believe no joules: " +
                 checked_->reason);
         }
+        if (const measure::CounterFaults& faults = sampler_.faults(); faults.sum() > 0) {
+            report.notes.push_back("the energy counter: " + to_string(faults) +
+                                   "; what they hide is in no kernel's joules");
+        }
         if (lost_ > 0) {
             report.notes.push_back(std::to_string(lost_) +
                                    " marker stamps were overwritten before they were read: call "
@@ -239,8 +243,12 @@ public:
     /// Writes what happens from now on as Chrome trace events. `out` must outlive the trace.
     void trace_to(std::ostream& out, const DeviceInfo& info, TimePoint now) {
         const std::lock_guard lock{mutex_};
+        trace_ = nullptr;  // the one before ends first: it may write to the same stream
         trace_ = std::make_unique<measure::TraceWriter>(out, info, now);
     }
+
+    /// Lets the trace be, unfinished: it is another process's.
+    void leave_trace() noexcept { static_cast<void>(trace_.release()); }
 
     /// Ends the trace. @throws Error if it could not be written
     void end_trace() {
@@ -265,12 +273,15 @@ private:
     TimePoint drain(AnyRuntime& runtime) {
         const TimePoint before = runtime.now();
         std::array<MarkerStamp, 256> stamps;
-        while (const std::size_t count = runtime.drain_stamps(stamps)) {
+        while (true) {
+            // What is lost by now lies before what is drained next.
+            if (const auto lost = runtime.lost_stamps(); lost != lost_) {
+                lost_ = lost;
+                builder_.forget_open();
+            }
+            const std::size_t count = runtime.drain_stamps(stamps);
+            if (count == 0) break;
             for (std::size_t i = 0; i < count; ++i) take(stamps[i]);
-        }
-        if (const auto lost = runtime.lost_stamps(); lost != lost_) {
-            lost_ = lost;
-            builder_.forget_open();
         }
         return before;
     }

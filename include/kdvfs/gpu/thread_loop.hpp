@@ -21,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -72,6 +73,7 @@ DeviceCalls measuring_calls(const std::shared_ptr<Energy>& energy) {
 class ThreadLoop final : public ControlLoop {
 public:
     /// `core` must outlive the loop; it destroys it.
+    /// @throws Error (io) where no thread can be started
     ThreadLoop(GpuCore& core, DeviceCalls calls)
         : state_{std::make_shared<State>(core, std::move(calls))} {
         keep_loaded(reinterpret_cast<const void*>(&listen));
@@ -79,8 +81,18 @@ public:
         sigset_t before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        listener_ = std::thread{[state = state_] { listen(*state); }};
-        actuator_ = std::thread{[state = state_] { actuate(*state); }};
+        try {
+            actuator_ = std::thread{[state = state_] { actuate(*state); }};
+            listener_ = std::thread{[state = state_] { listen(*state); }};
+        } catch (const std::system_error& error) {
+            pthread_sigmask(SIG_SETMASK, &before, nullptr);
+            finish();
+            throw Error{Errc::io,
+                        {.action = "start the threads that drive the clocks",
+                         .object = to_string(core.info()),
+                         .vendor_words = error.what(),
+                         .remedy = "see the limits on processes and threads (ulimit -u)"}};
+        }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
@@ -115,14 +127,16 @@ public:
             state_->listener_wakes.notify_one();
             state_->actuator_wakes.notify_one();
         }
-        listener_.join();
+        if (listener_.joinable()) listener_.join();
         std::unique_lock lock{state_->mutex};
         const bool done = state_->actuator_done.wait_for(lock, std::chrono::seconds{2},
                                                          [this] { return state_->finished; });
         state_->abandoned = !done;
+        state_->actuator_wakes.notify_one();
         lock.unlock();
         if (done) {
             actuator_.join();
+            state_->calls = {};  // lets go of the device, its lock and its guard
         } else {
             actuator_.detach();
         }
@@ -225,7 +239,13 @@ private:
             lock.lock();
             if (state.abandoned) return;
             if (busy) continue;
-            if (stopping) break;
+            if (stopping) {  // a restore that was refused is tried again until nobody waits for it
+                const auto due = state.core.driver().next_deadline();
+                if (!due) break;
+                state.actuator_wakes.wait_until(lock, steady(*due),
+                                                [&] { return state.abandoned; });
+                continue;
+            }
             lock.unlock();
             const auto until = next_wake(state);
             lock.lock();
@@ -239,9 +259,7 @@ private:
     /// One device call, if one is due. @returns whether to look again at once
     static bool act(State& state, bool stopping) {
         const TimePoint now = state.core.runtime().now();
-        // At the end nothing is waited for: what is held back is done now.
-        if (const auto command =
-                state.core.driver().next_command(stopping ? TimePoint::max() : now)) {
+        if (const auto command = state.core.driver().next_command(now)) {
             const CommandOutcome outcome = state.calls.execute(*command);
             if (is_abandoned(state)) return false;
             state.core.driver().completed(outcome, state.core.runtime().now());

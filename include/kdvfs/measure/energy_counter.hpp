@@ -53,6 +53,22 @@ struct CounterFaults {
     }
 };
 
+/// "12 frozen, 1 backwards": reads, by what was wrong with them.
+inline std::string to_string(const CounterFaults& faults) {
+    std::string text;
+    const auto add = [&](std::uint64_t count, const char* what) {
+        if (count == 0) return;
+        text += (text.empty() ? "" : ", ") + std::to_string(count) + ' ' + what;
+    };
+    add(faults.failed, "failed");
+    add(faults.absent, "absent");
+    add(faults.frozen, "frozen");
+    add(faults.wrapped, "wrapped");
+    add(faults.backwards, "backwards");
+    add(faults.implausible, "implausible");
+    return text + " of its reads";
+}
+
 /// Turns the raw readings of an energy counter into samples whose total only grows. A reading that
 /// cannot be right becomes a status and never a number. One that merely lies beside the others (a
 /// glitch) is skipped; one that the next reading confirms starts a new segment, because the energy

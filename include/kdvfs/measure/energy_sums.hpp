@@ -28,8 +28,8 @@ struct EnergySums {
 
     std::uint64_t refused_rows = 0;     ///< far from what all other rows say
     std::uint64_t overflowed_rows = 0;  ///< with kernels beyond the last column
-    std::uint64_t late = 0;             ///< intervals and samples after their time was joined, or no numbers
-    std::uint64_t overflows = 0;        ///< times that buffers were full
+    std::uint64_t late = 0;  ///< intervals and samples after their time was joined, or no numbers
+    std::uint64_t overflows = 0;  ///< times that buffers were full
 
     /// Seconds of a column under trusted samples. Its energy is its power over all of them; what a
     /// refused row's joules hold beyond that is unexplained.

@@ -52,12 +52,15 @@ using Cells = std::vector<std::string>;
 inline Cells cells(const ReportRow& row) {
     const double counted = row.counted_time.count();
     const bool told = row.energy.told && counted > 0;
+    // Joules of a part of the time say of which part.
+    const std::string part =
+        counted < 0.99 * row.time.count() ? " in " + number("%.3g s", counted) : std::string{};
     return {to_string(row.kernel),
             std::to_string(row.calls),
             std::to_string(row.metered_calls),
             number("%.6g", row.time.count()),
             row.metered_calls == 0 ? "-"
-            : told                 ? to_string(row.energy)
+            : told                 ? to_string(row.energy) + part
                                    : "too_short_to_tell",
             told ? number("%.1f", row.energy.joules.count / counted) : "-",
             row.kept ? "kept" : point(row.asked),

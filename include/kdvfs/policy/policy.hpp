@@ -176,6 +176,40 @@ struct FromPlan {
     }
 };
 
+namespace detail {
+
+/// Calls `check(request)` for each answer that a policy may give on the question's architecture:
+/// those of all shapes.
+template <ClockPolicy Policy>
+struct EachRequest {
+    template <class Check>
+    static void visit(const PolicyQuestion& question, Check& check) {
+        check(Policy::request(question));
+    }
+};
+template <std::int64_t Nanoseconds, class Policy>
+struct EachRequest<Lasting<Nanoseconds, Policy>> : EachRequest<Policy> {};
+template <class Fallback>
+struct EachRequest<FromPlan<Fallback>> : EachRequest<Fallback> {};
+template <class... Cases>
+struct EachRequest<ByVariant<Cases...>> {
+    template <class Check>
+    static void visit(const PolicyQuestion& question, Check& check) {
+        (EachRequest<typename Cases::policy>::visit(question, check), ...);
+    }
+};
+template <class... Cases>
+struct EachRequest<ByArch<Cases...>> {
+    template <class Check>
+    static void visit(const PolicyQuestion& question, Check& check) {
+        static_cast<void>(((Cases::matches(question) &&
+                            (EachRequest<typename Cases::policy>::visit(question, check), true)) ||
+                           ...));
+    }
+};
+
+}  // namespace detail
+
 /// Whether a policy obeys a plan that is loaded at run time.
 template <class Policy>
 inline constexpr bool obeys_plan = false;

@@ -281,8 +281,13 @@ private:
     /// @param last_chance there is no later: what may be in vain is tried again, too
     void failed(const ClockCommand& command, const Error& error, TimePoint now,
                 bool last_chance = false) {
-        if ((last_chance || is_transient(error.code())) && attempts_ < options_.retries) {
-            not_before_ = now + options_.first_retry_after * back_off(attempts_++);
+        const bool transient = is_transient(error.code());
+        const bool owed = transient && command.kind == ClockCommand::Kind::restore;
+        if (owed || ((last_chance || transient) && attempts_ < options_.retries)) {
+            // A restore that is owed is tried for as long as it takes, though not in silence.
+            if (attempts_ == options_.retries && !error_) error_ = error;
+            const Duration pause = options_.first_retry_after * back_off(attempts_++);
+            not_before_ = now + std::min<Duration>(pause, std::chrono::seconds{1});
             ++counts_.retries;
             return;
         }

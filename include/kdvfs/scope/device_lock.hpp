@@ -36,7 +36,7 @@ public:
                         {.action = "open the device's lock",
                          .object = path,
                          .vendor_words = std::generic_category().message(errno),
-                         .remedy = ""}};
+                         .remedy = "see that the folder is this user's own and not full"}};
         }
         const auto deadline = std::chrono::steady_clock::now() + patience;
         while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {

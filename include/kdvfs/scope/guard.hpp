@@ -58,7 +58,7 @@ public:
             static_cast<ssize_t>(text.size())) {
             return;
         }
-        throw Error{Errc::vanished,
+        throw Error{Errc::io,
                     {.action = "tell the guard what to put back",
                      .object = "process " + std::to_string(process_),
                      .vendor_words = std::generic_category().message(errno),

@@ -99,7 +99,7 @@ private:
         if (!guard_) start_guard();
         if (entry_.history.uncertain) return;
         entry_.history.uncertain = true;
-        guard_->note("uncertain");
+        tell("uncertain");
         journal_->write(entry_);
     }
 
@@ -107,12 +107,22 @@ private:
         entry_.history.uncertain = false;
         entry_.history.written.reset();
         if (state == entry_.history.found) {
-            guard_->note("idle");
+            tell("idle");
         } else {
             entry_.history.written = state;
-            guard_->note("held " + device_.guard_words(state));
+            tell("held " + device_.guard_words(state));
         }
         journal_->write(entry_);
+    }
+
+    /// A guard that has been killed is replaced: it must not cost the device its restore.
+    void tell(const std::string& line) {
+        try {
+            guard_->note(line);
+        } catch (const Error&) {
+            start_guard();
+            guard_->note(line);
+        }
     }
 
     void start_guard() {

@@ -124,7 +124,7 @@ public:
                         {.action = "open the clock journal",
                          .object = folder.path() + "/" + name_,
                          .vendor_words = std::generic_category().message(errno),
-                         .remedy = ""}};
+                         .remedy = "see that the folder is this user's own and not full"}};
         }
     }
 
@@ -178,7 +178,17 @@ RestoreDecision settle(const Journal& journal, Device& device) {
             device.adopt(entry->history.written);
         }
         decision = decide_restore(entry->history, device.read_clock_state());
-        if (decision == RestoreDecision::write_back) device.restore(entry->history.found);
+        if (decision == RestoreDecision::write_back) {
+            device.restore(entry->history.found);
+            if (const ClockState seen = device.read_clock_state(); seen != entry->history.found) {
+                throw Error{Errc::refused,
+                            {.action = "put back the clocks that an earlier process left behind",
+                             .object = to_string(device.info()),
+                             .vendor_words =
+                                 "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
+                             .remedy = "see which other tool governs this GPU's clocks"}};
+            }
+        }
     }
     journal.remove();
     return decision;
