@@ -61,6 +61,8 @@ public:
     }
 
     [[nodiscard]] bool refuses(std::size_t row) const { return refused_[row] != 0; }
+    /// Joules beyond the fit.
+    [[nodiscard]] double excess(std::size_t row) const { return excess_[row]; }
     /// The inverse variance of a believed row of weight 1.
     [[nodiscard]] double trust(std::size_t row) const { return trust_of(noise_, watts_[row]); }
     [[nodiscard]] const CounterNoise& noise() const { return noise_; }
