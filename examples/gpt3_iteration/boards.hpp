@@ -6,6 +6,7 @@
 #include <examples/gpt3_iteration/iteration.hpp>
 #include <examples/gpt3_iteration/kernel_work.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
+#include <kdvfs/tune/clock_grid.hpp>
 
 #include <array>
 #include <cstddef>
@@ -24,29 +25,8 @@ struct Case {
     bool fitted;  ///< to the published table; otherwise a prediction from FLOPs and bytes
 };
 
-/// 16 core clocks over the board's range, or as many as it has, at each memory clock; and auto.
-inline std::vector<kdvfs::ClockPoint> grid(const kdvfs::SupportedClocks& clocks) {
-    std::vector<kdvfs::Megahertz> core{kdvfs::auto_clock};
-    const auto& listed = clocks.core.listed;
-    if (clocks.core.continuous) {
-        const std::uint32_t first = listed.front().count;
-        const std::uint32_t last = listed.back().count;
-        for (std::uint32_t i = 0; i < 16; ++i) core.push_back({first + i * (last - first) / 15});
-    } else {
-        const std::size_t stride = (listed.size() + 15) / 16;
-        for (std::size_t i = 0; i < listed.size(); i += stride) core.push_back(listed[i]);
-    }
-    std::vector<kdvfs::Megahertz> memory = clocks.memory.listed;
-    memory.push_back(kdvfs::auto_clock);
-    std::vector<kdvfs::ClockPoint> points;
-    for (const kdvfs::Megahertz m : memory) {
-        for (const kdvfs::Megahertz c : core) points.push_back({c, m});
-    }
-    return points;
-}
-
 inline Case predicted(const kdvfs::simulated::Board& board) {
-    Case result{board, {}, grid(board.clocks), false};
+    Case result{board, {}, kdvfs::tune::clock_grid(board.clocks), false};
     for (std::size_t entry = 0; entry < kernel_count; ++entry) {
         result.kernels[entry] = kdvfs::simulated::roofline(board, kernel_work[entry]);
     }

@@ -52,6 +52,36 @@ expect(0 "launches +core" plan sweep.csv --trace trace.csv --switch-latency 100u
 expect(0 "\"segments\"" plan sweep.csv --trace trace.csv --switch-latency 6ms --format json)
 expect(0 "\"segment\"" plan sweep.csv --trace trace.csv --switch-latency 6ms --format header)
 
+# A program profiles itself, is planned for, and is run with the plan and without.
+execute_process(COMMAND ${SELF_TUNING} self.csv WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result
+                OUTPUT_VARIABLE output)
+if(NOT result EQUAL 0 OR NOT output MATCHES "sweep done")
+    message(FATAL_ERROR "self_tuning ended with ${result}: ${output}")
+endif()
+expect(0 "^$" plan self.csv --max-slowdown 2% --format json -o self.json)
+expect(0 "energy +-[1-9][^\n]* -[1-9]" validate self.json --pairs 2 --counter program -- ${SELF_TUNING})
+expect(1 "obey a plan" validate plan.json --counter program -- ${SELF_TUNING})  # another GPU's
+
+# Joules from a counter: here a file in which the program itself counts up, slower under a plan.
+file(WRITE ${FOLDER}/joules "0\n")
+file(WRITE ${FOLDER}/program.sh "
+joules=$(cat joules)
+step=400000
+[ -z \"$KDVFS_PLAN\" ] || step=300000
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    joules=$((joules + step)); echo $joules > joules; sleep 0.02
+done
+")
+expect(0 "energy +[^ ]+ % +-[23][0-9]\\.[0-9]+ %" validate self.json --pairs 3 --counter hwmon:joules -- sh program.sh)
+expect(2 "stood still" validate self.json --pairs 2 --counter hwmon:joules -- true)
+expect(1 "exit code 3" validate self.json --counter hwmon:joules -- sh -c "exit 3")
+expect(1 "No such file" validate self.json --counter hwmon:joules -- ./absent)
+expect(1 "absent" validate self.json --counter hwmon:absent -- true)
+expect(1 "did not report" validate self.json --counter program -- true)
+expect(2 "--counter" validate self.json --counter 0000:ff:00.0 -- true)
+expect(1 "either --device" validate self.json)
+expect(1 "either --device" validate self.json --device sim:mi300x -- true)
+
 # Bad input ends with 1 and names file and line.
 file(WRITE ${FOLDER}/bad.csv "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\ng,a,auto,auto,1,nan\n")
 expect(1 "bad.csv:2: the energy is not finite" plan bad.csv)

@@ -54,3 +54,12 @@ foreach(line ${quoted})
         message(FATAL_ERROR "README.md quotes a line that examples/gpt_train does not have: ${line}")
     endif()
 endforeach()
+
+# The third block stands in examples/self_tuning as printed.
+string(REGEX MATCH "```cpp\n    kdvfs::tune::Sweeping[^`]*" quoted "${readme}")
+string(SUBSTRING "${quoted}" 7 -1 quoted)
+file(READ ${PROJECT_SOURCE_DIR}/examples/self_tuning/self_tuning.cpp text)
+string(FIND "${text}" "${quoted}" at)
+if(quoted STREQUAL "" OR at EQUAL -1)
+    message(FATAL_ERROR "README.md quotes what examples/self_tuning does not have: ${quoted}")
+endif()

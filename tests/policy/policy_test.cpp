@@ -92,6 +92,22 @@ TEST(FromPlan, ObeysThePlanWhole) {
         << "a plan may say: keep";
 }
 
+TEST(FromPlan, KnowsBetterThanTheSourceHowLongAKernelLasts) {
+    PlanTable plan;
+    plan.set({"gelu", {}}, {true, {800_MHz, auto_clock}, Duration{77}});
+    plan.set({"softmax", {}}, asks_for({.core = 900_MHz}));
+    using Policy = Lasting<5000, FromPlan<Capped>>;
+    EXPECT_EQ(Policy::request({.kernel = "gelu", .plan = &plan}).lasts, Duration{77});
+    EXPECT_EQ(Policy::request({.kernel = "softmax", .plan = &plan}).lasts, Duration{5000})
+        << "the plan does not say";
+    EXPECT_EQ(Policy::request({.kernel = "gelu"}).lasts, Duration{5000});
+}
+
+static_assert(obeys_plan<FromPlan<AutoClock>>);
+static_assert(
+    obeys_plan<Lasting<5, ByArch<OnArch<"gfx90a", FromPlan<AutoClock>>, Otherwise<KeepClock>>>>);
+static_assert(!obeys_plan<ByVariant<OnVariant<1, Capped>, Otherwise<AutoClock>>>);
+
 TEST(PlanTable, KeepsTheLastWordForEachKernelAndShape) {
     PlanTable plan;
     EXPECT_EQ(plan.find("gelu", {}), std::nullopt);

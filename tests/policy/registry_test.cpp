@@ -62,5 +62,11 @@ TEST(PolicyRegistry, FindsEachOfManyRows) {
     EXPECT_EQ(Many::row_of("k"), Many::size);
 }
 
+using Planned = PolicyRegistry<Bind<"gelu", FromPlan<AutoClock>>, Bind<"softmax", KeepClock>>;
+static_assert(Planned::obeys_plan_for("gelu"));
+static_assert(!Planned::obeys_plan_for("softmax"));
+static_assert(!Planned::obeys_plan_for("unbound"));
+static_assert(PolicyRegistry<Default<FromPlan<AutoClock>>>::obeys_plan_for("any"));
+
 }  // namespace
 }  // namespace kdvfs

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 Plan sample() {
     Plan plan;
-    plan.gpu = "Radeon";
+    plan.gpu = "simulated Radeon";
     plan.objective = "waste";
     plan.baseline = plan.expected = {Seconds{1}, Joules{1}};
     plan.kernels = {{{"gelu", variant(1)},

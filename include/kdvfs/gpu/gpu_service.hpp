@@ -4,11 +4,13 @@
 #include <kdvfs/core/kernel.hpp>
 #include <kdvfs/device/device_info.hpp>
 #include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/report.hpp>
 #include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/policy/clock_request.hpp>
 #include <kdvfs/scope/scope_port.hpp>
 
+#include <cstdint>
 #include <iosfwd>
 #include <string_view>
 
@@ -33,6 +35,14 @@ public:
     virtual void next_iteration() = 0;
     virtual void trace_to(std::ostream& out) = 0;
     virtual void end_trace() = 0;
+
+    /// Tells iterations apart, the caller choosing the metered ones.
+    /// @returns the burst that the records of this iteration carry, if it is metered
+    virtual std::uint32_t begin_iteration(bool metered) = 0;
+    /// Keeps what is metered for `take_record`, or no longer.
+    virtual void keep_record(bool on) = 0;
+    /// What has been metered since the last call.
+    [[nodiscard]] virtual measure::MeterRecord take_record() = 0;
 
     /// The kind that scopes of a kernel, a variant and a request share.
     /// @throws Error (invalid_input) if the device does not list the requested clocks

@@ -8,6 +8,7 @@
 #include <kdvfs/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/interval_builder.hpp>
 #include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/report.hpp>
 #include <kdvfs/measure/sampler.hpp>
 #include <kdvfs/measure/self_check.hpp>
@@ -89,11 +90,24 @@ public:
 
     void next_iteration(AnyRuntime& runtime) {
         const std::lock_guard lock{mutex_};
-        const TimePoint before = drain(runtime);
-        const bool on = ++iteration_ % every_ == 0;
-        if (on && !metering()) burst_.fetch_add(1, std::memory_order_relaxed);
-        metering_.store(on, std::memory_order_relaxed);
-        join_until(before);
+        begin(runtime, ++iteration_ % every_ == 0);
+    }
+    /// The same, metered or not as the caller says. @returns the burst of this iteration's stamps
+    std::uint32_t begin_iteration(AnyRuntime& runtime, bool metered) {
+        const std::lock_guard lock{mutex_};
+        begin(runtime, metered);
+        return burst();
+    }
+
+    void keep_record(bool on) {
+        const std::lock_guard lock{mutex_};
+        record_ = on ? std::make_unique<measure::MeterRecord>() : nullptr;
+    }
+    /// What has been kept since the last call; nothing unless `keep_record` is on.
+    measure::MeterRecord take_record(AnyRuntime& runtime) {
+        const std::lock_guard lock{mutex_};
+        join_until(drain(runtime));
+        return record_ ? std::exchange(*record_, {}) : measure::MeterRecord{};
     }
 
     /// Takes in what markers have left behind since the last time.
@@ -120,6 +134,7 @@ public:
         sampler_.take_samples(samples_);
         for (const measure::EnergySample& sample : samples_) {
             accumulator_.add(sample);
+            if (record_) record_->add(sample);
             if (trace_ && last_sample_ && last_sample_->segment == sample.segment &&
                 sample.at > last_sample_->at) {
                 trace_->power(sample.at, (sample.total - last_sample_->total) /
@@ -171,6 +186,7 @@ public:
     void applied(TimePoint called, TimePoint now, ClockPoint from, ClockPoint to) {
         const std::lock_guard lock{mutex_};
         accumulator_.clocks_applied(now, to);
+        if (record_) record_->add(measure::ClockChange{now, to});
         if (!trace_) return;
         trace_->clock_applied(now, to);
         trace_->clock_switch(called, now, from, to);
@@ -238,6 +254,13 @@ private:
         return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " ms";
     }
 
+    void begin(AnyRuntime& runtime, bool metered) {
+        const TimePoint before = drain(runtime);
+        if (metered && !metering()) burst_.fetch_add(1, std::memory_order_relaxed);
+        metering_.store(metered, std::memory_order_relaxed);
+        join_until(before);
+    }
+
     /// @returns a moment before which no more stamps will come
     TimePoint drain(AnyRuntime& runtime) {
         const TimePoint before = runtime.now();
@@ -288,6 +311,7 @@ private:
                                       .core_cycles = stretch.core_cycles,
                                       .ends_scope = stretch.dwell.has_value()};
         accumulator_.add(interval);
+        if (record_) record_->add(measure::MeteredRun{interval, stretch.tag.burst});
         if (stretch.dwell) {
             auto& dwell = dwells_[stretch.tag.scope_kind];
             dwell.add(stretch.dwell->count());
@@ -337,6 +361,7 @@ private:
     std::vector<measure::EnergySample> samples_;
     std::optional<measure::EnergySample> last_sample_;
     std::unique_ptr<measure::TraceWriter> trace_;
+    std::unique_ptr<measure::MeterRecord> record_;
     TimePoint last_stamp_{};
     std::uint64_t drained_ = 0;
     std::uint64_t lost_ = 0;

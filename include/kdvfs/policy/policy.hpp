@@ -9,8 +9,10 @@
 #include <kdvfs/policy/plan_table.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace kdvfs {
 
@@ -55,14 +57,15 @@ struct KeepClock {
 };
 
 /// `Policy`, plus the plan's figure of how long the kernel lasts, in nanoseconds: what the
-/// `not_worth_it` gate goes by until it has seen the kernel run.
+/// `not_worth_it` gate goes by until it has seen the kernel run. A plan loaded at run time
+/// (`FromPlan`) knows better.
 template <std::int64_t Nanoseconds, ClockPolicy Policy>
 struct Lasting {
     static_assert(Nanoseconds > 0, "a kernel lasts longer than 0 ns");
     static constexpr bool always_keeps = Policy::always_keeps;
     static constexpr ClockRequest request(const PolicyQuestion& question) {
         ClockRequest answer = Policy::request(question);
-        answer.lasts = Duration{Nanoseconds};
+        if (answer.lasts == Duration::zero()) answer.lasts = Duration{Nanoseconds};
         return answer;
     }
 };
@@ -71,6 +74,7 @@ struct Lasting {
 template <FixedString Name, ClockPolicy Policy>
 struct OnArch {
     using policy = Policy;
+    static constexpr std::string_view of = Name.view();
     static constexpr bool matches(const PolicyQuestion& question) {
         return question.architecture == Name.view();
     }
@@ -80,6 +84,7 @@ struct OnArch {
 template <std::uint32_t Index, ClockPolicy Policy>
 struct OnVariant {
     using policy = Policy;
+    static constexpr std::uint32_t of = Index;
     static constexpr bool matches(const PolicyQuestion& question) {
         return question.variant.index == Index;
     }
@@ -89,6 +94,7 @@ struct OnVariant {
 template <ClockPolicy Policy>
 struct Otherwise {
     using policy = Policy;
+    static constexpr std::nullptr_t of{};
     static constexpr bool matches(const PolicyQuestion&) { return true; }
 };
 
@@ -107,12 +113,33 @@ constexpr bool ends_with_otherwise() {
     return last && (0 + ... + int{is_otherwise<Cases>}) == 1;
 }
 
+template <class Case, class Other>
+constexpr bool is_same_case() {
+    if constexpr (is_otherwise<Case> || !std::is_same_v<decltype(Case::of), decltype(Other::of)>) {
+        return false;
+    } else {
+        return Case::of == Other::of;
+    }
+}
+
+/// Whether every case but `Otherwise` is there once: a second one would never be asked.
+template <class... Cases>
+constexpr bool has_no_case_twice() {
+    const auto times = []<class Case>(std::type_identity<Case>) {
+        return (0 + ... + int{is_same_case<Case, Cases>()});
+    };
+    return ((times(std::type_identity<Cases>{}) <= 1) && ...);
+}
+
 /// The first case that matches answers. The unknown case is real, so the last must be `Otherwise`.
 template <class... Cases>
 struct FirstMatch {
     static_assert(ends_with_otherwise<Cases...>(),
                   "end the cases with one kdvfs::Otherwise<Policy>: what shall an unknown "
                   "architecture or shape run at?");
+    static_assert(has_no_case_twice<Cases...>(),
+                  "an architecture or shape has two cases here: keep one kdvfs::OnArch or "
+                  "kdvfs::OnVariant of each");
     static constexpr bool always_keeps = (Cases::policy::always_keeps && ...);
     static constexpr ClockRequest request(const PolicyQuestion& question) {
         ClockRequest answer;
@@ -148,5 +175,17 @@ struct FromPlan {
         return Fallback::request(question);
     }
 };
+
+/// Whether a policy obeys a plan that is loaded at run time.
+template <class Policy>
+inline constexpr bool obeys_plan = false;
+template <class Fallback>
+inline constexpr bool obeys_plan<FromPlan<Fallback>> = true;
+template <std::int64_t Nanoseconds, class Policy>
+inline constexpr bool obeys_plan<Lasting<Nanoseconds, Policy>> = obeys_plan<Policy>;
+template <class... Cases>
+inline constexpr bool obeys_plan<ByArch<Cases...>> = (obeys_plan<typename Cases::policy> || ...);
+template <class... Cases>
+inline constexpr bool obeys_plan<ByVariant<Cases...>> = (obeys_plan<typename Cases::policy> || ...);
 
 }  // namespace kdvfs

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 namespace kdvfs {
 
@@ -46,15 +47,25 @@ inline constexpr bool is_unmetered = false;
 template <>
 inline constexpr bool is_unmetered<Unmetered> = true;
 
-template <std::size_t Size>
-constexpr bool no_name_twice(const std::array<std::string_view, Size>& names) {
-    for (std::size_t i = 0; i < Size; ++i) {
-        for (std::size_t j = i + 1; j < Size; ++j) {
-            if (!names[i].empty() && names[i] == names[j]) return false;
-        }
+/// Spells the kernel's name in the compiler's message (clang 14 shows strings as numbers).
+template <bool Once, char... Name>
+struct BoundOnce {
+    static_assert(Once,
+                  "a kernel is bound twice in this registry: keep one kdvfs::Bind of each "
+                  "name");
+    static constexpr bool value = Once;
+};
+
+template <class... Rows>
+struct NoNameTwice {
+    template <class Row, std::size_t... At>
+    static constexpr bool check(std::index_sequence<At...>) {
+        constexpr bool once = Row::name.empty() || (0 + ... + int{Rows::name == Row::name}) == 1;
+        return BoundOnce<once, Row::name[At]...>::value;
     }
-    return true;
-}
+    static constexpr bool value =
+        (check<Rows>(std::make_index_sequence<Rows::name.size()>{}) && ...);
+};
 
 /// The type at a position of a list, without std::tuple's weight.
 template <std::size_t Index, class First, class... Rest>
@@ -79,9 +90,7 @@ struct PolicyRegistry {
                   "an empty registry binds no kernel: start with kdvfs::Default<kdvfs::AutoClock>");
     static_assert((0 + ... + int{detail::is_default<Rows>}) <= 1,
                   "a registry has one kdvfs::Default at most");
-    static_assert(detail::no_name_twice(std::array<std::string_view, sizeof...(Rows)>{
-                      Rows::name...}),
-                  "a kernel is bound twice in this registry: keep one kdvfs::Bind of each name");
+    static_assert(detail::NoNameTwice<Rows...>::value);
 
     static constexpr std::size_t size = sizeof...(Rows);
 
@@ -103,6 +112,13 @@ struct PolicyRegistry {
 
     /// Whether the kernel is bound by its own name, not by the default.
     static constexpr bool names(std::string_view kernel) { return ((Rows::name == kernel) || ...); }
+
+    /// Whether a plan loaded at run time has a say in what this kernel runs at.
+    static constexpr bool obeys_plan_for(std::string_view kernel) {
+        constexpr std::array<bool, size> obeying{obeys_plan<typename Rows::policy>...};
+        const std::size_t row = row_of(kernel);
+        return row < size && obeying[row];
+    }
 
     template <NamedKernel K>
     struct PolicyOf {

@@ -78,7 +78,7 @@ inline std::shared_ptr<const PlanTable> to_plan_table(
         throw Error{Errc::invalid_input,
                     {"obey a plan", object, why, "make a plan from this program's own profile"}};
     };
-    if (plan.gpu != device.name)
+    if (plan.gpu != gpu_name(device))
         reject(to_string(device), "the plan is for another GPU, " + plan.gpu);
     auto table = std::make_shared<PlanTable>();
     for (const PlannedKernel& kernel : plan.kernels) {
@@ -101,6 +101,14 @@ inline std::shared_ptr<const PlanTable> plan_from_environment(
     const char* path = std::getenv("KDVFS_PLAN");
     if (path == nullptr || *path == '\0') return nullptr;
     return to_plan_table(parse_plan(read_trusted_file(path), path), device, clocks, is_obeyed);
+}
+
+/// The same for the kernels that a registry binds to `FromPlan`:
+/// `gpu.with<Policies>(plan_from_environment<Policies>(gpu.info(), gpu.supported_clocks()))`.
+template <class Registry>
+std::shared_ptr<const PlanTable> plan_from_environment(const DeviceInfo& device,
+                                                       const SupportedClocks& clocks) {
+    return plan_from_environment(device, clocks, &Registry::obeys_plan_for);
 }
 
 }  // namespace kdvfs::tune

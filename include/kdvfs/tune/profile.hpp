@@ -4,6 +4,7 @@
 #include <kdvfs/core/clock_point.hpp>
 #include <kdvfs/core/error.hpp>
 #include <kdvfs/core/kernel.hpp>
+#include <kdvfs/device/device_info.hpp>
 #include <kdvfs/tune/cost.hpp>
 
 #include <algorithm>
@@ -27,6 +28,11 @@ constexpr bool is_gpu_name(std::string_view text) {
                std::string_view{" _.:,()/+@-"}.find(c) != std::string_view::npos;
     };
     return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), allowed);
+}
+
+/// What profiles and plans call a device: simulated is called simulated.
+inline std::string gpu_name(const DeviceInfo& device) {
+    return (device.simulated ? "simulated " : "") + device.name;
 }
 
 /// One measurement: what one launch of a kernel cost at a clock point.

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <initializer_list>
 #include <limits>
-#include <optional>
 #include <vector>
 
 /// Estimates that do not promise the winner's luck. Whoever picks the best of many noisy means
@@ -130,26 +129,42 @@ inline Eigen::VectorXd smooth(const std::vector<ClockPlace>& places, const LogMe
     return best;
 }
 
-/// The variance of one sample's log, pooled over a profile: within points, so that real
-/// differences between them do not count. Nothing without repeated samples.
-template <class Quantity>
-std::optional<double> sample_variance(const Profile& profile, Quantity quantity) {
-    double sum = 0;
-    std::size_t freedom = 0;
-    for (const KernelProfile& kernel : profile.kernels()) {
+/// The variance of one sample's log: within points, so that real differences between them do not
+/// count.
+class SampleVariance {
+public:
+    template <class Quantity>
+    void add(const KernelProfile& kernel, Quantity quantity) {
         for (const ProfilePoint& point : kernel.points) {
             double mean = 0;
             for (const auto& sample : point.samples) mean += std::log(quantity(sample.cost));
             mean /= static_cast<double>(point.samples.size());
             for (const auto& sample : point.samples) {
                 const double off = std::log(quantity(sample.cost)) - mean;
-                sum += off * off;
+                squares_ += off * off;
             }
-            freedom += point.samples.size() - 1;
+            freedom_ += point.samples.size() - 1;
         }
     }
-    if (freedom == 0) return std::nullopt;
-    return sum / static_cast<double>(freedom);
+    /// How many differences it is told from.
+    [[nodiscard]] std::size_t freedom() const { return freedom_; }
+    /// @pre freedom above 0
+    [[nodiscard]] double value() const { return squares_ / static_cast<double>(freedom_); }
+
+private:
+    double squares_ = 0;
+    std::size_t freedom_ = 0;
+};
+
+/// The noise of a kernel's samples: its own where it has been measured often enough to tell, since
+/// attributed energies of long kernels are far better known than those of short ones; else that of
+/// all kernels.
+template <class Quantity>
+double noise_of(const KernelProfile& kernel, const SampleVariance& all, Quantity quantity) {
+    constexpr std::size_t enough = 8;  // a standard deviation known to a quarter
+    SampleVariance own;
+    own.add(kernel, quantity);
+    return own.freedom() >= enough ? own.value() : all.value();
 }
 
 template <class Quantity>
@@ -180,9 +195,13 @@ inline CostTable shrunk_costs(const Profile& profile) {
         for (const ProfilePoint& point : kernel.points)
             for (const auto& sample : point.samples)
                 if (energy(sample.cost) <= 0) return mean_costs(profile);
-    const auto time_noise = detail::sample_variance(profile, time);
-    const auto energy_noise = detail::sample_variance(profile, energy);
-    if (!time_noise || !energy_noise) return mean_costs(profile);
+    detail::SampleVariance time_noise;
+    detail::SampleVariance energy_noise;
+    for (const KernelProfile& kernel : profile.kernels()) {
+        time_noise.add(kernel, time);
+        energy_noise.add(kernel, energy);
+    }
+    if (time_noise.freedom() == 0) return mean_costs(profile);
 
     const KernelProfile* current = nullptr;
     std::vector<double> times;
@@ -190,8 +209,9 @@ inline CostTable shrunk_costs(const Profile& profile) {
     return make_cost_table(profile, [&](const KernelProfile& kernel, const ProfilePoint& point) {
         if (current != &kernel) {
             current = &kernel;
-            times = detail::shrunk(kernel, *time_noise, time);
-            energies = detail::shrunk(kernel, *energy_noise, energy);
+            times = detail::shrunk(kernel, detail::noise_of(kernel, time_noise, time), time);
+            energies =
+                detail::shrunk(kernel, detail::noise_of(kernel, energy_noise, energy), energy);
         }
         const auto index = static_cast<std::size_t>(&point - kernel.points.data());
         return Cost{Seconds{times[index]}, Joules{energies[index]}};

@@ -65,9 +65,9 @@ inline PercentInterval bootstrap(const std::vector<double>& changes, std::uint64
             mean + wider * (means[resamples - 1 - resamples / 40] - mean)};
 }
 
-/// Compares a plan with the baseline by fresh runs, in pairs whose order alternates, so that drift
-/// weighs on neither. `measure(planned)` runs the work once, with the plan or at the baseline, and
-/// returns its `Cost`.
+/// Compares a plan with the baseline by fresh runs, in pairs of random order, so that drift weighs
+/// on neither; of two pairs in a row one begins with the plan. `measure(planned)` runs the work
+/// once, with the plan or at the baseline, and returns its `Cost`.
 /// @throws Error (invalid_input) for fewer than two pairs; whatever `measure` throws
 template <class Measure>
 Validation validate(const Plan& plan, std::size_t pairs, Measure&& measure,
@@ -79,8 +79,10 @@ Validation validate(const Plan& plan, std::size_t pairs, Measure&& measure,
     }
     std::vector<double> times;
     std::vector<double> energies;
+    std::mt19937_64 random{seed};
+    bool plan_first = false;
     for (std::size_t pair = 0; pair < pairs; ++pair) {
-        const bool plan_first = pair % 2 == 0;
+        plan_first = pair % 2 == 0 ? random() % 2 == 0 : !plan_first;
         Cost first = measure(plan_first);
         Cost second = measure(!plan_first);
         if (!plan_first) std::swap(first, second);

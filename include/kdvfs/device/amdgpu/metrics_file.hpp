@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/device/amdgpu/capabilities.hpp>
 #include <kdvfs/device/amdgpu/card.hpp>
 #include <kdvfs/device/amdgpu/gpu_metrics.hpp>
 #include <kdvfs/device/amdgpu/sample_clock.hpp>
@@ -18,12 +19,13 @@ namespace kdvfs::device::amdgpu {
 /// The energy counter of an amdgpu board: one `pread` of a gpu_metrics file that is kept open.
 /// Needs no privilege and no library. Made for one thread (the sampler); another thread may set
 /// clocks meanwhile, though the driver lets each wait for the other.
-/// On a board of two dies the first die counts for the package and the second has no counter.
+/// On a board of two dies the first die counts for the whole package, whichever die is asked.
 class MetricsFile {
 public:
     explicit MetricsFile(const Card& card)
-        : file_{open_file(card.folder + "/gpu_metrics", O_RDONLY)},
-          has_counter_{!card.secondary_die} {}
+        : file_{card.energy_folder.empty()
+                    ? Descriptor{}
+                    : open_file(card.energy_folder + "/gpu_metrics", O_RDONLY)} {}
 
     [[nodiscard]] EnergyReading read_energy() noexcept {
         const Look look = read_table();
@@ -41,6 +43,15 @@ public:
         return {*look.metrics.power, look.at, ReadingStatus::ok};
     }
 
+    /// Whether there is a counter, by one look.
+    [[nodiscard]] Capability energy_capability() noexcept {
+        switch (read_energy().status) {
+            case ReadingStatus::ok: return Capability::supported;
+            case ReadingStatus::absent: return Capability::absent;
+            default: return Capability::refused;
+        }
+    }
+
     /// The firmware refreshes its table every millisecond on MI200.
     [[nodiscard]] Duration counter_period() const noexcept { return std::chrono::milliseconds{1}; }
 
@@ -52,7 +63,7 @@ private:
     };
 
     [[nodiscard]] Look read_table() const noexcept {
-        if (!has_counter_ || !file_.is_open()) return {};
+        if (!file_.is_open()) return {};
         std::array<std::byte, metrics_bytes> table;
         const ssize_t count = ::pread(file_.get(), table.data(), table.size(), 0);
         if (count < 0) return {{}, {}, ReadingStatus::failed};
@@ -64,7 +75,6 @@ private:
     }
 
     Descriptor file_;
-    bool has_counter_;
     SampleClock clock_;
 };
 

@@ -186,6 +186,10 @@ public:
         fail_if_struck(Call::put_marker, "put a marker into a stream");
         enqueue(stream, MarkerOperation{marker});
     }
+    [[nodiscard]] std::uint32_t* make_answer_word() { return &cells_.emplace_back().word; }
+    void put_wait(StreamRef stream, const std::uint32_t* word, std::uint32_t number) {
+        enqueue(stream, AnswerOperation{word, number});
+    }
     std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept {
         auto& stamps = engine_.stamps();
         const std::size_t count = std::min(out.size(), stamps.size());
@@ -324,6 +328,6 @@ private:
 static_assert(ClockControl<Device>);
 static_assert(EnergySource<Device>);
 static_assert(PowerSource<Device>);
-static_assert(StreamRuntime<Device>);
+static_assert(StreamRuntime<Device> && WaitingRuntime<Device>);
 
 }  // namespace kdvfs::simulated

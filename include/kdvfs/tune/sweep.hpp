@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/policy/policy.hpp>
+#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/sweep_engine.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace kdvfs::tune {
+
+/// Turns a program into its own profiler: stands where the GPU with its policies would stand.
+///
+///     auto gpu = kdvfs::rocm::open(hip_device);
+///     kdvfs::tune::Sweeping<Policies> sweep{gpu, {.file = "profile.csv"}};
+///     for (int step = 0; step < steps; ++step) {
+///         sweep.next_iteration();
+///         train(sweep, batch);  // kdvfs::FrequencyScope<Gelu> scope{sweep, stream}; ...
+///     }
+///
+/// Most iterations run at the baseline; in between, blocks of iterations run all scopes at one
+/// clock point, and what each kernel took and drew there goes to the profile. Once measuring more
+/// would hardly change the plan, scopes follow the registry, as they would without the sweep.
+/// A kernel bound to `KeepClock` is not swept. Kernels in captured graphs cannot be swept.
+///
+/// Streams that scopes use must live until the last copy of the view is gone. A handle, cheap to
+/// copy. Thread-safe, but for `next_iteration`: one thread calls it, between iterations.
+template <class Registry>
+class Sweeping : public Gpu {
+public:
+    /// @throws Error (not_supported) for a GPU that is only measured, (invalid_input) for clocks
+    ///         that it does not list or options that make no sense, (io, busy) for the file
+    explicit Sweeping(const Gpu& gpu, const SweepOptions& options = {},
+                      std::shared_ptr<const PlanTable> plan = nullptr)
+        : Gpu{gpu},
+          plan_{std::move(plan)},
+          engine_{std::make_shared<SweepEngine>(service(), options)} {}
+
+    /// Says that an iteration begins: the one line to add to a program. Takes in what was measured
+    /// meanwhile and never waits for the GPU.
+    /// @throws Error if a measurement cannot be written
+    void next_iteration() const { engine_->next_iteration(); }
+
+    [[nodiscard]] SweepProgress progress() const { return engine_->progress(); }
+    /// Whether the sweep is over.
+    [[nodiscard]] bool done() const { return progress().done; }
+    /// What has been measured so far, by this run and, in its file, by those before.
+    [[nodiscard]] Profile profile() const { return engine_->measured(); }
+
+    // For scopes, as `BoundGpu`.
+
+    template <NamedKernel K>
+    static constexpr bool has_scope_for =
+        Registry::metered || !Registry::template policy_of<K>::always_keeps;
+
+    template <NamedKernel K>
+    [[nodiscard]] const ScopeKind& kind_of(Variant variant) const {
+        const PolicyQuestion question{.kernel = K::name,
+                                      .variant = variant,
+                                      .architecture = info().architecture,
+                                      .plan = plan_.get()};
+        return engine_->kind_of(K::name, variant,
+                                Registry::template policy_of<K>::request(question),
+                                Registry::metered);
+    }
+
+    [[nodiscard]] ScopePort& port() const { return engine_->port(); }
+
+private:
+    std::shared_ptr<const PlanTable> plan_;
+    std::shared_ptr<SweepEngine> engine_;
+};
+
+}  // namespace kdvfs::tune

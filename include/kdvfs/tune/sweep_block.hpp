@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/measure/attribution.hpp>
+#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/sample_join.hpp>
+#include <kdvfs/tune/cost.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace kdvfs::tune {
+
+/// Iterations that were run at one clock point and metered: what was asked for.
+struct SweepBlock {
+    std::uint32_t burst = 0;  ///< of its records
+    ClockPoint clock;
+    std::uint32_t iterations = 0;
+    std::uint64_t scopes = 0;  ///< that were entered, on the host
+};
+
+/// What one launch of a kernel cost in a block.
+struct BlockKernel {
+    KernelId kernel;
+    std::uint64_t launches = 0;
+    Cost launch;
+};
+
+/// What a block turned out to be.
+struct MeasuredBlock {
+    SweepBlock block;
+    Seconds iteration{0};
+    Watts power{0};
+    std::vector<BlockKernel> kernels;
+};
+
+/// Gathers the records of a block. The energies of its kernels are attributed within the block:
+/// one clock held, so each kernel has one power. Where the counter cannot tell kernels apart, they
+/// share the mean power of what it can tell.
+class BlockRecord {
+public:
+    explicit BlockRecord(SweepBlock block) : block_{block} {}
+
+    SweepBlock& block() { return block_; }
+    [[nodiscard]] const SweepBlock& block() const { return block_; }
+
+    void add(const KernelInterval& interval) {
+        from_ = intervals_.empty() ? interval.start : std::min(from_, interval.start);
+        to_ = std::max(to_, interval.end);
+        intervals_.push_back(interval);
+        scopes_ += interval.ends_scope ? 1 : 0;
+    }
+
+    [[nodiscard]] TimePoint from() const { return from_; }
+    [[nodiscard]] TimePoint to() const { return to_; }
+
+    /// Whether every scope has left its interval.
+    [[nodiscard]] bool is_complete() const { return scopes_ > 0 && scopes_ == block_.scopes; }
+
+    /// @param samples the counter's, over the block and beyond its end
+    /// @returns nothing if the samples cannot tell any energy
+    [[nodiscard]] std::optional<MeasuredBlock> attribute(
+        std::span<const measure::EnergySample> samples) const {
+        const measure::EnergySums sums = this->sums(samples);
+        if (sums.counted_time <= Seconds{0}) return std::nullopt;
+        MeasuredBlock measured{
+            block_, Seconds{to_ - from_} / block_.iterations, sums.mean_power(), {}};
+        const measure::PowerPosterior posterior{sums, sums.mean_power() * spread};
+        for (const auto& [kernel, tally] : tallies()) {
+            if (tally.launches == 0 || tally.time <= Seconds{0}) continue;
+            const double per_launch = 1 / static_cast<double>(tally.launches);
+            const Cost all{tally.time, power_of(kernel, sums, posterior) * tally.share};
+            measured.kernels.push_back({kernel, tally.launches, all * per_launch});
+        }
+        return measured;
+    }
+
+private:
+    /// Kernels' powers at one clock lie around their mean by about half of it: matters only where
+    /// the counter says next to nothing.
+    static constexpr double spread = 0.5;
+    /// A board that works draws no less of its mean power than this (idle, an MI250 draws a sixth
+    /// of its limit, an H100 too): keeps what the counter cannot tell from becoming free of charge.
+    static constexpr double least_power = 0.1;
+
+    struct Tally {
+        std::uint64_t launches = 0;
+        Seconds time{0};
+        Seconds share{0};  ///< of the device: of n kernels at once, each has 1/n
+    };
+
+    /// Hands out the time of kernels that overlap.
+    struct Shares {
+        std::map<KernelId, Tally>& tallies;
+
+        void run(KernelId kernel, ClockPoint, Seconds share, bool) const {
+            tallies[kernel].share += share;
+        }
+        void idle(Seconds) const {}
+        void end_row(double, Seconds, bool) const {}
+        void break_row() const {}
+        void measured_directly(KernelId, ClockPoint, measure::CountedJoules) const {}
+    };
+
+    [[nodiscard]] measure::EnergySums sums(std::span<const measure::EnergySample> samples) const {
+        const measure::KernelTable unused;
+        measure::EnergyAccumulator accumulator{
+            unused, {.capacity = std::max(intervals_.size(), samples.size()) + 1}};
+        accumulator.clocks_applied(from_, block_.clock);
+        for (const KernelInterval& interval : intervals_) accumulator.add(interval);
+        // Only rows that lie in the block as a whole.
+        for (const measure::EnergySample& sample : samples)
+            if (from_ <= sample.at && sample.at <= to_) accumulator.add(sample);
+        accumulator.advance(to_ + Duration{1});
+        return accumulator.sums();
+    }
+
+    [[nodiscard]] std::map<KernelId, Tally> tallies() const {
+        std::map<KernelId, Tally> found;
+        const Shares shares{found};
+        measure::SampleJoin join{intervals_.size() + 1, Duration::max()};
+        for (const KernelInterval& interval : intervals_) {
+            Tally& tally = found[interval.kernel];
+            tally.launches += interval.ends_scope ? 1 : 0;
+            tally.time += interval.end - interval.start;
+            join.add(interval, shares);
+        }
+        join.advance(to_, shares);
+        return found;
+    }
+
+    /// Over the time for which the counter saw the kernel.
+    static Watts power_of(KernelId kernel, const measure::EnergySums& sums,
+                          const measure::PowerPosterior& posterior) {
+        const Watts mean = sums.mean_power();
+        const std::vector<double> seconds = sums.seconds_of(kernel);
+        const auto columns = static_cast<Eigen::Index>(seconds.size());
+        const Eigen::Map<const Eigen::RowVectorXd> row{seconds.data(), columns};
+        if (!posterior.solved() || row.sum() <= 0) return mean;
+        return std::max(Watts{posterior.joules(row)[0] / row.sum()}, mean * least_power);
+    }
+
+    SweepBlock block_;
+    std::vector<KernelInterval> intervals_;
+    std::uint64_t scopes_ = 0;
+    TimePoint from_{};
+    TimePoint to_{};
+};
+
+}  // namespace kdvfs::tune

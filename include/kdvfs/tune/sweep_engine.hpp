@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/gpu/gpu_service.hpp>
+#include <kdvfs/policy/clock_request.hpp>
+#include <kdvfs/tune/block_recorder.hpp>
+#include <kdvfs/tune/clock_grid.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/sweep_block.hpp>
+#include <kdvfs/tune/sweep_course.hpp>
+#include <kdvfs/tune/sweep_file.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
+#include <kdvfs/tune/sweep_port.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::tune {
+
+/// What is behind a `Sweeping` view: hands out clocks to scopes, iteration by iteration, and turns
+/// what was metered into a profile. Thread-safe; `next_iteration` is called by one thread, between
+/// iterations.
+class SweepEngine {
+public:
+    /// `service` must outlive the engine.
+    /// @throws Error (not_supported) if clocks are not set, (invalid_input) for clocks that the
+    ///         device does not list or options that make no sense, and as `SweepFile`
+    SweepEngine(GpuService& service, const SweepOptions& options)
+        : service_{&service},
+          options_{checked(service, options)},
+          port_{service},
+          course_{SweepDesign{points_of(service, options), options.baseline}, options},
+          profile_{gpu_name(service.info())} {
+        if (!options_.file.empty()) file_.emplace(options_.file, profile_.gpu(), options_.baseline);
+        service_->keep_record(true);
+        begin({.clock = options_.baseline});
+    }
+
+    ~SweepEngine() {
+        port_.leave_all();
+        service_->keep_record(false);
+    }
+    SweepEngine(const SweepEngine&) = delete;
+    SweepEngine& operator=(const SweepEngine&) = delete;
+
+    ScopePort& port() { return port_; }
+
+    /// The kind of a scope that is about to be entered.
+    /// @param policy what the registry says; `KeepClock` kernels are not swept
+    const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest policy,
+                             bool metered) {
+        const std::lock_guard lock{mutex_};
+        if (step_.done) return service_->kind_of(kernel, variant, policy, metered);
+        Swept& swept = kernels_.try_emplace({std::string{kernel}, variant}).first->second;
+        if (swept.kind == nullptr || swept.block != block_) {
+            const ClockRequest request =
+                policy.asks ? ClockRequest{.asks = true, .point = step_.clock} : policy;
+            swept.kind = &service_->kind_of(kernel, variant, request, true);
+            swept.block = block_;
+        }
+        if (step_.metered) ++scopes_;
+        return *swept.kind;
+    }
+
+    /// @throws Error if a measurement cannot be written
+    void next_iteration() {
+        const std::lock_guard lock{mutex_};
+        if (step_.done) return service_->next_iteration();
+        recorder_.take(service_->take_record());
+        for (const MeasuredBlock& found : recorder_.take_measured())
+            if (course_.measured(found)) add(found);
+        for (const SweepBlock& block : recorder_.take_dropped()) course_.dropped(block);
+        begin(course_.next(profile(), recorder_.sample_period()));
+    }
+
+    [[nodiscard]] SweepProgress progress() const {
+        const std::lock_guard lock{mutex_};
+        return course_.progress(profile());
+    }
+    [[nodiscard]] Profile measured() const {
+        const std::lock_guard lock{mutex_};
+        return profile();
+    }
+
+private:
+    /// A kernel as scopes meet it; `kind` is that of the block it was last met in.
+    struct Swept {
+        const ScopeKind* kind = nullptr;
+        std::uint64_t block = 0;
+    };
+
+    static const SweepOptions& checked(const GpuService& service, const SweepOptions& options) {
+        const auto reject = [&](Errc code, const char* why, const char* remedy) {
+            throw Error{code, {"sweep clocks", to_string(service.info()), why, remedy}};
+        };
+        if (service.measure_only())
+            reject(Errc::not_supported, "it is only measured", "open it with its clocks");
+        if (!(options.max_slowdown > 0))
+            reject(Errc::invalid_input, "the bound of the run's slowdown is not above 0",
+                   "give 0.05 for 5 %");
+        if (options.samples == 0)
+            reject(Errc::invalid_input, "there are no samples to take", "take two of each point");
+        for (const ClockPoint clock : points_of(service, options))
+            service.check_clocks("in a sweep", {.asks = true, .point = clock});
+        return options;
+    }
+
+    static std::vector<ClockPoint> points_of(const GpuService& service,
+                                             const SweepOptions& options) {
+        std::vector<ClockPoint> points = options.points;
+        if (points.empty()) points = clock_grid(service.supported_clocks());
+        if (std::find(points.begin(), points.end(), options.baseline) == points.end())
+            points.push_back(options.baseline);
+        return points;
+    }
+
+    [[nodiscard]] const Profile& profile() const { return file_ ? file_->profile() : profile_; }
+
+    void begin(const SweepStep& step) {
+        if (step_.metered && !step.metered) recorder_.end(iterations_, scopes_);
+        const bool begins_block = step.metered && !step_.metered;
+        step_ = step;
+        ++block_;
+        if (step.done) {
+            port_.enclose(nullptr);
+            service_->keep_record(false);
+            return service_->next_iteration();
+        }
+        port_.enclose(
+            &service_->kind_of("kdvfs.sweep", {}, {.asks = true, .point = step.clock}, false));
+        const std::uint32_t burst = service_->begin_iteration(step.metered);
+        if (begins_block) {
+            recorder_.begin({.burst = burst, .clock = step.clock});
+            iterations_ = 0;
+            scopes_ = 0;
+        }
+        ++iterations_;
+    }
+
+    void add(const MeasuredBlock& found) {
+        std::map<KernelId, KernelKey> keys;
+        for (const auto& [key, swept] : kernels_)
+            if (swept.kind->request.asks) keys.emplace(swept.kind->kernel, key);
+        for (const BlockKernel& kernel : found.kernels) {
+            const auto key = keys.find(kernel.kernel);
+            if (key == keys.end()) continue;
+            if (auto row = row_of(key->second, kernel, found.block)) add(*std::move(row));
+        }
+    }
+
+    void add(ProfileRow row) {
+        row.is_baseline = row.clock == options_.baseline;
+        if (file_) return file_->append(std::move(row));
+        profile_.add(row);
+    }
+
+    /// Nothing for a kernel that has not been seen at the baseline: its rows could not be compared.
+    [[nodiscard]] std::optional<ProfileRow> row_of(const KernelKey& key, const BlockKernel& kernel,
+                                                   const SweepBlock& block) const {
+        const double launches =
+            static_cast<double>(kernel.launches) / static_cast<double>(block.iterations);
+        ProfileRow row{key, block.clock, kernel.launch,
+                       options_.group_of ? options_.group_of(key) : std::string{},
+                       static_cast<std::uint32_t>(std::max(1.0, std::round(launches)))};
+        for (const KernelProfile& known : profile().kernels()) {
+            if (known.key != key) continue;
+            row.count = known.count;
+            if (const ProfilePoint* point = known.find(block.clock))
+                row.sample = point->samples.back().index + 1;
+            return row;
+        }
+        return block.clock == options_.baseline ? std::optional{row} : std::nullopt;
+    }
+
+    GpuService* service_;
+    SweepOptions options_;
+    SweepPort port_;
+
+    mutable std::mutex mutex_;
+    SweepCourse course_;
+    BlockRecorder recorder_;
+    Profile profile_;
+    std::optional<SweepFile> file_;
+    std::map<KernelKey, Swept> kernels_;
+    SweepStep step_;
+    std::uint64_t block_ = 0;       ///< numbers the iterations: kinds may change with each
+    std::uint32_t iterations_ = 0;  ///< of the block under way
+    std::uint64_t scopes_ = 0;      ///< entered in the block under way
+};
+
+}  // namespace kdvfs::tune

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/tune/block_options.hpp>
+#include <kdvfs/tune/objective.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace kdvfs::tune {
+
+/// How a program is swept while it does its work (`Sweeping`).
+struct SweepOptions {
+    /// Sweep file to append to, or to go on with. Empty: the profile stays in memory.
+    std::filesystem::path file{};
+    /// What to measure at; empty: `clock_grid` of the device. The baseline is added.
+    std::vector<ClockPoint> points{};
+    /// What plans will be compared with, and what runs between measurements.
+    ClockPoint baseline{};
+    /// What the plan is to make small: decides which points are worth measuring.
+    Objective objective = relaxed_waste(0.01);
+    /// The sweep ends when so much of the baseline's energy is expected to be left in points that
+    /// were not measured.
+    double regret_pct = 0.1;
+    /// How much longer the run may take than at the baseline: 0.05 is 5 %. Blocks at low clocks
+    /// wait until enough iterations have gone by.
+    double max_slowdown = 0.05;
+    /// Measurements of each point; noise can be told from two.
+    std::uint32_t samples = 2;
+    BlockOptions block{};
+    /// The sweep begins once time and power of an iteration are steady (within 0.5 %), or after so
+    /// long. arXiv 2601.08539 warms up for 25 s.
+    Duration longest_warm_up = std::chrono::seconds{60};
+    /// The group of a kernel, for plans of one clock per pass; none by default.
+    std::function<std::string(const KernelKey&)> group_of{};
+    std::uint64_t seed = 1;  ///< of the order of blocks
+};
+
+/// How far a sweep has come.
+struct SweepProgress {
+    std::size_t points_measured = 0;
+    std::size_t points = 0;
+    std::size_t points_given_up = 0;  ///< their clocks did not hold while they were measured
+    std::uint64_t blocks_dropped = 0;
+    std::uint64_t iterations = 0;
+    double slowdown_pct = 0;         ///< of the run so far, against the baseline
+    double expected_regret_pct = 0;  ///< of the baseline's energy; 100 before it can be told
+    bool done = false;
+};
+
+/// "sweep: 9 of 18 clock points, expected regret 0.4 %, run slowed by 3.1 %".
+inline std::string to_string(const SweepProgress& progress) {
+    char text[160];
+    std::snprintf(
+        text, sizeof text,
+        "sweep%s: %zu of %zu clock points, expected regret %.2f %%, run slowed by %.1f %%",
+        progress.done ? " done" : "", progress.points_measured, progress.points,
+        progress.expected_regret_pct, progress.slowdown_pct);
+    return text;
+}
+
+}  // namespace kdvfs::tune

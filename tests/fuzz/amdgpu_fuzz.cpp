@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/device/amdgpu/clock_text.hpp>
+#include <kdvfs/device/amdgpu/gpu_metrics.hpp>
+#include <tests/fuzz/fuzz_target.hpp>
+
+#include <cmath>
+#include <span>
+
+/// What the amdgpu driver writes: lists of clocks, the overdrive table, binary metrics.
+void fuzzing::fuzz(const std::string& text) {
+    using namespace kdvfs::device::amdgpu;
+    static_cast<void>(parse_clock_list(text));
+    static_cast<void>(parse_overdrive_table(text));
+    const auto metrics = parse_gpu_metrics(std::as_bytes(std::span{text}));
+    if (metrics && metrics->energy)
+        require(std::isfinite(metrics->energy->count) && metrics->energy->count >= 0,
+                "joules are finite");
+}

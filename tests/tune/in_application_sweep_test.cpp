@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT
+#include <bench/in_application/in_application_case.hpp>
+#include <kdvfs/device/simulated/operating_point.hpp>
+#include <kdvfs/device/simulated/presets/mi210.hpp>
+#include <kdvfs/simulated.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/sweep.hpp>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+namespace kdvfs::tune {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace kdvfs::literals;
+
+struct Gemm : Kernel<"gemm"> {};
+struct Copy : Kernel<"copy"> {};
+struct Kept : Kernel<"kept"> {};
+using Policies = PolicyRegistry<Bind<"gemm", AutoClock>, Bind<"copy", CapClock<800_MHz>>,
+                                Bind<"kept", KeepClock>>;
+
+/// Points of one core clock in a hundred MHz each, down to half of the highest.
+std::vector<ClockPoint> few_points() {
+    std::vector<ClockPoint> points{ClockPoint{}};
+    for (std::uint32_t core = 800; core <= 1700; core += 150)
+        points.push_back({{core}, auto_clock});
+    return points;
+}
+
+SweepOptions quick() {
+    SweepOptions options;
+    options.points = few_points();
+    options.block.settle = 40ms;
+    options.block.switch_latency = 2ms;
+    options.block.measured = 40ms;
+    options.block.counter_rows = 40;
+    options.max_slowdown = 0.1;
+    return options;
+}
+
+/// A small training loop on a simulated MI210 whose clocks follow after 2 ms.
+class InApplication : public ::testing::Test {
+protected:
+    template <class View>
+    void iterate(const View& view, bool wait = true) {
+        for (int layer = 0; layer < 3; ++layer) {
+            launch<Gemm>(view, stream, [&] { device.launch(stream, gemm); });
+            launch<Copy>(view, stream, variant(static_cast<std::uint32_t>(layer % 2)),
+                         [&] { device.launch(stream, copy); });
+        }
+        launch<Kept>(view, stream, [&] { device.launch(stream, copy); });
+        if (wait) device.synchronize(stream);
+    }
+    template <class View>
+    std::uint64_t run(const View& sweep, int wait_every = 1) {
+        for (std::uint64_t i = 1; i < 100'000; ++i) {
+            sweep.next_iteration();
+            iterate(sweep, i % static_cast<std::uint64_t>(wait_every) == 0);
+            if (sweep.done()) return i;
+        }
+        ADD_FAILURE() << "the sweep did not end: " << to_string(sweep.progress());
+        return 0;
+    }
+    /// What one launch costs between its markers.
+    [[nodiscard]] Cost truth(const simulated::KernelModel& kernel, ClockPoint clock) const {
+        const auto point = simulated::operate(device.board(), kernel, clock);
+        return {point.time, point.power * point.time};
+    }
+    void expect_true(const Profile& profile, const KernelKey& key,
+                     const simulated::KernelModel& kernel) const {
+        for (const KernelProfile& measured : profile.kernels()) {
+            if (measured.key != key) continue;
+            for (const ProfilePoint& point : measured.points) {
+                const Cost real = truth(kernel, point.clock);
+                EXPECT_NEAR(point.mean().time / real.time, 1, 0.01)
+                    << to_string(key) << " at " << to_string(point.clock);
+                EXPECT_NEAR(point.mean().energy / real.energy, 1, 0.03)
+                    << to_string(key) << " at " << to_string(point.clock);
+            }
+            return;
+        }
+        ADD_FAILURE() << to_string(key) << " is not in the profile";
+    }
+
+    simulated::Device device{simulated::mi210(),
+                             {.clock_switch = simulated::uniform_switch(2ms),
+                              .energy_counter = simulated::EnergyCounterTraits{
+                                  .period = 1ms, .quantum = {1.0 / 65536}, .noise = {1e-4}}}};
+    simulated::Stream* stream = device.create_stream();
+    simulated::KernelModel gemm = roofline(device.board(), {.matrix_flops = 2e11});
+    simulated::KernelModel copy = roofline(device.board(), {.memory_bytes = 2e9});
+    GpuOptions options = [] {
+        GpuOptions chosen;
+        chosen.sampler.period = 1ms;
+        return chosen;
+    }();
+};
+
+TEST_F(InApplication, MeasuresWhatTheKernelsCost) {
+    const Gpu gpu = simulated::open(device, options);
+    const Sweeping<Policies> sweep{gpu, quick()};
+    const std::uint64_t iterations = run(sweep);
+    const Profile profile = sweep.profile();
+    EXPECT_EQ(profile.gpu(), "simulated AMD Instinct MI210");
+    ASSERT_EQ(profile.kernels().size(), 3U);  // the one that keeps its clock is not swept
+    expect_true(profile, {"gemm", {}}, gemm);
+    expect_true(profile, {"copy", {}}, copy);
+    expect_true(profile, {"copy", variant(1)}, copy);
+    for (const KernelProfile& kernel : profile.kernels()) {
+        EXPECT_EQ(kernel.count, kernel.key.name == "gemm"  ? 3U
+                                : kernel.key.variant.index ? 1U
+                                                           : 2U);
+        EXPECT_GE(kernel.find(ClockPoint{})->samples.size(), 2U);
+    }
+    EXPECT_EQ(sweep.progress().blocks_dropped, 0U);
+    std::printf("%llu iterations; %s\n", static_cast<unsigned long long>(iterations),
+                to_string(sweep.progress()).c_str());
+}
+
+TEST_F(InApplication, KeepsItsSlowdownBelowTheBound) {
+    for (const double bound : {0.02, 0.1, 0.5}) {
+        const Gpu gpu = simulated::open(device, options);
+        SweepOptions bounded = quick();
+        bounded.max_slowdown = bound;
+        TimePoint began = device.now();
+        std::uint64_t iterations = 0;
+        {
+            const Sweeping<Policies> sweep{gpu, bounded};
+            iterations = run(sweep);
+        }
+        const Seconds swept = device.now() - began;
+        began = device.now();
+        const auto baseline = gpu.with<PolicyRegistry<Default<AutoClock>>>();
+        for (int i = 0; i < 100; ++i) iterate(baseline);
+        const Seconds each = Seconds{device.now() - began} / 100;
+        const double slowdown = swept / (each * static_cast<double>(iterations)) - 1;
+        std::printf("bound %.0f %%: slowed by %.2f %% over %llu iterations\n", 100 * bound,
+                    100 * slowdown, static_cast<unsigned long long>(iterations));
+        EXPECT_LT(slowdown, bound + 0.002);  // markers of metered iterations
+        EXPECT_GT(slowdown, 0);
+    }
+}
+
+TEST_F(InApplication, WorksWithAHostThatRunsAhead) {
+    const Gpu gpu = simulated::open(device, options);
+    const Sweeping<Policies> sweep{gpu, quick()};
+    run(sweep, 7);
+    expect_true(sweep.profile(), {"gemm", {}}, gemm);
+    EXPECT_EQ(sweep.progress().blocks_dropped, 0U);
+}
+
+TEST_F(InApplication, SharesTheDeviceOutAmongStreams) {
+    const Gpu gpu = simulated::open(device, options);
+    simulated::Stream* other = device.create_stream();
+    const Sweeping<Policies> sweep{gpu, quick()};
+    for (int i = 0; i < 100'000 && !sweep.done(); ++i) {
+        sweep.next_iteration();
+        for (int layer = 0; layer < 5; ++layer) {
+            launch<Gemm>(sweep, stream, [&] { device.launch(stream, gemm); });
+            launch<Copy>(sweep, other, [&] { device.launch(other, copy); });
+        }
+        device.synchronize();
+    }
+    EXPECT_TRUE(sweep.done());
+    EXPECT_EQ(sweep.progress().blocks_dropped, 0U);
+    const TimePoint began = device.now();
+    const Joules before = device.true_energy();
+    for (int layer = 0; layer < 5; ++layer) {
+        device.launch(stream, gemm);
+        device.launch(other, copy);
+    }
+    device.synchronize();
+    const Profile profile = sweep.profile();
+    Joules sum;
+    for (const KernelProfile& kernel : profile.kernels())
+        sum += kernel.find(ClockPoint{})->mean().energy * kernel.count;
+    EXPECT_NEAR(sum / (device.true_energy() - before), 1, 0.03);
+    EXPECT_GT(device.now(), began);
+}
+
+TEST_F(InApplication, FollowsTheRegistryOnceItIsDone) {
+    const Gpu gpu = simulated::open(device, options);
+    const Sweeping<Policies> sweep{gpu, quick()};
+    run(sweep);
+    sweep.next_iteration();
+    ClockPoint in_copy;
+    {
+        FrequencyScope<Copy> scope{sweep, stream};
+        for (int i = 0; i < 20; ++i) device.launch(stream, copy);
+        device.call_back(stream, [&] { in_copy = device.effective_clocks(); });
+    }
+    device.synchronize(stream);
+    device.advance(5ms);
+    EXPECT_EQ(in_copy, (ClockPoint{{800}, auto_clock}));
+    EXPECT_EQ(device.effective_clocks(), ClockPoint{});
+}
+
+TEST_F(InApplication, LeavesTheClocksAsFoundWhenItIsCutShort) {
+    const Gpu gpu = simulated::open(device, options);
+    {
+        const Sweeping<Policies> sweep{gpu, quick()};
+        for (int i = 0; i < 200 && device.effective_clocks().is_auto(); ++i) {
+            sweep.next_iteration();
+            iterate(sweep);
+        }
+        ASSERT_FALSE(device.effective_clocks().is_auto());
+    }
+    device.synchronize();
+    device.advance(5ms);
+    EXPECT_TRUE(device.effective_clocks().is_auto());
+    gpu.check();
+}
+
+TEST_F(InApplication, GoesOnWhereItsFileEnds) {
+    const auto path = std::filesystem::temp_directory_path() /
+                      ("kdvfs_in_application_" + std::to_string(::getpid()) + ".csv");
+    std::filesystem::remove(path);
+    SweepOptions to_file = quick();
+    to_file.file = path;
+    const Gpu gpu = simulated::open(device, options);
+    std::uint64_t whole = 0;
+    {
+        const Sweeping<Policies> sweep{gpu, to_file};
+        for (int i = 0; i < 150; ++i) {
+            sweep.next_iteration();
+            iterate(sweep);
+        }
+        ASSERT_FALSE(sweep.done());
+        ASSERT_GT(sweep.progress().points_measured, 1U);
+    }
+    const std::size_t begun = read_profile(path).kernels().front().points.size();
+    {
+        const Sweeping<Policies> sweep{gpu, to_file};
+        whole = run(sweep);
+    }
+    const Profile profile = read_profile(path);
+    EXPECT_GT(profile.kernels().front().points.size(), begun);
+    for (const ProfilePoint& point : profile.kernels().front().points) {
+        if (!point.clock.is_auto()) {
+            EXPECT_EQ(point.samples.size(), 2U) << to_string(point.clock);
+        }
+    }
+    {
+        const Sweeping<Policies> sweep{gpu, to_file};
+        EXPECT_LT(run(sweep), whole / 2) << "there was nothing left but to warm up";
+    }
+    std::filesystem::remove(path);
+}
+
+TEST_F(InApplication, GivesUpClocksThatDoNotHold) {
+    const Gpu gpu = simulated::open(device, options);
+    simulated::Stream* other = device.create_stream();
+    gpu.protect(other);  // a standing vote for auto
+    const Sweeping<Policies> sweep{gpu, quick()};
+    run(sweep);
+    EXPECT_EQ(sweep.profile().kernels().front().points.size(), 1U);
+    EXPECT_GE(sweep.progress().points_given_up, 3U);
+}
+
+TEST_F(InApplication, RefusesWhatItCannotSweep) {
+    const Gpu gpu = simulated::open(device, options);
+    const auto code_of = [](auto act) {
+        try {
+            act();
+        } catch (const Error& error) {
+            std::printf("%s\n", error.what());
+            return error.code();
+        }
+        return Errc::io;
+    };
+    SweepOptions bad = quick();
+    bad.points.push_back({{5000}, auto_clock});
+    EXPECT_EQ(code_of([&] { Sweeping<Policies>(gpu, bad); }), Errc::invalid_input);
+    bad = quick();
+    bad.max_slowdown = 0;
+    EXPECT_EQ(code_of([&] { Sweeping<Policies>(gpu, bad); }), Errc::invalid_input);
+    bad = quick();
+    bad.samples = 0;
+    EXPECT_EQ(code_of([&] { Sweeping<Policies>(gpu, bad); }), Errc::invalid_input);
+
+    const Sweeping<Policies> sweep{gpu, quick()};
+    device.begin_capture(stream);
+    EXPECT_EQ(code_of([&] { FrequencyScope<Gemm> scope{sweep, stream}; }), Errc::not_supported);
+    static_cast<void>(device.end_capture(stream));
+}
+
+TEST_F(InApplication, RefusesAGpuThatIsOnlyMeasured) {
+    device.faults().inject(simulated::Call::apply, simulated::Fault::refused);
+    options.on_refused = OnRefused::measure_only;
+    const Gpu gpu = simulated::open(device, options);
+    ASSERT_TRUE(gpu.measure_only());
+    EXPECT_THROW((Sweeping<Policies>{gpu, quick()}), Error);
+}
+
+TEST(SweepPace, WaitsUntilASlowBlockIsAffordable) {
+    SweepPace pace{0.05};
+    pace.set_baseline(Seconds{1});
+    // 2 iterations of 3 s cost 4 s, which is 5 % of 80 iterations.
+    EXPECT_EQ(pace.wait_before(2, Seconds{3}), 78U);
+    for (int i = 0; i < 78; ++i) pace.count_iteration();
+    EXPECT_EQ(pace.wait_before(2, Seconds{3}), 0U);
+    pace.charge(2, Seconds{3}, Seconds{1});
+    pace.count_iteration();
+    pace.count_iteration();
+    EXPECT_DOUBLE_EQ(pace.slowdown(), 0.05);
+    EXPECT_EQ(pace.wait_before(1, Seconds{1}), 0U);
+    EXPECT_EQ(pace.wait_before(1, Seconds{2}), 19U);
+    pace.charge(2, Seconds{2}, Seconds{3});  // it was not that slow
+    EXPECT_EQ(pace.wait_before(1, Seconds{2}), 0U);
+}
+
+TEST(InApplicationSweep, IsAsGoodAsTheIsolatedSweepOnMi300x) {
+    const InApplicationComparison found = compare_in_application("mi300x", {}, 0.01, 5);
+    std::printf(
+        "simulated MI300X: isolated %+.2f %% energy at %+.2f %% time, in the application %+.2f %% "
+        "at %+.2f %%; %s\n",
+        energy_percent(found.isolated, found.baseline),
+        time_percent(found.isolated, found.baseline),
+        energy_percent(found.application, found.baseline),
+        time_percent(found.application, found.baseline), to_string(found.progress).c_str());
+    EXPECT_LT(energy_percent(found.application, found.baseline),
+              energy_percent(found.isolated, found.baseline) + 1);
+    EXPECT_LT(time_percent(found.application, found.baseline), 1.1);
+    EXPECT_LT(found.slowdown_pct, 5);
+}
+
+}  // namespace
+}  // namespace kdvfs::tune
