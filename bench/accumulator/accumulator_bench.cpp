@@ -44,7 +44,8 @@ void attribute(benchmark::State& state) {
         const TimePoint complete = *std::min_element(lane_end.begin(), lane_end.end());
         for (; next_sample <= complete; next_sample += period) {
             accumulator.add(measure::EnergySample{next_sample, {joules}, 0});
-            joules += 0.5 * static_cast<double>(random() % 100);
+            const double watts = 440 + 0.2 * static_cast<double>(random() % 100);
+            joules += watts * Seconds{period}.count();
         }
         accumulator.advance(complete);
         intervals += 1000;

@@ -180,9 +180,7 @@ inline MixResult attribute_mix(const RecordedMix& mix, MeterResponse response) {
     const kdvfs::measure::EnergySums sums = accumulator.sums();
     const kdvfs::measure::Attribution attribution = kdvfs::measure::attribute(sums);
     MixResult result;
-    // The equations are in joules per window, weighted so that their residuals are white.
-    const double variance = sums.equations.solve().residual_variance();
-    result.residual = std::sqrt(variance / kdvfs::Seconds{response.window}.count());
+    result.residual = sums.scatter().count / std::sqrt(kdvfs::Seconds{response.window}.count());
     using std::chrono::milliseconds;
     const auto truth = truths(mix, milliseconds{500}, Duration::max() / 2);
     const auto unsettled = truths(mix, response.window + response.delay, milliseconds{200});

@@ -158,6 +158,7 @@ inline EnergySums EnergyAccumulator::sums() const {
             .counter = {counter_joules_},
             .outside = {outside_joules_},
             .counted_time = Seconds{counted_seconds_},
+            .squares = judged.squares,
             .refused_rows = judged.refused,
             .overflowed_rows = overflowed_rows_,
             .late = join_.late(),

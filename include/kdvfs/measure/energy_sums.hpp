@@ -6,6 +6,7 @@
 #include <kdvfs/measure/normal_equations.hpp>
 #include <kdvfs/measure/sample_join.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,6 +27,7 @@ struct EnergySums {
     Joules outside;           ///< trusted joules of the rest
     Seconds counted_time{0};  ///< metered time under trusted samples
 
+    double squares = 0;                 ///< joules^2/s that believed rows lie beyond the columns
     std::uint64_t refused_rows = 0;     ///< far from what all other rows say
     std::uint64_t overflowed_rows = 0;  ///< with kernels beyond the last column
     std::uint64_t late = 0;  ///< intervals and samples after their time was joined, or no numbers
@@ -43,6 +45,13 @@ struct EnergySums {
             seconds[column] = this->seconds(column);
         }
         return seconds;
+    }
+    /// Standard deviation of the counter's power over a second from what the columns explain. Noise
+    /// that is white in power falls with the root of the time.
+    [[nodiscard]] Watts scatter() const {
+        const auto rows = static_cast<double>(equations.rows());
+        const double free = rows - static_cast<double>(equations.solve().rank());
+        return {free > 0 ? std::sqrt(squares / free) : 0};
     }
     [[nodiscard]] Watts mean_power() const { return counter / counted_time; }
 };

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -56,16 +57,12 @@ public:
           excess_(block.size()),
           watts_(block.size()),
           by_power_(block.size()) {
-        const auto power = [&](std::size_t i) {
-            return block.row(i).joules / block.row(i).seconds;
-        };
-        std::iota(by_power_.begin(), by_power_.end(), std::size_t{0});
-        std::sort(by_power_.begin(), by_power_.end(),
-                  [&](std::size_t a, std::size_t b) { return power(a) < power(b); });
         judge();
     }
 
     [[nodiscard]] bool refuses(std::size_t row) const { return refused_[row] != 0; }
+    /// Joules beyond the fit.
+    [[nodiscard]] double excess(std::size_t row) const { return excess_[row]; }
     /// The inverse variance of a believed row of weight 1.
     [[nodiscard]] double trust(std::size_t row) const { return trust_of(noise_, watts_[row]); }
     [[nodiscard]] const CounterNoise& noise() const { return noise_; }
@@ -84,7 +81,8 @@ private:
         return 1 / (weighing_ ? *weighing_ : noise).variance(watts);
     }
     void judge();
-    [[nodiscard]] Candidate huber() const;
+    [[nodiscard]] Candidate huber();
+    void order_by_power(const Candidate& candidate);
     [[nodiscard]] Candidate from_lower_half(const Candidate& start) const;
     [[nodiscard]] bool mark_foreign_to_sums();
     void grow(Candidate& candidate) const;
@@ -152,6 +150,15 @@ inline void RobustFit::look(const LeastSquares& fit, Candidate& candidate) const
     }
 }
 
+/// By the power that a fit gives the rows, not by their own: that would sort them by their noise.
+/// Once is enough, since later fits differ little.
+inline void RobustFit::order_by_power(const Candidate& candidate) {
+    std::iota(by_power_.begin(), by_power_.end(), std::size_t{0});
+    std::sort(by_power_.begin(), by_power_.end(), [&](std::size_t a, std::size_t b) {
+        return candidate.watts[a] < candidate.watts[b];
+    });
+}
+
 /// The noise of the rows that are not refused.
 inline CounterNoise RobustFit::noise_of(const Candidate& candidate, double spare) const {
     std::vector<CounterNoise::Scatter> rows;
@@ -163,9 +170,9 @@ inline CounterNoise RobustFit::noise_of(const Candidate& candidate, double spare
 }
 
 /// Iteratively reweighted least squares. 95 % as efficient as least squares on white noise.
-inline RobustFit::Candidate RobustFit::huber() const {
+inline RobustFit::Candidate RobustFit::huber() {
     constexpr double bend = 1.345;
-    constexpr int rounds = 6;
+    constexpr int rounds = 12;
     Candidate candidate{noise_, {}, {}, foreign_.empty() ? Marks(block_.size()) : foreign_};
     std::vector<double> trust(block_.size());
     for (std::size_t i = 0; i < block_.size(); ++i) {
@@ -179,6 +186,7 @@ inline RobustFit::Candidate RobustFit::huber() const {
         }
         const LeastSquares fit = trial.solve();
         look(fit, candidate);
+        if (round == 0) order_by_power(candidate);
         const auto rows = static_cast<double>(trial.rows());
         candidate.noise =
             noise_of(candidate, rows / std::max(1.0, rows - static_cast<double>(fit.rank())));
@@ -201,7 +209,7 @@ inline RobustFit::Candidate RobustFit::huber() const {
 /// The fit to the half of the rows that lies closest to it, sought from the rows that have the
 /// least joules beyond `start`: foreign power only ever adds.
 inline RobustFit::Candidate RobustFit::from_lower_half(const Candidate& start) const {
-    constexpr int steps = 4;
+    constexpr int steps = 6;
     Candidate candidate = start;
     std::vector<std::pair<double, std::size_t>> order(block_.size());
     for (std::size_t i = 0; i < block_.size(); ++i) {
@@ -209,8 +217,14 @@ inline RobustFit::Candidate RobustFit::from_lower_half(const Candidate& start) c
     }
     const std::size_t half = std::min(block_.size(), block_.size() / 2 + 1);
     const auto middle = order.begin() + static_cast<std::ptrdiff_t>(half);
+    double before = 0;
     for (int step = 0; step < steps; ++step) {
-        if (half < order.size()) std::nth_element(order.begin(), middle, order.end());
+        if (half < order.size()) {
+            std::nth_element(order.begin(), middle, order.end());
+            constexpr double settled = 0.99;
+            if (step > 1 && middle->first > settled * before) break;
+            before = step > 0 ? middle->first : std::numeric_limits<double>::infinity();
+        }
         NormalEquations trial = sums_;
         for (std::size_t k = 0; k < half; ++k) {
             const std::size_t i = order[k].second;
@@ -301,7 +315,11 @@ inline bool RobustFit::mark_foreign_to_sums() {
     look(fit, candidate);
     std::vector<double> seconds(sums_.columns());
     for (std::size_t i = 0; i < block_.size(); ++i) {
-        if (candidate.excess[i] <= least_foreign * std::abs(block_.row(i).joules)) continue;
+        // The prediction's own error costs most, so it is asked for last.
+        if (candidate.excess[i] <= least_foreign * std::abs(block_.row(i).joules) ||
+            scaled(candidate, i) <= limit(candidate, i, tolerance)) {
+            continue;
+        }
         for (const auto& entry : block_.entries(i)) seconds[entry.column] = entry.seconds;
         const Combination sum = fit.combine(seconds);
         for (const auto& entry : block_.entries(i)) seconds[entry.column] = 0;

@@ -19,6 +19,7 @@ struct JudgedRows {
     NormalEquations equations;            ///< of the rows that are believed
     std::vector<double> refused_seconds;  ///< by column, of the rows that are not
     std::uint64_t refused = 0;            ///< rows that are not
+    double squares = 0;  ///< of what the believed rows lay beyond their block's fit, of weight 1
 };
 
 /// Normal equations that wrong rows cannot spoil. A counter can jump by less than the board could
@@ -75,6 +76,7 @@ private:
         for (std::size_t i = 0; i < block_.size(); ++i) {
             if (!fit.refuses(i)) {
                 block_.insert(i, fit.trust(i), into.equations);
+                into.squares += block_.row(i).weight * fit.excess(i) * fit.excess(i);
                 continue;
             }
             ++into.refused;
