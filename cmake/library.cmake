@@ -31,7 +31,8 @@ target_compile_features(kdvfs INTERFACE cxx_std_20)
 target_sources(kdvfs INTERFACE FILE_SET HEADERS
                BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${kdvfs_headers})
 
-kdvfs_library(rocm kdvfs_rocm LINKS kdvfs::kdvfs HipHost::HipHost RocmSmi::RocmSmi)
+kdvfs_library(rocm kdvfs_rocm LINKS kdvfs::kdvfs HipHost::HipHost RocmSmi::RocmSmi
+              ${CMAKE_DL_LIBS})
 # NVIDIA's libraries are opened at run time; their headers serve where they are.
 kdvfs_library(nvidia kdvfs_nvidia LINKS kdvfs::kdvfs ${CMAKE_DL_LIBS}
               $<TARGET_NAME_IF_EXISTS:CudaHeaders::CudaHeaders>)

@@ -22,11 +22,11 @@ public:
         const auto joules = [&](KernelId kernel) {
             double sum = 0;
             for (const auto& [applied, column] : sums.columns.of(kernel)) {
-                sum += watts(kernel, applied) * sums.equations.time(column);
+                sum += watts(kernel, applied) * sums.seconds(column);
             }
             return sum;
         };
-        const double idle = idle_watts * sums.equations.time(measure::EnergySums::idle_column);
+        const double idle = idle_watts * sums.seconds(measure::EnergySums::idle_column);
         add_all(measure::attribute(sums, {.widest_told = std::numeric_limits<double>::infinity()}),
                 joules);
         add_told(measure::attribute(sums), joules, idle);
@@ -51,6 +51,8 @@ public:
     /// Relative error of every kernel's energy, told or not.
     [[nodiscard]] double median_error() const { return quantile(errors_, 0.5); }
     [[nodiscard]] double worst_error() const { return quantile(errors_, 1); }
+    /// The widest 95 % interval's half-width: what the samples leave open at most.
+    [[nodiscard]] double widest_interval() const { return quantile(half_widths_, 1); }
     /// The same of those that are told.
     [[nodiscard]] double median_told_error() const { return quantile(told_errors_, 0.5); }
     [[nodiscard]] double worst_told_error() const { return quantile(told_errors_, 1); }
@@ -80,6 +82,7 @@ private:
             const double truth = joules(kernel.kernel);
             const double error = std::abs(kernel.energy.joules.count - truth);
             errors_.push_back(error / truth);
+            half_widths_.push_back(kernel.energy.half_width.count / truth);
             if (error <= kernel.energy.half_width.count) ++covered_;
         }
     }
@@ -110,6 +113,7 @@ private:
     }
 
     std::vector<double> errors_;
+    std::vector<double> half_widths_;
     std::vector<double> told_errors_;
     std::vector<double> effects_;
     std::size_t effects_covered_ = 0;

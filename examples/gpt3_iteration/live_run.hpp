@@ -1,50 +1,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_iteration/iteration.hpp>
+#include <examples/gpt3_iteration/scoped_iteration.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/cost.hpp>
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <ostream>
 #include <span>
-#include <string_view>
 #include <utility>
 
-/// The iteration run live: 897 launches into a stream, each in its scope.
+/// The iteration run live on a simulated GPU.
 namespace gpt3 {
 
-/// The tag type of an entry of `published_table`. A program with kernels of its own writes
-/// `struct Gelu : kdvfs::Kernel<"gelu"> {};` instead.
-template <std::size_t Entry>
-struct TableKernel {
-    static constexpr std::string_view name = published_table[Entry].name;
-};
-
 using Models = std::span<const kdvfs::simulated::KernelModel, kernel_count>;
-
-/// Launches one entry in its `FrequencyScope`.
-template <std::size_t Entry, class BoundGpu>
-void launch_entry(const BoundGpu& gpu, kdvfs::simulated::Device& device,
-                  kdvfs::simulated::Stream* stream, Models models) {
-    kdvfs::FrequencyScope<TableKernel<Entry>> scope{gpu, stream};
-    device.launch(stream, models[Entry]);
-}
-
-/// Launches the whole iteration, in order.
-template <class BoundGpu>
-void launch_iteration(const BoundGpu& gpu, kdvfs::simulated::Device& device,
-                      kdvfs::simulated::Stream* stream, Models models) {
-    using Launch =
-        void (*)(const BoundGpu&, kdvfs::simulated::Device&, kdvfs::simulated::Stream*, Models);
-    static constexpr auto launches = []<std::size_t... Entry>(std::index_sequence<Entry...>) {
-        return std::array<Launch, kernel_count>{&launch_entry<Entry, BoundGpu>...};
-    }
-    (std::make_index_sequence<kernel_count>{});
-    for (const std::size_t entry : launch_sequence()) launches[entry](gpu, device, stream, models);
-}
 
 /// What a live iteration cost, and what its scopes did.
 struct LiveRun {
@@ -97,7 +67,7 @@ LiveRun run_live(const kdvfs::simulated::Board& board, Models models,
     device.synchronize();
     const auto began = device.now();
     const auto energy_before = device.true_energy();
-    launch_iteration(gpu, device, stream, models);
+    launch_iteration(gpu, stream, [&](std::size_t entry) { device.launch(stream, models[entry]); });
     device.synchronize(stream);
     LiveRun run{.switch_latency = switch_latency,
                 .cost = {device.now() - began, device.true_energy() - energy_before}};

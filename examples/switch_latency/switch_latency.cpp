@@ -1,107 +1,129 @@
 // SPDX-License-Identifier: MIT
 //
-// How long a clock switch takes, for every pair of some clocks: a matrix as JSON and a heat map as
-// SVG, in the folder that is the only argument (default: here). The GPU is a simulated MI210 whose
-// latencies are invented, 2 to 32 ms by target, so that the program can also say how far its
-// findings are from the truth; it ends with 1 where that is more than 5 % and one iteration.
+// switch_latency: how long a clock switch takes on an AMD GPU, for every pair of some core clocks:
+// a matrix as JSON and a heat map as SVG. Some minutes. The clocks are put back at the end, after
+// an error, and after the program's death. Ends with 2 where there is no GPU whose clocks can be
+// set.
+//
+//     switch_latency [--device N] [--clocks 500,1100,1700] [--longest MS] [--repeat N] [FOLDER]
+//     switch_latency --simulated [FOLDER]
+//
+// With --simulated it is a simulated MI210 whose latencies are invented, and the program says how
+// far its findings are from the truth; it ends with 1 where that is more than 5 % and one
+// iteration.
+#include "simulated_bench.hpp"
+#include "switch_bench.hpp"
+
 #include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/device/simulated/device.hpp>
-#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/measure/switch_latency_output.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
 
 using namespace kdvfs;
-using namespace std::chrono_literals;
-using measure::ClockedIteration;
 using measure::SwitchLatency;
 
-simulated::SwitchDelays invented_delays(ClockPoint, ClockPoint to) {
-    return {.switching_latency = 2ms * (1 << (to.core.count / 100 % 5)), .transition = 500us};
-}
-
-/// Puts the device's clocks back as they were found, whatever happens.
-class [[nodiscard]] Restoring {
-public:
-    explicit Restoring(simulated::Device& device)
-        : device_{device}, found_{device.read_clock_state()} {}
-    Restoring(const Restoring&) = delete;
-    Restoring& operator=(const Restoring&) = delete;
-    ~Restoring() {
-        try {
-            device_.restore(found_);
-        } catch (const std::exception& error) {
-            std::fprintf(stderr, "switch_latency: %s\n", error.what());
-        }
-    }
-
-private:
-    simulated::Device& device_;
-    ClockState found_;
+struct Arguments {
+    bool simulated = false;
+    int device = 0;
+    std::vector<std::uint32_t> clocks;
+    measure::IterationSettings iterations{};
+    std::size_t repetitions = 25;
+    std::string folder = ".";
 };
 
-/// Short, identical iterations that wait for the core clock alone.
-class Iterations {
+std::uint32_t number(std::string_view text) {
+    std::uint32_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size()) {
+        throw std::invalid_argument{"not a number: '" + std::string{text} + "'"};
+    }
+    return value;
+}
+
+Arguments parse(int argc, char** argv) {
+    Arguments arguments;
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view word = argv[i];
+        const auto next = [&]() -> std::string_view {
+            if (++i == argc) throw std::invalid_argument{std::string{word} + " wants a value"};
+            return argv[i];
+        };
+        if (word == "--simulated") {
+            arguments.simulated = true;
+        } else if (word == "--device") {
+            arguments.device = static_cast<int>(number(next()));
+        } else if (word == "--longest") {
+            arguments.iterations.longest = std::chrono::milliseconds{number(next())};
+        } else if (word == "--repeat") {
+            arguments.repetitions = std::max(1U, number(next()));
+        } else if (word == "--clocks") {
+            std::istringstream list{std::string{next()}};
+            for (std::string clock; std::getline(list, clock, ',');) {
+                arguments.clocks.push_back(number(clock));
+            }
+        } else if (word.starts_with("-")) {
+            throw std::invalid_argument{"no such option: " + std::string{word}};
+        } else {
+            arguments.folder = word;
+        }
+    }
+    return arguments;
+}
+
+/// Those that were asked for, else five over the device's range.
+std::vector<ClockPoint> choose_clocks(const std::vector<std::uint32_t>& asked,
+                                      const SupportedClocks& supported) {
+    std::vector<ClockPoint> clocks;
+    if (!asked.empty()) {
+        for (const std::uint32_t core : asked) clocks.push_back({{core}, auto_clock});
+    } else {
+        constexpr std::uint32_t count = 5;
+        const auto& listed = supported.core.listed;
+        const std::uint32_t low = listed.front().count;
+        const std::uint32_t high = listed.back().count;
+        for (std::uint32_t i = 0; i < count; ++i) {
+            ClockPoint point{{low + (high - low) * i / (count - 1)}, auto_clock};
+            if (!supported.core.continuous) point.core = listed[i * (listed.size() - 1) / 4];
+            if (clocks.empty() || clocks.back() != point) clocks.push_back(point);
+        }
+    }
+    for (const ClockPoint point : clocks) {
+        if (supports(supported, point)) continue;
+        throw std::invalid_argument{"the device does not list " + to_string(point)};
+    }
+    return clocks;
+}
+
+/// One line on the terminal: how much is done, and how long the rest may take.
+class Progress {
 public:
-    Iterations(simulated::Device& device, const simulated::Board& board)
-        : device_{device},
-          stream_{device.create_stream()},
-          kernel_{simulated::roofline(board, {.vector_flops = 2e9})},
-          events_(4001) {
-        for (auto*& event : events_) event = device.create_event();
+    void operator()(double part) const {
+        const Seconds passed = std::chrono::steady_clock::now() - began_;
+        if (part <= 0) {
+            std::fprintf(stderr, "\r  0 %%");
+        } else {
+            std::fprintf(stderr, "\r%3.0f %%, %.0f s left   ", 100 * part,
+                         passed.count() * (1 - part) / part);
+        }
     }
-
-    std::vector<ClockedIteration> steady(ClockPoint clock) {
-        settle_at(clock);
-        enqueue(200);
-        device_.synchronize(stream_);
-        return seen(200);
-    }
-
-    measure::SwitchTrace change(ClockPoint from, ClockPoint to) {
-        settle_at(from);
-        const std::size_t count = events_.size() - 1;
-        enqueue(count);
-        device_.advance(5ms + 37us * (++changes_ % 16));  // at any place in an iteration
-        const TimePoint called = device_.now();
-        device_.apply(to);
-        device_.synchronize(stream_);
-        return {called, seen(count)};
-    }
+    static void clear() { std::fprintf(stderr, "\r%*s\r", 24, ""); }
 
 private:
-    void settle_at(ClockPoint clock) {
-        device_.apply(clock);
-        device_.advance(500ms);  // longer than any published switching latency
-    }
-    void enqueue(std::size_t count) {
-        device_.record(stream_, events_[0]);
-        for (std::size_t i = 1; i <= count; ++i) {
-            device_.launch(stream_, kernel_);
-            device_.record(stream_, events_[i]);
-        }
-    }
-    [[nodiscard]] std::vector<ClockedIteration> seen(std::size_t count) const {
-        std::vector<ClockedIteration> iterations;
-        for (std::size_t i = 1; i <= count; ++i) {
-            iterations.push_back({events_[i - 1]->time(), events_[i]->time()});
-        }
-        return iterations;
-    }
-
-    simulated::Device& device_;
-    simulated::Stream* stream_;
-    simulated::KernelModel kernel_;
-    std::vector<simulated::Event*> events_;
-    int changes_ = 0;
+    std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 void write_file(const std::string& path, const std::ostringstream& text) {
@@ -109,53 +131,68 @@ void write_file(const std::string& path, const std::ostringstream& text) {
     std::printf("wrote %s\n", path.c_str());
 }
 
-/// Prints the matrix beside the truth; whether all entries are near it.
-bool near_the_truth(const std::vector<SwitchLatency>& latencies) {
-    bool all_near = true;
+void print(const std::vector<SwitchLatency>& latencies) {
     for (const SwitchLatency& entry : latencies) {
-        const auto truth = Seconds{invented_delays(entry.from, entry.to).switching_latency};
-        const double error = std::abs((Seconds{entry.switching} - truth).count());
-        const bool near = entry.status == measure::SwitchStatus::measured &&
-                          error <= std::max(0.05 * truth.count(), Seconds{entry.iteration}.count());
-        all_near = all_near && near;
-        std::printf("%5u -> %5u MHz: %-17s %7.3f ms, pause %5.3f ms (true %5.1f ms)%s\n",
-                    entry.from.core.count, entry.to.core.count,
-                    std::string{to_string(entry.status)}.c_str(),
-                    1e3 * Seconds{entry.switching}.count(), 1e3 * Seconds{entry.transition}.count(),
-                    1e3 * truth.count(), near ? "" : "  FAR OFF");
+        std::printf("%5u -> %5u MHz: %-17s", entry.from.core.count, entry.to.core.count,
+                    std::string{to_string(entry.status)}.c_str());
+        if (entry.status == measure::SwitchStatus::measured) {
+            std::printf(" %8.3f ms (95 %%: %.3f to %.3f), pause %.3f ms, %zu of %zu are outliers",
+                        1e3 * Seconds{entry.switching}.count(),
+                        1e3 * Seconds{entry.switching_low}.count(),
+                        1e3 * Seconds{entry.switching_high}.count(),
+                        1e3 * Seconds{entry.transition}.count(), entry.outliers, entry.repetitions);
+        }
+        std::printf("\n");
     }
-    return all_near;
+}
+
+/// Whether all entries are near the simulated truth.
+bool near_the_truth(const std::vector<SwitchLatency>& latencies) {
+    std::size_t near = 0;
+    for (const SwitchLatency& entry : latencies) {
+        const Seconds truth =
+            SimulatedBench::invented_delays(entry.from, entry.to).switching_latency;
+        const double error = std::abs((Seconds{entry.switching} - truth).count());
+        const bool is_near =
+            entry.status == measure::SwitchStatus::measured &&
+            error <= std::max(0.05 * truth.count(), Seconds{entry.iteration}.count());
+        near += is_near ? 1 : 0;
+    }
+    std::printf("%zu of %zu within 5 %% or one iteration of the simulated truth\n", near,
+                latencies.size());
+    return near == latencies.size();
+}
+
+int run(const Arguments& arguments) {
+    const std::unique_ptr<SwitchBench> bench =
+        arguments.simulated ? std::make_unique<SimulatedBench>(arguments.iterations)
+                            : open_amd_gpu(arguments.device, arguments.iterations);
+    std::printf("%s%s, clocks by %s\n", arguments.simulated ? "SIMULATED GPU " : "",
+                to_string(bench->info()).c_str(), bench->info().mechanism.c_str());
+    const auto clocks = choose_clocks(arguments.clocks, bench->supported_clocks());
+    measure::SwitchExperiment experiment = bench->experiment();
+    experiment.progress = Progress{};
+    const auto latencies =
+        measure::measure_switch_latencies(clocks, experiment, arguments.repetitions);
+    bench->restore();
+    Progress::clear();
+    print(latencies);
+    std::ostringstream json;
+    measure::write_switch_json(json, bench->info(), latencies);
+    write_file(arguments.folder + "/switch_latency.json", json);
+    std::ostringstream svg;
+    measure::write_switch_svg(svg, bench->info(), latencies);
+    write_file(arguments.folder + "/switch_latency.svg", svg);
+    return arguments.simulated && !near_the_truth(latencies) ? 1 : 0;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-    const std::string folder = argc > 1 ? argv[1] : ".";
-    const simulated::Board board = simulated::mi210();
-    simulated::Device device{board,
-                             {.clock_switch = simulated::SwitchModel{.delays = invented_delays}}};
-    std::printf("SIMULATED GPU %s\n", to_string(device.info()).c_str());
-    const Restoring restoring{device};
-    std::vector<ClockPoint> clocks;
-    for (const std::uint32_t core : {500U, 800U, 1100U, 1400U, 1700U}) {
-        clocks.push_back({{core}, auto_clock});
+int main(int argc, char** argv) {
+    try {
+        return run(parse(argc, argv));
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "\nswitch_latency: %s\n", error.what());
+        return 2;
     }
-    Iterations iterations{device, board};
-    const auto latencies = measure::measure_switch_latencies(
-        clocks,
-        {.steady = [&](ClockPoint clock) { return iterations.steady(clock); },
-         .change = [&](ClockPoint from, ClockPoint to) { return iterations.change(from, to); },
-         .progress = [](double part) { std::fprintf(stderr, "\r%3.0f %%", 100 * part); }});
-    std::fprintf(stderr, "\r      \r");
-    const bool near = near_the_truth(latencies);
-    std::ostringstream json;
-    measure::write_switch_json(json, device.info(), latencies);
-    write_file(folder + "/switch_latency.json", json);
-    std::ostringstream svg;
-    measure::write_switch_svg(svg, device.info(), latencies);
-    write_file(folder + "/switch_latency.svg", svg);
-    return near ? 0 : 1;
-} catch (const std::exception& error) {
-    std::fprintf(stderr, "switch_latency: %s\n", error.what());
-    return 2;
 }

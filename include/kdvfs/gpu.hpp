@@ -44,6 +44,13 @@ public:
     /// Calls, times, joules and clocks per kernel, as far as the GPU has run.
     [[nodiscard]] measure::Report report() const { return service_->report(); }
 
+    /// Compares the energy counter with power times time for half a second or a little more, in
+    /// which the calling thread waits. A counter that is off by a factor, stands still, goes back
+    /// or fails does not pass; `reason` says why, and so does every later report. What the board
+    /// does meanwhile should be steady: idle will do.
+    /// @throws Error (invalid_input) once the GPU has been closed
+    [[nodiscard]] measure::SelfCheck self_check() const { return service_->self_check(); }
+
     /// Rethrows the first error that happened behind the user's back since the last call.
     void check() const { service_->check(); }
     /// Drives the clocks again after an error has disarmed the controller.

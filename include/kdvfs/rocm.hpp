@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -37,6 +38,9 @@ public:
     void apply(ClockPoint point) { library_ ? library_->apply(point) : files_.apply(point); }
     void restore(const ClockState& state) {
         library_ ? library_->restore(state) : files_.restore(state);
+    }
+    void adopt(const std::optional<ClockState>& written) {
+        library_ ? library_->adopt(written) : files_.adopt(written);
     }
     [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
         return library_ ? library_->guard_order(found) : files_.guard_order(found);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/device/amdgpu_sysfs.hpp>
 #include <kdvfs/scope/prove.hpp>
+#include <kdvfs/scope/restore.hpp>
 
 #include <tests/virtual_amdgpu/interpose.hpp>
 
@@ -24,7 +25,9 @@ constexpr amdgpu::PciAddress first_gpu{0, 0xc1, 0, 0};
 std::string written(const Machine& machine) {
     std::string all;
     for (const auto& write : machine.writes()) {
-        all += write.file == "pp_od_clk_voltage" ? "od=" : "level=";
+        all += write.file == "pp_od_clk_voltage" ? "od="
+               : write.file == "pp_dpm_sclk"     ? "levels="
+                                                 : "level=";
         all += write.text;
         if (!all.ends_with('\n')) all += '\n';
     }
@@ -126,6 +129,8 @@ TEST(AmdgpuSysfs, ProbeTriesEveryWayAndLeavesNothingChanged) {
         EXPECT_EQ(found.range, Capability::supported);
         EXPECT_EQ(found.determinism, i == 0 ? Capability::supported : Capability::refused);
         EXPECT_EQ(found.memory, i == 0 ? Capability::absent : Capability::supported);
+        EXPECT_EQ(found.level_mask, i == 0 ? Capability::supported : Capability::refused);
+        EXPECT_EQ(found.energy, Capability::supported);
         EXPECT_EQ(machine.gpu(i).settings(), before);
     }
 }
@@ -149,8 +154,7 @@ TEST(AmdgpuSysfs, AProbeThatIsRefusedSaysWhatToDo) {
     Machine machine{{virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};
     AmdgpuSysfs gpu{first_gpu};
-    machine.inject({Access::open, "power_dpm_force_performance_level", EACCES, 1, 1});
-    machine.inject({Access::open, "power_dpm_force_performance_level", EACCES, 2, 1});
+    machine.inject({Access::write, "power_dpm_force_performance_level", EACCES});
     const auto before = machine.gpu(0).settings();
     try {
         gpu.probe();
@@ -264,18 +268,122 @@ TEST(MetricsFile, CountsTheEnergyTheBoardUses) {
     }
 }
 
-TEST(MetricsFile, TheSecondDieOfAPackageHasNoCounter) {
-    Machine machine{{virtual_amdgpu::mi250x(), virtual_amdgpu::mi250x_secondary()}};
+TEST(PackagesOfTwoDies, AreClockedPerDieAndCountedTogether) {
+    Machine machine{{virtual_amdgpu::mi250x(), virtual_amdgpu::mi250x_secondary(),
+                     virtual_amdgpu::mi250x(), virtual_amdgpu::mi250x_secondary()}};
     const Mounted mounted{machine};
+    std::chrono::nanoseconds now = 10s;
+    for (std::size_t i = 0; i < 4; ++i) machine.gpu(i).set_time_source([&] { return now; });
     const auto cards = amdgpu::find_cards();
-    AmdgpuSysfs first{cards[0]};
-    AmdgpuSysfs second{cards[1]};
-    EXPECT_EQ(first.read_energy().status, ReadingStatus::ok);
-    EXPECT_EQ(second.read_energy().status, ReadingStatus::absent);
-    EXPECT_NE(second.info().mechanism.find("second die"), std::string::npos);
+    AmdgpuSysfs first{cards[2]};
+    AmdgpuSysfs second{cards[3]};
+    EXPECT_EQ(second.info().mechanism,
+              "amdgpu sysfs range, second die of its package, energy of both dies of the package");
+    EXPECT_EQ(first.info().mechanism, "amdgpu sysfs range, energy of both dies of the package");
     second.apply({1100_MHz, auto_clock});
-    EXPECT_EQ(machine.gpu(0).settings().core.max, 1700u);
-    EXPECT_EQ(machine.gpu(1).settings().core.max, 1100u);
+    EXPECT_EQ(machine.gpu(2).settings().core.max, 1700u);
+    EXPECT_EQ(machine.gpu(3).settings().core.max, 1100u);
+
+    machine.gpu(0).set_busy(1);  // another package, which counts for itself
+    machine.gpu(3).set_busy(1);
+    const double watts = machine.gpu(2).watts() + machine.gpu(3).watts();
+    const EnergyReading before[] = {first.read_energy(), second.read_energy()};
+    now += 2s;
+    const EnergyReading after[] = {first.read_energy(), second.read_energy()};
+    for (const int die : {0, 1}) {
+        ASSERT_EQ(after[die].status, ReadingStatus::ok);
+        EXPECT_NEAR((after[die].joules - before[die].joules).count, 2 * watts, 3.0 / 65536);
+    }
+    EXPECT_EQ(second.probe().energy, Capability::supported);
+}
+
+TEST(PackagesOfTwoDies, WhoseFirstDieIsNotFoundHaveNoCounterAndSaySo) {
+    // Passed into a container or a virtual machine without its sibling.
+    Machine machine{{virtual_amdgpu::mi250x_secondary()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs alone{first_gpu};
+    EXPECT_EQ(alone.read_energy().status, ReadingStatus::absent);
+    EXPECT_EQ(alone.info().mechanism,
+              "amdgpu sysfs range, second die of its package, whose first die was not found: no "
+              "energy");
+    const auto found = alone.probe();
+    EXPECT_EQ(found.energy, Capability::absent);
+    EXPECT_EQ(found.range, Capability::supported);
+}
+
+TEST(LevelMask, IsTheWayOfABoardWithNothingElse) {
+    Machine machine{{virtual_amdgpu::mi100()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    EXPECT_EQ(gpu.info().mechanism, "amdgpu sysfs level mask");
+    EXPECT_FALSE(supports(gpu.supported_clocks(), {1100_MHz, auto_clock}));
+    EXPECT_TRUE(supports(gpu.supported_clocks(), {1087_MHz, auto_clock}));
+    const auto before = machine.gpu(0).settings();
+    const auto found = gpu.probe();
+    EXPECT_EQ(found.level_mask, Capability::supported);
+    EXPECT_EQ(found.range, Capability::absent);
+    EXPECT_EQ(found.determinism, Capability::absent);
+    EXPECT_EQ(found.memory, Capability::absent);
+    EXPECT_EQ(machine.gpu(0).settings(), before);
+    EXPECT_EQ(prove_clock_control(gpu), ClockState{});
+    machine.clear_writes();
+    gpu.apply({1087_MHz, auto_clock});
+    EXPECT_EQ(written(machine), "level=manual\nlevels=0 1 2 3 4 5\n");
+    EXPECT_EQ(machine.gpu(0).running_clock(), 1087u);
+    EXPECT_EQ(gpu.read_clock_state(), (ClockState{{1087_MHz, auto_clock}, {}, "manual"}));
+    gpu.apply({});
+    EXPECT_EQ(gpu.read_clock_state(), ClockState{});
+    EXPECT_EQ(machine.gpu(0).settings(), before);
+}
+
+TEST(LevelMask, OfSomebodyElseCannotBeReadAndIsNotTouched) {
+    Machine machine{{virtual_amdgpu::mi100()}};
+    const Mounted mounted{machine};
+    ASSERT_EQ(machine.gpu(0).write_performance_level("manual"), 0);
+    ASSERT_EQ(machine.gpu(0).write_core_levels("0 1 2"), 0);
+    const auto theirs = machine.gpu(0).settings();
+    AmdgpuSysfs gpu{first_gpu};
+    EXPECT_THROW(gpu.probe(), Error);
+    EXPECT_THROW(static_cast<void>(gpu.read_clock_state()), Error);
+    EXPECT_EQ(machine.gpu(0).settings(), theirs);
+}
+
+TEST(LevelMask, OfAnOwnerThatDiedIsSettledByItsJournal) {
+    for (const bool mid_write : {false, true}) {
+        Machine machine{{virtual_amdgpu::mi100()}};
+        const Mounted mounted{machine};
+        const auto before = machine.gpu(0).settings();
+        ClockState held;
+        {
+            AmdgpuSysfs dead{first_gpu};
+            dead.apply({1087_MHz, auto_clock});
+            held = dead.read_clock_state();
+        }
+        AmdgpuSysfs gpu{first_gpu};
+        ClockHistory history{.found = {}, .uncertain = mid_write};
+        if (!mid_write) history.written = held;
+        gpu.adopt(history.written);
+        EXPECT_EQ(decide_restore(history, gpu.read_clock_state()), RestoreDecision::write_back);
+        gpu.restore({});
+        EXPECT_EQ(machine.gpu(0).settings(), before);
+    }
+}
+
+TEST(LevelMask, IsTheLastResortOfABoardThatRefusesItsTable) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    machine.inject({Access::write, "pp_od_clk_voltage", EINVAL});
+    const auto before = machine.gpu(0).settings();
+    const auto found = gpu.probe();
+    EXPECT_EQ(found.range, Capability::refused);
+    EXPECT_EQ(found.determinism, Capability::refused);
+    EXPECT_EQ(found.level_mask, Capability::supported);
+    EXPECT_EQ(machine.gpu(0).settings(), before);
+    gpu.apply({500_MHz, auto_clock});
+    EXPECT_EQ(machine.gpu(0).running_clock(), 500u);
+    gpu.restore({});
+    EXPECT_EQ(machine.gpu(0).settings(), before);
 }
 
 TEST(MetricsFile, AFailedReadIsAStatus) {

@@ -54,15 +54,17 @@ struct Tally {
     unsigned left_changed = 0;
 };
 
+constexpr ClockPoint cap{1087_MHz, auto_clock};         // an MI100's level, in an MI210's range
+constexpr ClockPoint another_cap{962_MHz, auto_clock};  // as well
+
 /// The calls of the contract, as a controller makes them.
 template <class Device>
 void make_call(Device& device, const std::string& call, const ClockState& found) {
     if (call == "read") {
         static_cast<void>(device.read_clock_state());
     } else if (call == "cap") {
-        device.apply({1100_MHz, auto_clock});
-        const ClockPoint held = device.read_clock_state().cap;
-        if (held != ClockPoint{1100_MHz, auto_clock}) throw Error{Errc::refused, {}};
+        device.apply(cap);
+        if (device.read_clock_state().cap != cap) throw Error{Errc::refused, {}};
     } else if (call == "free") {
         device.apply({});
     } else if (call == "restore") {
@@ -86,7 +88,7 @@ void try_case(Machine& machine, const Case& tried, const ClockState& found, Tall
     machine.clear_writes();
     Device device{amdgpu::find_cards().front()};
     const ClockState saved = device.read_clock_state();
-    if (tried.call == "restore" || tried.call == "free") device.apply({900_MHz, auto_clock});
+    if (tried.call == "restore" || tried.call == "free") device.apply(another_cap);
     ++tally.tried;
     machine.inject(tried.fault);
     bool failed = false;
@@ -112,20 +114,21 @@ void try_case(Machine& machine, const Case& tried, const ClockState& found, Tall
     EXPECT_EQ(board.settings(), before) << to_string(tried);
 }
 
+/// @param states to be found in; the last one's limits are set by the table
 template <class Device>
-Tally try_all(const std::string& device) {
+Tally try_all(const std::string& device, const virtual_amdgpu::Board& board,
+              const std::vector<ClockState>& states) {
     const int errors[] = {EACCES, EPERM,  ENOENT,     EINVAL, EIO,
                           EBUSY,  ENODEV, EOPNOTSUPP, EROFS,  EINTR};
-    const ClockState states[] = {{}, {{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"}};
     Tally tally;
-    Machine machine{{virtual_amdgpu::mi210()}};
+    Machine machine{{board}};
     const Mounted mounted{machine};
     const auto session = rocm_smi::Session::open();  // one for all cases, for speed alone
     for (const ClockState& found : states) {
         for (const char* call : {"read", "cap", "free", "restore", "probe"}) {
             for (const Access access : {Access::open, Access::read, Access::write}) {
                 for (const char* file :
-                     {"power_dpm_force_performance_level", "pp_od_clk_voltage"}) {
+                     {"power_dpm_force_performance_level", "pp_od_clk_voltage", "pp_dpm_sclk"}) {
                     for (const int skip : {0, 1, 2}) {
                         for (const int error : errors) {
                             // libstdc++, under ROCm SMI, tries again for as long as EINTR lasts.
@@ -149,17 +152,37 @@ void print(const char* device, const Tally& tally) {
         device, tally.tried, tally.met, tally.errors, tally.survived, tally.left_changed);
 }
 
+const std::vector<ClockState> with_limits{
+    {}, {{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"}};
+const std::vector<ClockState> without_limits{{}, {{}, {}, "high"}};
+
 TEST(FaultMatrix, Sysfs) {
-    const Tally tally = try_all<AmdgpuSysfs>("sysfs");
+    const Tally tally = try_all<AmdgpuSysfs>("sysfs", virtual_amdgpu::mi210(), with_limits);
     print("sysfs", tally);
     EXPECT_GT(tally.met, 300u);
     EXPECT_EQ(tally.left_changed, 0u);
 }
 
 TEST(FaultMatrix, RocmSmi) {
-    const Tally tally = try_all<RocmSmi>("rocm_smi");
+    const Tally tally = try_all<RocmSmi>("rocm_smi", virtual_amdgpu::mi210(), with_limits);
     print("rocm_smi", tally);
     EXPECT_GT(tally.met, 300u);
+    EXPECT_EQ(tally.left_changed, 0u);
+}
+
+TEST(FaultMatrix, SysfsByLevelMask) {
+    const Tally tally =
+        try_all<AmdgpuSysfs>("sysfs, level mask", virtual_amdgpu::mi100(), without_limits);
+    print("sysfs, level mask", tally);
+    EXPECT_GT(tally.met, 150u);
+    EXPECT_EQ(tally.left_changed, 0u);
+}
+
+TEST(FaultMatrix, RocmSmiByLevelMask) {
+    const Tally tally =
+        try_all<RocmSmi>("rocm_smi, level mask", virtual_amdgpu::mi100(), without_limits);
+    print("rocm_smi, level mask", tally);
+    EXPECT_GT(tally.met, 150u);
     EXPECT_EQ(tally.left_changed, 0u);
 }
 

@@ -140,6 +140,64 @@ TEST_F(Metering, StreamsThatOverlapShareTheJoules) {
     EXPECT_NEAR(counted.count(), report.totals.counted_time.count(), 1e-6);
 }
 
+TEST_F(Metering, ALoadThatNoScopeCoversIsUnexplained) {
+    open(1);
+    simulated::Stream* other = device.create_stream();
+    double foreign = 0;
+    for (int i = 0; i < 600; ++i) {
+        launch<Slow>(*gpu, stream, [&] { device.launch(stream, work(2 + 0.1 * (i % 7))); });
+        launch<Free>(*gpu, stream, [&] { device.launch(stream, work(3 - 0.1 * (i % 5))); });
+        device.synchronize(stream);
+        if (i >= 250 && i < 400) {
+            const double before = device.true_energy().count;
+            const TimePoint began = device.now();
+            device.launch(other, work(3));
+            device.synchronize(other);
+            const double idle =
+                idle_power(device.board(), as_found).count * Seconds{device.now() - began}.count();
+            foreign += device.true_energy().count - before - idle;
+        }
+        device.advance(3ms);
+        gpu->next_iteration();
+    }
+    device.advance(5ms);
+    const auto report = gpu->report();
+    expect_balance(report.totals);
+    EXPECT_NEAR(report.totals.unexplained.count, foreign, 0.1 * foreign);
+    EXPECT_TRUE(has_note(report, "unexplained"));
+    for (const auto& [name, cap] : {std::pair{"slow", slow}, std::pair{"free", as_found}}) {
+        const auto& line = row(report, name);
+        ASSERT_TRUE(line.energy.told) << name;
+        const double truth = power_of(2, cap).count * line.counted_time.count();
+        EXPECT_NEAR(line.energy.joules.count, truth, 0.01 * truth + line.energy.half_width.count);
+    }
+    const double idle = idle_power(device.board(), as_found).count;
+    EXPECT_NEAR(report.totals.idle.joules.count / report.totals.idle_time.count(), idle,
+                0.05 * idle);
+}
+
+TEST_F(Metering, FindsThePeriodOfACounterThatDoesNotSayIt) {
+    for (const Duration claimed : {Duration{0ns}, Duration{1ms}}) {
+        simulated::DeviceOptions unknown = device_options();
+        unknown.energy_counter->period = 25ms;
+        unknown.claimed_counter_period = claimed;
+        simulated::Device board{simulated::mi210(), unknown};
+        const auto its = simulated::open(board, gpu_options()).with<Policies>();
+        board.advance(1s);
+        for (int i = 0; i < 10; ++i) {
+            launch<Free>(its, nullptr, [&] { board.launch(nullptr, work(700 + i)); });
+            board.synchronize();
+            board.advance(130ms);
+        }
+        const auto report = its.report();
+        EXPECT_TRUE(has_note(report, "found to be updated every 25.0 ms"));
+        ASSERT_TRUE(row(report, "free").direct_power) << "longer than 20 periods";
+        const double truth = power_of(700, as_found).count;
+        EXPECT_NEAR(row(report, "free").direct_power->count, truth, 0.05 * truth);
+        EXPECT_FALSE(row(report, "free").direct_disagrees);
+    }
+}
+
 TEST_F(Metering, KeepClockIsListedAsKept) {
     const auto unmetered = simulated::open(device, gpu_options()).with<UnmeteredPolicies>();
     {

@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <set>
 #include <thread>
@@ -25,8 +28,13 @@ struct Double {
     std::map<std::pair<int, std::thread::id>, std::unique_ptr<ihipStream_t>> per_thread;
     std::set<ihipStream_t*> streams;
     std::set<ihipEvent_t*> events;  // the library knows them, so those alive at the end are no leak
+    std::set<void*> signals;        // as these
     std::map<int, int> kernels_running;
+    std::array<std::mutex, 4> queues;  // GPU_MAX_HW_QUEUES
+    std::size_t streams_made = 0;
     unsigned long long captures = 0;
+    bool at_once = false;
+    std::atomic<std::uint64_t> copied_bytes{0};
 };
 
 Double& state() {
@@ -128,6 +136,9 @@ void reset(std::vector<std::string> pci_addresses) {
     state().devices = std::move(pci_addresses);
     state().quirks = {};
     state().board = {};
+    state().at_once = false;
+    state().streams_made = 0;
+    state().copied_bytes = 0;
     current_device = 0;
 }
 
@@ -141,9 +152,16 @@ void set_board(Board board) {
     state().board = board;
 }
 
+void run_at_once(bool at_once) {
+    const std::lock_guard lock{state().mutex};
+    state().at_once = at_once;
+}
+
 int launch(void* stream, std::function<void()> work) {
     return put(static_cast<hipStream_t>(stream), std::move(work));
 }
+
+std::uint64_t copied_bytes() { return state().copied_bytes; }
 
 }  // namespace hip_double
 
@@ -203,16 +221,51 @@ const char* hipGetErrorString(hipError_t error) { return hipGetErrorName(error);
 // Memory: the host's own.
 
 hipError_t hipHostRegister(void*, size_t, unsigned) { return hipSuccess; }
+hipError_t hipHostUnregister(void*) { return hipSuccess; }
 hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned) {
     *device = host;
+    return hipSuccess;
+}
+
+hipError_t hipMalloc(void** memory, size_t bytes) {
+    *memory = std::malloc(bytes);
+    return note(*memory != nullptr ? hipSuccess : hipErrorOutOfMemory);
+}
+hipError_t hipFree(void* memory) {
+    std::free(memory);
+    return hipSuccess;
+}
+hipError_t hipMemset(void* where, int value, size_t bytes) {
+    std::memset(where, value, bytes);
+    return hipSuccess;
+}
+hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind,
+                          hipStream_t stream) {
+    return put(stream, [=] {
+        std::memcpy(to, from, bytes);
+        state().copied_bytes += bytes;
+    });
+}
+
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int) {
+    if (attribute == hipDeviceAttributeMultiprocessorCount) {
+        *value = 104;  // an MI210's
+    } else if (attribute == hipDeviceAttributeCanUseStreamWaitValue) {
+        *value = quirks().no_stream_memory_operations ? 0 : 1;
+    } else {
+        return note(hipErrorInvalidValue);
+    }
     return hipSuccess;
 }
 
 // Streams.
 
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) {
-    *stream = new ihipStream_t{current_device};
     const std::lock_guard lock{state().mutex};
+    std::mutex* const queue = state().quirks.streams_share_queues
+                                  ? &state().queues[state().streams_made++ % state().queues.size()]
+                                  : nullptr;
+    *stream = new ihipStream_t{current_device, state().at_once, queue};
     state().streams.insert(*stream);
     return hipSuccess;
 }
@@ -253,6 +306,30 @@ hipError_t hipStreamWriteValue32(hipStream_t stream, void* where, uint32_t value
         return hipSuccess;
     }
     return put(stream, [where, value] { store(where, value); });
+}
+
+hipError_t hipExtMallocWithFlags(void** memory, size_t bytes, unsigned) {
+    *memory = std::calloc(1, bytes);
+    const std::lock_guard lock{state().mutex};
+    state().signals.insert(*memory);
+    return hipSuccess;
+}
+
+hipError_t hipStreamWaitValue32(hipStream_t stream, void* where, uint32_t value, unsigned flags,
+                                uint32_t mask) {
+    if (quirks().no_stream_memory_operations) return note(hipErrorNotSupported);
+    if (flags != hipStreamWaitValueGte) return note(hipErrorInvalidValue);
+    const auto wait = [where, value, mask] {
+        const std::atomic_ref word{*static_cast<std::uint32_t*>(where)};
+        while ((word.load(std::memory_order_acquire) & mask) < value) {
+            std::this_thread::sleep_for(std::chrono::microseconds{50});
+        }
+    };
+    if (runs_at_once(stream)) {
+        wait();
+        return hipSuccess;
+    }
+    return put(stream, wait);
 }
 
 hipError_t hipMemsetD32Async(hipDeviceptr_t where, int value, size_t count, hipStream_t stream) {

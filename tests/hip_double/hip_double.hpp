@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ struct Quirks {
     /// Stream memory operations are refused.
     bool no_stream_memory_operations = false;
     bool no_memsets = false;
+    /// Four hardware queues serve all streams made from then on, in turn: one that waits holds up
+    /// those that share its queue.
+    bool streams_share_queues = false;
 };
 
 /// A simulated kernel runs for so many million core cycles: the clock, and who is told about the
@@ -34,8 +38,15 @@ void reset(std::vector<std::string> pci_addresses);
 void set_quirks(Quirks quirks);
 void set_board(Board board);
 
+/// Streams that are created from now on do everything at once, on the caller's thread: what is left
+/// of a call's cost is bookkeeping, for benchmarks.
+void run_at_once(bool at_once);
+
 /// Puts work of the test's own into a stream, as a kernel launch: recorded by a capture.
 /// @returns a hipError_t
 int launch(void* stream, std::function<void()> work);
+
+/// Bytes that copies have moved since the last `reset`.
+std::uint64_t copied_bytes();
 
 }  // namespace hip_double

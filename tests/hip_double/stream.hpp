@@ -21,10 +21,14 @@ struct ihipGraph {
     std::vector<Operation> operations;
 };
 
-/// A stream: one thread that runs operations in order.
+/// A stream: one thread that runs operations in order, or none, where they are run as they come.
 struct ihipStream_t {
-    explicit ihipStream_t(int its_device) : device{its_device}, worker{[this] { run(); }} {}
+    explicit ihipStream_t(int its_device, bool at_once = false, std::mutex* its_queue = nullptr)
+        : device{its_device}, queue_mutex{its_queue} {
+        if (!at_once) worker = std::thread{[this] { run(); }};
+    }
     ~ihipStream_t() {
+        if (!worker.joinable()) return;
         {
             const std::lock_guard lock{mutex};
             stopping = true;
@@ -36,6 +40,10 @@ struct ihipStream_t {
     ihipStream_t& operator=(const ihipStream_t&) = delete;
 
     void enqueue(Operation operation) {
+        if (!worker.joinable()) {
+            operation();
+            return;
+        }
         {
             const std::lock_guard lock{mutex};
             queue.push_back(std::move(operation));
@@ -54,6 +62,7 @@ struct ihipStream_t {
     }
 
     const int device;
+    std::mutex* const queue_mutex;  ///< of the hardware queue it shares; null: one of its own
     std::unique_ptr<ihipGraph> recording;  ///< of a running capture; under the double's lock
     bool capture_is_broken = false;
     unsigned long long capture_id = 0;
@@ -68,7 +77,12 @@ private:
             queue.pop_front();
             busy = true;
             lock.unlock();
-            operation();
+            if (queue_mutex != nullptr) {
+                const std::lock_guard held{*queue_mutex};
+                operation();
+            } else {
+                operation();
+            }
             lock.lock();
             busy = false;
             changed.notify_all();

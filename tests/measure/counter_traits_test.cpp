@@ -39,6 +39,37 @@ TEST(UpdatePeriod, IsNotGuessed) {
     EXPECT_FALSE(find_update_period({}));
 }
 
+TEST(AveragingWindow, IsFoundBesideACounter) {
+    // A square wave of 90 and 500 W; the counter is exact every millisecond.
+    std::vector<TimedReading> energy;
+    double joules = 0;
+    for (int i = 0; i <= 1000; ++i) {
+        energy.push_back({at(i * 1ms), joules});
+        joules += 1e-3 * (i / 83 % 2 == 0 ? 90 : 500);
+    }
+    for (const int window : {5, 40, 120}) {
+        std::vector<TimedReading> power;
+        for (std::size_t i = static_cast<std::size_t>(window); i < energy.size(); i += 7) {
+            const double grown =
+                energy[i].value - energy[i - static_cast<std::size_t>(window)].value;
+            power.push_back({energy[i].read_at, grown / (1e-3 * window)});
+        }
+        const auto found = find_averaging_window(power, energy);
+        ASSERT_TRUE(found) << window;
+        EXPECT_NEAR(Seconds{*found}.count(), 1e-3 * window, 0.1e-3 * window);
+    }
+    // A meter that has nothing to do with the counter, and one that never changes.
+    std::vector<TimedReading> unrelated;
+    std::vector<TimedReading> steady;
+    for (int i = 400; i < 1000; i += 7) {
+        unrelated.push_back({at(i * 1ms), i / 7 % 2 == 0 ? 90.0 : 500.0});
+        steady.push_back({at(i * 1ms), 300});
+    }
+    EXPECT_FALSE(find_averaging_window(unrelated, energy));
+    EXPECT_FALSE(find_averaging_window(steady, energy));
+    EXPECT_FALSE(find_averaging_window(steady, {}));
+}
+
 /// A logger that takes a mean over `window` every 10 ms, with noise, at steps between two powers.
 std::vector<PowerStep> steps(Duration window, double from, double to) {
     std::mt19937_64 random{1};

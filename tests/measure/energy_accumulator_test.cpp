@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -344,6 +345,92 @@ TEST_F(Accumulating, KernelsBeyondTheLastColumnAreUnexplained) {
     EXPECT_GT(filled.totals.unexplained.count, 0.5 * filled.totals.counter.count);
     EXPECT_FALSE(filled.notes.empty());
     expect_balanced(filled.totals);
+}
+
+TEST_F(Accumulating, SurvivesSamplesThatAreOutOfOrderTwiceMissingOrNoNumbers) {
+    random_work(3000);
+    const auto sound = work.samples(5ms);
+    std::vector<EnergySample> hostile;
+    std::uint64_t no_numbers = 0;
+    for (std::size_t i = 0; i < sound.size(); ++i) {
+        const auto fate = random() % 100;
+        if (fate < 5) continue;
+        hostile.push_back(sound[i]);
+        if (fate < 10) hostile.push_back(sound[i]);
+        if (fate >= 10 && fate < 15 && hostile.size() > 1) {
+            std::swap(hostile.back(), hostile[hostile.size() - 2]);
+        }
+        if (fate < 20) continue;
+        if (fate < 23) {
+            hostile.push_back({sound[i].at + 1ms, {std::nan("")}, 0});
+            ++no_numbers;
+        }
+    }
+    EnergyAccumulator accumulator{kernels};
+    for (const auto& interval : work.intervals) accumulator.add(interval);
+    for (const auto& sample : hostile) accumulator.add(sample);
+    accumulator.advance(at(work.now()));
+    EXPECT_EQ(accumulator.sums().late, no_numbers);
+    const Report filled = report(accumulator);
+    for (const auto& [row, watts] : {std::pair{0U, 650.0}, {1U, 420.0}}) {
+        ASSERT_TRUE(filled.rows[row].energy.told);
+        EXPECT_NEAR(power(filled.rows[row]), watts, 1);
+        EXPECT_TRUE(std::isfinite(filled.rows[row].energy.half_width.count));
+    }
+    EXPECT_TRUE(std::isfinite(filled.totals.unexplained.count));
+}
+
+/// Adds what something without a scope draws from `from` to `to` to the counter's samples.
+void draw_besides(std::vector<EnergySample>& samples, Duration from, Duration to, double watts) {
+    for (EnergySample& sample : samples) {
+        const Duration since = std::clamp(sample.at.time_since_epoch(), from, to) - from;
+        sample.total.count += watts * Seconds{since}.count();
+    }
+}
+
+TEST_F(Accumulating, ForeignPowerIsUnexplainedAndNotSpread) {
+    random_work(5000);
+    std::normal_distribution<double> noise{1, 0.005};
+    for (const double share : {0.05, 0.2, 0.4}) {
+        auto samples = work.samples(1ms);
+        double shown = 0;
+        for (std::size_t i = samples.size(); --i > 0;) {
+            samples[i].total.count -= samples[i - 1].total.count;
+        }
+        for (EnergySample& sample : samples) {
+            shown += sample.total.count * noise(random);
+            sample.total.count = shown;
+        }
+        const Duration from = work.now() / 2;
+        const Duration length = work.now() * static_cast<int>(100 * share) / 100;
+        draw_besides(samples, from, from + length, 120);
+        EnergyAccumulator accumulator{kernels};
+        for (const auto& interval : work.intervals) accumulator.add(interval);
+        for (const auto& sample : samples) accumulator.add(sample);
+        accumulator.advance(at(work.now()));
+        const Report filled = report(accumulator);
+        EXPECT_NEAR(power(filled.rows[0]), 650, 3) << share;
+        EXPECT_NEAR(power(filled.rows[1]), 420, 3) << share;
+        const double foreign = 120 * Seconds{length}.count();
+        EXPECT_NEAR(filled.totals.unexplained.count, foreign, 0.05 * foreign) << share;
+        EXPECT_FALSE(filled.notes.empty());
+        expect_balanced(filled.totals);
+    }
+}
+
+TEST_F(Accumulating, PowersThatDriftAreNoForeignPower) {
+    // A board that warms up draws 4 % more in the end: nothing is refused, intervals are wide.
+    EnergyAccumulator accumulator{kernels};
+    for (int i = 0; i < 3000; ++i) {
+        const double warm = 1 + 0.04 * std::min(1.0, i / 1500.0);
+        work.run(gemm, microseconds(100, 4000), 650 * warm);
+        work.run(gelu, microseconds(100, 4000), 420 * warm);
+        if (i % 4 == 0) work.idle(microseconds(50, 3000));
+    }
+    feed(accumulator, 1ms);
+    const Report filled = report(accumulator);
+    EXPECT_LT(std::abs(filled.totals.unexplained / filled.totals.counter), 0.005);
+    EXPECT_NEAR(power(filled.rows[0]), 650 * 1.03, 650 * 0.02);
 }
 
 TEST_F(Accumulating, TellsTheClockThatHeld) {

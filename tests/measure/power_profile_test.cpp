@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/measure/power_profile.hpp>
 #include <kdvfs/measure/power_profile_output.hpp>
+#include <tests/measure/known_waveform.hpp>
 
 #include <gtest/gtest.h>
 
@@ -39,76 +40,13 @@ TEST(Guidance, IsThePapersTable) {
     EXPECT_EQ(profile_guidance(2ms).runs, 200U);
 }
 
-/// A kernel of 200 us whose power inside is known, a logger of 1 ms, a GPU clock that drifts by
-/// 20 ppm, execution times that jitter by 5 %, and one run in five that is slow and draws less.
-class KnownWaveform {
-public:
-    explicit KnownWaveform(std::uint64_t seed, std::size_t steady = 11, double jitter = 0.05)
-        : random_{seed}, steady_{steady}, jitter_{jitter} {}
-
-    static double watts(double part) {
-        return 400 + 120 * std::sin(6.283185307 * part) + (part > 0.6 ? 60 * (part - 0.6) : 0);
-    }
-
-    ProfiledRun operator()(std::size_t executions) {
-        now_ += std::uniform_int_distribution<std::int64_t>{5'000'000, 15'000'000}(random_);
-        ProfiledRun run;
-        const std::int64_t delay =
-            3000 + std::uniform_int_distribution<std::int64_t>{0, 300}(random_);
-        run.anchors.push_back({at(now_ + delay), gpu(now_)});
-        now_ += 50'000;
-        const bool slow = random_() % 5 == 0;
-        std::int64_t log = (now_ / 1'000'000 + 1) * 1'000'000 + phase_;
-        for (std::size_t i = 1; i <= executions; ++i) {
-            const double factor =
-                std::normal_distribution<double>{slow ? 1.4 : 1.0, jitter_}(random_);
-            const auto length = static_cast<std::int64_t>(200'000 * factor);
-            run.executions.push_back({at(now_), at(now_ + length)});
-            // Power arrives linearly with the executions.
-            const double arrival =
-                0.6 + 0.4 * std::min(1.0, static_cast<double>(i) / static_cast<double>(steady_));
-            for (; log < now_ + length; log += 1'000'000) {
-                if (log < now_) continue;
-                const double part = static_cast<double>(log - now_) / static_cast<double>(length);
-                const double noise = std::normal_distribution<double>{1, 0.01}(random_);
-                const double truth = watts(part) * arrival * (slow ? 0.7 : 1) * noise;
-                run.logs.push_back({gpu(log), {truth, 0.5 * truth}});
-            }
-            now_ += length;
-        }
-        return run;
-    }
-
-private:
-    static TimePoint at(std::int64_t nanoseconds) { return TimePoint{Duration{nanoseconds}}; }
-    static GpuTime gpu(std::int64_t nanoseconds) {
-        return {123'456 + nanoseconds - nanoseconds / 50'000};
-    }
-
-    std::mt19937_64 random_;
-    std::size_t steady_;
-    double jitter_;
-    std::int64_t now_ = 1'000'000'000;
-    std::int64_t phase_ = 137'000;
-};
-
-/// Relative root mean square of the smoothed total against the waveform.
-double error_of(const PowerProfile& profile, double arrival = 1) {
-    double squares = 0;
-    for (const auto& point : profile.curves[0].points) {
-        const double truth = arrival * KnownWaveform::watts(point.x / 200e-6);
-        squares += (point.y / truth - 1) * (point.y / truth - 1);
-    }
-    return std::sqrt(squares / static_cast<double>(profile.curves[0].points.size()));
-}
-
 ProfileSettings settings() {
     return {.components = {"total", "xcd"}, .read_delay = Duration{3150}};
 }
 
 TEST(PowerProfiler, FindsTheExecutionWherePowerIsSteady) {
     for (const std::size_t steady : {4U, 11U, 40U}) {
-        PowerProfiler profiler{KnownWaveform{steady, steady}, settings()};
+        PowerProfiler profiler{KnownWaveform{steady, {.steady = steady}}, settings()};
         const auto found = profiler.steady_power_execution();
         // An execution short of it the power is off by 0.4 / steady: within the 2 % for 40.
         EXPECT_NEAR(static_cast<double>(found), static_cast<double>(steady), steady > 20 ? 3 : 1);
@@ -123,7 +61,7 @@ TEST(PowerProfiler, SeesTheWaveformWithinThreePercent) {
         EXPECT_GE(profile.points.size(), profile.wanted);
         EXPECT_NEAR(profile.drift_ppm, 20, 1);
         EXPECT_TRUE(profile.notes.empty());
-        worst = std::max(worst, error_of(profile));
+        worst = std::max(worst, error_of(profile.curves[0]));
     }
     RecordProperty("worst_rms_percent", std::to_string(100 * worst));
     EXPECT_LT(worst, 0.03);
@@ -133,16 +71,18 @@ TEST(PowerProfiler, TheSteadyExecutionProfileIsThatOfTheFourth) {
     PowerProfiler profiler{KnownWaveform{3}, settings()};
     const PowerProfile profile = profiler.profile_execution();
     EXPECT_EQ(profile.execution, 4U);
-    EXPECT_LT(error_of(profile, 0.6 + 0.4 * 4 / 11), 0.05);
+    EXPECT_LT(error_of(profile.curves[0], 0.6 + 0.4 * 4 / 11), 0.05);
 }
 
 TEST(PowerProfiler, WithoutSynchronisationOrBinningItIsSeveralTimesWorse) {
-    const double good = error_of(PowerProfiler{KnownWaveform{1}, settings()}.profile_power());
+    const double good =
+        error_of(PowerProfiler{KnownWaveform{1}, settings()}.profile_power().curves[0]);
     for (const bool synchronise : {false, true}) {
         ProfileSettings worse = settings();
         worse.synchronise = synchronise;
         worse.bin = !synchronise;
-        const double bad = error_of(PowerProfiler{KnownWaveform{1}, worse}.profile_power());
+        const double bad =
+            error_of(PowerProfiler{KnownWaveform{1}, worse}.profile_power().curves[0]);
         RecordProperty(synchronise ? "without_binning" : "without_synchronisation",
                        std::to_string(bad / good));
         EXPECT_GT(bad, 3 * good);
@@ -153,12 +93,29 @@ TEST(PowerProfiler, OutliersHaveAProfileOfTheirOwn) {
     for (const std::size_t rank : {0U, 1U}) {
         ProfileSettings ranked = settings();
         ranked.bin_rank = rank;
-        PowerProfiler profiler{KnownWaveform{1, 11, 0.004}, ranked};
+        PowerProfiler profiler{KnownWaveform{1, {.jitter = 0.004}}, ranked};
         const PowerProfile profile = profiler.profile_power();
         EXPECT_NEAR(Seconds{profile.duration}.count(), rank == 0 ? 200e-6 : 280e-6, 5e-6);
         EXPECT_NEAR(profile.curves[0].points[0].y, KnownWaveform::watts(0) * (rank == 0 ? 1 : 0.7),
                     20);
     }
+}
+
+TEST(PowerProfiler, WhatRanBeforeIsSaidAndSeen) {
+    // A light kernel inherits the power of what ran before, until its own has arrived.
+    std::vector<double> first;
+    for (const bool interleaved : {false, true}) {
+        ProfileSettings which = settings();
+        if (interleaved) which.ran_before = {"gemm", "gelu"};
+        PowerProfiler profiler{KnownWaveform{1, {.inherited = interleaved ? 300.0 : 0.0}}, which};
+        const PowerProfile profile = profiler.profile_execution();
+        EXPECT_EQ(profile.ran_before, which.ran_before);
+        first.push_back(profile.curves[0].points[20].y);
+        std::ostringstream svg;
+        write_profile_svg(svg, {{"SSE", &profile}}, true);
+        EXPECT_NE(svg.str().find(interleaved ? "after gemm, gelu" : "isolated"), std::string::npos);
+    }
+    EXPECT_NEAR(first[1] - first[0], 300 * 0.4 * 7 / 11, 25);
 }
 
 TEST(PowerProfiler, ALoggerThatIsSilentGivesNoNumber) {
@@ -200,7 +157,7 @@ TEST(PowerProfileOutput, WritesEveryPointAndADrawing) {
     EXPECT_EQ(count, profile.points.size());
 
     std::ostringstream svg;
-    write_profile_svg(svg, {{"SSE <4th>", &profile}}, true);
+    write_profile_svg(svg, {{"SSE <4th>", &profile}, {"XCD", &profile, 1}}, true);
     const std::string text = svg.str();
     EXPECT_EQ(text.substr(0, 4), "<svg");
     EXPECT_NE(text.find("SSE &lt;4th&gt;"), std::string::npos);

@@ -29,22 +29,22 @@ RobustRows rows(int count, double noise, int wrong_every, double wrong_by) {
 }
 
 TEST(RobustRows, KeepsWhiteNoiseAndExactRows) {
-    EXPECT_EQ(rows(5000, 5, 0, 0).refused(), 0U);
-    EXPECT_EQ(rows(5000, 0, 0, 0).refused(), 0U);
+    EXPECT_EQ(rows(5000, 5, 0, 0).judged().refused, 0U);
+    EXPECT_EQ(rows(5000, 0, 0, 0).judged().refused, 0U);
 }
 
 TEST(RobustRows, RefusesJumpsBeforeAndAfterItsFirstBlock) {
     for (const int count : {200, 5000}) {
         const RobustRows sums = rows(count, 1, 50, 200);
-        EXPECT_EQ(sums.refused(), static_cast<std::uint64_t>(count / 50)) << count;
-        const LeastSquares solved = sums.equations().solve();
+        EXPECT_EQ(sums.judged().refused, static_cast<std::uint64_t>(count / 50)) << count;
+        const LeastSquares solved = sums.judged().equations.solve();
         EXPECT_NEAR(solved.watts(1), 300, 1);
         EXPECT_NEAR(solved.residual_variance(), 1, 0.3);
     }
 }
 
 TEST(RobustRows, KeepsABlockWholeWhenNothingFits) {
-    EXPECT_EQ(rows(1024, 1, 3, 200).refused(), 0U);
+    EXPECT_EQ(rows(1024, 1, 3, 200).judged().refused, 0U);
 }
 
 TEST(RobustRows, ADiscardedRowLeavesNoTrace) {
@@ -54,7 +54,7 @@ TEST(RobustRows, ADiscardedRowLeavesNoTrace) {
     sums.discard_row();
     sums.add(0, 1);
     sums.finish_row(10, 1);
-    EXPECT_EQ(sums.equations().time(0), 1);
+    EXPECT_EQ(sums.judged().equations.time(0), 1);
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "double_fixture.hpp"
 
+#include <kdvfs/measure/self_check.hpp>
+
 #include <chrono>
+#include <string>
+#include <thread>
 
 namespace kdvfs::device {
 namespace {
@@ -38,6 +42,32 @@ TEST_F(NvmlReadings, AReadThatFailsIsAStatusAndNoNumber) {
     EXPECT_EQ(gpu.read_energy().status, ReadingStatus::absent);
     board().faults["nvmlDeviceGetFieldValues"] = {.code = 15};
     EXPECT_EQ(gpu.read_power_instant().status, ReadingStatus::failed);
+}
+
+TEST_F(NvmlReadings, TheSelfCheckComparesEnergyWithPower) {
+    Nvml gpu{address, options(ClockAccess::measure_only)};
+    board().milliwatts = 350'000;
+    for (const double factor : {1.0, 3.0, 0.0}) {
+        measure::SelfCheckRun run{{.period = gpu.counter_period()}};
+        const TimePoint began = now_on_timeline();
+        for (TimePoint now = began; now < began + std::chrono::milliseconds{560};
+             now = now_on_timeline()) {
+            const Duration updates = (now - began) / gpu.counter_period() * gpu.counter_period();
+            board().millijoules = static_cast<std::uint64_t>(
+                1e6 + factor * 350'000 * std::chrono::duration<double>{updates}.count());
+            run.take(gpu.read_energy(), now_on_timeline());
+            run.take(gpu.read_power().watts, now_on_timeline());
+            std::this_thread::sleep_for(std::chrono::milliseconds{5});
+        }
+        const measure::SelfCheck check = run.result();
+        EXPECT_EQ(check.passed, factor == 1) << check.reason;
+        if (factor == 3) {
+            EXPECT_NE(check.reason.find("factor of"), std::string::npos) << check.reason;
+        }
+        if (factor == 0) {
+            EXPECT_EQ(check.reason, "the counter stands still");
+        }
+    }
 }
 
 TEST_F(NvmlReadings, InstantAndAveragePowerAreDifferentFields) {

@@ -275,6 +275,30 @@ TEST(SilentRefusal, OfARestoreIsTriedOnceMoreAtTheEnd) {
     EXPECT_EQ(board.state, board.found());
 }
 
+TEST(SilentRefusal, OfTheLastRestoreIsTriedAgainAndReported) {
+    for (const int deaf_times : {2, 1000}) {
+        ControlledBoard board;
+        board.enter(0, low);
+        board.settle();
+        int left = deaf_times;
+        board.deaf_to_restore = true;
+        board.on_restore = [&] { board.deaf_to_restore = left-- > 0; };
+        board.controller.let_go();
+        for (int turn = 0; turn < 100; ++turn) {  // as a control loop's end does: it never waits
+            const auto command = board.controller.next_command(TimePoint::max());
+            if (!command) break;
+            board.answer(*command);
+        }
+        EXPECT_FALSE(board.controller.next_command(TimePoint::max())) << "it hammers";
+        if (deaf_times == 2) {
+            EXPECT_EQ(board.state, board.found());
+            EXPECT_FALSE(board.controller.take_error());
+        } else {
+            EXPECT_EQ(board.controller.take_error()->code(), Errc::refused);
+        }
+    }
+}
+
 TEST(SilentRefusal, OfARestoreThatEndedElsewhereIsFinishedAtTheEnd) {
     ControlledBoard board;
     board.enter(0, low);

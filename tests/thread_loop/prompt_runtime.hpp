@@ -11,6 +11,7 @@
 #include <deque>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -91,6 +92,7 @@ public:
         state_.cap = point;
         state_.mode = "manual";
         ++writes_;
+        reads_before_last_write_ = reads_;
     }
     void restore(const kdvfs::ClockState& state) {
         const std::unique_lock lock = enter();
@@ -100,6 +102,7 @@ public:
     kdvfs::EnergyReading read_energy() noexcept {
         const std::unique_lock lock = enter();
         ++reads_;
+        if (read_time_ > kdvfs::Duration::zero()) std::this_thread::sleep_for(read_time_);
         return {{100 * std::chrono::duration<double>(steady_now().time_since_epoch()).count()},
                 steady_now(),
                 kdvfs::ReadingStatus::ok};
@@ -117,6 +120,15 @@ public:
     int reads() {
         const std::lock_guard lock{mutex_};
         return reads_;
+    }
+    int reads_before_last_write() {
+        const std::lock_guard lock{mutex_};
+        return reads_before_last_write_;
+    }
+    /// How long one read of the counter lasts.
+    void take_for_a_read(kdvfs::Duration time) {
+        const std::lock_guard lock{mutex_};
+        read_time_ = time;
     }
     /// Two calls were inside at the same time, once at least.
     bool overlapped() const { return overlapped_; }
@@ -150,6 +162,8 @@ private:
     std::atomic<bool> overlapped_{false};
     int writes_ = 0;
     int reads_ = 0;
+    int reads_before_last_write_ = 0;
+    kdvfs::Duration read_time_{0};
     bool blocked_ = false;
 };
 

@@ -9,10 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <ctime>
 #include <functional>
 #include <memory>
+#include <ostream>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -197,6 +200,96 @@ TEST_F(ThreadLoopTest, AForkedChildTouchesNothing) {
     waitpid(child, &status, 0);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     EXPECT_EQ(board_->state().cap, (ClockPoint{.core = 1100_MHz}));
+}
+
+/// A stream that lets nobody through while it is held.
+class HeldOutput : public std::stringbuf {
+public:
+    std::atomic<bool> held{false};
+    std::atomic<bool> somebody_waits{false};
+
+private:
+    std::streamsize xsputn(const char*, std::streamsize count) override {
+        while (held) {
+            somebody_waits = true;
+            std::this_thread::sleep_for(1ms);
+        }
+        return count;
+    }
+};
+
+TEST_F(ThreadLoopTest, AForkedChildNeverWaitsForALockThatWasHeldWhenItWasForked) {
+    HeldOutput output;
+    std::ostream out{&output};
+    auto gpu = std::make_unique<BoundGpu<Policies>>(open({.meter_every = 1}));
+    gpu->trace_to(out);
+    output.held = true;
+    std::thread tracing{[&] {
+        { FrequencyScope<Gelu> scope{*gpu, stream(0)}; }
+        gpu->next_iteration();  // writes the scope to the trace, under the meter's lock
+    }};
+    ASSERT_TRUE(soon([&] { return output.somebody_waits.load(); }));
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(5);
+        output.held = false;
+        gpu->next_iteration();
+        gpu->protect(stream(1));
+        gpu->rearm();
+        gpu->check();
+        { FrequencyScope<Gemm> never_seen{*gpu, stream(2), variant(3)}; }
+        const auto other = gpu->with<PolicyRegistry<Bind<"other", CapClock<900_MHz>>>>();
+        const auto report = gpu->report();
+        gpu->trace_to(out);
+        gpu->end_trace();
+        gpu->close();
+        gpu.reset();
+        _exit(report.notes.size() == 1 && report.rows.empty() ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+    output.held = false;
+    tracing.join();
+    gpu->end_trace();
+}
+
+TEST_F(ThreadLoopTest, WhoeverClosesComesBackWhenTheClocksAreBack) {
+    const auto gpu = open();
+    FrequencyScope<Gelu> scope{gpu, stream(0)};
+    ASSERT_TRUE(holds({.core = 1100_MHz}));
+    board_->block(true);
+    std::atomic<int> too_early{0};
+    std::vector<std::thread> closing;
+    for (int i = 0; i < 3; ++i) {
+        closing.emplace_back([&] {
+            gpu.close();
+            if (board_->state() != ClockState{}) ++too_early;
+        });
+    }
+    std::this_thread::sleep_for(100ms);
+    board_->block(false);
+    for (std::thread& thread : closing) thread.join();
+    EXPECT_EQ(too_early, 0);
+}
+
+TEST_F(ThreadLoopTest, AClockWriteWaitsForOneReadAtMost) {
+    GpuOptions options;
+    options.sampler.period = 1ms;
+    options.sampler.limits.period = 1ms;
+    board_->take_for_a_read(2ms);  // so that the counter is read without a pause
+    const auto gpu = open(options);
+    ASSERT_TRUE(soon([&] { return board_->reads() > 10; }));
+    for (int i = 0; i < 50; ++i) {
+        const int reads = board_->reads();
+        {
+            FrequencyScope<Gelu> scope{gpu, stream(0)};
+            ASSERT_TRUE(holds({.core = 1100_MHz}));
+            // One was under way, and one may have begun before the listener looked.
+            EXPECT_LE(board_->reads_before_last_write() - reads, 2);
+        }
+        ASSERT_TRUE(soon([&] { return board_->state() == ClockState{}; }));
+    }
 }
 
 TEST_F(ThreadLoopTest, SignalsGoToTheUsersThreads) {

@@ -18,6 +18,7 @@ struct Board {
     unsigned core_min = 0;         ///< MHz
     unsigned core_max = 0;
     std::vector<unsigned> memory;  ///< MHz, ascending
+    std::vector<unsigned> levels;  ///< of the core; empty: the present limits are the levels
     double idle_watts = 0;
     double power_cap_watts = 0;
     unsigned metrics_content = 3;  ///< gpu_metrics 1.x
@@ -46,16 +47,38 @@ inline Board mi210() {
     return board;
 }
 
+/// A board of the generation before ranges: nothing but a list of levels (arcturus_ppt.c). The
+/// clocks are those that rocm-smi shows on MI100 boards in public reports.
+inline Board mi100() {
+    Board board;
+    board.product = "AMD Instinct MI100";
+    board.codename = "arcturus";
+    board.device_id = 0x738c;
+    board.gfx_target = 90008;
+    board.levels = {300,  495,  731,  962,  1029, 1087, 1147, 1189,
+                    1235, 1283, 1319, 1363, 1404, 1430, 1472, 1502};
+    board.core_min = board.levels.front();
+    board.core_max = board.levels.back();
+    board.memory = {1200};
+    board.idle_watts = 40;
+    board.power_cap_watts = 290;
+    board.metrics_content = 1;
+    board.determinism = false;
+    board.core_range = false;
+    return board;
+}
+
 /// The die that answers for the package.
 inline Board mi250x() {
     Board board = mi210();
     board.product = "AMD Instinct MI250X";
     board.device_id = 0x7408;
-    board.idle_watts = 90;
-    board.power_cap_watts = 560;
+    board.idle_watts = 45;  // a die's half
+    board.power_cap_watts = 280;
     return board;
 }
 
+/// Comes after its first die in a machine's list.
 inline Board mi250x_secondary() {
     Board board = mi250x();
     board.secondary_die = true;

@@ -198,6 +198,20 @@ TEST_F(ClosedLoop, EnergyFollowsTheClock) {
     gpu.close();
 }
 
+TEST_F(ClosedLoop, TheSelfCheckPassesACounterThatRunsAndRefusesOneThatStandsStill) {
+    const Gpu gpu = rocm::open(0);
+    const measure::SelfCheck sound = gpu.self_check();
+    EXPECT_TRUE(sound.passed) << sound.reason;
+    ASSERT_TRUE(sound.drawn);
+    EXPECT_NEAR(sound.counted.count, 45, 2) << "what the virtual MI210 draws idle";
+    FileSystem::tell("freeze");
+    const measure::SelfCheck frozen = gpu.self_check();
+    FileSystem::tell("thaw");
+    EXPECT_FALSE(frozen.passed);
+    EXPECT_EQ(frozen.reason, "the counter stands still");
+    gpu.close();
+}
+
 TEST_F(ClosedLoop, AnAdministratorsClockStaysAndIsReported) {
     auto gpu = rocm::open(0).with<Policies>();
     {

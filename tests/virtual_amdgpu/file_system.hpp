@@ -54,7 +54,7 @@ public:
         return line;
     }
 
-    /// "reset", "busy" or "idle".
+    /// "reset", "busy", "idle", "freeze" (the energy counter) or "thaw".
     static void tell(const std::string& word) {
         std::ofstream{"/sys/control/gpu0"} << word << std::flush;
     }

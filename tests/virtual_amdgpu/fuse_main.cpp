@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // virtual_amdgpu_fuse MOUNTPOINT: two virtual GPUs (MI210, MI300X) as a file system, so that
-// several processes, and programs that are not ours, see the same boards. Stays in the foreground.
+// several processes, and programs that are not ours, see the same boards. A write takes 1 ms, as on
+// real ones. Stays in the foreground.
 #define FUSE_USE_VERSION 31
 #include "machine.hpp"
 
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -92,6 +94,9 @@ int truncate_file(const char*, off_t, fuse_file_info*) { return 0; }
 int main(int argc, char** argv) {
     machine =
         std::make_unique<Machine>(std::vector{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()});
+    for (std::size_t i = 0; i < machine->size(); ++i) {
+        machine->gpu(i).set_access_time({}, std::chrono::milliseconds{1});
+    }
     fuse_operations operations{};
     operations.getattr = get_attributes;
     operations.readdir = list;

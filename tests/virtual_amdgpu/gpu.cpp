@@ -167,6 +167,7 @@ std::string Gpu::core_levels() const {
     const Lock lock{mutex_};
     if (!core_levels_text_.empty()) return core_levels_text_;
     const auto [min, max] = settings_.core;
+    if (!board_.levels.empty()) return level_lines(board_.levels, clock_now(busy_));
     if (board_.deep_sleep_line && busy_ == 0) {
         return "S: 19Mhz *\n" + level_lines({min, max}, 0);
     }
@@ -198,10 +199,22 @@ std::string Gpu::metrics() {
     MetricsSample sample;
     sample.watts = board_.secondary_die ? 0 : watts();
     sample.joules = board_.secondary_die ? 0 : sampled_joules_;
+    if (second_die_ != nullptr) sample.joules += second_die_->sampled_joules();
     sample.sampled_at = sampled_at_;
     sample.read_at = now_();
     sample.core_mhz = clock_now(busy_);
     return metrics_image(board_.metrics_content, sample);
+}
+
+double Gpu::sampled_joules() {
+    const Lock lock{mutex_};
+    advance();
+    return sampled_joules_;
+}
+
+void Gpu::count_for(Gpu& second_die) {
+    const Lock lock{mutex_};
+    second_die_ = &second_die;
 }
 
 std::string Gpu::average_power() const {
@@ -258,8 +271,9 @@ int Gpu::write_core_levels(std::string_view text) {
     if (!levels || levels->empty()) return EINVAL;
     if (!board_.level_mask || settings_.level != "manual") return EINVAL;
     const auto [low, high] = std::minmax_element(levels->begin(), levels->end());
-    if (*high > 1) return EINVAL;
-    const std::array<unsigned, 2> clocks{board_.core_min, board_.core_max};
+    const std::vector<unsigned> clocks =
+        board_.levels.empty() ? std::vector{board_.core_min, board_.core_max} : board_.levels;
+    if (*high >= clocks.size()) return EINVAL;
     settings_.core = {clocks[*low], clocks[*high]};
     return 0;
 }

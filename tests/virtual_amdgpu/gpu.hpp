@@ -68,6 +68,8 @@ public:
     void set_access_time(Nanoseconds read, Nanoseconds write);
     /// The text of pp_dpm_sclk, whatever the state; empty brings the honest text back.
     void set_core_levels_text(std::string text);
+    /// Lets this die's counter count the other die of its package, too.
+    void count_for(Gpu& second_die);
     /// Stops the energy counter, as seen on MI210 boards in the field.
     void freeze_counter(bool frozen);
 
@@ -81,6 +83,7 @@ private:
     int commit();
     int edit(char table, unsigned index, unsigned clock);
     void advance();
+    double sampled_joules();
 
     const Board board_;
     mutable std::recursive_mutex mutex_;
@@ -97,6 +100,7 @@ private:
     Nanoseconds sampled_at_{0};  // the firmware's latest sample, once per millisecond
     double sampled_joules_ = 0;
     bool frozen_ = false;
+    Gpu* second_die_ = nullptr;
 };
 
 }  // namespace virtual_amdgpu

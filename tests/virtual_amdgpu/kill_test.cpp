@@ -3,6 +3,7 @@
 // Programs that drive a virtual GPU and die, in every way: the board must be found as it was. The
 // GPU is a file system mounted over /sys in a mount namespace of the test's own.
 #include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/scope/clock_command.hpp>
 #include <kdvfs/scope/guarded_clocks.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
@@ -234,6 +235,34 @@ TEST_F(Killed, AForeignSettingIsLeftAlone) {
     wait_for(victim);
     std::this_thread::sleep_for(100ms);
     EXPECT_EQ(settings(), foreign);
+}
+
+TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
+    AmdgpuSysfs administrator{gpu_address};
+    administrator.apply({700_MHz, auto_clock});
+    const std::string foreign = settings();
+    const ClockState adopted = administrator.read_clock_state();
+    FileSystem::tell("reset");
+    const pid_t victim = start(0, [&] {
+        AmdgpuSysfs gpu{gpu_address};
+        GuardedClocks clocks{gpu};
+        const auto apply = [&](Megahertz cap, const ClockState& found) {
+            const auto outcome = execute(clocks, {.kind = ClockCommand::Kind::apply,
+                                                  .point = {cap, auto_clock},
+                                                  .history = {.found = found}});
+            if (outcome.error) throw Error{*outcome.error};
+        };
+        apply(900_MHz, {});
+        administrator.apply({700_MHz, auto_clock});
+        apply(800_MHz, adopted);  // what the controller does once it has seen that, and rearm()
+        shared_->writes = 1;
+        ::pause();
+    });
+    wait_for_writes();
+    EXPECT_NE(settings(), foreign);
+    ::kill(victim, SIGKILL);
+    wait_for(victim);
+    EXPECT_LT(time_until(foreign), 1s) << settings();
 }
 
 TEST_F(Killed, AfterAResetTheDefaultsStay) {

@@ -35,7 +35,11 @@ Machine::Machine(const std::vector<Board>& boards) {
     for (const Board& board : boards) {
         gpus_.push_back(std::make_unique<Gpu>(board));
         add_gpu(gpus_.size() - 1);
+        if (board.secondary_die && gpus_.size() > 1) {
+            gpus_[gpus_.size() - 2]->count_for(*gpus_.back());
+        }
     }
+    add_links_of_dies();
     add_kfd_host();
 }
 
@@ -144,6 +148,8 @@ void Machine::add_control(std::size_t index) {
     node.write = [&gpu](std::string_view text) {
         if (text == "reset") {
             gpu.reset();
+        } else if (text == "freeze" || text == "thaw") {
+            gpu.freeze_counter(text == "freeze");
         } else if (text == "busy" || text == "idle") {
             gpu.set_busy(text == "busy" ? 1 : 0);
         } else {
@@ -200,6 +206,28 @@ void Machine::add_kfd_node(std::size_t index) {
              "type 2\nnode_from 0\nnode_to " + line(index + 1) +
                  "weight 20\nmin_bandwidth 0\n"
                  "max_bandwidth 0\n");
+}
+
+// Every die of two-die packages sees every other: four links within its package, one or two beyond.
+void Machine::add_links_of_dies() {
+    const auto package = [&](std::size_t index) {
+        return gpus_[index]->board().secondary_die ? index - 1 : index;
+    };
+    const auto has_dies = [&](std::size_t index) {
+        return gpus_[index]->board().product == "AMD Instinct MI250X";
+    };
+    for (std::size_t from = 0; from < gpus_.size(); ++from) {
+        std::size_t link = 1;
+        for (std::size_t to = 0; to < gpus_.size(); ++to) {
+            if (from == to || !has_dies(from) || !has_dies(to)) continue;
+            const bool same = package(from) == package(to);
+            add_text(kfd_nodes + std::to_string(from + 1) + "/io_links/" + std::to_string(link++) +
+                         "/properties",
+                     "type 11\nnode_from " + line(from + 1) + "node_to " + line(to + 1) +
+                         "weight 15\nmin_bandwidth 50000\nmax_bandwidth " +
+                         line(same ? 200000 : 50000 + 50000 * ((from + to) % 2)));
+        }
+    }
 }
 
 void Machine::add_kfd_host() {

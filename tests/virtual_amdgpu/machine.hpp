@@ -93,6 +93,7 @@ private:
     void add_hwmon(std::size_t index);
     void add_kfd_node(std::size_t index);
     void add_control(std::size_t index);
+    void add_links_of_dies();
     void add_kfd_host();
     void add_text(const std::string& path, std::string text);
     void add_link(const std::string& path, std::string target);

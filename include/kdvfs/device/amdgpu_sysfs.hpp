@@ -40,6 +40,13 @@ public:
         write("pp_od_clk_voltage", "c\n", "commit the clock limit");
     }
 
+    /// Allows the core levels from the lowest to this one.
+    void write_levels_up_to(unsigned highest) {
+        write_level("manual");
+        write("pp_dpm_sclk", levels_up_to(highest),
+              "allow core levels up to " + std::to_string(highest));
+    }
+
 private:
     void edit(std::string_view command, Megahertz clock) {
         write("pp_od_clk_voltage", std::string{command} + std::to_string(clock.count) + "\n",
@@ -68,6 +75,14 @@ public:
 
     /// @throws Error (not_supported) where there is no such GPU.
     explicit AmdgpuSysfs(amdgpu::PciAddress address) : AmdgpuSysfs{amdgpu::find_card(address)} {}
+
+    /// Tries the clocks (see `CappedClocks::probe`) and the counter.
+    /// @throws Error with the driver's answer where no way to set clocks works
+    amdgpu::Capabilities probe() {
+        amdgpu::Capabilities found = CappedClocks::probe();
+        found.energy = energy_capability();
+        return found;
+    }
 };
 
 static_assert(ClockControl<AmdgpuSysfs> && Guardable<AmdgpuSysfs>);

@@ -72,6 +72,25 @@ public:
         if (marker.stamped && !captured) event_stamps_.record(handle, marker.tag);
     }
 
+    /// @throws Error (not_supported) where this device's streams cannot wait
+    [[nodiscard]] std::uint32_t* make_answer_word() {
+        const hip::OnDevice current{device_, object_};
+        int can_wait = 0;
+        check(hipDeviceGetAttribute(&can_wait, hipDeviceAttributeCanUseStreamWaitValue, device_),
+              "ask whether streams can wait");
+        if (can_wait == 0) check(hipErrorNotSupported, "let a stream wait for an answer");
+        void* memory = nullptr;  // never freed: a stream may wait for it as long as it likes
+        check(hipExtMallocWithFlags(&memory, 8, hipMallocSignalMemory), "make signal memory");
+        auto* const word = static_cast<std::uint32_t*>(memory);
+        std::atomic_ref{*word}.store(0);
+        return word;
+    }
+    void put_wait(StreamRef stream, std::uint32_t* word, std::uint32_t number) {
+        check(hipStreamWaitValue32(stream.as<ihipStream_t>(), word, number, hipStreamWaitValueGte,
+                                   0xffffffffU),
+              "let a stream wait for an answer");
+    }
+
     std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept {
         if (markers_ != HipMarkers::kernel) return event_stamps_.drain(out);
         const std::unique_lock lock{reader_mutex_, std::try_to_lock};
@@ -93,7 +112,6 @@ public:
 
     void synchronize(StreamRef stream) {
         check(hipStreamSynchronize(stream.as<ihipStream_t>()), "wait for a stream");
-        if (markers_ != HipMarkers::kernel) event_stamps_.harvest_now();
     }
 
     [[nodiscard]] TimePoint now() noexcept {
@@ -284,6 +302,6 @@ private:
     HipEventStamps event_stamps_;
 };
 
-static_assert(StreamRuntime<Hip>);
+static_assert(StreamRuntime<Hip> && WaitingRuntime<Hip>);
 
 }  // namespace kdvfs::device

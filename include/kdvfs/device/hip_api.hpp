@@ -35,6 +35,7 @@ constexpr Errc code_of(hipError_t status) {
 constexpr const char* remedy_for(hipError_t status) {
     switch (status) {
         case hipErrorNoDevice:
+        case hipErrorInvalidDevice:  // Debian's HIP says this where there is no device at all
             return "is a GPU visible to this process (HIP_VISIBLE_DEVICES, /dev/kfd)?";
         case hipErrorInvalidHandle: return "is the stream alive, and of this device?";
         case hipErrorStreamCaptureInvalidated:

@@ -43,23 +43,18 @@ public:
         harvest();
     }
 
-    /// Moves out what has been harvested; never blocks.
+    /// Moves out the stamps of events that have passed; never blocks.
     std::size_t drain(std::span<MarkerStamp> out) noexcept {
+        const hip::RelaxedCapture relaxed;
         const std::unique_lock lock{mutex_, std::try_to_lock};
         if (!lock) return 0;
+        harvest();
         std::size_t count = 0;
         for (; count < out.size() && !ready_.empty(); ++count) {
             out[count] = ready_.front();
             ready_.pop_front();
         }
         return count;
-    }
-
-    /// Takes in the events that have passed.
-    void harvest_now() {
-        const hip::RelaxedCapture relaxed;
-        const std::lock_guard lock{mutex_};
-        harvest();
     }
 
 private:

@@ -106,6 +106,11 @@ public:
     [[nodiscard]] PowerReading read_power_average() const noexcept {
         return read_power_field(nvml::field_power_average);
     }
+    /// Power at this moment, where the board says it, else averaged.
+    [[nodiscard]] PowerReading read_power() noexcept {
+        const PowerReading instant = read_power_instant();
+        return instant.status == ReadingStatus::absent ? read_power_average() : instant;
+    }
 
     /// The driver's buffer of power samples (119 of them; 20 ms apart on an H100 and an H200),
     /// those taken after `since`, oldest first; empty where there is no buffer or nothing new.
@@ -250,5 +255,6 @@ private:
 };
 
 static_assert(EnergySource<NvmlReadings>);
+static_assert(PowerSource<NvmlReadings>);
 
 }  // namespace kdvfs::device

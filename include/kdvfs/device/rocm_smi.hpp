@@ -4,11 +4,13 @@
 #include <kdvfs/device/amdgpu/capped_clocks.hpp>
 #include <kdvfs/device/amdgpu/card.hpp>
 #include <kdvfs/device/amdgpu/metrics_file.hpp>
+#include <kdvfs/device/amdgpu/shared_mutexes.hpp>
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/energy_source.hpp>
 
 #include <rocm_smi/rocm_smi.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -129,13 +131,14 @@ private:
     static void start() {
         const rsmi_status_t status = rsmi_init(0);
         if (status == RSMI_STATUS_SUCCESS) return;
+        std::string words = words_of(status);
         std::string remedy = "see ROCm SMI's own message on the error stream";
-        if (status == RSMI_STATUS_INIT_ERROR) {
-            remedy =
-                "a process that died inside ROCm SMI may have left its lock behind: end all "
-                "users of the library, then remove /dev/shm/rocm_smi_card*";
+        const std::string lost = amdgpu::lost_mutexes(amdgpu::find_cards().size());
+        if (!lost.empty()) {
+            words += "; a process died inside it, and its lock is lost: " + lost;
+            remedy = "end all users of ROCm SMI, then remove " + lost;
         }
-        throw Error{Errc::busy, {"start ROCm SMI", "this machine", words_of(status), remedy}};
+        throw Error{Errc::busy, {"start ROCm SMI", "this machine", words, remedy}};
     }
 };
 
@@ -146,7 +149,10 @@ public:
     static constexpr std::string_view name = "rocm_smi";
 
     explicit Writer(const amdgpu::Card& card)
-        : session_{Session::open()}, index_{session_->index_of(card)}, object_{to_string(card)} {}
+        : session_{Session::open()},
+          index_{session_->index_of(card)},
+          object_{to_string(card)},
+          levels_file_{card.folder + "/pp_dpm_sclk"} {}
 
     void write_level(const std::string& level) {
         const auto known = level_of(level);
@@ -169,6 +175,21 @@ public:
     void write_determinism(Megahertz cap) {
         check("set a deterministic core limit of " + to_string(cap),
               rsmi_perf_determinism_mode_set(index_, cap.count));
+    }
+
+    /// Allows the core levels from the lowest to this one. The library reads the list first, and
+    /// aborts the process on a text that it does not expect.
+    void write_levels_up_to(unsigned highest) {
+        const std::string action = "allow core levels up to " + std::to_string(highest);
+        write_level("manual");  // the list may differ from level to level
+        const auto file = amdgpu::read_file(levels_file_);
+        const auto list = amdgpu::parse_clock_list(file.text);
+        const bool expected = list && list->plain && list->one_current &&
+                              list->clocks.size() <= RSMI_MAX_NUM_FREQUENCIES &&
+                              std::is_sorted(list->clocks.begin(), list->clocks.end());
+        if (!expected || highest >= list->clocks.size()) fail(action, RSMI_STATUS_UNEXPECTED_DATA);
+        const std::uint64_t mask = (std::uint64_t{2} << highest) - 1;
+        check(action, rsmi_dev_gpu_clk_freq_set(index_, RSMI_CLK_TYPE_SYS, mask));
     }
 
     [[nodiscard]] std::uint32_t index() const noexcept { return index_; }
@@ -207,6 +228,7 @@ private:
     std::shared_ptr<Session> session_;
     std::uint32_t index_;
     std::string object_;
+    std::string levels_file_;
 };
 
 }  // namespace rocm_smi
@@ -219,6 +241,14 @@ class RocmSmi : public amdgpu::CappedClocks<rocm_smi::Writer>, public amdgpu::Me
 public:
     /// @throws Error where the library cannot be used for this GPU, saying what to use instead
     explicit RocmSmi(const amdgpu::Card& card) : RocmSmi{card, rocm_smi::Writer{card}} {}
+
+    /// Tries the clocks (see `CappedClocks::probe`) and the counter.
+    /// @throws Error with the library's answer where no way to set clocks works
+    amdgpu::Capabilities probe() {
+        amdgpu::Capabilities found = CappedClocks::probe();
+        found.energy = energy_capability();
+        return found;
+    }
 
     /// The energy counter as the library tells it, taken at 2^-16 J per step; nothing where the
     /// library cannot read this board's table, on which it would abort the process.

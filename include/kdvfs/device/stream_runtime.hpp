@@ -75,7 +75,7 @@ struct MarkerStamp {
 };
 
 /// The contract of a runtime whose streams can carry markers. Called on the user's own threads,
-/// by many at once; no kdvfs thread ever calls it but for `now` and `drain_stamps`.
+/// by many at once; no kdvfs thread ever calls it but for `now`.
 /// - `lane_key(stream)`: throws `Error` for a stream of another device;
 /// - `make_cell()`: a cell valid until the process ends; throws `Error`;
 /// - `put_marker(stream, marker)`: enqueues, never waits; throws `Error`;
@@ -98,6 +98,19 @@ concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const Marke
     { runtime.now() }
     noexcept->std::same_as<TimePoint>;
     { runtime.marker_mechanism() } -> std::convertible_to<std::string_view>;
+};
+
+/// A runtime whose streams can also wait for the host: for measuring, since a wait may hold a queue
+/// that other streams need.
+/// - `make_answer_word()`: a word that streams can wait for, valid until the process ends; throws
+///   `Error`;
+/// - `put_wait(stream, word, number)`: lets the stream stand still until the word is at least that
+///   number; throws `Error`.
+template <class Runtime>
+concept WaitingRuntime = StreamRuntime<Runtime> &&
+    requires(Runtime& runtime, StreamRef stream, std::uint32_t* word, std::uint32_t number) {
+    { runtime.make_answer_word() } -> std::same_as<std::uint32_t*>;
+    { runtime.put_wait(stream, word, number) } -> std::same_as<void>;
 };
 
 }  // namespace kdvfs

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/core/error.hpp>
 #include <kdvfs/device/stream_runtime.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace kdvfs {
 
@@ -22,6 +26,9 @@ public:
     virtual void synchronize(StreamRef stream) = 0;
     virtual TimePoint now() noexcept = 0;
     virtual std::string marker_mechanism() = 0;
+    /// @throws Error (not_supported) where streams cannot wait, as the next one
+    virtual std::uint32_t* make_answer_word() = 0;
+    virtual void put_wait(StreamRef stream, std::uint32_t* word, std::uint32_t number) = 0;
 };
 
 /// `Runtime` may be a reference: then the runtime outlives the GPU object.
@@ -45,8 +52,30 @@ public:
     void synchronize(StreamRef stream) override { runtime_.synchronize(stream); }
     TimePoint now() noexcept override { return runtime_.now(); }
     std::string marker_mechanism() override { return std::string{runtime_.marker_mechanism()}; }
+    std::uint32_t* make_answer_word() override {
+        if constexpr (WaitingRuntime<std::remove_reference_t<Runtime>>) {
+            return runtime_.make_answer_word();
+        } else {
+            cannot_wait();
+        }
+    }
+    void put_wait(StreamRef stream, std::uint32_t* word, std::uint32_t number) override {
+        if constexpr (WaitingRuntime<std::remove_reference_t<Runtime>>) {
+            runtime_.put_wait(stream, word, number);
+        } else {
+            cannot_wait();
+        }
+    }
 
 private:
+    [[noreturn]] static void cannot_wait() {
+        throw Error{Errc::not_supported,
+                    {.action = "let a stream wait for an answer",
+                     .object = "this runtime",
+                     .vendor_words = "its streams cannot wait",
+                     .remedy = "use Ordering::stream"}};
+    }
+
     Runtime runtime_;
 };
 

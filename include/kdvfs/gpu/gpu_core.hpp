@@ -2,12 +2,12 @@
 #pragma once
 
 #include <kdvfs/gpu/any_runtime.hpp>
+#include <kdvfs/gpu/clock_driver.hpp>
 #include <kdvfs/gpu/control_loop.hpp>
 #include <kdvfs/gpu/gpu_options.hpp>
 #include <kdvfs/gpu/gpu_service.hpp>
 #include <kdvfs/gpu/meter.hpp>
 #include <kdvfs/gpu/scope_tally.hpp>
-#include <kdvfs/scope/clock_controller.hpp>
 #include <kdvfs/scope/fork_generation.hpp>
 #include <kdvfs/scope/gate.hpp>
 #include <kdvfs/scope/lane_table.hpp>
@@ -43,15 +43,16 @@ public:
           clocks_{std::move(parts.clocks)},
           options_{options},
           runtime_{std::move(parts.runtime)},
-          measure_only_{!parts.found},
-          controller_{requests_, to_string(info_), parts.found.value_or(ClockState{}),
-                      options.controller},
-          meter_{options, runtime_->now()} {
+          meter_{options, runtime_->now()},
+          driver_{requests_,         lanes_, meter_, to_string(info_), std::move(parts.found),
+                  options.controller} {
         const auto highest = [](const ClockDomain& domain) {
             return domain.listed.empty() ? auto_clock : domain.listed.back();
         };
         highest_ = {highest(clocks_.core), highest(clocks_.memory)};
-        armed_ = !measure_only_;
+        if (options_.ordering == Ordering::acked) {
+            driver_.answer_from(*runtime_, options_.ack_deadline);
+        }
     }
 
     ~GpuCore() override {
@@ -79,7 +80,7 @@ public:
         const LaneStep step = lane.enter(asks ? kind.index : no_request);
         if (step.changed || metered) {
             try {
-                put(lane, step.level, {lane.id().value, kind.number, false}, metered);
+                put(lane, step, {lane.id().value, kind.number, false}, metered);
             } catch (...) {
                 lane.leave(step.entry);
                 give_up(lane, metered);
@@ -101,7 +102,7 @@ public:
         try {
             if (runtime_->lane_key(lane.key().stream) != lane.key()) throw straddled(lane);
             if (!step->changed && !pass.metered) return;
-            put(lane, step->level, {lane.id().value, pass.kind->number, true}, pass.metered);
+            put(lane, *step, {lane.id().value, pass.kind->number, true}, pass.metered);
         } catch (...) {
             give_up(lane, pass.metered);
             throw;
@@ -124,13 +125,14 @@ public:
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
                              bool metered) override {
+        if (forked()) return kind_of_no_scope();
         check_clocks(kernel, request);
         const RequestIndex index = request.asks ? requests_.index_of(request.point) : no_request;
         return meter_.kind_of(kernel, variant, request, index, metered);
     }
 
     void check_clocks(std::string_view kernel, const ClockRequest& request) const override {
-        if (!request.asks || measure_only_ || supports(clocks_, request.point)) return;
+        if (!request.asks || measure_only() || supports(clocks_, request.point)) return;
         throw Error{
             Errc::invalid_input,
             {.action = "run kernel '" + std::string{kernel} + "' at " + to_string(request.point),
@@ -139,76 +141,21 @@ public:
              .remedy = "plan again for this GPU, or pick clocks that `kdvfs info` lists"}};
     }
 
-    void note_kept(std::string_view kernel) override { meter_.note_kept(kernel); }
+    void note_kept(std::string_view kernel) override {
+        if (!forked()) meter_.note_kept(kernel);
+    }
 
     void protect(StreamRef stream) override {
+        if (forked()) return;
         Lane& lane =
             lanes_.find(runtime_->lane_key(stream), [this] { return runtime_->make_cell(); });
-        {
-            const std::lock_guard lock{control_};
-            controller_.protect(lane.id(), runtime_->now());
-        }
+        driver_.protect(lane.id(), runtime_->now());
         wake();
     }
 
     // What the control loop calls.
 
-    /// Looks at all cells. @returns whether any has changed since the last look
-    bool listen(TimePoint now) {
-        const std::lock_guard lock{control_};
-        bool changed = false;
-        lanes_.for_each([&](Lane& lane) {
-            if (lane.id().value >= heard_.size()) heard_.resize(lane.id().value + 1);
-            LevelWord& heard = heard_[lane.id().value];
-            const LevelWord level = lane.heard();
-            if (level == heard || lane.abandoned) return;
-            heard = level;
-            changed = true;
-            controller_.level_changed(lane.id(), level, now, !lane.captured());
-        });
-        return changed;
-    }
-
-    /// Whether no cell can change before the next scope is entered, and all changes were heard.
-    /// Captured lanes never rest: their graphs may be replayed at any time.
-    [[nodiscard]] bool at_rest() {
-        const std::lock_guard lock{control_};
-        bool rest = true;
-        lanes_.for_each([&](Lane& lane) {
-            const std::size_t id = lane.id().value;
-            rest = rest && (lane.abandoned || (!lane.captured() && lane.at_rest() &&
-                                               id < heard_.size() && heard_[id] == lane.heard()));
-        });
-        return rest;
-    }
-
-    [[nodiscard]] std::optional<ClockCommand> next_command(TimePoint now) {
-        const std::lock_guard lock{control_};
-        if (measure_only_) return std::nullopt;
-        auto command = controller_.next_command(now);
-        if (command) {
-            sent_ = now;
-            meter_.asked(now, controller_.asked().value_or(controller_.history().found.cap));
-        }
-        return command;
-    }
-
-    [[nodiscard]] std::optional<TimePoint> next_deadline() {
-        const std::lock_guard lock{control_};
-        return measure_only_ ? std::nullopt : controller_.next_deadline();
-    }
-
-    void completed(const CommandOutcome& outcome, TimePoint now) {
-        const std::lock_guard lock{control_};
-        const ClockPoint before = controller_.applied();
-        controller_.completed(outcome, now);
-        armed_ = controller_.armed();
-        if (outcome.error) meter_.fault(now, outcome.error->what());
-        if (controller_.applied() != before) {
-            meter_.applied(sent_, now, before, controller_.applied());
-        }
-    }
-
+    [[nodiscard]] ClockDriver& driver() { return driver_; }
     Meter& meter() { return meter_; }
     [[nodiscard]] AnyRuntime& runtime() { return *runtime_; }
     [[nodiscard]] const DeviceInfo& info() const override { return info_; }
@@ -221,11 +168,15 @@ public:
     // What users ask, through `Gpu`.
 
     [[nodiscard]] measure::Report report() override {
-        if (!forked()) meter_.harvest(*runtime_);
         measure::Report report;
         report.device = info_;
-        report.measure_only = measure_only_;
-        const ControllerCounts controller = controller_counts();
+        report.measure_only = measure_only();
+        if (forked()) {
+            report.notes.emplace_back("a forked process measures nothing: ask the one it is of");
+            return report;
+        }
+        meter_.harvest(*runtime_);
+        const ControllerCounts controller = driver_.counts();
         report.scopes = tally_lanes().counts(controller);
         meter_.fill(report);
         if (!options_.switch_latency) {
@@ -237,53 +188,72 @@ public:
         return report;
     }
 
+    measure::SelfCheck self_check() override {
+        if (forked() || !loop_ || ended_) {
+            throw Error{Errc::invalid_input,
+                        {.action = "check the energy counter",
+                         .object = to_string(info_),
+                         .vendor_words = "the GPU has been closed",
+                         .remedy = "open it again"}};
+        }
+        const std::lock_guard one_at_a_time{checking_};
+        loop_->pass(meter_.begin_check(runtime_->now()));
+        return meter_.end_check(runtime_->now());
+    }
+
     void check() override {
+        if (forked()) return;
         if (const auto error = take_error()) throw Error{*error};
     }
 
     void rearm() override {
-        {
-            const std::lock_guard lock{control_};
-            controller_.rearm();
-            armed_ = !measure_only_ && !ended_;
-        }
+        if (forked()) return;
+        driver_.rearm();
         wake();
     }
 
-    void next_iteration() override { meter_.next_iteration(*runtime_); }
-    std::uint32_t begin_iteration(bool metered) override {
-        return meter_.begin_iteration(*runtime_, metered);
+    void next_iteration() override {
+        if (!forked()) meter_.next_iteration(*runtime_);
     }
-    void keep_record(bool on) override { meter_.keep_record(on); }
+    std::uint32_t begin_iteration(bool metered) override {
+        return forked() ? 0 : meter_.begin_iteration(*runtime_, metered);
+    }
+    void keep_record(bool on) override {
+        if (!forked()) meter_.keep_record(on);
+    }
     [[nodiscard]] measure::MeterRecord take_record() override {
+        if (forked()) return {};
         return meter_.take_record(*runtime_);
     }
 
-    void trace_to(std::ostream& out) override { meter_.trace_to(out, info_, runtime_->now()); }
-    void end_trace() override { meter_.end_trace(); }
+    void trace_to(std::ostream& out) override {
+        if (!forked()) meter_.trace_to(out, info_, runtime_->now());
+    }
+    void end_trace() override {
+        if (!forked()) meter_.end_trace();
+    }
 
     void shut_down() noexcept override {
-        if (forked() || !loop_ || ended_.exchange(true)) return;
-        armed_ = false;
-        {
-            const std::lock_guard lock{control_};
-            controller_.let_go();
-        }
+        if (forked() || !loop_) return;
+        const std::lock_guard lock{closing_};  // whoever comes second waits until it is done
+        if (ended_.exchange(true)) return;
+        driver_.let_go();
         loop_->finish();
     }
 
-    [[nodiscard]] bool measure_only() const override { return measure_only_; }
+    [[nodiscard]] bool measure_only() const override { return driver_.measure_only(); }
 
 private:
     [[nodiscard]] bool forked() const { return fork_generation() != generation_; }
 
-    void wake() {
-        if (loop_) loop_->wake();
+    /// For scopes of a forked child, which do nothing: the tables' locks may be held by nobody.
+    static const ScopeKind& kind_of_no_scope() {
+        static const ScopeKind kind;
+        return kind;
     }
 
-    ControllerCounts controller_counts() {
-        const std::lock_guard lock{control_};
-        return controller_.counts();
+    void wake() {
+        if (loop_) loop_->wake();
     }
 
     /// Adds up what the lanes have counted.
@@ -303,7 +273,7 @@ private:
     /// What becomes of a scope, as far as enqueueing can tell.
     ScopeCount judge(const ScopeKind& kind, const Lane& lane) const {
         if (!kind.request.asks) return ScopeCount::kept;
-        if (!armed_.load(std::memory_order_relaxed)) return ScopeCount::refused;
+        if (!driver_.armed()) return ScopeCount::refused;
         if (lane.level().request() == kind.index) return ScopeCount::stream_elided;
         if (lane.captured()) return ScopeCount::captured;
         const auto seen = kind.seen_to_last.load(std::memory_order_relaxed);
@@ -318,10 +288,17 @@ private:
                    : ScopeCount::not_worth_it;
     }
 
-    void put(Lane& lane, LevelWord level, MarkerTag tag, bool stamped) {
+    void put(Lane& lane, const LaneStep& step, MarkerTag tag, bool stamped) {
         tag.burst = lane.captured() ? Meter::in_graph : meter_.burst();
-        runtime_->put_marker(lane.key().stream, {&lane.cell(), level, tag, stamped});
-        lane.was_put(level);
+        const auto put_marker = [&] {
+            runtime_->put_marker(lane.key().stream, {&lane.cell(), step.level, tag, stamped});
+        };
+        if (driver_.answers() && step.changed) {
+            driver_.put_and_wait(*runtime_, lane, tag.leaving, put_marker);
+        } else {
+            put_marker();
+        }
+        lane.was_put(step.level);
         if (stamped && !lane.captured()) meter_.expect_stamp();
         if (options_.ordering == Ordering::host && !lane.captured()) {
             runtime_->synchronize(lane.key().stream);
@@ -334,10 +311,7 @@ private:
     /// loses its vote.
     void give_up(Lane& lane, bool metered) {
         if (lane.captured()) {
-            const std::lock_guard lock{control_};
-            lane.abandoned = true;
-            controller_.withdraw(lane.id(), runtime_->now());
-            meter_.ignore(lane.id());
+            driver_.withdraw(lane, runtime_->now());
         } else {
             lane.overrule();
             if (metered) meter_.break_off();
@@ -366,8 +340,7 @@ private:
             const std::lock_guard lock{kept_};
             if (error_) return std::exchange(error_, std::nullopt);
         }
-        const std::lock_guard lock{control_};
-        return controller_.take_error();
+        return driver_.take_error();
     }
 
     static void print_unread(const Error& error) noexcept {
@@ -380,25 +353,20 @@ private:
     SupportedClocks clocks_;
     GpuOptions options_;
     std::unique_ptr<AnyRuntime> runtime_;
-    bool measure_only_;
     std::uint32_t generation_ = fork_generation();
     ClockPoint highest_{};
 
     RequestTable requests_;
     LaneTable lanes_;
-    std::atomic<bool> armed_{true};
-
-    std::mutex control_;
-    ClockController controller_;
-    std::vector<LevelWord> heard_;
-    TimePoint sent_{};
-
     Meter meter_;
+    std::mutex checking_;
+    ClockDriver driver_;
 
     std::mutex kept_;
     std::optional<Error> error_;
 
     std::unique_ptr<ControlLoop> loop_;
+    std::mutex closing_;
     std::atomic<bool> ended_{false};
 };
 

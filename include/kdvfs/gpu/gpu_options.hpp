@@ -7,6 +7,7 @@
 #include <kdvfs/scope/clock_controller.hpp>
 #include <kdvfs/scope/gate.hpp>
 
+#include <chrono>
 #include <optional>
 
 namespace kdvfs {
@@ -21,11 +22,17 @@ enum class OnRefused {
 enum class Ordering {
     stream,  ///< when the stream gets there; the host never waits
     host,    ///< the host waits for the stream at each marker: for debugging
+    /// As `stream`, and the stream waits until the clock is set: for measuring how long that takes.
+    /// One stream at a time, never in a capture; on ROCm a waiting stream may hold up others.
+    acked,
 };
 
 struct GpuOptions {
     OnRefused on_refused = OnRefused::fail;
     Ordering ordering = Ordering::stream;
+    /// How long a stream waits at most, with `Ordering::acked`; then it goes on, and `check()` says
+    /// so.
+    Duration ack_deadline = std::chrono::milliseconds{100};
     ControllerOptions controller{};
     GateOptions gate{};
     /// From a marker to the clock's effect, where it has been measured; without it the gate is

@@ -6,6 +6,7 @@
 #include <kdvfs/device/stream_runtime.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/report.hpp>
+#include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/policy/clock_request.hpp>
 #include <kdvfs/scope/scope_port.hpp>
 
@@ -26,6 +27,7 @@ public:
     [[nodiscard]] virtual const SupportedClocks& supported_clocks() const = 0;
     [[nodiscard]] virtual bool measure_only() const = 0;
     [[nodiscard]] virtual measure::Report report() = 0;
+    [[nodiscard]] virtual measure::SelfCheck self_check() = 0;
     virtual void check() = 0;
     virtual void rearm() = 0;
     virtual void shut_down() noexcept = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/device/power_reading.hpp>
 #include <kdvfs/gpu/any_runtime.hpp>
 #include <kdvfs/gpu/gpu_options.hpp>
 #include <kdvfs/gpu/moving_median.hpp>
@@ -10,6 +11,7 @@
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/report.hpp>
 #include <kdvfs/measure/sampler.hpp>
+#include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/measure/trace.hpp>
 #include <kdvfs/scope/scope_port.hpp>
 
@@ -25,6 +27,7 @@
 #include <ostream>
 #include <set>
 #include <span>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -39,6 +42,7 @@ class Meter {
 public:
     Meter(const GpuOptions& options, TimePoint start)
         : every_{std::max(options.meter_every, 1U)},
+          limits_{options.sampler.limits},
           sampler_{options.sampler, start},
           accumulator_{kernels_, options.accumulator} {}
 
@@ -122,6 +126,11 @@ public:
     void sampled(const EnergyReading& reading, TimePoint now) {
         const std::lock_guard lock{mutex_};
         const ReadingStatus status = sampler_.complete(reading, now);
+        if (check_) check_->take(reading, now);
+        if (sampler_.found_counter_period() && sampler_.counter_period() != limits_.period) {
+            limits_.period = sampler_.counter_period();
+            accumulator_.counter_period(limits_.period);
+        }
         sampler_.take_samples(samples_);
         for (const measure::EnergySample& sample : samples_) {
             accumulator_.add(sample);
@@ -136,6 +145,35 @@ public:
         if (trace_ && status != ReadingStatus::ok && status != ReadingStatus::unchanged) {
             trace_->fault(now, std::string{"energy counter: "}.append(to_string(status)));
         }
+    }
+
+    // The self-check.
+
+    /// Begins to watch the counter beside the power. @returns for how long to go on
+    [[nodiscard]] Duration begin_check(TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        check_.emplace(limits_);
+        if (sampler_.last_status() == ReadingStatus::absent) check_->take(EnergyReading{}, now);
+        checking_ = true;
+        // A counter that fails is asked once a second at least.
+        const Duration every = sampler_.last_status() == ReadingStatus::failed
+                                   ? std::chrono::seconds{1}
+                                   : sampler_.period();
+        return measure::SelfCheckRun::shortest + 2 * std::max(every, limits_.period);
+    }
+    /// Whether power readings are wanted beside the counter's.
+    [[nodiscard]] bool checking() const { return checking_; }
+    void power_read(const PowerReading& reading, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        if (check_ && reading.status == ReadingStatus::ok) check_->take(reading.watts, now);
+    }
+    [[nodiscard]] measure::SelfCheck end_check(TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        checking_ = false;
+        if (sampler_.last_status() == ReadingStatus::absent) check_->take(EnergyReading{}, now);
+        checked_ = check_->result();
+        check_.reset();
+        return *checked_;
     }
 
     // The clock's history.
@@ -178,6 +216,19 @@ public:
             row.kept = true;
             report.rows.push_back(std::move(row));
         }
+        if (sampler_.found_counter_period()) {
+            report.notes.push_back("the energy counter was found to be updated every " +
+                                   milliseconds(sampler_.counter_period()));
+        }
+        if (checked_ && checked_->power_window) {
+            report.notes.push_back("power readings were found to be means over " +
+                                   milliseconds(*checked_->power_window));
+        }
+        if (checked_ && !checked_->passed) {
+            report.notes.push_back(
+                "the self-check refused the energy counter, believe no joules: " +
+                checked_->reason);
+        }
         if (lost_ > 0) {
             report.notes.push_back(std::to_string(lost_) +
                                    " marker stamps were overwritten before they were read: call "
@@ -198,6 +249,11 @@ public:
     }
 
 private:
+    static std::string milliseconds(Duration time) {
+        const auto tenths = (time.count() + 50'000) / 100'000;
+        return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " ms";
+    }
+
     void begin(AnyRuntime& runtime, bool metered) {
         const TimePoint before = drain(runtime);
         if (metered && !metering()) burst_.fetch_add(1, std::memory_order_relaxed);
@@ -296,7 +352,11 @@ private:
     std::set<KernelId> kept_;
     std::set<LaneId> ignored_;
     measure::IntervalBuilder builder_;
+    measure::CounterLimits limits_;
     measure::Sampler sampler_;
+    std::optional<measure::SelfCheckRun> check_;  ///< while one goes on
+    std::optional<measure::SelfCheck> checked_;   ///< the last one
+    std::atomic<bool> checking_{false};
     measure::EnergyAccumulator accumulator_;
     std::vector<measure::EnergySample> samples_;
     std::optional<measure::EnergySample> last_sample_;

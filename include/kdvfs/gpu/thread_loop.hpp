@@ -3,8 +3,10 @@
 
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/power_reading.hpp>
 #include <kdvfs/gpu/control_loop.hpp>
 #include <kdvfs/gpu/gpu_core.hpp>
+#include <kdvfs/gpu/keep_loaded.hpp>
 #include <kdvfs/scope/clock_command.hpp>
 #include <kdvfs/scope/fork_generation.hpp>
 
@@ -29,34 +31,50 @@ namespace kdvfs {
 struct DeviceCalls {
     std::function<CommandOutcome(const ClockCommand&)> execute;
     std::function<EnergyReading()> read_energy;
+    std::function<PowerReading()> read_power{};  ///< empty where the device shows no power
 };
+
+/// The reads of a device that counts its energy, and maybe shows its power.
+template <EnergySource Energy>
+void add_reads(DeviceCalls& calls, const std::shared_ptr<Energy>& energy) {
+    calls.read_energy = [energy] { return energy->read_energy(); };
+    if constexpr (PowerSource<Energy>) {
+        calls.read_power = [energy] { return energy->read_power(); };
+    }
+}
 
 /// The calls of a device that sets clocks and of one that counts energy (often the same), both kept
 /// alive by the calls.
 template <ClockControl Clocks, EnergySource Energy>
-DeviceCalls device_calls(std::shared_ptr<Clocks> clocks, std::shared_ptr<Energy> energy) {
-    return {[clocks = std::move(clocks)](const ClockCommand& command) {
-                return kdvfs::execute(*clocks, command);
-            },
-            [energy = std::move(energy)] { return energy->read_energy(); }};
+DeviceCalls device_calls(std::shared_ptr<Clocks> clocks, const std::shared_ptr<Energy>& energy) {
+    DeviceCalls calls;
+    calls.execute = [clocks = std::move(clocks)](const ClockCommand& command) {
+        return kdvfs::execute(*clocks, command);
+    };
+    add_reads(calls, energy);
+    return calls;
 }
 
 /// The calls of a device that is only measured.
 template <EnergySource Energy>
-DeviceCalls measuring_calls(std::shared_ptr<Energy> energy) {
-    return {[](const ClockCommand&) { return CommandOutcome{}; },
-            [energy = std::move(energy)] { return energy->read_energy(); }};
+DeviceCalls measuring_calls(const std::shared_ptr<Energy>& energy) {
+    DeviceCalls calls;
+    calls.execute = [](const ClockCommand&) { return CommandOutcome{}; };
+    add_reads(calls, energy);
+    return calls;
 }
 
 /// Drives a real GPU by two threads. The *listener* polls the cells and calls nothing that can
 /// block; it sleeps while no scope is under way. The *actuator* makes every call of the device:
 /// clocks first, counter reads in between, so that a clock write waits for one read at most.
-/// Neither calls HIP or CUDA. Both block all signals.
+/// Neither calls HIP or CUDA. Both block all signals. A plugin whose code they run stays loaded:
+/// its clocks go back when its last handle is gone, at the latest at the end of the process.
 class ThreadLoop final : public ControlLoop {
 public:
     /// `core` must outlive the loop; it destroys it.
     ThreadLoop(GpuCore& core, DeviceCalls calls)
         : state_{std::make_shared<State>(core, std::move(calls))} {
+        keep_loaded(reinterpret_cast<const void*>(&listen));
         sigset_t all;
         sigset_t before;
         sigfillset(&all);
@@ -84,6 +102,8 @@ public:
         }
         state_->listener_wakes.notify_one();
     }
+
+    void pass(Duration time) override { std::this_thread::sleep_for(time); }
 
     /// Lets the actuator carry out what is still wanted. A device call that does not come back
     /// within two seconds is left to itself: the guard restores what it has not.
@@ -122,7 +142,7 @@ private:
         std::atomic<int> asleep{0};  ///< 1 while the listener waits to be woken
         bool woken = false;
         bool levels_changed = false;  ///< the actuator has something to look at
-        bool stopping = false;
+        std::atomic<bool> stopping{false};
         bool finished = false;
         bool abandoned = false;  ///< `core` is gone: touch nothing
     };
@@ -139,41 +159,59 @@ private:
         prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; the default of 50 us would double each sleep
     }
 
-    /// Looks often after a change, up to eight times less often while nothing changes, and not at
-    /// all once every cell holds what was last put into its stream.
+    /// Looks often after a change, less and less often while nothing changes, and not at all once
+    /// every cell holds what was last put into its stream. A change is seen late by a hundredth of
+    /// the quiet before it, or by eight of the shortest pauses, and by 2 ms at most. What changes
+    /// often does so again: the pause after a change is a tenth of the last quiet, within bounds.
     static void listen(State& state) {
         name_thread("kdvfs-listen");
         const Duration often =
             std::max<Duration>(state.core.options().listen_every, std::chrono::microseconds{10});
+        constexpr Duration longest = std::chrono::milliseconds{2};
+        const bool streams_wait = state.core.options().ordering == Ordering::acked;
         Duration pause = often;
+        TimePoint changed_at{};
         while (true) {
-            const bool changed = state.core.listen(state.core.runtime().now());
-            if (changed) {
-                const std::lock_guard lock{state.mutex};
-                state.levels_changed = true;
-                state.actuator_wakes.notify_one();
+            const TimePoint now = state.core.runtime().now();
+            const ClockDriver::Heard heard = state.core.driver().listen(now);
+            if (heard.changed) tell_actuator(state);
+            if (streams_wait) {
+                pause = often;
+            } else if (heard.changed) {
+                pause = std::clamp((now - changed_at) / 10, often, 4 * often);
+                changed_at = now;
+            } else {
+                const Duration soon = std::min(pause + pause / 4, 8 * often);
+                pause = std::max(soon, std::min((now - changed_at) / 100, longest));
             }
-            pause = changed ? often : std::min(pause + pause / 8, 8 * often);
-            if (!changed && rest(state)) pause = often;
-            {
-                const std::lock_guard lock{state.mutex};
-                if (state.stopping) return;
+            if (heard.at_rest && !heard.changed) {
+                rest(state);
+                pause = often;
             }
+            if (state.stopping.load(std::memory_order_acquire)) return;
             std::this_thread::sleep_for(pause);
         }
     }
 
-    /// Sleeps until a scope is entered, where none is under way. @returns whether it slept
-    static bool rest(State& state) {
-        if (!state.core.at_rest()) return false;
+    /// Sleeps until a scope is entered, unless one has been since the last look.
+    static void rest(State& state) {
         state.asleep.exchange(1, std::memory_order_acq_rel);
-        if (state.core.at_rest()) {
+        const ClockDriver::Heard heard = state.core.driver().listen(state.core.runtime().now());
+        if (heard.changed) tell_actuator(state);
+        {
             std::unique_lock lock{state.mutex};
-            state.listener_wakes.wait(lock, [&] { return state.stopping || state.woken; });
+            if (heard.at_rest && !heard.changed) {
+                state.listener_wakes.wait(lock, [&] { return state.stopping || state.woken; });
+            }
             state.woken = false;
         }
         state.asleep.store(0, std::memory_order_relaxed);
-        return true;
+    }
+
+    static void tell_actuator(State& state) {
+        const std::lock_guard lock{state.mutex};
+        state.levels_changed = true;
+        state.actuator_wakes.notify_one();
     }
 
     static void actuate(State& state) {
@@ -202,16 +240,22 @@ private:
     static bool act(State& state, bool stopping) {
         const TimePoint now = state.core.runtime().now();
         // At the end nothing is waited for: what is held back is done now.
-        if (const auto command = state.core.next_command(stopping ? TimePoint::max() : now)) {
+        if (const auto command =
+                state.core.driver().next_command(stopping ? TimePoint::max() : now)) {
             const CommandOutcome outcome = state.calls.execute(*command);
             if (is_abandoned(state)) return false;
-            state.core.completed(outcome, state.core.runtime().now());
+            state.core.driver().completed(outcome, state.core.runtime().now());
             return true;
         }
         if (stopping || state.core.meter().next_read() > now) return false;
         const EnergyReading reading = state.calls.read_energy();
         if (is_abandoned(state)) return false;
         state.core.meter().sampled(reading, state.core.runtime().now());
+        if (!state.core.meter().checking() || !state.calls.read_power) return true;
+        const PowerReading power = state.calls.read_power();
+        if (!is_abandoned(state)) {
+            state.core.meter().power_read(power, state.core.runtime().now());
+        }
         return true;
     }
 
@@ -222,7 +266,8 @@ private:
 
     static std::chrono::steady_clock::time_point next_wake(State& state) {
         TimePoint wake = state.core.runtime().now() + long_wait;
-        if (const auto deadline = state.core.next_deadline()) wake = std::min(wake, *deadline);
+        if (const auto deadline = state.core.driver().next_deadline())
+            wake = std::min(wake, *deadline);
         return steady(std::min(wake, state.core.meter().next_read()));
     }
 

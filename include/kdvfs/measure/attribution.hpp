@@ -171,7 +171,7 @@ inline Eigen::MatrixXd kernel_seconds(const EnergySums& sums,
         seconds.row(unit) = Eigen::Map<const Eigen::RowVectorXd>(row.data(), columns);
     }
     constexpr auto idle = static_cast<Eigen::Index>(EnergySums::idle_column);
-    seconds(units - 1, idle) = sums.equations.time(EnergySums::idle_column);
+    seconds(units - 1, idle) = sums.seconds(EnergySums::idle_column);
     return seconds;
 }
 
@@ -181,13 +181,13 @@ inline std::vector<AttributedPower> powers(const EnergySums& sums, const PowerPo
     const auto n = static_cast<Eigen::Index>(sums.equations.columns());
     Eigen::MatrixXd seconds = Eigen::MatrixXd::Zero(n, n);
     for (Eigen::Index i = 0; i < n; ++i) {
-        seconds(i, i) = sums.equations.time(static_cast<std::size_t>(i));
+        seconds(i, i) = sums.seconds(static_cast<std::size_t>(i));
     }
     const Units units{posterior, seconds};
     std::vector<AttributedPower> result;
     for (const KernelId kernel : kernels) {
         for (const auto& [applied, column] : sums.columns.of(kernel)) {
-            result.push_back({kernel, applied, Seconds{sums.equations.time(column)},
+            result.push_back({kernel, applied, Seconds{sums.seconds(column)},
                               units.estimate(static_cast<Eigen::Index>(column), widest_told)});
         }
     }
@@ -217,7 +217,7 @@ inline Attribution attribute(const EnergySums& sums, AttributionSettings setting
     totals.counter = totals.unexplained = sums.counter;
     totals.outside = sums.outside;
     totals.counted_time = sums.counted_time;
-    totals.idle_time = Seconds{sums.equations.time(EnergySums::idle_column)};
+    totals.idle_time = Seconds{sums.seconds(EnergySums::idle_column)};
     result.rows = sums.equations.rows();
     const std::vector<KernelId> kernels = sums.columns.kernels();
     const Eigen::MatrixXd seconds = attribution_detail::kernel_seconds(sums, kernels);

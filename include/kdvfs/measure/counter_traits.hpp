@@ -88,4 +88,53 @@ inline std::optional<Duration> find_averaging_window(std::span<const PowerStep> 
     return std::chrono::duration_cast<Duration>(Seconds{median(windows)});
 }
 
+/// How long a power meter averages over, by an energy counter of the same board: the window whose
+/// mean power by the counter comes closest to the meter. Nothing where the power hardly changed, or
+/// no window explains the meter. Never shorter than the counter's own samples are apart.
+/// @param power,energy in order of time; `read_at` = when the sample was taken
+inline std::optional<Duration> find_averaging_window(std::span<const TimedReading> power,
+                                                     std::span<const TimedReading> energy) {
+    constexpr std::size_t fewest = 10;
+    constexpr double step = 1.1;  // between two windows that are tried
+    if (energy.size() < fewest) return {};
+    const auto joules = [&](TimePoint at) {
+        const auto after = std::lower_bound(
+            energy.begin() + 1, energy.end() - 1, at,
+            [](const TimedReading& reading, TimePoint t) { return reading.read_at < t; });
+        const auto& [from, before] = *(after - 1);
+        const double part = Seconds{at - from} / Seconds{after->read_at - from};
+        return before + part * (after->value - before);
+    };
+    const Seconds span = energy.back().read_at - energy.front().read_at;
+    const Seconds shortest = span / static_cast<double>(energy.size() - 1);
+    const Seconds longest = span / 3;
+    std::vector<TimedReading> seen;
+    double mean = 0;
+    for (const TimedReading& reading : power) {
+        if (reading.read_at - energy.front().read_at < longest) continue;
+        if (reading.read_at > energy.back().read_at || !std::isfinite(reading.value)) continue;
+        seen.push_back(reading);
+        mean += reading.value;
+    }
+    if (seen.size() < fewest) return {};
+    mean /= static_cast<double>(seen.size());
+    double variance = 0;
+    for (const TimedReading& reading : seen) variance += std::pow(reading.value - mean, 2);
+    if (variance < std::pow(0.1 * mean, 2) * static_cast<double>(seen.size())) return {};
+    std::optional<Duration> best;
+    double least = 0.25 * variance;
+    for (Seconds window = shortest; window <= longest; window *= step) {
+        const auto length = std::chrono::duration_cast<Duration>(window);
+        double squares = 0;
+        for (const TimedReading& reading : seen) {
+            const double grown = joules(reading.read_at) - joules(reading.read_at - length);
+            squares += std::pow(reading.value - grown / window.count(), 2);
+        }
+        if (squares >= least) continue;
+        least = squares;
+        best = length;
+    }
+    return best;
+}
+
 }  // namespace kdvfs::measure

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -37,9 +38,7 @@ public:
     explicit EnergyAccumulator(const KernelTable& kernels, AccumulatorSettings settings = {})
         : kernels_{&kernels},
           settings_{settings},
-          join_{settings.capacity, settings.counter_period > Duration::zero()
-                                       ? 20 * settings.counter_period
-                                       : Duration::max()} {
+          join_{settings.capacity, direct_from(settings.counter_period)} {
         rows_.add_column();  // EnergySums::idle_column
     }
 
@@ -63,6 +62,12 @@ public:
     /// and change; joins them up to there.
     void advance(TimePoint until) { join_.advance(until, *this); }
 
+    /// The device's counter turned out to be updated so often.
+    void counter_period(Duration period) {
+        settings_.counter_period = period;
+        join_.direct_from(direct_from(period));
+    }
+
     /// Fills rows, groups and totals, and appends notes; leaves the rest of the report alone.
     void fill(Report& report) const;
 
@@ -70,6 +75,11 @@ public:
     [[nodiscard]] EnergySums sums() const;
 
 private:
+    static Duration direct_from(Duration period) {
+        constexpr int periods = 20;  // so that an error of a period at each end is 5 % at most
+        return period > Duration::zero() ? periods * period : Duration::max();
+    }
+
     friend class SampleJoin;  // the sink's half
     void run(KernelId kernel, ClockPoint applied, Seconds share, bool in_row);
     void idle(Seconds time) { rows_.add(EnergySums::idle_column, time.count()); }
@@ -139,14 +149,16 @@ inline void EnergyAccumulator::measured_directly(KernelId kernel, ClockPoint app
 }
 
 inline EnergySums EnergyAccumulator::sums() const {
-    return {.equations = rows_.equations(),
+    JudgedRows judged = rows_.judged();
+    return {.equations = std::move(judged.equations),
+            .refused_seconds = std::move(judged.refused_seconds),
             .columns = columns_,
             .direct = direct_,
             .counter_period = settings_.counter_period,
             .counter = {counter_joules_},
             .outside = {outside_joules_},
             .counted_time = Seconds{counted_seconds_},
-            .refused_rows = rows_.refused(),
+            .refused_rows = judged.refused,
             .overflowed_rows = overflowed_rows_,
             .late = join_.late(),
             .overflows = join_.overflows()};

@@ -64,6 +64,9 @@ public:
     /// Judges one reading. `read_at` is when it was read, not before earlier calls' `read_at`.
     CounterStep take(const EnergyReading& reading, TimePoint read_at);
 
+    /// The time between two samples of the counter has become known.
+    void expect_period(Duration period) { limits_.period = period; }
+
     [[nodiscard]] const CounterFaults& faults() const { return faults_; }
     /// Whether the last reading that could be judged found the counter standing still.
     [[nodiscard]] bool frozen() const { return frozen_; }

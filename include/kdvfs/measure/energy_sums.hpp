@@ -17,6 +17,7 @@ struct EnergySums {
     static constexpr std::size_t idle_column = 0;
 
     NormalEquations equations;  ///< a column per (kernel, applied clock); column 0 is idle
+    std::vector<double> refused_seconds;  ///< by column, of rows that are not in the equations
     KernelColumns columns;
     std::vector<CountedJoules> direct;  ///< by column, of long scopes; may be shorter
     Duration counter_period{0};
@@ -27,13 +28,19 @@ struct EnergySums {
 
     std::uint64_t refused_rows = 0;     ///< far from what all other rows say
     std::uint64_t overflowed_rows = 0;  ///< with kernels beyond the last column
-    std::uint64_t late = 0;             ///< intervals and samples after their time was joined
+    std::uint64_t late = 0;             ///< intervals and samples after their time was joined, or no numbers
     std::uint64_t overflows = 0;        ///< times that buffers were full
 
+    /// Seconds of a column under trusted samples. Its energy is its power over all of them; what a
+    /// refused row's joules hold beyond that is unexplained.
+    [[nodiscard]] double seconds(std::size_t column) const {
+        return equations.time(column) +
+               (column < refused_seconds.size() ? refused_seconds[column] : 0);
+    }
     [[nodiscard]] std::vector<double> seconds_of(KernelId kernel) const {
         std::vector<double> seconds(equations.columns());
         for (const auto& [applied, column] : columns.of(kernel)) {
-            seconds[column] = equations.time(column);
+            seconds[column] = this->seconds(column);
         }
         return seconds;
     }

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -59,7 +60,9 @@ struct ProfileSettings {
     std::vector<std::string> components{"total"};
     Duration read_delay{0};     ///< of a read of the GPU's clock, measured separately
     Duration logger_window{0};  ///< that each log averages over; 0 = an instant
-    double steady = 0.02;       ///< power that changes by less has arrived
+    /// What the runner lets run before the executions, as it is to be told; empty = isolated.
+    std::vector<std::string> ran_before{};
+    double steady = 0.02;  ///< power that changes by less has arrived
     std::size_t most_executions = 256;
     std::size_t most_runs = 10;  ///< times the guidance's runs, while logs of interest are too few
     /// Each switched off shows what it is good for.
@@ -75,11 +78,24 @@ struct PowerProfile {
         Duration time;  ///< since the kernel began
         std::vector<double> watts;
     };
+    /// What a log that averages has seen: stretches of executions, by their parts of an execution
+    /// from 0 to 1, one after the other.
+    struct WindowedLog {
+        struct Stretch {
+            double from;
+            double to;
+            double share;  ///< of the window
+        };
+        std::vector<Stretch> stretches;
+        std::vector<double> watts;
+    };
     std::vector<std::string> components;
+    std::vector<std::string> ran_before;
     std::vector<Point> points;
-    std::vector<SmoothCurve> curves;  ///< per component
-    std::size_t execution = 0;        ///< the first execution of a run that counts, from 1
-    Duration duration{0};             ///< of the executions in the bin, median
+    std::vector<WindowedLog> windowed;  ///< of a logger that averages; for `deblur`
+    std::vector<SmoothCurve> curves;    ///< per component
+    std::size_t execution = 0;          ///< the first execution of a run that counts, from 1
+    Duration duration{0};               ///< of the executions in the bin, median
     std::size_t runs = 0;
     std::size_t executions = 0;  ///< that counted
     std::size_t wanted = 0;      ///< logs of interest that the guidance asks for
@@ -127,6 +143,8 @@ private:
     double power_of_last(std::size_t executions);
     void collect(Collection& collection, std::size_t runs, std::size_t executions);
     [[nodiscard]] std::optional<TimeSync> sync(const Collection& collection) const;
+    void add_windowed(const ProfiledRun& run, std::size_t first, Bin bin, const TimeSync& map,
+                      PowerProfile& profile) const;
     [[nodiscard]] Bin golden(const Collection& collection, std::size_t first, double margin) const;
     void stitch(const Collection& collection, std::size_t first, PowerProfile& profile) const;
 
@@ -144,25 +162,36 @@ inline Duration median(std::vector<Duration> times) {
     return *middle;
 }
 
-/// Mean over the kernel's duration: of eighths, so that uneven logs weigh nothing.
-inline double mean_power(const PowerProfile& profile) {
-    constexpr std::size_t parts = 8;
+struct MeanPower {
+    double watts = 0;
+    double standard_error = std::numeric_limits<double>::infinity();
+};
+
+/// Mean over the kernel's duration: of sixteenths, so that uneven logs weigh nothing.
+inline MeanPower mean_power(const PowerProfile& profile) {
+    constexpr std::size_t parts = 16;
     std::vector<double> sum(parts);
+    std::vector<double> squares(parts);
     std::vector<double> count(parts);
     for (const PowerProfile::Point& point : profile.points) {
         const double part = Seconds{point.time} / Seconds{profile.duration};
         const auto at = std::min(parts - 1, static_cast<std::size_t>(part * parts));
         sum[at] += point.watts.front();
+        squares[at] += point.watts.front() * point.watts.front();
         ++count[at];
     }
-    double mean = 0;
-    double met = 0;
+    MeanPower mean{0, 0};
+    bool enough = true;
     for (std::size_t i = 0; i < parts; ++i) {
+        enough = enough && count[i] > 1;
         if (count[i] == 0) continue;
-        mean += sum[i] / count[i];
-        ++met;
+        const double middle = sum[i] / count[i];
+        mean.watts += middle / parts;
+        const double variance = std::max(squares[i] / count[i] - middle * middle, 0.0);
+        mean.standard_error += variance / std::max(count[i] - 1, 1.0) / (parts * parts);
     }
-    return met > 0 ? mean / met : 0;
+    mean.standard_error = std::sqrt(mean.standard_error);
+    return enough ? mean : MeanPower{mean.watts};
 }
 
 }  // namespace power_profile_detail
@@ -228,9 +257,13 @@ inline void PowerProfiler::stitch(const Collection& collection, std::size_t firs
     const auto map = sync(collection);
     const Bin bin = golden(collection, first, profile_guidance(*execution_time_).margin);
     profile.points.clear();
+    profile.windowed.clear();
     profile.executions = 0;
     std::vector<Duration> durations;
     for (const ProfiledRun& run : collection.runs) {
+        if (map && settings_.logger_window > Duration::zero()) {
+            add_windowed(run, first, bin, *map, profile);
+        }
         for (std::size_t i = first - 1; i < run.executions.size(); ++i) {
             const auto& [start, end] = run.executions[i];
             if (!bin.holds(end - start)) continue;
@@ -253,10 +286,39 @@ inline void PowerProfiler::stitch(const Collection& collection, std::size_t firs
     profile.sync_spread = map ? map->spread() : Duration{0};
 }
 
+/// Logs whose whole window lies in golden executions.
+inline void PowerProfiler::add_windowed(const ProfiledRun& run, std::size_t first, Bin bin,
+                                        const TimeSync& map, PowerProfile& profile) const {
+    constexpr double whole = 0.98;  // launches leave gaps of a microsecond or two
+    const Seconds window = settings_.logger_window;
+    for (const PowerLog& log : run.logs) {
+        const TimePoint to = map(log.at);
+        const TimePoint from = to - settings_.logger_window;
+        PowerProfile::WindowedLog seen{{}, log.watts};
+        double share = 0;
+        for (std::size_t i = first - 1; i < run.executions.size(); ++i) {
+            const auto& [start, end] = run.executions[i];
+            const TimePoint begin = std::max(from, start);
+            const TimePoint stop = std::min(to, end);
+            if (stop <= begin || !bin.holds(end - start)) continue;
+            const Seconds length = end - start;
+            seen.stretches.push_back({Seconds{begin - start} / length,
+                                      Seconds{stop - start} / length,
+                                      Seconds{stop - begin} / window});
+            share += seen.stretches.back().share;
+        }
+        const bool sound = log.watts.size() == settings_.components.size() &&
+                           std::all_of(log.watts.begin(), log.watts.end(),
+                                       [](double watts) { return std::isfinite(watts); });
+        if (sound && share >= whole) profile.windowed.push_back(std::move(seen));
+    }
+}
+
 inline PowerProfile PowerProfiler::profile(std::size_t first, std::size_t executions) {
     const ProfileGuidance guidance = profile_guidance(time_execution());
     PowerProfile profile;
     profile.components = settings_.components;
+    profile.ran_before = settings_.ran_before;
     profile.execution = first;
     profile.blur = settings_.logger_window;
     Collection collection;
@@ -274,7 +336,7 @@ inline PowerProfile PowerProfiler::profile(std::size_t first, std::size_t execut
     if (profile.blur > Duration::zero()) {
         profile.notes.push_back("each log is a mean over " +
                                 std::to_string(profile.blur.count() / 1000) +
-                                " us: shorter features are smeared");
+                                " us: shorter features are smeared (deblur undoes some)");
     }
     for (std::size_t c = 0; c < settings_.components.size(); ++c) {
         std::vector<CurvePoint> points;
@@ -288,14 +350,18 @@ inline PowerProfile PowerProfiler::profile(std::size_t first, std::size_t execut
 
 /// Mean power of the last of so many executions.
 inline double PowerProfiler::power_of_last(std::size_t executions) {
-    constexpr std::size_t enough = 60;
+    constexpr double sure = 0.2;  // of the change that counts: two means then differ by 3.5 sigma
+    constexpr std::size_t most_runs = 4000;
     PowerProfile probe;
     Collection collection;
+    power_profile_detail::MeanPower mean;
     do {
-        collect(collection, 50, executions);
+        collect(collection, std::max<std::size_t>(50, collection.runs.size() / 2), executions);
         stitch(collection, executions, probe);
-    } while (probe.points.size() < enough && collection.runs.size() < 4000);
-    return power_profile_detail::mean_power(probe);
+        mean = power_profile_detail::mean_power(probe);
+    } while (mean.standard_error > sure * settings_.steady * mean.watts &&
+             collection.runs.size() < most_runs);
+    return mean.watts;
 }
 
 inline std::size_t PowerProfiler::steady_power_execution() {

@@ -31,29 +31,40 @@ inline void write_profile_csv(std::ostream& out, const PowerProfile& profile) {
 struct NamedProfile {
     std::string name;
     const PowerProfile* profile;
+    std::size_t component = 0;
 };
 
-/// Time inside the kernel against watts of the first component: points, smoothed curve and its
-/// 95 % band for each profile.
+/// "isolated", or "after" the kernels that ran before.
+inline std::string setting_of(const PowerProfile& profile) {
+    std::string text;
+    for (const std::string& kernel : profile.ran_before) {
+        text += (text.empty() ? "after " : ", ") + kernel;
+    }
+    return text.empty() ? "isolated" : text;
+}
+
+/// Time inside the kernel against watts of a component: points, smoothed curve and its 95 % band
+/// for each profile.
 inline void write_profile_svg(std::ostream& out, const std::vector<NamedProfile>& profiles,
                               bool simulated) {
     constexpr std::array colours{"#1f77b4", "#d62728", "#2ca02c", "#9467bd"};
     SvgPlot plot{out, "time inside the kernel, us", simulated ? "W (simulated)" : "W"};
-    for (const auto& [name, profile] : profiles) {
+    for (const auto& [name, profile, component] : profiles) {
         plot.include(0, 0);
         plot.include(Seconds{profile->duration}.count() * 1e6, 0);
         for (const PowerProfile::Point& point : profile->points) {
-            plot.include(Seconds{point.time}.count() * 1e6, 1.05 * point.watts.front());
+            plot.include(Seconds{point.time}.count() * 1e6, 1.05 * point.watts[component]);
         }
     }
     plot.axes();
     for (std::size_t i = 0; i < profiles.size(); ++i) {
         const PowerProfile& profile = *profiles[i].profile;
+        const std::size_t component = profiles[i].component;
         const char* colour = colours[i % colours.size()];
         std::vector<SvgPlot::Point> band;
         std::vector<SvgPlot::Point> curve;
-        if (!profile.curves.empty()) {
-            const auto& points = profile.curves.front().points;
+        if (component < profile.curves.size()) {
+            const auto& points = profile.curves[component].points;
             for (const auto& p : points) {
                 curve.push_back({p.x * 1e6, p.y});
                 band.push_back({p.x * 1e6, p.y + p.half_width});
@@ -64,10 +75,10 @@ inline void write_profile_svg(std::ostream& out, const std::vector<NamedProfile>
         }
         plot.area(band, colour);
         for (const PowerProfile::Point& point : profile.points) {
-            plot.dot({Seconds{point.time}.count() * 1e6, point.watts.front()}, colour);
+            plot.dot({Seconds{point.time}.count() * 1e6, point.watts[component]}, colour);
         }
         plot.line(curve, colour);
-        plot.legend(i, profiles[i].name, colour);
+        plot.legend(i, profiles[i].name + ", " + setting_of(profile), colour);
     }
     plot.close();
 }

@@ -114,7 +114,7 @@ inline void ReportFiller::add_groups(Report& report) const {
         KernelGroup group;
         std::vector<double> seconds(sums_.equations.columns());
         for (const std::size_t column : mix) {
-            seconds[column] = sums_.equations.time(column);
+            seconds[column] = sums_.seconds(column);
             if (column == EnergySums::idle_column) {
                 group.with_idle = true;
                 continue;
@@ -140,11 +140,11 @@ inline void ReportFiller::add_totals(Report& report) const {
     totals.counter = sums_.counter;
     totals.outside = sums_.outside;
     totals.counted_time = sums_.counted_time;
-    totals.idle_time = Seconds{sums_.equations.time(EnergySums::idle_column)};
+    totals.idle_time = Seconds{sums_.seconds(EnergySums::idle_column)};
     totals.unexplained = totals.counter;
     if (!solved()) return;
     std::vector<double> kernels(sums_.equations.columns());
-    for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i] = sums_.equations.time(i);
+    for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i] = sums_.seconds(i);
     std::vector<double> idle(kernels.size());
     std::swap(idle[EnergySums::idle_column], kernels[EnergySums::idle_column]);
     totals.kernels = estimate(kernels, any_width);
@@ -167,7 +167,8 @@ inline void ReportFiller::add_notes(Report& report) const {
         if (count > 0) report.notes.push_back(std::to_string(count) + what);
     };
     if (!solved()) report.notes.emplace_back("too few counter samples to attribute any energy");
-    note(sums_.late, " intervals or samples came too late and were not attributed");
+    note(sums_.late,
+         " intervals or samples came too late, or were no numbers, and were not attributed");
     note(sums_.overflows, " times the buffers were full: energy may be with the wrong kernel");
     note(sums_.overflowed_rows,
          " counter intervals have more (kernel, clock) pairs than are told apart: unexplained");

@@ -6,6 +6,7 @@
 #include <kdvfs/measure/energy_counter.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -54,11 +55,12 @@ public:
 
     template <class Sink>
     void add(const EnergySample& sample, Sink& sink) {
-        if (sample.at < walked_to_) {
+        if (sample.at < walked_to_ || !std::isfinite(sample.total.count)) {
             ++late_;
             return;
         }
         if (samples_.size() >= capacity_) make_room(samples_, sink);
+        if (!samples_.empty() && sample.at < samples_.items.back().start) samples_.sorted = false;
         samples_.items.push_back({sample.at, sample});
     }
 
@@ -71,7 +73,10 @@ public:
     template <class Sink>
     void advance(TimePoint until, Sink& sink);
 
-    /// Intervals and samples that came after their time was walked over.
+    /// From now on longer runs than this are measured directly.
+    void direct_from(Duration length) { direct_from_ = length; }
+
+    /// Intervals and samples that came after their time was walked over, or were no numbers.
     [[nodiscard]] std::uint64_t late() const { return late_; }
     /// How often the buffers were full and had to be walked before `advance` allowed it.
     [[nodiscard]] std::uint64_t overflows() const { return overflows_; }
@@ -101,8 +106,8 @@ private:
         }
         void sort() {
             if (sorted) return;
-            std::sort(items.begin() + static_cast<std::ptrdiff_t>(head), items.end(),
-                      [](const Item& a, const Item& b) { return a.start < b.start; });
+            std::stable_sort(items.begin() + static_cast<std::ptrdiff_t>(head), items.end(),
+                             [](const Item& a, const Item& b) { return a.start < b.start; });
             sorted = true;
         }
     };
@@ -157,6 +162,7 @@ private:
 template <class Sink>
 void SampleJoin::advance(TimePoint until, Sink& sink) {
     intervals_.sort();
+    samples_.sort();
     while (walked_to_ < until) {
         TimePoint next =
             std::min({until, intervals_.next(), samples_.next(), clocks_.next(), metering_.next()});
@@ -196,7 +202,9 @@ void SampleJoin::pass(TimePoint to, Sink& sink) {
 
 template <class Sink>
 void SampleJoin::meet(const EnergySample& sample, Sink& sink) {
-    const bool whole = last_ && last_->segment == sample.segment && sample.at > last_->at;
+    const bool same_segment = last_ && last_->segment == sample.segment;
+    if (same_segment && sample.at == last_->at) return;  // told twice
+    const bool whole = same_segment && sample.at > last_->at && sample.total >= last_->total;
     if (whole) {
         for (auto* runs : {&running_, &ended_}) {
             for (Run& run : *runs) {

@@ -4,6 +4,7 @@
 #include <kdvfs/core/time.hpp>
 #include <kdvfs/device/energy_source.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/measure/period_finder.hpp>
 
 #include <gsl/assert>
 
@@ -60,12 +61,20 @@ public:
     /// Samples that nobody took in time.
     [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
     [[nodiscard]] Duration period() const { return period_; }
+    /// The time between two updates of the counter: as its reads show it, where they come several
+    /// times faster and contradict what was believed; else as believed; 0 where nobody knows.
+    [[nodiscard]] Duration counter_period() const { return counter_period_; }
+    [[nodiscard]] bool found_counter_period() const { return found_; }
 
 private:
     void schedule(ReadingStatus status, TimePoint now);
+    void learn(const EnergyReading& reading, TimePoint now);
 
     Duration period_;
     EnergyCounter counter_;
+    PeriodFinder finder_;
+    Duration counter_period_;
+    bool found_ = false;
     TimePoint next_read_;
     ReadingStatus last_status_ = ReadingStatus::unchanged;
     std::uint32_t failures_in_a_row_ = 0;
@@ -81,6 +90,7 @@ inline Sampler::Sampler(SamplerSettings settings, TimePoint start)
               : settings.limits.period > Duration::zero() ? settings.limits.period
                                                           : std::chrono::milliseconds{10}},
       counter_{settings.limits},
+      counter_period_{settings.limits.period},
       next_read_{start},
       ring_(settings.capacity) {
     Expects(settings.capacity > 0);
@@ -90,6 +100,7 @@ inline ReadingStatus Sampler::complete(const EnergyReading& reading, TimePoint n
     if (now - next_read_ > period_) ++gaps_;
     const CounterStep step = counter_.take(reading, now);
     last_status_ = step.status;
+    if (reading.status == ReadingStatus::ok) learn(reading, now);
     if (step.sample) {
         if (count_ == ring_.size()) {
             first_ = (first_ + 1) % ring_.size();
@@ -101,6 +112,18 @@ inline ReadingStatus Sampler::complete(const EnergyReading& reading, TimePoint n
     }
     schedule(step.status, now);
     return step.status;
+}
+
+inline void Sampler::learn(const EnergyReading& reading, TimePoint now) {
+    constexpr double same = 1.5;  // reads see a period to one of theirs
+    finder_.take(now, reading.joules.count);
+    const auto period = finder_.period();
+    if (!period || period == counter_period_) return;
+    const double ratio = Seconds{*period} / Seconds{std::max(counter_period_, Duration{1})};
+    if (!found_ && ratio < same && ratio * same > 1) return;
+    found_ = true;
+    counter_period_ = *period;
+    counter_.expect_period(*period);
 }
 
 inline void Sampler::schedule(ReadingStatus status, TimePoint now) {

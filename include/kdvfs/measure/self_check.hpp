@@ -4,6 +4,7 @@
 #include <kdvfs/core/time.hpp>
 #include <kdvfs/core/units.hpp>
 #include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/measure/counter_traits.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
 
 #include <algorithm>
@@ -24,6 +25,8 @@ struct SelfCheck {
     std::string reason;            ///< why it did not pass, or what could not be compared
     Watts counted{0};              ///< mean power by the energy counter
     std::optional<Watts> drawn{};  ///< mean power by the power readings
+    /// What the power readings are means over, where the power changed enough to tell.
+    std::optional<Duration> power_window{};
 };
 
 /// Compares an energy counter with power times time. Hand it what half a second or more of reading
@@ -43,8 +46,12 @@ public:
         last_ = now;
         const CounterStep step = counter_.take(reading, now);
         if (!step.sample) return;
-        if (!begin_ || begin_->segment != step.sample->segment) begin_ = step.sample;
+        if (!begin_ || begin_->segment != step.sample->segment) {
+            begin_ = step.sample;
+            energy_.clear();
+        }
         end_ = step.sample;
+        energy_.push_back({step.sample->at, step.sample->total.count});
     }
     /// A power reading, where the device has one.
     void take(Watts power, TimePoint now) {
@@ -54,10 +61,6 @@ public:
     [[nodiscard]] SelfCheck result() const;
 
 private:
-    struct PowerAt {
-        TimePoint at;
-        double watts;
-    };
     [[nodiscard]] std::string fault() const;
     [[nodiscard]] std::optional<Watts> mean_power() const;
 
@@ -67,7 +70,8 @@ private:
     TimePoint last_;
     std::optional<EnergySample> begin_;
     std::optional<EnergySample> end_;
-    std::vector<PowerAt> power_;
+    std::vector<TimedReading> energy_;
+    std::vector<TimedReading> power_;
 };
 
 inline SelfCheck SelfCheckRun::result() const {
@@ -76,6 +80,7 @@ inline SelfCheck SelfCheckRun::result() const {
     if (!check.reason.empty()) return check;
     check.counted = (end_->total - begin_->total) / Seconds{end_->at - begin_->at};
     check.drawn = mean_power();
+    check.power_window = find_averaging_window(power_, energy_);
     if (!check.drawn) {
         check.passed = true;
         check.reason = "the device gives no power to compare the counter with";
@@ -114,11 +119,11 @@ inline std::optional<Watts> SelfCheckRun::mean_power() const {
     double joules = 0;
     double seconds = 0;
     for (std::size_t i = 1; i < power_.size(); ++i) {
-        const TimePoint from = std::max(power_[i - 1].at, begin_->at);
-        const TimePoint to = std::min(power_[i].at, end_->at);
+        const TimePoint from = std::max(power_[i - 1].read_at, begin_->at);
+        const TimePoint to = std::min(power_[i].read_at, end_->at);
         if (to <= from) continue;
         const double time = Seconds{to - from}.count();
-        joules += time * (power_[i - 1].watts + power_[i].watts) / 2;
+        joules += time * (power_[i - 1].value + power_[i].value) / 2;
         seconds += time;
     }
     if (seconds <= 0 || joules <= 0) return {};

@@ -51,16 +51,16 @@ public:
         *out_ << R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 400" )"
               << R"(font-family="sans-serif" font-size="12">)" << '\n'
               << R"(<rect width="720" height="400" fill="white"/>)" << '\n';
-        for (int i = 0; i <= 5; ++i) {
-            const double x = most_x_ * i / 5;
-            const double y = most_y_ * i / 5;
-            *out_ << R"(<path stroke="#ddd" d="M)" << place(x, 0) << 'L' << place(x, most_y_) << 'M'
-                  << place(0, y) << 'L' << place(most_x_, y) << "\"/>\n";
+        for (double x = 0; x <= most_x_ * within; x += round_step(most_x_)) {
+            grid_line(place(x, 0), place(x, most_y_));
             text(at_x(x), bottom + 18, "middle", tick(x));
+        }
+        for (double y = 0; y <= most_y_ * within; y += round_step(most_y_)) {
+            grid_line(place(0, y), place(most_x_, y));
             text(left - 6, at_y(y) + 4, "end", tick(y));
         }
         text((left + right) / 2, 392, "middle", x_label_);
-        text(left - 6, 14, "middle", y_label_);
+        text(4, 12, "start", y_label_);
     }
 
     void line(const std::vector<Point>& points, std::string_view colour) {
@@ -92,6 +92,17 @@ private:
     static constexpr double right = 700;
     static constexpr double top = 20;
     static constexpr double bottom = 350;
+    static constexpr double within = 1 + 1e-9;  // rounding must not lose the last tick
+
+    /// 1, 2 or 5 times a power of ten: four to nine ticks.
+    static double round_step(double most) {
+        const double power = std::pow(10.0, std::floor(std::log10(most)));
+        const double leading = most / power;
+        return power * (leading < 2 ? 0.2 : leading < 5 ? 0.5 : 1.0);
+    }
+    void grid_line(const std::string& from, const std::string& to) {
+        *out_ << R"(<path stroke="#ddd" d="M)" << from << 'L' << to << "\"/>\n";
+    }
 
     static std::string number(double value) { return json_number(std::round(10 * value) / 10); }
     static std::string tick(double value) {

@@ -78,12 +78,15 @@ inline void write_switch_svg(std::ostream& out, const DeviceInfo& device,
         return clock.memory == auto_clock ? one(clock.core)
                                           : one(clock.core) + '/' + one(clock.memory);
     };
-    const std::size_t size = margin + cell * clocks.size() + 8;
+    constexpr std::size_t narrowest = 400;  // for the words above
+    const std::size_t size = std::max(narrowest, margin + cell * clocks.size() + 8);
     out << R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 )" << size << ' ' << size + 24
         << R"(" font-family="sans-serif" font-size="11" text-anchor="middle">)" << '\n'
-        << R"(<rect width="100%" height="100%" fill="white"/><text x="4" y="16" text-anchor="start">)"
-        << (device.simulated ? "simulated " : "") << xml_text(to_string(device))
-        << ": switching latency, ms (from down, to right)</text>\n";
+        << R"(<rect width="100%" height="100%" fill="white"/><text x="4" y="16" text-anchor="start" font-size="13">)"
+        << (device.simulated ? "SIMULATED " : "") << xml_text(to_string(device)) << "</text>\n"
+        << R"(<text x="4" y="34" text-anchor="start">switching latency in ms, from a core clock )"
+        << "(MHz, down) to another (right)</text>\n";
+
     for (const ClockPoint clock : clocks) {
         out << "<text x=\"" << place(clock) + cell / 2 << "\" y=\"" << margin - 8 << "\">"
             << name(clock) << "</text><text x=\"" << margin / 2 << "\" y=\""

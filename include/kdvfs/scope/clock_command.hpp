@@ -19,7 +19,7 @@ struct ClockCommand {
     };
     Kind kind = Kind::verify;
     ClockPoint point{};
-    ClockHistory history{};
+    ClockHistory history{};  ///< for all but `verify`: what to go back to, and what is owed
 };
 
 /// What came of a command.
@@ -34,7 +34,13 @@ template <ClockControl Device>
 CommandOutcome execute(Device& device, const ClockCommand& command) noexcept {
     CommandOutcome outcome;
     try {
-        if (command.kind == ClockCommand::Kind::apply) device.apply(command.point);
+        if (command.kind == ClockCommand::Kind::apply) {
+            // A device that is put back without kdvfs, too, must know to which state.
+            if constexpr (requires { device.will_go_back_to(command.history.found); }) {
+                device.will_go_back_to(command.history.found);
+            }
+            device.apply(command.point);
+        }
         outcome.state = device.read_clock_state();
         if (command.kind != ClockCommand::Kind::restore) return outcome;
         outcome.restore = decide_restore(command.history, *outcome.state);

@@ -7,36 +7,21 @@
 #include <kdvfs/core/time.hpp>
 #include <kdvfs/device/level_cell.hpp>
 #include <kdvfs/scope/clock_command.hpp>
+#include <kdvfs/scope/clock_errors.hpp>
+#include <kdvfs/scope/controller_counts.hpp>
+#include <kdvfs/scope/controller_options.hpp>
+#include <kdvfs/scope/lane_votes.hpp>
 #include <kdvfs/scope/request_table.hpp>
 
 #include <gsl/assert>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
 namespace kdvfs {
-
-struct ControllerOptions {
-    Duration lower_after{0};                          ///< hold a lowering back for so long
-    Duration verify_every = std::chrono::seconds{1};  ///< read what the device really holds
-    unsigned retries = 3;                             ///< of a transient refusal
-    Duration first_retry_after = std::chrono::milliseconds{1};  ///< then four times longer each
-};
-
-struct ControllerCounts {
-    std::uint64_t switched_scopes = 0;  ///< scopes for whose request the device was changed
-    std::uint64_t refused_scopes = 0;   ///< scopes whose change the device refused
-    std::uint64_t writes = 0;           ///< clock points written
-    std::uint64_t restores = 0;         ///< times the found state was put back
-    std::uint64_t retries = 0;
-    std::uint64_t resets = 0;           ///< times the device had fallen back to its defaults
-    std::uint64_t foreign_changes = 0;  ///< times somebody else had changed the clocks
-};
 
 /// Turns the levels of all lanes into commands for one device: a pure state machine. Levels,
 /// answers and the time go in, commands come out, one at a time; who drives it (threads on real
@@ -48,7 +33,7 @@ class ClockController {
 public:
     ClockController(const RequestTable& requests, std::string device, ClockState found,
                     ControllerOptions options)
-        : requests_{requests},
+        : votes_{requests},
           device_{std::move(device)},
           options_{options},
           history_{.found = std::move(found)} {}
@@ -58,27 +43,21 @@ public:
     /// The listener saw a lane's cell change. `counted` is false for captured lanes, whose replays
     /// are not scopes of their own.
     void level_changed(LaneId lane, LevelWord level, TimePoint now, bool counted = true) {
-        LaneState& state = lanes_[lane];
-        const bool entered = level.request() != no_request &&
-                             (!state.seen || newer(level.ticket(), state.last_ticket));
-        if (entered) {
-            state.seen = true;
-            state.last_ticket = level.ticket();
-            if (counted) ++(armed_ ? fresh_scopes_ : counts_.refused_scopes);
+        if (votes_.hear(lane, level) && counted) {
+            ++(armed_ ? fresh_scopes_ : counts_.refused_scopes);
         }
-        state.request = level.request();
         note_target(now);
     }
 
     /// A standing `auto` vote of a lane, whatever its scopes ask for.
     void protect(LaneId lane, TimePoint now) {
-        lanes_[lane].is_protected = true;
+        votes_.protect(lane);
         note_target(now);
     }
 
     /// A lane that will not be heard of again: its vote ends.
     void withdraw(LaneId lane, TimePoint now) {
-        lanes_.erase(lane);
+        votes_.withdraw(lane);
         note_target(now);
     }
 
@@ -94,10 +73,10 @@ public:
             return;
         }
         last_read_ = now;
-        attempts_ = 0;
+        const unsigned attempts = std::exchange(attempts_, 0);
         switch (command.kind) {
             case ClockCommand::Kind::apply: applied(command.point, *outcome.state); break;
-            case ClockCommand::Kind::restore: restored(outcome, now); break;
+            case ClockCommand::Kind::restore: restored(outcome, now, attempts); break;
             case ClockCommand::Kind::verify: verified(*outcome.state); break;
         }
     }
@@ -135,7 +114,7 @@ public:
         if (!next) return send_restore();
         in_flight_scopes_ += std::exchange(fresh_scopes_, 0);
         ++counts_.writes;
-        return send({.kind = ClockCommand::Kind::apply, .point = *next});
+        return send({.kind = ClockCommand::Kind::apply, .point = *next, .history = history_});
     }
 
     /// When `next_command` must be asked again even if nothing happens; nothing = no need to.
@@ -168,6 +147,8 @@ public:
 
     /// What the lanes ask for; nothing = the state in which the device was found.
     [[nodiscard]] std::optional<ClockPoint> asked() const { return target_; }
+    /// Whether the device holds what is asked for, or will not be brought to.
+    [[nodiscard]] bool settled() const { return !in_flight_ && (!armed_ || holds(target_)); }
     /// The cap that the device was last seen to hold.
     [[nodiscard]] ClockPoint applied() const { return holds_.value_or(history_.found.cap); }
     /// Whether kdvfs has changed the device and not yet put it back.
@@ -180,19 +161,6 @@ public:
     [[nodiscard]] std::optional<Error> take_error() { return std::exchange(error_, std::nullopt); }
 
 private:
-    struct LaneState {
-        RequestIndex request = no_request;
-        std::uint32_t last_ticket = 0;
-        bool seen = false;
-        bool is_protected = false;
-    };
-
-    static constexpr bool newer(std::uint32_t ticket, std::uint32_t than) {
-        constexpr std::uint32_t tickets = 1U << (32 - LevelWord::request_bits);
-        const std::uint32_t ahead = (ticket - than) % tickets;
-        return ahead != 0 && ahead < tickets / 2;
-    }
-
     /// Four times longer each, up to a million times the first.
     static constexpr Duration::rep back_off(unsigned attempt) {
         return Duration::rep{1} << std::min(2 * attempt, 20U);
@@ -202,20 +170,8 @@ private:
         return code == Errc::busy || code == Errc::timed_out || code == Errc::io;
     }
 
-    [[nodiscard]] std::optional<ClockPoint> wanted() const {
-        std::optional<ClockPoint> highest;
-        const auto vote = [&](ClockPoint point) {
-            highest = highest ? higher_cap(*highest, point) : point;
-        };
-        for (const auto& [lane, state] : lanes_) {
-            if (state.is_protected) vote(ClockPoint{});
-            if (state.request != no_request) vote(requests_.point(state.request));
-        }
-        return highest;
-    }
-
     void note_target(TimePoint now) {
-        auto target = let_go_ ? std::nullopt : wanted();
+        auto target = let_go_ ? std::nullopt : votes_.winner();
         if (target == target_) return;
         target_ = target;
         target_since_ = now;
@@ -264,19 +220,14 @@ private:
         history_.uncertain = false;
         if (state.cap != point) {
             history_.uncertain = true;
-            disarm(Error{Errc::refused,
-                         {.action = "set " + to_string(point),
-                          .object = device_,
-                          .vendor_words = "it reads back " + to_string(state.cap),
-                          .remedy = "the driver accepted the call but not the clock: check that no "
-                                    "other tool governs this GPU, then call rearm()"}});
+            disarm(clock_errors::not_taken(device_, point, state));
             return;
         }
         holds_ = point;
         counts_.switched_scopes += std::exchange(in_flight_scopes_, 0);
     }
 
-    void restored(const CommandOutcome& outcome, TimePoint now) {
+    void restored(const CommandOutcome& outcome, TimePoint now, unsigned attempts) {
         const ClockState& state = *outcome.state;
         if (outcome.restore == RestoreDecision::leave_foreign) {
             restore_due_ = false;
@@ -286,7 +237,9 @@ private:
         if (outcome.restore == RestoreDecision::write_back) {
             if (state != history_.found) {
                 history_.uncertain = true;
-                failed({.kind = ClockCommand::Kind::restore}, not_restored(state), now);
+                attempts_ = attempts;  // a silent refusal is a failed attempt, too
+                failed({.kind = ClockCommand::Kind::restore},
+                       clock_errors::not_restored(device_, state), now, let_go_);
                 return;
             }
             ++counts_.restores;
@@ -322,27 +275,13 @@ private:
         ++counts_.foreign_changes;
         forget_writes();
         history_.found = foreign;
-        disarm(Error{
-            Errc::foreign_change,
-            {.action = "keep the clocks of",
-             .object = device_,
-             .vendor_words = "it now holds " + to_string(foreign.cap) + " in mode " + foreign.mode,
-             .remedy = "somebody else has set them: theirs stay; call rearm() to take "
-                       "them over again"}});
+        disarm(clock_errors::taken_over(device_, foreign));
     }
 
-    [[nodiscard]] Error not_restored(const ClockState& state) const {
-        return Error{
-            Errc::refused,
-            {.action = "restore the clock settings",
-             .object = device_,
-             .vendor_words = "it reads back " + to_string(state.cap) + " in mode " + state.mode,
-             .remedy = "the driver accepted the call and changed nothing: see which other "
-                       "tool governs this GPU's clocks"}};
-    }
-
-    void failed(const ClockCommand& command, const Error& error, TimePoint now) {
-        if (is_transient(error.code()) && attempts_ < options_.retries) {
+    /// @param last_chance there is no later: what may be in vain is tried again, too
+    void failed(const ClockCommand& command, const Error& error, TimePoint now,
+                bool last_chance = false) {
+        if ((last_chance || is_transient(error.code())) && attempts_ < options_.retries) {
             not_before_ = now + options_.first_retry_after * back_off(attempts_++);
             ++counts_.retries;
             return;
@@ -374,11 +313,10 @@ private:
         restore_failed_ = true;
     }
 
-    const RequestTable& requests_;
+    LaneVotes votes_;
     std::string device_;
     ControllerOptions options_;
     ClockHistory history_;
-    std::map<LaneId, LaneState> lanes_;
     std::optional<ClockPoint> target_;  // nothing = as found
     std::optional<ClockPoint> holds_;   // nothing = as found
     std::optional<ClockCommand> in_flight_;

@@ -57,6 +57,14 @@ public:
         return state;
     }
 
+    /// Somebody else has set the clocks since, and nothing of kdvfs's own is left: theirs is the
+    /// state that guard and journal put back from here on.
+    void will_go_back_to(const ClockState& found) {
+        if (found == entry_.history.found || entry_.history.uncertain) return;
+        guard_.reset();  // sees the foreign state, and leaves it
+        entry_.history = {.found = found};
+    }
+
     void apply(ClockPoint point) {
         note_uncertain();
         device_.apply(point);

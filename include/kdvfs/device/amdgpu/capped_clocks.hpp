@@ -2,15 +2,17 @@
 #pragma once
 
 #include <kdvfs/core/error.hpp>
+#include <kdvfs/device/amdgpu/capabilities.hpp>
 #include <kdvfs/device/amdgpu/card.hpp>
-#include <kdvfs/device/amdgpu/clock_text.hpp>
+#include <kdvfs/device/amdgpu/clock_files.hpp>
 #include <kdvfs/device/amdgpu/clock_writer.hpp>
 #include <kdvfs/device/amdgpu/guard_script.hpp>
+#include <kdvfs/device/amdgpu/settable_clocks.hpp>
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/guard_order.hpp>
 
 #include <algorithm>
-#include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,39 +22,42 @@ namespace kdvfs::device::amdgpu {
 /// `ClockControl` for every amdgpu board, whichever way its settings are written. What is read is
 /// read from sysfs: ROCm SMI ends the process on texts it does not expect.
 ///
-/// Facts that shape it (aldebaran_ppt.c and smu_v13_0_6_ppt.c of the driver):
+/// Facts that shape it (aldebaran_ppt.c, smu_v13_0_6_ppt.c and arcturus_ppt.c of the driver):
 /// - limits are taken in level `manual` only, and the driver remembers edits that were never
 ///   committed, so both ends are always written;
 /// - some boards refuse a limit on the wrong side of the present range, so a range that does not
 ///   touch the present one is reached by way of `auto`;
-/// - only level `auto` undoes everything, for core and memory together.
+/// - only level `auto` undoes everything, for core and memory together;
+/// - which core levels are allowed can be written but not read: a board that knows no other way is
+///   driven only from a level in which they do not count, and while its level is `manual` it holds
+///   the cap that was written last.
 template <ClockWriter Writer>
 class CappedClocks {
 public:
-    CappedClocks(Card card, Writer writer) : card_{std::move(card)}, writer_{std::move(writer)} {
+    CappedClocks(Card card, Writer writer)
+        : card_{std::move(card)},
+          writer_{std::move(writer)},
+          files_{card_},
+          clocks_{SettableClocks::of(card_, files_)} {
         info_ = {card_.name, to_string(card_.address), card_.architecture, {}, false};
-        learn_clocks();
         describe();
     }
 
     [[nodiscard]] const Card& card() const noexcept { return card_; }
     [[nodiscard]] const DeviceInfo& info() const noexcept { return info_; }
-    [[nodiscard]] const SupportedClocks& supported_clocks() const noexcept { return supported_; }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const noexcept {
+        return clocks_.supported;
+    }
 
-    /// @throws Error where a file cannot be read or understood.
+    /// @throws Error where a file cannot be read or understood, or a level mask holds that kdvfs
+    /// has not written.
     [[nodiscard]] ClockState read_clock_state() const {
         ClockState state;
-        state.mode = read_level();
-        if (state.mode != manual && state.mode != determinism) return state;
-        const ClockLimits limits = read_limits();
-        // A limit at the top has two names, `auto_clock` and the number: it gets the asked one.
-        const auto cap = [](Megahertz limit, Megahertz highest, Megahertz asked) {
-            return limit == highest && asked != highest ? auto_clock : limit;
-        };
-        state.cap.core = cap(limits.core_max, bounds_.core_max, asked_.core);
-        if (state.mode == manual) {
-            state.floor.core = limits.core_min;
-            state.cap.memory = cap(limits.memory_max, bounds_.memory_max, asked_.memory);
+        state.mode = files_.level();
+        if (state.mode == manual && clocks_.way == ClockWay::level_mask) {
+            state.cap.core = masked_cap();
+        } else if (state.mode == manual || state.mode == determinism) {
+            read_limits_into(state);
         }
         return state;
     }
@@ -66,68 +71,89 @@ public:
         asked_ = point;
         if (point.is_auto()) {
             writer_.write_level("auto");
-        } else if (by_determinism_) {
-            writer_.write_determinism(or_highest(point.core, bounds_.core_max));
+        } else if (clocks_.way == ClockWay::determinism) {
+            writer_.write_determinism(or_highest(point.core, clocks_.bounds.core_max));
+        } else if (clocks_.way == ClockWay::level_mask) {
+            allow_levels_up_to(point.core);
         } else {
-            move_to({bounds_.core_min, or_highest(point.core, bounds_.core_max),
-                     or_highest(point.memory, bounds_.memory_max)});
+            move_to({clocks_.bounds.core_min, or_highest(point.core, clocks_.bounds.core_max),
+                     or_highest(point.memory, clocks_.bounds.memory_max)});
         }
     }
 
     /// @throws Error (invalid_input) for a mode the driver does not know, else what it said.
     void restore(const ClockState& state) {
-        if (std::find(levels.begin(), levels.end(), state.mode) == levels.end()) {
+        if (!ClockFiles::knows_level(state.mode)) {
             throw Error{Errc::invalid_input,
                         {"restore the clocks", to_string(info_),
                          "there is no performance level '" + state.mode + "'", ""}};
         }
         asked_ = state.cap;
         if (state.mode == determinism) {
-            writer_.write_determinism(or_highest(state.cap.core, bounds_.core_max));
+            writer_.write_determinism(or_highest(state.cap.core, clocks_.bounds.core_max));
+        } else if (state.mode == manual && clocks_.way == ClockWay::level_mask) {
+            allow_levels_up_to(state.cap.core);
         } else if (state.mode == manual) {
-            move_to({or_highest(state.floor.core, bounds_.core_min),
-                     or_highest(state.cap.core, bounds_.core_max),
-                     or_highest(state.cap.memory, bounds_.memory_max)});
+            move_to({or_highest(state.floor.core, clocks_.bounds.core_min),
+                     or_highest(state.cap.core, clocks_.bounds.core_max),
+                     or_highest(state.cap.memory, clocks_.bounds.memory_max)});
         } else {
             writer_.write_level(state.mode);
         }
     }
 
-    /// What puts the board back without kdvfs, and how it sees a state.
-    [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
-        return amdgpu::guard_order(card_.folder, bounds_, found);
-    }
-    [[nodiscard]] std::string guard_words(const ClockState& state) const {
-        return amdgpu::guard_words(bounds_, state);
+    /// What an earlier owner that died left behind, for a board that does not tell which levels are
+    /// allowed; nothing = it cannot be known, but was that owner's.
+    void adopt(const std::optional<ClockState>& written) {
+        if (clocks_.way != ClockWay::level_mask) return;
+        masked_cap_ = written ? written->cap.core : clocks_.supported.core.listed.front();
     }
 
-    /// Tries every way to set the clocks, each by a cap slightly below the highest clock that is
-    /// read back and taken away again, and settles on the cheapest: a range, else determinism,
-    /// which sleeps up to 1 ms in the driver. The state found is there again when it returns or
+    /// What puts the board back without kdvfs, and how it sees a state.
+    [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
+        return amdgpu::guard_order(card_.folder, clocks_.bounds, found);
+    }
+    [[nodiscard]] std::string guard_words(const ClockState& state) const {
+        return amdgpu::guard_words(clocks_.bounds, state);
+    }
+
+    /// Tries every way to set the clocks and settles on the cheapest: a range, else determinism,
+    /// which sleeps up to 1 ms in the driver, else the list of allowed levels. A clock is tried by
+    /// a cap slightly below the highest, read back and taken away again; the list by allowing all
+    /// of it, since it cannot be read back. The state found is there again when it returns or
     /// throws.
     /// @throws Error with the driver's answer where no way works, or the state did not come back.
-    ClockCapabilities probe() {
+    Capabilities probe() {
         require_settable({});
         const ClockState found = read_clock_state();
-        ClockCapabilities result;
-        const ClockPoint below{Megahertz{bounds_.core_max.count -
-                                         (bounds_.core_max.count - bounds_.core_min.count) / 8},
-                               auto_clock};
-        Error refusal = try_out(found, below, false, result.range);
-        if (result.range != Capability::supported) {
-            refusal = try_out(found, below, true, result.determinism);
-        } else {
-            static_cast<void>(try_out(found, below, true, result.determinism));
+        Capabilities result;
+        std::optional<Error> refusal;
+        if (clocks_.has_table) {
+            const std::uint32_t range =
+                clocks_.bounds.core_max.count - clocks_.bounds.core_min.count;
+            const ClockPoint below{Megahertz{clocks_.bounds.core_max.count - range / 8},
+                                   auto_clock};
+            refusal = try_out(found, below, ClockWay::range, result.range);
+            const auto other = try_out(found, below, ClockWay::determinism, result.determinism);
+            static_cast<void>(other);  // the first answer says more
         }
-        by_determinism_ = result.range != Capability::supported;
-        if (by_determinism_ && result.determinism != Capability::supported) throw refusal;
-        if (!supported_.memory.listed.empty()) {
-            static_cast<void>(try_out(found, {auto_clock, supported_.memory.listed.front()}, false,
-                                      result.memory));
+        const ClockList levels = try_levels(found, result.level_mask, refusal);
+        if (result.range == Capability::supported) {
+            clocks_.way = ClockWay::range;
+        } else if (result.determinism == Capability::supported) {
+            clocks_.way = ClockWay::determinism;
+        } else if (result.level_mask == Capability::supported) {
+            clocks_ = SettableClocks::by_levels(levels);
+        } else {
+            throw Error{*refusal};
+        }
+        if (!clocks_.supported.memory.listed.empty()) {
+            const ClockPoint lowest{auto_clock, clocks_.supported.memory.listed.front()};
+            static_cast<void>(try_out(found, lowest, clocks_.way, result.memory));
         }
         if (result.memory != Capability::supported) {
-            supported_.memory = {};
-            bounds_.memory_max = auto_clock;
+            clocks_.supported.memory = {};
+            clocks_.bounds.memory_max = auto_clock;
         }
         describe();
         return result;
@@ -136,121 +162,71 @@ public:
 private:
     static constexpr std::string_view manual = "manual";
     static constexpr std::string_view determinism = "perf_determinism";
-    static constexpr std::array<std::string_view, 10> levels{"auto",
-                                                             "low",
-                                                             "high",
-                                                             "manual",
-                                                             "profile_exit",
-                                                             "profile_standard",
-                                                             "profile_peak",
-                                                             "profile_min_sclk",
-                                                             "profile_min_mclk",
-                                                             "perf_determinism"};
+    static constexpr const char* core_levels = "pp_dpm_sclk";
 
     static Megahertz or_highest(Megahertz clock, Megahertz highest) {
         return clock == auto_clock ? highest : clock;
     }
 
-    [[nodiscard]] std::string path(std::string_view file) const {
-        return card_.folder + "/" + std::string{file};
-    }
-
-    [[nodiscard]] FileText read_or_throw(std::string_view file) const {
-        FileText answer = read_file(path(file));
-        if (answer.error != 0) {
-            throw file_error("read the clock settings", to_string(info_), path(file), answer.error);
-        }
-        return answer;
-    }
-
-    [[nodiscard]] Error not_understood(std::string_view file, const std::string& text) const {
-        return Error{Errc::io,
-                     {"read the clock settings", to_string(info_),
-                      path(file) + " says '" + text.substr(0, 60) + "'",
-                      "the GPU may be in reset or halted by a memory error; see the kernel log"}};
-    }
-
-    [[nodiscard]] std::string read_level() const {
-        const FileText file = read_or_throw("power_dpm_force_performance_level");
-        std::string level{detail::trimmed(file.text)};
-        if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
-            throw not_understood("power_dpm_force_performance_level", file.text);
-        }
-        return level;
-    }
-
-    [[nodiscard]] OverdriveTable read_table() const {
-        const FileText file = read_or_throw("pp_od_clk_voltage");
-        auto table = parse_overdrive_table(file.text);
-        if (!table) throw not_understood("pp_od_clk_voltage", file.text);
-        return std::move(*table);
-    }
-
     [[nodiscard]] ClockLimits read_limits() const {
-        const OverdriveTable table = read_table();
+        const OverdriveTable table = files_.table();
         ClockLimits limits{table.core.clocks.front(), table.core.clocks.back()};
-        if (bounds_.memory_max != auto_clock && !table.memory.clocks.empty()) {
+        if (clocks_.bounds.memory_max != auto_clock && !table.memory.clocks.empty()) {
             limits.memory_max = table.memory.clocks.back();
         }
         return limits;
     }
 
-    /// Finds out which clocks there are; leaves none where they cannot be set, and says why.
-    void learn_clocks() {
-        if (!card_.partition.empty() && card_.partition != "SPX") {
-            unsettable_ = "the GPU is partitioned (" + card_.partition +
-                          "), and the driver sets clocks in SPX mode only";
-            return;
-        }
-        try {
-            const OverdriveTable table = read_table();
-            bounds_.core_min = lowest_core_clock(table);
-            bounds_.core_max =
-                card_.core_max != auto_clock ? card_.core_max : table.core.clocks.back();
-            if (bounds_.core_min >= bounds_.core_max) {
-                unsettable_ = "its clock range does not show in performance level " + read_level();
-                return;
-            }
-            supported_.core = {{Megahertz{bounds_.core_min.count + 1}, bounds_.core_max}, true};
-            if (table.memory_is_settable) learn_memory();
-        } catch (const Error& error) {
-            unsettable_ = error.text().vendor_words;
+    void read_limits_into(ClockState& state) const {
+        const ClockLimits limits = read_limits();
+        // A limit at the top has two names, `auto_clock` and the number: it gets the asked one.
+        const auto cap = [](Megahertz limit, Megahertz highest, Megahertz asked) {
+            return limit == highest && asked != highest ? auto_clock : limit;
+        };
+        state.cap.core = cap(limits.core_max, clocks_.bounds.core_max, asked_.core);
+        if (state.mode == manual) {
+            state.floor.core = limits.core_min;
+            state.cap.memory = cap(limits.memory_max, clocks_.bounds.memory_max, asked_.memory);
         }
     }
 
-    /// The bottom of the board's own range. The table tells it in level `auto` or in a section of
-    /// its own; else it shows somebody's limit, and only MI200's 500 MHz is known beforehand. The
-    /// limit then bounds what kdvfs asks for.
-    [[nodiscard]] Megahertz lowest_core_clock(const OverdriveTable& table) const {
-        if (table.core_min) return *table.core_min;
-        if (card_.architecture == "gfx90a" && read_level() != "auto") return Megahertz{500};
-        return table.core.clocks.front();
+    /// The cap of the levels that kdvfs has allowed.
+    [[nodiscard]] Megahertz masked_cap() const {
+        if (masked_cap_) return *masked_cap_;
+        throw Error{Errc::refused,
+                    {"read the clock settings", to_string(info_),
+                     "its level is 'manual', and it does not tell which core levels somebody has "
+                     "allowed",
+                     "set its performance level to auto first"}};
     }
 
-    void learn_memory() {
-        const auto list = parse_clock_list(read_file(path("pp_dpm_mclk")).text);
-        if (!list) return;
-        supported_.memory.listed = list->clocks;
-        std::sort(supported_.memory.listed.begin(), supported_.memory.listed.end());
-        bounds_.memory_max = supported_.memory.listed.back();
+    void allow_levels_up_to(Megahertz cap) {
+        const Megahertz highest = or_highest(cap, clocks_.bounds.core_max);
+        const auto& levels = clocks_.supported.core.listed;
+        const auto above = std::upper_bound(levels.begin(), levels.end(), highest);
+        masked_cap_ = cap;  // before: what a write that fails half-way leaves is kdvfs's own, too
+        writer_.write_levels_up_to(static_cast<unsigned>(above - levels.begin()) - 1);
     }
 
     void describe() {
-        if (!unsettable_.empty()) {
-            info_.mechanism = "none: " + unsettable_;
+        if (!clocks_.why_not.empty()) {
+            info_.mechanism = "none: " + clocks_.why_not;
             return;
         }
-        info_.mechanism = std::string{Writer::name} + (by_determinism_ ? " determinism" : " range");
+        info_.mechanism = std::string{Writer::name} + " " + std::string{to_string(clocks_.way)};
         if (card_.secondary_die) info_.mechanism += ", second die of its package";
+        if (card_.shares_counter) info_.mechanism += ", energy of both dies of the package";
+        if (card_.energy_folder.empty())
+            info_.mechanism += ", whose first die was not found: no energy";
     }
 
     void require_settable(ClockPoint point) const {
-        if (!unsettable_.empty()) {
+        if (!clocks_.why_not.empty()) {
             throw Error{Errc::not_supported,
-                        {"set the clocks", to_string(info_), unsettable_,
+                        {"set the clocks", to_string(info_), clocks_.why_not,
                          "open the GPU to measure only, or see why it cannot be set"}};
         }
-        if (!supports(supported_, point)) {
+        if (!supports(clocks_.supported, point)) {
             throw Error{Errc::invalid_input,
                         {"set " + to_string(point), to_string(info_), "not a clock of this board",
                          "ask for a clock of supported_clocks()"}};
@@ -266,38 +242,65 @@ private:
         writer_.write_limits(wanted);
     }
 
-    /// One way, tried and undone; what was said where it does not work.
-    Error try_out(const ClockState& found, ClockPoint point, bool determinism_way,
-                  Capability& capability) {
-        Error refusal{Errc::refused,
-                      {"set " + to_string(point), to_string(info_),
-                       "written without an error, but the board did not take it", ""}};
-        by_determinism_ = determinism_way;
+    /// One way, tried and undone. @returns what was said where it does not work
+    std::optional<Error> try_out(const ClockState& found, ClockPoint point, ClockWay way,
+                                 Capability& capability) {
+        std::optional<Error> refusal;
+        clocks_.way = way;
         capability = Capability::refused;
         try {
             apply(point);
-            if (read_clock_state().cap == point) capability = Capability::supported;
+            if (read_clock_state().cap == point) {
+                capability = Capability::supported;
+            } else {
+                refusal = Error{Errc::refused,
+                                {"set " + to_string(point), to_string(info_),
+                                 "written without an error, but the board did not take it", ""}};
+            }
         } catch (const Error& error) {
             if (error.code() == Errc::not_supported) capability = Capability::absent;
             refusal = error;
         }
-        if (read_clock_state() != found) restore(found);
-        if (read_clock_state() != found) {
-            throw Error{Errc::io,
-                        {"restore the clocks after trying them", to_string(info_),
-                         "the board did not take back mode " + found.mode, ""}};
-        }
+        put_back(found);
         return refusal;
+    }
+
+    /// The list of allowed levels, tried by allowing all of it, and undone.
+    /// @returns the levels of level `manual`; they may be others than those of `auto`
+    ClockList try_levels(const ClockState& found, Capability& capability,
+                         std::optional<Error>& refusal) {
+        ClockList levels;
+        capability = Capability::refused;
+        try {
+            masked_cap_ = auto_clock;
+            writer_.write_level(std::string{manual});
+            levels = files_.levels_of(core_levels);
+            writer_.write_levels_up_to(static_cast<unsigned>(levels.clocks.size()) - 1);
+            capability = Capability::supported;
+        } catch (const Error& error) {
+            if (error.code() == Errc::not_supported) capability = Capability::absent;
+            if (!refusal) refusal = error;
+        }
+        put_back(found);
+        return levels;
+    }
+
+    /// After a trial.
+    void put_back(const ClockState& found) {
+        if (read_clock_state() != found) restore(found);
+        if (read_clock_state() == found) return;
+        throw Error{Errc::io,
+                    {"restore the clocks after trying them", to_string(info_),
+                     "the board did not take back mode " + found.mode, ""}};
     }
 
     Card card_;
     Writer writer_;
+    ClockFiles files_;
     DeviceInfo info_;
-    SupportedClocks supported_;
-    std::string unsettable_;  // why the clocks cannot be set; empty where they can
-    ClockBounds bounds_;
+    SettableClocks clocks_;
     ClockPoint asked_;  // last, by this object
-    bool by_determinism_ = false;
+    std::optional<Megahertz> masked_cap_;
 };
 
 }  // namespace kdvfs::device::amdgpu

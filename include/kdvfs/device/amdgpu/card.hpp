@@ -74,6 +74,11 @@ struct Card {
     Megahertz core_max = auto_clock;  ///< the board's highest core clock, where KFD tells it
     std::string partition;       ///< "SPX", "CPX" ...; empty where the driver knows no partitions
     bool secondary_die = false;  ///< the die of an MI250X that reports no power and no energy
+    std::string kfd_node;        ///< its folder in KFD's topology; empty where KFD has none
+    /// Of the die whose counter counts for this one, too: its own, for a second die that of its
+    /// package's first; empty where that was not found.
+    std::string energy_folder;
+    bool shares_counter = false;  ///< the counter counts another die, too
 };
 
 /// "AMD Instinct MI210 (0000:c1:00.0)".
@@ -134,6 +139,7 @@ inline void describe_by_kfd(Card& card) {
             card.address.bus << 8 | card.address.device << 3 | card.address.function;
         if (kfd_property(file.text, "location_id") != location) continue;
         if (kfd_property(file.text, "domain").value_or(0) != card.address.domain) continue;
+        card.kfd_node = nodes + node;
         card.architecture =
             architecture_of(kfd_property(file.text, "gfx_target_version").value_or(0));
         card.core_max = Megahertz{static_cast<std::uint32_t>(
@@ -177,6 +183,42 @@ inline std::optional<Card> describe(const std::string& drm_name) {
     return card;
 }
 
+/// The KFD node at the other end of a card's widest XGMI link, where one is wider than all others:
+/// the two dies of a package share more links than any two packages (four, 200 GB/s, on MI250X).
+/// Drivers before Linux 5.15 tell no widths.
+inline std::string widest_neighbour(const Card& card) {
+    constexpr std::uint64_t xgmi = 11;  // CRAT_IOLINK_TYPE_XGMI
+    std::uint64_t widest = 0;
+    std::string neighbour;
+    for (const std::string& link : names_in(card.kfd_node + "/io_links")) {
+        const FileText file = read_file(card.kfd_node + "/io_links/" + link + "/properties");
+        if (kfd_property(file.text, "type") != xgmi) continue;
+        const std::uint64_t width = kfd_property(file.text, "max_bandwidth").value_or(0);
+        if (width < widest || width == 0) continue;
+        const auto node = kfd_property(file.text, "node_to");
+        neighbour = width == widest || !node ? "" : std::to_string(*node);
+        widest = width;
+    }
+    return neighbour;
+}
+
+/// Finds the counter of each second die: that of the first die of its package.
+inline void find_counters(std::vector<Card>& cards) {
+    for (Card& card : cards) {
+        if (!card.secondary_die) card.energy_folder = card.folder;
+    }
+    for (Card& second : cards) {
+        const std::string neighbour =
+            second.secondary_die ? widest_neighbour(second) : std::string{};
+        if (neighbour.empty()) continue;
+        for (Card& first : cards) {
+            if (first.secondary_die || !first.kfd_node.ends_with("/" + neighbour)) continue;
+            second.energy_folder = first.folder;
+            first.shares_counter = second.shares_counter = true;
+        }
+    }
+}
+
 }  // namespace detail
 
 /// Every AMD GPU that the amdgpu driver shows, by PCI address.
@@ -189,6 +231,7 @@ inline std::vector<Card> find_cards() {
     }
     std::sort(cards.begin(), cards.end(),
               [](const Card& a, const Card& b) { return a.address < b.address; });
+    detail::find_counters(cards);
     return cards;
 }
 

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -97,6 +98,13 @@ inline std::optional<ClockList> parse_clock_list(std::string_view text) {
     }
     if (list.clocks.empty()) return std::nullopt;
     return list;
+}
+
+/// The words for pp_dpm_sclk that allow the levels from 0 to this one: "0 1 2".
+inline std::string levels_up_to(unsigned highest) {
+    std::string text = "0";
+    for (unsigned level = 1; level <= highest; ++level) text += " " + std::to_string(level);
+    return text;
 }
 
 /// Reads pp_od_clk_voltage, in the words of MI200 (GFXCLK, MCLK) or of others (OD_SCLK, OD_MCLK,

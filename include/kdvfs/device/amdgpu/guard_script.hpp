@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/device/amdgpu/clock_text.hpp>
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/guard_order.hpp>
 
@@ -14,12 +15,14 @@ struct ClockBounds {
     Megahertz core_min;
     Megahertz core_max;
     Megahertz memory_max = auto_clock;  ///< auto where the memory clock cannot be set
+    unsigned levels = 0;  ///< of a board whose only way is a list of allowed levels; else 0
 };
 
 /// The guard of an amdgpu board, for a POSIX shell and nothing but its builtins. Arguments: the
-/// device's folder, `memory` where the memory's limit counts too, then pairs of a file and a text
-/// to write. It sees a state as the performance level and, where limits count, the numbers in
-/// pp_od_clk_voltage.
+/// device's folder, `memory` where the memory's limit counts too or `level` where no limits can be
+/// read, then pairs of a file and a text to write. It sees a state as the performance level and,
+/// where limits count, the numbers in pp_od_clk_voltage. Only what it sees five times in a row to
+/// be another's stays.
 inline constexpr std::string_view guard_script = R"(
 trap '' HUP INT QUIT TERM PIPE
 folder=$1 watched=$2
@@ -29,7 +32,7 @@ while IFS= read -r line; do note=$line; done
 see() {
     words= low= high= memory= section=
     IFS= read -r words < "$folder/power_dpm_force_performance_level"
-    case $words in manual | perf_determinism) ;; *) return ;; esac
+    case $watched$words in levelmanual) return ;; *manual | *perf_determinism) ;; *) return ;; esac
     while read -r key clock rest; do
         case $key$clock in
         OD_SCLK: | GFXCLK:) section=core ;;
@@ -50,7 +53,13 @@ see() {
 case $note in
 idle) exit ;;
 uncertain) ;;
-*) see && [ "$note" = "held $words" ] || exit ;;
+*)
+    for look in 1 2 3 4 5; do
+        see && [ "$note" = "held $words" ] && break
+        words=foreign
+        sleep 0.01
+    done
+    [ "$words" != foreign ] || exit ;;
 esac
 while [ $# -gt 1 ]; do
     for attempt in 1 2 3 4 5; do
@@ -64,6 +73,7 @@ done
 inline std::string guard_words(const ClockBounds& bounds, const ClockState& state) {
     const bool is_manual = state.mode == "manual";
     if (!is_manual && state.mode != "perf_determinism") return state.mode;
+    if (bounds.levels > 0) return state.mode;
     const auto number = [](Megahertz clock, Megahertz otherwise) {
         return " " + std::to_string(clock == auto_clock ? otherwise.count : clock.count);
     };
@@ -79,7 +89,8 @@ inline std::string guard_words(const ClockBounds& bounds, const ClockState& stat
 inline GuardOrder guard_order(const std::string& folder, const ClockBounds& bounds,
                               const ClockState& found) {
     const bool has_memory = bounds.memory_max != auto_clock;
-    GuardOrder order{std::string{guard_script}, {folder, has_memory ? "memory" : "none"}};
+    const char* const watched = bounds.levels > 0 ? "level" : (has_memory ? "memory" : "none");
+    GuardOrder order{std::string{guard_script}, {folder, watched}};
     const auto write = [&](const char* file, std::string text) {
         order.arguments.emplace_back(file);
         order.arguments.push_back(std::move(text));
@@ -93,6 +104,10 @@ inline GuardOrder guard_order(const std::string& folder, const ClockBounds& boun
     if (is_manual) write(level, "auto");
     write(level, found.mode);
     if (!is_manual && found.mode != "perf_determinism") return order;
+    if (bounds.levels > 0) {
+        if (is_manual) write("pp_dpm_sclk", levels_up_to(bounds.levels - 1));
+        return order;
+    }
     if (is_manual) edit("s 0 ", found.floor.core, bounds.core_min);
     edit("s 1 ", found.cap.core, bounds.core_max);
     if (is_manual && has_memory) {

@@ -4,6 +4,7 @@
 #include <kdvfs/core/error.hpp>
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/power_reading.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/energy_meter.hpp>
 #include <kdvfs/device/simulated/engine.hpp>
@@ -27,6 +28,8 @@ struct DeviceOptions {
     std::uint64_t seed = 1;                     ///< of the counter's noise
     std::optional<SwitchModel> clock_switch{};  ///< instead of the board's
     std::optional<EnergyCounterTraits> energy_counter{};
+    /// What `counter_period` says, right or wrong, 0 = unknown; else the truth.
+    std::optional<Duration> claimed_counter_period{};
     /// Stream time of a marker. 2 us: measured for a one-thread kernel on an H100.
     Duration marker_time = std::chrono::microseconds{2};
     std::size_t stamp_capacity = std::size_t{1} << 16;  ///< the ring that markers push into
@@ -157,7 +160,16 @@ public:
         }
         return meter_.read(now());
     }
-    [[nodiscard]] Duration counter_period() const { return meter_.traits().period; }
+    [[nodiscard]] Duration counter_period() const {
+        return options_.claimed_counter_period.value_or(meter_.traits().period);
+    }
+
+    // PowerSource
+
+    /// Mean over the last period of the energy counter, without its faults.
+    [[nodiscard]] PowerReading read_power() noexcept {
+        return {meter_.mean_power(), now(), ReadingStatus::ok};
+    }
 
     // StreamRuntime
 
@@ -173,6 +185,10 @@ public:
     void put_marker(StreamRef stream, const Marker& marker) {
         fail_if_struck(Call::put_marker, "put a marker into a stream");
         enqueue(stream, MarkerOperation{marker});
+    }
+    [[nodiscard]] std::uint32_t* make_answer_word() { return &cells_.emplace_back().word; }
+    void put_wait(StreamRef stream, const std::uint32_t* word, std::uint32_t number) {
+        enqueue(stream, AnswerOperation{word, number});
     }
     std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept {
         auto& stamps = engine_.stamps();
@@ -311,6 +327,7 @@ private:
 
 static_assert(ClockControl<Device>);
 static_assert(EnergySource<Device>);
-static_assert(StreamRuntime<Device>);
+static_assert(PowerSource<Device>);
+static_assert(StreamRuntime<Device> && WaitingRuntime<Device>);
 
 }  // namespace kdvfs::simulated

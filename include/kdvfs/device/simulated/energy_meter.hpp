@@ -21,7 +21,13 @@ public:
     /// The board draws `power` from `from` to `to`.
     void draw(Watts power, TimePoint from, TimePoint to) {
         const TimePoint tick = last_tick(to);
-        if (tick > from) take_sample(tick, truth_ + power * Seconds{tick - from});
+        if (tick > from) {
+            const Joules truth = truth_ + power * Seconds{tick - from};
+            take_sample(tick, truth);
+            mean_power_ = (truth - truth_at_tick_) / Seconds{tick - tick_};
+            truth_at_tick_ = truth;
+            tick_ = tick;
+        }
         truth_ += power * Seconds{to - from};
     }
 
@@ -31,6 +37,10 @@ public:
         return {shown(sample_), follows ? now : sampled_at_, ReadingStatus::ok};
     }
 
+    /// The power meter beside the counter, without its faults: the mean over the counter's last
+    /// period.
+    [[nodiscard]] Watts mean_power() const { return mean_power_; }
+
     /// The energy that was really drawn: what a test compares with.
     [[nodiscard]] Joules truth() const { return truth_; }
     [[nodiscard]] const EnergyCounterTraits& traits() const { return traits_; }
@@ -39,6 +49,8 @@ public:
     void freeze(bool frozen) { frozen_ = frozen; }
     /// The counter jumps, forwards or backwards.
     void jump(Joules by) { offset_ += by; }
+    /// The counter shows so many times the joules.
+    void scale(double factor) { scale_ = factor; }
     /// The counter starts again from zero at this many joules; 0 = never.
     void wrap_at(Joules limit) { wrap_ = limit; }
 
@@ -59,7 +71,7 @@ private:
     }
 
     [[nodiscard]] Joules shown(Joules value) const {
-        double joules = value.count + offset_.count;
+        double joules = scale_ * value.count + offset_.count;
         if (wrap_.count > 0) joules = std::fmod(joules, wrap_.count);
         if (traits_.quantum.count > 0) {
             joules = std::floor(joules / traits_.quantum.count) * traits_.quantum.count;
@@ -71,6 +83,10 @@ private:
     std::mt19937_64 random_;
     Joules truth_{};
     Joules sample_{};
+    double scale_ = 1;
+    TimePoint tick_{};
+    Joules truth_at_tick_{};
+    Watts mean_power_{};
     Joules offset_{};
     Joules wrap_{};
     TimePoint sampled_at_{};

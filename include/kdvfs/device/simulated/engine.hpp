@@ -140,6 +140,8 @@ private:
             }
             if (auto* wait = std::get_if<WaitOperation>(&front)) {
                 if (wait->event->reached_ < wait->number) return progress;
+            } else if (auto* answer = std::get_if<AnswerOperation>(&front)) {
+                if (*answer->word < answer->number) return progress;
             } else if (auto* record = std::get_if<RecordOperation>(&front)) {
                 record->event->reached_ = std::max(record->event->reached_, record->number);
                 record->event->time_ = now_;

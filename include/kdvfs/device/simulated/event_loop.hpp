@@ -23,17 +23,19 @@ public:
 
     void wake() noexcept override { state_->look_soon(state_); }
 
+    void pass(Duration time) override { state_->device.advance(time); }
+
     void finish() noexcept override {
         stop();
         const auto now = [this] { return state_->device.now(); };
         if (state_->in_flight) {  // its answer was on the way
-            state_->core.completed(state_->outcome, now());
+            state_->core.driver().completed(state_->outcome, now());
         }
         // Time stands still here: a device that stays busy is not asked for ever.
         for (int tries = 0; tries < 16; ++tries) {
-            const auto command = state_->core.next_command(TimePoint::max());
+            const auto command = state_->core.driver().next_command(TimePoint::max());
             if (!command) break;
-            state_->core.completed(execute(state_->device, *command), now());
+            state_->core.driver().completed(execute(state_->device, *command), now());
         }
     }
 
@@ -61,7 +63,7 @@ private:
             device.schedule(next, [self] {
                 self->look_scheduled = false;
                 if (self->stopped) return;
-                self->core.listen(self->device.now());
+                self->core.driver().listen(self->device.now());
                 self->act(self);
             });
         }
@@ -73,9 +75,10 @@ private:
                 device.schedule(bus_free, [self] { self->act(self); });
                 return;
             }
-            const auto command = core.next_command(now);
+            const auto command = core.driver().next_command(now);
             if (!command) {
-                if (const auto deadline = core.next_deadline(); deadline && *deadline > now) {
+                if (const auto deadline = core.driver().next_deadline();
+                    deadline && *deadline > now) {
                     wait_until(*deadline, self);
                 }
                 return;
@@ -89,7 +92,7 @@ private:
             device.schedule(bus_free, [self] {
                 if (self->stopped) return;
                 self->in_flight = false;
-                self->core.completed(self->outcome, self->device.now());
+                self->core.driver().completed(self->outcome, self->device.now());
                 self->act(self);
             });
         }
@@ -114,6 +117,10 @@ private:
                 self->device.schedule(self->bus_free, [self] {
                     if (self->stopped) return;
                     self->core.meter().sampled(self->device.read_energy(), self->device.now());
+                    if (self->core.meter().checking()) {
+                        self->core.meter().power_read(self->device.read_power(),
+                                                      self->device.now());
+                    }
                     self->sample_next(self);
                 });
             });

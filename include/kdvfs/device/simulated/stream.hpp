@@ -44,11 +44,15 @@ struct WaitOperation {
     Event* event;
     std::uint64_t number;
 };
+struct AnswerOperation {
+    const std::uint32_t* word;
+    std::uint32_t number;
+};
 struct CallbackOperation {
     std::function<void()> call;
 };
 using Operation = std::variant<KernelOperation, MarkerOperation, RecordOperation, WaitOperation,
-                               CallbackOperation>;
+                               AnswerOperation, CallbackOperation>;
 
 /// Recorded work of one stream, to be launched many times.
 class Graph {

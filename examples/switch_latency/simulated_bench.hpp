@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "switch_bench.hpp"
+
+#include <kdvfs/device/simulated/device.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
+
+/// A simulated MI210 whose latencies are invented, 2 to 32 ms by target.
+class SimulatedBench final : public SwitchBench {
+public:
+    explicit SimulatedBench(kdvfs::measure::IterationSettings settings)
+        : iterations_{device_,
+                      device_,
+                      {.stream = stream_,
+                       .launch = [this] { device_.launch(stream_, kernel_); },
+                       .pass = [this](kdvfs::Duration time) { device_.advance(time); }},
+                      settings} {}
+
+    [[nodiscard]] const kdvfs::DeviceInfo& info() const override { return device_.info(); }
+    [[nodiscard]] const kdvfs::SupportedClocks& supported_clocks() const override {
+        return device_.supported_clocks();
+    }
+    [[nodiscard]] kdvfs::measure::SwitchExperiment experiment() override {
+        return {.steady = [this](auto clock) { return iterations_.steady(clock); },
+                .change = [this](auto from, auto to) { return iterations_.change(from, to); },
+                .progress = {}};
+    }
+    void restore() override { iterations_.restore(); }
+
+    static kdvfs::simulated::SwitchDelays invented_delays(kdvfs::ClockPoint, kdvfs::ClockPoint to) {
+        using namespace std::chrono_literals;
+        return {.switching_latency = 2ms * (1 << (to.core.count / 100 % 5)), .transition = 500us};
+    }
+
+private:
+    kdvfs::simulated::Board board_ = kdvfs::simulated::mi210();
+    kdvfs::simulated::Device device_{
+        board_, {.clock_switch = kdvfs::simulated::SwitchModel{.delays = invented_delays}}};
+    kdvfs::simulated::Stream* stream_ = device_.create_stream();
+    kdvfs::simulated::KernelModel kernel_ =
+        kdvfs::simulated::roofline(board_, {.vector_flops = 2e9});
+    kdvfs::measure::MarkedIterations<kdvfs::simulated::Device, kdvfs::simulated::Device>
+        iterations_;
+};

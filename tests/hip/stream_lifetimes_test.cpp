@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+//
+// Streams that come and go under a GPU object. On the double of libamdhip64.
+#include <kdvfs/kdvfs.hpp>
+
+#include <tests/hip_double/gpu_on_double.hpp>
+#include <tests/hip_double/hip_double.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace kdvfs {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace kdvfs::literals;
+
+struct Low : Kernel<"low"> {};
+struct High : Kernel<"high"> {};
+using Policies = PolicyRegistry<Bind<"low", CapClock<900_MHz>>, Bind<"high", CapClock<1500_MHz>>>;
+
+class StreamLifetimes : public testing::Test {
+protected:
+    void SetUp() override {
+        hip_double::reset({"0000:c1:00.0"});
+        gpu_ = std::make_unique<BoundGpu<Policies>>(hip_double::open(board_).with<Policies>());
+    }
+
+    static hipStream_t create() {
+        hipStream_t stream = nullptr;
+        EXPECT_EQ(hipStreamCreate(&stream), hipSuccess);
+        return stream;
+    }
+
+    /// A new stream with the handle of one that was destroyed.
+    static hipStream_t create_again(hipStream_t gone) {
+        std::vector<hipStream_t> others;
+        hipStream_t stream = create();
+        while (stream != gone && others.size() < 1000) {
+            others.push_back(stream);
+            stream = create();
+        }
+        for (hipStream_t other : others) EXPECT_EQ(hipStreamDestroy(other), hipSuccess);
+        return stream;
+    }
+
+    bool comes_to(Megahertz core) {
+        for (int i = 0; i < 2000; ++i) {
+            if (board_->state().cap.core == core) return true;
+            std::this_thread::sleep_for(1ms);
+        }
+        return false;
+    }
+
+    std::shared_ptr<prompt::Board> board_ = std::make_shared<prompt::Board>();
+    std::unique_ptr<BoundGpu<Policies>> gpu_;
+};
+
+TEST_F(StreamLifetimes, AHandleThatIsUsedAgainIsALaneLikeAnyOther) {
+    hipStream_t stream = create();
+    for (int life = 0; life < 5; ++life) {
+        {
+            FrequencyScope<Low> scope{*gpu_, stream};
+            EXPECT_TRUE(comes_to(900_MHz)) << life;
+        }
+        EXPECT_TRUE(comes_to(auto_clock)) << life;
+        ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+        const hipStream_t again = create_again(stream);
+        if (again != stream) GTEST_SKIP() << "no stream has got the old one's address";
+        stream = again;
+    }
+    ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+    gpu_->check();
+}
+
+TEST_F(StreamLifetimes, AHandleUsedAgainOwesNothingToAScopeThatOutlivedTheFirst) {
+    hipStream_t stream = create();
+    auto outlives = std::make_unique<FrequencyScope<Low>>(*gpu_, stream);
+    ASSERT_TRUE(comes_to(900_MHz));
+    ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+    outlives.reset();
+    EXPECT_TRUE(comes_to(auto_clock)) << "a vote for nobody";
+    EXPECT_THROW(gpu_->check(), Error);
+    const hipStream_t again = create_again(stream);
+    {
+        FrequencyScope<High> scope{*gpu_, again};
+        EXPECT_TRUE(comes_to(1500_MHz));
+    }
+    EXPECT_TRUE(comes_to(auto_clock));
+    gpu_->check();
+    ASSERT_EQ(hipStreamDestroy(again), hipSuccess);
+}
+
+TEST_F(StreamLifetimes, AScopeMayBeLeftOnTheStreamThatHasTakenItsHandle) {
+    hipStream_t stream = create();
+    auto outlives = std::make_unique<FrequencyScope<Low>>(*gpu_, stream);
+    ASSERT_TRUE(comes_to(900_MHz));
+    ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+    const hipStream_t again = create_again(stream);
+    if (again != stream) {
+        outlives.reset();
+        static_cast<void>(hipStreamDestroy(again));
+        GTEST_SKIP() << "no stream has got the old one's address";
+    }
+    outlives.reset();
+    EXPECT_TRUE(comes_to(auto_clock));
+    gpu_->check();
+    ASSERT_EQ(hipStreamDestroy(again), hipSuccess);
+}
+
+TEST_F(StreamLifetimes, DefaultStreamsPerThreadVoteEachForItself) {
+    auto low = std::make_unique<FrequencyScope<Low>>(*gpu_, hipStreamPerThread);
+    ASSERT_TRUE(comes_to(900_MHz));
+    std::thread{[&] {
+        FrequencyScope<High> high{*gpu_, hipStreamPerThread};
+        EXPECT_TRUE(comes_to(1500_MHz));
+    }}.join();
+    EXPECT_TRUE(comes_to(900_MHz)) << "the other thread's vote has outlived its scope";
+    low.reset();
+    EXPECT_TRUE(comes_to(auto_clock));
+    gpu_->check();
+}
+
+/// `Ordering::acked` where four hardware queues serve all streams, as on ROCm: a stream that waits
+/// holds up those that share its queue.
+class AckedStreams : public StreamLifetimes {
+protected:
+    void SetUp() override {
+        hip_double::reset({"0000:c1:00.0"});
+        hip_double::set_quirks({.streams_share_queues = true});
+        GpuOptions options;
+        options.ordering = Ordering::acked;
+        options.ack_deadline = 200ms;
+        gpu_ = std::make_unique<BoundGpu<Policies>>(
+            hip_double::open(board_, options).with<Policies>());
+        for (hipStream_t& stream : streams_) stream = create();
+    }
+    void TearDown() override {
+        gpu_.reset();
+        for (hipStream_t stream : streams_) EXPECT_EQ(hipStreamDestroy(stream), hipSuccess);
+    }
+
+    /// Puts a look at the board's clock into a stream.
+    void look(hipStream_t stream) {
+        const auto note = [this] {
+            const std::lock_guard lock{mutex_};
+            seen_.push_back(board_->state().cap.core);
+        };
+        ASSERT_EQ(hip_double::launch(stream, note), hipSuccess);
+    }
+
+    std::vector<Megahertz> seen() {
+        const std::lock_guard lock{mutex_};
+        return seen_;
+    }
+
+    hipStream_t streams_[5]{};
+
+private:
+    std::mutex mutex_;
+    std::vector<Megahertz> seen_;
+};
+
+TEST_F(AckedStreams, RunTheirWorkAtItsClock) {
+    for (int i = 0; i < 20; ++i) {
+        {
+            FrequencyScope<Low> scope{*gpu_, streams_[0]};
+            look(streams_[0]);
+        }
+        look(streams_[0]);
+    }
+    ASSERT_EQ(hipStreamSynchronize(streams_[0]), hipSuccess);
+    const auto clocks = seen();
+    ASSERT_EQ(clocks.size(), 40u);
+    for (std::size_t i = 0; i < clocks.size(); ++i) {
+        EXPECT_EQ(clocks[i], i % 2 == 0 ? 900_MHz : auto_clock) << i;
+    }
+    gpu_->check();
+}
+
+TEST_F(AckedStreams, HoldUpTheirQueueUntilTheDeadlineAtMost) {
+    board_->block(true);
+    const auto began = std::chrono::steady_clock::now();
+    FrequencyScope<Low> scope{*gpu_, streams_[0]};
+    std::this_thread::sleep_for(10ms);  // it waits now
+    look(streams_[4]);                  // of the same queue
+    std::this_thread::sleep_for(50ms);
+    EXPECT_TRUE(seen().empty()) << "the double's queues are not shared";
+    std::thread unblocks{[&] {
+        std::this_thread::sleep_for(600ms);
+        board_->block(false);
+    }};
+    ASSERT_EQ(hipStreamSynchronize(streams_[0]), hipSuccess);
+    const auto waited = std::chrono::steady_clock::now() - began;
+    unblocks.join();
+    EXPECT_GE(waited, 190ms);
+    EXPECT_LT(waited, 590ms) << "the stream has waited for the board";
+    EXPECT_THROW(gpu_->check(), Error);
+}
+
+TEST_F(AckedStreams, AreRefusedWhereStreamsCannotWait) {
+    hip_double::set_quirks({.no_stream_memory_operations = true});
+    GpuOptions options;
+    options.ordering = Ordering::acked;
+    EXPECT_THROW(static_cast<void>(hip_double::open(board_, options)), Error);
+}
+
+}  // namespace
+}  // namespace kdvfs

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+//
+// What examples/switch_latency does on a real AMD GPU, on HIP's double and a virtual board: clocks
+// through guard and journal, iterations between markers. The board follows at once, so what is
+// found is the cost of the call itself.
+#include <examples/switch_latency/amd_bench.hpp>
+
+#include <tests/hip_double/hip_double.hpp>
+#include <tests/virtual_amdgpu/file_system.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+// ROCm SMI unlocks mutexes in shared memory that ThreadSanitizer has not seen it lock.
+extern "C" const char* __tsan_default_suppressions() { return "mutex:librocm_smi64\n"; }
+
+namespace kdvfs {
+namespace {
+
+using namespace kdvfs::literals;
+using namespace std::chrono_literals;
+using virtual_amdgpu::FileSystem;
+
+double virtual_clock(int) {
+    std::istringstream settings{FileSystem::settings()};
+    std::string level;
+    double min = 0;
+    double max = 0;
+    settings >> level >> min >> max;
+    return max;
+}
+
+/// A step is 100 cycles here.
+void launch_on_double(hipStream_t stream, unsigned steps) {
+    double megacycles = 1e-4 * steps;
+    void* arguments[] = {&megacycles};
+    if (hipLaunchKernel(nullptr, {}, {}, arguments, 0, stream) != hipSuccess) {
+        throw std::runtime_error{"launch"};
+    }
+}
+
+class SwitchLatencyOnAmd : public testing::Test {
+protected:
+    static void SetUpTestSuite() { system_ = std::make_unique<FileSystem>(); }
+    static void TearDownTestSuite() { system_.reset(); }
+
+    void SetUp() override {
+        if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
+        FileSystem::tell("reset");
+        hip_double::reset({"0000:c1:00.0", "0000:c4:00.0"});
+        hip_double::set_board({virtual_clock, nullptr});
+        found_ = FileSystem::settings();
+    }
+    void TearDown() override {
+        if (system_->missing().empty()) {
+            EXPECT_EQ(FileSystem::settings(), found_);
+        }
+    }
+
+    static constexpr measure::IterationSettings settings{
+        .longest = 80ms, .before_call = 10ms, .steady = 20};
+
+    std::string found_;
+    static inline std::unique_ptr<FileSystem> system_;
+};
+
+TEST_F(SwitchLatencyOnAmd, TheMatrixIsMeasuredAndTheClocksAreBack) {
+    AmdBench bench{0, launch_on_double, settings};
+    bench.calibrate(2ms);
+    EXPECT_EQ(bench.info().name, "AMD Instinct MI210");
+    const auto latencies = measure::measure_switch_latencies(
+        {{.core = 850_MHz}, {.core = 1700_MHz}}, bench.experiment(), 5);
+    bench.restore();
+    EXPECT_EQ(FileSystem::settings(), found_);
+    ASSERT_EQ(latencies.size(), 2U);
+    for (const measure::SwitchLatency& entry : latencies) {
+        EXPECT_EQ(entry.status, measure::SwitchStatus::measured);
+        EXPECT_NEAR(Seconds{entry.iteration}.count(), 4e-3, 1.5e-3) << "2 ms at twice the clock";
+        EXPECT_LT(entry.switching, 25ms);
+        EXPECT_GE(entry.repetitions, 3U);
+    }
+}
+
+TEST_F(SwitchLatencyOnAmd, AnErrorInTheMiddleLeavesNoClockBehind) {
+    int launches = 0;
+    const auto failing = [&](hipStream_t stream, unsigned steps) {
+        if (++launches > 100) throw std::runtime_error{"the GPU hangs"};
+        launch_on_double(stream, steps);
+    };
+    try {
+        AmdBench bench{0, failing, settings};
+        static_cast<void>(measure::measure_switch_latencies({{.core = 850_MHz}, {.core = 1700_MHz}},
+                                                            bench.experiment(), 5));
+        ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+        EXPECT_STREQ(error.what(), "the GPU hangs");
+    }
+    EXPECT_EQ(FileSystem::settings(), found_);
+}
+
+}  // namespace
+}  // namespace kdvfs
