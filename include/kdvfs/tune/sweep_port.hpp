@@ -9,8 +9,6 @@
 
 #include <map>
 #include <mutex>
-#include <thread>
-#include <utility>
 
 namespace kdvfs::tune {
 
@@ -29,8 +27,15 @@ public:
     }
 
     ScopePass enter(StreamRef stream, const ScopeKind& kind) override {
-        change_enclosing(stream);
-        return service_->enter(stream, kind);
+        const ScopePass pass = service_->enter(stream, kind);
+        if (pass.lane == nullptr) return pass;
+        try {
+            change_enclosing(stream, *pass.lane);
+        } catch (...) {
+            service_->leave_noexcept(pass);
+            throw;
+        }
+        return pass;
     }
     void leave(const ScopePass& pass) override { service_->leave(pass); }
     void leave_noexcept(const ScopePass& pass) noexcept override { service_->leave_noexcept(pass); }
@@ -39,43 +44,36 @@ public:
     void leave_all() noexcept {
         const std::lock_guard lock{mutex_};
         kind_ = nullptr;
-        for (const auto& [key, pass] : open_) service_->leave_noexcept(pass);
+        for (const auto& [lane, pass] : open_) service_->leave_noexcept(pass);
         open_.clear();
     }
 
 private:
-    using Key = std::pair<StreamRef, std::thread::id>;  // default streams may be one per thread
-
-    void change_enclosing(StreamRef stream) {
+    /// The scope that found the lane is open already: what encloses it is entered after it and left
+    /// later, which lanes allow, and asks for the same.
+    void change_enclosing(StreamRef stream, const Lane& lane) {
         const std::lock_guard lock{mutex_};
-        const Key key{stream, std::this_thread::get_id()};
-        const auto known = open_.find(key);
-        const ScopeKind* before = known == open_.end() ? nullptr : known->second.kind;
-        if (before == kind_) return;
-        ScopePass pass;
-        if (kind_ != nullptr) pass = enter_outside_captures(stream);
-        if (before != nullptr) service_->leave(std::exchange(known->second, {}));
+        const auto known = open_.find(&lane);
+        const ScopePass before = known == open_.end() ? ScopePass{} : known->second;
+        if (before.kind == kind_) return;
+        if (lane.captured())
+            throw Error{
+                Errc::not_supported,
+                {"sweep a kernel that is captured into a graph", to_string(service_->info()),
+                 "each replay asks for the clock of its capture",
+                 "sweep the program with its graphs switched off"}};
         if (kind_ != nullptr) {
-            open_[key] = pass;
+            open_[&lane] = service_->enter(stream, *kind_);
         } else {
-            open_.erase(key);
+            open_.erase(known);
         }
-    }
-
-    ScopePass enter_outside_captures(StreamRef stream) {
-        const ScopePass pass = service_->enter(stream, *kind_);
-        if (pass.lane == nullptr || !pass.lane->captured()) return pass;
-        service_->leave(pass);
-        throw Error{Errc::not_supported,
-                    {"sweep a kernel that is captured into a graph", to_string(service_->info()),
-                     "each replay asks for the clock of its capture",
-                     "sweep the program with its graphs switched off"}};
+        if (before.kind != nullptr) service_->leave(before);
     }
 
     GpuService* service_;
     std::mutex mutex_;
     const ScopeKind* kind_ = nullptr;
-    std::map<Key, ScopePass> open_;
+    std::map<const Lane*, ScopePass> open_;
 };
 
 }  // namespace kdvfs::tune
