@@ -332,8 +332,8 @@ TEST(ControllerHistories, KeepTheirPromises) {
     EXPECT_GT(restores, 1000U);
 }
 
-// Where every scope asks for a clock that cannot hold already, none is elided: each is either
-// switched for or refused, whatever goes wrong.
+// Where every scope asks for a clock that cannot hold already, none is elided: each is switched
+// for, refused, or over before its turn came, whatever goes wrong.
 TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
     std::uint64_t switched = 0;
     std::uint64_t refused = 0;
@@ -347,9 +347,15 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
             if (dice.one_in(5)) board.state = dice.pick(foreign_states);
             board.enter(0, {.core = {n}});
             ++entered;
-            board.pass(milliseconds{dice.one_in(4) ? 1500 : 50});
-            ASSERT_EQ(board.counts().switched_scopes + board.counts().refused_scopes, entered)
-                << "history " << seed;
+            const bool long_enough = dice.one_in(4);  // for all back-off
+            board.pass(milliseconds{long_enough ? 3000 : 50});
+            const std::uint64_t counted = board.counts().switched_scopes +
+                                          board.counts().refused_scopes +
+                                          board.counts().overtaken_scopes;
+            ASSERT_LE(counted, entered) << "history " << seed;
+            if (long_enough) {
+                ASSERT_EQ(counted, entered) << "history " << seed;
+            }
             if (dice.one_in(2)) board.leave(0);
             board.pass(milliseconds{50});
         }

@@ -26,12 +26,12 @@ public:
         counts.unmetered = unmetered_;
         counts.kept = at(ScopeCount::kept);
         counts.stream_elided = at(ScopeCount::stream_elided);
-        counts.not_worth_it = at(ScopeCount::not_worth_it);
+        counts.not_worth_it = at(ScopeCount::not_worth_it) + controller.overtaken_scopes;
         counts.captured = at(ScopeCount::captured);
         counts.switches = controller.switched_scopes;
         counts.refused = at(ScopeCount::refused) + controller.refused_scopes;
-        counts.device_elided =
-            at(ScopeCount::asked) - controller.switched_scopes - controller.refused_scopes;
+        counts.device_elided = at(ScopeCount::asked) - controller.switched_scopes -
+                               controller.refused_scopes - controller.overtaken_scopes;
         return counts;
     }
 

@@ -63,11 +63,12 @@ struct ScopeCounts {
     std::uint64_t switches = 0;
     std::uint64_t stream_elided = 0;  ///< an enclosing scope had the same request
     std::uint64_t device_elided = 0;  ///< the verified state already held
-    std::uint64_t not_worth_it = 0;   ///< shorter than a switch takes
-    std::uint64_t refused = 0;        ///< the controller is disarmed
-    std::uint64_t kept = 0;           ///< `KeepClock`
-    std::uint64_t captured = 0;       ///< recorded into a graph; its replays are not counted
-    std::uint64_t unmetered = 0;      ///< of all scopes, those without an interval
+    std::uint64_t not_worth_it =
+        0;                        ///< shorter than a switch takes, beforehand or as it turned out
+    std::uint64_t refused = 0;    ///< the controller is disarmed
+    std::uint64_t kept = 0;       ///< `KeepClock`
+    std::uint64_t captured = 0;   ///< recorded into a graph; its replays are not counted
+    std::uint64_t unmetered = 0;  ///< of all scopes, those without an interval
 };
 
 /// What a GPU did under kdvfs.

@@ -211,7 +211,7 @@ private:
         return command;
     }
     ClockCommand send_restore() {
-        fresh_scopes_ = 0;  // entered and left before their turn came
+        counts_.overtaken_scopes += std::exchange(fresh_scopes_, 0);
         return send({.kind = ClockCommand::Kind::restore, .history = history_});
     }
 
