@@ -115,6 +115,18 @@ TEST_F(Faults, OfRestoringAreKept) {
     device.faults().clear();
 }
 
+TEST_F(Faults, ARestoreThatIsBusyForLongIsOutlastedAndToldOf) {
+    device.faults().inject(Call::restore, Fault::busy, 0, 6);
+    {
+        FrequencyScope<Slow> scope{gpu, stream};
+        run(stream, 40);
+    }
+    device.synchronize(stream);
+    device.advance(5s);
+    EXPECT_EQ(device.read_clock_state(), ClockState{});
+    EXPECT_EQ(checked(), Errc::busy);
+}
+
 TEST_F(Faults, ForeignClocksStay) {
     {
         FrequencyScope<Slow> scope{gpu, stream};

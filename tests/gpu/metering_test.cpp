@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/measure/report_text.hpp>
 #include <tests/gpu/rig.hpp>
 
 #include <cmath>
@@ -238,6 +239,65 @@ TEST_F(Metering, StampsThatWereOverwrittenAreToldOf) {
     const auto later = its.report();
     EXPECT_EQ(row(later, "middle").metered_calls, 4u);
     EXPECT_GT(later.totals.idle_time, 90ms);
+}
+
+TEST_F(Metering, StampsThatWereOverwrittenGiveNoKernelTheTimeOfOthers) {
+    simulated::DeviceOptions few = device_options();
+    few.stamp_capacity = 8;
+    simulated::Device small{simulated::mi210(), few};
+    const auto on_small = simulated::open(small, gpu_options()).with<Policies>();
+    auto* const its_stream = small.create_stream();
+    {
+        FrequencyScope<Free> scope{on_small, its_stream};
+        small.synchronize(its_stream);
+        static_cast<void>(on_small.report());  // has read that the scope has begun
+        small.launch(its_stream, work(1));
+    }
+    for (int i = 0; i < 100; ++i) {
+        FrequencyScope<Slow> scope{on_small, its_stream};
+        small.launch(its_stream, work(1));
+    }
+    small.synchronize(its_stream);
+    EXPECT_LT(row(on_small.report(), "free").time.count(), 2e-3);
+}
+
+TEST_F(Metering, AGpuThatWasFoundCappedSaysSo) {
+    simulated::Device capped{simulated::mi210(), device_options()};
+    capped.change_clocks_as_other({{1000_MHz}, {}, "manual"});
+    const auto on_capped = simulated::open(capped, gpu_options()).with<Policies>();
+    auto* const its_stream = capped.create_stream();
+    {
+        FrequencyScope<Kept> scope{on_capped, its_stream};
+        capped.launch(its_stream, work(50));
+    }
+    capped.synchronize(its_stream);
+    const auto report = on_capped.report();
+    EXPECT_EQ(row(report, "kept").applied, (ClockPoint{.core = 1000_MHz}));
+}
+
+TEST_F(Metering, JoulesOfAPartOfTheTimeSayOfWhichPart) {
+    for (int i = 0; i < 100; ++i) {
+        {
+            FrequencyScope<Free> scope{gpu, stream};
+            device.launch(stream, work(10));
+        }
+        device.synchronize(stream);
+        if (i == 50) device.meter().freeze(true);
+    }
+    std::ostringstream text;
+    text << gpu.report();
+    EXPECT_NE(text.str().find(" J +- "), std::string::npos) << text.str();
+    EXPECT_NE(text.str().find(" in 0.5"), std::string::npos) << text.str();
+    EXPECT_NE(text.str().find("frozen of its reads"), std::string::npos) << text.str();
+}
+
+TEST_F(Metering, ASecondTraceOnTheSameStreamEndsTheFirst) {
+    std::ostringstream out;
+    gpu.trace_to(out);
+    gpu.trace_to(out);
+    gpu.end_trace();
+    const std::string text = out.str();
+    EXPECT_LT(text.find("]}"), text.rfind("{\"displayTimeUnit\"")) << text;
 }
 
 TEST_F(Metering, TheGateSaysWhenItIsOff) {

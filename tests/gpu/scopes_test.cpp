@@ -99,6 +99,44 @@ TEST_F(Scopes, NeverSlowAProtectedStream) {
     EXPECT_EQ(probed, (Clocks{as_found}));
 }
 
+TEST_F(Scopes, ThatRaiseInsideALowOneAreAlwaysWorthIt) {
+    GpuOptions gated = gpu_options();
+    gated.switch_latency = 10ms;
+    simulated::Device other{simulated::mi210(), device_options()};
+    const auto on_other = simulated::open(other, gated).with<Policies>();
+    auto* const its_stream = other.create_stream();
+    for (int i = 0; i < 5; ++i) {
+        FrequencyScope<Slow> low{on_other, its_stream};
+        other.launch(its_stream, work(500));
+        {
+            FrequencyScope<Free> high{on_other, its_stream};
+            other.launch(its_stream, work(5));
+        }
+        other.synchronize(its_stream);
+    }
+    EXPECT_EQ(on_other.report().scopes.not_worth_it, 0u);
+}
+
+TEST_F(Scopes, OfEveryShapeHaveTheirClocksCheckedBeforeTheRun) {
+    using Wrong = PolicyRegistry<
+        Bind<"slow", ByVariant<OnVariant<3, CapClock<9999_MHz>>, Otherwise<AutoClock>>>>;
+    using OtherArch = PolicyRegistry<
+        Bind<"slow", ByArch<OnArch<"gfx942", CapClock<9999_MHz>>, Otherwise<AutoClock>>>>;
+    const auto other = simulated::open(device, gpu_options());
+    EXPECT_THROW(static_cast<void>(other.with<Wrong>()), Error);
+    EXPECT_NO_THROW(static_cast<void>(other.with<OtherArch>()));
+}
+
+static_assert(!std::is_convertible_v<simulated::Stream**, StreamRef>,
+              "a handle's address is not the handle");
+
+TEST(Options, ThatWouldNeverVerifyAreRefused) {
+    simulated::Device device{simulated::mi210()};
+    GpuOptions never;
+    never.controller.verify_every = Duration::zero();
+    EXPECT_THROW(static_cast<void>(simulated::open(device, never)), Error);
+}
+
 TEST_F(Scopes, CloseOnce) {
     FrequencyScope<Slow> scope{gpu, stream};
     run(stream, 1);

@@ -105,6 +105,36 @@ TEST_F(ThreadLoopTest, AStreamThatRunsLateIsHeardThoughItsScopesAreLongClosed) {
     EXPECT_TRUE(holds({.core = 1500_MHz}));
 }
 
+TEST_F(ThreadLoopTest, AScopeInsideOneWithoutARequestIsHeard) {
+    struct Step : Kernel<"step"> {};
+    using Nested = PolicyRegistry<Bind<"step", KeepClock>, Bind<"gelu", CapClock<1100_MHz>>>;
+    const auto gpu = open().with<Nested>();
+    std::this_thread::sleep_for(20ms);  // long enough for a listener to fall asleep
+    FrequencyScope<Step> step{gpu, stream(0)};
+    std::this_thread::sleep_for(20ms);
+    FrequencyScope<Gelu> scope{gpu, stream(0)};
+    EXPECT_TRUE(holds({.core = 1100_MHz}));
+}
+
+TEST_F(ThreadLoopTest, AProtectedStreamRaisesTheClockAtOnce) {
+    GpuOptions options;
+    options.sampler.period = 10s;  // nothing else wakes the actuator
+    options.controller.verify_every = 10s;
+    const auto gpu = open(options);
+    FrequencyScope<Gelu> scope{gpu, stream(0)};
+    EXPECT_TRUE(holds({.core = 1100_MHz}));
+    std::this_thread::sleep_for(20ms);
+    gpu.protect(stream(1));
+    EXPECT_TRUE(holds({}));
+}
+
+TEST_F(ThreadLoopTest, AClosedGpuLetsGoOfItsDevice) {
+    const auto gpu = open();
+    EXPECT_GT(board_.use_count(), 1);
+    gpu.close();
+    EXPECT_EQ(board_.use_count(), 1);
+}
+
 TEST_F(ThreadLoopTest, TheHighestOfSeveralStreamsWins) {
     const auto gpu = open();
     FrequencyScope<Gelu> low{gpu, stream(0)};

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -216,6 +217,28 @@ TEST_F(Killed, WithItsWholeProcessNamespaceTheJournalTellsWhatIsOwed) {
         }
         EXPECT_EQ(settings(), before);
     }
+}
+
+TEST_F(Killed, AGuardIsReplaced) {
+    const std::string before = settings();
+    const pid_t victim = start(0, [&] {
+        AmdgpuSysfs gpu{gpu_address};
+        GuardedClocks clocks{gpu};
+        clocks.apply({900_MHz, auto_clock});
+        static_cast<void>(clocks.read_clock_state());
+        const std::string self = std::to_string(::getpid());
+        std::ifstream children{"/proc/" + self + "/task/" + self + "/children"};
+        for (pid_t guard = 0; children >> guard;) ::kill(guard, SIGKILL);
+        clocks.apply({800_MHz, auto_clock});
+        static_cast<void>(clocks.read_clock_state());
+        shared_->writes = 1;
+        ::pause();
+    });
+    wait_for_writes();
+    EXPECT_NE(settings(), before);
+    ::kill(victim, SIGKILL);
+    wait_for(victim);
+    EXPECT_LT(time_until(before), 1s);
 }
 
 TEST_F(Killed, AForeignSettingIsLeftAlone) {
