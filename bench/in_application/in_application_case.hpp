@@ -52,10 +52,11 @@ inline Seconds baseline_time(const gpt3::Case& board, std::uint64_t iterations) 
     simulated::Device device{board.board};
     const auto gpu = simulated::open(device).with<PolicyRegistry<Default<AutoClock>>>();
     simulated::Stream* stream = device.create_stream();
+    const auto launch = [&](std::size_t entry) { device.launch(stream, board.kernels[entry]); };
     constexpr std::uint64_t sampled = 3;
     for (std::uint64_t i = 0; i < sampled; ++i) {
         gpu.next_iteration();
-        gpt3::launch_iteration(gpu, device, stream, board.kernels);
+        gpt3::launch_iteration(gpu, stream, launch);
         device.synchronize(stream);
     }
     return Seconds{device.now().time_since_epoch()} *
@@ -77,6 +78,7 @@ inline InApplicationComparison compare_in_application(const std::string& preset,
     simulated::Device device{board.board};
     const Gpu gpu = simulated::open(device);
     simulated::Stream* stream = device.create_stream();
+    const auto launch = [&](std::size_t entry) { device.launch(stream, board.kernels[entry]); };
     InApplicationComparison result;
     Plan plan;
     TimePoint ended{};
@@ -84,7 +86,7 @@ inline InApplicationComparison compare_in_application(const std::string& preset,
         const Sweeping<PolicyRegistry<Default<AutoClock>>> sweep{gpu, options};
         while (!sweep.done()) {
             sweep.next_iteration();
-            gpt3::launch_iteration(sweep, device, stream, board.kernels);
+            gpt3::launch_iteration(sweep, stream, launch);
             device.synchronize(stream);
         }
         ended = device.now();
