@@ -258,7 +258,11 @@ TEST_F(Metering, StampsThatWereOverwrittenGiveNoKernelTheTimeOfOthers) {
         small.launch(its_stream, work(1));
     }
     small.synchronize(its_stream);
-    EXPECT_LT(row(on_small.report(), "free").time.count(), 2e-3);
+    for (const auto& kernel : on_small.report().rows) {
+        if (kernel.kernel.name == "free") {
+            EXPECT_LT(kernel.time.count(), 2e-3);
+        }
+    }
 }
 
 TEST_F(Metering, AGpuThatWasFoundCappedSaysSo) {
@@ -276,26 +280,28 @@ TEST_F(Metering, AGpuThatWasFoundCappedSaysSo) {
 }
 
 TEST_F(Metering, JoulesOfAPartOfTheTimeSayOfWhichPart) {
-    for (int i = 0; i < 100; ++i) {
+    open(1);
+    for (int i = 0; i < 300; ++i) {
         {
-            FrequencyScope<Free> scope{gpu, stream};
+            FrequencyScope<Free> scope{*gpu, stream};
             device.launch(stream, work(10));
         }
         device.synchronize(stream);
         if (i == 50) device.meter().freeze(true);
     }
     std::ostringstream text;
-    text << gpu.report();
+    text << gpu->report();
     EXPECT_NE(text.str().find(" J +- "), std::string::npos) << text.str();
     EXPECT_NE(text.str().find(" in 0.5"), std::string::npos) << text.str();
     EXPECT_NE(text.str().find("frozen of its reads"), std::string::npos) << text.str();
 }
 
 TEST_F(Metering, ASecondTraceOnTheSameStreamEndsTheFirst) {
+    open(1);
     std::ostringstream out;
-    gpu.trace_to(out);
-    gpu.trace_to(out);
-    gpu.end_trace();
+    gpu->trace_to(out);
+    gpu->trace_to(out);
+    gpu->end_trace();
     const std::string text = out.str();
     EXPECT_LT(text.find("]}"), text.rfind("{\"displayTimeUnit\"")) << text;
 }
