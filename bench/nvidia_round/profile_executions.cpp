@@ -106,7 +106,7 @@ Profiles profile(const RecordedRuns& runs, Duration window) {
 }
 
 double mean_watts(const measure::PowerProfile& profile) {
-    return measure::power_profile_detail::mean_power(profile);
+    return measure::power_profile_detail::mean_power(profile).watts;
 }
 
 /// Root mean square of the difference of two smoothed profiles, in % of the first one's mean.
