@@ -167,7 +167,8 @@ struct MeanPower {
     double standard_error = std::numeric_limits<double>::infinity();
 };
 
-/// Mean over the kernel's duration: of sixteenths, so that uneven logs weigh nothing.
+/// Mean over the kernel's duration: of those sixteenths that were met, so that uneven logs weigh
+/// nothing.
 inline MeanPower mean_power(const PowerProfile& profile) {
     constexpr std::size_t parts = 16;
     std::vector<double> sum(parts);
@@ -182,15 +183,19 @@ inline MeanPower mean_power(const PowerProfile& profile) {
     }
     MeanPower mean{0, 0};
     bool enough = true;
+    double met = 0;
     for (std::size_t i = 0; i < parts; ++i) {
         enough = enough && count[i] > 1;
         if (count[i] == 0) continue;
         const double middle = sum[i] / count[i];
-        mean.watts += middle / parts;
+        mean.watts += middle;
         const double variance = std::max(squares[i] / count[i] - middle * middle, 0.0);
-        mean.standard_error += variance / std::max(count[i] - 1, 1.0) / (parts * parts);
+        mean.standard_error += variance / std::max(count[i] - 1, 1.0);
+        ++met;
     }
-    mean.standard_error = std::sqrt(mean.standard_error);
+    if (met == 0) return {};
+    mean.watts /= met;
+    mean.standard_error = std::sqrt(mean.standard_error) / met;
     return enough ? mean : MeanPower{mean.watts};
 }
 

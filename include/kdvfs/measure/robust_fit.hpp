@@ -46,13 +46,16 @@ public:
     ///                       counter's noise does not change, so a block that scatters more is one
     ///                       that the fit does not hold for, and is to widen the intervals
     /// @param refused_before of the rows before
+    /// @param shares         the largest share that each column had of a believed row before
     RobustFit(const RowBlock& block, const NormalEquations& sums, CounterNoise noise,
-              std::optional<CounterNoise> weighing, std::uint64_t refused_before)
+              std::optional<CounterNoise> weighing, std::uint64_t refused_before,
+              const std::vector<double>& shares)
         : block_{block},
           sums_{sums},
           noise_{noise},
           weighing_{weighing},
           refused_before_{refused_before},
+          shares_{shares},
           refused_(block.size()),
           excess_(block.size()),
           watts_(block.size()),
@@ -87,6 +90,10 @@ private:
     [[nodiscard]] bool mark_foreign_to_sums();
     void grow(Candidate& candidate) const;
     void look(const LeastSquares& fit, Candidate& candidate) const;
+    [[nodiscard]] std::vector<double> shares_of(const Candidate& candidate) const;
+    [[nodiscard]] bool contradicts(const LeastSquares& fit, const Candidate& candidate,
+                                   std::size_t i, const std::vector<double>& shares,
+                                   std::vector<double>& seconds) const;
     [[nodiscard]] CounterNoise noise_of(const Candidate& candidate, double spare) const;
     [[nodiscard]] bool is_foreign(const Candidate& candidate) const;
     [[nodiscard]] double spread_of_half(const Candidate& candidate) const;
@@ -114,14 +121,23 @@ private:
     CounterNoise noise_;
     std::optional<CounterNoise> weighing_;
     std::uint64_t refused_before_;
+    const std::vector<double>& shares_;
     Marks refused_;
     std::vector<double> excess_;
     std::vector<double> watts_;
     std::vector<std::size_t> by_power_;
+    double mean_watts_ = 0;
     Marks foreign_;  ///< by the sums alone
 };
 
 inline void RobustFit::judge() {
+    double joules = 0;
+    double seconds = 0;
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+        joules += std::abs(block_.row(i).joules);
+        seconds += block_.row(i).seconds;
+    }
+    mean_watts_ = seconds > 0 ? joules / seconds : 0;
     if (mark_foreign_to_sums() && count(foreign_) == block_.size()) return;
     Candidate best = huber();
     Candidate low = from_lower_half(best);
@@ -141,13 +157,53 @@ inline void RobustFit::judge() {
 
 /// What the rows lie beyond a fit.
 inline void RobustFit::look(const LeastSquares& fit, Candidate& candidate) const {
+    constexpr double least_known = 0.5;
     candidate.excess.resize(block_.size());
     candidate.watts.resize(block_.size());
     for (std::size_t i = 0; i < block_.size(); ++i) {
         const double explained = block_.explained(i, fit);
-        candidate.excess[i] = block_.row(i).joules - explained;
-        candidate.watts[i] = explained / block_.row(i).seconds;
+        const double joules = block_.row(i).joules;
+        candidate.excess[i] = joules - explained;
+        // Of kernels that it hardly knows a fit may say anything, and noise follows power.
+        candidate.watts[i] = std::max(explained, least_known * joules) / block_.row(i).seconds;
     }
+}
+
+/// The largest share that each column has of a believed row: what is known of it, however often it
+/// was met, is no better than what such a row tells.
+inline std::vector<double> RobustFit::shares_of(const Candidate& candidate) const {
+    std::vector<double> shares = shares_;
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+        if (candidate.refused[i] != 0) continue;
+        for (const auto& entry : block_.entries(i)) {
+            shares[entry.column] =
+                std::max(shares[entry.column], entry.seconds / block_.row(i).seconds);
+        }
+    }
+    return shares;
+}
+
+/// Whether a row lies further from a fit than its noise and the fit's own uncertainty allow. A row
+/// of kernels that the fit hardly knows contradicts nothing: it may be all that is known of them.
+/// @param seconds zeros, one per column; left as zeros
+inline bool RobustFit::contradicts(const LeastSquares& fit, const Candidate& candidate,
+                                   std::size_t i, const std::vector<double>& shares,
+                                   std::vector<double>& seconds) const {
+    if (scaled(candidate, i) <= limit(candidate, i, tolerance)) return false;
+    // The prediction's own error costs most, so it is asked for last.
+    double thin = 0;  // seconds, by how thinly the believed rows hold them
+    for (const auto& entry : block_.entries(i)) {
+        seconds[entry.column] = entry.seconds;
+        thin += entry.seconds / std::max(shares[entry.column], harmless * harmless);
+    }
+    const Combination sum = fit.combine(seconds);
+    for (const auto& entry : block_.entries(i)) seconds[entry.column] = 0;
+    const double noise = candidate.noise.variance(candidate.watts[i]) / block_.row(i).weight;
+    const double model = harmless * mean_watts_ * thin;
+    const double deviation =
+        std::sqrt(noise + sum.standard_error * sum.standard_error + model * model);
+    return sum.open_seconds <= harmless * block_.row(i).seconds &&
+           std::abs(candidate.excess[i]) > tolerance * deviation;
 }
 
 /// By the power that a fit gives the rows, not by their own: that would sort them by their noise.
@@ -240,6 +296,7 @@ inline RobustFit::Candidate RobustFit::from_lower_half(const Candidate& start) c
 inline void RobustFit::grow(Candidate& candidate) const {
     constexpr int rounds = 6;
     constexpr double normal_median = 0.6745;
+    std::vector<double> seconds(sums_.columns());
     for (int round = 0; round < rounds; ++round) {
         if (round == 0) {
             const double far = spread_of_half(candidate);
@@ -260,9 +317,9 @@ inline void RobustFit::grow(Candidate& candidate) const {
         candidate.noise =
             noise_of(candidate, rows / std::max(1.0, rows - static_cast<double>(fit.rank())));
         bool changed = false;
+        const std::vector<double> shares = shares_of(candidate);
         for (std::size_t i = 0; i < block_.size(); ++i) {
-            const unsigned char refused =
-                scaled(candidate, i) > limit(candidate, i, tolerance) ? 1 : 0;
+            const unsigned char refused = contradicts(fit, candidate, i, shares, seconds) ? 1 : 0;
             changed = changed || refused != candidate.refused[i];
             candidate.refused[i] = refused;
         }
@@ -315,18 +372,8 @@ inline bool RobustFit::mark_foreign_to_sums() {
     look(fit, candidate);
     std::vector<double> seconds(sums_.columns());
     for (std::size_t i = 0; i < block_.size(); ++i) {
-        // The prediction's own error costs most, so it is asked for last.
-        if (candidate.excess[i] <= least_foreign * std::abs(block_.row(i).joules) ||
-            scaled(candidate, i) <= limit(candidate, i, tolerance)) {
-            continue;
-        }
-        for (const auto& entry : block_.entries(i)) seconds[entry.column] = entry.seconds;
-        const Combination sum = fit.combine(seconds);
-        for (const auto& entry : block_.entries(i)) seconds[entry.column] = 0;
-        const double noise = noise_.variance(candidate.watts[i]) / block_.row(i).weight;
-        const double deviation = std::sqrt(noise + sum.standard_error * sum.standard_error);
-        const bool known = sum.open_seconds <= harmless * block_.row(i).seconds;
-        candidate.refused[i] = known && candidate.excess[i] > tolerance * deviation ? 1 : 0;
+        const bool above = candidate.excess[i] > least_foreign * std::abs(block_.row(i).joules);
+        candidate.refused[i] = above && contradicts(fit, candidate, i, shares_, seconds) ? 1 : 0;
     }
     if (!is_foreign(candidate)) return false;
     foreign_ = candidate.refused;

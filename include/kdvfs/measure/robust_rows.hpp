@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -18,6 +19,7 @@ namespace kdvfs::measure {
 struct JudgedRows {
     NormalEquations equations;            ///< of the rows that are believed
     std::vector<double> refused_seconds;  ///< by column, of the rows that are not
+    std::vector<double> shares;           ///< the largest of each column of a row that is believed
     std::uint64_t refused = 0;            ///< rows that are not
     double squares = 0;  ///< of what the believed rows lay beyond their block's fit, of weight 1
 };
@@ -32,6 +34,7 @@ public:
     std::size_t add_column() {
         place_.push_back(nowhere);
         judged_.refused_seconds.push_back(0);
+        judged_.shares.push_back(0);
         return judged_.equations.add_column();
     }
     void add(std::size_t column, double seconds) {
@@ -72,11 +75,16 @@ private:
     /// Returns the noise of the block's rows.
     CounterNoise add_block(JudgedRows& into) const {
         if (block_.size() == 0) return noise_;
-        const RobustFit fit{block_, into.equations, noise_, weighing_, into.refused};
+        const RobustFit fit{block_, into.equations, noise_, weighing_, into.refused, into.shares};
+        std::vector<double> shares = into.shares;
         for (std::size_t i = 0; i < block_.size(); ++i) {
             if (!fit.refuses(i)) {
                 block_.insert(i, fit.trust(i), into.equations);
                 into.squares += block_.row(i).weight * fit.excess(i) * fit.excess(i);
+                for (const RowBlock::Entry& entry : block_.entries(i)) {
+                    double& share = shares[entry.column];
+                    share = std::max(share, entry.seconds / block_.row(i).seconds);
+                }
                 continue;
             }
             ++into.refused;
@@ -84,6 +92,7 @@ private:
                 into.refused_seconds[entry.column] += entry.seconds;
             }
         }
+        into.shares = std::move(shares);
         return fit.noise();
     }
 

@@ -180,10 +180,12 @@ private:
     [[nodiscard]] bool holds(std::optional<ClockPoint> target) const {
         if (history_.uncertain) return false;
         if (target == holds_) return true;
-        // Where the device was found on auto, "auto" and "as found" are one and the same.
+        // Where the device was found on auto, "auto" and "as found" are one and the same, unless it
+        // tells them apart.
         const ClockPoint found_or_auto{};
-        return history_.found == ClockState{} && target.value_or(found_or_auto).is_auto() &&
-               holds_.value_or(found_or_auto).is_auto();
+        return history_.found == ClockState{} &&
+               history_.written.value_or(history_.found) == history_.found &&
+               target.value_or(found_or_auto).is_auto() && holds_.value_or(found_or_auto).is_auto();
     }
 
     /// Whether the target caps a domain harder than it is now.
