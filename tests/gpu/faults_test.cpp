@@ -159,7 +159,7 @@ TEST_F(Faults, AResetIsAskedOverAgain) {
 TEST_F(Faults, OfEnteringLeaveNothingBehind) {
     for (const Call call : {Call::lane_key, Call::put_marker}) {
         device.faults().inject(call, Fault::refused);
-        EXPECT_THROW((FrequencyScope<Slow>{gpu, stream}), Error);
+        EXPECT_THROW((void)(FrequencyScope<Slow>{gpu, stream}), Error);
     }
     EXPECT_EQ(gpu.report().scopes.scopes, 0u);
     run_iteration();
@@ -169,7 +169,7 @@ TEST_F(Faults, OfEnteringLeaveNothingBehind) {
 
 TEST_F(Faults, OfMakingACellAreTriedAgainNextTime) {
     device.faults().inject(Call::make_cell, Fault::refused);
-    EXPECT_THROW((FrequencyScope<Slow>{gpu, stream}), Error);
+    EXPECT_THROW((void)(FrequencyScope<Slow>{gpu, stream}), Error);
     run_iteration();
     EXPECT_EQ(gpu.report().scopes.switches, 4u);
 }

@@ -165,7 +165,7 @@ TEST_F(Scopes, LaunchReturnsWhatTheWorkReturns) {
 TEST_F(Scopes, OnAStreamOfAnotherDeviceAreAnError) {
     simulated::Device stranger{simulated::mi210()};
     simulated::Stream* theirs = stranger.create_stream();
-    EXPECT_THROW((FrequencyScope<Slow>{gpu, theirs}), Error);
+    EXPECT_THROW((void)(FrequencyScope<Slow>{gpu, theirs}), Error);
     EXPECT_EQ(gpu.report().scopes.scopes, 0u);
 }
 
