@@ -134,6 +134,20 @@ TEST(Restoring, FoundOnAutoThereIsNothingToPutBackAfterAuto) {
     EXPECT_EQ(board.controller.next_deadline(), std::nullopt) << "a board at rest is not watched";
 }
 
+TEST(Restoring, AModeThatAutoLeavesBehindIsPutBack) {
+    ControlledBoard board;
+    board.after_apply = [&] { board.state.mode = "manual"; };
+    board.enter(0, low);
+    board.settle();
+    board.enter(0, {});
+    board.settle();
+    board.leave(0);
+    board.leave(0);
+    board.settle();
+    EXPECT_EQ(board.state, board.found());
+    EXPECT_FALSE(board.controller.changed());
+}
+
 TEST(Counts, EachScopeIsSwitchedForOrElided) {
     ControlledBoard board;
     board.enter(0, low);
