@@ -38,6 +38,14 @@ constexpr ClockPoint higher_cap(ClockPoint a, ClockPoint b) {
     return {higher_cap(a.core, b.core), higher_cap(a.memory, b.memory)};
 }
 
+/// A point that no domain of which is below a floor; `auto_clock` in a floor is none.
+constexpr ClockPoint raised_to(ClockPoint point, ClockPoint floor) {
+    constexpr auto raise = [](Megahertz clock, Megahertz least) {
+        return least == auto_clock ? clock : higher_cap(clock, least);
+    };
+    return {raise(point.core, floor.core), raise(point.memory, floor.memory)};
+}
+
 /// "1100 MHz" or "auto".
 inline std::string to_string(Megahertz clock) {
     return clock == auto_clock ? "auto" : std::to_string(clock.count) + " MHz";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/clock.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/sampler.hpp>
 #include <kdvfs/units.hpp>
@@ -11,6 +12,9 @@
 namespace kdvfs {
 
 struct ControllerOptions {
+    /// No scope lowers a clock below this; `auto_clock`: no floor. Where collectives (RCCL, NCCL)
+    /// or other unscoped work run beside scopes, a clock asked for one kernel slows them all.
+    ClockPoint never_below{};
     Duration lower_after{0};                          ///< hold a lowering back for so long
     Duration verify_every = std::chrono::seconds{1};  ///< read what the device really holds
     unsigned retries = 3;                             ///< of a transient refusal

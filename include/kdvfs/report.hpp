@@ -27,6 +27,28 @@ struct EnergyEstimate {
     bool resolved = false;
 };
 
+/// Why the gate kept a scope from switching: at least one of two inequalities failed,
+/// `dwell >= least_latencies * switch_latency` or `loss <= tolerated_loss`.
+struct GateRefusal {
+    Duration dwell{};  ///< how long the scope lasts: the median of those seen, else planned
+    Duration switch_latency{};   ///< from the marker to the clock's effect
+    double least_latencies = 0;  ///< `GateOptions::least_latencies`
+    double loss = 0;             ///< share of the scope's time lost to a late raise behind it
+    double tolerated_loss = 0;   ///< `GateOptions::tolerated_loss`
+    bool too_short = false;      ///< the first inequality failed, else the second did
+};
+
+/// What became of the scopes of one kernel and variant; `ScopeCounts` says it for all of them.
+struct KernelScopes {
+    std::uint64_t asked = 0;            ///< put a request of their own into their stream
+    std::uint64_t observed = 0;         ///< of them, seen by the listener
+    std::uint64_t missed = 0;           ///< of them, over between two looks of the listener
+    std::uint64_t switched = 0;         ///< of those observed, the device was changed for them
+    std::uint64_t overtaken = 0;        ///< of those observed, over before their turn came
+    std::uint64_t not_worth_it = 0;     ///< did not ask: the gate refused
+    std::optional<GateRefusal> gate{};  ///< its last refusal
+};
+
 /// One kernel and variant. Energies and times are those of the metered calls.
 struct ReportRow {
     KernelKey kernel;
@@ -43,6 +65,9 @@ struct ReportRow {
     std::optional<Watts> direct_power;
     bool direct_disagrees = false;  ///< `direct_power` lies outside the attributed interval
     bool kept = false;              ///< bound to `KeepClock`: listed, not counted
+    KernelScopes scopes{};
+    /// Share of the time, 0 to 1, in which the device held the clock that was asked for.
+    double asked_share = 1;
 };
 
 /// Kernels that always ran in the same mix: their energy is known together and not one by one.
@@ -63,18 +88,22 @@ struct EnergyTotals {
     Joules outside;           ///< trusted joules outside the metered time
 };
 
-/// What became of the scopes: each is in exactly one of the counts from `switches` to `captured`.
+/// What became of the scopes: each is in exactly one of the counts from `switches` to `measured`.
 struct ScopeCounts {
     std::uint64_t scopes = 0;
-    std::uint64_t switches = 0;
+    std::uint64_t switches = 0;       ///< the device was changed for them
     std::uint64_t stream_elided = 0;  ///< an enclosing scope had the same request
     std::uint64_t device_elided = 0;  ///< the verified state already held
-    std::uint64_t not_worth_it =
-        0;                        ///< shorter than a switch takes, beforehand or as it turned out
-    std::uint64_t refused = 0;    ///< the controller is disarmed
-    std::uint64_t kept = 0;       ///< `KeepClock`
-    std::uint64_t captured = 0;   ///< recorded into a graph; its replays are not counted
-    std::uint64_t unmetered = 0;  ///< of all scopes, those without an interval
+    std::uint64_t not_worth_it = 0;   ///< the gate refused: see each kernel's `scopes.gate`
+    std::uint64_t missed = 0;         ///< over between two looks of the listener
+    std::uint64_t overtaken = 0;      ///< over before their turn came
+    std::uint64_t pending = 0;        ///< not yet reached by their stream, or under way
+    std::uint64_t refused = 0;        ///< the controller is disarmed
+    std::uint64_t kept = 0;           ///< `KeepClock`
+    std::uint64_t captured = 0;       ///< recorded into a graph; its replays are not counted
+    std::uint64_t measured = 0;       ///< of a GPU that is measured only
+    std::uint64_t unmetered = 0;      ///< of all scopes, those without an interval
+    std::uint64_t writes = 0;         ///< clock points written to the device
 };
 
 /// What a GPU did under kdvfs.
@@ -169,6 +198,32 @@ inline void print_totals(std::ostream& out, const EnergyTotals& totals) {
     if (totals.outside.count != 0) out << "not metered: " << joules(totals.outside) << '\n';
 }
 
+/// Why scopes of a kernel did not switch, and whether its clock held.
+inline void print_scopes(std::ostream& out, const ReportRow& row) {
+    const auto microseconds = [](Duration time) {
+        return number("%.4g us", static_cast<double>(time.count()) * 1e-3);
+    };
+    if (const auto& gate = row.scopes.gate) {
+        out << "not worth it: " << to_string(row.kernel) << ", " << row.scopes.not_worth_it
+            << " scopes: ";
+        if (gate->too_short) {
+            out << "lasts " << microseconds(gate->dwell) << ", under "
+                << number("%g", gate->least_latencies) << " switching latencies of "
+                << microseconds(gate->switch_latency) << '\n';
+        } else {
+            out << "the raise behind it would come late and cost "
+                << number("%.2g", 100 * gate->loss) << " % of its time, over the tolerated "
+                << number("%.2g", 100 * gate->tolerated_loss) << " %\n";
+        }
+    }
+    if (row.asked_share < 0.5 && row.metered_calls > 0 && row.scopes.asked > 0) {
+        out << "late clock: " << to_string(row.kernel) << " had the clock it asked for in "
+            << number("%.0f", 100 * row.asked_share) << " % of its time (" << row.scopes.missed
+            << " of " << row.scopes.asked << " scopes missed, " << row.scopes.overtaken
+            << " overtaken)\n";
+    }
+}
+
 inline void print_group(std::ostream& out, const KernelGroup& group) {
     out << "group, always in the same mix:";
     for (const KernelKey& kernel : group.kernels) out << ' ' << to_string(kernel);
@@ -186,9 +241,11 @@ inline std::ostream& operator<<(std::ostream& out, const Report& report) {
     const ScopeCounts& scopes = report.scopes;
     out << "scopes " << scopes.scopes << ": switches " << scopes.switches
         << ", elided in the stream " << scopes.stream_elided << ", on the device "
-        << scopes.device_elided << ", not worth it " << scopes.not_worth_it << ", refused "
-        << scopes.refused << ", kept " << scopes.kept << ", captured " << scopes.captured
-        << "; unmetered " << scopes.unmetered << '\n';
+        << scopes.device_elided << ", not worth it " << scopes.not_worth_it << ", missed "
+        << scopes.missed << ", overtaken " << scopes.overtaken << ", pending " << scopes.pending
+        << ", refused " << scopes.refused << ", kept " << scopes.kept << ", captured "
+        << scopes.captured << ", measured " << scopes.measured << "; unmetered " << scopes.unmetered
+        << "; the device was written " << scopes.writes << " times\n";
     std::vector<report_text::Cells> table{{"kernel", "calls", "metered", "time s",
                                            report.device.simulated ? "simulated energy" : "energy",
                                            "W", "asked", "applied", "held MHz"}};
@@ -198,6 +255,7 @@ inline std::ostream& operator<<(std::ostream& out, const Report& report) {
     }
     if (report.measure_only) table.front().emplace_back("clocks");
     report_text::print(out, table);
+    for (const ReportRow& row : report.rows) report_text::print_scopes(out, row);
     for (const KernelGroup& group : report.groups) report_text::print_group(out, group);
     report_text::print_totals(out, report.totals);
     for (const std::string& note : report.notes) out << "note: " << note << '\n';

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/event_loop.hpp>
@@ -14,14 +13,12 @@
 #include <utility>
 
 namespace kdvfs::simulated {
-
 namespace detail {
 
-inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(Device& device, GpuOptions options) {
-    kdvfs::detail::GpuCore::Parts parts{
-        .info = device.info(),
-        .clocks = device.supported_clocks(),
-        .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Device&>>(device)};
+inline std::shared_ptr<kdvfs::detail::GpuService> make_core(Device& device, GpuOptions options) {
+    kdvfs::detail::GpuParts<Device> parts{.info = device.info(),
+                                          .clocks = device.supported_clocks(),
+                                          .runtime = {std::shared_ptr<void>{}, &device}};
     try {
         parts.initial = kdvfs::detail::prove_clock_control(device);
     } catch (const Error& refused) {
@@ -30,7 +27,8 @@ inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(Device& device, GpuOpti
     }
     options.sampler.limits.period = device.counter_period();
     options.accumulator.counter_period = device.counter_period();
-    auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
+    using Core = kdvfs::detail::GpuCore<Device>;
+    auto core = kdvfs::detail::share(std::make_unique<Core>(std::move(parts), options));
     core->drive_with(std::make_unique<EventLoop>(device, *core));
     return core;
 }

@@ -93,6 +93,9 @@ struct KernelFacts {
         row.time = time;
         row.asked = asked.longest();
         row.applied = applied.longest();
+        if (applied.total() > Duration::zero()) {
+            row.asked_share = applied.share([&](ClockPoint point) { return point == row.asked; });
+        }
         row.held = held.median();
         row.held_share = held.share([&](Megahertz clock) {
             const auto distance =

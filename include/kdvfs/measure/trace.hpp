@@ -17,8 +17,8 @@
 namespace kdvfs::measure {
 
 /// Writes what a GPU did as Chrome trace events (the JSON object format of "Trace Event Format",
-/// opened by Perfetto and chrome://tracing): a track per track with its kernels, a track per track
-/// with its scopes, a track of clock switches, counters of clocks and power, faults as instants.
+/// opened by Perfetto and chrome://tracing): a row per stream with its kernels, a row per stream
+/// with its scopes, a row of clock switches, counters of clocks and power, faults as instants.
 /// Every event is written when it is told, so memory is bounded; events may come in any order.
 /// Not thread-safe.
 class TraceWriter {
@@ -35,7 +35,7 @@ public:
         }
     }
 
-    /// A kernel that ran, on its track's track, with the clocks asked and held.
+    /// A kernel that ran, on its stream's row, with the clocks asked and held.
     void kernel(const KernelInterval& interval, const KernelKey& key);
     /// A scope as the host saw it.
     void scope(TrackId track, const KernelKey& key, TimePoint begin, TimePoint end);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/detail/control/stream_track.hpp>
-#include <kdvfs/detail/gpu/any_runtime.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
@@ -16,12 +15,11 @@ namespace kdvfs::detail {
 /// The answers of `Ordering::acked`: behind each marker that changes a track's level the stream
 /// waits until the controller has settled it, or until a deadline. Acknowledgements are numbered,
 /// and one track at a time gets them: a wait may hold a hardware queue that other streams need. Not
-/// thread-safe: the clock driver's lock is held.
+/// thread-safe: the clock arbiter's lock is held.
 class Acknowledgements {
 public:
-    /// @throws Error (not_supported) where the runtime's streams cannot wait
-    Acknowledgements(AnyRuntime& runtime, Duration deadline)
-        : word_{runtime.make_answer_word()}, deadline_{deadline} {}
+    /// @param word that streams can wait for, valid until the process ends
+    Acknowledgements(std::uint32_t* word, Duration deadline) : word_{word}, deadline_{deadline} {}
 
     /// Before a track's marker is put. @returns the number to wait for behind it
     /// @throws Error (invalid_input) in a capture, (busy) while another track gets answers

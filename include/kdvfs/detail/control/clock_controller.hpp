@@ -17,16 +17,34 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace kdvfs::detail {
 
-/// What a `ClockController` has done.
+/// What became of the scopes that asked.
+struct AskedScopes {
+    std::uint64_t observed = 0;   ///< seen asking, by a look at their track's cell
+    std::uint64_t missed = 0;     ///< came and went between two looks
+    std::uint64_t switched = 0;   ///< the device was changed for them
+    std::uint64_t refused = 0;    ///< the device refused the change
+    std::uint64_t overtaken = 0;  ///< were over before their turn came
+    std::uint64_t elided = 0;     ///< the verified state already held
+
+    AskedScopes& operator+=(const AskedScopes& other) {
+        observed += other.observed;
+        missed += other.missed;
+        switched += other.switched;
+        refused += other.refused;
+        overtaken += other.overtaken;
+        elided += other.elided;
+        return *this;
+    }
+};
+
+/// What a `ClockController` has done to its device.
 struct ControllerCounts {
-    std::uint64_t switched_scopes = 0;   ///< scopes for whose request the device was changed
-    std::uint64_t refused_scopes = 0;    ///< scopes whose change the device refused
-    std::uint64_t overtaken_scopes = 0;  ///< scopes that were over before their turn came
-    std::uint64_t writes = 0;            ///< clock points written
-    std::uint64_t restores = 0;          ///< times the found state was put back
+    std::uint64_t writes = 0;    ///< clock points written
+    std::uint64_t restores = 0;  ///< times the initial state was put back
     std::uint64_t retries = 0;
     std::uint64_t resets = 0;            ///< times the device had fallen back to its defaults
     std::uint64_t external_changes = 0;  ///< times somebody else had changed the clocks
@@ -72,35 +90,50 @@ inline Error taken_over(const std::string& device, const ClockState& state) {
 
 namespace kdvfs::detail {
 
-/// Turns the levels of all tracks into commands for one device: a pure state machine. Levels,
+/// Turns the requests of all tracks into commands for one device: a pure state machine. Requests,
 /// answers and the time go in, commands come out, one at a time; who drives it (threads on real
 /// GPUs, the event loop on the simulated one) decides when. Not thread-safe.
 ///
 /// The highest request wins, `auto` being highest of all; when no track asks, the device goes back
-/// to the state in which it was found. Raising is immediate, lowering may be held back.
+/// to the state in which it was at first touch. Raising is immediate, lowering may be held back.
 class ClockController {
 public:
-    ClockController(const RequestTable& requests, std::string device, ClockState found,
+    ClockController(const RequestTable& requests, std::string device, ClockState initial,
                     ControllerOptions options)
         : votes_{requests},
           device_{std::move(device)},
           options_{options},
-          history_{.initial = std::move(found)} {}
+          history_{.initial = std::move(initial)} {}
 
     // What happens.
 
-    /// The listener saw a track's cell change. `counted` is false for captured tracks, whose
-    /// replays are not scopes of their own.
-    void request_changed(TrackId track, RequestWord level, TimePoint now, bool counted = true) {
-        if (votes_.observe(track, level) && counted) {
-            ++(armed_ ? fresh_scopes_ : counts_.refused_scopes);
+    /// The listener saw a track's cell change.
+    /// @param kind_of what scope kind a ticket of this track was given to; kinds are counted apart
+    template <class KindOf>
+    void request_changed(TrackId track, RequestWord word, TimePoint now, KindOf kind_of) {
+        const TrackVotes::Look look = votes_.observe(track, word);
+        const std::uint32_t first = word.ticket() - look.missed + (look.entered ? 0 : 1);
+        for (std::uint32_t i = 0; i < look.missed; ++i) ++of(kind_of(first + i)).missed;
+        if (look.entered) {
+            const std::uint32_t kind = kind_of(word.ticket());
+            ++of(kind).observed;
+            if (armed_) {
+                fresh_scopes_.push_back(kind);
+            } else {
+                ++of(kind).refused;
+            }
         }
         note_target(now);
     }
+    /// The same for a captured track, whose replays are not scopes of their own.
+    void replayed(TrackId track, RequestWord word, TimePoint now) {
+        static_cast<void>(votes_.observe(track, word));
+        note_target(now);
+    }
 
-    /// A standing `auto` vote of a track, whatever its scopes ask for.
-    void protect(TrackId track, TimePoint now) {
-        votes_.protect(track);
+    /// A standing vote of a track, whatever its scopes ask for.
+    void protect(TrackId track, ClockPoint at_least, TimePoint now) {
+        votes_.protect(track, at_least);
         note_target(now);
     }
 
@@ -148,8 +181,8 @@ public:
         if (!armed_) return std::nullopt;
         const auto next = due_target(now);
         if (holds(next)) {
-            if (next == target_) fresh_scopes_ = 0;  // device elision: the state already holds
-            if (!next) forget_writes();              // nothing asks, and it is as it was found
+            if (next == target_) settle(fresh_scopes_, &AskedScopes::elided);
+            if (!next) forget_writes();  // nothing asks, and it is as it was found
             if (changed() && now >= last_read_ + options_.verify_every) {
                 return send({.kind = ClockCommand::Kind::verify});
             }
@@ -161,7 +194,9 @@ public:
             return send({.kind = ClockCommand::Kind::verify});
         }
         if (!next) return send_restore();
-        in_flight_scopes_ += std::exchange(fresh_scopes_, 0);
+        in_flight_scopes_.insert(in_flight_scopes_.end(), fresh_scopes_.begin(),
+                                 fresh_scopes_.end());
+        fresh_scopes_.clear();
         ++counts_.writes;
         return send({.kind = ClockCommand::Kind::apply, .point = *next, .history = history_});
     }
@@ -206,6 +241,8 @@ public:
     [[nodiscard]] bool armed() const { return armed_; }
     [[nodiscard]] const ClockHistory& history() const { return history_; }
     [[nodiscard]] const ControllerCounts& counts() const { return counts_; }
+    /// What became of the scopes that asked, by scope kind.
+    [[nodiscard]] const std::vector<AskedScopes>& asked_scopes() const { return asked_; }
     /// The first error since it was last taken.
     [[nodiscard]] std::optional<Error> take_error() { return std::exchange(error_, std::nullopt); }
 
@@ -219,8 +256,19 @@ private:
         return code == Errc::busy || code == Errc::timed_out || code == Errc::io;
     }
 
+    AskedScopes& of(std::uint32_t kind) {
+        if (asked_.size() <= kind) asked_.resize(kind + std::size_t{1});
+        return asked_[kind];
+    }
+
+    void settle(std::vector<std::uint32_t>& scopes, std::uint64_t AskedScopes::*outcome) {
+        for (const std::uint32_t kind : scopes) ++(of(kind).*outcome);
+        scopes.clear();
+    }
+
     void note_target(TimePoint now) {
         auto target = let_go_ ? std::nullopt : votes_.winner();
+        if (target) target = raised_to(*target, options_.never_below);
         if (target == target_) return;
         target_ = target;
         target_since_ = now;
@@ -262,7 +310,7 @@ private:
         return command;
     }
     ClockCommand send_restore() {
-        counts_.overtaken_scopes += std::exchange(fresh_scopes_, 0);
+        settle(fresh_scopes_, &AskedScopes::overtaken);
         return send({.kind = ClockCommand::Kind::restore, .history = history_});
     }
 
@@ -275,7 +323,7 @@ private:
             return;
         }
         holds_ = point;
-        counts_.switched_scopes += std::exchange(in_flight_scopes_, 0);
+        settle(in_flight_scopes_, &AskedScopes::switched);
     }
 
     void restored(const CommandOutcome& outcome, TimePoint now, unsigned attempts) {
@@ -296,7 +344,7 @@ private:
             ++counts_.restores;
         }
         restore_due_ = false;
-        counts_.refused_scopes += std::exchange(in_flight_scopes_, 0);  // retried until too late
+        settle(in_flight_scopes_, &AskedScopes::refused);  // retried until too late
         forget_writes();
     }
 
@@ -350,8 +398,8 @@ private:
     /// Stops driving the device after a permanent error; puts it back if that can still be done.
     void disarm(const Error& error) {
         armed_ = false;
-        counts_.refused_scopes +=
-            std::exchange(in_flight_scopes_, 0) + std::exchange(fresh_scopes_, 0);
+        settle(in_flight_scopes_, &AskedScopes::refused);
+        settle(fresh_scopes_, &AskedScopes::refused);
         restore_due_ = changed() && !restore_failed_;
         attempts_ = 0;
         not_before_ = {};
@@ -381,8 +429,9 @@ private:
     TimePoint target_since_{};
     TimePoint last_read_{};
     TimePoint not_before_{};
-    std::uint64_t fresh_scopes_ = 0;
-    std::uint64_t in_flight_scopes_ = 0;
+    std::vector<AskedScopes> asked_;               // by scope kind
+    std::vector<std::uint32_t> fresh_scopes_;      // kinds of scopes that nothing was sent for yet
+    std::vector<std::uint32_t> in_flight_scopes_;  // of those that the command under way is for
     unsigned attempts_ = 0;
     bool armed_ = true;
     bool let_go_ = false;

@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/options.hpp>
+#include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -31,19 +32,25 @@ constexpr double speed_lost(ClockPoint asked, ClockPoint highest) {
     return 1.0 - std::min(left(asked.core, highest.core), left(asked.memory, highest.memory));
 }
 
-/// Whether a scope's switch pays. Lowering the clock late only forgoes savings; raising it late
-/// slows down whatever comes next, so that is what the bound is about. A request for the highest
-/// clocks always passes: it cannot slow anything down.
-/// @returns nothing where dwell or latency is not known: the gate is off then
-constexpr std::optional<bool> worth_switching(ClockPoint asked, const GateFacts& facts,
-                                              const GateOptions& options) {
+/// Why a scope's switch does not pay. Lowering the clock late only forgoes savings; raising it late
+/// slows down whatever comes next, so that is what the second bound is about. A request for the
+/// highest clocks always passes: it cannot slow anything down.
+/// @returns nothing where it pays, or where dwell or latency is not known: the gate is off then
+constexpr std::optional<measure::GateRefusal> gate_refusal(ClockPoint asked, const GateFacts& facts,
+                                                           const GateOptions& options) {
     if (!facts.dwell || !facts.switch_latency) return std::nullopt;
     const double lost = speed_lost(asked, facts.highest);
-    if (lost == 0.0) return true;
+    if (lost == 0.0) return std::nullopt;
+    measure::GateRefusal refusal{.dwell = *facts.dwell,
+                                 .switch_latency = *facts.switch_latency,
+                                 .least_latencies = options.least_latencies,
+                                 .tolerated_loss = options.tolerated_loss};
     const auto dwell = static_cast<double>(facts.dwell->count());
     const auto latency = static_cast<double>(facts.switch_latency->count());
-    return dwell >= options.least_latencies * latency &&
-           latency * lost <= options.tolerated_loss * dwell;
+    refusal.loss = dwell > 0 ? latency * lost / dwell : lost;
+    refusal.too_short = dwell < options.least_latencies * latency;
+    if (!refusal.too_short && refusal.loss <= options.tolerated_loss) return std::nullopt;
+    return refusal;
 }
 
 /// The median of the last nine values: follows a change of shape within five, ignores outliers.

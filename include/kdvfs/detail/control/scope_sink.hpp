@@ -7,10 +7,13 @@
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/units.hpp>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 namespace kdvfs::detail {
 
@@ -51,40 +54,80 @@ protected:
     ~ScopeSink() = default;
 };
 
-/// Remembers what was asked once: the kinds of the first shapes of kernels, by where their names
-/// lie in the program. Grows to a fixed size and forgets nothing. Lock-free.
+/// Remembers which kind a kernel and variant have, by where the kernel's name lies in the program.
+/// Looking up takes no lock and costs the same for any number of variants; the table grows doubling
+/// when half full, and what was looked up stays valid.
 class KindMemo {
 public:
-    using Slot = std::atomic<const ScopeKind*>;
-    static constexpr std::size_t shapes = 8;
-    using Shapes = std::array<Slot, shapes>;
+    KindMemo() { grow(64); }
 
     /// @param name of static duration
-    /// @returns where the kind is kept, which may be empty yet; null where there is no room for it
-    Slot* slot(const char* name, Variant variant) noexcept {
-        if (variant.index >= shapes) return nullptr;
-        const auto start = static_cast<std::size_t>(
-            reinterpret_cast<std::uintptr_t>(name) * 0x9e3779b97f4a7c15U >> 58U);
-        for (std::size_t i = 0; i < kernels; ++i) {
-            Kernel& kernel = kernels_[(start + i) % kernels];
-            const char* known = kernel.name.load(std::memory_order_relaxed);
-            if (known == nullptr &&
-                kernel.name.compare_exchange_strong(known, name, std::memory_order_relaxed)) {
-                known = name;
-            }
-            if (known == name) return &kernel.kinds[variant.index];
+    /// @returns null before `keep` was called for it
+    [[nodiscard]] const ScopeKind* find(const char* name, Variant variant) const noexcept {
+        const Table& table = *table_.load(std::memory_order_acquire);
+        for (std::size_t i = start_of(name, variant);; ++i) {
+            const Slot& slot = table.slots[i & table.mask];
+            const char* known = slot.name.load(std::memory_order_acquire);
+            if (known == nullptr) return nullptr;
+            if (known == name && slot.variant == variant) return slot.kind;
         }
-        return nullptr;
+    }
+
+    void keep(const char* name, Variant variant, const ScopeKind& kind) {
+        const std::lock_guard lock{mutex_};
+        if (find(name, variant) != nullptr) return;
+        if (2 * ++used_ > tables_.back()->mask) {
+            const Table& before = *tables_.back();
+            grow(2 * (before.mask + 1));
+            for (std::size_t i = 0; i <= before.mask; ++i) {
+                const Slot& slot = before.slots[i];
+                if (const char* known = slot.name) insert(known, slot.variant, *slot.kind);
+            }
+            insert(name, variant, kind);
+            table_.store(tables_.back().get(), std::memory_order_release);
+            return;
+        }
+        insert(name, variant, kind);
     }
 
 private:
-    static constexpr std::size_t kernels = 64;
-
-    struct Kernel {
-        std::atomic<const char*> name{nullptr};
-        Shapes kinds{};
+    struct Slot {
+        std::atomic<const char*> name{nullptr};  ///< written last: the others hold once it is there
+        Variant variant{};
+        const ScopeKind* kind = nullptr;
     };
-    std::array<Kernel, kernels> kernels_{};
+    struct Table {
+        std::size_t mask = 0;
+        std::unique_ptr<Slot[]> slots;
+    };
+
+    static std::size_t start_of(const char* name, Variant variant) noexcept {
+        const auto key = reinterpret_cast<std::uintptr_t>(name) + std::uintptr_t{variant.index} * 2;
+        return static_cast<std::size_t>(key * 0x9e3779b97f4a7c15U >> 40U);
+    }
+
+    /// A table to fill; `table_` is what readers see. Older ones stay for readers still in them.
+    void grow(std::size_t size) {
+        auto table = std::make_unique<Table>();
+        table->mask = size - 1;
+        table->slots = std::make_unique<Slot[]>(size);
+        tables_.push_back(std::move(table));
+        if (tables_.size() == 1) table_.store(tables_.back().get(), std::memory_order_release);
+    }
+
+    void insert(const char* name, Variant variant, const ScopeKind& kind) {
+        Table& table = *tables_.back();
+        std::size_t i = start_of(name, variant) & table.mask;
+        while (table.slots[i].name != nullptr) i = (i + 1) & table.mask;
+        table.slots[i].variant = variant;
+        table.slots[i].kind = &kind;
+        table.slots[i].name.store(name, std::memory_order_release);
+    }
+
+    std::atomic<const Table*> table_{nullptr};
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Table>> tables_;
+    std::size_t used_ = 0;
 };
 
 }  // namespace kdvfs::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 
@@ -39,31 +40,39 @@ private:
 };
 
 /// What enqueueing can tell of a scope's outcome. `asked` is settled by the controller: switched,
-/// refused, or elided because the device already held the request.
+/// refused, overtaken, missed, or elided because the device already held the request.
 enum class ScopeOutcome : std::uint8_t {
     kept,
     stream_elided,
     not_worth_it,
     refused,
     captured,
+    measured,  ///< the GPU is opened to measure only
     asked,
 };
+inline constexpr std::size_t scope_outcomes = 7;
 
-/// The scopes of one track, each counted once: plain numbers under the track's mutex, so that
-/// counting costs no atomic operation.
+/// The scopes of one track, each counted once, by scope kind: plain numbers under the track's
+/// mutex, so that counting costs no atomic operation.
 struct TrackCounts {
-    std::array<std::uint64_t, 6> outcomes{};
+    struct OfKind {
+        std::array<std::uint64_t, scope_outcomes> outcomes{};
+        std::uint64_t unmetered_calls = 0;              ///< live ones that leave no interval
+        std::optional<measure::GateRefusal> refusal{};  ///< the gate's last one
+    };
+    std::vector<OfKind> kinds{};
     std::uint64_t unmetered = 0;
-    std::vector<std::uint64_t> unmetered_calls{};  ///< by scope kind, live tracks only
 
-    void count(ScopeOutcome outcome) { ++outcomes[static_cast<std::size_t>(outcome)]; }
-
-    /// A scope that leaves no interval.
+    void count(std::uint32_t kind, ScopeOutcome outcome) {
+        ++of(kind).outcomes[static_cast<std::size_t>(outcome)];
+    }
     void count_unmetered(std::uint32_t kind, bool live) {
         ++unmetered;
-        if (!live) return;
-        if (unmetered_calls.size() <= kind) unmetered_calls.resize(kind + std::size_t{1});
-        ++unmetered_calls[kind];
+        if (live) ++of(kind).unmetered_calls;
+    }
+    OfKind& of(std::uint32_t kind) {
+        if (kinds.size() <= kind) kinds.resize(kind + std::size_t{1});
+        return kinds[kind];
     }
 };
 
@@ -72,29 +81,31 @@ struct TrackStep {
     std::uint64_t entry = 0;  ///< the scope's entry in the stack, for leaving
     RequestWord word{};       ///< the track's request from here on
     bool changed = false;     ///< whether that differs from what the stream was told before
-    bool elided = false;      ///< entering: the enclosing request is the same
 };
 
 /// The host's side of a stream: a stack of the scopes that are open on it, in enqueue order.
 /// Knows nothing of devices; the caller puts the markers. Not thread-safe by itself: hold `mutex`.
 class StreamTrack {
 public:
-    StreamTrack(TrackId id, TrackKey key, RequestCell* cell) : id_{id}, key_{key}, cell_{cell} {
+    StreamTrack(TrackId id, TrackKey key, RequestCell* cell)
+        : id_{id}, key_{key}, cell_{cell}, captured_{key.capture != 0} {
         stack_.reserve(16);  // no allocation after a track's first scope, unless nested deeper
     }
 
     /// Pushes a scope that asks for `request`; `no_request` inherits what encloses it.
-    TrackStep enter(RequestIndex request) {
+    /// @param kind of the scope, for `kind_of`
+    TrackStep enter(RequestIndex request, std::uint32_t kind = 0) {
         const RequestWord before = word();
         open_.store(open_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
         RequestWord own{};
         const bool same = request != no_request && before.request() == request;
         if (request != no_request) {
             own = same ? before : RequestWord{request, next_ticket_++};
+            if (!same) kinds_[own.ticket() % kinds_.size()].store(kind, std::memory_order_relaxed);
         }
         stack_.push_back({.entry = ++last_entry_, .word = own});
         if (request != no_request) word_ = own;
-        return {.entry = last_entry_, .word = word_, .changed = word_ != before, .elided = same};
+        return {.entry = last_entry_, .word = word_, .changed = word_ != before};
     }
 
     /// Removes a scope's own entry, wherever it is in the stack. Scopes of one track may be left in
@@ -111,6 +122,16 @@ public:
         if (now != before) last_.store(now.raw(), std::memory_order_relaxed);
         open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
         return TrackStep{.entry = entry, .word = now, .changed = now != before};
+    }
+
+    /// A captured track serves the next capture of its stream, with its stack empty, as long as the
+    /// last one left no scope open: graphs that are captured again and again need no more cells.
+    /// Two replays at once then share a vote, which ends with the first: too high, never too low.
+    /// @returns whether it does
+    bool capture_again(const TrackKey& key) {
+        if (abandoned || !stack_.empty()) return false;
+        key_ = key;
+        return true;
     }
 
     /// A marker with this word was put into the stream.
@@ -139,6 +160,13 @@ public:
                                           : word;
     }
 
+    /// The kind of the scope that a ticket was given to, of the last `remembered` tickets. Callable
+    /// without `mutex`.
+    [[nodiscard]] std::uint32_t kind_of(std::uint32_t ticket) const {
+        return kinds_[ticket % kinds_.size()].load(std::memory_order_relaxed);
+    }
+    static constexpr std::size_t remembered = 256;
+
     /// The track's request now: that of the innermost scope with an opinion.
     [[nodiscard]] RequestWord word() const { return word_; }
 
@@ -152,7 +180,8 @@ public:
     [[nodiscard]] TrackId id() const { return id_; }
     [[nodiscard]] const TrackKey& key() const { return key_; }
     [[nodiscard]] RequestCell& cell() const { return *cell_; }
-    [[nodiscard]] bool captured() const { return key_.capture != 0; }
+    /// Whether it is recorded into graphs. Callable without `mutex`.
+    [[nodiscard]] bool captured() const { return captured_; }
     [[nodiscard]] std::size_t depth() const { return stack_.size(); }
 
     // Public, because whoever enters or leaves needs them around the track's own steps.
@@ -180,14 +209,16 @@ private:
     }
 
     TrackId id_;
-    TrackKey key_;
+    TrackKey key_;  // under `mutex` where captured
     RequestCell* cell_;
+    const bool captured_;
     std::vector<Entry> stack_;
     std::uint64_t last_entry_ = 0;
     std::uint32_t next_ticket_ = 1;
     RequestWord word_{};
     RequestWord put_{};
     // Written under `mutex` only.
+    std::array<std::atomic<std::uint32_t>, remembered> kinds_{};  // by ticket
     std::atomic<std::uint32_t> open_{0};
     std::atomic<std::uint32_t> last_{0};       // the word that the cell will end up with
     std::atomic<std::uint64_t> overruled_{0};  // a word, and the word that it means instead
@@ -225,14 +256,22 @@ public:
     }
 
 private:
+    /// Captures of one stream come one after the other and have one track: the last capture's.
     template <class MakeCell>
     StreamTrack& find_slowly(const TrackKey& key, MakeCell& make_cell) {
+        const bool captured = key.capture != 0;
+        const TrackKey place{key.stream, key.thread, captured ? 1U : 0U};
         const std::lock_guard lock{mutex_};
-        if (const auto known = by_key_.find(key); known != by_key_.end()) return *known->second;
+        if (const auto known = by_place_.find(place); known != by_place_.end()) {
+            StreamTrack& track = *known->second;
+            if (!captured) return track;
+            const std::lock_guard track_lock{track.mutex};
+            if (track.key() == key || track.capture_again(key)) return track;
+        }
         RequestCell* cell = make_cell();
         const TrackId id{static_cast<std::uint32_t>(tracks_.size())};
         StreamTrack& track = tracks_.emplace_back(id, key, cell);
-        by_key_.emplace(key, &track);
+        by_place_[place] = &track;
         return track;
     }
 
@@ -245,7 +284,7 @@ private:
     std::uint64_t serial_;
     std::mutex mutex_;
     std::deque<StreamTrack> tracks_;
-    std::map<TrackKey, StreamTrack*> by_key_;
+    std::map<TrackKey, StreamTrack*> by_place_;
 };
 
 }  // namespace kdvfs::detail

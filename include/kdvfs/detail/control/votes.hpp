@@ -56,23 +56,28 @@ class TrackVotes {
 public:
     explicit TrackVotes(const RequestTable& requests) : requests_{requests} {}
 
-    /// A track asks for this from here on. @returns whether it is by a scope not observed of before
-    bool observe(TrackId track, RequestWord level) {
+    /// What a look at a track's cell tells. Tickets are consecutive, so that scopes which came and
+    /// went between two looks are counted, too.
+    struct Look {
+        bool entered = false;      ///< the word is that of a scope not seen before
+        std::uint32_t missed = 0;  ///< scopes before it that were entered and left unseen
+    };
+
+    /// A track asks for this from here on.
+    Look observe(TrackId track, RequestWord word) {
         Vote& vote = votes_[track];
-        const bool entered = level.request() != no_request &&
-                             (!vote.seen || newer(level.ticket(), vote.last_ticket));
-        if (entered) {
-            vote.seen = true;
-            vote.last_ticket = level.ticket();
-        }
-        vote.request = level.request();
-        return entered;
+        vote.request = word.request();
+        const std::uint32_t ahead = tickets_ahead(word.ticket(), vote.last_ticket);
+        if (ahead == 0) return {};
+        vote.last_ticket = word.ticket();
+        const bool entered = word.request() != no_request;
+        return {.entered = entered, .missed = ahead - (entered ? 1 : 0)};
     }
 
-    /// A standing `auto` vote, whatever the track's scopes ask for.
-    void protect(TrackId track) { votes_[track].is_protected = true; }
+    /// A standing vote, whatever the track's scopes ask for.
+    void protect(TrackId track, ClockPoint at_least) { votes_[track].at_least = at_least; }
 
-    /// A track that will not be observed of again.
+    /// A track that will not be observed again.
     void withdraw(TrackId track) { votes_.erase(track); }
 
     /// @returns nothing where no track asks
@@ -82,7 +87,7 @@ public:
             highest = highest ? higher_cap(*highest, point) : point;
         };
         for (const auto& [track, vote] : votes_) {
-            if (vote.is_protected) raise_to(ClockPoint{});
+            if (vote.at_least) raise_to(*vote.at_least);
             if (vote.request != no_request) raise_to(requests_.point(vote.request));
         }
         return highest;
@@ -92,14 +97,14 @@ private:
     struct Vote {
         RequestIndex request = no_request;
         std::uint32_t last_ticket = 0;
-        bool seen = false;
-        bool is_protected = false;
+        std::optional<ClockPoint> at_least{};
     };
 
-    static constexpr bool newer(std::uint32_t ticket, std::uint32_t than) {
+    /// How many tickets a later one is ahead; 0 where it is not later. Tickets begin at 1.
+    static constexpr std::uint32_t tickets_ahead(std::uint32_t ticket, std::uint32_t than) {
         constexpr std::uint32_t tickets = 1U << (32 - RequestWord::request_bits);
         const std::uint32_t ahead = (ticket - than) % tickets;
-        return ahead != 0 && ahead < tickets / 2;
+        return ahead < tickets / 2 ? ahead : 0;
     }
 
     const RequestTable& requests_;

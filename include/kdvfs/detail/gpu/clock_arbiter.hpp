@@ -6,8 +6,7 @@
 #include <kdvfs/detail/control/clock_controller.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/control/votes.hpp>
-#include <kdvfs/detail/gpu/any_runtime.hpp>
-#include <kdvfs/detail/gpu/meter.hpp>
+#include <kdvfs/detail/gpu/clock_events.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/units.hpp>
@@ -29,38 +28,44 @@ namespace kdvfs::detail {
 class ClockArbiter {
 public:
     /// What a look at all cells found.
-    struct Observed {
+    struct Look {
         bool changed = false;  ///< some cell is not what it was at the last look, or users spoke
         bool at_rest = false;  ///< no cell can change before the next scope is entered
     };
 
     /// @param tracks and the others by reference must outlive it
-    /// @param found nothing: clocks are never set
-    ClockArbiter(const RequestTable& requests, TrackTable& tracks, Meter& meter, std::string device,
-                 std::optional<ClockState> found, ControllerOptions options)
+    /// @param initial nothing: clocks are never set
+    ClockArbiter(const RequestTable& requests, TrackTable& tracks, ClockEvents& events,
+                 std::string device, std::optional<ClockState> initial, ControllerOptions options)
         : tracks_{tracks},
-          meter_{meter},
-          measure_only_{!found},
+          events_{events},
+          measure_only_{!initial},
           device_{std::move(device)},
-          controller_{requests, device_, found.value_or(ClockState{}), options} {
+          controller_{requests, device_, initial.value_or(ClockState{}), options} {
         armed_ = !measure_only_;
     }
 
     /// Looks at all cells. Captured tracks never rest: their graphs may be replayed at any time.
-    Observed listen(TimePoint now) {
+    Look listen(TimePoint now) {
         const std::lock_guard lock{mutex_};
-        Observed all{.changed = std::exchange(nudged_, false), .at_rest = true};
+        Look all{.changed = std::exchange(nudged_, false), .at_rest = true};
         tracks_.for_each([&](StreamTrack& track) {
             if (track.abandoned) return;
             const std::size_t id = track.id().value;
             if (id >= observed_.size()) observed_.resize(id + 1);
             const bool rests = !track.captured() && track.at_rest();  // before the cell is read
-            const RequestWord level = track.observed();
+            const RequestWord word = track.observed();
             all.at_rest = all.at_rest && rests;
-            if (level == observed_[id]) return;
-            observed_[id] = level;
+            if (word == observed_[id]) return;
+            observed_[id] = word;
             all.changed = true;
-            controller_.request_changed(track.id(), level, now, !track.captured());
+            if (track.captured()) {
+                controller_.replayed(track.id(), word, now);
+            } else {
+                controller_.request_changed(track.id(), word, now, [&](std::uint32_t ticket) {
+                    return track.kind_of(ticket);
+                });
+            }
             if (answers_) answers_->observed(track.id(), now);
         });
         // Here, too: the actuator may be stuck in the very call that is awaited.
@@ -75,7 +80,9 @@ public:
         if (!command && answers_ && answers_->owed()) answer(now);
         if (command) {
             sent_ = now;
-            meter_.asked(now, controller_.asked().value_or(controller_.history().initial.cap));
+            events_.push({.kind = ClockEvent::Kind::asked,
+                          .at = now,
+                          .to = controller_.asked().value_or(controller_.history().initial.cap)});
         }
         return command;
     }
@@ -93,9 +100,17 @@ public:
         const ClockPoint before = controller_.applied();
         controller_.completed(outcome, now);
         armed_ = controller_.armed() && !let_go_;
-        if (outcome.error) meter_.fault(now, outcome.error->what());
+        if (outcome.error) {
+            ClockEvent event{.kind = ClockEvent::Kind::fault, .at = now};
+            event.say(outcome.error->what());
+            events_.push(event);
+        }
         if (controller_.applied() != before) {
-            meter_.applied(sent_, now, before, controller_.applied());
+            events_.push({.kind = ClockEvent::Kind::applied,
+                          .called = sent_,
+                          .at = now,
+                          .from = before,
+                          .to = controller_.applied()});
         }
     }
 
@@ -103,10 +118,10 @@ public:
     [[nodiscard]] bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
     [[nodiscard]] bool measure_only() const noexcept { return measure_only_; }
 
-    /// The track's standing vote for `auto`.
-    void protect(TrackId track, TimePoint now) {
+    /// The track's standing vote.
+    void protect(TrackId track, ClockPoint at_least, TimePoint now) {
         const std::lock_guard lock{mutex_};
-        controller_.protect(track, now);
+        controller_.protect(track, at_least, now);
         nudged_ = true;
     }
 
@@ -115,7 +130,7 @@ public:
         const std::lock_guard lock{mutex_};
         track.abandoned = true;
         controller_.withdraw(track.id(), now);
-        meter_.ignore(track.id());
+        events_.push({.kind = ClockEvent::Kind::abandoned, .track = track.id()});
     }
 
     /// Lets a disarmed controller work again.
@@ -146,23 +161,26 @@ public:
         return controller_.counts();
     }
 
+    /// What became of the scopes that asked, by scope kind.
+    [[nodiscard]] std::vector<AskedScopes> asked_scopes() {
+        const std::lock_guard lock{mutex_};
+        return controller_.asked_scopes();
+    }
+
     [[nodiscard]] std::optional<Error> take_error() {
         const std::lock_guard lock{mutex_};
         if (late_answer_) return std::exchange(late_answer_, std::nullopt);
         return controller_.take_error();
     }
 
-    /// From here on streams wait behind their markers.
-    /// @throws Error (not_supported) where they cannot
-    void answer_from(AnyRuntime& runtime, Duration deadline) {
-        answers_.emplace(runtime, deadline);
-    }
+    /// From here on streams wait behind their markers, for this word.
+    void answer_at(std::uint32_t* word, Duration deadline) { answers_.emplace(word, deadline); }
     [[nodiscard]] bool answers() const noexcept { return answers_.has_value(); }
 
     /// Puts a marker by `put`, and a wait for the answer to it behind.
     /// @throws Error as `Acknowledgements::expect`, and what `put` and the runtime throw
-    template <class Put>
-    void put_and_wait(AnyRuntime& runtime, const StreamTrack& track, bool leaving, Put put) {
+    template <class Runtime, class Put>
+    void put_and_wait(Runtime& runtime, const StreamTrack& track, bool leaving, Put put) {
         std::uint32_t number = 0;
         {
             const std::lock_guard lock{mutex_};
@@ -194,7 +212,7 @@ private:
     }
 
     TrackTable& tracks_;
-    Meter& meter_;
+    ClockEvents& events_;
     const bool measure_only_;
     const std::string device_;
     std::atomic<bool> armed_{true};

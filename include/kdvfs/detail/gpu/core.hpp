@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/control/clock_controller.hpp>
 #include <kdvfs/detail/control/gate.hpp>
-#include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
-#include <kdvfs/detail/gpu/any_runtime.hpp>
+#include <kdvfs/detail/control/votes.hpp>
 #include <kdvfs/detail/gpu/clock_arbiter.hpp>
 #include <kdvfs/detail/gpu/meter.hpp>
+#include <kdvfs/detail/gpu/scope_accounts.hpp>
+#include <kdvfs/detail/gpu/scope_kinds.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/report.hpp>
-#include <kdvfs/units.hpp>
 
-#include <array>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -30,39 +29,6 @@
 
 namespace kdvfs::detail {
 
-/// Adds up the scopes of all tracks and settles, with the controller's counts, what became of each.
-class ScopeTally {
-public:
-    void add(const TrackCounts& track) {
-        for (std::size_t i = 0; i < outcomes_.size(); ++i) outcomes_[i] += track.outcomes[i];
-        unmetered_ += track.unmetered;
-    }
-
-    /// @param controller its counts, taken before those of the tracks
-    [[nodiscard]] measure::ScopeCounts counts(const ControllerCounts& controller) const {
-        measure::ScopeCounts counts;
-        for (const std::uint64_t outcome : outcomes_) counts.scopes += outcome;
-        counts.unmetered = unmetered_;
-        counts.kept = at(ScopeOutcome::kept);
-        counts.stream_elided = at(ScopeOutcome::stream_elided);
-        counts.not_worth_it = at(ScopeOutcome::not_worth_it) + controller.overtaken_scopes;
-        counts.captured = at(ScopeOutcome::captured);
-        counts.switches = controller.switched_scopes;
-        counts.refused = at(ScopeOutcome::refused) + controller.refused_scopes;
-        counts.device_elided = at(ScopeOutcome::asked) - controller.switched_scopes -
-                               controller.refused_scopes - controller.overtaken_scopes;
-        return counts;
-    }
-
-private:
-    [[nodiscard]] std::uint64_t at(ScopeOutcome outcome) const {
-        return outcomes_[static_cast<std::size_t>(outcome)];
-    }
-
-    std::array<std::uint64_t, 6> outcomes_{};
-    std::uint64_t unmetered_ = 0;
-};
-
 /// What drives a GPU object's controller and sampler: threads on real GPUs, the event loop of the
 /// simulated one.
 class ControlLoop {
@@ -70,79 +36,84 @@ public:
     virtual ~ControlLoop() = default;
     /// Something has changed that no marker will tell of.
     virtual void wake() noexcept = 0;
-    /// Lets so much of the device's time pass: a thread sleeps, a simulation goes on.
+    /// Lets so much of the device's time go by: a thread sleeps, a simulation goes on.
     virtual void sleep_for(Duration time) = 0;
     /// Carries out what the controller still wants, within a deadline of its own, and ends.
-    virtual void finish() noexcept = 0;
+    /// @returns whether it is over; false where a device call did not come back
+    virtual bool finish() noexcept = 0;
+    /// The device call that has not come back for a second or more, if there is one.
+    [[nodiscard]] virtual std::optional<Error> stalled_call() { return std::nullopt; }
 };
 
-/// What is behind every `Gpu` handle of one device: takes scopes in, drives the clock controller
-/// through its control loop, and meters. Thread-safe.
+/// What a GPU object is made of.
+template <StreamRuntime Runtime>
+struct GpuParts {
+    DeviceInfo info{};
+    SupportedClocks clocks{};
+    std::optional<ClockState> initial{};  ///< nothing: measure only
+    std::shared_ptr<Runtime> runtime{};
+};
+
+/// What is behind every `Gpu` handle of one device: takes scopes in, asks for their clocks, and
+/// meters. Scopes that outlive it find it ended (see `retire`). Thread-safe.
+template <StreamRuntime Runtime>
 class GpuCore final : public GpuService {
 public:
-    struct Parts {
-        DeviceInfo info{};
-        SupportedClocks clocks{};
-        std::optional<ClockState> initial{};  ///< nothing: measure only
-        std::unique_ptr<AnyRuntime> runtime{};
-    };
-
-    GpuCore(Parts parts, GpuOptions options)
+    GpuCore(GpuParts<Runtime> parts, GpuOptions options)
         : info_{std::move(parts.info)},
           clocks_{std::move(parts.clocks)},
-          options_{options},
+          options_{checked(options, info_)},
           runtime_{std::move(parts.runtime)},
-          meter_{options, runtime_->now()},
-          driver_{requests_,         tracks_, meter_, to_string(info_), std::move(parts.initial),
-                  options.controller} {
-        if (options_.controller.verify_every <= Duration::zero()) {
-            throw Error{
-                Errc::invalid_input,
-                {.action = "verify the clocks every " +
-                           std::to_string(options_.controller.verify_every.count()) + " ns",
-                 .object = to_string(info_),
-                 .vendor_words = "",
-                 .remedy = "give verify_every a time above 0, an hour if it shall be rare"}};
-        }
+          windows_{options_.meter_every},
+          meter_{std::make_unique<Meter>(options_, kinds_, windows_, events_, runtime_->now())},
+          arbiter_{requests_,          tracks_, events_, to_string(info_), std::move(parts.initial),
+                   options_.controller} {
         const auto highest = [](const ClockDomain& domain) {
             return domain.listed.empty() ? auto_clock : domain.listed.back();
         };
         highest_ = {highest(clocks_.core), highest(clocks_.memory)};
         if (!measure_only()) {
             const TimePoint now = runtime_->now();
-            meter_.applied(now, now, driver_.applied(), driver_.applied());  // as it was found
+            const ClockPoint initial = arbiter_.applied();
+            events_.push({.kind = ClockEvent::Kind::applied,
+                          .called = now,
+                          .at = now,
+                          .from = initial,
+                          .to = initial});
+            meter_->pump();
         }
         if (options_.ordering == Ordering::acked) {
-            driver_.answer_from(*runtime_, options_.ack_deadline);
+            arbiter_.answer_at(answer_word(), options_.ack_deadline);
         }
     }
 
     ~GpuCore() override {
-        if (forked()) {
-            meter_.leave_trace();  // its stream is the parent's
-            return;
+        if (!in_forked_child()) {
+            shut_down();
+        } else if (meter_) {
+            meter_->leave_trace();  // its stream is the parent's
+            static_cast<void>(meter_.release());
         }
-        shut_down();
-        if (const auto error = take_error()) print_unread(*error);
     }
 
     GpuCore(const GpuCore&) = delete;
     GpuCore& operator=(const GpuCore&) = delete;
 
-    // Scopes.
+    // Scopes. Each is a copy that does nothing in a forked child, and finds the object ended after
+    // `shut_down`.
 
     ScopeToken enter(StreamRef stream, const ScopeKind& kind) override {
-        if (forked()) return {};
+        if (ended_.load(std::memory_order_relaxed) || in_forked_child()) return {};
         const TrackKey key = runtime_->track_key(stream);
         StreamTrack& track = tracks_.find(key, [this] { return runtime_->make_cell(); });
-        const bool metered = kind.metered && meter_.metering();
+        const bool metered = kind.metered && windows_.metering();
 
         const std::lock_guard lock{track.mutex};
         const ScopeOutcome outcome = judge(kind, track);
         const bool asks = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::captured ||
                           outcome == ScopeOutcome::stream_elided;
         const bool rested = track.word().request() == no_request;
-        const TrackStep step = track.enter(asks ? kind.index : no_request);
+        const TrackStep step = track.enter(asks ? kind.index : no_request, kind.number);
         if (step.changed || metered) {
             try {
                 put(track, step, {track.id().value, kind.number, false}, metered);
@@ -153,13 +124,15 @@ public:
             }
         }
         if (rested && step.changed) wake();
-        track.counts.count(outcome);
+        track.counts.count(kind.number, outcome);
         if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
         return {&track, step.entry, &kind, metered};
     }
 
     void leave(const ScopeToken& token) override {
-        if (token.track == nullptr || forked()) return;
+        if (token.track == nullptr || ended_.load(std::memory_order_relaxed) || in_forked_child()) {
+            return;
+        }
         StreamTrack& track = *token.track;
         const std::lock_guard lock{track.mutex};
         const auto step = track.leave(token.entry);
@@ -192,10 +165,9 @@ public:
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
                              bool metered) override {
-        if (forked()) return kind_of_no_scope();
         check_clocks(kernel, request);
         const RequestIndex index = request.asks ? requests_.index_of(request.point) : no_request;
-        return meter_.kind_of(kernel, variant, request, index, metered);
+        return kinds_.find(kernel, variant, request, index, metered);
     }
 
     void check_clocks(std::string_view kernel, const ClockRequest& request) const override {
@@ -208,55 +180,54 @@ public:
              .remedy = "plan again for this GPU, or pick clocks that `kdvfs info` lists"}};
     }
 
-    void note_kept(std::string_view kernel) override {
-        if (!forked()) meter_.note_kept(kernel);
-    }
+    void note_kept(std::string_view kernel) override { kinds_.note_kept(kernel); }
 
-    void protect(StreamRef stream) override {
-        if (forked()) return;
+    void protect(StreamRef stream, ClockPoint at_least) override {
         StreamTrack& track =
             tracks_.find(runtime_->track_key(stream), [this] { return runtime_->make_cell(); });
-        driver_.protect(track.id(), runtime_->now());
+        arbiter_.protect(track.id(), at_least, runtime_->now());
         wake();
     }
 
     // What the control loop calls.
 
-    [[nodiscard]] ClockArbiter& driver() { return driver_; }
-    Meter& meter() { return meter_; }
-    [[nodiscard]] AnyRuntime& runtime() { return *runtime_; }
-    [[nodiscard]] const DeviceInfo& info() const override { return info_; }
-    [[nodiscard]] const SupportedClocks& supported_clocks() const override { return clocks_; }
+    [[nodiscard]] ClockArbiter& arbiter() { return arbiter_; }
+    [[nodiscard]] Meter& meter() { return *meter_; }
+    [[nodiscard]] Runtime& runtime() { return *runtime_; }
     [[nodiscard]] const GpuOptions& options() const { return options_; }
-    /// Whether it has been shut down.
-    [[nodiscard]] bool ended() const { return ended_; }
     void drive_with(std::unique_ptr<ControlLoop> loop) { loop_ = std::move(loop); }
 
     // What users ask, through `Gpu`.
+
+    [[nodiscard]] const DeviceInfo& info() const override { return info_; }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const override { return clocks_; }
+    [[nodiscard]] bool ended() const override { return ended_; }
+    [[nodiscard]] bool measure_only() const override { return arbiter_.measure_only(); }
 
     [[nodiscard]] measure::Report report() override {
         measure::Report report;
         report.device = info_;
         report.measure_only = measure_only();
-        if (forked()) {
-            report.notes.emplace_back("a forked process measures nothing: ask the one it is of");
-            return report;
-        }
-        meter_.harvest(*runtime_);
-        const ControllerCounts controller = driver_.counts();
-        report.scopes = tally_tracks().counts(controller);
-        meter_.fill(report);
+        meter_->harvest(*runtime_);
+        ScopeAccounts accounts{kinds_, arbiter_.asked_scopes()};
+        accounts.add(tracks_, [this](KernelId kernel, std::uint64_t calls) {
+            meter_->add_unmetered(kernel, calls);
+        });
+        meter_->fill(report);
+        accounts.fill(report);
+        report.scopes.writes = arbiter_.counts().writes;
         if (!options_.switch_latency) {
             report.notes.emplace_back(
                 "the not_worth_it gate is off: no switching latency is known (measure it with "
                 "examples/switch_latency)");
         }
-        report.notes.push_back("markers: " + runtime_->marker_mechanism());
+        report.notes.push_back("markers: " + std::string{runtime_->marker_mechanism()});
+        if (const auto stalled = stalled_call()) report.notes.emplace_back(stalled->what());
         return report;
     }
 
     measure::SelfCheck self_check() override {
-        if (forked() || !loop_ || ended_) {
+        if (!loop_ || ended_) {
             throw Error{Errc::invalid_input,
                         {.action = "check the energy counter",
                          .object = to_string(info_),
@@ -264,85 +235,97 @@ public:
                          .remedy = "open it again"}};
         }
         const std::lock_guard one_at_a_time{checking_};
-        loop_->sleep_for(meter_.begin_check(runtime_->now()));
-        return meter_.end_check(runtime_->now());
+        loop_->sleep_for(meter_->sampling().begin_check(runtime_->now()));
+        return meter_->sampling().end_check(runtime_->now());
     }
 
     void check() override {
-        if (forked()) return;
         if (const auto error = take_error()) throw Error{*error};
+        if (const auto stalled = stalled_call()) throw Error{*stalled};
     }
 
     void rearm() override {
-        if (forked()) return;
-        driver_.rearm();
+        arbiter_.rearm();
         wake();
     }
 
-    void next_iteration() override {
-        if (!forked()) meter_.next_iteration(*runtime_);
-    }
+    void next_iteration() override { meter_->next_iteration(*runtime_); }
     std::uint32_t begin_iteration(bool metered) override {
-        return forked() ? 0 : meter_.begin_iteration(*runtime_, metered);
+        return meter_->begin_iteration(*runtime_, metered);
     }
-    void keep_record(bool on) override {
-        if (!forked()) meter_.keep_record(on);
-    }
+    void keep_record(bool on) override { meter_->keep_record(on); }
     [[nodiscard]] measure::MeterRecord take_record() override {
-        if (forked()) return {};
-        return meter_.take_record(*runtime_);
+        return meter_->take_record(*runtime_);
     }
 
-    void trace_to(std::ostream& out) override {
-        if (!forked()) meter_.trace_to(out, info_, runtime_->now());
-    }
-    void end_trace() override {
-        if (!forked()) meter_.end_trace();
-    }
+    void trace_to(std::ostream& out) override { meter_->trace_to(out, info_, runtime_->now()); }
+    void end_trace() override { meter_->end_trace(); }
 
     void shut_down() noexcept override {
-        if (forked() || !loop_) return;
+        if (!loop_ || in_forked_child()) return;
         const std::lock_guard lock{closing_};  // whoever comes second waits until it is done
         if (ended_.exchange(true)) return;
-        driver_.let_go();
-        loop_->finish();
+        arbiter_.let_go();
+        finished_ = loop_->finish();
     }
 
-    [[nodiscard]] bool measure_only() const override { return driver_.measure_only(); }
+    /// The last handle is gone. What late scopes may still touch stays; the rest goes, unless a
+    /// device call that has not come back may yet ask for it.
+    void retire() noexcept {
+        shut_down();
+        if (in_forked_child() || (loop_ && !finished_)) return;
+        loop_.reset();
+        meter_.reset();
+    }
+
+    [[nodiscard]] std::optional<Error> take_error() noexcept override {
+        {
+            const std::lock_guard lock{kept_};
+            if (error_) return std::exchange(error_, std::nullopt);
+        }
+        return arbiter_.take_error();
+    }
 
 private:
-    [[nodiscard]] bool forked() const { return fork_generation() != generation_; }
+    static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
+        if (options.controller.verify_every > Duration::zero()) return options;
+        throw Error{Errc::invalid_input,
+                    {.action = "verify the clocks every " +
+                               std::to_string(options.controller.verify_every.count()) + " ns",
+                     .object = to_string(info),
+                     .vendor_words = "",
+                     .remedy = "give verify_every a time above 0, an hour if it shall be rare"}};
+    }
 
-    /// For scopes of a forked child, which do nothing: the tables' locks may be held by nobody.
-    static const ScopeKind& kind_of_no_scope() {
-        static const ScopeKind kind;
-        return kind;
+    [[nodiscard]] std::uint32_t* answer_word() {
+        if constexpr (WaitingRuntime<Runtime>) {
+            return runtime_->make_answer_word();
+        } else {
+            throw Error{Errc::not_supported,
+                        {.action = "let a stream wait for an answer",
+                         .object = to_string(info_),
+                         .vendor_words = "its streams cannot wait",
+                         .remedy = "use Ordering::stream"}};
+        }
     }
 
     void wake() {
         if (loop_) loop_->wake();
     }
 
-    /// Adds up what the tracks have counted.
-    ScopeTally tally_tracks() {
-        std::vector<StreamTrack*> tracks;  // no track is locked under the table's mutex
-        tracks_.for_each([&](StreamTrack& track) { tracks.push_back(&track); });
-        ScopeTally tally;
-        for (StreamTrack* track : tracks) {
-            const std::lock_guard lock{track->mutex};
-            tally.add(track->counts);
-            meter_.add_unmetered(track->counts.unmetered_calls);
-            track->counts.unmetered_calls.clear();
-        }
-        return tally;
+    [[nodiscard]] std::optional<Error> stalled_call() {
+        return loop_ ? loop_->stalled_call() : std::nullopt;
     }
 
-    /// What becomes of a scope, as far as enqueueing can tell.
-    ScopeOutcome judge(const ScopeKind& kind, const StreamTrack& track) const {
+    /// What becomes of a scope, as far as enqueueing can tell. The track is locked.
+    ScopeOutcome judge(const ScopeKind& kind, StreamTrack& track) {
         if (!kind.request.asks) return ScopeOutcome::kept;
-        if (!driver_.armed()) return ScopeOutcome::refused;
+        if (!arbiter_.armed()) {
+            return measure_only() ? ScopeOutcome::measured : ScopeOutcome::refused;
+        }
         if (track.word().request() == kind.index) return ScopeOutcome::stream_elided;
         if (track.captured()) return ScopeOutcome::captured;
+        if (!options_.switch_latency) return ScopeOutcome::asked;
         const auto seen = kind.median_dwell.load(std::memory_order_relaxed);
         GateFacts facts{.switch_latency = options_.switch_latency, .highest = highest_};
         if (seen > 0) {
@@ -350,10 +333,12 @@ private:
         } else if (kind.request.lasts > Duration::zero()) {
             facts.dwell = kind.request.lasts;
         }
-        const bool worth =
-            worth_switching(kind.request.point, facts, options_.gate).value_or(true) ||
-            raises(kind.request.point, track.word().request());
-        return worth ? ScopeOutcome::asked : ScopeOutcome::not_worth_it;
+        const auto refusal = gate_refusal(kind.request.point, facts, options_.gate);
+        if (!refusal || raises(kind.request.point, track.word().request())) {
+            return ScopeOutcome::asked;
+        }
+        track.counts.of(kind.number).refusal = refusal;
+        return ScopeOutcome::not_worth_it;
     }
 
     /// Whether a scope asks for no less than what encloses it: then the gate has no say, since a
@@ -363,32 +348,40 @@ private:
     }
 
     void put(StreamTrack& track, const TrackStep& step, MarkerTag tag, bool timestamped) {
-        tag.window = track.captured() ? Meter::in_graph : meter_.window();
+        tag.window = track.captured() ? MeteringWindows::in_graph : windows_.window();
         const auto put_marker = [&] {
             runtime_->put_marker(track.key().stream, {&track.cell(), step.word, tag, timestamped});
         };
-        if (driver_.answers() && step.changed) {
-            driver_.put_and_wait(*runtime_, track, tag.leaving, put_marker);
-        } else {
-            put_marker();
-        }
+        put_marker_or_wait(track, step, tag, put_marker);
         track.was_put(step.word);
-        if (timestamped && !track.captured()) meter_.expect_timestamp();
+        if (timestamped && !track.captured()) windows_.expect_timestamp();
         if (options_.ordering == Ordering::host && !track.captured()) {
             runtime_->synchronize(track.key().stream);
         }
     }
 
+    template <class Put>
+    void put_marker_or_wait(const StreamTrack& track, const TrackStep& step, const MarkerTag& tag,
+                            Put put_marker) {
+        if constexpr (WaitingRuntime<Runtime>) {
+            if (arbiter_.answers() && step.changed) {
+                arbiter_.put_and_wait(*runtime_, track, tag.leaving, put_marker);
+                return;
+            }
+        }
+        put_marker();
+    }
+
     /// A marker could not be put: the runtime refused it, or the scope began live and ends in a
-    /// capture, or the other way round. Too early beats never: a live track's last word is
-    /// overruled here and now; a captured track, whose graph would leave its level behind at each
+    /// capture, or the other way round. Better too early than never: a live track's last word is
+    /// overruled here and now; a captured track, whose graph would leave its request behind at each
     /// replay, loses its vote.
     void give_up(StreamTrack& track, bool metered) {
         if (track.captured()) {
-            driver_.withdraw(track, runtime_->now());
+            arbiter_.withdraw(track, runtime_->now());
         } else {
             track.overrule();
-            if (metered) meter_.break_off();
+            if (metered) windows_.break_off();
         }
         wake();
     }
@@ -417,38 +410,30 @@ private:
         if (!error_) error_ = error;
     }
 
-    std::optional<Error> take_error() {
-        {
-            const std::lock_guard lock{kept_};
-            if (error_) return std::exchange(error_, std::nullopt);
-        }
-        return driver_.take_error();
-    }
+    [[nodiscard]] bool in_forked_child() const { return fork_generation() != generation_; }
 
-    static void print_unread(const Error& error) noexcept {
-        std::fputs("kdvfs: an error that nobody asked for with check(): ", stderr);
-        std::fputs(error.what(), stderr);
-        std::fputc('\n', stderr);
-    }
-
-    DeviceInfo info_;
-    SupportedClocks clocks_;
-    GpuOptions options_;
-    std::unique_ptr<AnyRuntime> runtime_;
-    std::uint32_t generation_ = fork_generation();
+    const DeviceInfo info_;
+    const SupportedClocks clocks_;
+    const GpuOptions options_;
+    std::shared_ptr<Runtime> runtime_;
+    const std::uint32_t generation_ = fork_generation();
     ClockPoint highest_{};
 
     RequestTable requests_;
     TrackTable tracks_;
-    Meter meter_;
-    std::mutex checking_;
-    ClockArbiter driver_;
+    ScopeKinds kinds_;
+    MeteringWindows windows_;
+    ClockEvents events_;
+    std::unique_ptr<Meter> meter_;
+    ClockArbiter arbiter_;
 
+    std::mutex checking_;
     std::mutex kept_;
     std::optional<Error> error_;
 
     std::unique_ptr<ControlLoop> loop_;
     std::mutex closing_;
+    bool finished_ = false;
     std::atomic<bool> ended_{false};
 };
 

@@ -15,9 +15,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -32,55 +33,26 @@ inline void keep_loaded(const void* code) noexcept {
     static_cast<void>(::dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE));
 }
 
-/// The calls of a real device, all made by one thread, the actuator. They may block; they may keep
-/// the device alive.
-struct DeviceCalls {
-    std::function<CommandOutcome(const ClockCommand&)> execute;
-    std::function<EnergyReading()> read_energy;
-    std::function<PowerReading()> read_power{};  ///< empty where the device shows no power
+/// The sides of a real device. All their calls are made by one thread, the actuator; they may
+/// block.
+template <ClockControl Clocks, EnergySource Readings>
+struct DeviceSides {
+    std::shared_ptr<Clocks> clocks{};  ///< null: the device is only measured
+    std::shared_ptr<Readings> readings{};
 };
-
-/// The reads of a device that counts its energy, and maybe shows its power.
-template <EnergySource Energy>
-void add_reads(DeviceCalls& calls, const std::shared_ptr<Energy>& energy) {
-    calls.read_energy = [energy] { return energy->read_energy(); };
-    if constexpr (PowerSource<Energy>) {
-        calls.read_power = [energy] { return energy->read_power(); };
-    }
-}
-
-/// The calls of a device that sets clocks and of one that counts energy (often the same), both kept
-/// alive by the calls.
-template <ClockControl Clocks, EnergySource Energy>
-DeviceCalls device_calls(std::shared_ptr<Clocks> clocks, const std::shared_ptr<Energy>& energy) {
-    DeviceCalls calls;
-    calls.execute = [clocks = std::move(clocks)](const ClockCommand& command) {
-        return execute(*clocks, command);
-    };
-    add_reads(calls, energy);
-    return calls;
-}
-
-/// The calls of a device that is only measured.
-template <EnergySource Energy>
-DeviceCalls measuring_calls(const std::shared_ptr<Energy>& energy) {
-    DeviceCalls calls;
-    calls.execute = [](const ClockCommand&) { return CommandOutcome{}; };
-    add_reads(calls, energy);
-    return calls;
-}
 
 /// Drives a real GPU by two threads. The *listener* polls the cells and calls nothing that can
 /// block; it sleeps while no scope is under way. The *actuator* makes every call of the device:
 /// clocks first, counter reads in between, so that a clock write waits for one read at most.
 /// Neither calls HIP or CUDA. Both block all signals. A plugin whose code they run stays loaded:
 /// its clocks go back when its last handle is gone, at the latest at the end of the process.
+template <class Core, ClockControl Clocks, EnergySource Readings>
 class ThreadLoop final : public ControlLoop {
 public:
-    /// `core` must outlive the loop; it destroys it.
+    /// `core` must outlive the threads: it is retired, never freed, once they have run.
     /// @throws Error (io) where no thread can be started
-    ThreadLoop(GpuCore& core, DeviceCalls calls)
-        : state_{std::make_shared<State>(core, std::move(calls))} {
+    ThreadLoop(Core& core, DeviceSides<Clocks, Readings> device)
+        : state_{std::make_shared<State>(core, std::move(device))} {
         keep_loaded(reinterpret_cast<const void*>(&listen));
         sigset_t all;
         sigset_t before;
@@ -91,7 +63,7 @@ public:
             listener_ = std::thread{[state = state_] { listen(*state); }};
         } catch (const std::system_error& error) {
             pthread_sigmask(SIG_SETMASK, &before, nullptr);
-            finish();
+            static_cast<void>(finish());
             throw Error{Errc::io,
                         {.action = "start the threads that drive the clocks",
                          .object = to_string(core.info()),
@@ -106,7 +78,7 @@ public:
             forget();
             return;
         }
-        finish();
+        static_cast<void>(finish());
     }
 
     void wake() noexcept override {
@@ -124,8 +96,8 @@ public:
 
     /// Lets the actuator carry out what is still wanted. A device call that does not come back
     /// within two seconds is left to itself: the guard restores what it has not.
-    void finish() noexcept override {
-        if (!actuator_.joinable()) return;
+    bool finish() noexcept override {
+        if (!actuator_.joinable()) return !state_->abandoned;
         {
             std::unique_lock lock{state_->mutex};
             state_->stopping = true;
@@ -141,19 +113,36 @@ public:
         lock.unlock();
         if (done) {
             actuator_.join();
-            state_->calls = {};  // lets go of the device, its lock and its guard
+            state_->device = {};  // lets go of the device, its lock and its guard
         } else {
             actuator_.detach();
         }
+        return done;
+    }
+
+    [[nodiscard]] std::optional<Error> stalled_call() override {
+        const Duration::rep since = state_->call_since.load(std::memory_order_acquire);
+        if (since == 0) return std::nullopt;
+        const Duration waited = state_->core.runtime().now().time_since_epoch() - Duration{since};
+        if (waited < std::chrono::seconds{1}) return std::nullopt;
+        return Error{Errc::timed_out,
+                     {.action = state_->call_name.load(std::memory_order_acquire),
+                      .object = to_string(state_->core.info()),
+                      .vendor_words = "the driver's call has not come back for " +
+                                      std::to_string(waited / std::chrono::milliseconds{1}) + " ms",
+                      .remedy = "clocks stay as they are until it does: see the kernel's log for a "
+                                "reset or a hanging GPU"}};
     }
 
 private:
     struct State {
-        State(GpuCore& its_core, DeviceCalls its_calls)
-            : core{its_core}, calls{std::move(its_calls)} {}
+        State(Core& its_core, DeviceSides<Clocks, Readings> its_device)
+            : core{its_core}, device{std::move(its_device)} {}
 
-        GpuCore& core;
-        DeviceCalls calls;
+        Core& core;
+        DeviceSides<Clocks, Readings> device;
+        std::atomic<Duration::rep> call_since{0};  ///< when the call under way began; 0: none is
+        std::atomic<const char*> call_name{""};
         std::mutex mutex;
         std::condition_variable listener_wakes;
         std::condition_variable actuator_wakes;
@@ -165,6 +154,26 @@ private:
         bool finished = false;
         bool abandoned = false;  ///< `core` is gone: touch nothing
     };
+
+    /// One call of the device, under its name while it lasts.
+    template <class Call>
+    static auto call(State& state, const char* name, Call make) {
+        state.call_name.store(name, std::memory_order_release);
+        state.call_since.store(state.core.runtime().now().time_since_epoch().count(),
+                               std::memory_order_release);
+        auto result = make();
+        state.call_since.store(0, std::memory_order_release);
+        return result;
+    }
+
+    static const char* name_of(ClockCommand::Kind kind) {
+        switch (kind) {
+            case ClockCommand::Kind::apply: return "set the clocks";
+            case ClockCommand::Kind::restore: return "restore the clocks";
+            case ClockCommand::Kind::verify: return "read the clocks back";
+        }
+        return "drive the clocks";
+    }
 
     /// Stands for "no deadline": far enough, and safe to hand to a condition variable.
     static constexpr Duration long_wait = std::chrono::hours{1};
@@ -192,18 +201,18 @@ private:
         TimePoint changed_at{};
         while (true) {
             const TimePoint now = state.core.runtime().now();
-            const ClockArbiter::Observed observed = state.core.driver().listen(now);
-            if (observed.changed) tell_actuator(state);
+            const ClockArbiter::Look look = state.core.arbiter().listen(now);
+            if (look.changed) tell_actuator(state);
             if (streams_wait) {
                 pause = often;
-            } else if (observed.changed) {
+            } else if (look.changed) {
                 pause = std::clamp((now - changed_at) / 10, often, 4 * often);
                 changed_at = now;
             } else {
                 const Duration soon = std::min(pause + pause / 4, 8 * often);
                 pause = std::max(soon, std::min((now - changed_at) / 100, longest));
             }
-            if (observed.at_rest && !observed.changed) {
+            if (look.at_rest && !look.changed) {
                 rest(state);
                 pause = often;
             }
@@ -215,12 +224,11 @@ private:
     /// Sleeps until a scope is entered, unless one has been since the last look.
     static void rest(State& state) {
         state.asleep.exchange(1, std::memory_order_acq_rel);
-        const ClockArbiter::Observed observed =
-            state.core.driver().listen(state.core.runtime().now());
-        if (observed.changed) tell_actuator(state);
+        const ClockArbiter::Look look = state.core.arbiter().listen(state.core.runtime().now());
+        if (look.changed) tell_actuator(state);
         {
             std::unique_lock lock{state.mutex};
-            if (observed.at_rest && !observed.changed) {
+            if (look.at_rest && !look.changed) {
                 state.listener_wakes.wait(lock, [&] { return state.stopping || state.woken; });
             }
             state.woken = false;
@@ -246,7 +254,7 @@ private:
             if (state.abandoned) return;
             if (busy) continue;
             if (stopping) {  // a restore that was refused is tried again until nobody waits for it
-                const auto due = state.core.driver().next_deadline();
+                const auto due = state.core.arbiter().next_deadline();
                 if (!due) break;
                 state.actuator_wakes.wait_until(lock, steady(*due),
                                                 [&] { return state.abandoned; });
@@ -265,20 +273,26 @@ private:
     /// One device call, if one is due. @returns whether to look again at once
     static bool act(State& state, bool stopping) {
         const TimePoint now = state.core.runtime().now();
-        if (const auto command = state.core.driver().next_command(now)) {
-            const CommandOutcome outcome = state.calls.execute(*command);
+        if (const auto command = state.core.arbiter().next_command(now)) {
+            const CommandOutcome outcome = call(state, name_of(command->kind), [&] {
+                return execute(*state.device.clocks, *command);
+            });
             if (is_abandoned(state)) return false;
-            state.core.driver().completed(outcome, state.core.runtime().now());
+            state.core.arbiter().completed(outcome, state.core.runtime().now());
+            state.core.meter().pump();
             return true;
         }
-        if (stopping || state.core.meter().next_read() > now) return false;
-        const EnergyReading reading = state.calls.read_energy();
+        if (stopping || state.core.meter().sampling().next_read() > now) return false;
+        const EnergyReading reading = call(state, "read the energy counter",
+                                           [&] { return state.device.readings->read_energy(); });
         if (is_abandoned(state)) return false;
         state.core.meter().sampled(reading, state.core.runtime().now());
-        if (!state.core.meter().checking() || !state.calls.read_power) return true;
-        const PowerReading power = state.calls.read_power();
-        if (!is_abandoned(state)) {
-            state.core.meter().power_read(power, state.core.runtime().now());
+        if constexpr (PowerSource<Readings>) {
+            if (!state.core.meter().sampling().checking()) return true;
+            const PowerReading power =
+                call(state, "read the power", [&] { return state.device.readings->read_power(); });
+            if (is_abandoned(state)) return false;
+            state.core.meter().sampling().power_read(power, state.core.runtime().now());
         }
         return true;
     }
@@ -290,9 +304,9 @@ private:
 
     static std::chrono::steady_clock::time_point next_wake(State& state) {
         TimePoint wake = state.core.runtime().now() + long_wait;
-        if (const auto deadline = state.core.driver().next_deadline())
+        if (const auto deadline = state.core.arbiter().next_deadline())
             wake = std::min(wake, *deadline);
-        return steady(std::min(wake, state.core.meter().next_read()));
+        return steady(std::min(wake, state.core.meter().sampling().next_read()));
     }
 
     /// In a forked child there are no threads to join, and the locks may be held by nobody: what
