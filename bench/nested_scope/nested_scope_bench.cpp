@@ -33,6 +33,10 @@ public:
         benchmark::DoNotOptimize(stream);
         return {.stream = stream};
     }
+    LaneKey key_now(const LaneKey& before) {
+        benchmark::DoNotOptimize(before);
+        return before;
+    }
     LevelCell* make_cell() { return &cells_.emplace_back(); }
     void put_marker(StreamRef, const Marker& marker) { marker.cell->store(marker.word); }
     std::size_t drain_stamps(std::span<MarkerStamp>) noexcept { return 0; }

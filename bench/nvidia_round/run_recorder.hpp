@@ -3,7 +3,8 @@
 
 #include "round.hpp"
 
-#include <kdvfs/device/cuda.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 
 #include <array>
 #include <chrono>
@@ -65,7 +66,8 @@ private:
 
     void take(const kdvfs::MarkerStamp& stamp) {
         if (open_) {
-            const bool counted = open_->core_cycles != 0 && stamp.core_cycles > open_->core_cycles;
+            const bool counted = open_->core_cycles != 0 && stamp.unit == open_->unit &&
+                                 stamp.core_cycles > open_->core_cycles;
             runs_.push_back({open_->tag.scope_kind, open_->tag.burst, open_->time, stamp.time,
                              counted ? stamp.core_cycles - open_->core_cycles : 0});
         }

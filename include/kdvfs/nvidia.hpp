@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/cuda.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 #include <kdvfs/device/nvml.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/gpu/gpu_core.hpp>
@@ -77,7 +78,7 @@ inline std::shared_ptr<GpuCore> make_core(int cuda_device, const std::string& ad
 ///         cannot be set, unless `options.on_refused` says to go on. It does try: where clocks
 ///         must not be touched, `measure` is the call.
 inline Gpu open(int cuda_device, GpuOptions options = {}) {
-    const std::string address = device::cuda::pci_address(cuda_device);
+    const std::string address = device::pci_address<device::CudaApi>(cuda_device);
     return Gpu{
         find_or_open(address, [&] { return detail::make_core(cuda_device, address, options); })};
 }
@@ -87,7 +88,7 @@ inline Gpu open(int cuda_device, GpuOptions options = {}) {
 /// share, and for processes without the right to set clocks.
 /// @throws Error if there is no such device, driver or library.
 inline Gpu measure(int cuda_device, GpuOptions options = {}) {
-    const std::string address = device::cuda::pci_address(cuda_device);
+    const std::string address = device::pci_address<device::CudaApi>(cuda_device);
     return Gpu{find_or_open(address + " measured", [&] {
         return detail::make_measuring_core(cuda_device, address, options);
     })};

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/device/rocm_smi.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/gpu/gpu_core.hpp>
@@ -122,7 +123,7 @@ inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
 ///         cannot be set, unless `options.on_refused` says to go on
 inline Gpu open(int hip_device, const GpuOptions& options = {}) {
-    const std::string at = device::hip::pci_address(hip_device);
+    const std::string at = device::pci_address<device::HipApi>(hip_device);
     const auto address = device::amdgpu::parse_pci_address(at);
     if (!address) {
         throw Error{Errc::invalid_input,

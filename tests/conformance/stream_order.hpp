@@ -58,6 +58,7 @@ public:
         : runtime_{runtime}, last_cell_{last_cell} {}
 
     kdvfs::LaneKey lane_key(kdvfs::StreamRef stream) { return runtime_.lane_key(stream); }
+    kdvfs::LaneKey key_now(const kdvfs::LaneKey& before) { return runtime_.key_now(before); }
     kdvfs::LevelCell* make_cell() { return last_cell_ = runtime_.make_cell(); }
     void put_marker(kdvfs::StreamRef stream, const kdvfs::Marker& marker) {
         runtime_.put_marker(stream, marker);
@@ -107,8 +108,11 @@ protected:
     Lane make_lane() { return {lanes_++, fixture.create_stream(), fixture.runtime().make_cell()}; }
     void mark(const Lane& lane, std::uint32_t level, bool leaving) {
         fixture.runtime().put_marker(
-            lane.stream,
-            {lane.cell, kdvfs::LevelWord{level}, {.lane = lane.number, .leaving = leaving}, true});
+            lane.stream, {.cell = lane.cell,
+                          .word = kdvfs::LevelWord{level},
+                          .tag = {.lane = lane.number, .leaving = leaving},
+                          .stamped = true,
+                          .captured = fixture.runtime().lane_key(lane.stream).capture != 0});
         ++marks;
     }
     /// Expects, once the streams have been waited for, that work here sees this level.

@@ -14,6 +14,7 @@ using namespace rig;
 class Recorder {
 public:
     LaneKey lane_key(StreamRef stream) { return {.stream = stream}; }
+    LaneKey key_now(const LaneKey& before) { return before; }
     LevelCell* make_cell() { return &cells_.emplace_back(); }
     void put_marker(StreamRef, const Marker& marker) { markers.push_back(marker); }
     std::size_t drain_stamps(std::span<MarkerStamp>) noexcept { return 0; }

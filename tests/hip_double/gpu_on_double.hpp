@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/gpu/thread_loop.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/stamp_ring.hpp>
+#include <kdvfs/device/timestamp_ring.hpp>
 
 #include <gtest/gtest.h>
 
@@ -19,22 +19,22 @@ public:
     void write(std::uint64_t ticket, std::uint32_t lane) {
         entries_[(ticket - 1) % size] = made(ticket, lane);
     }
-    static StampEntry made(std::uint64_t ticket, std::uint32_t lane) {
-        StampEntry entry{.ticks = 1000 + ticket, .cycles = 7 * ticket, .enqueued = -5};
+    static TimestampEntry made(std::uint64_t ticket, std::uint32_t lane) {
+        TimestampEntry entry{.ticks = 1000 + ticket, .cycles = 7 * ticket, .enqueued = -5};
         entry.lane = lane;
-        entry.check = stamp_check(entry, ticket);
+        entry.check = timestamp_check(entry, ticket);
         return entry;
     }
-    StampEntry* entries() { return entries_.data(); }
+    TimestampEntry* entries() { return entries_.data(); }
 
 private:
-    std::array<StampEntry, size> entries_{};
+    std::array<TimestampEntry, size> entries_{};
     std::uint64_t last_ticket_ = 0;
 };
 
 TEST(StampRing, StampsComeOutOnceAndInOrder) {
     Ring ring;
-    StampReader reader{ring.entries(), size};
+    TimestampReader reader{ring.entries(), size};
     EXPECT_FALSE(reader.take());
     for (std::uint32_t round = 0; round < 5; ++round) {
         for (std::uint32_t i = 0; i < size; ++i) ring.push(round * 100 + i);
@@ -50,7 +50,7 @@ TEST(StampRing, StampsComeOutOnceAndInOrder) {
 
 TEST(StampRing, ALaterStampWaitsForAnEarlierOneThatHasNotArrived) {
     Ring ring;
-    StampReader reader{ring.entries(), size};
+    TimestampReader reader{ring.entries(), size};
     ring.write(2, 22);
     EXPECT_FALSE(reader.take());
     ring.write(1, 11);
@@ -60,20 +60,20 @@ TEST(StampRing, ALaterStampWaitsForAnEarlierOneThatHasNotArrived) {
 
 TEST(StampRing, WordsThatHaveNotAllArrivedAreNoStamp) {
     // All but one of the entry's words have arrived, whichever it is.
-    using Words = std::array<std::uint32_t, sizeof(StampEntry) / sizeof(std::uint32_t)>;
+    using Words = std::array<std::uint32_t, sizeof(TimestampEntry) / sizeof(std::uint32_t)>;
     const auto whole = std::bit_cast<Words>(Ring::made(1, 3));
     for (std::size_t missing = 0; missing < whole.size(); ++missing) {
         if (whole[missing] == 0) continue;  // the same before it arrives
         Words torn = whole;
         torn[missing] = 0;
-        const std::array<StampEntry, 1> entries{std::bit_cast<StampEntry>(torn)};
-        EXPECT_FALSE((StampReader{entries.data(), 1}.take())) << "word " << missing;
+        const std::array<TimestampEntry, 1> entries{std::bit_cast<TimestampEntry>(torn)};
+        EXPECT_FALSE((TimestampReader{entries.data(), 1}.take())) << "word " << missing;
     }
 }
 
 TEST(StampRing, OverwrittenStampsAreCountedAndTheRestIsRead) {
     Ring ring;
-    StampReader reader{ring.entries(), size};
+    TimestampReader reader{ring.entries(), size};
     for (std::uint32_t i = 0; i < 3 * size + 2; ++i) ring.push(i);
     std::vector<std::uint32_t> lanes;
     for (int tries = 0; tries < 40; ++tries) {

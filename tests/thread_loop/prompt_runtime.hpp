@@ -27,6 +27,7 @@ inline kdvfs::TimePoint steady_now() {
 class Runtime {
 public:
     kdvfs::LaneKey lane_key(kdvfs::StreamRef stream) { return {.stream = stream}; }
+    kdvfs::LaneKey key_now(const kdvfs::LaneKey& before) { return before; }
 
     kdvfs::LevelCell* make_cell() {
         const std::lock_guard lock{mutex_};

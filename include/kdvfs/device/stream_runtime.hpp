@@ -67,6 +67,7 @@ struct Marker {
     LevelWord word{};
     MarkerTag tag{};
     bool stamped = false;
+    bool captured = false;  ///< the stream is being captured, as its key has just told
 };
 
 /// What a stamped marker left behind when the stream passed it.
@@ -75,22 +76,27 @@ struct MarkerStamp {
     TimePoint time{};
     std::uint64_t core_cycles =
         0;  ///< a free-running count of core clock cycles, 0 if there is none
+    std::uint32_t unit = 0;  ///< whose count it is: only those of one unit can be subtracted
 };
 
 /// The contract of a runtime whose streams can carry markers. Called on the user's own threads,
 /// by many at once; no kdvfs thread ever calls it but for `now`.
 /// - `lane_key(stream)`: throws `Error` for a stream of another device;
+/// - `key_now(key)`: the key that its stream has now, by whether it is captured and who asks; the
+///   stream's device is not looked up again; throws `Error`;
 /// - `make_cell()`: a cell valid until the process ends; throws `Error`;
-/// - `put_marker(stream, marker)`: enqueues, never waits; throws `Error`;
+/// - `put_marker(stream, marker)`: enqueues, never waits; throws `Error` where the request was not
+///   put, while a timestamp alone that fails is lost and counted;
 /// - `drain_stamps(out)`: moves the oldest stamps out, in stream order within a lane, and returns
 ///   how many; never blocks;
-/// - `lost_stamps()`: how many were overwritten before they were drained;
+/// - `lost_stamps()`: how many were overwritten before they were drained, or could not be taken;
 /// - `synchronize(stream)`: waits until the stream is empty; throws `Error`;
 /// - `marker_mechanism()`: which way markers go on this machine, for the report.
 template <class Runtime>
-concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const Marker& marker,
-                                 std::span<MarkerStamp> stamps) {
+concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const LaneKey& key,
+                                 const Marker& marker, std::span<MarkerStamp> stamps) {
     { runtime.lane_key(stream) } -> std::same_as<LaneKey>;
+    { runtime.key_now(key) } -> std::same_as<LaneKey>;
     { runtime.make_cell() } -> std::same_as<LevelCell*>;
     { runtime.put_marker(stream, marker) } -> std::same_as<void>;
     { runtime.drain_stamps(stamps) }

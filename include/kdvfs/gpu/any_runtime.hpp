@@ -19,6 +19,7 @@ class AnyRuntime {
 public:
     virtual ~AnyRuntime() = default;
     virtual LaneKey lane_key(StreamRef stream) = 0;
+    virtual LaneKey key_now(const LaneKey& before) = 0;
     virtual LevelCell* make_cell() = 0;
     virtual void put_marker(StreamRef stream, const Marker& marker) = 0;
     virtual std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept = 0;
@@ -41,6 +42,7 @@ public:
         : runtime_{std::forward<Arguments>(arguments)...} {}
 
     LaneKey lane_key(StreamRef stream) override { return runtime_.lane_key(stream); }
+    LaneKey key_now(const LaneKey& before) override { return runtime_.key_now(before); }
     LevelCell* make_cell() override { return runtime_.make_cell(); }
     void put_marker(StreamRef stream, const Marker& marker) override {
         runtime_.put_marker(stream, marker);

@@ -116,7 +116,7 @@ public:
         const auto step = lane.leave(pass.entry);
         if (!step) return;
         try {
-            if (const LaneKey key = runtime_->lane_key(lane.key().stream); key != lane.key()) {
+            if (const LaneKey key = runtime_->key_now(lane.key()); key != lane.key()) {
                 throw straddled(lane, key);
             }
             if (!step->changed && !pass.metered) return;
@@ -316,14 +316,15 @@ private:
     void put(Lane& lane, const LaneStep& step, MarkerTag tag, bool stamped) {
         tag.burst = lane.captured() ? Meter::in_graph : meter_.burst();
         const auto put_marker = [&] {
-            runtime_->put_marker(lane.key().stream, {&lane.cell(), step.level, tag, stamped});
+            runtime_->put_marker(lane.key().stream,
+                                 {&lane.cell(), step.level, tag, stamped, lane.captured()});
+            lane.was_put(step.level);  // whatever fails from here on
         };
         if (driver_.answers() && step.changed) {
             driver_.put_and_wait(*runtime_, lane, tag.leaving, put_marker);
         } else {
             put_marker();
         }
-        lane.was_put(step.level);
         if (stamped && !lane.captured()) meter_.expect_stamp();
         if (options_.ordering == Ordering::host && !lane.captured()) {
             runtime_->synchronize(lane.key().stream);

@@ -32,7 +32,7 @@ public:
         auto& open = lanes_[stamp.tag.lane];
         if (!stamp.tag.leaving) {
             if (!open.empty()) close_stretch(open.back(), stamp, std::nullopt, sink);
-            open.push_back({stamp.tag, stamp.time, stamp.time, stamp.core_cycles});
+            open.push_back({stamp.tag, stamp.time, stamp.time, stamp.core_cycles, stamp.unit});
             return;
         }
         const auto entered = std::find_if(open.rbegin(), open.rend(), [&](const Open& scope) {
@@ -55,6 +55,7 @@ public:
         if (!open.empty()) {
             open.back().start = stamp.time;
             open.back().cycles = stamp.core_cycles;
+            open.back().unit = stamp.unit;
         }
     }
 
@@ -79,17 +80,20 @@ private:
         TimePoint entered;
         TimePoint start;
         std::uint64_t cycles;
+        std::uint32_t unit;
     };
 
     template <class Sink>
     static void close_stretch(Open& scope, const MarkerStamp& stamp, std::optional<Duration> dwell,
                               Sink& sink) {
-        // 0 is no count: the compute unit of a marker may differ from the others'.
-        const bool counted = scope.cycles != 0 && stamp.core_cycles > scope.cycles;
+        // 0 is no count, and each compute unit counts its own cycles.
+        const bool counted = scope.cycles != 0 && stamp.unit == scope.unit &&
+                             stamp.core_cycles > scope.cycles;
         const std::uint64_t cycles = counted ? stamp.core_cycles - scope.cycles : 0;
         sink(Stretch{scope.tag, scope.start, stamp.time, cycles, dwell});
         scope.start = stamp.time;
         scope.cycles = stamp.core_cycles;
+        scope.unit = stamp.unit;
     }
 
     std::map<std::uint32_t, std::vector<Open>> lanes_;

@@ -178,6 +178,7 @@ public:
         const Stream& known = checked(stream);
         return {.stream = stream, .capture = known.capture_};
     }
+    [[nodiscard]] LaneKey key_now(const LaneKey& before) { return lane_key(before.stream); }
     [[nodiscard]] LevelCell* make_cell() {
         fail_if_struck(Call::make_cell, "map a level cell");
         return &cells_.emplace_back();

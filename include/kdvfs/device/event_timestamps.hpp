@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/time.hpp>
+#include <kdvfs/device/gpu_api.hpp>
+#include <kdvfs/device/stream_runtime.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::device {
+
+/// Timestamps by timed events, where there is no marker kernel to make them: without core cycles,
+/// and not in captures, where an event has no time. Recorded and harvested on the user's own
+/// threads, in relaxed capture mode: on ROCm an event query of any other kind can invalidate a
+/// capture that runs on another thread. Its few events are never destroyed: the runtime may be gone
+/// before it is. A timestamp that cannot be taken is lost and counted, never an error: the request
+/// that it belongs to is in the stream already. Thread-safe.
+template <GpuApi Api>
+class EventTimestamps {
+public:
+    using Event = typename Api::Event;
+    using Status = typename Api::Status;
+
+    EventTimestamps() = default;
+    EventTimestamps(const EventTimestamps&) = delete;
+    EventTimestamps& operator=(const EventTimestamps&) = delete;
+
+    /// @returns the status of what failed: then the timestamp is lost
+    Status record(typename Api::Stream stream, const MarkerTag& tag) noexcept {
+        const RelaxedCapture<Api> relaxed;
+        const std::lock_guard lock{mutex_};
+        const Status status = try_record(stream, tag);
+        if (status == Api::success) return status;
+        ++lost_;
+        Api::forget_last_error();  // it is none of the user's
+        return status;
+    }
+
+    /// Moves out the timestamps of events that have passed; never blocks.
+    std::size_t drain(std::span<MarkerStamp> out) noexcept {
+        const RelaxedCapture<Api> relaxed;
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        if (!lock) return 0;
+        for (auto& [lane, events] : pending_) harvest(events);
+        std::erase_if(pending_, [](const auto& lane) { return lane.second.empty(); });
+        std::size_t count = 0;
+        for (; count < out.size() && !ready_.empty(); ++count) {
+            out[count] = ready_.front();
+            ready_.pop_front();
+        }
+        return count;
+    }
+
+    /// How many could not be taken, or were not drained in time.
+    [[nodiscard]] std::uint64_t lost() noexcept {
+        const std::lock_guard lock{mutex_};
+        return lost_;
+    }
+
+    /// A timestamp that the caller did without.
+    void lose_one() noexcept {
+        const std::lock_guard lock{mutex_};
+        ++lost_;
+    }
+
+private:
+    struct Pending {
+        Event event;
+        MarkerTag tag;
+    };
+
+    // As many as the ring of marker kernels holds.
+    static constexpr std::size_t most_ready = std::size_t{1} << 16U;
+
+    Status try_record(typename Api::Stream stream, const MarkerTag& tag) {
+        if (!started_) {
+            if (const Status status = start(); status != Api::success) return status;
+        }
+        Event event{};
+        if (idle_.empty()) {
+            if (const Status status = Api::make_event(&event); status != Api::success) {
+                return status;
+            }
+        } else {
+            event = idle_.back();
+            idle_.pop_back();
+        }
+        if (const Status status = Api::record(event, stream); status != Api::success) {
+            idle_.push_back(event);
+            return status;
+        }
+        auto& events = pending_[tag.lane];
+        events.push_back({event, tag});
+        harvest(events);
+        return Api::success;
+    }
+
+    /// Times are counted from an event that passed while the host was looking: tried again where
+    /// the host was kept from looking for long.
+    Status start() {
+        constexpr Duration soon_enough = std::chrono::microseconds{100};
+        constexpr int most_tries = 16;
+        typename Api::Stream own{};
+        Status status = base_ == Event{} ? Api::make_event(&base_) : Api::success;
+        if (status == Api::success) status = Api::make_stream(&own);
+        if (status != Api::success) return status;
+        Duration width = Duration::max();
+        for (int tries = 0; tries < most_tries && width > soon_enough; ++tries) {
+            const TimePoint before = now();
+            status = Api::record(base_, own);
+            if (status != Api::success) break;
+            do {
+                status = Api::query(base_);
+            } while (status == Api::not_ready);
+            if (status != Api::success) break;
+            base_time_ = now();
+            width = base_time_ - before;
+        }
+        static_cast<void>(Api::destroy_stream(own));
+        started_ = status == Api::success;
+        return status;
+    }
+
+    static TimePoint now() {
+        return TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
+    }
+
+    /// A lane's events pass in order, and are taken in order.
+    void harvest(std::deque<Pending>& events) {
+        for (; !events.empty(); events.pop_front()) {
+            const Pending& oldest = events.front();
+            float milliseconds = 0;
+            if (Api::query(oldest.event) != Api::success) break;
+            if (Api::elapsed(&milliseconds, base_, oldest.event) == Api::success) {
+                ready_.push_back({oldest.tag, time_of(milliseconds), 0});
+                move_base(oldest.event, ready_.back().time, milliseconds);
+            } else {
+                idle_.push_back(oldest.event);
+                ++lost_;
+            }
+        }
+        for (; ready_.size() > most_ready; ready_.pop_front()) ++lost_;
+    }
+
+    /// The base's own time was seen a little late; no event is later than the look at it.
+    TimePoint time_of(float milliseconds) {
+        const Duration since{static_cast<Duration::rep>(static_cast<double>(milliseconds) * 1e6)};
+        base_time_ = std::min(base_time_, now() - since);
+        return base_time_ + since;
+    }
+
+    /// Elapsed times are floats: they are kept short, so that they stay exact to a microsecond.
+    void move_base(Event event, TimePoint time, float milliseconds) {
+        idle_.push_back(event);
+        if (milliseconds < 8000) return;
+        std::swap(idle_.back(), base_);
+        base_time_ = time;
+    }
+
+    std::mutex mutex_;
+    Event base_{};
+    bool started_ = false;
+    TimePoint base_time_;
+    std::vector<Event> idle_;
+    std::map<std::uint32_t, std::deque<Pending>> pending_;  // by lane
+    std::deque<MarkerStamp> ready_;
+    std::uint64_t lost_ = 0;
+};
+
+}  // namespace kdvfs::device
