@@ -209,8 +209,8 @@ int run(const std::filesystem::path& folder) {
                  " of a sole stream");
 
     std::map<MarkerWay, std::unique_ptr<Cuda>> runtimes;
-    for (const MarkerWay way : {MarkerWay::kernel, MarkerWay::stream_write,
-                                  MarkerWay::memset, MarkerWay::callback}) {
+    for (const MarkerWay way :
+         {MarkerWay::kernel, MarkerWay::stream_write, MarkerWay::memset, MarkerWay::callback}) {
         try {
             runtimes[way] = std::make_unique<Cuda>(0, way);
         } catch (const kdvfs::Error& error) {

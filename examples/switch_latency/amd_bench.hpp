@@ -62,8 +62,9 @@ private:
     public:
         explicit OwnStream(int hip_device) {
             const kdvfs::device::OnDevice<kdvfs::device::HipApi> current{hip_device};
-            kdvfs::device::check<kdvfs::device::HipApi>(hipStreamCreateWithFlags(&stream_, hipStreamNonBlocking),
-                                      "make a stream", "HIP device");
+            kdvfs::device::check<kdvfs::device::HipApi>(
+                hipStreamCreateWithFlags(&stream_, hipStreamNonBlocking), "make a stream",
+                "HIP device");
         }
         OwnStream(const OwnStream&) = delete;
         OwnStream& operator=(const OwnStream&) = delete;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/amdgpu_sysfs.hpp>
 #include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/amdgpu_sysfs.hpp>
 #include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/device/rocm_smi.hpp>
 #include <kdvfs/gpu.hpp>

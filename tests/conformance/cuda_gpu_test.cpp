@@ -95,9 +95,8 @@ private:
     std::vector<cudaGraphExec_t> graphs_;
 };
 
-using Ways =
-    testing::Types<CudaStreams<MarkerWay::kernel>, CudaStreams<MarkerWay::stream_write>,
-                   CudaStreams<MarkerWay::memset>>;
+using Ways = testing::Types<CudaStreams<MarkerWay::kernel>, CudaStreams<MarkerWay::stream_write>,
+                            CudaStreams<MarkerWay::memset>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Cuda, StreamOrder, Ways);
 
 }  // namespace

@@ -80,8 +80,8 @@ private:
     std::array<Look, 1000> looks_{};
 };
 
-using Ways = testing::Types<HipDoubleStreams<MarkerWay::stream_write>,
-                            HipDoubleStreams<MarkerWay::memset>>;
+using Ways =
+    testing::Types<HipDoubleStreams<MarkerWay::stream_write>, HipDoubleStreams<MarkerWay::memset>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(HipDouble, StreamOrder, Ways);
 
 }  // namespace

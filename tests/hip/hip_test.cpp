@@ -39,7 +39,8 @@ protected:
     void SetUp() override {
         hip_double::reset({"0000:c1:00.0", "0000:c4:00.0"});
         ASSERT_EQ(hipStreamCreate(&stream_), hipSuccess);
-        if (GetParam() == MarkerWay::kernel) marker_kernel_of_program<HipApi>() = launch_marker_on_double;
+        if (GetParam() == MarkerWay::kernel)
+            marker_kernel_of_program<HipApi>() = launch_marker_on_double;
     }
     void TearDown() override {
         EXPECT_EQ(hipStreamDestroy(stream_), hipSuccess);

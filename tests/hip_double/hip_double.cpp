@@ -332,7 +332,8 @@ hipError_t hipExtMallocWithFlags(void** memory, size_t bytes, unsigned) {
 
 hipError_t hipStreamWaitValue32(hipStream_t stream, void* where, uint32_t value, unsigned flags,
                                 uint32_t mask) {
-    if (quirks().no_stream_memory_operations) return note(hipErrorNotSupported);
+    if (quirks().no_stream_memory_operations || quirks().no_waits)
+        return note(hipErrorNotSupported);
     if (flags != hipStreamWaitValueGte) return note(hipErrorInvalidValue);
     const auto wait = [where, value, mask] {
         const std::atomic_ref word{*static_cast<std::uint32_t*>(where)};

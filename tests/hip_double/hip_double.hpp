@@ -21,6 +21,7 @@ struct Quirks {
     /// Stream memory operations are refused.
     bool no_stream_memory_operations = false;
     bool no_memsets = false;
+    bool no_waits = false;
     /// Events cannot be recorded.
     bool no_event_records = false;
     /// Events go by a clock that runs twice as fast.

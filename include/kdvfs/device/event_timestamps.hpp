@@ -6,6 +6,7 @@
 #include <kdvfs/device/stream_runtime.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +14,9 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <string>
+#include <thread>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::device {
 
@@ -33,6 +35,29 @@ public:
     EventTimestamps() = default;
     EventTimestamps(const EventTimestamps&) = delete;
     EventTimestamps& operator=(const EventTimestamps&) = delete;
+
+    /// Whether the time between two events goes by as the host's does.
+    /// @returns why not; nothing where it does
+    /// @throws Error where no stream can be made
+    [[nodiscard]] std::string prove() {
+        const RelaxedCapture<Api> relaxed;
+        const std::lock_guard lock{mutex_};
+        typename Api::Stream own{};
+        check<Api>(Api::make_stream(&own), "make a stream", std::string{Api::name});
+        constexpr int most_tries = 16;
+        Pair pair;
+        // Tried again where the host was kept from looking.
+        for (int tries = 0; tries < most_tries && !pair.is_telling(); ++tries) pair = mark_two(own);
+        static_cast<void>(Api::destroy_stream(own));
+        if (pair.status != Api::success) {
+            Api::forget_last_error();
+            return Api::words_of(pair.status);
+        }
+        const Duration slack = (pair.seen[1] - pair.put[0]) / 20;
+        const bool fits = pair.between >= pair.put[1] - pair.seen[0] - slack &&
+                          pair.between <= pair.seen[1] - pair.put[0] + slack;
+        return fits ? "" : "events go by another clock";
+    }
 
     /// @returns the status of what failed: then the timestamp is lost
     Status record(typename Api::Stream stream, const MarkerTag& tag) noexcept {
@@ -78,6 +103,56 @@ private:
         MarkerTag tag;
     };
 
+    /// Two events, and between which of the host's times each one passed.
+    struct Pair {
+        Status status = Api::not_ready;
+        std::array<TimePoint, 2> put{};
+        std::array<TimePoint, 2> seen{};
+        Duration between{};  ///< as the events have it
+
+        [[nodiscard]] bool is_telling() const {
+            if (status == Api::not_ready) return false;
+            const Duration unsure = seen[0] - put[0] + (seen[1] - put[1]);
+            return status != Api::success || unsure < (seen[1] - put[0]) / 10;
+        }
+    };
+
+    Pair mark_two(typename Api::Stream stream) {
+        Pair pair;
+        std::array<Event, 2> events{};
+        pair.status = Api::success;
+        for (Event& event : events) {
+            if (pair.status == Api::success) pair.status = take_event(event);
+        }
+        for (std::size_t i = 0; i < events.size() && pair.status == Api::success; ++i) {
+            if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds{4});
+            pair.put[i] = now();
+            pair.status = Api::record(events[i], stream);
+            if (pair.status == Api::success) pair.status = Api::synchronize(stream);
+            pair.seen[i] = now();
+        }
+        float milliseconds = 0;
+        if (pair.status == Api::success) {
+            pair.status = Api::elapsed(&milliseconds, events[0], events[1]);
+        }
+        pair.between = nanoseconds(milliseconds);
+        for (const Event event : events) {
+            if (event != Event{}) idle_.push_back(event);
+        }
+        return pair;
+    }
+
+    static Duration nanoseconds(float milliseconds) {
+        return Duration{static_cast<Duration::rep>(static_cast<double>(milliseconds) * 1e6)};
+    }
+
+    Status take_event(Event& event) {
+        if (idle_.empty()) return Api::make_event(&event);
+        event = idle_.front();
+        idle_.pop_front();
+        return Api::success;
+    }
+
     // As many as the ring of marker kernels holds.
     static constexpr std::size_t most_ready = std::size_t{1} << 16U;
 
@@ -86,14 +161,7 @@ private:
             if (const Status status = start(); status != Api::success) return status;
         }
         Event event{};
-        if (idle_.empty()) {
-            if (const Status status = Api::make_event(&event); status != Api::success) {
-                return status;
-            }
-        } else {
-            event = idle_.back();
-            idle_.pop_back();
-        }
+        if (const Status status = take_event(event); status != Api::success) return status;
         if (const Status status = Api::record(event, stream); status != Api::success) {
             idle_.push_back(event);
             return status;
@@ -153,7 +221,7 @@ private:
 
     /// The base's own time was seen a little late; no event is later than the look at it.
     TimePoint time_of(float milliseconds) {
-        const Duration since{static_cast<Duration::rep>(static_cast<double>(milliseconds) * 1e6)};
+        const Duration since = nanoseconds(milliseconds);
         base_time_ = std::min(base_time_, now() - since);
         return base_time_ + since;
     }
@@ -170,7 +238,7 @@ private:
     Event base_{};
     bool started_ = false;
     TimePoint base_time_;
-    std::vector<Event> idle_;
+    std::deque<Event> idle_;
     std::map<std::uint32_t, std::deque<Pending>> pending_;  // by lane
     std::deque<MarkerStamp> ready_;
     std::uint64_t lost_ = 0;

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <kdvfs/core/error.hpp>
-#include <kdvfs/device/gpu_api.hpp>
 #include <kdvfs/device/device_clock.hpp>
 #include <kdvfs/device/event_timestamps.hpp>
+#include <kdvfs/device/gpu_api.hpp>
 #include <kdvfs/device/marker_launch.hpp>
 #include <kdvfs/device/stream_runtime.hpp>
 #include <kdvfs/device/timestamp_ring.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -242,8 +243,7 @@ private:
             arguments.timestamp.scope_kind = marker.tag.scope_kind;
             arguments.timestamp.burst = marker.tag.burst;
             arguments.timestamp.leaving = marker.tag.leaving ? 1 : 0;
-            arguments.timestamp.enqueued =
-                marker.captured ? 0 : now().time_since_epoch().count();
+            arguments.timestamp.enqueued = marker.captured ? 0 : now().time_since_epoch().count();
         }
         return static_cast<Status>(launch_(stream, arguments));
     }
@@ -293,8 +293,8 @@ private:
     /// Takes the first way that is proven.
     void choose(std::optional<MarkerWay> wanted) {
         std::string why_not;
-        for (const MarkerWay way : {MarkerWay::kernel, MarkerWay::stream_write, MarkerWay::memset,
-                                    MarkerWay::callback}) {
+        for (const MarkerWay way :
+             {MarkerWay::kernel, MarkerWay::stream_write, MarkerWay::memset, MarkerWay::callback}) {
             if (wanted && way != *wanted) continue;
             way_ = way;
             const std::string flaw = way == MarkerWay::kernel ? prove_kernel() : prove_request();
@@ -303,8 +303,8 @@ private:
                 return;
             }
             Api::forget_last_error();  // the probe's own, not the user's
-            why_not += (why_not.empty() ? "no " : ", no ") + std::string{to_string(way)} + ": " +
-                       flaw;
+            why_not +=
+                (why_not.empty() ? "no " : ", no ") + std::string{to_string(way)} + ": " + flaw;
         }
         throw Error{Errc::not_supported,
                     {"put markers into streams", object_, why_not,
@@ -329,7 +329,7 @@ private:
             case MarkerWay::callback: mechanism_ = "host functions"; break;
         }
         if (way_ != MarkerWay::kernel) {
-            const std::string flaw = prove_events();
+            const std::string flaw = event_times_.prove();
             has_times_ = flaw.empty();
             mechanism_ += has_times_ ? ", times by events" : ", no times: " + flaw;
         }
@@ -409,7 +409,7 @@ private:
         }
         const TimePoint deadline = now() + std::chrono::seconds{2};  // the first loads the kernel
         for (std::uint32_t i = 1; i <= count; ++i) {
-            const auto entry = await_entry(deadline);
+            const auto entry = await_entry(stream, deadline);
             if (!entry) return told_of_none(stream, *cell);
             if (entry->scope_kind != i) return "its timestamps come out of order";
             if (i > 1 && entry->ticks < last.entry.ticks) return "its wall clock runs backwards";
@@ -424,9 +424,19 @@ private:
         return probe_cell_;
     }
 
-    std::optional<TimestampEntry> await_entry(TimePoint deadline) {
+    /// Until the deadline, or a little longer than the stream has anything to do.
+    std::optional<TimestampEntry> await_entry(Stream stream, TimePoint deadline) {
+        constexpr std::chrono::milliseconds usual{10};
         std::optional<TimestampEntry> entry;
-        while (!(entry = reader_->take()) && now() < deadline) std::this_thread::yield();
+        TimePoint ask_at = now() + usual;
+        while (!(entry = reader_->take()) && now() < deadline) {
+            std::this_thread::yield();
+            if (now() < ask_at) continue;
+            ask_at = now() + usual;
+            if (Api::query_stream(stream) != Api::not_ready) {
+                deadline = std::min(deadline, now() + 5 * usual);
+            }
+        }
         return entry;
     }
 
@@ -434,9 +444,8 @@ private:
         const bool stored = cell.load().raw() == probe_word_;
         if (stored) return "its timestamps do not arrive";
         const Status status = Api::query_stream(stream);
-        return status == Api::success || status == Api::not_ready
-                   ? "nothing arrives in host memory"
-                   : Api::words_of(status);
+        return status == Api::success || status == Api::not_ready ? "nothing arrives in host memory"
+                                                                  : Api::words_of(status);
     }
 
     /// Two looks at the clock, as far from one another as the host's own delays need: between them
@@ -474,24 +483,6 @@ private:
             clock_.observe(last.entry.ticks, last.put, last.seen);
         }
         return {};
-    }
-
-    /// Whether events have times, which go by as the host's do.
-    std::string prove_events() {
-        const ProbeStream stream{object_};
-        std::array<OffsetBounds, 2> bounds;
-        for (OffsetBounds& each : bounds) {
-            const Duration put = now().time_since_epoch();
-            Status status = event_times_.record(stream.get(), {});
-            if (status == Api::success) status = Api::synchronize(stream.get());
-            if (status != Api::success) return Api::words_of(status);
-            std::array<MarkerStamp, 1> one;
-            if (event_times_.drain(one) == 0) return "events do not pass";
-            each.narrow(one[0].time.time_since_epoch().count(), put, now().time_since_epoch());
-            std::this_thread::sleep_for(std::chrono::milliseconds{4});
-        }
-        constexpr std::chrono::microseconds slack{400};  // the base's own, and a tenth of the time
-        return agree(bounds[0], bounds[1], slack) ? "" : "events go by another clock";
     }
 
     MarkerStamp timestamp_of(const TimestampEntry& entry, Duration seen) {

@@ -29,7 +29,7 @@ __device__ inline void read_clocks(TimestampEntry& entry) {
     // Where the wave runs: register | first bit << 6 | (bits - 1) << 11 (LLVM's AMDGPU usage and
     // AMD's ISA guides).
 #if defined(__GFX9__)
-    entry.unit = __builtin_amdgcn_s_getreg(4 | 8 << 6 | 7 << 11);  // HW_ID: CU, SH, SE
+    entry.unit = __builtin_amdgcn_s_getreg(4 | 8 << 6 | 7 << 11);          // HW_ID: CU, SH, SE
 #if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
     entry.unit |= __builtin_amdgcn_s_getreg(20 | 0 << 6 | 3 << 11) << 8U;  // XCC_ID: the die
 #endif

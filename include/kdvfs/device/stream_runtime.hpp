@@ -75,7 +75,7 @@ struct MarkerStamp {
     MarkerTag tag{};
     TimePoint time{};
     std::uint64_t core_cycles =
-        0;  ///< a free-running count of core clock cycles, 0 if there is none
+        0;                   ///< a free-running count of core clock cycles, 0 if there is none
     std::uint32_t unit = 0;  ///< whose count it is: only those of one unit can be subtracted
 };
 

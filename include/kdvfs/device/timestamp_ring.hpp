@@ -20,9 +20,9 @@ namespace kdvfs::device {
 /// The unit of a marker where the compiler offers no way to ask: its count of cycles means nothing.
 inline constexpr std::uint32_t unknown_unit = ~std::uint32_t{0};
 
-/// A timestamp as a marker leaves it in host memory: in the device's own time, under a check instead
-/// of a lock. The marker needs no fence (two would cost it a microsecond each), so the words of an
-/// entry may arrive in any order: it is whole when its check fits its ticket.
+/// A timestamp as a marker leaves it in host memory: in the device's own time, under a check
+/// instead of a lock. The marker needs no fence (two would cost it a microsecond each), so the
+/// words of an entry may arrive in any order: it is whole when its check fits its ticket.
 struct alignas(64) TimestampEntry {
     std::uint64_t ticks = 0;    ///< the device's wall clock
     std::uint64_t cycles = 0;   ///< the core clock's free-running count of `unit`
@@ -40,7 +40,8 @@ static_assert(sizeof(TimestampEntry) == 64);
 
 /// What makes an entry whole. Tickets count from 1, so that zeroed memory is never whole.
 /// Odd multipliers spread each word over the check (the 64-bit constants of splitmix64).
-KDVFS_HOST_DEVICE inline std::uint64_t timestamp_check(const TimestampEntry& entry, std::uint64_t ticket) {
+KDVFS_HOST_DEVICE inline std::uint64_t timestamp_check(const TimestampEntry& entry,
+                                                       std::uint64_t ticket) {
     constexpr std::uint64_t a = 0x9e3779b97f4a7c15U;
     constexpr std::uint64_t b = 0xbf58476d1ce4e5b9U;
     constexpr std::uint64_t c = 0x94d049bb133111ebU;
@@ -59,7 +60,8 @@ KDVFS_HOST_DEVICE inline std::uint64_t timestamp_check(const TimestampEntry& ent
 /// tickets. One thread at a time.
 class TimestampReader {
 public:
-    TimestampReader(const TimestampEntry* entries, std::size_t count) : entries_{entries}, count_{count} {}
+    TimestampReader(const TimestampEntry* entries, std::size_t count)
+        : entries_{entries}, count_{count} {}
 
     /// The oldest entry not yet taken, if it has arrived whole.
     [[nodiscard]] std::optional<TimestampEntry> take() noexcept {
@@ -99,7 +101,8 @@ private:
         }
     }
 
-    // Being further behind than this is for ever; at a ring of 2^16 it takes millions of timestamps.
+    // Being further behind than this is for ever; at a ring of 2^16 it takes millions of
+    // timestamps.
     static constexpr std::uint64_t most_rounds = 64;
 
     const TimestampEntry* entries_;

@@ -87,8 +87,8 @@ private:
     static void close_stretch(Open& scope, const MarkerStamp& stamp, std::optional<Duration> dwell,
                               Sink& sink) {
         // 0 is no count, and each compute unit counts its own cycles.
-        const bool counted = scope.cycles != 0 && stamp.unit == scope.unit &&
-                             stamp.core_cycles > scope.cycles;
+        const bool counted =
+            scope.cycles != 0 && stamp.unit == scope.unit && stamp.core_cycles > scope.cycles;
         const std::uint64_t cycles = counted ? stamp.core_cycles - scope.cycles : 0;
         sink(Stretch{scope.tag, scope.start, stamp.time, cycles, dwell});
         scope.start = stamp.time;
