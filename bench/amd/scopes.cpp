@@ -71,11 +71,10 @@ struct Rig {
 
 /// The calls that kdvfs makes of the runtime for one scope.
 void runtime_calls(hipStream_t stream, LevelCell& cell, std::uint32_t& level) {
+    benchmark::DoNotOptimize(hipGetStreamDeviceId(stream));
     for (int marker = 0; marker < 2; ++marker) {
         hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
         unsigned long long id = 0;
-        benchmark::DoNotOptimize(hipGetStreamDeviceId(stream));
-        benchmark::DoNotOptimize(hipStreamGetCaptureInfo(stream, &status, &id));
         benchmark::DoNotOptimize(hipStreamGetCaptureInfo(stream, &status, &id));
         benchmark::DoNotOptimize(hipStreamWriteValue32(stream, &cell.word, ++level, 0));
     }

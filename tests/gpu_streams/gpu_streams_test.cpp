@@ -191,10 +191,13 @@ TYPED_TEST(Streams, LoseTheTimestampsThatEventsCannotGive) {
 }
 
 TYPED_TEST(Streams, LookForTheirTimeBaseUntilTheHostWasQuick) {
-    TypeParam::world().faults.late_looks = 3;
+    TypeParam::world().faults.late_looks = 1;
     GpuStreams<TypeParam> gpu{0, MarkerWay::memset};
+    const auto stream = this->create();
+    stream->hold();
+    gpu.put_marker(stream, {gpu.make_cell(), LevelWord{7}, {}, true});
     const TimePoint before = gpu.now();
-    gpu.put_marker(this->create(), {gpu.make_cell(), LevelWord{7}, {}, true});
+    stream->let_go();
     const TimePoint after = gpu.now();
     std::this_thread::sleep_for(8ms);  // or the look at the event would bound the error
     const auto seen = this->drained(gpu);
