@@ -42,13 +42,12 @@ public:
     [[nodiscard]] std::string prove() {
         const RelaxedCapture<Api> relaxed;
         const std::lock_guard lock{mutex_};
-        typename Api::Stream own{};
-        check<Api>(Api::make_stream(&own), "make a stream", std::string{Api::name});
+        const OwnStream<Api> own{std::string{Api::name}};
         constexpr int most_tries = 16;
         Pair pair;
         // Tried again where the host was kept from looking.
-        for (int tries = 0; tries < most_tries && !pair.is_telling(); ++tries) pair = mark_two(own);
-        static_cast<void>(Api::destroy_stream(own));
+        for (int tries = 0; tries < most_tries && !pair.is_telling(); ++tries)
+            pair = mark_two(own.get());
         if (pair.status != Api::success) {
             Api::forget_last_error();
             return Api::words_of(pair.status);

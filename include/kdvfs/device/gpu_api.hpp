@@ -152,6 +152,22 @@ private:
     typename Api::CaptureMode mode_ = Api::relaxed_capture;
 };
 
+/// A stream of kdvfs's own, for proofs. The constructor throws Error.
+template <GpuApi Api>
+class [[nodiscard]] OwnStream {
+public:
+    explicit OwnStream(const std::string& object) {
+        check<Api>(Api::make_stream(&stream_), "make a stream", object);
+    }
+    ~OwnStream() { static_cast<void>(Api::destroy_stream(stream_)); }
+    OwnStream(const OwnStream&) = delete;
+    OwnStream& operator=(const OwnStream&) = delete;
+    [[nodiscard]] typename Api::Stream get() const { return stream_; }
+
+private:
+    typename Api::Stream stream_{};
+};
+
 /// Host memory that the device writes, with its two addresses.
 template <class T>
 struct MappedArray {
