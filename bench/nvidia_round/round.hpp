@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
 #include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/error.hpp>
 
 #include <algorithm>
 #include <chrono>

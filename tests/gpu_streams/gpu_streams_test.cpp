@@ -2,8 +2,8 @@
 //
 // `GpuStreams` over a double of each vendor's API: what is proven at the start, what is said where
 // a proof fails, and what fails without taking a scope with it.
-#include <kdvfs/core/kernel_interval.hpp>
 #include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 
 #include <tests/conformance/stream_order.hpp>
 #include <tests/gpu_streams/api_double.hpp>
@@ -50,9 +50,9 @@ protected:
         marker_kernel_of_program<Api>() = nullptr;
         return std::string{Gpu{0}.marker_mechanism()};
     }
-    static std::vector<MarkerStamp> drained(Gpu& gpu) {
-        std::array<MarkerStamp, 16> some;
-        const std::size_t count = gpu.drain_stamps(some);
+    static std::vector<MarkerTimestamp> drained(Gpu& gpu) {
+        std::array<MarkerTimestamp, 16> some;
+        const std::size_t count = gpu.drain_timestamps(some);
         return {some.begin(), some.begin() + static_cast<std::ptrdiff_t>(count)};
     }
 };
@@ -144,7 +144,7 @@ TYPED_TEST(Streams, CountWhatACompilerCannotPlaceAsNoCycles) {
     TypeParam::world().faults.unit = unknown_unit;
     GpuStreams<TypeParam> gpu{0};
     EXPECT_TRUE(contains(std::string{gpu.marker_mechanism()}, "no core cycles"));
-    gpu.put_marker(this->create(), {gpu.make_cell(), LevelWord{1}, {}, true});
+    gpu.put_marker(this->create(), {gpu.make_cell(), RequestWord{1}, {}, true});
     const auto seen = this->drained(gpu);
     ASSERT_EQ(seen.size(), 1u);
     EXPECT_EQ(seen[0].core_cycles, 0u);
@@ -153,10 +153,10 @@ TYPED_TEST(Streams, CountWhatACompilerCannotPlaceAsNoCycles) {
 TYPED_TEST(Streams, TellWhichUnitHasCounted) {
     GpuStreams<TypeParam> gpu{0};
     const auto stream = this->create();
-    LevelCell* const cell = gpu.make_cell();
+    RequestCell* const cell = gpu.make_cell();
     for (const std::uint32_t unit : {7U, 9U}) {
         TypeParam::world().faults.unit = unit;
-        gpu.put_marker(stream, {cell, LevelWord{1}, {}, true});
+        gpu.put_marker(stream, {cell, RequestWord{1}, {}, true});
     }
     const auto seen = this->drained(gpu);
     ASSERT_EQ(seen.size(), 2u);
@@ -169,25 +169,25 @@ TYPED_TEST(Streams, KeepARequestWhoseTimestampFails) {
     for (const MarkerWay way : {MarkerWay::stream_write, MarkerWay::memset, MarkerWay::callback}) {
         TypeParam::reset();
         GpuStreams<TypeParam> gpu{0, way};
-        LevelCell* const cell = gpu.make_cell();
+        RequestCell* const cell = gpu.make_cell();
         const auto stream = this->create();
         TypeParam::world().faults.events_refused = true;
-        EXPECT_NO_THROW(gpu.put_marker(stream, {cell, LevelWord{7}, {}, true}));
-        EXPECT_EQ(cell->load(), LevelWord{7});
-        EXPECT_EQ(gpu.lost_stamps(), 1u);
+        EXPECT_NO_THROW(gpu.put_marker(stream, {cell, RequestWord{7}, {}, true}));
+        EXPECT_EQ(cell->load(), RequestWord{7});
+        EXPECT_EQ(gpu.lost_timestamps(), 1u);
         EXPECT_TRUE(this->drained(gpu).empty());
         TypeParam::world().faults.events_refused = false;
-        gpu.put_marker(stream, {cell, LevelWord{8}, {}, true});
+        gpu.put_marker(stream, {cell, RequestWord{8}, {}, true});
         EXPECT_EQ(this->drained(gpu).size(), 1u);
-        EXPECT_EQ(gpu.lost_stamps(), 1u);
+        EXPECT_EQ(gpu.lost_timestamps(), 1u);
     }
 }
 
 TYPED_TEST(Streams, LoseTheTimestampsThatEventsCannotGive) {
     TypeParam::world().faults.events_refused = true;
     GpuStreams<TypeParam> gpu{0, MarkerWay::memset};
-    gpu.put_marker(this->create(), {gpu.make_cell(), LevelWord{7}, {}, true});
-    EXPECT_EQ(gpu.lost_stamps(), 1u);
+    gpu.put_marker(this->create(), {gpu.make_cell(), RequestWord{7}, {}, true});
+    EXPECT_EQ(gpu.lost_timestamps(), 1u);
 }
 
 TYPED_TEST(Streams, LookForTheirTimeBaseUntilTheHostWasQuick) {
@@ -195,7 +195,7 @@ TYPED_TEST(Streams, LookForTheirTimeBaseUntilTheHostWasQuick) {
     GpuStreams<TypeParam> gpu{0, MarkerWay::memset};
     const auto stream = this->create();
     stream->hold();
-    gpu.put_marker(stream, {gpu.make_cell(), LevelWord{7}, {}, true});
+    gpu.put_marker(stream, {gpu.make_cell(), RequestWord{7}, {}, true});
     const TimePoint before = gpu.now();
     stream->let_go();
     const TimePoint after = gpu.now();
@@ -211,13 +211,13 @@ TYPED_TEST(Streams, WaitForAnAnswer) {
     std::uint32_t* const word = gpu.make_answer_word();
     ASSERT_EQ(*word, 0u);
     const auto stream = this->create();
-    LevelCell* const cell = gpu.make_cell();
+    RequestCell* const cell = gpu.make_cell();
     gpu.put_wait(stream, word, 1);
-    gpu.put_marker(stream, {cell, LevelWord{7}, {}, false});
-    EXPECT_EQ(cell->load(), LevelWord{}) << "the stream has not waited";
+    gpu.put_marker(stream, {cell, RequestWord{7}, {}, false});
+    EXPECT_EQ(cell->load(), RequestWord{}) << "the stream has not waited";
     *word = 1;
     gpu.synchronize(stream);
-    EXPECT_EQ(cell->load(), LevelWord{7});
+    EXPECT_EQ(cell->load(), RequestWord{7});
 }
 
 TYPED_TEST(Streams, ThatCannotWaitSaySo) {
@@ -235,10 +235,10 @@ TYPED_TEST(Streams, WhoseCaptureWasInvalidatedAreAnError) {
     GpuStreams<TypeParam> gpu{0};
     const auto stream = this->create();
     TypeParam::begin_capture(stream);
-    const LaneKey key = gpu.lane_key(stream);
+    const TrackKey key = gpu.track_key(stream);
     EXPECT_NE(key.capture, 0u);
     stream->capture_is_broken = true;
-    EXPECT_THROW(static_cast<void>(gpu.lane_key(stream)), Error);
+    EXPECT_THROW(static_cast<void>(gpu.track_key(stream)), Error);
     EXPECT_THROW(static_cast<void>(gpu.key_now(key)), Error);
 }
 
@@ -246,16 +246,16 @@ TYPED_TEST(Streams, OfAnotherDeviceAreAnError) {
     GpuStreams<TypeParam> gpu{0};
     ASSERT_EQ(TypeParam::set_device(1), TypeParam::success);
     const auto other = this->create();
-    EXPECT_THROW(static_cast<void>(gpu.lane_key(other)), Error);
-    EXPECT_THROW(static_cast<void>(gpu.lane_key(nullptr)), Error);
+    EXPECT_THROW(static_cast<void>(gpu.track_key(other)), Error);
+    EXPECT_THROW(static_cast<void>(gpu.track_key(nullptr)), Error);
     EXPECT_THROW(GpuStreams<TypeParam>{7}, Error);
 }
 
-TYPED_TEST(Streams, PerThreadAreLanesOfTheirOwn) {
+TYPED_TEST(Streams, PerThreadAreTracksOfTheirOwn) {
     GpuStreams<TypeParam> gpu{0};
-    const LaneKey mine = gpu.lane_key(TypeParam::per_thread());
-    LaneKey theirs;
-    std::thread{[&] { theirs = gpu.lane_key(TypeParam::per_thread()); }}.join();
+    const TrackKey mine = gpu.track_key(TypeParam::per_thread());
+    TrackKey theirs;
+    std::thread{[&] { theirs = gpu.track_key(TypeParam::per_thread()); }}.join();
     EXPECT_NE(mine, theirs);
     EXPECT_EQ(mine, gpu.key_now(mine));
 }
@@ -263,17 +263,18 @@ TYPED_TEST(Streams, PerThreadAreLanesOfTheirOwn) {
 TYPED_TEST(Streams, HaveAnAddressOnTheDeviceForEveryCell) {
     GpuStreams<TypeParam> gpu{0};
     const auto stream = this->create();
-    std::vector<LevelCell*> cells;
+    std::vector<RequestCell*> cells;
     for (int i = 0; i < 10'000; ++i) cells.push_back(gpu.make_cell());
     for (std::size_t i = 0; i < cells.size(); ++i) {
-        gpu.put_marker(stream, {cells[i], LevelWord{static_cast<std::uint32_t>(i + 1)}, {}, false});
+        gpu.put_marker(stream,
+                       {cells[i], RequestWord{static_cast<std::uint32_t>(i + 1)}, {}, false});
     }
     for (std::size_t i = 0; i < cells.size(); ++i) EXPECT_EQ(cells[i]->load().raw(), i + 1);
 }
 
 TYPED_TEST(Streams, AreAskedOnceForTheirDeviceAndTwiceForTheirCaptureByAScope) {
     GpuStreams<TypeParam> runtime{0};
-    LevelCell* cell = nullptr;
+    RequestCell* cell = nullptr;
     using Policies = PolicyRegistry<Bind<"outer", CapClock<Megahertz{1300}>>>;
     const auto gpu = conformance::undriven_gpu(runtime, cell).template with<Policies>();
     const auto stream = this->create();
@@ -301,7 +302,7 @@ using kdvfs::device::MarkerWay;
 template <class Api, MarkerWay Way>
 class DoubleStreams {
 public:
-    static constexpr bool stamps_in_graphs = Way == MarkerWay::kernel;
+    static constexpr bool timestamps_in_graphs = Way == MarkerWay::kernel;
 
     DoubleStreams() {
         Api::reset();
@@ -317,10 +318,10 @@ public:
     void work(kdvfs::StreamRef stream) {
         Api::put(of(stream), [] { std::this_thread::sleep_for(std::chrono::microseconds{20}); });
     }
-    void look(kdvfs::StreamRef stream, kdvfs::LevelCell* cell, std::size_t place) {
+    void look(kdvfs::StreamRef stream, kdvfs::RequestCell* cell, std::size_t place) {
         Api::put(of(stream), [this, cell, place] { seen_.at(place) = cell->load(); });
     }
-    kdvfs::LevelWord seen(std::size_t place) { return seen_.at(place); }
+    kdvfs::RequestWord seen(std::size_t place) { return seen_.at(place); }
     auto capture(kdvfs::StreamRef stream, const std::function<void()>& record) {
         Api::begin_capture(of(stream));
         record();
@@ -336,7 +337,7 @@ private:
     }
 
     std::unique_ptr<kdvfs::device::GpuStreams<Api>> runtime_;
-    std::array<kdvfs::LevelWord, 1000> seen_{};
+    std::array<kdvfs::RequestWord, 1000> seen_{};
 };
 
 using Cuda = api_double::Cuda;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/gpu_api.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <array>
@@ -70,12 +70,12 @@ public:
     }
 
     /// Moves out the timestamps of events that have passed; never blocks.
-    std::size_t drain(std::span<MarkerStamp> out) noexcept {
+    std::size_t drain(std::span<MarkerTimestamp> out) noexcept {
         const RelaxedCapture<Api> relaxed;
         const std::unique_lock lock{mutex_, std::try_to_lock};
         if (!lock) return 0;
-        for (auto& [lane, events] : pending_) harvest(events);
-        std::erase_if(pending_, [](const auto& lane) { return lane.second.empty(); });
+        for (auto& [track, events] : pending_) harvest(events);
+        std::erase_if(pending_, [](const auto& track) { return track.second.empty(); });
         std::size_t count = 0;
         for (; count < out.size() && !ready_.empty(); ++count) {
             out[count] = ready_.front();
@@ -165,7 +165,7 @@ private:
             idle_.push_back(event);
             return status;
         }
-        auto& events = pending_[tag.lane];
+        auto& events = pending_[tag.track];
         events.push_back({event, tag});
         harvest(events);
         return Api::success;
@@ -201,7 +201,7 @@ private:
         return TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
     }
 
-    /// A lane's events pass in order, and are taken in order.
+    /// A track's events pass in order, and are taken in order.
     void harvest(std::deque<Pending>& events) {
         for (; !events.empty(); events.pop_front()) {
             const Pending& oldest = events.front();
@@ -238,8 +238,8 @@ private:
     bool started_ = false;
     TimePoint base_time_;
     std::deque<Event> idle_;
-    std::map<std::uint32_t, std::deque<Pending>> pending_;  // by lane
-    std::deque<MarkerStamp> ready_;
+    std::map<std::uint32_t, std::deque<Pending>> pending_;  // by track
+    std::deque<MarkerTimestamp> ready_;
     std::uint64_t lost_ = 0;
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/event_timestamps.hpp>
 #include <kdvfs/device/gpu_api.hpp>
 #include <kdvfs/device/kernel_markers.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/error.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -62,7 +62,7 @@ public:
     GpuStreams(const GpuStreams&) = delete;
     GpuStreams& operator=(const GpuStreams&) = delete;
 
-    [[nodiscard]] LaneKey lane_key(StreamRef stream) {
+    [[nodiscard]] TrackKey track_key(StreamRef stream) {
         auto* const handle = stream.as<StreamObject>();
         if (std::string words = Api::foreign(handle, device_, home_); !words.empty()) {
             throw Error{Errc::invalid_input,
@@ -72,11 +72,11 @@ public:
         return key_of(handle);
     }
 
-    [[nodiscard]] LaneKey key_now(const LaneKey& before) {
+    [[nodiscard]] TrackKey key_now(const TrackKey& before) {
         return key_of(before.stream.as<StreamObject>());
     }
 
-    [[nodiscard]] LevelCell* make_cell() {
+    [[nodiscard]] RequestCell* make_cell() {
         const std::lock_guard lock{cells_mutex_};
         if (cells_taken_ == cells_per_block) grow_cells();
         return blocks_.back().cells.host + cells_taken_++;
@@ -90,7 +90,7 @@ public:
             return;
         }
         check(put_request(handle, marker), "put a marker into a stream");
-        if (!marker.stamped || marker.captured) return;
+        if (!marker.timestamped || marker.captured) return;
         if (has_times_) {
             static_cast<void>(event_times_.record(handle, marker.tag));
         } else {
@@ -119,11 +119,11 @@ public:
               "let a stream wait for an answer");
     }
 
-    std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept {
+    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
         return way_ == MarkerWay::kernel ? kernel_.drain(out) : event_times_.drain(out);
     }
 
-    [[nodiscard]] std::uint64_t lost_stamps() noexcept {
+    [[nodiscard]] std::uint64_t lost_timestamps() noexcept {
         return way_ == MarkerWay::kernel ? kernel_.lost() : event_times_.lost();
     }
 
@@ -146,10 +146,10 @@ private:
     using Stream = typename Api::Stream;
     using Status = typename Api::Status;
 
-    static constexpr std::size_t cells_per_block = 4096;  // lanes before memory is mapped again
+    static constexpr std::size_t cells_per_block = 4096;  // tracks before memory is mapped again
 
     struct Block {
-        MappedArray<LevelCell> cells;
+        MappedArray<RequestCell> cells;
         const Block* older;
     };
 
@@ -165,7 +165,7 @@ private:
         return number;
     }
 
-    [[nodiscard]] LaneKey key_of(Stream stream) const {
+    [[nodiscard]] TrackKey key_of(Stream stream) const {
         CaptureState capture;
         check(Api::capture_state(stream, capture), "ask whether a stream is captured");
         if (capture.invalidated) {
@@ -179,7 +179,7 @@ private:
 
     /// The caller holds the lock, or is the constructor.
     void grow_cells() {
-        const auto cells = map_for_ever<Api, LevelCell>(cells_per_block, object_);
+        const auto cells = map_for_ever<Api, RequestCell>(cells_per_block, object_);
         blocks_.push_back({cells, newest_.load()});
         newest_ = &blocks_.back();
         cells_taken_ = 0;
@@ -187,9 +187,9 @@ private:
 
     /// The device's address of a cell's word: blocks are few, and never go.
     [[nodiscard]] std::uint32_t* device_address(const std::uint32_t* word) const {
-        const auto* const cell = reinterpret_cast<const LevelCell*>(word);
+        const auto* const cell = reinterpret_cast<const RequestCell*>(word);
         for (const Block* block = newest_; block != nullptr; block = block->older) {
-            const LevelCell* const first = block->cells.host;
+            const RequestCell* const first = block->cells.host;
             if (cell < first || cell >= first + cells_per_block) continue;
             return &block->cells.device[cell - first].word;
         }
@@ -215,8 +215,8 @@ private:
     }
 
     struct Store {
-        LevelCell* cell;
-        LevelWord word;
+        RequestCell* cell;
+        RequestWord word;
     };
     static void store(void* data) {
         const auto* what = static_cast<const Store*>(data);
@@ -282,18 +282,18 @@ private:
 
     /// Several requests in a row: the last one must stay.
     std::string prove_requests() {
-        LevelCell* const cell = make_cell();
+        RequestCell* const cell = make_cell();
         if (way_ == MarkerWay::kernel) return kernel_.prove(*cell, device_address(&cell->word));
         const OwnStream<Api> stream{object_};
         constexpr std::uint32_t last = 4;
         for (std::uint32_t i = 1; i <= last; ++i) {
-            const Status put = put_request(stream.get(), {cell, LevelWord{i}, {}, false});
+            const Status put = put_request(stream.get(), {cell, RequestWord{i}, {}, false});
             if (put != Api::success) return Api::words_of(put);
         }
         if (const Status done = Api::synchronize(stream.get()); done != Api::success) {
             return Api::words_of(done);
         }
-        return flaw_of_order(cell->load(), LevelWord{last});
+        return flaw_of_order(cell->load(), RequestWord{last});
     }
 
     int device_;

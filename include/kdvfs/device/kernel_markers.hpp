@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/device_clock.hpp>
 #include <kdvfs/device/gpu_api.hpp>
 #include <kdvfs/device/marker_launch.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
 #include <kdvfs/device/timestamp_ring.hpp>
 
 #include <algorithm>
@@ -20,9 +20,9 @@
 namespace kdvfs::device {
 
 /// What is wrong where `seen` stands in a cell into which `put` was put last; empty where nothing.
-inline std::string flaw_of_order(LevelWord seen, LevelWord put) {
+inline std::string flaw_of_order(RequestWord seen, RequestWord put) {
     if (seen == put) return {};
-    return seen == LevelWord{} ? "nothing arrives in host memory" : "it runs out of order";
+    return seen == RequestWord{} ? "nothing arrives in host memory" : "it runs out of order";
 }
 
 /// Markers by the program's marker kernel: request, time and core cycles in one launch, in captures
@@ -41,7 +41,7 @@ public:
     /// @param address the device's own of the cell's word
     /// @returns why the kernel cannot be used; nothing where it can
     /// @throws Error where memory or a stream cannot be had
-    [[nodiscard]] std::string prove(LevelCell& cell, std::uint32_t* address) {
+    [[nodiscard]] std::string prove(RequestCell& cell, std::uint32_t* address) {
         launch_ = marker_kernel_of_program<Api>();
         if (launch_ == nullptr) return "this program has no device code";
         cell_ = &cell;
@@ -63,13 +63,13 @@ public:
         MarkerArguments arguments;
         arguments.cell = address;
         arguments.level = marker.word.raw();
-        if (marker.stamped) {
+        if (marker.timestamped) {
             arguments.ring = ring_.device;
             arguments.next_ticket = next_ticket_;
             arguments.ring_mask = ring_entries - 1;
-            arguments.timestamp.lane = marker.tag.lane;
+            arguments.timestamp.track = marker.tag.track;
             arguments.timestamp.scope_kind = marker.tag.scope_kind;
-            arguments.timestamp.burst = marker.tag.burst;
+            arguments.timestamp.window = marker.tag.window;
             arguments.timestamp.leaving = marker.tag.leaving ? 1 : 0;
             arguments.timestamp.enqueued = marker.captured ? 0 : now().time_since_epoch().count();
         }
@@ -77,7 +77,7 @@ public:
     }
 
     /// Moves out the timestamps that have arrived; never blocks.
-    std::size_t drain(std::span<MarkerStamp> out) noexcept {
+    std::size_t drain(std::span<MarkerTimestamp> out) noexcept {
         const std::unique_lock lock{mutex_, std::try_to_lock};
         if (!lock) return 0;
         std::size_t count = 0;
@@ -144,7 +144,7 @@ private:
     std::string see_markers(Stream stream, std::uint32_t count, Sighting& last) {
         const Duration before = now().time_since_epoch();
         for (std::uint32_t i = 1; i <= count; ++i) {
-            const Marker marker{cell_, LevelWord{++word_}, {.scope_kind = i}, true};
+            const Marker marker{cell_, RequestWord{++word_}, {.scope_kind = i}, true};
             const Status status = put(stream, address_, marker);
             if (status != Api::success) return Api::words_of(status);
         }
@@ -157,7 +157,7 @@ private:
             last = {*entry, before, now().time_since_epoch()};
         }
         while (cell_->load().raw() != word_ && now() < deadline) std::this_thread::yield();
-        return flaw_of_order(cell_->load(), LevelWord{word_});
+        return flaw_of_order(cell_->load(), RequestWord{word_});
     }
 
     /// Until the deadline, or a little longer than the stream has anything to do.
@@ -221,9 +221,9 @@ private:
         return {};
     }
 
-    MarkerStamp timestamp_of(const TimestampEntry& entry, Duration seen) {
+    MarkerTimestamp timestamp_of(const TimestampEntry& entry, Duration seen) {
         clock_.observe(entry.ticks, Duration{entry.enqueued}, seen);
-        return {{entry.lane, entry.scope_kind, entry.leaving != 0, entry.burst},
+        return {{entry.track, entry.scope_kind, entry.leaving != 0, entry.window},
                 clock_.to_timeline(entry.ticks),
                 has_cycles_ ? entry.cycles : 0,
                 entry.unit};
@@ -242,7 +242,7 @@ private:
     bool has_cycles_ = false;
 
     // The proof's own.
-    LevelCell* cell_ = nullptr;
+    RequestCell* cell_ = nullptr;
     std::uint32_t* address_ = nullptr;
     std::uint32_t word_ = 0;
 };

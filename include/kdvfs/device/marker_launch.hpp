@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/gpu/keep_loaded.hpp>
 #include <kdvfs/device/timestamp_ring.hpp>
-#include <kdvfs/gpu/keep_loaded.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -35,7 +35,7 @@ std::atomic<LaunchMarker>& marker_kernel_of_program() {
 template <class Api>
 bool offer_marker_kernel(LaunchMarker launch) {
     if (marker_kernel_of_program<Api>() != nullptr) return false;
-    keep_loaded(reinterpret_cast<const void*>(launch));
+    kdvfs::detail::keep_loaded(reinterpret_cast<const void*>(launch));
     LaunchMarker none = nullptr;
     return marker_kernel_of_program<Api>().compare_exchange_strong(none, launch);
 }

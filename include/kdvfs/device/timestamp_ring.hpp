@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/contracts.hpp>
 
 #include <array>
 #include <bit>
@@ -27,9 +27,9 @@ struct alignas(64) TimestampEntry {
     std::uint64_t ticks = 0;    ///< the device's wall clock
     std::uint64_t cycles = 0;   ///< the core clock's free-running count of `unit`
     std::int64_t enqueued = 0;  ///< the host's time then, in ns; 0 in a graph, which is replayed
-    std::uint32_t lane = 0;
+    std::uint32_t track = 0;
     std::uint32_t scope_kind = 0;
-    std::uint32_t burst = 0;
+    std::uint32_t window = 0;
     std::uint32_t leaving = 0;
     std::uint32_t unit = 0;  ///< which compute unit it ran on, or `unknown_unit`
     std::uint32_t spare = 0;
@@ -49,8 +49,8 @@ KDVFS_HOST_DEVICE inline std::uint64_t timestamp_check(const TimestampEntry& ent
     sum = (sum ^ entry.ticks) * b;
     sum = (sum ^ entry.cycles) * c;
     sum = (sum ^ static_cast<std::uint64_t>(entry.enqueued)) * a;
-    sum = (sum ^ (static_cast<std::uint64_t>(entry.lane) << 32U ^ entry.scope_kind)) * b;
-    sum = (sum ^ (static_cast<std::uint64_t>(entry.burst) << 32U ^ entry.unit)) * c;
+    sum = (sum ^ (static_cast<std::uint64_t>(entry.track) << 32U ^ entry.scope_kind)) * b;
+    sum = (sum ^ (static_cast<std::uint64_t>(entry.window) << 32U ^ entry.unit)) * c;
     return (sum ^ entry.leaving) * a | 1U;
 }
 
