@@ -141,7 +141,7 @@ TEST_F(StreamLifetimes, AScopeWhoseTimestampFailsHoldsItsClockAndGivesItBack) {
     hip_double::set_quirks({});
     const auto report = gpu_->report();
     const auto tells = [](const std::string& note) {
-        return note.find("2 marker stamps") != std::string::npos;
+        return note.find("2 marker timestamps") != std::string::npos;
     };
     EXPECT_TRUE(std::any_of(report.notes.begin(), report.notes.end(), tells));
     ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);

@@ -63,6 +63,8 @@ public:
     [[nodiscard]] TimePoint to_timeline(std::uint64_t ticks) const {
         return TimePoint{Duration{nanoseconds(ticks) + offset_}};
     }
+    /// What to add to the device's own time.
+    [[nodiscard]] Duration offset() const { return Duration{offset_}; }
     /// Half the width of the bounds at the last `center`: how sure the offset was then.
     [[nodiscard]] Duration uncertainty() const { return Duration{bounds_.width() / 2}; }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/device/contracts.hpp>
+#include <kdvfs/device/device_clock.hpp>
 #include <kdvfs/device/gpu_api.hpp>
 #include <kdvfs/units.hpp>
 
@@ -79,6 +80,7 @@ public:
         std::size_t count = 0;
         for (; count < out.size() && !ready_.empty(); ++count) {
             out[count] = ready_.front();
+            out[count].time += clock_.offset();  // one for all, so that times between are exact
             ready_.pop_front();
         }
         return count;
@@ -100,6 +102,7 @@ private:
     struct Pending {
         Event event;
         MarkerTag tag;
+        Duration recorded;  ///< the host's time then
     };
 
     /// Two events, and between which of the host's times each one passed.
@@ -161,40 +164,61 @@ private:
         }
         Event event{};
         if (const Status status = take_event(event); status != Api::success) return status;
+        const Duration recorded = now().time_since_epoch();
         if (const Status status = Api::record(event, stream); status != Api::success) {
             idle_.push_back(event);
             return status;
         }
         auto& events = pending_[tag.track];
-        events.push_back({event, tag});
+        events.push_back({event, tag, recorded});
         harvest(events);
         return Api::success;
     }
 
-    /// Times are counted from an event that passed while the host was looking: tried again where
-    /// the host was kept from looking for long.
+    /// Times are counted from the first event. Where that lies is known from events that pass while
+    /// the host is looking: tried again where the host was kept from looking for long.
     Status start() {
-        constexpr Duration soon_enough = std::chrono::microseconds{100};
+        constexpr Duration sure_enough = std::chrono::microseconds{50};
         constexpr int most_tries = 16;
         typename Api::Stream own{};
-        Status status = base_ == Event{} ? Api::make_event(&base_) : Api::success;
-        if (status == Api::success) status = Api::make_stream(&own);
-        if (status != Api::success) return status;
-        Duration width = Duration::max();
-        for (int tries = 0; tries < most_tries && width > soon_enough; ++tries) {
+        Status status = Api::make_stream(&own);
+        if (status == Api::success) status = pass(own, base_);
+        for (int tries = 0; tries < most_tries && status == Api::success; ++tries) {
+            Event event{};
             const TimePoint before = now();
-            status = Api::record(base_, own);
-            if (status != Api::success) break;
-            do {
-                status = Api::query(base_);
-            } while (status == Api::not_ready);
-            if (status != Api::success) break;
-            base_time_ = now();
-            width = base_time_ - before;
+            status = pass(own, event);
+            if (event != Event{}) idle_.push_back(event);
+            if (status == Api::success) status = observe(event, before.time_since_epoch());
+            if (clock_.uncertainty() < sure_enough) break;
         }
-        static_cast<void>(Api::destroy_stream(own));
+        if (own != nullptr) static_cast<void>(Api::destroy_stream(own));
+        clock_.center();
         started_ = status == Api::success;
         return status;
+    }
+
+    /// Records an event and waits until it has passed.
+    Status pass(typename Api::Stream stream, Event& event) {
+        Status status = event == Event{} ? take_event(event) : Api::success;
+        if (status == Api::success) status = Api::record(event, stream);
+        if (status != Api::success) return status;
+        while ((status = Api::query(event)) == Api::not_ready) std::this_thread::yield();
+        return status;
+    }
+
+    /// Takes in when an event passed that has just been seen to have.
+    Status observe(Event event, Duration recorded) {
+        float milliseconds = 0;
+        const Status status = Api::elapsed(&milliseconds, base_, event);
+        if (status != Api::success) return status;
+        since_base_ = nanoseconds(milliseconds);
+        clock_.observe(ticks_of(since_base_), recorded, now().time_since_epoch());
+        return status;
+    }
+
+    /// On the axis that begins at the first event.
+    [[nodiscard]] std::uint64_t ticks_of(Duration since_base) const {
+        return static_cast<std::uint64_t>((base_at_ + since_base).count());
     }
 
     static TimePoint now() {
@@ -205,38 +229,31 @@ private:
     void harvest(std::deque<Pending>& events) {
         for (; !events.empty(); events.pop_front()) {
             const Pending& oldest = events.front();
-            float milliseconds = 0;
             if (Api::query(oldest.event) != Api::success) break;
-            if (Api::elapsed(&milliseconds, base_, oldest.event) == Api::success) {
-                ready_.push_back({oldest.tag, time_of(milliseconds), 0});
-                move_base(oldest.event, ready_.back().time, milliseconds);
-            } else {
-                idle_.push_back(oldest.event);
+            idle_.push_back(oldest.event);
+            if (observe(oldest.event, oldest.recorded) != Api::success) {
                 ++lost_;
+                continue;
             }
+            ready_.push_back({oldest.tag, TimePoint{base_at_ + since_base_}, 0});
+            if (since_base_ >= std::chrono::seconds{8}) move_base();
         }
         for (; ready_.size() > most_ready; ready_.pop_front()) ++lost_;
     }
 
-    /// The base's own time was seen a little late; no event is later than the look at it.
-    TimePoint time_of(float milliseconds) {
-        const Duration since = nanoseconds(milliseconds);
-        base_time_ = std::min(base_time_, now() - since);
-        return base_time_ + since;
-    }
-
-    /// Elapsed times are floats: they are kept short, so that they stay exact to a microsecond.
-    void move_base(Event event, TimePoint time, float milliseconds) {
-        idle_.push_back(event);
-        if (milliseconds < 8000) return;
+    /// To the event that was just taken in. Elapsed times are floats: they are kept short, so that
+    /// they stay exact to a microsecond.
+    void move_base() {
         std::swap(idle_.back(), base_);
-        base_time_ = time;
+        base_at_ += since_base_;
     }
 
     std::mutex mutex_;
     Event base_{};
     bool started_ = false;
-    TimePoint base_time_;
+    Duration base_at_{};     // since the first one
+    Duration since_base_{};  // of the event that was taken in last
+    DeviceClock clock_;
     std::deque<Event> idle_;
     std::map<std::uint32_t, std::deque<Pending>> pending_;  // by track
     std::deque<MarkerTimestamp> ready_;

@@ -236,8 +236,8 @@ public:
         if (lost_ > 0) {
             report.notes.push_back(
                 std::to_string(lost_) +
-                " marker timestamps were overwritten before they were read: call "
-                "next_iteration() more often, or meter fewer iterations");
+                " marker timestamps were overwritten before they were read, or could not be taken: "
+                "call next_iteration() more often, or meter fewer iterations");
         }
     }
 
