@@ -49,6 +49,7 @@ public:
         // Tried again where the host was kept from looking.
         for (int tries = 0; tries < most_tries && !pair.is_telling(); ++tries)
             pair = mark_two(own.get());
+        if (pair.status == Api::success) pair.status = start();  // not in a user's first scope
         if (pair.status != Api::success) {
             Api::forget_last_error();
             return Api::words_of(pair.status);
