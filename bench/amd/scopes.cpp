@@ -5,8 +5,9 @@
 // beside the raw calls in the same run: there is no GPU, so no time here is a GPU's.
 #include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/detail/gpu/thread_loop.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
 #include <kdvfs/device/amd/sysfs.hpp>
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
 
@@ -70,11 +71,10 @@ struct Rig {
 
 /// The calls that kdvfs makes of the runtime for one scope.
 void runtime_calls(hipStream_t stream, RequestCell& cell, std::uint32_t& level) {
+    benchmark::DoNotOptimize(hipGetStreamDeviceId(stream));
     for (int marker = 0; marker < 2; ++marker) {
         hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
         unsigned long long id = 0;
-        benchmark::DoNotOptimize(hipGetStreamDeviceId(stream));
-        benchmark::DoNotOptimize(hipStreamGetCaptureInfo(stream, &status, &id));
         benchmark::DoNotOptimize(hipStreamGetCaptureInfo(stream, &status, &id));
         benchmark::DoNotOptimize(hipStreamWriteValue32(stream, &cell.word, ++level, 0));
     }

@@ -8,7 +8,8 @@
 
 #include <kdvfs/cuda_markers.hpp>
 #include <kdvfs/detail/gpu/core.hpp>
-#include <kdvfs/device/cuda.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 #include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
@@ -24,15 +25,15 @@
 namespace {
 
 using kdvfs::device::Cuda;
-using kdvfs::device::CudaMarkers;
+using kdvfs::device::MarkerWay;
 using namespace measuring;
 
-const char* name_of(CudaMarkers way) {
+const char* name_of(MarkerWay way) {
     switch (way) {
-        case CudaMarkers::kernel: return "marker kernel";
-        case CudaMarkers::stream_write: return "stream memory write";
-        case CudaMarkers::memset: return "memset";
-        case CudaMarkers::callback: return "host function";
+        case MarkerWay::kernel: return "marker kernel";
+        case MarkerWay::stream_write: return "stream memory write";
+        case MarkerWay::memset: return "memset";
+        case MarkerWay::callback: return "host function";
     }
     return "";
 }
@@ -107,7 +108,7 @@ void report_gaps(const std::vector<Between>& kinds, const std::vector<std::vecto
     }
 }
 
-std::vector<Between> things_between(std::map<CudaMarkers, std::unique_ptr<Cuda>>& runtimes,
+std::vector<Between> things_between(std::map<MarkerWay, std::unique_ptr<Cuda>>& runtimes,
                                     cudaEvent_t event) {
     std::vector<Between> kinds{{"nothing", true, {}}};
     for (auto& [way, cuda] : runtimes) {
@@ -116,11 +117,11 @@ std::vector<Between> things_between(std::map<CudaMarkers, std::unique_ptr<Cuda>>
                 cuda->put_marker(stream, {cell, kdvfs::RequestWord{3}, {}, timestamped});
             };
         };
-        if (way == CudaMarkers::kernel) {
+        if (way == MarkerWay::kernel) {
             kinds.push_back({"marker kernel with timestamp", true, marker(true)});
             kinds.push_back({"marker kernel, no timestamp", true, marker(false)});
         } else {
-            kinds.push_back({name_of(way), way != CudaMarkers::callback, marker(false)});
+            kinds.push_back({name_of(way), way != MarkerWay::callback, marker(false)});
         }
     }
     kinds.push_back({"event record", false, [event](cudaStream_t stream) {
@@ -196,7 +197,7 @@ void measure_host_time(Cuda& cuda, const std::string& about, const std::filesyst
 }
 
 int run(const std::filesystem::path& folder) {
-    const std::string address = kdvfs::device::cuda::pci_address(0);
+    const std::string address = kdvfs::device::pci_address<kdvfs::device::CudaApi>(0);
     const kdvfs::device::NvmlReadings board{address};
     const std::string about = machine(0, board.driver_version());
     std::printf("%s\n", about.c_str());
@@ -207,9 +208,9 @@ int run(const std::filesystem::path& folder) {
     report_added(MarkerCost{{{"nothing", true, {}}, another_kernel()}}.measure(40, true), costs,
                  " of a sole stream");
 
-    std::map<CudaMarkers, std::unique_ptr<Cuda>> runtimes;
-    for (const CudaMarkers way : {CudaMarkers::kernel, CudaMarkers::stream_write,
-                                  CudaMarkers::memset, CudaMarkers::callback}) {
+    std::map<MarkerWay, std::unique_ptr<Cuda>> runtimes;
+    for (const MarkerWay way :
+         {MarkerWay::kernel, MarkerWay::stream_write, MarkerWay::memset, MarkerWay::callback}) {
         try {
             runtimes[way] = std::make_unique<Cuda>(0, way);
         } catch (const kdvfs::Error& error) {
@@ -219,7 +220,7 @@ int run(const std::filesystem::path& folder) {
     }
     std::printf(
         "device clock placed within %lld ns\n",
-        static_cast<long long>(runtimes.at(CudaMarkers::kernel)->clock_uncertainty().count()));
+        static_cast<long long>(runtimes.at(MarkerWay::kernel)->clock_uncertainty().count()));
     cudaEvent_t event = nullptr;
     check(cudaEventCreate(&event), "make an event");
     std::vector<Between> kinds = things_between(runtimes, event);
@@ -228,17 +229,17 @@ int run(const std::filesystem::path& folder) {
     report_gaps(kinds, measure_gaps(kinds, 60, false), "stream", csv);
     report_gaps(kinds, measure_gaps(kinds, 100, true), "graph", csv);
 
-    const auto gpu = undriven_gpu(*runtimes.at(CudaMarkers::kernel));
+    const auto gpu = undriven_gpu(*runtimes.at(MarkerWay::kernel));
     add_scopes(gpu, kinds);
     kinds.push_back(another_kernel());
     std::erase_if(kinds, [](const Between& between) {
-        return between.name == name_of(CudaMarkers::callback);  // it would take seconds
+        return between.name == name_of(MarkerWay::callback);  // it would take seconds
     });
     std::printf("\nwhat is added between kernels, by events around batches\n");
     MarkerCost cost{kinds};
     report_added(cost.measure(40, false), costs);
     report_added(cost.measure(40, true), costs);
-    measure_host_time(*runtimes.at(CudaMarkers::kernel), about, folder);
+    measure_host_time(*runtimes.at(MarkerWay::kernel), about, folder);
     return 0;
 }
 

@@ -29,8 +29,8 @@ using std::chrono::seconds;
 /// What every part needs.
 struct Bench {
     std::filesystem::path folder;
-    kdvfs::device::NvmlReadings board{kdvfs::device::cuda::pci_address(0)};
-    kdvfs::device::Cuda cuda{0, kdvfs::device::CudaMarkers::kernel};
+    kdvfs::device::NvmlReadings board{kdvfs::device::pci_address<kdvfs::device::CudaApi>(0)};
+    kdvfs::device::Cuda cuda{0, kdvfs::device::MarkerWay::kernel};
     Workloads workloads;
     std::string about = machine(0, board.driver_version()) +
                         (workloads.has_cublas() ? "" : "; no cuBLAS: GEMMs are plain fp32 kernels");

@@ -3,7 +3,8 @@
 
 #include "round.hpp"
 
-#include <kdvfs/device/cuda.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 
 #include <array>
 #include <chrono>
@@ -66,8 +67,8 @@ private:
 
     void take(const kdvfs::MarkerTimestamp& timestamp) {
         if (open_) {
-            const bool counted =
-                open_->core_cycles != 0 && timestamp.core_cycles > open_->core_cycles;
+            const bool counted = open_->core_cycles != 0 && timestamp.unit == open_->unit &&
+                                 timestamp.core_cycles > open_->core_cycles;
             runs_.push_back({open_->tag.scope_kind, open_->tag.window, open_->time, timestamp.time,
                              counted ? timestamp.core_cycles - open_->core_cycles : 0});
         }

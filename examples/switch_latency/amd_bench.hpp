@@ -61,9 +61,10 @@ private:
     class OwnStream {
     public:
         explicit OwnStream(int hip_device) {
-            const kdvfs::device::hip::OnDevice current{hip_device, "HIP device"};
-            kdvfs::device::hip::check(hipStreamCreateWithFlags(&stream_, hipStreamNonBlocking),
-                                      "make a stream", "HIP device");
+            const kdvfs::device::OnDevice<kdvfs::device::HipApi> current{hip_device};
+            kdvfs::device::check<kdvfs::device::HipApi>(
+                hipStreamCreateWithFlags(&stream_, hipStreamNonBlocking), "make a stream",
+                "HIP device");
         }
         OwnStream(const OwnStream&) = delete;
         OwnStream& operator=(const OwnStream&) = delete;
@@ -75,7 +76,7 @@ private:
     };
 
     static kdvfs::device::amd::Card card_of(int hip_device) {
-        const std::string at = kdvfs::device::hip::pci_address(hip_device);
+        const std::string at = kdvfs::device::pci_address<kdvfs::device::HipApi>(hip_device);
         const auto address = kdvfs::device::amd::parse_pci_address(at);
         if (!address) {
             throw kdvfs::Error{kdvfs::Errc::invalid_input,

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/device/cuda.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
@@ -34,7 +35,7 @@ Gpu open_device(const std::string& key, int cuda_device, const std::string& addr
 ///         cannot be set, unless `options.on_refused` says to go on. It does try: where clocks
 ///         must not be touched, `measure` is the call.
 inline Gpu open(int cuda_device, const GpuOptions& options = {}) {
-    const std::string address = device::cuda::pci_address(cuda_device);
+    const std::string address = device::pci_address<device::CudaApi>(cuda_device);
     const auto open_clocks = [&] {
         return std::make_shared<detail::OwnedClocks>(
             address, device::NvmlOptions{.access = device::ClockAccess::set});
@@ -47,7 +48,7 @@ inline Gpu open(int cuda_device, const GpuOptions& options = {}) {
 /// share, and for processes without the right to set clocks.
 /// @throws Error if there is no such device, driver or library.
 inline Gpu measure(int cuda_device, const GpuOptions& options = {}) {
-    const std::string address = device::cuda::pci_address(cuda_device);
+    const std::string address = device::pci_address<device::CudaApi>(cuda_device);
     const auto open_nothing = [] { return std::shared_ptr<detail::OwnedClocks>{}; };
     return detail::open_device(address + " measured", cuda_device, address, open_nothing, options);
 }

@@ -4,7 +4,8 @@
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
 #include <kdvfs/device/amd/gpu_metrics.hpp>
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
 
@@ -20,7 +21,7 @@ namespace kdvfs::rocm {
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
 ///         cannot be set, unless `options.on_refused` says to go on
 inline Gpu open(int hip_device, const GpuOptions& options = {}) {
-    const std::string at = device::hip::pci_address(hip_device);
+    const std::string at = device::pci_address<device::HipApi>(hip_device);
     const auto address = device::amd::parse_pci_address(at);
     if (!address) {
         throw Error{Errc::invalid_input,

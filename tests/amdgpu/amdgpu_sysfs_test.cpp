@@ -240,6 +240,27 @@ TEST(AmdgpuSysfs, APartitionedGpuCanOnlyBeMeasured) {
     EXPECT_EQ(gpu.read_energy().status, ReadingStatus::ok);
 }
 
+TEST(AmdgpuSysfs, APartitionThatOnlyHipKnowsIsMeasuredByTheCounterOfItsGpu) {
+    virtual_amdgpu::Board board = virtual_amdgpu::mi300x();
+    board.partition = "CPX";
+    Machine machine{{board}};
+    const Mounted mounted{machine};
+    const amdgpu::PciAddress partition{0, 0xc1, 0, 5};
+    AmdgpuSysfs gpu{partition};
+    EXPECT_EQ(gpu.info().address, "0000:c1:00.5");
+    EXPECT_NE(gpu.info().mechanism.find("of all partitions together"), std::string::npos);
+    EXPECT_EQ(gpu.read_energy().status, ReadingStatus::ok);
+    EXPECT_THROW(gpu.probe(), Error);
+    EXPECT_TRUE(machine.writes().empty());
+}
+
+TEST(AmdgpuSysfs, AWholeGpuHasNoFunctionsBesideItsFirst) {
+    Machine machine{{virtual_amdgpu::mi300x()}};
+    const Mounted mounted{machine};
+    const amdgpu::PciAddress nobodys{0, 0xc1, 0, 5};
+    EXPECT_THROW(static_cast<void>(amdgpu::find_card(nobodys)), Error);
+}
+
 TEST(AmdgpuSysfs, AHaltedGpuIsAnErrorNotANumber) {
     Machine machine{{virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};

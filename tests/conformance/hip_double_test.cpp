@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 
 #include <tests/conformance/stream_order.hpp>
 #include <tests/hip_double/hip_double.hpp>
@@ -9,10 +10,10 @@
 namespace conformance {
 namespace {
 
-using kdvfs::device::HipMarkers;
+using kdvfs::device::MarkerWay;
 
 /// HIP's streams on the double of its library; markers go one of the ways that need no device code.
-template <HipMarkers Way>
+template <MarkerWay Way>
 class HipDoubleStreams {
 public:
     static constexpr bool timestamps_in_graphs = false;  // they are by events
@@ -79,8 +80,8 @@ private:
     std::array<Look, 1000> looks_{};
 };
 
-using Ways = testing::Types<HipDoubleStreams<HipMarkers::stream_write>,
-                            HipDoubleStreams<HipMarkers::memset>>;
+using Ways =
+    testing::Types<HipDoubleStreams<MarkerWay::stream_write>, HipDoubleStreams<MarkerWay::memset>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(HipDouble, StreamOrder, Ways);
 
 }  // namespace

@@ -58,6 +58,7 @@ public:
         : runtime_{runtime}, last_cell_{last_cell} {}
 
     kdvfs::TrackKey track_key(kdvfs::StreamRef stream) { return runtime_.track_key(stream); }
+    kdvfs::TrackKey key_now(const kdvfs::TrackKey& before) { return runtime_.key_now(before); }
     kdvfs::RequestCell* make_cell() { return last_cell_ = runtime_.make_cell(); }
     void put_marker(kdvfs::StreamRef stream, const kdvfs::Marker& marker) {
         runtime_.put_marker(stream, marker);
@@ -98,24 +99,26 @@ template <StreamOrderFixture Fixture>
 class StreamOrder : public testing::Test {
 protected:
     /// A stream with a cell of its own.
-    struct CellTrack {
+    struct Track {
         std::uint32_t number;
         kdvfs::StreamRef stream;
         kdvfs::RequestCell* cell;
     };
 
-    CellTrack make_track() {
+    Track make_track() {
         return {tracks_++, fixture.create_stream(), fixture.runtime().make_cell()};
     }
-    void mark(const CellTrack& track, std::uint32_t level, bool leaving) {
+    void mark(const Track& track, std::uint32_t level, bool leaving) {
+        const bool captured = fixture.runtime().track_key(track.stream).capture != 0;
         fixture.runtime().put_marker(track.stream, {track.cell,
                                                     kdvfs::RequestWord{level},
                                                     {.track = track.number, .leaving = leaving},
-                                                    true});
+                                                    true,
+                                                    captured});
         ++marks;
     }
     /// Expects, once the streams have been waited for, that work here sees this level.
-    void expect_request(const CellTrack& track, std::uint32_t level) {
+    void expect_request(const Track& track, std::uint32_t level) {
         fixture.look(track.stream, track.cell, places_);
         expected_.emplace(places_++, level);
     }
@@ -150,7 +153,7 @@ protected:
         EXPECT_EQ(request(3), request(0));
         EXPECT_EQ(request(4), kdvfs::no_request);
     }
-    void wait(const CellTrack& track) { fixture.runtime().synchronize(track.stream); }
+    void wait(const Track& track) { fixture.runtime().synchronize(track.stream); }
 
     /// All timestamps so far; checks that those of each track go forward in time.
     std::map<std::uint32_t, std::vector<kdvfs::MarkerTimestamp>> timestamps() {
@@ -217,7 +220,7 @@ TYPED_TEST_P(StreamOrder, ScopesLeftOutOfOrderLeaveTheLevelThatWasPutLast) {
 }
 
 TYPED_TEST_P(StreamOrder, StreamsDoNotDisturbEachOther) {
-    std::vector<typename StreamOrder<TypeParam>::CellTrack> tracks;
+    std::vector<typename StreamOrder<TypeParam>::Track> tracks;
     for (int i = 0; i < 4; ++i) tracks.push_back(this->make_track());
     std::mt19937 random{1};
     for (int i = 0; i < 100; ++i) {

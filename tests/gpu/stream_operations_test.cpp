@@ -14,6 +14,7 @@ using namespace rig;
 class Recorder {
 public:
     TrackKey track_key(StreamRef stream) { return {.stream = stream}; }
+    TrackKey key_now(const TrackKey& before) { return before; }
     RequestCell* make_cell() { return &cells_.emplace_back(); }
     void put_marker(StreamRef, const Marker& marker) { markers.push_back(marker); }
     std::size_t drain_timestamps(std::span<MarkerTimestamp>) noexcept { return 0; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 
 #include <tests/hip_double/hip_double.hpp>
@@ -33,16 +34,17 @@ int launch_marker_on_double(void* stream, const MarkerArguments& arguments) {
     });
 }
 
-class Streams : public testing::TestWithParam<HipMarkers> {
+class Streams : public testing::TestWithParam<MarkerWay> {
 protected:
     void SetUp() override {
         hip_double::reset({"0000:c1:00.0", "0000:c4:00.0"});
         ASSERT_EQ(hipStreamCreate(&stream_), hipSuccess);
-        if (GetParam() == HipMarkers::kernel) marker_kernel_of_program() = launch_marker_on_double;
+        if (GetParam() == MarkerWay::kernel)
+            marker_kernel_of_program<HipApi>() = launch_marker_on_double;
     }
     void TearDown() override {
         EXPECT_EQ(hipStreamDestroy(stream_), hipSuccess);
-        marker_kernel_of_program() = nullptr;
+        marker_kernel_of_program<HipApi>() = nullptr;
     }
 
     void launch_kernel(double megacycles) const {
@@ -105,7 +107,7 @@ TEST_P(Streams, TimestampWhenTheyGetThere) {
     EXPECT_LE(timestamps[1].time, hip.now());
     EXPECT_GE(timestamps[0].time, start - 1ms);
     EXPECT_EQ(hip.lost_timestamps(), 0u);
-    if (GetParam() != HipMarkers::kernel) return;
+    if (GetParam() != MarkerWay::kernel) return;
     const KernelInterval interval{
         .start = timestamps[0].time,
         .end = timestamps[1].time,
@@ -137,13 +139,13 @@ TEST_P(Streams, PerThreadDefaultsAreTracksOfTheirOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryWay, Streams,
-                         testing::Values(HipMarkers::kernel, HipMarkers::stream_write,
-                                         HipMarkers::memset, HipMarkers::callback),
+                         testing::Values(MarkerWay::kernel, MarkerWay::stream_write,
+                                         MarkerWay::memset, MarkerWay::callback),
                          [](const auto& way) {
                              switch (way.param) {
-                                 case HipMarkers::kernel: return std::string{"kernel"};
-                                 case HipMarkers::stream_write: return std::string{"stream_write"};
-                                 case HipMarkers::memset: return std::string{"memset"};
+                                 case MarkerWay::kernel: return std::string{"kernel"};
+                                 case MarkerWay::stream_write: return std::string{"stream_write"};
+                                 case MarkerWay::memset: return std::string{"memset"};
                                  default: return std::string{"callback"};
                              }
                          });
@@ -153,9 +155,9 @@ protected:
     hipGraphExec_t captured(Hip& hip, RequestCell* cell) {
         EXPECT_EQ(hipStreamBeginCapture(stream_, hipStreamCaptureModeGlobal), hipSuccess);
         EXPECT_NE(hip.track_key(stream_).capture, 0u);
-        hip.put_marker(stream_, {cell, RequestWord{7}, {}, true});
+        hip.put_marker(stream_, {cell, RequestWord{7}, {}, true, true});
         launch_held_kernel();
-        hip.put_marker(stream_, {cell, RequestWord{}, {}, true});
+        hip.put_marker(stream_, {cell, RequestWord{}, {}, true, true});
         hipGraph_t graph = nullptr;
         hipGraphExec_t ready = nullptr;
         EXPECT_EQ(hipStreamEndCapture(stream_, &graph), hipSuccess);
@@ -188,7 +190,7 @@ TEST_P(Captures, AreNotBrokenByTimestampsOfAnotherThread) {
     ASSERT_EQ(hipStreamCreate(&other), hipSuccess);
     RequestCell* const cell = hip.make_cell();
     ASSERT_EQ(hipStreamBeginCapture(stream_, hipStreamCaptureModeGlobal), hipSuccess);
-    hip.put_marker(stream_, {cell, RequestWord{7}, {}, false});
+    hip.put_marker(stream_, {cell, RequestWord{7}, {}, false, true});
     std::thread{[&] {
         hip.put_marker(other, {hip.make_cell(), RequestWord{1}, {}, true});
         hip.synchronize(other);
@@ -200,18 +202,18 @@ TEST_P(Captures, AreNotBrokenByTimestampsOfAnotherThread) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryWay, Captures,
-                         testing::Values(HipMarkers::kernel, HipMarkers::stream_write,
-                                         HipMarkers::memset));
+                         testing::Values(MarkerWay::kernel, MarkerWay::stream_write,
+                                         MarkerWay::memset));
 
 TEST(CapturesByCallback, AreAnErrorRatherThanALevelSetTooEarly) {
     hip_double::reset({"0000:c1:00.0"});
     hip_double::set_quirks({.operations_run_at_once_in_capture = true});
     hipStream_t stream = nullptr;
     ASSERT_EQ(hipStreamCreate(&stream), hipSuccess);
-    Hip hip{0, HipMarkers::callback};
+    Hip hip{0, MarkerWay::callback};
     RequestCell* const cell = hip.make_cell();
     ASSERT_EQ(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal), hipSuccess);
-    EXPECT_THROW(hip.put_marker(stream, {cell, RequestWord{7}, {}, false}), Error);
+    EXPECT_THROW(hip.put_marker(stream, {cell, RequestWord{7}, {}, false, true}), Error);
     EXPECT_EQ(cell->load(), RequestWord{});
     hipGraph_t graph = nullptr;
     EXPECT_EQ(hipStreamEndCapture(stream, &graph), hipSuccess);
@@ -225,17 +227,17 @@ TEST(Probe, TakesTheFirstWayThatWorks) {
     hip_double::set_quirks({.no_stream_memory_operations = true});
     EXPECT_EQ(Hip{0}.marker_mechanism().substr(0, 7), "memsets");
     hip_double::set_quirks({.no_stream_memory_operations = true, .no_memsets = true});
-    EXPECT_EQ(Hip{0}.marker_mechanism().substr(0, 14), "host callbacks");
+    EXPECT_EQ(Hip{0}.marker_mechanism().substr(0, 14), "host functions");
     EXPECT_EQ(hipGetLastError(), hipSuccess) << "the probe has left its error to the user";
-    EXPECT_THROW(Hip(0, HipMarkers::kernel), Error);  // there is no device code in this program
+    EXPECT_THROW(Hip(0, MarkerWay::kernel), Error);  // there is no device code in this program
     EXPECT_THROW(Hip{7}, Error);
 }
 
 TEST(PciAddresses, AreHipsOwn) {
     hip_double::reset({"0000:c4:00.0", "0000:c1:00.0"});  // as under HIP_VISIBLE_DEVICES=1,0
-    EXPECT_EQ(hip::pci_address(0), "0000:c4:00.0");
-    EXPECT_EQ(hip::pci_address(1), "0000:c1:00.0");
-    EXPECT_THROW(static_cast<void>(hip::pci_address(2)), Error);
+    EXPECT_EQ(pci_address<HipApi>(0), "0000:c4:00.0");
+    EXPECT_EQ(pci_address<HipApi>(1), "0000:c1:00.0");
+    EXPECT_THROW(static_cast<void>(pci_address<HipApi>(2)), Error);
 }
 
 }  // namespace

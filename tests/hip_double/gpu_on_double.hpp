@@ -4,7 +4,8 @@
 #include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/gpu/thread_loop.hpp>
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/gpu.hpp>
 
 #include <tests/thread_loop/prompt_runtime.hpp>

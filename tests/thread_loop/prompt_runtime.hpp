@@ -25,6 +25,7 @@ inline kdvfs::TimePoint steady_now() {
 class Runtime {
 public:
     kdvfs::TrackKey track_key(kdvfs::StreamRef stream) { return {.stream = stream}; }
+    kdvfs::TrackKey key_now(const kdvfs::TrackKey& before) { return before; }
 
     kdvfs::RequestCell* make_cell() {
         const std::lock_guard lock{mutex_};

@@ -264,6 +264,7 @@ struct Marker {
     RequestWord word{};
     MarkerTag tag{};
     bool timestamped = false;
+    bool captured = false;  ///< the stream is being captured, as its key has just told
 };
 
 /// What a timestamped marker left behind when the stream passed it.
@@ -271,24 +272,29 @@ struct MarkerTimestamp {
     MarkerTag tag{};
     TimePoint time{};
     std::uint64_t core_cycles =
-        0;  ///< a free-running count of core clock cycles, 0 if there is none
+        0;                   ///< a free-running count of core clock cycles, 0 if there is none
+    std::uint32_t unit = 0;  ///< whose count it is: only those of one unit can be subtracted
 };
 
 /// The contract of a runtime whose streams can carry markers. Called on the user's own threads,
 /// by many at once; no kdvfs thread ever calls it but for `now`.
 /// - `track_key(stream)`: throws `Error` for a stream of another device;
+/// - `key_now(key)`: the key that its stream has now, by whether it is captured and who asks; the
+///   stream's device is not looked up again; throws `Error`;
 /// - `make_cell()`: a cell valid until the process ends; throws `Error`;
-/// - `put_marker(stream, marker)`: enqueues, never waits; throws `Error`;
+/// - `put_marker(stream, marker)`: enqueues, never waits; throws `Error` where the request was not
+///   put, while a timestamp alone that fails is lost and counted;
 /// - `drain_timestamps(out)`: moves the oldest timestamps out, in stream order within a track, and
-/// returns
-///   how many; never blocks;
-/// - `lost_timestamps()`: how many were overwritten before they were drained;
+///   returns how many; never blocks;
+/// - `lost_timestamps()`: how many were overwritten before they were drained, or could
+///   not be taken;
 /// - `synchronize(stream)`: waits until the stream is empty; throws `Error`;
 /// - `marker_mechanism()`: which way markers go on this machine, for the report.
 template <class Runtime>
-concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const Marker& marker,
-                                 std::span<MarkerTimestamp> timestamps) {
+concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const TrackKey& key,
+                                 const Marker& marker, std::span<MarkerTimestamp> timestamps) {
     { runtime.track_key(stream) } -> std::same_as<TrackKey>;
+    { runtime.key_now(key) } -> std::same_as<TrackKey>;
     { runtime.make_cell() } -> std::same_as<RequestCell*>;
     { runtime.put_marker(stream, marker) } -> std::same_as<void>;
     { runtime.drain_timestamps(timestamps) }

@@ -17,18 +17,21 @@
 
 namespace kdvfs::device {
 
+/// The unit of a marker where the compiler offers no way to ask: its count of cycles means nothing.
+inline constexpr std::uint32_t unknown_unit = ~std::uint32_t{0};
+
 /// A timestamp as a marker leaves it in host memory: in the device's own time, under a check
 /// instead of a lock. The marker needs no fence (two would cost it a microsecond each), so the
 /// words of an entry may arrive in any order: it is whole when its check fits its ticket.
 struct alignas(64) TimestampEntry {
     std::uint64_t ticks = 0;    ///< the device's wall clock
-    std::uint64_t cycles = 0;   ///< the core clock's free-running count on `unit`
+    std::uint64_t cycles = 0;   ///< the core clock's free-running count of `unit`
     std::int64_t enqueued = 0;  ///< the host's time then, in ns; 0 in a graph, which is replayed
     std::uint32_t track = 0;
     std::uint32_t scope_kind = 0;
     std::uint32_t window = 0;
     std::uint32_t leaving = 0;
-    std::uint32_t unit = 0;  ///< which compute unit it ran on: each counts its own cycles
+    std::uint32_t unit = 0;  ///< which compute unit it ran on, or `unknown_unit`
     std::uint32_t spare = 0;
     std::uint64_t check = 0;
     std::uint64_t unused = 0;  ///< named, so that no padding has to be kept byte by byte

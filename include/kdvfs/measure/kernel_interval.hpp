@@ -74,7 +74,8 @@ public:
         auto& open = tracks_[timestamp.tag.track];
         if (!timestamp.tag.leaving) {
             if (!open.empty()) close_stretch(open.back(), timestamp, std::nullopt, sink);
-            open.push_back({timestamp.tag, timestamp.time, timestamp.time, timestamp.core_cycles});
+            open.push_back({timestamp.tag, timestamp.time, timestamp.time, timestamp.core_cycles,
+                            timestamp.unit});
             return;
         }
         const auto entered = std::find_if(open.rbegin(), open.rend(), [&](const Open& scope) {
@@ -97,6 +98,7 @@ public:
         if (!open.empty()) {
             open.back().start = timestamp.time;
             open.back().cycles = timestamp.core_cycles;
+            open.back().unit = timestamp.unit;
         }
     }
 
@@ -121,17 +123,20 @@ private:
         TimePoint entered;
         TimePoint start;
         std::uint64_t cycles;
+        std::uint32_t unit;
     };
 
     template <class Sink>
     static void close_stretch(Open& scope, const MarkerTimestamp& timestamp,
                               std::optional<Duration> dwell, Sink& sink) {
-        // 0 is no count: the compute unit of a marker may differ from the others'.
-        const bool counted = scope.cycles != 0 && timestamp.core_cycles > scope.cycles;
+        // 0 is no count, and each compute unit counts its own cycles.
+        const bool counted = scope.cycles != 0 && timestamp.unit == scope.unit &&
+                             timestamp.core_cycles > scope.cycles;
         const std::uint64_t cycles = counted ? timestamp.core_cycles - scope.cycles : 0;
         sink(Stretch{scope.tag, scope.start, timestamp.time, cycles, dwell});
         scope.start = timestamp.time;
         scope.cycles = timestamp.core_cycles;
+        scope.unit = timestamp.unit;
     }
 
     std::map<std::uint32_t, std::vector<Open>> tracks_;

@@ -138,7 +138,7 @@ public:
         const auto step = track.leave(token.entry);
         if (!step) return;
         try {
-            if (const TrackKey key = runtime_->track_key(track.key().stream); key != track.key()) {
+            if (const TrackKey key = runtime_->key_now(track.key()); key != track.key()) {
                 throw straddled(track, key);
             }
             if (!step->changed && !token.metered) return;
@@ -350,10 +350,11 @@ private:
     void put(StreamTrack& track, const TrackStep& step, MarkerTag tag, bool timestamped) {
         tag.window = track.captured() ? MeteringWindows::in_graph : windows_.window();
         const auto put_marker = [&] {
-            runtime_->put_marker(track.key().stream, {&track.cell(), step.word, tag, timestamped});
+            runtime_->put_marker(track.key().stream,
+                                 {&track.cell(), step.word, tag, timestamped, track.captured()});
+            track.was_put(step.word);  // whatever fails from here on
         };
         put_marker_or_wait(track, step, tag, put_marker);
-        track.was_put(step.word);
         if (timestamped && !track.captured()) windows_.expect_timestamp();
         if (options_.ordering == Ordering::host && !track.captured()) {
             runtime_->synchronize(track.key().stream);

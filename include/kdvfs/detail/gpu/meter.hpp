@@ -292,8 +292,8 @@ private:
         if (lost_ > 0) {
             report.notes.push_back(
                 std::to_string(lost_) +
-                " marker timestamps were overwritten before they were read: call "
-                "next_iteration() more often, or meter fewer iterations");
+                " marker timestamps were overwritten before they were read, or could not be taken: "
+                "call next_iteration() more often, or meter fewer iterations");
         }
         if (const std::uint64_t lost = events_.lost(); lost > 0) {
             report.notes.push_back(std::to_string(lost) +

@@ -3,10 +3,10 @@
 
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/gpu/core.hpp>
+#include <kdvfs/detail/gpu/keep_loaded.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/device/contracts.hpp>
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -24,14 +24,6 @@
 #include <utility>
 
 namespace kdvfs::detail {
-
-/// Keeps the library that holds this code mapped until the process ends: threads run it, and a
-/// plugin may be closed under them. Does nothing for a program's own code, which always stays.
-inline void keep_loaded(const void* code) noexcept {
-    Dl_info where{};
-    if (::dladdr(code, &where) == 0 || where.dli_fname == nullptr) return;
-    static_cast<void>(::dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE));
-}
 
 /// The sides of a real device. All their calls are made by one thread, the actuator; they may
 /// block.

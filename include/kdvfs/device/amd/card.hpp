@@ -234,12 +234,24 @@ inline std::vector<Card> find_cards() {
     return cards;
 }
 
-/// The card at a PCI address.
+/// Whether `address` is that of a partition of the card: HIP numbers those of a GPU in another mode
+/// than SPX as functions .1 to .7, of which PCI and sysfs know nothing.
+inline bool has_partition_at(const Card& card, PciAddress address) {
+    const bool is_partitioned = !card.partition.empty() && card.partition != "SPX";
+    address.function = 0;
+    return is_partitioned && address == card.address;
+}
+
+/// The card at a PCI address; for a partition the GPU that it is of, under the partition's address.
 /// @throws Error (not_supported) naming the AMD GPUs that are there.
 inline Card find_card(PciAddress address) {
     std::string present;
     for (Card& card : find_cards()) {
         if (card.address == address) return std::move(card);
+        if (has_partition_at(card, address)) {
+            card.address = address;
+            return std::move(card);
+        }
         present += (present.empty() ? "" : ", ") + to_string(card.address);
     }
     throw Error{Errc::not_supported,

@@ -157,7 +157,8 @@ struct SettableClocks {
         SettableClocks clocks;
         if (!card.partition.empty() && card.partition != "SPX") {
             clocks.why_not = "the GPU is partitioned (" + card.partition +
-                             "), and the driver sets clocks in SPX mode only";
+                             "), and the driver sets clocks in SPX mode only; its counter is of "
+                             "all partitions together";
             return clocks;
         }
         try {

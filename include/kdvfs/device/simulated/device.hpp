@@ -204,6 +204,7 @@ public:
         const Stream& known = checked(stream);
         return {.stream = stream, .capture = known.capture_};
     }
+    [[nodiscard]] TrackKey key_now(const TrackKey& before) { return track_key(before.stream); }
     [[nodiscard]] RequestCell* make_cell() {
         fail_if_struck(Call::make_cell, "map a level cell");
         return &cells_.emplace_back();
