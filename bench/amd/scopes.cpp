@@ -3,8 +3,6 @@
 // What scopes cost on AMD GPUs: host time around a launch, how long a clock write waits for the
 // sampler, and what the two threads use. On the double of libamdhip64 and virtual boards, each
 // beside the raw calls in the same run: there is no GPU, so no time here is a GPU's.
-#include <kdvfs/detail/gpu/core.hpp>
-#include <kdvfs/detail/gpu/thread_loop.hpp>
 #include <kdvfs/device/amd/hip_api.hpp>
 #include <kdvfs/device/amd/sysfs.hpp>
 #include <kdvfs/device/gpu_streams.hpp>
@@ -12,6 +10,7 @@
 #include <kdvfs/kdvfs.hpp>
 
 #include <tests/hip_double/gpu_on_double.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 #include <tests/hip_double/hip_double.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>
 
@@ -181,16 +180,11 @@ void clock_write_while_the_sampler_reads(benchmark::State& state) {
     hipStream_t stream = nullptr;
     static_cast<void>(hipStreamCreate(&stream));
     const auto board = std::make_shared<device::AmdgpuSysfs>(device::amd::find_cards().front());
-    kdvfs::detail::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.initial = board->read_clock_state();
-    parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Hip>>(0);
     GpuOptions options;
     options.sampler.period = sampled ? Duration{1ms} : Duration{1h};
     options.sampler.limits.period = 1ms;
-    auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(
-        *core, kdvfs::detail::device_calls(board, board)));
-    const auto gpu = Gpu{std::move(core)}.with<Policies>();
+    const auto gpu = doubles::open_driven(std::make_shared<device::Hip>(0), board, options)
+                         .with<Policies>();
     machine.gpu(0).set_access_time(read_time, 0ns);
     std::vector<double> waits;
     for (auto _ : state) {

@@ -2,9 +2,9 @@
 // What entering and leaving a scope costs the host, on a runtime that does nothing. Promised: under
 // 50 ns for a nested scope with the enclosing scope's request, plus the runtime's own "is this
 // stream capturing" question, which `track_key` asks twice and which is measured beside it.
-#include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 
 #include <benchmark/benchmark.h>
 
@@ -63,14 +63,7 @@ template <class Registry>
 BoundGpu<Registry> open() {
     GpuOptions options;
     options.switch_latency = std::chrono::milliseconds{1};  // the gate is asked, and has no figure
-    return Gpu{std::make_shared<kdvfs::detail::GpuCore>(
-                   kdvfs::detail::GpuCore::Parts{
-                       .info = {.name = "no GPU"},
-                       .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-                       .initial = ClockState{},
-                       .runtime = std::make_unique<kdvfs::detail::RuntimeOf<NullRuntime>>()},
-                   options)}
-        .with<Registry>();
+    return doubles::open_undriven(std::make_shared<NullRuntime>(), options).with<Registry>();
 }
 
 /// The second iteration of 16: scopes of a metered registry are not metered.
@@ -114,8 +107,7 @@ BENCHMARK(switching)->Apply(repeated);
 
 /// The runtime's own question, twice, as a scope asks it; here it is answered by nothing.
 void track_key_twice(benchmark::State& state) {
-    const std::unique_ptr<kdvfs::detail::AnyRuntime> runtime =
-        std::make_unique<kdvfs::detail::RuntimeOf<NullRuntime>>();
+    const auto runtime = std::make_unique<NullRuntime>();
     for (auto _ : state) {
         benchmark::DoNotOptimize(runtime->track_key(nullptr));
         benchmark::DoNotOptimize(runtime->track_key(nullptr));

@@ -7,12 +7,12 @@
 #include "round.hpp"
 
 #include <kdvfs/cuda_markers.hpp>
-#include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/device/nvidia/cuda_api.hpp>
 #include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 
 #include <array>
 #include <cstdio>
@@ -144,14 +144,7 @@ using Scopes = kdvfs::PolicyRegistry<kdvfs::Bind<"outer", kdvfs::CapClock<kdvfs:
 
 /// A GPU whose scopes put their markers, and whose clocks nobody drives: it has no actuator.
 kdvfs::BoundGpu<Scopes> undriven_gpu(Cuda& cuda) {
-    return kdvfs::Gpu{std::make_shared<kdvfs::detail::GpuCore>(
-                          kdvfs::detail::GpuCore::Parts{
-                              .info = {.name = "no clocks"},
-                              .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-                              .initial = kdvfs::ClockState{},
-                              .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Cuda&>>(cuda)},
-                          kdvfs::GpuOptions{})}
-        .with<Scopes>();
+    return doubles::open_undriven(doubles::borrowed(cuda)).with<Scopes>();
 }
 
 /// Scopes that switch put two markers; scopes with the request around them put none.

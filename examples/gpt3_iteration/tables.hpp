@@ -84,8 +84,9 @@ inline void print_live(const Outcome& outcome) {
                     kdvfs::tune::time_percent(run.cost, outcome.baseline),
                     kdvfs::tune::energy_percent(run.cost, outcome.baseline),
                     std::uintmax_t{scopes.scopes}, std::uintmax_t{scopes.switches},
-                    std::uintmax_t{scopes.stream_elided + scopes.device_elided},
-                    std::uintmax_t{scopes.not_worth_it}, std::uintmax_t{scopes.refused});
+                    std::uintmax_t{scopes.stream_elided + scopes.device_elided +
+                                   scopes.missed + scopes.pending},
+                    std::uintmax_t{scopes.not_worth_it + scopes.overtaken}, std::uintmax_t{scopes.refused});
     }
     std::printf(
         "  A scope pays only if it outlasts the latency by far: long latencies need "

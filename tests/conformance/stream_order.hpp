@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 
 #include <gtest/gtest.h>
 
@@ -80,13 +80,7 @@ private:
 template <kdvfs::StreamRuntime Runtime>
 kdvfs::Gpu undriven_gpu(Runtime& runtime, kdvfs::RequestCell*& last_cell) {
     using Watched = WatchedRuntime<Runtime>;
-    return kdvfs::Gpu{std::make_shared<kdvfs::detail::GpuCore>(
-        kdvfs::detail::GpuCore::Parts{
-            .info = {.name = "no clocks"},
-            .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-            .initial = kdvfs::ClockState{},
-            .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Watched>>(runtime, last_cell)},
-        kdvfs::GpuOptions{})};
+    return doubles::open_undriven(std::make_shared<Watched>(runtime, last_cell));
 }
 
 struct Outer : kdvfs::Kernel<"outer"> {};

@@ -89,7 +89,9 @@ TEST(Gpt3Iteration, WithoutLatencyTheLiveRunSavesWhatThePlanPromised) {
     const LiveRun run = live(0us);
     EXPECT_NEAR(kdvfs::tune::energy_percent(run.cost, baseline()),
                 fitted_plans().waste.global.energy_pct(), 0.2);
-    EXPECT_EQ(run.report.scopes.switches + run.report.scopes.device_elided, launch_count);
+    EXPECT_EQ(run.report.scopes.switches + run.report.scopes.device_elided +
+                  run.report.scopes.missed + run.report.scopes.pending,
+              launch_count);
 }
 
 TEST(Gpt3Iteration, NoLatencyMakesItSlowerOrCostlier) {
@@ -102,7 +104,8 @@ TEST(Gpt3Iteration, NoLatencyMakesItSlowerOrCostlier) {
             << latency.count() << " ns";
         EXPECT_EQ(scopes.scopes, launch_count);
         EXPECT_EQ(scopes.switches + scopes.stream_elided + scopes.device_elided +
-                      scopes.not_worth_it + scopes.refused + scopes.kept + scopes.captured,
+                      scopes.not_worth_it + scopes.missed + scopes.overtaken +
+                      scopes.pending + scopes.refused + scopes.kept + scopes.captured,
                   launch_count);
         EXPECT_EQ(scopes.refused + scopes.kept + scopes.captured, 0U);
     }

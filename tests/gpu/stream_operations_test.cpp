@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <tests/gpu/rig.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 
 #include <deque>
 #include <memory>
@@ -33,14 +34,7 @@ class StreamOperations : public testing::Test {
 protected:
     template <class Registry>
     BoundGpu<Registry> bound() {
-        auto core = std::make_shared<kdvfs::detail::GpuCore>(
-            kdvfs::detail::GpuCore::Parts{
-                .info = {.name = "nothing"},
-                .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-                .initial = ClockState{},
-                .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Recorder&>>(recorder)},
-            gpu_options());
-        return Gpu{core}.with<Registry>();
+        return doubles::open_undriven(doubles::borrowed(recorder), gpu_options()).with<Registry>();
     }
 
     Recorder recorder;

@@ -86,7 +86,7 @@ TEST(ReportCsv, HasTheDocumentedColumns) {
               "energy_half_width_j,energy_status,asked_core_mhz,asked_memory_mhz,applied_core_mhz,"
               "applied_memory_mhz,held_core_mhz,held_share,direct_power_w,source,clocks");
     std::getline(lines, line);
-    EXPECT_EQ(line, "gelu,0,9,6,0.5,0.5,150,2,told,1100,0,1100,0,1085,0.97,301,simulated,set");
+    EXPECT_EQ(line, "gelu,0,9,6,0.5,0.5,150,2,resolved,1100,0,1100,0,1085,0.97,301,simulated,set");
     std::getline(lines, line);
     EXPECT_EQ(line, "\"gemm<128,64>\",2,3,3,0,0,,,too_short_to_tell,0,0,0,0,0,0,,simulated,set");
 }

@@ -69,7 +69,7 @@ TEST(Arbitration, AutoRaisesABoardFoundCapped) {
 
 TEST(Arbitration, TracksOutsideScopesHaveNoVoteUnlessProtected) {
     ControlledBoard board;
-    board.controller.protect(TrackId{9}, board.now);
+    board.controller.protect(TrackId{9}, ClockPoint{}, board.now);
     board.enter(0, low);
     board.settle();
     EXPECT_EQ(board.state.cap, ClockPoint{});
@@ -83,7 +83,7 @@ TEST(Arbitration, AProtectedTracksOwnScopesCannotLowerIt) {
     ControlledBoard board;
     board.enter(0, low);
     board.settle();
-    board.controller.protect(TrackId{0}, board.now);
+    board.controller.protect(TrackId{0}, ClockPoint{}, board.now);
     board.settle();
     EXPECT_EQ(board.state.cap, ClockPoint{}) << "the vote stands at once";
     board.enter(0, mid);
@@ -152,16 +152,16 @@ TEST(Counts, EachScopeIsSwitchedForOrElided) {
     ControlledBoard board;
     board.enter(0, low);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 1U);
+    EXPECT_EQ(board.asked().switched, 1U);
     board.enter(1, low);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 1U) << "the state already held: elided";
+    EXPECT_EQ(board.asked().switched, 1U) << "the state already held: elided";
     board.enter(2, mid);
     board.enter(3, mid);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 3U) << "one write served two scopes";
+    EXPECT_EQ(board.asked().switched, 3U) << "one write served two scopes";
     EXPECT_EQ(board.counts().writes, 2U);
-    EXPECT_EQ(board.counts().refused_scopes, 0U);
+    EXPECT_EQ(board.asked().refused, 0U);
 }
 
 TEST(Counts, AnOuterScopeThatIsBackInForceIsNoNewScope) {
@@ -174,21 +174,21 @@ TEST(Counts, AnOuterScopeThatIsBackInForceIsNoNewScope) {
     board.settle();
     EXPECT_EQ(board.state.cap, low);
     EXPECT_EQ(board.counts().writes, 3U);
-    EXPECT_EQ(board.counts().switched_scopes, 2U);
+    EXPECT_EQ(board.asked().switched, 2U);
 }
 
 TEST(Counts, ReplaysOfACapturedTrackAreNotScopes) {
     ControlledBoard board;
     const RequestIndex index = board.requests.index_of(low);
     for (int replay = 0; replay < 3; ++replay) {
-        board.controller.request_changed(TrackId{0}, RequestWord{index, 1}, board.now, false);
+        board.controller.replayed(TrackId{0}, RequestWord{index, 1}, board.now);
         board.settle();
         EXPECT_EQ(board.state.cap, low);
-        board.controller.request_changed(TrackId{0}, RequestWord{no_request, 1}, board.now, false);
+        board.controller.replayed(TrackId{0}, RequestWord{no_request, 1}, board.now);
         board.settle();
         EXPECT_EQ(board.state, board.found());
     }
-    EXPECT_EQ(board.counts().switched_scopes, 0U);
+    EXPECT_EQ(board.asked().switched, 0U);
     EXPECT_EQ(board.counts().writes, 3U);
 }
 
@@ -197,16 +197,16 @@ TEST(Counts, TicketsMayWrap) {
     const RequestIndex index = board.requests.index_of(low);
     const std::uint32_t last = (1U << 20) - 1;
     for (const std::uint32_t ticket : {last - 1, last, 0U, 1U}) {
-        board.controller.request_changed(TrackId{0}, RequestWord{index, ticket}, board.now);
+        board.controller.request_changed(TrackId{0}, RequestWord{index, ticket}, board.now, ControlledBoard::one_kind);
         board.settle();
-        board.controller.request_changed(TrackId{0}, RequestWord{no_request, ticket}, board.now);
+        board.controller.request_changed(TrackId{0}, RequestWord{no_request, ticket}, board.now, ControlledBoard::one_kind);
         board.settle();
     }
-    EXPECT_EQ(board.counts().switched_scopes, 4U);
+    EXPECT_EQ(board.asked().switched, 4U);
     // The track of before the wrap, seen again, is old.
-    board.controller.request_changed(TrackId{0}, RequestWord{index, last}, board.now);
+    board.controller.request_changed(TrackId{0}, RequestWord{index, last}, board.now, ControlledBoard::one_kind);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 4U);
+    EXPECT_EQ(board.asked().switched, 4U);
 }
 
 TEST(Counts, AScopeThatIsOverBeforeItsTurnIsElided) {
@@ -217,7 +217,7 @@ TEST(Counts, AScopeThatIsOverBeforeItsTurnIsElided) {
     EXPECT_EQ(board.writes(), 0U);
     board.enter(0, low);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 1U) << "and is not counted with the next";
+    EXPECT_EQ(board.asked().switched, 1U) << "and is not counted with the next";
 }
 
 TEST(Timing, OneCommandAtATime) {
@@ -232,7 +232,7 @@ TEST(Timing, OneCommandAtATime) {
     board.answer(*command);
     board.settle();
     EXPECT_EQ(board.state.cap, mid) << "what came meanwhile is not lost";
-    EXPECT_EQ(board.counts().switched_scopes, 2U);
+    EXPECT_EQ(board.asked().switched, 2U);
 }
 
 TEST(Timing, LoweringMayBeHeldBackRaisingNever) {
@@ -310,7 +310,7 @@ TEST(Verifying, AsksAgainAfterAReset) {
     EXPECT_EQ(board.counts().resets, 1U);
     EXPECT_EQ(board.counts().external_changes, 0U);
     EXPECT_TRUE(board.controller.armed());
-    EXPECT_EQ(board.counts().switched_scopes, 1U) << "the second write is for no new scope";
+    EXPECT_EQ(board.asked().switched, 1U) << "the second write is for no new scope";
     board.leave(0);
     board.settle();
     EXPECT_EQ(board.state, board.found());

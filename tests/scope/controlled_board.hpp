@@ -29,12 +29,15 @@ public:
         state = setup.initial;
     }
 
+    /// All scopes are of one kind here.
+    static std::uint32_t one_kind(std::uint32_t /*ticket*/) { return 0; }
+
     /// A scope on a track, entered behind what is open there.
     void enter(std::uint32_t track, ClockPoint point) {
         Stream& stream = streams_.try_emplace(track, track).first->second;
         const kdvfs::detail::TrackStep step = stream.track.enter(requests.index_of(point));
         stream.entries.push_back(step.entry);
-        if (step.changed) controller.request_changed(TrackId{track}, step.word, now);
+        if (step.changed) controller.request_changed(TrackId{track}, step.word, now, one_kind);
     }
 
     /// Leaves the innermost scope of a track.
@@ -42,7 +45,7 @@ public:
         Stream& stream = streams_.at(track);
         const auto step = stream.track.leave(stream.entries.back());
         stream.entries.pop_back();
-        if (step->changed) controller.request_changed(TrackId{track}, step->word, now);
+        if (step->changed) controller.request_changed(TrackId{track}, step->word, now, one_kind);
     }
 
     /// Carries out a command of the controller.
@@ -82,6 +85,12 @@ public:
     }
     [[nodiscard]] const kdvfs::detail::ControllerCounts& counts() const {
         return controller.counts();
+    }
+    /// What became of the scopes that asked.
+    [[nodiscard]] kdvfs::detail::AskedScopes asked() const {
+        kdvfs::detail::AskedScopes sum;
+        for (const auto& kind : controller.asked_scopes()) sum += kind;
+        return sum;
     }
     [[nodiscard]] const ClockState& found() const { return found_; }
 

@@ -37,8 +37,8 @@ TEST(TransientErrors, AreRetriedEachTimeFourTimesLater) {
     }
     EXPECT_EQ(board.state.cap, low);
     EXPECT_EQ(board.counts().retries, 3U);
-    EXPECT_EQ(board.counts().switched_scopes, 1U);
-    EXPECT_EQ(board.counts().refused_scopes, 0U);
+    EXPECT_EQ(board.asked().switched, 1U);
+    EXPECT_EQ(board.asked().refused, 0U);
     EXPECT_FALSE(board.controller.take_error()) << "it went well in the end";
 
     // The next trouble has all its retries again.
@@ -57,7 +57,7 @@ TEST(TransientErrors, ThatDoNotPassDisarm) {
         board.pass(seconds{1});
         EXPECT_FALSE(board.controller.armed());
         EXPECT_EQ(board.counts().retries, 3U);
-        EXPECT_EQ(board.counts().refused_scopes, 1U);
+        EXPECT_EQ(board.asked().refused, 1U);
         EXPECT_EQ(board.controller.take_error()->code(), code);
         EXPECT_FALSE(board.controller.changed());
     }
@@ -88,7 +88,7 @@ TEST(TransientErrors, ARetryAsksForWhatIsWantedThen) {
     board.enter(1, mid);
     board.pass(milliseconds{1});
     EXPECT_EQ(board.state.cap, mid);
-    EXPECT_EQ(board.counts().switched_scopes, 2U) << "the write served both";
+    EXPECT_EQ(board.asked().switched, 2U) << "the write served both";
 }
 
 TEST(TransientErrors, AScopeThatIsOverBeforeItsRetryWasRefused) {
@@ -99,8 +99,8 @@ TEST(TransientErrors, AScopeThatIsOverBeforeItsRetryWasRefused) {
     board.leave(0);
     board.pass(milliseconds{1});
     EXPECT_EQ(board.state, board.found());
-    EXPECT_EQ(board.counts().refused_scopes, 1U);
-    EXPECT_EQ(board.counts().switched_scopes, 0U);
+    EXPECT_EQ(board.asked().refused, 1U);
+    EXPECT_EQ(board.asked().switched, 0U);
     EXPECT_TRUE(board.controller.armed());
 }
 
@@ -126,24 +126,24 @@ TEST(PermanentErrors, DisarmRestoreAndCountUntilRearmed) {
     EXPECT_FALSE(board.controller.armed());
     EXPECT_EQ(board.counts().retries, 0U);
     EXPECT_EQ(board.state, board.found()) << "clocks are back at their saved state";
-    EXPECT_EQ(board.counts().switched_scopes, 1U);
-    EXPECT_EQ(board.counts().refused_scopes, 2U);
+    EXPECT_EQ(board.asked().switched, 1U);
+    EXPECT_EQ(board.asked().refused, 2U);
     EXPECT_EQ(board.controller.take_error()->code(), Errc::refused);
 
     board.enter(0, mid);
     board.pass(seconds{5});
-    EXPECT_EQ(board.counts().refused_scopes, 3U) << "scopes go on, refused";
+    EXPECT_EQ(board.asked().refused, 3U) << "scopes go on, refused";
     EXPECT_EQ(board.state, board.found());
 
     board.on_apply = {};
     board.controller.rearm();
     board.settle();
     EXPECT_EQ(board.state.cap, mid) << "what tracks ask for now";
-    EXPECT_EQ(board.counts().switched_scopes, 1U) << "a refused scope stays refused";
+    EXPECT_EQ(board.asked().switched, 1U) << "a refused scope stays refused";
     board.enter(3, {.core = 1500_MHz});
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 2U);
-    EXPECT_EQ(board.counts().refused_scopes, 3U);
+    EXPECT_EQ(board.asked().switched, 2U);
+    EXPECT_EQ(board.asked().refused, 3U);
 }
 
 TEST(PermanentErrors, ScopesThatWaitBehindTheFailingOneAreRefusedWithIt) {
@@ -152,9 +152,9 @@ TEST(PermanentErrors, ScopesThatWaitBehindTheFailingOneAreRefusedWithIt) {
     const auto command = board.controller.next_command(board.now);
     board.enter(1, mid);
     board.controller.completed({.error = board_error(Errc::refused)}, board.now);
-    EXPECT_EQ(board.counts().refused_scopes, 2U);
+    EXPECT_EQ(board.asked().refused, 2U);
     board.settle();
-    EXPECT_EQ(board.counts().refused_scopes, 2U);
+    EXPECT_EQ(board.asked().refused, 2U);
     EXPECT_TRUE(command);
 }
 
@@ -207,7 +207,7 @@ TEST(PartialFailures, AnUnreadableAnswerCountsAsHalfDone) {
     board.settle();
     EXPECT_FALSE(board.controller.armed());
     EXPECT_EQ(board.state, board.found());
-    EXPECT_EQ(board.counts().refused_scopes, 1U);
+    EXPECT_EQ(board.asked().refused, 1U);
 }
 
 TEST(PartialFailures, HalfDoneLoweringIsUndoneWhileLoweringIsHeldBack) {
@@ -247,8 +247,8 @@ TEST(SilentRefusal, OfACapDisarmsAndSaysWhatIsHeld) {
     board.enter(0, low);
     board.settle();
     EXPECT_FALSE(board.controller.armed());
-    EXPECT_EQ(board.counts().refused_scopes, 1U);
-    EXPECT_EQ(board.counts().switched_scopes, 0U);
+    EXPECT_EQ(board.asked().refused, 1U);
+    EXPECT_EQ(board.asked().switched, 0U);
     const auto error = board.controller.take_error();
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::refused);
@@ -332,11 +332,11 @@ TEST(LettingGo, IsDeafToTracksFromThenOn) {
     board.controller.let_go();
     board.enter(0, mid);
     board.enter(1, low);
-    board.controller.protect(TrackId{2}, board.now);
+    board.controller.protect(TrackId{2}, ClockPoint{}, board.now);
     board.settle();
     EXPECT_EQ(board.state, board.found()) << "a stream that is still running asks in vain";
     EXPECT_EQ(board.controller.asked(), std::nullopt);
-    EXPECT_EQ(board.counts().switched_scopes, 1U);
+    EXPECT_EQ(board.asked().switched, 1U);
 }
 
 TEST(LettingGo, WaitsForTheCommandThatIsUnderWay) {

@@ -103,7 +103,7 @@ public:
             if (!wanted_) {  // no track is protected
                 EXPECT_EQ(board_.state, found_);
             }
-            EXPECT_EQ(controller_.counts().refused_scopes, 0U);
+            EXPECT_EQ(asked().refused, 0U);
         }
         controller_.rearm();  // a restore that failed for good is tried again
         come_to_rest();
@@ -120,6 +120,11 @@ public:
     [[nodiscard]] std::uint64_t seen() const { return seen_; }
     [[nodiscard]] const kdvfs::detail::ControllerCounts& counts() const {
         return controller_.counts();
+    }
+    [[nodiscard]] kdvfs::detail::AskedScopes asked() const {
+        kdvfs::detail::AskedScopes sum;
+        for (const auto& kind : controller_.asked_scopes()) sum += kind;
+        return sum;
     }
 
 private:
@@ -168,7 +173,7 @@ private:
 
     static void leave(Stream& stream, std::size_t which) {
         const auto at = stream.entries.begin() + static_cast<std::ptrdiff_t>(which);
-        stream.cell.store(stream.track.leave(*at)->level);
+        stream.cell.store(stream.track.leave(*at)->word);
         stream.entries.erase(at);
     }
 
@@ -181,14 +186,14 @@ private:
                 stream.newest = level.ticket();
                 ++seen_;
             }
-            controller_.request_changed(stream.track.id(), level, now_);
+            controller_.request_changed(stream.track.id(), level, now_, [](std::uint32_t) { return 0U; });
             note_wanted();
         }
     }
 
     void protect(Stream& stream) {
         stream.is_protected = true;
-        controller_.protect(stream.track.id(), now_);
+        controller_.protect(stream.track.id(), ClockPoint{}, now_);
         note_wanted();
     }
 
@@ -257,7 +262,7 @@ private:
         if (command.kind == Kind::apply || restored) foreign_ = false;
         if (outcome.error) calm_from_ = now_ + milliseconds{16};
         controller_.completed(outcome, now_);
-        ASSERT_LE(counts().switched_scopes + counts().refused_scopes, seen_);
+        ASSERT_LE(asked().switched + asked().refused, seen_);
     }
 
     void pass_time() {
@@ -322,8 +327,8 @@ TEST(ControllerHistories, KeepTheirPromises) {
         History history{seed};
         history.run();
         ASSERT_FALSE(HasFailure()) << "history " << seed;
-        switched += history.counts().switched_scopes;
-        refused += history.counts().refused_scopes;
+        switched += history.asked().switched;
+        refused += history.asked().refused;
         resets += history.counts().resets;
         external += history.counts().external_changes;
         restores += history.counts().restores;
@@ -353,9 +358,9 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
             ++entered;
             const bool long_enough = dice.one_in(4);  // for all back-off
             board.pass(milliseconds{long_enough ? 3000 : 50});
-            const std::uint64_t counted = board.counts().switched_scopes +
-                                          board.counts().refused_scopes +
-                                          board.counts().overtaken_scopes;
+            const std::uint64_t counted = board.asked().switched +
+                                          board.asked().refused +
+                                          board.asked().overtaken;
             ASSERT_LE(counted, entered) << "history " << seed;
             if (long_enough) {
                 ASSERT_EQ(counted, entered) << "history " << seed;
@@ -363,8 +368,8 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
             if (dice.one_in(2)) board.leave(0);
             board.pass(milliseconds{50});
         }
-        switched += board.counts().switched_scopes;
-        refused += board.counts().refused_scopes;
+        switched += board.asked().switched;
+        refused += board.asked().refused;
     }
     EXPECT_GT(switched, 1000U);
     EXPECT_GT(refused, 1000U);

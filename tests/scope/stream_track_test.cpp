@@ -61,34 +61,30 @@ TEST_F(StreamTrackTest, AScopeWithoutOpinionInherits) {
     enter(low);
     const kdvfs::detail::TrackStep kept = track.enter(no_request);
     EXPECT_FALSE(kept.changed);
-    EXPECT_FALSE(kept.elided) << "it asked for nothing that could be elided";
     EXPECT_EQ(kept.word.request(), low);
     EXPECT_FALSE(track.leave(kept.entry)->changed);
 }
 
 TEST_F(StreamTrackTest, ElidesTheEnclosingRequestAndOnlyThat) {
-    EXPECT_FALSE(track.enter(low).elided) << "nothing encloses it";
+    EXPECT_TRUE(track.enter(low).changed) << "nothing encloses it";
     const kdvfs::detail::TrackStep same = track.enter(low);
-    EXPECT_TRUE(same.elided);
     EXPECT_FALSE(same.changed) << "no stream operation";
     EXPECT_FALSE(track.leave(same.entry)->changed);
 
     const kdvfs::detail::TrackStep other = track.enter(high);
-    EXPECT_FALSE(other.elided);
     EXPECT_TRUE(other.changed);
-    EXPECT_FALSE(track.enter(low).elided) << "the innermost request counts, not any outer one";
+    EXPECT_TRUE(track.enter(low).changed) << "the innermost request counts, not any outer one";
 }
 
 TEST_F(StreamTrackTest, ElidesThroughAScopeWithoutOpinion) {
     track.enter(low);
     track.enter(no_request);
-    EXPECT_TRUE(track.enter(low).elided);
+    EXPECT_FALSE(track.enter(low).changed);
 }
 
 TEST_F(StreamTrackTest, NothingIsElidedBetweenNeighbours) {
     leave(enter(low));
     const kdvfs::detail::TrackStep next = track.enter(low);
-    EXPECT_FALSE(next.elided);
     EXPECT_TRUE(next.changed);
 }
 
@@ -98,7 +94,7 @@ TEST_F(StreamTrackTest, AnElidedScopeOutlivesTheOneThatEnclosedIt) {
     const auto step = track.leave(outer);
     EXPECT_FALSE(step->changed);
     EXPECT_EQ(step->word.request(), low) << "the inner scope still asks";
-    EXPECT_EQ(track.leave(inner)->level.request(), no_request);
+    EXPECT_EQ(track.leave(inner)->word.request(), no_request);
 }
 
 TEST_F(StreamTrackTest, LeavingTwiceIsNothing) {

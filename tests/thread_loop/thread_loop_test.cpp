@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/detail/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 #include <tests/thread_loop/prompt_runtime.hpp>
 
 #include <gtest/gtest.h>
@@ -45,15 +44,8 @@ double cpu_seconds() {
 class ThreadLoopTest : public ::testing::Test {
 protected:
     BoundGpu<Policies> open(GpuOptions options = {}) {
-        kdvfs::detail::GpuCore::Parts parts{.info = board_->info(),
-                                            .clocks = board_->supported_clocks()};
-        parts.initial = kdvfs::detail::prove_clock_control(*board_);
-        auto runtime = std::make_unique<kdvfs::detail::RuntimeOf<prompt::Runtime&>>(runtime_);
-        parts.runtime = std::move(runtime);
-        auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
-        core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(
-            *core, kdvfs::detail::device_calls(board_, board_)));
-        return Gpu{std::move(core)}.with<Policies>();
+        return doubles::open_driven(doubles::borrowed(runtime_), board_, options)
+            .with<Policies>();
     }
 
     bool holds(ClockPoint cap) {
@@ -167,7 +159,8 @@ TEST_F(ThreadLoopTest, ManyThreadsEnterAndLeave) {
         const auto scopes = gpu.report().scopes;
         EXPECT_EQ(scopes.scopes, 8000U);
         EXPECT_EQ(scopes.switches + scopes.stream_elided + scopes.device_elided +
-                      scopes.not_worth_it + scopes.refused + scopes.kept,
+                      scopes.not_worth_it + scopes.missed + scopes.overtaken +
+                      scopes.pending + scopes.refused + scopes.kept,
                   8000U);
         gpu.check();
     }

@@ -177,7 +177,7 @@ TEST_F(Killed, AForkedChildThatEndsLeavesItsParentsClocksAlone) {
         driven = settings();
         const pid_t child = ::fork();
         if (child == 0) {
-            clocks.~kdvfs::detail::GuardedClocks();
+            clocks.~GuardedClocks();
             ::_exit(0);
         }
         wait_for(child);

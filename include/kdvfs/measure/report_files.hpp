@@ -66,6 +66,30 @@ inline void put(std::ostream& out, const KernelKey& key) {
         << key.variant.index;
 }
 
+inline void put(std::ostream& out, const GateRefusal& gate) {
+    const auto seconds = [](Duration time) {
+        return kdvfs::detail::json_number(Seconds{time}.count());
+    };
+    out << R"({"failed":")" << (gate.too_short ? "dwell" : "late_raise") << R"(","dwell_s":)"
+        << seconds(gate.dwell) << R"(,"switch_latency_s":)" << seconds(gate.switch_latency)
+        << R"(,"least_latencies":)" << kdvfs::detail::json_number(gate.least_latencies)
+        << R"(,"loss":)" << kdvfs::detail::json_number(gate.loss) << R"(,"tolerated_loss":)"
+        << kdvfs::detail::json_number(gate.tolerated_loss) << '}';
+}
+
+inline void put(std::ostream& out, const KernelScopes& scopes) {
+    out << R"({"asked":)" << scopes.asked << R"(,"observed":)" << scopes.observed
+        << R"(,"missed":)" << scopes.missed << R"(,"switched":)" << scopes.switched
+        << R"(,"overtaken":)" << scopes.overtaken << R"(,"not_worth_it":)" << scopes.not_worth_it
+        << R"(,"gate":)";
+    if (scopes.gate) {
+        put(out, *scopes.gate);
+    } else {
+        out << "null";
+    }
+    out << '}';
+}
+
 inline void put(std::ostream& out, const ReportRow& row) {
     out << '{';
     put(out, row.kernel);
@@ -82,7 +106,10 @@ inline void put(std::ostream& out, const ReportRow& row) {
         << kdvfs::detail::json_number(row.held_share) << R"(,"direct_power_w":)"
         << (row.direct_power ? kdvfs::detail::json_number(row.direct_power->count) : "null")
         << R"(,"direct_disagrees":)" << (row.direct_disagrees ? "true" : "false") << R"(,"kept":)"
-        << (row.kept ? "true" : "false") << '}';
+        << (row.kept ? "true" : "false") << R"(,"asked_share":)"
+        << kdvfs::detail::json_number(row.asked_share) << R"(,"scopes":)";
+    put(out, row.scopes);
+    out << '}';
 }
 
 inline void put(std::ostream& out, const KernelGroup& group) {
@@ -114,9 +141,11 @@ inline void put(std::ostream& out, const EnergyTotals& totals) {
 inline void put(std::ostream& out, const ScopeCounts& scopes) {
     out << R"({"scopes":)" << scopes.scopes << R"(,"switches":)" << scopes.switches
         << R"(,"stream_elided":)" << scopes.stream_elided << R"(,"device_elided":)"
-        << scopes.device_elided << R"(,"not_worth_it":)" << scopes.not_worth_it << R"(,"refused":)"
-        << scopes.refused << R"(,"kept":)" << scopes.kept << R"(,"captured":)" << scopes.captured
-        << R"(,"unmetered":)" << scopes.unmetered << '}';
+        << scopes.device_elided << R"(,"not_worth_it":)" << scopes.not_worth_it << R"(,"missed":)"
+        << scopes.missed << R"(,"overtaken":)" << scopes.overtaken << R"(,"pending":)"
+        << scopes.pending << R"(,"refused":)" << scopes.refused << R"(,"kept":)" << scopes.kept
+        << R"(,"captured":)" << scopes.captured << R"(,"measured":)" << scopes.measured
+        << R"(,"unmetered":)" << scopes.unmetered << R"(,"writes":)" << scopes.writes << '}';
 }
 
 inline void put(std::ostream& out, const std::string& text) {

@@ -198,7 +198,7 @@ inline std::string to_policy_header(std::vector<PlanFor> plans, const HeaderOpti
         detail::reject_header("architecture \"" + twice->architecture + '"', "it is planned twice");
 
     std::string text = detail::banner_text(plans, options);
-    text += "#pragma once\n\n#include <kdvfs/policy/registry.hpp>\n\nnamespace " +
+    text += "#pragma once\n\n#include <kdvfs/registry.hpp>\n\nnamespace " +
             options.namespace_name + " {\n\n// clang-format off\nusing " + options.registry_name +
             " = kdvfs::PolicyRegistry<\n";
     const detail::PolicyTexts policies = detail::collect_policies(plans);
@@ -255,7 +255,7 @@ inline std::string to_segment_header(const SegmentPlan& plan, const HeaderOption
             detail::percent_text(plan.energy_pct()) + "\n";
     text +=
         "#pragma once\n\n#include <kdvfs/core/kernel.hpp>\n"
-        "#include <kdvfs/policy/registry.hpp>\n\n#include <array>\n#include <cstddef>\n\n"
+        "#include <kdvfs/registry.hpp>\n\n#include <array>\n#include <cstddef>\n\n"
         "namespace " +
         options.namespace_name +
         " {\n\n// clang-format off\n"

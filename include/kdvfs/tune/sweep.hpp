@@ -43,7 +43,9 @@ public:
     /// Says that an iteration begins: the one line to add to a program. Takes in what was measured
     /// meanwhile and never waits for the GPU.
     /// @throws Error if a measurement cannot be written
-    void next_iteration() const { engine_->next_iteration(); }
+    void next_iteration() const {
+        if (!is_parents()) engine_->next_iteration();
+    }
 
     [[nodiscard]] SweepProgress progress() const { return engine_->progress(); }
     /// Whether the sweep is over.
