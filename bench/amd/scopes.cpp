@@ -10,8 +10,8 @@
 #include <kdvfs/kdvfs.hpp>
 
 #include <tests/hip_double/gpu_on_double.hpp>
-#include <tests/thread_loop/open_on_doubles.hpp>
 #include <tests/hip_double/hip_double.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>
 
 #include <benchmark/benchmark.h>
@@ -183,8 +183,8 @@ void clock_write_while_the_sampler_reads(benchmark::State& state) {
     GpuOptions options;
     options.sampler.period = sampled ? Duration{1ms} : Duration{1h};
     options.sampler.limits.period = 1ms;
-    const auto gpu = doubles::open_driven(std::make_shared<device::Hip>(0), board, options)
-                         .with<Policies>();
+    const auto gpu =
+        doubles::open_driven(std::make_shared<device::Hip>(0), board, options).with<Policies>();
     machine.gpu(0).set_access_time(read_time, 0ns);
     std::vector<double> waits;
     for (auto _ : state) {

@@ -31,7 +31,8 @@ inline Json to_json(const LiveRun& run, const kdvfs::tune::Cost& baseline) {
     json["scopes"] = scopes.scopes;
     json["switches"] = scopes.switches;
     json["elided"] = scopes.stream_elided + scopes.device_elided + scopes.missed + scopes.pending;
-    json["not_worth_it"] = scopes.not_worth_it + scopes.overtaken;  // beforehand, or as it turned out
+    json["not_worth_it"] =
+        scopes.not_worth_it + scopes.overtaken;  // beforehand, or as it turned out
     json["missed"] = scopes.missed;
     json["overtaken"] = scopes.overtaken;
     json["refused"] = scopes.refused;
@@ -64,7 +65,9 @@ inline Json summary(const Case& job, const Outcome& outcome) {
          {{"time_s", outcome.baseline.time.count()}, {"energy_j", outcome.baseline.energy.count}}}};
     for (const Aggregate aggregate :
          {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global}) {
-        json[std::string{to_string(aggregate)}] = to_json(outcome.plans, aggregate);
+        const bool by_pass = aggregate == Aggregate::per_group;  // the groups are the passes
+        json[by_pass ? "pass" : std::string{to_string(aggregate)}] =
+            to_json(outcome.plans, aggregate);
     }
     if (job.fitted) json["fit"] = fit_json(job);
     json["published"] = published_json(outcome.published);

@@ -13,7 +13,7 @@ namespace gpt3 {
 
 inline void print_effect(const char* objective, const kdvfs::tune::Plan& plan,
                          const std::optional<PublishedEffect>& published) {
-    std::printf("  %-7s %-6s %+8.2f %+8.2f", std::string{to_string(plan.aggregate)}.c_str(),
+    std::printf("  %-9s %-6s %+8.2f %+8.2f", std::string{to_string(plan.aggregate)}.c_str(),
                 objective, plan.time_pct(), plan.energy_pct());
     if (published) std::printf("   %+8.2f %+8.2f", published->time_pct, published->energy_pct);
     std::printf("\n");
@@ -84,9 +84,10 @@ inline void print_live(const Outcome& outcome) {
                     kdvfs::tune::time_percent(run.cost, outcome.baseline),
                     kdvfs::tune::energy_percent(run.cost, outcome.baseline),
                     std::uintmax_t{scopes.scopes}, std::uintmax_t{scopes.switches},
-                    std::uintmax_t{scopes.stream_elided + scopes.device_elided +
-                                   scopes.missed + scopes.pending},
-                    std::uintmax_t{scopes.not_worth_it + scopes.overtaken}, std::uintmax_t{scopes.refused});
+                    std::uintmax_t{scopes.stream_elided + scopes.device_elided + scopes.missed +
+                                   scopes.pending},
+                    std::uintmax_t{scopes.not_worth_it + scopes.overtaken},
+                    std::uintmax_t{scopes.refused});
     }
     std::printf(
         "  A scope pays only if it outlasts the latency by far: long latencies need "

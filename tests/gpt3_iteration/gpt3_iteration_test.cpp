@@ -104,8 +104,8 @@ TEST(Gpt3Iteration, NoLatencyMakesItSlowerOrCostlier) {
             << latency.count() << " ns";
         EXPECT_EQ(scopes.scopes, launch_count);
         EXPECT_EQ(scopes.switches + scopes.stream_elided + scopes.device_elided +
-                      scopes.not_worth_it + scopes.missed + scopes.overtaken +
-                      scopes.pending + scopes.refused + scopes.kept + scopes.captured,
+                      scopes.not_worth_it + scopes.missed + scopes.overtaken + scopes.pending +
+                      scopes.refused + scopes.kept + scopes.captured,
                   launch_count);
         EXPECT_EQ(scopes.refused + scopes.kept + scopes.captured, 0U);
     }

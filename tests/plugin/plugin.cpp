@@ -41,8 +41,7 @@ std::unique_ptr<kdvfs::FrequencyScope<Gelu>> scope;
 extern "C" int plugin_enter(bool leaks) {
     const auto board = leaks ? std::make_shared<prompt::Board>() : witness.board;
     kdvfs::Gpu opened = doubles::open_driven(doubles::borrowed(runtime), board);
-    auto handle =
-        std::make_unique<kdvfs::BoundGpu<Policies>>(opened.with<Policies>());
+    auto handle = std::make_unique<kdvfs::BoundGpu<Policies>>(opened.with<Policies>());
     auto entered = std::make_unique<kdvfs::FrequencyScope<Gelu>>(*handle, nullptr);
     if (leaks) {
         static_cast<void>(handle.release());

@@ -6,6 +6,5 @@ using Start = kdvfs::Default<kdvfs::AutoClock>;
 
 static_assert(kdvfs::PolicyRegistry<Start>::size == 1);
 #ifdef KDVFS_MISTAKE
-static_assert(kdvfs::PolicyRegistry<Start, kdvfs::Default<kdvfs::KeepClock>>::size ==
-              2);
+static_assert(kdvfs::PolicyRegistry<Start, kdvfs::Default<kdvfs::KeepClock>>::size == 2);
 #endif

@@ -197,14 +197,17 @@ TEST(Counts, TicketsMayWrap) {
     const RequestIndex index = board.requests.index_of(low);
     const std::uint32_t last = (1U << 20) - 1;
     for (const std::uint32_t ticket : {last - 1, last, 0U, 1U}) {
-        board.controller.request_changed(TrackId{0}, RequestWord{index, ticket}, board.now, ControlledBoard::one_kind);
+        board.controller.request_changed(TrackId{0}, RequestWord{index, ticket}, board.now,
+                                         ControlledBoard::one_kind);
         board.settle();
-        board.controller.request_changed(TrackId{0}, RequestWord{no_request, ticket}, board.now, ControlledBoard::one_kind);
+        board.controller.request_changed(TrackId{0}, RequestWord{no_request, ticket}, board.now,
+                                         ControlledBoard::one_kind);
         board.settle();
     }
     EXPECT_EQ(board.asked().switched, 4U);
     // The track of before the wrap, seen again, is old.
-    board.controller.request_changed(TrackId{0}, RequestWord{index, last}, board.now, ControlledBoard::one_kind);
+    board.controller.request_changed(TrackId{0}, RequestWord{index, last}, board.now,
+                                     ControlledBoard::one_kind);
     board.settle();
     EXPECT_EQ(board.asked().switched, 4U);
 }

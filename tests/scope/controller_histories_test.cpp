@@ -186,7 +186,8 @@ private:
                 stream.newest = level.ticket();
                 ++seen_;
             }
-            controller_.request_changed(stream.track.id(), level, now_, [](std::uint32_t) { return 0U; });
+            controller_.request_changed(stream.track.id(), level, now_,
+                                        [](std::uint32_t) { return 0U; });
             note_wanted();
         }
     }
@@ -358,9 +359,8 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
             ++entered;
             const bool long_enough = dice.one_in(4);  // for all back-off
             board.pass(milliseconds{long_enough ? 3000 : 50});
-            const std::uint64_t counted = board.asked().switched +
-                                          board.asked().refused +
-                                          board.asked().overtaken;
+            const std::uint64_t counted =
+                board.asked().switched + board.asked().refused + board.asked().overtaken;
             ASSERT_LE(counted, entered) << "history " << seed;
             if (long_enough) {
                 ASSERT_EQ(counted, entered) << "history " << seed;

@@ -32,13 +32,15 @@ constexpr std::optional<bool> worth(ClockPoint asked, std::optional<Duration> dw
 
 constexpr ClockPoint half{.core = 1000_MHz};
 
-static_assert(!detail::gate_refusal(half, {std::nullopt, microseconds{10}, top}, {}), "off: no dwell");
+static_assert(!detail::gate_refusal(half, {std::nullopt, microseconds{10}, top}, {}),
+              "off: no dwell");
 static_assert(!detail::gate_refusal(half, {microseconds{10}, std::nullopt, top}, {}),
               "off: no latency");
 static_assert(detail::gate_refusal(half, {microseconds{19}, microseconds{10}, top}, {})->too_short);
 static_assert(!detail::gate_refusal(half, {microseconds{20}, microseconds{10}, top}, {})->too_short,
               "long enough, but the late raise costs 25 %");
-static_assert(detail::gate_refusal(half, {microseconds{20}, microseconds{10}, top}, {})->loss == 0.25);
+static_assert(detail::gate_refusal(half, {microseconds{20}, microseconds{10}, top}, {})->loss ==
+              0.25);
 
 // At half speed, 10 us of latency lose 5 us, 0.3 % of 1667 us.
 static_assert(worth(half, microseconds{1666}, microseconds{10}) == false);

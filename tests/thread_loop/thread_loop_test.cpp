@@ -44,8 +44,7 @@ double cpu_seconds() {
 class ThreadLoopTest : public ::testing::Test {
 protected:
     BoundGpu<Policies> open(GpuOptions options = {}) {
-        return doubles::open_driven(doubles::borrowed(runtime_), board_, options)
-            .with<Policies>();
+        return doubles::open_driven(doubles::borrowed(runtime_), board_, options).with<Policies>();
     }
 
     bool holds(ClockPoint cap) {
@@ -159,8 +158,8 @@ TEST_F(ThreadLoopTest, ManyThreadsEnterAndLeave) {
         const auto scopes = gpu.report().scopes;
         EXPECT_EQ(scopes.scopes, 8000U);
         EXPECT_EQ(scopes.switches + scopes.stream_elided + scopes.device_elided +
-                      scopes.not_worth_it + scopes.missed + scopes.overtaken +
-                      scopes.pending + scopes.refused + scopes.kept,
+                      scopes.not_worth_it + scopes.missed + scopes.overtaken + scopes.pending +
+                      scopes.refused + scopes.kept,
                   8000U);
         gpu.check();
     }

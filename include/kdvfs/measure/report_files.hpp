@@ -78,10 +78,9 @@ inline void put(std::ostream& out, const GateRefusal& gate) {
 }
 
 inline void put(std::ostream& out, const KernelScopes& scopes) {
-    out << R"({"asked":)" << scopes.asked << R"(,"observed":)" << scopes.observed
-        << R"(,"missed":)" << scopes.missed << R"(,"switched":)" << scopes.switched
-        << R"(,"overtaken":)" << scopes.overtaken << R"(,"not_worth_it":)" << scopes.not_worth_it
-        << R"(,"gate":)";
+    out << R"({"asked":)" << scopes.asked << R"(,"observed":)" << scopes.observed << R"(,"missed":)"
+        << scopes.missed << R"(,"switched":)" << scopes.switched << R"(,"overtaken":)"
+        << scopes.overtaken << R"(,"not_worth_it":)" << scopes.not_worth_it << R"(,"gate":)";
     if (scopes.gate) {
         put(out, *scopes.gate);
     } else {

@@ -198,8 +198,8 @@ inline std::string to_policy_header(std::vector<PlanFor> plans, const HeaderOpti
         detail::reject_header("architecture \"" + twice->architecture + '"', "it is planned twice");
 
     std::string text = detail::banner_text(plans, options);
-    text += "#pragma once\n\n#include <kdvfs/registry.hpp>\n\nnamespace " +
-            options.namespace_name + " {\n\n// clang-format off\nusing " + options.registry_name +
+    text += "#pragma once\n\n#include <kdvfs/registry.hpp>\n\nnamespace " + options.namespace_name +
+            " {\n\n// clang-format off\nusing " + options.registry_name +
             " = kdvfs::PolicyRegistry<\n";
     const detail::PolicyTexts policies = detail::collect_policies(plans);
     for (const auto& [name, by_arch] : policies)
