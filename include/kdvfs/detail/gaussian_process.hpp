@@ -25,7 +25,12 @@ public:
         matrix.diagonal() += noise;
         factor_.compute(matrix);
         weights_ = factor_.solve(values);
+        log_likelihood_ = -0.5 * values.dot(weights_) -
+                          factor_.matrixLLT().diagonal().array().log().sum();
     }
+
+    /// Of the values, but for a constant.
+    [[nodiscard]] double log_likelihood() const { return log_likelihood_; }
 
     /// The mean of the function at other places.
     [[nodiscard]] Eigen::VectorXd mean(std::span<const Place> at) const {
@@ -54,6 +59,7 @@ private:
     Covariance covariance_;
     Eigen::LLT<Eigen::MatrixXd> factor_;
     Eigen::VectorXd weights_;
+    double log_likelihood_ = 0;
 };
 
 }  // namespace kdvfs::detail

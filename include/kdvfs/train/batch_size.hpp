@@ -33,8 +33,8 @@ struct BatchSizeOptions {
 
 /// What an epoch takes at a batch size under its best power limit: from `PowerLimit`'s profile.
 struct EpochProfile {
-    Watts limit;
-    double cost = 0;  ///< in the unit that runs are compared in: joules, or Zeus' cost
+    std::optional<Watts> limit;  ///< none: not searched for, the cost is a whole run's average
+    double cost = 0;             ///< in the unit that runs are compared in: joules, or Zeus' cost
 };
 
 /// A run of the recurring job, as suggested.
@@ -125,7 +125,7 @@ public:
     /// @return the cost at which to stop the run; 0: now, as another size is known to be better
     /// @throws Error (invalid_input) for a run that was not suggested or a cost that is not positive
     double profiled(std::uint64_t id, const EpochProfile& profile) {
-        if (!is_positive(profile.cost) || !is_positive(profile.limit.count))
+        if (!is_positive(profile.cost) || (profile.limit && !is_positive(profile.limit->count)))
             fail("take an epoch's profile", id, "its cost or limit is not a positive number");
         const std::uint32_t size = pending(id).batch_size;
         state_.sizes[size].profile = profile;
@@ -148,7 +148,8 @@ public:
             case RunEnd::reached:
                 record.reached.push_back(outcome.epochs);
                 state_.least_cost = std::min(state_.least_cost, outcome.cost);
-                if (!record.profile) record.profile = {{}, outcome.cost / outcome.epochs};
+                if (!record.profile)
+                    record.profile = EpochProfile{std::nullopt, outcome.cost / outcome.epochs};
                 break;
             case RunEnd::stopped:
                 // Less than two epochs say next to nothing about how many it takes.
@@ -166,44 +167,57 @@ public:
         for (const auto& [size, record] : state_.sizes)
             if (!record.reached.empty() && !is_failing(record)) tried.push_back(size);
         if (tried.empty()) return std::nullopt;
-        return tried[argmin(log_epochs(tried).mean + log_epoch_costs(tried).mean)];
+        return tried[argmin(mean(log_epochs(tried)) + mean(log_epoch_costs(tried)))];
     }
 
     /// A size's expected cost, in proportion to the others'. For reports and tests.
     [[nodiscard]] double expected_cost(std::uint32_t size) const {
-        return std::exp(log_epochs({size}).mean(0) + log_epoch_costs({size}).mean(0));
+        return std::exp(mean(log_epochs({size}))(0) + mean(log_epoch_costs({size}))(0));
     }
 
 private:
-    /// The prior of a logarithm over octaves of batch size: a straight line, bent smoothly.
-    struct Prior {
-        double slope;           ///< per octave, on average
-        double slope_deviation;
-        double bend;            ///< how far it leaves the line
-        double own;             ///< what a size has to itself
+    /// What the logarithm of a quantity that follows a law of batch size has beside that law: an
+    /// unknown level, and smooth deviations over octaves.
+    struct Deviations {
+        double size;
 
-        static constexpr double offset_deviation = 3;  // wide: the level is not known
-        static constexpr double length = 2;            // octaves
+        static constexpr double level = 3;   // wide: nothing is known
+        static constexpr double length = 2;  // octaves
+        static constexpr double own = 0.02;  // what a size has to itself
 
         double operator()(double a, double b) const {
             const double distance = std::sqrt(3.0) * std::abs(a - b) / length;
-            return offset_deviation * offset_deviation + slope_deviation * slope_deviation * a * b +
-                   bend * bend * (1 + distance) * std::exp(-distance) + (a == b ? own * own : 0);
+            return level * level + size * size * (1 + distance) * std::exp(-distance) +
+                   (a == b ? own * own : 0);
+        }
+    };
+    /// 1 - share + share * 2^(growth * octaves): one part is constant, the other grows or shrinks
+    /// in proportion to the batch size. How large the shares are is not known.
+    struct Law {
+        double growth;
+        double deviations;
+
+        [[nodiscard]] double log(double share, double octaves) const {
+            return std::log(1 - share + share * std::exp2(growth * octaves));
         }
     };
     /// Epochs grow as 1 + b / b_noise (McCandlish et al., An Empirical Model of Large-Batch
-    /// Training, 2018): from flat to proportional.
-    static constexpr Prior epochs_prior{0.25, 0.25, 0.3, 0.02};
-    /// An epoch costs c0 + c1 / b: from flat to inversely proportional.
-    static constexpr Prior epoch_cost_prior{-0.2, 0.25, 0.15, 0.02};
+    /// Training, 2018), apart from very small batches.
+    static constexpr Law epochs_law{+1, 0.2};
+    /// An epoch costs as much for each sample, and as much for each step.
+    static constexpr Law epoch_cost_law{-1, 0.1};
     /// Runs of the same size differ in their epochs by about a tenth; worth four runs' evidence.
     static constexpr double usual_deviation = 0.1;
     static constexpr double usual_weight = 4;
+    /// How much more than a run of the best size one may cost that tells of another size.
+    static constexpr double worth_of_learning = 1.2;
 
     struct Normal {
+        double weight;
         Eigen::VectorXd mean;
         Eigen::MatrixXd covariance;
     };
+    using Mixture = std::vector<Normal>;  ///< weights sum to 1
 
     static bool is_positive(double value) { return std::isfinite(value) && value > 0; }
 
@@ -309,7 +323,7 @@ private:
         if (sizes.size() == 1) return true;
         const Eigen::VectorXd costs = sampled_costs(sizes);
         const double rest = std::exp(costs(0)) - record(size).profile->cost;
-        return rest <= std::exp(costs.tail(costs.size() - 1).minCoeff());
+        return rest <= worth_of_learning * std::exp(costs.tail(costs.size() - 1).minCoeff());
     }
 
     /// Logarithms of what runs cost, drawn from what is known.
@@ -319,14 +333,27 @@ private:
         return sample(log_epochs(sizes), random) + sample(log_epoch_costs(sizes), random);
     }
 
-    static Eigen::VectorXd sample(const Normal& normal, std::mt19937_64& random) {
-        Eigen::MatrixXd covariance = normal.covariance;
+    static Eigen::VectorXd sample(const Mixture& mixture, std::mt19937_64& random) {
+        double left = std::uniform_real_distribution<double>{}(random);
+        const Normal* chosen = &mixture.back();
+        for (const Normal& part : mixture) {
+            left -= part.weight;
+            if (left >= 0) continue;
+            chosen = &part;
+            break;
+        }
+        Eigen::MatrixXd covariance = chosen->covariance;
         covariance.diagonal().array() += 1e-9;  // rounding
         std::normal_distribution<double> standard;
-        Eigen::VectorXd numbers(normal.mean.size());
+        Eigen::VectorXd numbers(chosen->mean.size());
         for (double& number : numbers) number = standard(random);
-        return normal.mean +
-               Eigen::LLT<Eigen::MatrixXd>{covariance}.matrixL() * numbers;
+        return chosen->mean + Eigen::LLT<Eigen::MatrixXd>{covariance}.matrixL() * numbers;
+    }
+
+    static Eigen::VectorXd mean(const Mixture& mixture) {
+        Eigen::VectorXd sum = Eigen::VectorXd::Zero(mixture.front().mean.size());
+        for (const Normal& part : mixture) sum += part.weight * part.mean;
+        return sum;
     }
 
     static std::size_t argmin(const Eigen::VectorXd& values) {
@@ -367,7 +394,7 @@ private:
         }
     };
 
-    [[nodiscard]] Normal log_epochs(const std::vector<std::uint32_t>& sizes) const {
+    [[nodiscard]] Mixture log_epochs(const std::vector<std::uint32_t>& sizes) const {
         const double variance = run_variance();
         Observed observed;
         for (const auto& [size, record] : state_.sizes) {
@@ -379,18 +406,34 @@ private:
                 observed.add(octaves(size), mean_log(record.stopped) + 0.4,
                              (variance + 0.1) / static_cast<double>(record.stopped.size()));
         }
-        return predict(observed, epochs_prior, sizes);
+        return predict(observed, epochs_law, octaves(sizes));
     }
 
-    [[nodiscard]] Normal log_epoch_costs(const std::vector<std::uint32_t>& sizes) const {
+    [[nodiscard]] Mixture log_epoch_costs(const std::vector<std::uint32_t>& sizes) const {
         Observed observed;
         for (const auto& [size, record] : state_.sizes)
             if (record.profile) observed.add(octaves(size), std::log(record.profile->cost), 1e-8);
-        return predict(observed, epoch_cost_prior, sizes);
+        return predict(observed, epoch_cost_law, octaves(sizes));
     }
 
-    [[nodiscard]] Normal predict(const Observed& observed, const Prior& prior,
-                                 const std::vector<std::uint32_t>& sizes) const {
+    /// One part for each share that the law may have, weighted by the likelihood of what was seen.
+    [[nodiscard]] static Mixture predict(const Observed& observed, const Law& law,
+                                         const std::vector<double>& at) {
+        Mixture mixture;
+        double most = -std::numeric_limits<double>::infinity();
+        for (const double share : {0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0}) {
+            mixture.push_back(predict(observed, law, share, at));
+            most = std::max(most, mixture.back().weight);
+        }
+        double sum = 0;
+        for (Normal& part : mixture) sum += part.weight = std::exp(part.weight - most);
+        for (Normal& part : mixture) part.weight /= sum;
+        return mixture;
+    }
+
+    /// The part for one share, with the log likelihood for its weight.
+    [[nodiscard]] static Normal predict(const Observed& observed, const Law& law, double share,
+                                        const std::vector<double>& at) {
         const auto n = static_cast<Eigen::Index>(observed.places.size());
         Eigen::VectorXd values(n);
         Eigen::VectorXd noise(n);
@@ -398,17 +441,16 @@ private:
         for (const double log : observed.logs) level += log / static_cast<double>(n);
         for (Eigen::Index i = 0; i < n; ++i) {
             const auto k = static_cast<std::size_t>(i);
-            values(i) = observed.logs[k] - level - prior.slope * observed.places[k];
+            values(i) = observed.logs[k] - level - law.log(share, observed.places[k]);
             noise(i) = observed.variances[k];
         }
-        const detail_process process{observed.places, values, noise, prior};
-        const std::vector<double> at = octaves(sizes);
-        Normal normal{process.mean(at), process.posterior(at)};
+        const Process process{observed.places, values, noise, Deviations{law.deviations}};
+        Normal part{process.log_likelihood(), process.mean(at), process.posterior(at)};
         for (std::size_t i = 0; i < at.size(); ++i)
-            normal.mean(static_cast<Eigen::Index>(i)) += level + prior.slope * at[i];
-        return normal;
+            part.mean(static_cast<Eigen::Index>(i)) += level + law.log(share, at[i]);
+        return part;
     }
-    using detail_process = kdvfs::detail::GaussianProcess<double, Prior>;
+    using Process = kdvfs::detail::GaussianProcess<double, Deviations>;
 
     BatchSizeOptions options_;
     BatchSizeState state_;
