@@ -81,9 +81,9 @@ inline double zeus_regret(const Job& job, std::uint64_t seed) {
             const SizeTrace& trace = job.sizes.at(size);
             const double epoch = job.least_epoch_cost(trace);
             const double target = runs.draw(size);
-            const double most = std::min(static_cast<double>(job.max_epochs),
-                                         std::isfinite(least) ? std::floor(2 * least / epoch)
-                                                              : HUGE_VAL);
+            const double most =
+                std::min(static_cast<double>(job.max_epochs),
+                         std::isfinite(least) ? std::floor(2 * least / epoch) : HUGE_VAL);
             const bool is_new = profiled.insert(size).second;
             if (most == 0) {
                 sizes.observe(size, 200 * least, false);

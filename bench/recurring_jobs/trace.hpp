@@ -40,8 +40,8 @@ struct JobDefaults {
     std::size_t max_epochs;
 };
 inline constexpr JobDefaults job_defaults[] = {
-    {"cifar100", 1024, 100},   {"imagenet", 256, 100},      {"squad", 32, 6},
-    {"librispeech", 256, 16},  {"movielens-1m", 1024, 100}, {"sentiment140", 128, 10},
+    {"cifar100", 1024, 100},  {"imagenet", 256, 100},      {"squad", 32, 6},
+    {"librispeech", 256, 16}, {"movielens-1m", 1024, 100}, {"sentiment140", 128, 10},
 };
 
 struct Job {
@@ -149,8 +149,8 @@ inline std::vector<Job> read_jobs(const std::filesystem::path& train,
             job->second.sizes.find(static_cast<std::uint32_t>(detail::number(row, "batch_size")));
         if (size == job->second.sizes.end()) continue;
         const bool reached = !row.at("target_epoch").empty();
-        size->second.targets.push_back(
-            reached ? std::optional{detail::number(row, "target_epoch")} : std::nullopt);
+        size->second.targets.push_back(reached ? std::optional{detail::number(row, "target_epoch")}
+                                               : std::nullopt);
     }
     std::vector<Job> jobs;
     for (auto& [name, job] : by_name) {

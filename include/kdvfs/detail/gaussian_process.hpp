@@ -25,8 +25,8 @@ public:
         matrix.diagonal() += noise;
         factor_.compute(matrix);
         weights_ = factor_.solve(values);
-        log_likelihood_ = -0.5 * values.dot(weights_) -
-                          factor_.matrixLLT().diagonal().array().log().sum();
+        log_likelihood_ =
+            -0.5 * values.dot(weights_) - factor_.matrixLLT().diagonal().array().log().sum();
     }
 
     /// Of the values, but for a constant.

@@ -25,9 +25,9 @@ namespace kdvfs::train {
 
 struct BatchSizeOptions {
     std::vector<std::uint32_t> sizes;  ///< those that may be tried
-    std::uint32_t usual = 0;           ///< the user's own, tried first and taken to reach the target
-    double stop_at = 2;                ///< a run is stopped at this multiple of the best run's cost
-    Seconds lost_after{86400};         ///< a run that has not ended after this time never will
+    std::uint32_t usual = 0;    ///< the user's own, tried first and taken to reach the target
+    double stop_at = 2;         ///< a run is stopped at this multiple of the best run's cost
+    Seconds lost_after{86400};  ///< a run that has not ended after this time never will
     std::uint64_t seed = 1;
 };
 
@@ -79,7 +79,8 @@ struct BatchSizeState {
     std::map<std::uint64_t, Pending> pending;  ///< runs that have not ended, by id
     std::uint64_t next_id = 1;
     std::uint64_t draws = 0;  ///< from the random numbers
-    double least_cost = std::numeric_limits<double>::infinity();  ///< of a run that reached the target
+    double least_cost =
+        std::numeric_limits<double>::infinity();  ///< of a run that reached the target
 };
 
 /// Learns the best batch size of a job that recurs. What a run costs is epochs(b) * cost per
@@ -109,13 +110,11 @@ public:
     /// @param now seconds since any fixed origin, the same for all processes
     /// @throws Error (not_supported) when every size has failed
     SuggestedRun suggest(Seconds now) {
-        std::erase_if(state_.pending, [&](const auto& entry) {
-            return now.count() - entry.second.started > options_.lost_after.count();
-        });
+        forget_lost(now);
         const auto best = best_known();
         const bool busy = std::any_of(state_.pending.begin(), state_.pending.end(),
                                       [](const auto& entry) { return entry.second.explores; });
-        const std::uint32_t size = !busy ? explore() : best.value_or(options_.usual);
+        const std::uint32_t size = busy && best ? *best : explore();
         const std::uint64_t id = state_.next_id++;
         state_.pending[id] = {size, size != best, now.count()};
         return {id, size, record(size).profile, most_cost()};
@@ -123,7 +122,8 @@ public:
 
     /// Tells what an epoch costs at a run's size.
     /// @return the cost at which to stop the run; 0: now, as another size is known to be better
-    /// @throws Error (invalid_input) for a run that was not suggested or a cost that is not positive
+    /// @throws Error (invalid_input) for a run that was not suggested or a cost that is not
+    /// positive
     double profiled(std::uint64_t id, const EpochProfile& profile) {
         if (!is_positive(profile.cost) || (profile.limit && !is_positive(profile.limit->count)))
             fail("take an epoch's profile", id, "its cost or limit is not a positive number");
@@ -241,8 +241,8 @@ private:
                      !distinct || sizes.front() == 0 ? "they are none, repeated or zero"
                      : !has_usual ? "the usual one, " + std::to_string(options_.usual) +
                                         ", is not among them"
-                     : !known     ? "the state to go on from has others"
-                                  : "runs would be stopped below the best cost",
+                     : !known ? "the state to go on from has others"
+                              : "runs would be stopped below the best cost",
                      "give distinct sizes with the usual one, and stop at more than 1"}};
     }
 
@@ -293,16 +293,27 @@ private:
             const std::uint32_t size = entry->first;
             if (size <= floor || size >= ceiling) continue;
             const bool near = 2.0 * size >= low && size <= 2.0 * high;
-            const bool next = entry == next_up ||
-                              (at_low != state_.sizes.begin() && entry == std::prev(at_low));
+            const bool next =
+                entry == next_up || (at_low != state_.sizes.begin() && entry == std::prev(at_low));
             if (near || next) sizes.push_back(size);
         }
         return sizes;
     }
 
+    /// A lost run keeps nobody from exploring; much later it is forgotten.
+    void forget_lost(Seconds now) {
+        const auto age = [&](const BatchSizeState::Pending& run) {
+            return now.count() - run.started;
+        };
+        for (auto& [id, run] : state_.pending)
+            if (age(run) > options_.lost_after.count()) run.explores = false;
+        std::erase_if(state_.pending, [&](const auto& entry) {
+            return age(entry.second) > 30 * options_.lost_after.count();
+        });
+    }
+
     std::uint32_t explore() {
-        if (!std::isfinite(state_.least_cost) && !is_failing(record(options_.usual)))
-            return options_.usual;
+        if (!best_known() && !is_failing(record(options_.usual))) return options_.usual;
         const std::vector<std::uint32_t> sizes = candidates();
         if (sizes.empty()) {
             throw Error{Errc::not_supported,
@@ -326,11 +337,24 @@ private:
         return rest <= worth_of_learning * std::exp(costs.tail(costs.size() - 1).minCoeff());
     }
 
-    /// Logarithms of what runs cost, drawn from what is known.
+    /// Logarithms of what runs cost, drawn from what is known. Of a size whose epochs have not been
+    /// profiled, the best of three draws: to know better takes no more than an epoch there.
     Eigen::VectorXd sampled_costs(const std::vector<std::uint32_t>& sizes) {
+        constexpr int looks = 3;
         std::seed_seq seed{options_.seed, state_.draws++};
         std::mt19937_64 random{seed};
-        return sample(log_epochs(sizes), random) + sample(log_epoch_costs(sizes), random);
+        const Mixture epochs = log_epochs(sizes);
+        const Mixture epoch_costs = log_epoch_costs(sizes);
+        Eigen::VectorXd least;
+        for (int look = 0; look < looks; ++look) {
+            const Eigen::VectorXd costs = sample(epochs, random) + sample(epoch_costs, random);
+            if (look == 0) least = costs;
+            for (std::size_t i = 0; i < sizes.size(); ++i) {
+                const auto k = static_cast<Eigen::Index>(i);
+                if (!record(sizes[i]).profile) least(k) = std::min(least(k), costs(k));
+            }
+        }
+        return least;
     }
 
     static Eigen::VectorXd sample(const Mixture& mixture, std::mt19937_64& random) {

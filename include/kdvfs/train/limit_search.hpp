@@ -65,8 +65,7 @@ public:
     LimitSearch(PowerRange range, Watts step, LimitChoice choice, std::size_t ranks = 1)
         : choice_{choice}, top_power_{range.high * static_cast<double>(ranks)}, ranks_{ranks} {
         check(range, step);
-        for (Watts limit = range.high; limit.count >= range.low.count - 1e-6;
-             limit = limit - step)
+        for (Watts limit = range.high; limit.count >= range.low.count - 1e-6; limit = limit - step)
             limits_.insert(limits_.begin(), limit);
         windows_.resize(limits_.size());
     }
@@ -126,6 +125,8 @@ private:
     static constexpr double tolerance = 0.005;
     /// The same where windows cost nothing.
     static constexpr double free_tolerance = 0.002;
+    /// A limit binds where a higher one lets the boards draw more, by this share.
+    static constexpr double binding = 0.02;
     /// Boards are most efficient at 60 to 80 % of their limit: where the search starts.
     static constexpr double usual_best = 0.7;
 
@@ -158,6 +159,12 @@ private:
     }
     [[nodiscard]] bool is_measured(std::size_t index) const { return windows_[index].has_value(); }
     [[nodiscard]] double value_at(std::size_t index) const { return value(*windows_[index]); }
+
+    /// What each board drew on average, in watts.
+    [[nodiscard]] double drawn_at(std::size_t index) const {
+        const LimitWindow& window = *windows_[index];
+        return (window.energy / window.time).count / static_cast<double>(ranks_);
+    }
 
     [[nodiscard]] bool keeps_time(std::size_t index) const {
         const double shortest = windows_.back()->time.count();
@@ -227,8 +234,20 @@ private:
         if (reach == 0) return std::nullopt;
         const auto seen = neighbour(best, side);
         if (seen && distance(best, *seen) <= reach) return std::nullopt;
-        if (promise(best, side) * static_cast<double>(reach) < tolerance) return std::nullopt;
+        if (promise(best, side) * static_cast<double>(reach) < tolerance)
+            return side < 0 ? below_plateau(best) : std::nullopt;
         return side < 0 ? best - reach : best + reach;
+    }
+
+    /// Where limits do not bind the curve is flat, and promises nothing of lower limits that do:
+    /// the highest of those, else the one above it, where power that varies binds already.
+    [[nodiscard]] std::optional<std::size_t> below_plateau(std::size_t best) const {
+        const double drawn = drawn_at(best);
+        if (drawn_at(*neighbour(best, +1)) > (1 + binding) * drawn) return std::nullopt;
+        std::size_t above = best;  // the lowest limit above what is drawn
+        while (above > 0 && limits_[above - 1].count > drawn) --above;
+        if (above > 0 && !is_measured(above - 1)) return above - 1;
+        return is_measured(above) ? std::nullopt : std::optional{above};
     }
 
     /// The most that a step beyond the best promises, as a share: what the last step downhill
@@ -251,10 +270,9 @@ private:
 
     /// Whether the boards drew less than the lowest limit wherever they were measured.
     [[nodiscard]] bool no_limit_binds() const {
-        return std::all_of(windows_.begin(), windows_.end(), [&](const auto& window) {
-            return !window || (window->energy / window->time).count <
-                                  limits_.front().count * static_cast<double>(ranks_);
-        });
+        for (std::size_t i = 0; i < limits_.size(); ++i)
+            if (is_measured(i) && drawn_at(i) >= limits_.front().count) return false;
+        return true;
     }
 
     /// The limit farthest from those measured, while its expected improvement (Jones, Schonlau and

@@ -276,7 +276,7 @@ private:
 
     Device& device_;
     Watts found_;
-    Watts written_;          ///< the limit that the board should hold
+    Watts written_;           ///< the limit that the board should hold
     Watts before_{written_};  ///< the one before that
     bool changed_ = false;
     pid_t owner_ = ::getpid();
