@@ -127,7 +127,7 @@ TEST(BatchSize, StopsAHopelessRunAfterItsFirstEpoch) {
 }
 
 TEST(BatchSize, LeavesFailingSizesAndThoseBeyondAlone) {
-    SimulatedJob job{.noise_scale = 20, .step_cost = 10, .fails = 100};  // lures it downwards
+    SimulatedJob job{.noise_scale = 100, .step_cost = 10, .fails = 100};  // lures it downwards
     BatchSize sizes{options(powers, 512)};
     for (int r = 0; r < 60; ++r) job.recur(sizes);
     EXPECT_EQ(sizes.best_known(), 128U);

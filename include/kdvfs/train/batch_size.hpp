@@ -269,11 +269,11 @@ private:
     }
 
     /// Sizes that may be suggested: none that fails or lies beyond one that fails, and none farther
-    /// than an octave from a size that has reached the target.
+    /// than an octave, or one size, from those that have reached the target.
+    /// @pre one has
     [[nodiscard]] std::vector<std::uint32_t> candidates() const {
-        std::uint32_t low = options_.usual;  // of those that have reached the target
-        std::uint32_t high = options_.usual;
-        if (const auto best = best_known()) low = high = *best;
+        std::uint32_t low = best_known().value();  // of those that have reached the target
+        std::uint32_t high = low;
         std::uint32_t floor = 0;  // failing sizes
         std::uint32_t ceiling = std::numeric_limits<std::uint32_t>::max();
         for (const auto& [size, record] : state_.sizes) {
@@ -313,15 +313,23 @@ private:
     }
 
     std::uint32_t explore() {
-        if (!best_known() && !is_failing(record(options_.usual))) return options_.usual;
+        if (!best_known()) return nearest_untried();
         const std::vector<std::uint32_t> sizes = candidates();
-        if (sizes.empty()) {
-            throw Error{Errc::not_supported,
-                        {"suggest a batch size", "the recurring job",
-                         "every size that was tried has failed to reach the target",
-                         "give other sizes, or more epochs"}};
-        }
         return sizes[argmin(sampled_costs(sizes))];
+    }
+
+    /// While none has reached the target: the size nearest to the usual one that has not failed.
+    [[nodiscard]] std::uint32_t nearest_untried() const {
+        std::optional<std::uint32_t> nearest;
+        for (const auto& [size, record] : state_.sizes) {
+            if (is_failing(record)) continue;
+            if (!nearest || std::abs(octaves(size)) < std::abs(octaves(*nearest))) nearest = size;
+        }
+        if (nearest) return *nearest;
+        throw Error{Errc::not_supported,
+                    {"suggest a batch size", "the recurring job",
+                     "every size that was tried has failed to reach the target",
+                     "give other sizes, or more epochs"}};
     }
 
     /// Whether the rest of a run at this size, just profiled, is thought to cost less than a run
