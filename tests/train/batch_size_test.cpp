@@ -138,7 +138,7 @@ TEST(BatchSize, LeavesFailingSizesAndThoseBeyondAlone) {
 
     BatchSize memory{options(powers, 256)};
     SuggestedRun run = memory.suggest(now);
-    memory.observe(run.id, {RunEnd::reached, 20, 20});
+    memory.observe(run.id, {RunEnd::reached, 20, 20.0 / 16});
     std::set<std::uint32_t> tried;
     for (int r = 0; r < 60; ++r) {
         run = memory.suggest(now);
