@@ -43,6 +43,7 @@ struct Timing {
     std::int64_t nanoseconds = 0;           ///< the iteration's length
     std::vector<std::int64_t> durations{};  ///< each between the operation's shortest and longest
     std::vector<std::int64_t> starts{};     ///< since the iteration's start
+    std::vector<Watts> prices{};            ///< what each operation's next shorter second costs
     Femtojoules effective = 0;
     Femtojoules bound = 0;
 };
@@ -202,11 +203,12 @@ private:
             while (flow.length() > length && !flow.at_shortest())
                 flow.advance(flow.length() - length);
             const detail::Certificate sums = flow.certificate(exact);
-            Timing timing{flow.length(), {}, {}, sums.primal, sums.dual};
+            Timing timing{flow.length(), {}, {}, {}, sums.primal, sums.dual};
             const detail::ParametricFlow::State state = flow.state();
             for (std::uint32_t i = 0; i < network.operations; ++i) {
                 timing.durations.push_back(std::min(flow.window(i), exact[i]->time.back()));
                 timing.starts.push_back(state.times[network.arcs[i].tail] - state.times.front());
+                timing.prices.push_back({static_cast<double>(state.flows[i]) * 1e-6});
             }
             return timing;
         }
