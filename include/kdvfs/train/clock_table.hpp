@@ -24,8 +24,8 @@ public:
         for (const Curve& curve : pipeline.curves) {
             std::vector<Cell> row(clocks_.size());
             for (std::uint32_t p = 0; p < curve.points().size(); ++p) {
-                const auto at = std::lower_bound(clocks_.begin(), clocks_.end(),
-                                                 curve.points()[p].clock);
+                const auto at =
+                    std::lower_bound(clocks_.begin(), clocks_.end(), curve.points()[p].clock);
                 row[static_cast<std::size_t>(at - clocks_.begin())] = {
                     curve.time(p), to_joules(curve.effective(p)).count, p};
             }

@@ -32,19 +32,19 @@ enum class Shape {
 /// Energies in femtojoules, which are microwatts times nanoseconds: sums of any pipeline fit.
 __extension__ using Femtojoules = __int128;
 
-constexpr Joules to_joules(Femtojoules energy) { return {static_cast<double>(energy) * 1e-15}; }
+constexpr Joules to_joules(Femtojoules energy) { return {static_cast<double>(energy) / 1e15}; }
 constexpr Seconds to_seconds(std::int64_t nanoseconds) {
-    return Seconds{static_cast<double>(nanoseconds) * 1e-9};
+    return Seconds{static_cast<double>(nanoseconds) / 1e9};
 }
 
 /// Time and effective energy of an operation, in integers: the lower convex hull of its points.
 /// The effective energy is what the operation needs above a GPU that is blocked for as long.
 /// Between corner k and k + 1 each further nanosecond saves `saving[k]` femtojoules, less and less.
 struct Hull {
-    std::vector<std::int64_t> time;      ///< nanoseconds, rising
-    std::vector<std::int64_t> saving;    ///< microwatts, falling, one less than corners
-    std::vector<Femtojoules> energy;     ///< at each corner, falling
-    std::vector<std::uint32_t> corner;   ///< which of the points each corner is
+    std::vector<std::int64_t> time;     ///< nanoseconds, rising
+    std::vector<std::int64_t> saving;   ///< microwatts, falling, one less than corners
+    std::vector<Femtojoules> energy;    ///< at each corner, falling
+    std::vector<std::uint32_t> corner;  ///< which of the points each corner is
 
     [[nodiscard]] std::size_t size() const { return time.size(); }
 
@@ -128,10 +128,11 @@ private:
     void check_convex() const {
         for (std::size_t k = 1; k < points_.size(); ++k) {
             if (time_[k] == time_[k - 1] || effective_[k] >= effective_[k - 1])
-                reject("effective energy does not fall as time grows, but the curve is said to be "
-                       "convex",
-                       "leave out points that are slower and save nothing, or say that the curve "
-                       "is measured");
+                reject(
+                    "effective energy does not fall as time grows, but the curve is said to be "
+                    "convex",
+                    "leave out points that are slower and save nothing, or say that the curve "
+                    "is measured");
             if (k < 2) continue;
             const auto on_line = static_cast<double>(effective_[k - 2]) +
                                  static_cast<double>(effective_[k] - effective_[k - 2]) *
@@ -152,8 +153,8 @@ private:
         for (std::uint32_t i = 0; i < points_.size(); ++i) {
             if (!kept.empty() && (time_[i] == time_[kept.back()] || saving(kept.back(), i) <= 0))
                 continue;
-            while (kept.size() >= 2 && saving(kept[kept.size() - 2], kept.back()) <=
-                                           saving(kept.back(), i)) {
+            while (kept.size() >= 2 &&
+                   saving(kept[kept.size() - 2], kept.back()) <= saving(kept.back(), i)) {
                 kept.pop_back();
             }
             kept.push_back(i);

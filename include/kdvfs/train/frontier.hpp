@@ -112,15 +112,15 @@ private:
     struct Model {
         Pipeline pipeline;
         detail::Network network;
-        std::vector<Hull> hulls{};                ///< by curve; thinned, or empty if exact
-        std::vector<const Hull*> exact{};         ///< by operation
-        std::vector<const Hull*> walked{};        ///< by operation
+        std::vector<Hull> hulls{};          ///< by curve; thinned, or empty if exact
+        std::vector<const Hull*> exact{};   ///< by operation
+        std::vector<const Hull*> walked{};  ///< by operation
         std::vector<Corner> corners{};
-        std::vector<detail::ParametricFlow::State> states{};  ///< some of the corners, longest first
+        std::vector<detail::ParametricFlow::State>
+            states{};  ///< some of the corners, longest first
         double gap = 0;
 
-        explicit Model(Pipeline described)
-            : pipeline{std::move(described)}, network{pipeline} {
+        explicit Model(Pipeline described) : pipeline{std::move(described)}, network{pipeline} {
             for (const Operation& operation : pipeline.operations)
                 exact.push_back(&pipeline.curves[operation.curve].hull());
         }
@@ -233,10 +233,11 @@ private:
         const double time = length.count() * 1e9;
         const Corner& first = corners().front();
         if (!(time >= static_cast<double>(first.nanoseconds) - 0.5))
-            throw Error{Errc::invalid_input,
-                        {"plan a pipeline", "an iteration of " + std::to_string(length.count()) + " s",
-                         "the shortest possible takes " + std::to_string(shortest().count()) + " s",
-                         "give a longer time"}};
+            throw Error{
+                Errc::invalid_input,
+                {"plan a pipeline", "an iteration of " + std::to_string(length.count()) + " s",
+                 "the shortest possible takes " + std::to_string(shortest().count()) + " s",
+                 "give a longer time"}};
         if (time >= static_cast<double>(corners().back().nanoseconds))
             return corners().back().nanoseconds;
         return std::max(first.nanoseconds, static_cast<std::int64_t>(std::llround(time)));

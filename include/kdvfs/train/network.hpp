@@ -69,9 +69,9 @@ private:
         const auto key = [](const Dependency& d) { return std::pair{d.first, d.then}; };
         std::sort(waits.begin(), waits.end(),
                   [&](const Dependency& a, const Dependency& b) { return key(a) < key(b); });
-        const auto end = std::unique(
-            waits.begin(), waits.end(),
-            [&](const Dependency& a, const Dependency& b) { return key(a) == key(b); });
+        const auto end =
+            std::unique(waits.begin(), waits.end(),
+                        [&](const Dependency& a, const Dependency& b) { return key(a) == key(b); });
         waits.erase(end, waits.end());
         return waits;
     }

@@ -107,9 +107,9 @@ private:
 
     /// The least energy of one operation when a nanosecond costs `price`, that cost included.
     static Femtojoules least(const Hull& hull, std::int64_t price) {
-        const auto corner = std::lower_bound(hull.saving.begin(), hull.saving.end(), price,
-                                             std::greater<>{}) -
-                            hull.saving.begin();
+        const auto corner =
+            std::lower_bound(hull.saving.begin(), hull.saving.end(), price, std::greater<>{}) -
+            hull.saving.begin();
         const auto k = static_cast<std::size_t>(corner);
         return hull.energy[k] + static_cast<Femtojoules>(price) * hull.time[k];
     }

@@ -49,9 +49,9 @@ struct Pipeline {
     std::uint32_t microbatches = 0;
     Watts blocking_power{};  ///< of one stage that waits for another
     std::vector<Curve> curves;
-    std::vector<Operation> operations;              ///< stage by stage, in the order they run in
-    std::vector<std::uint32_t> stage_begin;         ///< first operation of each stage, and the end
-    std::vector<Dependency> dependencies;           ///< those between neighbours of a stage, too
+    std::vector<Operation> operations;               ///< stage by stage, in the order they run in
+    std::vector<std::uint32_t> stage_begin;          ///< first operation of each stage, and the end
+    std::vector<Dependency> dependencies;            ///< those between neighbours of a stage, too
     std::vector<std::uint32_t> topological_order{};  ///< of the operations
 
     /// What all stages use while they wait for an iteration of this length: the difference between

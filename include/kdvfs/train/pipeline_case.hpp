@@ -151,9 +151,9 @@ private:
     [[nodiscard]] std::vector<CurvePoint> points(const Json& list, const std::string& name) const {
         std::vector<CurvePoint> all;
         for (const Json& point : list) {
-            const bool is_triple =
-                point.is_array() && point.size() == 3 &&
-                std::all_of(point.begin(), point.end(), [](const Json& n) { return n.is_number(); });
+            const bool is_triple = point.is_array() && point.size() == 3 &&
+                                   std::all_of(point.begin(), point.end(),
+                                               [](const Json& n) { return n.is_number(); });
             if (!is_triple)
                 reject("a point of " + name + " is not [MHz, seconds, joules]",
                        "give three numbers; JSON has no NaN");
@@ -178,16 +178,15 @@ private:
             Operation operation{whole(operations[i], "stage"), pass(string(operations[i], "op")), 0,
                                 whole(operations[i], "microbatch"), 0};
             if (operations[i].contains("chunk")) operation.chunk = whole(operations[i], "chunk");
-            const auto curve =
-                curve_of_.find({operation.stage, operation.pass, operation.chunk});
+            const auto curve = curve_of_.find({operation.stage, operation.pass, operation.chunk});
             if (curve == curve_of_.end())
                 reject("it has no profile of the " + to_string(operation), "profile it, too");
             operation.curve = curve->second;
             stages[operation.stage].push_back(operation);
             listed[operation.stage].push_back(i);
         }
-        return make_graph(stages, dependencies(json, listed, operations.size()),
-                          std::move(curves_), blocking_);
+        return make_graph(stages, dependencies(json, listed, operations.size()), std::move(curves_),
+                          blocking_);
     }
 
     /// Operations are listed in any order of stages, but numbered stage by stage.
@@ -232,8 +231,9 @@ inline PipelineCase read_pipeline_case(const std::filesystem::path& path) {
     std::ifstream input{path, std::ios::binary};
     const std::string text{std::istreambuf_iterator<char>{input}, {}};
     if (!input || input.bad())
-        throw Error{Errc::io, {"read a pipeline case", path.string(), "the file cannot be read",
-                               "check its name and permissions"}};
+        throw Error{Errc::io,
+                    {"read a pipeline case", path.string(), "the file cannot be read",
+                     "check its name and permissions"}};
     return parse_pipeline_case(text, path.string());
 }
 

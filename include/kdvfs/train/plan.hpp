@@ -35,7 +35,7 @@ struct PipelinePlan {
     Joules effective{};  ///< of the operations
     Joules total{};      ///< with the blocking power of all stages during `time`
     Joules bound{};      ///< no clocks that end within `time` need less in total
-    std::uint32_t switches = 0;  ///< changes of clock within stages
+    std::uint32_t switches = 0;                  ///< changes of clock within stages
     std::vector<PlannedOperation> operations{};  ///< as in the pipeline
 
     /// How far above the bound the plan is, relative to it.
@@ -73,8 +73,8 @@ inline void plan_two_clocks(const Pipeline& pipeline, const Timing& timing, Pipe
     for (std::uint32_t i = 0; i < pipeline.operations.size(); ++i) {
         const Operation& operation = pipeline.operations[i];
         const bool first = i == pipeline.stage_begin[operation.stage];
-        PlannedOperation planned = at_two_clocks(pipeline.curves[operation.curve], operation,
-                                                 timing.durations[i], before);
+        PlannedOperation planned =
+            at_two_clocks(pipeline.curves[operation.curve], operation, timing.durations[i], before);
         planned.start = to_seconds(timing.starts[i]);
         if (!first && planned.clocks.first != before) ++plan.switches;
         if (planned.clocks.second != planned.clocks.first) ++plan.switches;

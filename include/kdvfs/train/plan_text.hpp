@@ -161,10 +161,10 @@ inline std::string to_header(const PipelinePlan& plan, const tune::HeaderOptions
     for (const PlannedOperation& planned : plan.operations) {
         const PlannedClocks& clocks = planned.clocks;
         const Operation& operation = clocks.operation;
-        text += "    {{" + std::to_string(operation.stage) + ", kdvfs::train::Pass::" +
-                std::string{to_string(operation.pass)} + ", " + std::to_string(operation.chunk) +
-                ", " + std::to_string(operation.microbatch) + ", " +
-                std::to_string(operation.curve) + "}, " + clock_text(clocks.first) + ", " +
+        text += "    {{" + std::to_string(operation.stage) +
+                ", kdvfs::train::Pass::" + std::string{to_string(operation.pass)} + ", " +
+                std::to_string(operation.chunk) + ", " + std::to_string(operation.microbatch) +
+                ", " + std::to_string(operation.curve) + "}, " + clock_text(clocks.first) + ", " +
                 tune::to_text(clocks.share) + ", " + clock_text(clocks.second) + "},\n";
     }
     return text + "}};\n// clang-format on\n\n}  // namespace " + options.namespace_name + "\n";

@@ -74,8 +74,8 @@ private:
         for (const Operation& operation : order_) {
             with_weights.push_back(operation);
             if (operation.pass == Pass::backward_input && operation.microbatch >= stage_)
-                with_weights.push_back({stage_, Pass::backward_weight, 0,
-                                        operation.microbatch - stage_, 0});
+                with_weights.push_back(
+                    {stage_, Pass::backward_weight, 0, operation.microbatch - stage_, 0});
         }
         order_ = std::move(with_weights);
         const std::uint32_t late = std::min(stage_, shape_.microbatches);

@@ -22,7 +22,7 @@ struct Slot {
 /// Chooses the clocks of one stage's operations, which run one after the other, each in its slot:
 /// the least energy for every number of switches, or for a price of a switch. Dynamic programming
 /// over (operation, switches, clock); of each such state the combinations of time and cost are
-/// kept that no other beats in both, thinned to a few dozen.
+/// kept that no other beats in both, thinned to a few dozen where stages are long.
 class StageClocks {
 public:
     struct Choice {
@@ -49,7 +49,6 @@ public:
 
 private:
     static constexpr std::uint32_t none = ~0U;
-    static constexpr std::size_t most_labels = 24;
 
     /// One way to get here: when it ends and what it cost.
     struct Label {
@@ -69,6 +68,9 @@ private:
     void run(std::uint32_t most_switches, double worth) {
         levels_ = most_switches + 1;
         const std::size_t clocks = table_->size();
+        // Small stages can afford to keep all: a quarter of a million labels are a few megabytes.
+        most_labels_ =
+            std::clamp<std::size_t>(250'000 / (levels_ * clocks * (slots_.size() + 1)), 24, 1024);
         layers_.assign(slots_.size() + 1, {});
         // Before the first operation every clock is free: one label, as if at that clock.
         Layer& origin = layers_.front();
@@ -130,7 +132,8 @@ private:
         const auto offer = [&](std::uint32_t l, double extra) {
             const Label& label = from.labels[l];
             const std::int64_t end = std::max(label.time, slot.begin) + cell.time;
-            if (end <= slot.end) fresh_.push_back({end, label.cost + cell.energy + extra, l, clock});
+            if (end <= slot.end)
+                fresh_.push_back({end, label.cost + cell.energy + extra, l, clock});
         };
         const std::size_t state = level * table_->size() + clock;
         for (std::uint32_t l = from.begin[state]; l < from.begin[state + 1]; ++l) offer(l, 0);
@@ -147,17 +150,17 @@ private:
             cheapest = label.cost;
             return false;
         });
-        const std::size_t count = std::min(fresh_.size(), most_labels);
+        const std::size_t count = std::min(fresh_.size(), most_labels_);
         for (std::size_t k = 0; k < count; ++k)
-            labels.push_back(
-                fresh_[count < 2 ? k : k * (fresh_.size() - 1) / (count - 1)]);
+            labels.push_back(fresh_[count < 2 ? k : k * (fresh_.size() - 1) / (count - 1)]);
     }
 
     [[nodiscard]] Choice best_of(std::uint32_t level) const {
         const Layer& last = layers_.back();
         const std::size_t clocks = table_->size();
         std::uint32_t best = none;
-        for (std::uint32_t l = last.begin[level * clocks]; l < last.begin[(level + 1) * clocks]; ++l)
+        for (std::uint32_t l = last.begin[level * clocks]; l < last.begin[(level + 1) * clocks];
+             ++l)
             if (best == none || last.labels[l].cost < last.labels[best].cost) best = l;
         Choice choice;
         if (best == none) return choice;
@@ -175,6 +178,7 @@ private:
     std::uint32_t first_;
     std::vector<Slot> slots_;
     std::uint32_t levels_ = 1;
+    std::size_t most_labels_ = 24;
     std::vector<Layer> layers_;
     std::vector<Label> fresh_;
 };

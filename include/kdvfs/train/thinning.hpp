@@ -19,8 +19,8 @@ inline Hull thinned(const Hull& hull, std::int64_t unit) {
     thin.energy.push_back(hull.energy.front());
     thin.corner.push_back(hull.corner.front());
     for (std::size_t k = 0; k < hull.saving.size(); ++k) {
-        const std::int64_t saving = std::max<std::int64_t>(1, (hull.saving[k] + unit / 2) / unit) *
-                                    unit;
+        const std::int64_t saving =
+            std::max<std::int64_t>(1, (hull.saving[k] + unit / 2) / unit) * unit;
         if (!thin.saving.empty() && thin.saving.back() == saving) {
             thin.time.pop_back();
             thin.energy.pop_back();
