@@ -24,11 +24,11 @@ int cases() {
 int glpk_cases() { return cases() < 1000 ? cases() / 3 : cases(); }
 
 /// min(E + price * T) over the corners.
-Femtojoules least_cost(const Frontier& frontier, std::int64_t price) {
+Attojoules least_cost(const Frontier& frontier, std::int64_t price) {
     const auto cost = [&](const Corner& corner) {
-        return corner.effective + static_cast<Femtojoules>(price) * corner.nanoseconds;
+        return corner.effective + static_cast<Attojoules>(price) * corner.nanoseconds;
     };
-    Femtojoules least = cost(frontier.corners().front());
+    Attojoules least = cost(frontier.corners().front());
     for (const Corner& corner : frontier.corners()) least = std::min(least, cost(corner));
     return least;
 }
@@ -38,8 +38,8 @@ TEST(Frontier, AgreesWithLemonAtAnyPrice) {
     for (int k = 0; k < cases(); ++k) {
         const Frontier frontier{random_pipeline(random)};
         const auto& corners = frontier.corners();
-        const std::int64_t price_of_a_corner = corners[random() % corners.size()].microwatts;
-        const auto any_price = static_cast<std::int64_t>(random() % 2'000'000'000);
+        const std::int64_t price_of_a_corner = corners[random() % corners.size()].nanowatts;
+        const auto any_price = static_cast<std::int64_t>(random() % 2'000'000'000'000);
         for (const std::int64_t price : {price_of_a_corner, any_price})
             ASSERT_EQ(least_cost(frontier, price), lemon_least_cost(frontier.pipeline(), price))
                 << "pipeline " << k << ", price " << price;
@@ -72,7 +72,7 @@ TEST(Frontier, EveryCornerIsCertified) {
                 ASSERT_TRUE(before->effective > corner.effective);
                 // Nothing is dearer than the last nanosecond before the shortest time.
                 const bool is_last = before == &frontier.corners().front();
-                ASSERT_GE(before->microwatts, corner.microwatts + (is_last ? 0 : 1));
+                ASSERT_GE(before->nanowatts, corner.nanowatts + (is_last ? 0 : 1));
             }
             before = &corner;
         }
@@ -88,7 +88,7 @@ TEST(Frontier, DurationsAtAnyTimeKeepItAndAreCertified) {
         const Seconds span = frontier.frugal() - frontier.shortest();
         const Timing timing = frontier.timing(frontier.shortest() + span * uniform(random));
         EXPECT_TRUE(timing.effective == timing.bound);
-        Femtojoules energy = 0;
+        Attojoules energy = 0;
         for (std::size_t i = 0; i < pipeline.operations.size(); ++i) {
             const Hull& hull = pipeline.curves[pipeline.operations[i].curve].hull();
             ASSERT_GE(timing.durations[i], hull.time.front());

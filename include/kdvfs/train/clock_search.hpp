@@ -63,8 +63,16 @@ public:
     void improve(ClockPlan& plan, double worth, std::uint32_t sweeps) {
         for (std::uint32_t sweep = 0; sweep < sweeps; ++sweep) {
             const double before = plan.energy + worth * plan.switches;
-            for (std::uint32_t s = 0; s < pipeline_->stages; ++s)
-                set(plan, s, StageClocks{table_, begin(s), slots(plan, s, sweep)}.at_price(worth));
+            for (std::uint32_t s = 0; s < pipeline_->stages; ++s) {
+                StageClocks stage{table_, begin(s), slots(plan, s, sweep)};
+                const StageClocks::Choice choice = stage.at_price(worth);
+                // Where labels were thinned the choice can be worse than what is there.
+                const Share now = share(plan.clock, begin(s), s);
+                if (choice.clock.empty()) continue;
+                const Share then = share(choice.clock, 0, s);
+                if (then.energy + worth * then.switches < now.energy + worth * now.switches)
+                    set(plan, s, choice);
+            }
             account(plan);
             const double saved = before - plan.energy - worth * plan.switches;
             if (sweep >= 2 && saved < 1e-6 * std::abs(before)) break;
@@ -83,11 +91,11 @@ public:
     void account(ClockPlan& plan) const {
         plan.energy = 0;
         plan.switches = 0;
-        for (std::uint32_t s = 0; s < pipeline_->stages; ++s)
-            for (std::uint32_t i = begin(s); i < end(s); ++i) {
-                plan.energy += table_.at(i, plan.clock[i]).energy;
-                plan.switches += i > begin(s) && plan.clock[i] != plan.clock[i - 1] ? 1U : 0U;
-            }
+        for (std::uint32_t s = 0; s < pipeline_->stages; ++s) {
+            const Share of = share(plan.clock, begin(s), s);
+            plan.energy += of.energy;
+            plan.switches += of.switches;
+        }
     }
 
     /// When the iteration ends with this plan.
@@ -113,6 +121,22 @@ private:
         for (std::uint32_t s = 0; s < pipeline_->stages; ++s)
             longest = std::max(longest, end(s) - begin(s));
         return longest;
+    }
+
+    /// What one stage contributes to a plan.
+    struct Share {
+        double energy = 0;
+        std::uint32_t switches = 0;
+    };
+    /// `clocks[at]` is the clock of the stage's first operation.
+    [[nodiscard]] Share share(const std::vector<std::uint32_t>& clocks, std::uint32_t at,
+                              std::uint32_t stage) const {
+        Share sum;
+        for (std::uint32_t k = 0; k < end(stage) - begin(stage); ++k) {
+            sum.energy += table_.at(begin(stage) + k, clocks[at + k]).energy;
+            sum.switches += k > 0 && clocks[at + k] != clocks[at + k - 1] ? 1U : 0U;
+        }
+        return sum;
     }
 
     /// Who waits for whom between stages, by operation.
@@ -180,14 +204,9 @@ private:
     void calm_by_count(ClockPlan& plan, double budget, std::uint32_t sweep) {
         for (std::uint32_t s = 0; s < pipeline_->stages; ++s) {
             StageClocks stage{table_, begin(s), slots(plan, s, sweep)};
-            double now = 0;
-            std::uint32_t switches = 0;
-            for (std::uint32_t i = begin(s); i < end(s); ++i) {
-                now += table_.at(i, plan.clock[i]).energy;
-                switches += i > begin(s) && plan.clock[i] != plan.clock[i - 1] ? 1U : 0U;
-            }
-            const std::vector<StageClocks::Choice> choices = stage.by_switches(switches);
-            const double allowed = now + budget - plan.energy;
+            const Share now = share(plan.clock, begin(s), s);
+            const std::vector<StageClocks::Choice> choices = stage.by_switches(now.switches);
+            const double allowed = now.energy + budget - plan.energy;
             for (const StageClocks::Choice& choice : choices) {
                 if (choice.clock.empty() || choice.energy > allowed) continue;
                 set(plan, s, choice);

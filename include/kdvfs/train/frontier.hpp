@@ -29,13 +29,13 @@ struct FrontierOptions {
 /// A corner of a frontier. Effective energy is what operations need above blocked GPUs.
 struct Corner {
     std::int64_t nanoseconds = 0;  ///< the iteration's length
-    Femtojoules effective = 0;     ///< of durations that keep this length (primal)
-    Femtojoules bound = 0;         ///< no durations that keep it need less (dual)
-    std::int64_t microwatts = 0;   ///< what the next shorter nanosecond costs, in femtojoules
+    Attojoules effective = 0;      ///< of durations that keep this length (primal)
+    Attojoules bound = 0;          ///< no durations that keep it need less (dual)
+    std::int64_t nanowatts = 0;    ///< what the next shorter nanosecond costs, in attojoules
 
     [[nodiscard]] Seconds time() const { return to_seconds(nanoseconds); }
     /// The certificate of this corner: 0 where it is optimal.
-    [[nodiscard]] Femtojoules gap() const { return effective - bound; }
+    [[nodiscard]] Attojoules gap() const { return effective - bound; }
 };
 
 /// How long each operation of an iteration may last.
@@ -44,8 +44,8 @@ struct Timing {
     std::vector<std::int64_t> durations{};  ///< each between the operation's shortest and longest
     std::vector<std::int64_t> starts{};     ///< since the iteration's start
     std::vector<Watts> prices{};            ///< what each operation's next shorter second costs
-    Femtojoules effective = 0;
-    Femtojoules bound = 0;
+    Attojoules effective = 0;
+    Attojoules bound = 0;
 };
 
 /// The time-energy frontier of a pipeline: for every length of an iteration the least energy, if
@@ -63,7 +63,7 @@ public:
                          std::to_string(options.max_gap), "give 0 for exact, or such as 0.001"}};
         auto model = std::make_shared<Model>(std::move(pipeline));
         std::int64_t unit = first_unit(*model, options.max_gap);
-        while (!model->walk(unit, options.max_gap)) unit = unit < 2000 ? 1 : unit * 3 / 5;
+        while (!model->walk(unit, options.max_gap)) unit = unit < 2'000'000 ? 1 : unit * 3 / 5;
         model_ = std::move(model);
     }
 
@@ -163,7 +163,7 @@ private:
                 const Corner& before = corners.back();
                 worst = std::max(
                     worst, relative(corner.effective,
-                                    before.bound + static_cast<Femtojoules>(before.microwatts) *
+                                    before.bound + static_cast<Attojoules>(before.nanowatts) *
                                                        (before.nanoseconds - corner.nanoseconds)));
                 if (before.nanoseconds == corner.nanoseconds) corners.pop_back();
             }
@@ -172,7 +172,7 @@ private:
             return gap <= max_gap;
         }
 
-        static double relative(Femtojoules energy, Femtojoules bound) {
+        static double relative(Attojoules energy, Attojoules bound) {
             if (energy == bound) return 0;
             if (energy <= 0) return std::numeric_limits<double>::infinity();
             return static_cast<double>(energy - bound) / static_cast<double>(energy);
@@ -208,7 +208,7 @@ private:
             for (std::uint32_t i = 0; i < network.operations; ++i) {
                 timing.durations.push_back(std::min(flow.window(i), exact[i]->time.back()));
                 timing.starts.push_back(state.times[network.arcs[i].tail] - state.times.front());
-                timing.prices.push_back({static_cast<double>(state.flows[i]) * 1e-6});
+                timing.prices.push_back({static_cast<double>(state.flows[i]) * 1e-9});
             }
             return timing;
         }
@@ -225,7 +225,7 @@ private:
             if (!curve.hull().saving.empty())
                 steepest = std::max(steepest, curve.hull().saving.front());
         const double unit = 0.6 * static_cast<double>(steepest) * std::sqrt(max_gap);
-        return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(unit, 1e12)));
+        return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(unit, 1e15)));
     }
 
     /// Times as printed are rounded: half a nanosecond short is not too short.

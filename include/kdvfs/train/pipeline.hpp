@@ -110,7 +110,9 @@ inline Pipeline make_graph(const std::vector<std::vector<Operation>>& stages,
     pipeline.blocking_power = blocking_power;
     pipeline.curves = std::move(curves);
     pipeline.stage_begin.push_back(0);
-    if (stages.empty()) detail::reject_pipeline("the pipeline", "it has no stages", "give one");
+    if (stages.empty() || stages.size() > 2048)
+        detail::reject_pipeline("the pipeline", "its stages are not from 1 to 2048",
+                                "give the order of operations of each stage");
     for (std::uint32_t s = 0; s < stages.size(); ++s) {
         if (stages[s].empty())
             detail::reject_pipeline("stage " + std::to_string(s), "it has no operations",

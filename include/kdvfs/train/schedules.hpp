@@ -163,8 +163,8 @@ inline void check_shape(const PipelineShape& shape) {
     const auto reject = [](const std::string& why, const std::string& remedy) {
         reject_pipeline("the pipeline", why, remedy);
     };
-    if (shape.stages == 0 || shape.stages > 4096)
-        reject("its stages are not from 1 to 4096", "give the number of pipeline stages");
+    if (shape.stages == 0 || shape.stages > 2048)
+        reject("its stages are not from 1 to 2048", "give the number of pipeline stages");
     if (shape.chunks == 0 || shape.chunks > 256)
         reject("its chunks are not from 1 to 256", "give the number of chunks of each stage");
     if (shape.microbatches == 0 || shape.microbatches > 65536)
