@@ -62,9 +62,10 @@ void time_frontier(const char* name, const Pipeline& made, double max_gap, doubl
     const double begin = cpu_seconds();
     const Frontier frontier{made, {max_gap}};
     const double took = cpu_seconds() - begin;
-    std::printf("%-28s %7zu corners  %8.3f s (allowed %g)  proven gap %.2e  %.6f to %.6f s\n", name,
-                frontier.corners().size(), took, allowed, frontier.gap(),
-                frontier.shortest().count(), frontier.frugal().count());
+    std::printf(
+        "%-28s %7zu corners (%zu folded)  %8.3f s (allowed %g)  proven gap %.2e  %.6f to %.6f s\n",
+        name, frontier.corners().size(), frontier.folded_corners(), took, allowed, frontier.gap(),
+        frontier.shortest().count(), frontier.frugal().count());
     std::fflush(stdout);
 }
 

@@ -24,11 +24,11 @@ int cases() {
 int glpk_cases() { return cases() < 1000 ? cases() / 3 : cases(); }
 
 /// min(E + price * T) over the corners.
-Attojoules least_cost(const Frontier& frontier, std::int64_t price) {
+Femtojoules least_cost(const Frontier& frontier, std::int64_t price) {
     const auto cost = [&](const Corner& corner) {
-        return corner.effective + static_cast<Attojoules>(price) * corner.nanoseconds;
+        return corner.effective + static_cast<Femtojoules>(price) * corner.nanoseconds;
     };
-    Attojoules least = cost(frontier.corners().front());
+    Femtojoules least = cost(frontier.corners().front());
     for (const Corner& corner : frontier.corners()) least = std::min(least, cost(corner));
     return least;
 }
@@ -38,8 +38,8 @@ TEST(Frontier, AgreesWithLemonAtAnyPrice) {
     for (int k = 0; k < cases(); ++k) {
         const Frontier frontier{random_pipeline(random)};
         const auto& corners = frontier.corners();
-        const std::int64_t price_of_a_corner = corners[random() % corners.size()].nanowatts;
-        const auto any_price = static_cast<std::int64_t>(random() % 2'000'000'000'000);
+        const std::int64_t price_of_a_corner = corners[random() % corners.size()].microwatts;
+        const auto any_price = static_cast<std::int64_t>(random() % 2'000'000'000);
         for (const std::int64_t price : {price_of_a_corner, any_price})
             ASSERT_EQ(least_cost(frontier, price), lemon_least_cost(frontier.pipeline(), price))
                 << "pipeline " << k << ", price " << price;
@@ -53,8 +53,9 @@ TEST(Frontier, AgreesWithGlpkAtAnyTime) {
         const Frontier frontier{random_pipeline(random)};
         const Seconds span = frontier.frugal() - frontier.shortest();
         const Seconds time = frontier.shortest() + span * uniform(random);
-        const double expected = glpk_least_energy(frontier.pipeline(), time);
-        ASSERT_NEAR(frontier.effective(time).count, expected, 1e-8 * std::abs(expected))
+        const Seconds whole = to_seconds(std::llround(time.count() * 1e9));
+        const double expected = glpk_least_energy(frontier.pipeline(), whole);
+        ASSERT_NEAR(frontier.effective(whole).count, expected, 1e-8 * std::abs(expected))
             << "pipeline " << k;
     }
 }
@@ -72,7 +73,7 @@ TEST(Frontier, EveryCornerIsCertified) {
                 ASSERT_TRUE(before->effective > corner.effective);
                 // Nothing is dearer than the last nanosecond before the shortest time.
                 const bool is_last = before == &frontier.corners().front();
-                ASSERT_GE(before->nanowatts, corner.nanowatts + (is_last ? 0 : 1));
+                ASSERT_GE(before->microwatts, corner.microwatts + (is_last ? 0 : 1));
             }
             before = &corner;
         }
@@ -88,7 +89,7 @@ TEST(Frontier, DurationsAtAnyTimeKeepItAndAreCertified) {
         const Seconds span = frontier.frugal() - frontier.shortest();
         const Timing timing = frontier.timing(frontier.shortest() + span * uniform(random));
         EXPECT_TRUE(timing.effective == timing.bound);
-        Attojoules energy = 0;
+        Femtojoules energy = 0;
         for (std::size_t i = 0; i < pipeline.operations.size(); ++i) {
             const Hull& hull = pipeline.curves[pipeline.operations[i].curve].hull();
             ASSERT_GE(timing.durations[i], hull.time.front());
@@ -126,6 +127,38 @@ TEST(Frontier, ThinningKeepsTheGapItPromises) {
         }
     }
     EXPECT_GT(fewer, 0U);
+}
+
+TEST(Frontier, FoldingMicrobatchesChangesNothing) {
+    std::mt19937_64 random{8};
+    std::size_t folded = 0;
+    for (int k = 0; k < 20; ++k) {
+        PipelineShape shape{Schedule::one_f_one_b, 1 + static_cast<std::uint32_t>(random() % 3), 1,
+                            0};
+        shape.microbatches = 5 * shape.stages + 5 + static_cast<std::uint32_t>(random() % 9);
+        std::vector<Curve> curves;
+        CurveIndex curve_of;
+        for (std::uint32_t s = 0; s < shape.stages; ++s)
+            for (const Pass pass : {Pass::forward, Pass::backward}) {
+                curve_of[{s, pass, 0}] = static_cast<std::uint32_t>(curves.size());
+                curves.push_back(random_curve(random, {60}));
+            }
+        const Pipeline pipeline = make_pipeline(shape, curve_of, curves, {60});
+        const Frontier walked{pipeline, {0, false}};
+        const Frontier frontier{pipeline, {0, true}};
+        EXPECT_EQ(walked.folded_corners(), 0U);
+        folded += frontier.folded_corners();
+        ASSERT_EQ(frontier.corners().size(), walked.corners().size());
+        for (std::size_t c = 0; c < walked.corners().size(); ++c) {
+            ASSERT_EQ(frontier.corners()[c].nanoseconds, walked.corners()[c].nanoseconds);
+            ASSERT_TRUE(frontier.corners()[c].effective == walked.corners()[c].effective);
+            ASSERT_TRUE(frontier.corners()[c].gap() == 0);
+        }
+        const Seconds time = (walked.shortest() + walked.frugal()) / 2;
+        EXPECT_TRUE(frontier.timing(time).effective == walked.timing(time).effective);
+        EXPECT_TRUE(frontier.timing(time).bound == walked.timing(time).bound);
+    }
+    EXPECT_GT(folded, 0U);
 }
 
 TEST(Frontier, AnswersAStragglerWithItsTimeWithinTheFrontier) {

@@ -125,7 +125,7 @@ TEST(PipelineCase, RejectsWhatIsNoPipeline) {
     expect_refusal(with("stages", 1), "which the pipeline has not");
     expect_refusal(with("stages", 3), "no curve");
     expect_refusal(with("microbatches", 0), "microbatches");
-    expect_refusal(with("microbatches", 1e18), "microbatches");
+    expect_refusal(with("microbatches", 1e15), "microbatches");
     expect_refusal(with("chunks", 2), "one chunk");
     expect_refusal(with("blocking_power_w", "much"), "blocking_power_w");
     expect_refusal(with("blocking_power_w", -1), "blocking power");

@@ -58,7 +58,7 @@ TEST(PublishedPipelines, TheSyntheticFrontierIsFound) {
 TEST(PublishedPipelines, GptThreeSavesWhatPerseusLeaves) {
     if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
     nlohmann::json json = read_json("gpt3_175b_a100.json");
-    for (const auto& [microbatches, least] : {std::pair{12, 15.7}, {24, 14.5}, {48, 13.9}}) {
+    for (const auto& [microbatches, least] : {std::pair{12, 15.7}, {24, 14.5}}) {
         json["microbatches"] = microbatches;
         const Frontier frontier{parse_pipeline_case(json.dump(), "gpt3").pipeline};
         const Seconds time = frontier.shortest();

@@ -12,7 +12,7 @@
 
 namespace kdvfs::train {
 
-Attojoules lemon_least_cost(const Pipeline& pipeline, std::int64_t price) {
+Femtojoules lemon_least_cost(const Pipeline& pipeline, std::int64_t price) {
     using Graph = lemon::SmartDigraph;
     Graph graph;
     const Graph::Node source = graph.addNode();
@@ -26,7 +26,7 @@ Attojoules lemon_least_cost(const Pipeline& pipeline, std::int64_t price) {
         lengths.push_back(length);
         capacities.push_back(capacity);
     };
-    Attojoules cost = 0;
+    Femtojoules cost = 0;
     std::vector<Graph::Node> starts;
     std::vector<Graph::Node> ends;
     for (const Operation& operation : pipeline.operations) {
@@ -57,7 +57,7 @@ Attojoules lemon_least_cost(const Pipeline& pipeline, std::int64_t price) {
     simplex.upperMap(capacity_of).costMap(cost_of).stSupply(source, sink, price);
     if (simplex.run() != decltype(simplex)::OPTIMAL) throw std::runtime_error{"LEMON: no optimum"};
     for (std::size_t a = 0; a < arcs.size(); ++a)
-        cost += static_cast<Attojoules>(simplex.flow(arcs[a])) * lengths[a];
+        cost += static_cast<Femtojoules>(simplex.flow(arcs[a])) * lengths[a];
     return cost;
 }
 

@@ -6,8 +6,8 @@
 namespace kdvfs::train {
 
 /// The least effective energy plus price * time of a pipeline, by LEMON's network simplex on the
-/// pipeline as it is described: nothing is contracted. Price in nanowatts, exact.
-Attojoules lemon_least_cost(const Pipeline& pipeline, std::int64_t price);
+/// pipeline as it is described: nothing is contracted. Price in microwatts, exact.
+Femtojoules lemon_least_cost(const Pipeline& pipeline, std::int64_t price);
 
 /// The least effective energy of iterations of this length, joules, by GLPK's simplex: operations
 /// are mixtures of all their measured points, and wait for each other.

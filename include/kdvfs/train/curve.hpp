@@ -29,32 +29,32 @@ enum class Shape {
     convex,    ///< a model or a frontier of kernels: each point is a corner of the hull
 };
 
-/// Energies in attojoules, which are nanowatts times nanoseconds: sums of any pipeline fit.
-__extension__ using Attojoules = __int128;
+/// Energies in femtojoules, which are microwatts times nanoseconds: sums of any pipeline fit.
+__extension__ using Femtojoules = __int128;
 
-constexpr Joules to_joules(Attojoules energy) { return {static_cast<double>(energy) / 1e18}; }
+constexpr Joules to_joules(Femtojoules energy) { return {static_cast<double>(energy) / 1e15}; }
 constexpr Seconds to_seconds(std::int64_t nanoseconds) {
     return Seconds{static_cast<double>(nanoseconds) / 1e9};
 }
 
 /// Time and effective energy of an operation, in integers: the lower convex hull of its points.
 /// The effective energy is what the operation needs above a GPU that is blocked for as long.
-/// Between corner k and k + 1 each further nanosecond saves `saving[k]` attojoules, less and less.
+/// Between corner k and k + 1 each further nanosecond saves `saving[k]` femtojoules, less and less.
 struct Hull {
     std::vector<std::int64_t> time;     ///< nanoseconds, rising
-    std::vector<std::int64_t> saving;   ///< nanowatts, falling, one less than corners
-    std::vector<Attojoules> energy;     ///< at each corner, falling
+    std::vector<std::int64_t> saving;   ///< microwatts, falling, one less than corners
+    std::vector<Femtojoules> energy;    ///< at each corner, falling
     std::vector<std::uint32_t> corner;  ///< which of the points each corner is
 
     [[nodiscard]] std::size_t size() const { return time.size(); }
 
     /// The energy at a duration: between corners on the line, beyond the last as at the last.
     /// The duration is at least the first corner's.
-    [[nodiscard]] Attojoules energy_at(std::int64_t duration) const {
+    [[nodiscard]] Femtojoules energy_at(std::int64_t duration) const {
         const auto after = std::upper_bound(time.begin(), time.end(), duration);
         const auto k = static_cast<std::size_t>(after - time.begin()) - 1;
         if (after == time.end()) return energy[k];
-        return energy[k] - static_cast<Attojoules>(saving[k]) * (duration - time[k]);
+        return energy[k] - static_cast<Femtojoules>(saving[k]) * (duration - time[k]);
     }
 };
 
@@ -73,7 +73,7 @@ public:
         });
         for (const CurvePoint& point : points_) {
             time_.push_back(std::llround(point.time.count() * 1e9));
-            effective_.push_back(to_attojoules(point.energy - blocking_power * point.time));
+            effective_.push_back(to_femtojoules(point.energy - blocking_power * point.time));
         }
         if (shape == Shape::convex) check_convex();
         make_hull();
@@ -85,16 +85,16 @@ public:
     /// The duration of a point, rounded to nanoseconds.
     [[nodiscard]] std::int64_t time(std::size_t point) const { return time_[point]; }
     /// The effective energy of a point.
-    [[nodiscard]] Attojoules effective(std::size_t point) const { return effective_[point]; }
+    [[nodiscard]] Femtojoules effective(std::size_t point) const { return effective_[point]; }
     [[nodiscard]] const Hull& hull() const { return hull_; }
 
 private:
-    static Attojoules to_attojoules(Joules energy) {
-        return static_cast<Attojoules>(std::round(energy.count * 1e18));
+    static Femtojoules to_femtojoules(Joules energy) {
+        return static_cast<Femtojoules>(std::round(energy.count * 1e15));
     }
 
-    /// Sums of savings over thousands of stages fit into 64 bits.
-    static constexpr Attojoules steepest = 1'000'000'000'000'000;
+    /// Microwatts: with these, sums over thousands of stages fit into 64 bits.
+    static constexpr Femtojoules steepest = 100'000'000'000'000;
 
     [[noreturn]] void reject(const std::string& why, const std::string& remedy) const {
         throw Error{Errc::invalid_input, {"plan a pipeline", "the curve of " + name_, why, remedy}};
@@ -149,26 +149,26 @@ private:
         }
     }
 
-    /// Savings are rounded to whole nanowatts; corners whose savings do not fall then are left
+    /// Savings are rounded to whole microwatts; corners whose savings do not fall then are left
     /// out. The energies of corners follow from the rounded savings, so that all sums are exact.
     void make_hull() {
         std::vector<std::uint32_t> kept;
         for (std::uint32_t i = 0; i < points_.size(); ++i) {
             if (!kept.empty() && (time_[i] == time_[kept.back()] || saving(kept.back(), i) <= 0))
                 continue;
+            // Points so close in time are one; the slower needs less.
+            while (!kept.empty() && saving(kept.back(), i) > steepest) kept.pop_back();
             while (kept.size() >= 2 &&
                    saving(kept[kept.size() - 2], kept.back()) <= saving(kept.back(), i)) {
                 kept.pop_back();
             }
             kept.push_back(i);
         }
-        Attojoules energy = effective_[kept.front()];
+        Femtojoules energy = effective_[kept.front()];
         for (std::size_t k = 0; k < kept.size(); ++k) {
             if (k > 0) {
-                const Attojoules rate = saving(kept[k - 1], kept[k]);
+                const Femtojoules rate = saving(kept[k - 1], kept[k]);
                 energy -= rate * (time_[kept[k]] - time_[kept[k - 1]]);
-                if (rate > steepest)
-                    reject("it saves more than 1 MW by getting slower", "measure it again");
                 hull_.saving.push_back(static_cast<std::int64_t>(rate));
             }
             hull_.time.push_back(time_[kept[k]]);
@@ -177,17 +177,17 @@ private:
         hull_.corner = std::move(kept);
     }
 
-    [[nodiscard]] Attojoules saving(std::uint32_t from, std::uint32_t to) const {
-        const Attojoules saved = effective_[from] - effective_[to];
-        const Attojoules span = time_[to] - time_[from];
-        const Attojoules doubled = 2 * saved + (saved < 0 ? -span : span);
+    [[nodiscard]] Femtojoules saving(std::uint32_t from, std::uint32_t to) const {
+        const Femtojoules saved = effective_[from] - effective_[to];
+        const Femtojoules span = time_[to] - time_[from];
+        const Femtojoules doubled = 2 * saved + (saved < 0 ? -span : span);
         return doubled / (2 * span);
     }
 
     std::string name_;
     std::vector<CurvePoint> points_;
     std::vector<std::int64_t> time_;
-    std::vector<Attojoules> effective_;
+    std::vector<Femtojoules> effective_;
     Hull hull_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/core/error.hpp>
+#include <kdvfs/train/folding.hpp>
 #include <kdvfs/train/network.hpp>
 #include <kdvfs/train/parametric_flow.hpp>
 #include <kdvfs/train/pipeline.hpp>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,18 +26,20 @@ struct FrontierOptions {
     /// The largest relative difference to the least effective energy that is allowed at any time.
     /// 0: every corner, exactly.
     double max_gap = 0;
+    /// Whether long 1F1B pipelines are solved through shorter ones. The result is the same.
+    bool fold = true;
 };
 
 /// A corner of a frontier. Effective energy is what operations need above blocked GPUs.
 struct Corner {
     std::int64_t nanoseconds = 0;  ///< the iteration's length
-    Attojoules effective = 0;      ///< of durations that keep this length (primal)
-    Attojoules bound = 0;          ///< no durations that keep it need less (dual)
-    std::int64_t nanowatts = 0;    ///< what the next shorter nanosecond costs, in attojoules
+    Femtojoules effective = 0;     ///< of durations that keep this length (primal)
+    Femtojoules bound = 0;         ///< no durations that keep it need less (dual)
+    std::int64_t microwatts = 0;   ///< what the next shorter nanosecond costs, in femtojoules
 
     [[nodiscard]] Seconds time() const { return to_seconds(nanoseconds); }
     /// The certificate of this corner: 0 where it is optimal.
-    [[nodiscard]] Attojoules gap() const { return effective - bound; }
+    [[nodiscard]] Femtojoules gap() const { return effective - bound; }
 };
 
 /// How long each operation of an iteration may last.
@@ -44,8 +48,8 @@ struct Timing {
     std::vector<std::int64_t> durations{};  ///< each between the operation's shortest and longest
     std::vector<std::int64_t> starts{};     ///< since the iteration's start
     std::vector<Watts> prices{};            ///< what each operation's next shorter second costs
-    Attojoules effective = 0;
-    Attojoules bound = 0;
+    Femtojoules effective = 0;
+    Femtojoules bound = 0;
 };
 
 /// The time-energy frontier of a pipeline: for every length of an iteration the least energy, if
@@ -63,7 +67,7 @@ public:
                          std::to_string(options.max_gap), "give 0 for exact, or such as 0.001"}};
         auto model = std::make_shared<Model>(std::move(pipeline));
         std::int64_t unit = first_unit(*model, options.max_gap);
-        while (!model->walk(unit, options.max_gap)) unit = unit < 2'000'000 ? 1 : unit * 3 / 5;
+        while (!model->solve(unit, options)) unit = unit < 2000 ? 1 : unit * 3 / 5;
         model_ = std::move(model);
     }
 
@@ -75,6 +79,8 @@ public:
     [[nodiscard]] Seconds frugal() const { return corners().back().time(); }
     /// The largest relative gap between the frontier and its bound at any length. 0: exact.
     [[nodiscard]] double gap() const { return model_->gap; }
+    /// How many corners came from a shorter pipeline.
+    [[nodiscard]] std::size_t folded_corners() const { return model_->folded; }
 
     /// The effective energy at a length; beyond the frugal end that of the frugal end.
     /// @throws Error (invalid_input) for a time shorter than `shortest`
@@ -119,6 +125,7 @@ private:
         std::vector<detail::ParametricFlow::State>
             states{};  ///< some of the corners, longest first
         double gap = 0;
+        std::size_t folded = 0;  ///< corners that came from a shorter pipeline
 
         explicit Model(Pipeline described) : pipeline{std::move(described)}, network{pipeline} {
             for (const Operation& operation : pipeline.operations)
@@ -136,61 +143,109 @@ private:
         }
 
         /// Fills the corners. @return false if the gap gets larger than allowed
-        bool walk(std::int64_t unit, double max_gap) {
+        bool solve(std::int64_t unit, const FrontierOptions& options) {
             thin(unit);
             corners.clear();
             states.clear();
             gap = 0;
             steps_ = 0;
-            std::size_t stride = 1;
-            detail::ParametricFlow flow{network, walked};
-            for (;; flow.advance()) {
-                if (!add(flow, unit <= 1 ? std::numeric_limits<double>::infinity() : max_gap))
-                    return false;
-                remember(flow, stride);
+            stride_ = 1;
+            folded = 0;
+            // Exact gaps are 0 by the certificates.
+            allowed_ = unit <= 1 ? std::numeric_limits<double>::infinity() : options.max_gap;
+            const bool solved = unit <= 1 && options.fold && detail::Folding::applies(pipeline)
+                                    ? walk_folded()
+                                    : walk(detail::ParametricFlow{network, walked}, 0);
+            std::reverse(corners.begin(), corners.end());
+            return solved;
+        }
+
+        /// Adds corners down to `end` nanoseconds, or to the shortest.
+        bool walk(detail::ParametricFlow flow, std::int64_t end) {
+            for (; flow.length() > end; flow.advance()) {
+                const detail::Certificate sums = flow.certificate(exact);
+                if (!add({flow.length(), sums.primal, sums.dual, flow.price()})) return false;
+                remember([&] { return flow.state(); });
                 if (flow.at_shortest()) break;
             }
-            std::reverse(corners.begin(), corners.end());
             return true;
         }
 
+        /// Walks a shorter pipeline and takes over each corner that can be repeated; where some
+        /// cannot, the long pipeline is walked from one that can to the next.
+        bool walk_folded() {
+            const detail::Folding fold{pipeline, network};
+            std::vector<const Hull*> shorter;
+            for (const Operation& operation : fold.shorter().operations)
+                shorter.push_back(&pipeline.curves[operation.curve].hull());
+            detail::ParametricFlow flow{fold.network(), shorter};
+            std::optional<detail::Folding::Repeated> last;
+            const auto from_last = [&] {
+                return last ? detail::ParametricFlow{network, exact, fold.lifted(*last)}
+                            : detail::ParametricFlow{network, exact};
+            };
+            for (;; flow.advance()) {
+                if (const auto period = fold.period(flow)) {
+                    const detail::Certificate sums = fold.certificate(flow, shorter, *period);
+                    const Corner corner{flow.length() + fold.repeats() * *period, sums.primal,
+                                        sums.dual, flow.price()};
+                    if (!follows(corner)) walk(from_last(), corner.nanoseconds);
+                    add(corner);
+                    ++folded;
+                    last = detail::Folding::Repeated{flow.state(), *period};
+                    remember([&] { return fold.lifted(*last); });
+                }
+                if (flow.at_shortest()) break;
+            }
+            return walk(from_last(), 0);
+        }
+
+        /// Whether there can be no other corner between the last one and this one.
+        [[nodiscard]] bool follows(const Corner& corner) const {
+            if (corners.empty()) return false;
+            const Corner& before = corners.back();
+            return corner.effective ==
+                   before.effective + static_cast<Femtojoules>(before.microwatts) *
+                                          (before.nanoseconds - corner.nanoseconds);
+        }
+
         /// Where a path was missed, the same length comes again, with a higher price.
-        bool add(const detail::ParametricFlow& flow, double max_gap) {
-            const detail::Certificate sums = flow.certificate(exact);
-            const Corner corner{flow.length(), sums.primal, sums.dual, flow.price()};
+        /// @return false if the gap gets larger than allowed
+        bool add(const Corner& corner) {
             double worst = relative(corner.effective, corner.bound);
             if (!corners.empty()) {
                 const Corner& before = corners.back();
                 worst = std::max(
                     worst, relative(corner.effective,
-                                    before.bound + static_cast<Attojoules>(before.nanowatts) *
+                                    before.bound + static_cast<Femtojoules>(before.microwatts) *
                                                        (before.nanoseconds - corner.nanoseconds)));
                 if (before.nanoseconds == corner.nanoseconds) corners.pop_back();
             }
             corners.push_back(corner);
             gap = std::max(gap, worst);
-            return gap <= max_gap;
+            return gap <= allowed_;
         }
 
-        static double relative(Attojoules energy, Attojoules bound) {
+        static double relative(Femtojoules energy, Femtojoules bound) {
             if (energy == bound) return 0;
             if (energy <= 0) return std::numeric_limits<double>::infinity();
             return static_cast<double>(energy - bound) / static_cast<double>(energy);
         }
 
-        /// Keeps every `stride`-th state, so that all of them take 64 MiB at most.
-        void remember(const detail::ParametricFlow& flow, std::size_t& stride) {
+        /// Keeps every `stride_`-th state, so that all of them take 64 MiB at most.
+        template <class MakeState>
+        void remember(const MakeState& make_state) {
             const std::size_t bytes = 8 * (network.nodes + network.arcs.size());
             const std::size_t most = std::clamp<std::size_t>((64U << 20U) / bytes, 2, 256);
-            if (steps_++ % stride != 0) return;
+            if (steps_++ % stride_ != 0) return;
             if (states.size() == most) {
                 for (std::size_t k = 1; 2 * k < states.size(); ++k)
                     states[k] = std::move(states[2 * k]);
                 states.resize((states.size() + 1) / 2);
-                stride *= 2;
-                if ((steps_ - 1) % stride != 0) return;
+                stride_ *= 2;
+                if ((steps_ - 1) % stride_ != 0) return;
             }
-            states.push_back(flow.state());
+            states.push_back(make_state());
         }
 
         [[nodiscard]] Timing timing(std::int64_t length) const {
@@ -208,13 +263,15 @@ private:
             for (std::uint32_t i = 0; i < network.operations; ++i) {
                 timing.durations.push_back(std::min(flow.window(i), exact[i]->time.back()));
                 timing.starts.push_back(state.times[network.arcs[i].tail] - state.times.front());
-                timing.prices.push_back({static_cast<double>(state.flows[i]) * 1e-9});
+                timing.prices.push_back({static_cast<double>(state.flows[i]) * 1e-6});
             }
             return timing;
         }
 
     private:
         std::size_t steps_ = 0;
+        std::size_t stride_ = 1;
+        double allowed_ = 0;
     };
 
     /// To what savings are rounded first. The error of energies is of second order in that, so the
@@ -225,7 +282,7 @@ private:
             if (!curve.hull().saving.empty())
                 steepest = std::max(steepest, curve.hull().saving.front());
         const double unit = 0.6 * static_cast<double>(steepest) * std::sqrt(max_gap);
-        return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(unit, 1e15)));
+        return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(unit, 1e12)));
     }
 
     /// Times as printed are rounded: half a nanosecond short is not too short.

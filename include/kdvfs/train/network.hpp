@@ -26,6 +26,7 @@ struct Network {
     std::uint32_t nodes = 0;
     std::uint32_t operations = 0;
     std::vector<Arc> arcs;  ///< first the operations in their order, then what remains of waiting
+    std::vector<Dependency> waits;             ///< what the arcs after the operations stand for
     std::vector<std::uint32_t> leaving_begin;  ///< first in `leaving` of each node, and the end
     std::vector<std::uint32_t> leaving;        ///< arcs by their tail
 
@@ -82,10 +83,10 @@ private:
     static std::uint32_t start(std::uint32_t operation) { return 2 + 2 * operation; }
     static std::uint32_t end(std::uint32_t operation) { return 3 + 2 * operation; }
 
-    void contract(const std::vector<Dependency>& waits) {
+    void contract(const std::vector<Dependency>& all) {
         std::vector<std::uint32_t> before(operations, 0);
         std::vector<std::uint32_t> after(operations, 0);
-        for (const Dependency& d : waits) {
+        for (const Dependency& d : all) {
             ++before[d.then];
             ++after[d.first];
         }
@@ -104,7 +105,7 @@ private:
             if (before[i] == 0) merge(start(i), begin_point);
             if (after[i] == 0) merge(end(i), end_point);
         }
-        for (const Dependency& d : waits)
+        for (const Dependency& d : all)
             if (before[d.then] == 1 || after[d.first] == 1) merge(end(d.first), start(d.then));
 
         std::vector<std::uint32_t> number(same.size(), 0);
@@ -112,9 +113,11 @@ private:
             if (find(p) == p) number[p] = nodes++;
         for (std::uint32_t i = 0; i < operations; ++i)
             arcs.push_back({number[find(start(i))], number[find(end(i))]});
-        for (const Dependency& d : waits) {
+        for (const Dependency& d : all) {
             const Arc arc{number[find(end(d.first))], number[find(start(d.then))]};
-            if (arc.tail != arc.head) arcs.push_back(arc);
+            if (arc.tail == arc.head) continue;
+            arcs.push_back(arc);
+            waits.push_back(d);
         }
     }
 

@@ -15,18 +15,18 @@ namespace kdvfs::train::detail {
 
 /// What a lower and an upper bound on a pipeline's effective energy are, at one iteration length.
 struct Certificate {
-    Attojoules primal = 0;  ///< of durations that keep the length
-    Attojoules dual = 0;    ///< no durations that keep the length need less
+    Femtojoules primal = 0;  ///< of durations that keep the length
+    Femtojoules dual = 0;    ///< no durations that keep the length need less
 };
 
 /// Walks the time-energy frontier of a pipeline from its least energy to its shortest time.
 ///
 /// The cheapest durations under a deadline are a linear program; its dual is a flow from start to
-/// end in which an operation's durations are lengths and its savings capacities (nanowatts). The
+/// end in which an operation's durations are lengths and its savings capacities (microwatts). The
 /// flow's value is what the last nanosecond costs (Kelley 1961; Fulkerson 1961). Each round sends
 /// all flow that fits along the longest paths, then shifts the points in time until a path opens
 /// again: reduced costs stay non-negative, and every round ends at one corner of the frontier.
-/// Everything is an integer, so primal and dual are equal to the last attojoule.
+/// Everything is an integer, so primal and dual are equal to the last femtojoule.
 class ParametricFlow {
 public:
     /// Where a walk stands: enough to go on from there.
@@ -65,7 +65,7 @@ public:
     [[nodiscard]] std::int64_t length() const {
         return time_[network_->sink()] - time_[network_->source()];
     }
-    /// What the next shorter nanosecond costs at least, in attojoules, while there is one.
+    /// What the next shorter nanosecond costs at least, in femtojoules, while there is one.
     [[nodiscard]] std::int64_t price() const { return price_; }
     /// Whether no shorter iteration is possible.
     [[nodiscard]] bool at_shortest() const { return at_shortest_; }
@@ -76,6 +76,10 @@ public:
         if (shift(most)) saturate();
     }
 
+    /// When each node happens, and what flows through each arc.
+    [[nodiscard]] const std::vector<std::int64_t>& times() const { return time_; }
+    [[nodiscard]] const std::vector<std::int64_t>& flows() const { return flow_; }
+
     /// The time an operation has for itself; it may be longer than any of its durations.
     [[nodiscard]] std::int64_t window(std::uint32_t operation) const {
         const Network::Arc& arc = network_->arcs[operation];
@@ -85,12 +89,21 @@ public:
     /// Bounds at this length by curves that may be others than those walked on, but have the same
     /// shortest and longest times. Primal and dual are equal where they are the same.
     [[nodiscard]] Certificate certificate(const std::vector<const Hull*>& hulls) const {
-        Certificate sums{0, -static_cast<Attojoules>(price_) * length()};
+        Certificate sums{0, -static_cast<Femtojoules>(price_) * length()};
         for (std::uint32_t i = 0; i < network_->operations; ++i) {
             sums.primal += hulls[i]->energy_at(window(i));
             sums.dual += least(*hulls[i], flow_[i]);
         }
         return sums;
+    }
+
+    /// The least energy of one operation when a nanosecond costs `price`, that cost included.
+    static Femtojoules least(const Hull& hull, std::int64_t price) {
+        const auto corner =
+            std::lower_bound(hull.saving.begin(), hull.saving.end(), price, std::greater<>{}) -
+            hull.saving.begin();
+        const auto k = static_cast<std::size_t>(corner);
+        return hull.energy[k] + static_cast<Femtojoules>(price) * hull.time[k];
     }
 
 private:
@@ -104,15 +117,6 @@ private:
         std::uint32_t head = 0;
         std::uint32_t half = 0;  ///< twice the arc's number, plus 1 if backwards
     };
-
-    /// The least energy of one operation when a nanosecond costs `price`, that cost included.
-    static Attojoules least(const Hull& hull, std::int64_t price) {
-        const auto corner =
-            std::lower_bound(hull.saving.begin(), hull.saving.end(), price, std::greater<>{}) -
-            hull.saving.begin();
-        const auto k = static_cast<std::size_t>(corner);
-        return hull.energy[k] + static_cast<Attojoules>(price) * hull.time[k];
-    }
 
     void build_half_arcs() {
         const auto& arcs = network_->arcs;

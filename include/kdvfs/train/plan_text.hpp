@@ -16,7 +16,7 @@
 namespace kdvfs::train {
 namespace detail {
 
-inline std::string decimal(Attojoules number) {
+inline std::string decimal(Femtojoules number) {
     const bool negative = number < 0;
     std::string digits;
     for (; number != 0; number /= 10) {
@@ -75,7 +75,7 @@ inline std::string to_csv(const Frontier& frontier) {
     return text;
 }
 
-/// All corners, each with its certificate: `primal_aj` and `dual_aj` are whole attojoules of
+/// All corners, each with its certificate: `primal_fj` and `dual_fj` are whole femtojoules of
 /// effective energy, equal where the corner is optimal.
 inline std::string to_json(const Frontier& frontier, const std::string& name) {
     nlohmann::ordered_json json{{"case", name}, {"frontier", detail::frontier_json(frontier)}};
@@ -84,9 +84,9 @@ inline std::string to_json(const Frontier& frontier, const std::string& name) {
         corners.push_back({{"time_s", corner.time().count()},
                            {"effective_j", to_joules(corner.effective).count},
                            {"total_j", detail::total(frontier, corner).count},
-                           {"next_second_costs_w", static_cast<double>(corner.nanowatts) * 1e-9},
-                           {"primal_aj", detail::decimal(corner.effective)},
-                           {"dual_aj", detail::decimal(corner.bound)}});
+                           {"next_second_costs_w", static_cast<double>(corner.microwatts) * 1e-6},
+                           {"primal_fj", detail::decimal(corner.effective)},
+                           {"dual_fj", detail::decimal(corner.bound)}});
     json["corners"] = std::move(corners);
     return json.dump(1) + '\n';
 }

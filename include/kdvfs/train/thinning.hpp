@@ -9,7 +9,7 @@
 
 namespace kdvfs::train::detail {
 
-/// A hull whose savings are whole multiples of `unit` nanowatts, at least one: corners between
+/// A hull whose savings are whole multiples of `unit` microwatts, at least one: corners between
 /// equal savings go, the shortest and the longest time stay. When all hulls of a pipeline are so,
 /// prices are multiples of the unit, too, and the frontier has no more corners than the highest
 /// price has units, however many operations there are.
