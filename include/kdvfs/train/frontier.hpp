@@ -180,6 +180,7 @@ private:
                 shorter.push_back(&pipeline.curves[operation.curve].hull());
             detail::ParametricFlow flow{fold.network(), shorter};
             std::optional<detail::Folding::Repeated> last;
+            std::size_t tried = 0;
             const auto from_last = [&] {
                 return last ? detail::ParametricFlow{network, exact, fold.lifted(*last)}
                             : detail::ParametricFlow{network, exact};
@@ -196,8 +197,19 @@ private:
                     remember([&] { return fold.lifted(*last); });
                 }
                 if (flow.at_shortest()) break;
+                if (++tried == enough_tries && 2 * folded < tried) return start_over();
             }
             return walk(from_last(), 0);
+        }
+
+        /// Where few corners can be repeated, folding only costs time.
+        bool start_over() {
+            corners.clear();
+            states.clear();
+            steps_ = 0;
+            stride_ = 1;
+            folded = 0;
+            return walk(detail::ParametricFlow{network, exact}, 0);
         }
 
         /// Whether there can be no other corner between the last one and this one.
@@ -269,6 +281,8 @@ private:
         }
 
     private:
+        static constexpr std::size_t enough_tries = 64;
+
         std::size_t steps_ = 0;
         std::size_t stride_ = 1;
         double allowed_ = 0;
@@ -281,7 +295,7 @@ private:
         for (const Curve& curve : model.pipeline.curves)
             if (!curve.hull().saving.empty())
                 steepest = std::max(steepest, curve.hull().saving.front());
-        const double unit = 0.6 * static_cast<double>(steepest) * std::sqrt(max_gap);
+        const double unit = 0.4 * static_cast<double>(steepest) * std::sqrt(max_gap);
         return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(unit, 1e12)));
     }
 
