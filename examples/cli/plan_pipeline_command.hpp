@@ -3,11 +3,11 @@
 
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/plan.hpp>
 #include <kdvfs/train/plan_text.hpp>
-#include <kdvfs/tune/csv.hpp>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -65,7 +65,7 @@ struct PlanPipelineCommand {
 private:
     [[nodiscard]] double allowed_gap(std::size_t operations) const {
         if (max_gap.empty()) return operations <= 3000 ? 0 : operations <= 10'000 ? 1e-4 : 1e-3;
-        const auto gap = kdvfs::tune::parse_number<double>(max_gap);
+        const auto gap = kdvfs::detail::parse_number<double>(max_gap);
         if (!gap || !(*gap >= 0 && *gap < 1)) reject("--max-gap", max_gap, "give such as 0.001");
         return *gap;
     }

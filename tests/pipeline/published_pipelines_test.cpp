@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What others measured and computed. The data are no part of the project: without them, skipped.
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/plan.hpp>
-#include <kdvfs/tune/csv.hpp>
 
 #include <gtest/gtest.h>
 
@@ -35,15 +35,15 @@ TEST(PublishedPipelines, TheSyntheticFrontierIsFound) {
     if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
     const Frontier frontier{read_pipeline_case(folder / "synthetic_4x8.json").pipeline};
     std::ifstream input{folder / "synthetic_4x8_frontier.csv"};
-    tune::CsvReader reader{input, "synthetic_4x8_frontier.csv"};
+    kdvfs::detail::CsvReader reader{input, "synthetic_4x8_frontier.csv"};
     std::vector<std::string> fields;
     ASSERT_TRUE(reader.next(fields));
     int rows = 0;
     double last = 0;
     while (reader.next(fields)) {
-        const Seconds time{tune::parse_number<double>(fields[1]).value()};
-        const double effective = tune::parse_number<double>(fields[2]).value();
-        const double total = tune::parse_number<double>(fields[3]).value();
+        const Seconds time{kdvfs::detail::parse_number<double>(fields[1]).value()};
+        const double effective = kdvfs::detail::parse_number<double>(fields[2]).value();
+        const double total = kdvfs::detail::parse_number<double>(fields[3]).value();
         if (rows++ == 0) {
             EXPECT_NEAR(frontier.shortest().count(), time.count(), 1e-6);
         }
