@@ -4,6 +4,7 @@
 // Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/plan_command.hpp>
+#include <examples/cli/plan_pipeline_command.hpp>
 #include <examples/cli/plot_command.hpp>
 #include <examples/cli/restore_command.hpp>
 #include <examples/cli/sweep_command.hpp>
@@ -35,6 +36,7 @@ int main(int argc, char** argv) try {
     cli::InfoCommand::add_to(app);
     cli::SweepCommand::add_to(app);
     cli::PlanCommand::add_to(app);
+    cli::PlanPipelineCommand::add_to(app);
     cli::ValidateCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
     cli::PlotCommand::add_to(app);
