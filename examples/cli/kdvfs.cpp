@@ -4,6 +4,7 @@
 // Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a target.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/plan_command.hpp>
+#include <examples/cli/plan_pool_command.hpp>
 #include <examples/cli/plot_command.hpp>
 #include <examples/cli/recommend_command.hpp>
 #include <examples/cli/restore_command.hpp>
@@ -40,6 +41,7 @@ int main(int argc, char** argv) try {
     cli::RestoreCommand::add_to(app);
     cli::PlotCommand::add_to(app);
     cli::RecommendCommand::add_to(app);
+    cli::PlanPoolCommand::add_to(app);
     try {
         app.parse(argc, argv);
     } catch (const CLI::RuntimeError& ended) {
