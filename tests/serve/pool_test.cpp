@@ -5,10 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
+#include <iostream>
 #include <limits>
 #include <random>
 #include <string>
@@ -213,18 +214,15 @@ TEST(PlanCluster, NineClassesInMilliseconds) {
     std::vector<double> milliseconds;
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         const auto classes = nine_random_classes(seed, 4.0 * static_cast<double>(1 + seed % 5));
-        const auto begin = std::chrono::steady_clock::now();
+        const std::clock_t begin = std::clock();
         const ClusterPlan plan = plan_cluster(classes, 96, {70});
-        const std::chrono::duration<double, std::milli> took =
-            std::chrono::steady_clock::now() - begin;
-        milliseconds.push_back(took.count());
+        milliseconds.push_back(1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
         if (plan.refused.empty()) expect_sound(classes, plan, 96, 70);
     }
     std::sort(milliseconds.begin(), milliseconds.end());
-    RecordProperty("median_ms", std::to_string(milliseconds[10]));
-    RecordProperty("worst_ms", std::to_string(milliseconds.back()));
+    std::cout << "CPU ms: median " << milliseconds[10] << ", worst " << milliseconds.back() << '\n';
 #ifdef __OPTIMIZE__
-    EXPECT_LT(milliseconds[10], 20);
+    EXPECT_LT(milliseconds.back(), 20);
 #endif
 }
 

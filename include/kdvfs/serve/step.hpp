@@ -50,9 +50,12 @@ class StepBuckets {
 public:
     /// Positive, in ascending order.
     struct Edges {
-        std::vector<std::uint32_t> prompt_tokens{64, 128, 256, 512, 1024, 2048, 4096, 8192};
-        std::vector<std::uint32_t> sequences{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
-        std::vector<std::uint32_t> context_tokens{512, 1024, 2048, 4096, 8192, 32768, 131072};
+        std::vector<std::uint32_t> prompt_tokens{64,  128, 192,  256,  320,  384, 448,
+                                                 512, 768, 1024, 2048, 4096, 8192};
+        std::vector<std::uint32_t> sequences{1,  2,  4,  6,  8,   12,  16,  24,
+                                             32, 48, 64, 96, 128, 192, 256, 512};
+        std::vector<std::uint32_t> context_tokens{512,  1024, 1536,  2048,  3072,
+                                                  4096, 8192, 16384, 32768, 131072};
     };
 
     StepBuckets() : StepBuckets{Edges{}} {}

@@ -80,9 +80,17 @@ struct RooflineBoard {
     }
 };
 
+/// Steps of an engine that reads up to 512 prompt tokens beside up to 128 sequences.
+inline const StepBuckets::Edges& ordinary_steps() {
+    static const StepBuckets::Edges grid{{1, 16, 32, 64, 128, 192, 256, 320, 384, 448, 512},
+                                         {1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128},
+                                         {1, 256, 512, 1024, 1536, 2048, 3072, 4096, 8192, 16384}};
+    return grid;
+}
+
 /// Measures a board's pure steps on a grid, as the sweep of an engine would.
 inline std::vector<StepRow> sample_steps(const RooflineBoard& board,
-                                         const StepBuckets::Edges& grid) {
+                                         const StepBuckets::Edges& grid = ordinary_steps()) {
     std::vector<StepRow> rows;
     for (const Megahertz clock : board.clocks()) {
         rows.push_back(
