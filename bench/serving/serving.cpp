@@ -8,6 +8,7 @@
 //   --table  CSV with columns phase,batch,context,core_mhz,time_s,energy_j (see
 //            kdvfs/serve/step_table_csv.hpp); --write-table shows one.
 // Plans are made from the first ten minutes at the top clock.
+#include <bench/serving/pools.hpp>
 #include <kdvfs/core/atomic_file.hpp>
 #include <kdvfs/core/error.hpp>
 #include <kdvfs/serve/requests.hpp>
@@ -52,6 +53,7 @@ struct Options {
     std::uint32_t clock = 0;
     std::size_t boards = 4;
     std::uint64_t seed = 1;
+    bool pools = false;
 };
 
 struct Row {
@@ -205,6 +207,37 @@ std::string trace_csv(const std::vector<Request>& requests) {
     return text;
 }
 
+/// One pool of all boards at the top clock, and what pools add, freedom by freedom.
+std::vector<Row> run_pools(const std::vector<Request>& requests, const Options& options) {
+    const LatencyTargets targets{parse_time("--gap", options.gap)};
+    ClusterOptions single;
+    single.boards = options.boards;
+    single.targets = targets;
+    const RooflineBoard board;
+    std::vector<Row> rows{
+        {"single pool",
+         serve_trace(board, requests, single,
+                     [&] { return std::make_unique<FixedClock>(board.clocks().back()); }),
+         "", 0}};
+    const auto classes = pools::measured_classes(requests, targets);
+    for (const pools::Freedom& freedom : {pools::Freedom{"pools", false, false, false},
+                                          {"instances", false, false, true},
+                                          {"parallelism", true, false, false},
+                                          {"clocks", false, true, false},
+                                          {"all", true, true, true}}) {
+        const std::clock_t begin = std::clock();
+        pools::PooledCluster cluster{classes, options.boards, freedom, targets};
+        Row row{freedom.name, cluster.serve(requests), "", 0};
+        row.cpu_seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+        char remark[80];
+        std::snprintf(remark, sizeof remark, "%.1f boards in use on average, %zu epochs overloaded",
+                      cluster.mean_boards(), cluster.overloaded());
+        row.remark = remark;
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
 void run(const Options& options) {
     const RooflineBoard board;
     const StepTable table = options.table.empty()
@@ -227,7 +260,13 @@ void run(const Options& options) {
                                   : ("by the steps of " + options.table).c_str(),
             table.range().c_str());
     std::vector<Row> rows;
-    if (options.table.empty()) {
+    if (options.pools) {
+        if (!options.table.empty())
+            throw Error{
+                Errc::invalid_input,
+                {"plan pools", options.table, "", "--pools works on the built-in board only"}};
+        rows = run_pools(requests, options);
+    } else if (options.table.empty()) {
         Bench<RooflineBoard> bench{board, table, std::move(requests), options};
         rows = run_policies(bench, table, options);
     } else {
@@ -254,6 +293,9 @@ int main(int argc, char** argv) try {
         ->capture_default_str();
     app.add_option("--gap", options.gap, "Target between two tokens")->capture_default_str();
     app.add_option("--seed", options.seed, "Of the synthetic hour")->capture_default_str();
+    app.add_flag(
+        "--pools", options.pools,
+        "Instead: pools by class, planned every 5 minutes, as DynamoLLM and its baselines");
     app.add_option("--write-table", options.write_table, "File for the built-in board's steps");
     app.add_option("--write-trace", options.write_trace, "File for the requests");
     app.add_option("--format", options.format, "Output")

@@ -35,8 +35,18 @@ struct RooflineBoard {
     double flat_until_ghz = 2.11;  ///< the voltage does not fall below this clock
     double volts_per_ghz = 0.31;   ///< relative rise above it
     double idle_watts = 62;
-    double idle_clock_watts = 20;  ///< in addition, at the top clock
+    double idle_clock_watts = 20;   ///< in addition, at the top clock
+    std::uint32_t parallelism = 1;  ///< boards that share each step
+    /// Of a shared step, s: two exchanges of 20 us in each of 28 layers (assumed, not fitted).
+    double exchange = 28 * 2 * 20e-6;
     std::vector<Megahertz> clock_list{{900}, {1200}, {1500}, {1800}, {2100}, {2520}};
+
+    /// Several such boards that share each step: work and bytes divide, powers add up.
+    [[nodiscard]] RooflineBoard spread_over(std::uint32_t boards) const {
+        RooflineBoard result = *this;
+        result.parallelism = boards;
+        return result;
+    }
 
     [[nodiscard]] const std::vector<Megahertz>& clocks() const { return clock_list; }
 
@@ -63,20 +73,22 @@ struct RooflineBoard {
     }
 
     [[nodiscard]] Watts idle_power(Megahertz clock) const {
-        return {idle_watts + idle_clock_watts * clock.count / clock_list.back().count};
+        return Watts{idle_watts + idle_clock_watts * clock.count / clock_list.back().count} *
+               parallelism;
     }
 
     /// One part of a step, from its core work and its bytes.
     [[nodiscard]] Cost part(double core_work, double bytes, double ghz) const {
-        const double memory = bytes / bytes_per_second;
+        const double core_time = core_work / parallelism / ghz;
+        const double memory = bytes / parallelism / bytes_per_second;
         const double time =
-            overhead / ghz +
-            std::pow(std::pow(core_work / ghz, overlap) + std::pow(memory, overlap), 1 / overlap);
+            overhead / ghz + (parallelism > 1 ? exchange : 0) +
+            std::pow(std::pow(core_time, overlap) + std::pow(memory, overlap), 1 / overlap);
         const double volts = 1 + volts_per_ghz * std::max(0.0, ghz - flat_until_ghz);
-        const double core = clock_watts_per_ghz + core_watts_per_ghz * core_work / ghz / time;
+        const double core = clock_watts_per_ghz + core_watts_per_ghz * core_time / time;
         const double power =
             static_watts + core * ghz * volts * volts + memory_watts * memory / time;
-        return {Seconds{time}, Joules{std::min(limit_watts, power) * time}};
+        return {Seconds{time}, Joules{std::min(limit_watts, power) * parallelism * time}};
     }
 };
 

@@ -30,8 +30,9 @@ template <StepCosts Costs>
 class ServingBoard {
 public:
     /// The board refers to `costs`.
-    ServingBoard(const Costs& costs, Megahertz clock, Seconds switch_latency)
-        : costs_{costs}, clock_{clock}, asked_{clock}, latency_{switch_latency} {}
+    ServingBoard(const Costs& costs, Megahertz clock, Seconds switch_latency,
+                 Seconds begin = Seconds{0})
+        : costs_{costs}, clock_{clock}, asked_{clock}, latency_{switch_latency}, now_{begin} {}
 
     [[nodiscard]] Seconds now() const { return now_; }
     [[nodiscard]] Joules energy() const { return energy_; }
@@ -97,7 +98,7 @@ private:
     Megahertz clock_;
     Megahertz asked_;
     Seconds latency_;
-    Seconds now_{0};
+    Seconds now_;
     Joules energy_{0};
     std::uint64_t switches_ = 0;
     std::deque<Switch> pending_;

@@ -41,19 +41,22 @@ struct LatencyTargets {
 class LatencyHistogram {
 public:
     void add(Seconds time, std::uint64_t count = 1) {
-        const double bin = std::clamp(time.count() / width, 0.0, static_cast<double>(bins - 1));
-        counts_[static_cast<std::size_t>(bin)] += count;
+        const double place = std::clamp(time.count() / width, 0.0, static_cast<double>(bins - 1));
+        const auto bin = static_cast<std::size_t>(place);
+        if (bin >= counts_.size()) counts_.resize(bin + 1);
+        counts_[bin] += count;
         total_ += count;
     }
     void add(const LatencyHistogram& other) {
-        for (std::size_t b = 0; b < bins; ++b) counts_[b] += other.counts_[b];
+        if (counts_.size() < other.counts_.size()) counts_.resize(other.counts_.size());
+        for (std::size_t b = 0; b < other.counts_.size(); ++b) counts_[b] += other.counts_[b];
         total_ += other.total_;
     }
     /// The upper edge of the bin that holds this share; 0 without any.
     [[nodiscard]] Seconds quantile(double share) const {
         const double wanted = share * static_cast<double>(total_);
         double seen = 0;
-        for (std::size_t b = 0; b < bins && total_ > 0; ++b) {
+        for (std::size_t b = 0; b < counts_.size(); ++b) {
             seen += static_cast<double>(counts_[b]);
             if (seen >= wanted) return Seconds{static_cast<double>(b + 1) * width};
         }
@@ -63,7 +66,7 @@ public:
 private:
     static constexpr double width = 1e-4;
     static constexpr std::size_t bins = 200'000;
-    std::vector<std::uint64_t> counts_ = std::vector<std::uint64_t>(bins);
+    std::vector<std::uint64_t> counts_;
     std::uint64_t total_ = 0;
 };
 
@@ -106,6 +109,21 @@ private:
     }
 };
 
+/// How long a first token may take: a prompt alone on a board at the top clock sets the measure.
+template <StepCosts Costs>
+Seconds allowed_first_token(const Costs& costs, const Request& request, const EngineLimits& limits,
+                            const LatencyTargets& targets) {
+    Seconds alone{0};
+    const auto add = [&](std::uint32_t tokens) {
+        const auto cost = costs.cost({tokens, 0, 0}, costs.clocks().back());
+        if (cost) alone += cost->time;
+    };
+    std::uint32_t left = request.prompt_tokens;
+    for (; left > limits.chunk_tokens; left -= limits.chunk_tokens) add(limits.chunk_tokens);
+    add(left);
+    return std::max(targets.first_token, alone * targets.first_token_factor);
+}
+
 /// A simulated engine with continuous batching on one board. Each step reads up to a chunk of
 /// prompt tokens, first come first served, and gives every running sequence one token; the step
 /// that ends a prompt gives its first token. A request is admitted when the cache holds its prompt
@@ -115,13 +133,14 @@ class ServingEngine {
 public:
     /// Refers to `costs`, `policy` and, if there is one, `load`, which is told all steps.
     ServingEngine(const Costs& costs, ClockPolicy& policy, const EngineLimits& limits,
-                  const LatencyTargets& targets, Seconds switch_latency, StepLoad* load = nullptr)
+                  const LatencyTargets& targets, Seconds switch_latency, StepLoad* load = nullptr,
+                  Seconds begin = Seconds{0})
         : costs_{costs},
           policy_{policy},
           limits_{limits},
           targets_{targets},
           load_{load},
-          board_{costs, policy.when_idle(Seconds{0}), switch_latency} {}
+          board_{costs, policy.when_idle(begin), switch_latency, begin} {}
 
     /// How much there is to do, for choosing a board: prompt tokens to read, and 8 for a sequence.
     [[nodiscard]] double load() const {
@@ -133,11 +152,15 @@ public:
     /// A request that arrives now or earlier; `advance` to its arrival first.
     /// @throws Error (invalid_input) for one that never fits into the cache
     void submit(const Request& request) {
+        submit(request, allowed_first_token(costs_, request, limits_, targets_));
+    }
+    /// The same, its first token due after the time that is allowed.
+    void submit(const Request& request, Seconds allowed) {
         if (cached(request) > limits_.cache_tokens)
             throw Error{Errc::invalid_input,
                         {"simulate a request", std::to_string(cached(request)) + " tokens",
                          "the cache holds " + std::to_string(limits_.cache_tokens), ""}};
-        waiting_.push_back({request, request.prompt_tokens, request.arrival + allowed(request)});
+        waiting_.push_back({request, request.prompt_tokens, request.arrival + allowed});
         queued_tokens_ += request.prompt_tokens;
     }
 
@@ -180,19 +203,6 @@ private:
 
     static std::uint64_t cached(const Request& request) {
         return std::uint64_t{request.prompt_tokens} + request.answer_tokens;
-    }
-
-    /// Until the first token is due: a prompt alone on a board at the top clock sets the measure.
-    [[nodiscard]] Seconds allowed(const Request& request) const {
-        Seconds alone{0};
-        const auto add = [&](std::uint32_t tokens) {
-            const auto cost = costs_.cost({tokens, 0, 0}, costs_.clocks().back());
-            if (cost) alone += cost->time;
-        };
-        std::uint32_t left = request.prompt_tokens;
-        for (; left > limits_.chunk_tokens; left -= limits_.chunk_tokens) add(limits_.chunk_tokens);
-        add(left);
-        return std::max(targets_.first_token, alone * targets_.first_token_factor);
     }
 
     /// How many prompt tokens the next step reads.
