@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <fstream>
 #include <istream>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>

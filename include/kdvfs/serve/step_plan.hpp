@@ -239,7 +239,7 @@ private:
     [[nodiscard]] double load_energy(std::size_t clock, Which which) const {
         double sum = 0;
         for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket) {
-            if (load_.steps(bucket) == 0 || !which(bucket)) continue;
+            if (load_.steps(bucket) == 0 || !which(bucket) || !costs_[bucket][top_]) continue;
             if (!known(bucket, clock)) return std::numeric_limits<double>::infinity();
             sum += load_.steps(bucket) * energy(bucket, clock);
         }
@@ -252,7 +252,7 @@ private:
         double all = 0, late = 0;
         for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket) {
             const double tokens = load_.tokens(bucket);
-            if (tokens == 0) continue;
+            if (tokens == 0 || !costs_[bucket][top_]) continue;
             all += tokens;
             const bool in_time = known(bucket, low) && known(bucket, high) &&
                                  (has_prompts(bucket) ? raised(bucket, low, high)
