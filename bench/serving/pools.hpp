@@ -127,7 +127,7 @@ inline std::vector<ServiceClass> measured_classes(const std::vector<Request>& re
 }
 
 /// Serves a trace with pools that are planned anew for each epoch, from the rates of the epoch
-/// before and a fifth more; the first from its own. What a new plan has no use for ends its
+/// before and half as much again; the first from its own. What a new plan has no use for ends its
 /// answers beside its successors and is off then.
 class PooledCluster {
 public:
@@ -168,7 +168,7 @@ public:
 
 private:
     static constexpr Seconds epoch{300};
-    static constexpr double headroom = 1.2;
+    static constexpr double headroom = 1.5;
 
     struct Instance {
         Instance(std::size_t pool_of, std::uint32_t parallelism, Megahertz at,

@@ -234,7 +234,7 @@ private:
     }
 
     /// The sum of `energy` over the load's buckets that `which` chooses; infinite if one is
-    /// unknown.
+    /// unknown at this clock. What is unknown at the top clock has no choice.
     template <class Which>
     [[nodiscard]] double load_energy(std::size_t clock, Which which) const {
         double sum = 0;
