@@ -9,8 +9,9 @@
 //            kdvfs/serve/step_table_csv.hpp); --write-table shows one.
 // Plans are made from the first ten minutes at the top clock.
 #include <bench/serving/pools.hpp>
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/serve/requests.hpp>
 #include <kdvfs/serve/simulated/clock_policies.hpp>
 #include <kdvfs/serve/simulated/roofline_board.hpp>
@@ -18,7 +19,6 @@
 #include <kdvfs/serve/simulated/synthetic_requests.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>
-#include <kdvfs/tune/csv.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -66,7 +66,7 @@ struct Row {
 /// "6ms", "10us", "0.2s".
 Seconds parse_time(const std::string& option, const std::string& text) {
     const std::size_t unit = text.find_first_not_of("0123456789.");
-    const auto number = tune::parse_number<double>(text.substr(0, unit));
+    const auto number = kdvfs::detail::parse_number<double>(text.substr(0, unit));
     const std::string name = unit == std::string::npos ? "" : text.substr(unit);
     const double scale = name == "s" ? 1 : name == "ms" ? 1e-3 : name == "us" ? 1e-6 : 0;
     if (number && scale != 0) return Seconds{*number * scale};
@@ -194,14 +194,14 @@ void print_csv(const std::vector<Row>& rows) {
             counts.energy.count / static_cast<double>(std::max<std::uint64_t>(counts.tokens, 1)),
             counts.first_tokens_pct(), counts.gaps_pct(), counts.first_token.quantile(0.99).count(),
             counts.gap.quantile(0.999).count(), static_cast<unsigned long long>(counts.switches),
-            row.cpu_seconds, tune::to_csv_field(row.remark).c_str());
+            row.cpu_seconds, kdvfs::detail::to_csv_field(row.remark).c_str());
     }
 }
 
 std::string trace_csv(const std::vector<Request>& requests) {
     std::string text = "arrival_s,prompt_tokens,answer_tokens\n";
     for (const Request& request : requests)
-        text += tune::to_text(request.arrival.count()) + ',' +
+        text += kdvfs::detail::to_text(request.arrival.count()) + ',' +
                 std::to_string(request.prompt_tokens) + ',' +
                 std::to_string(request.answer_tokens) + '\n';
     return text;
@@ -247,9 +247,9 @@ void run(const Options& options) {
                                         ? synthetic_conversations(Seconds{3600}, options.seed)
                                         : read_requests(std::filesystem::path{options.trace});
     if (!options.write_table.empty())
-        write_file_atomically(options.write_table, to_csv(sample_steps(board)));
+        kdvfs::detail::write_file_atomically(options.write_table, to_csv(sample_steps(board)));
     if (!options.write_trace.empty())
-        write_file_atomically(options.write_trace, trace_csv(requests));
+        kdvfs::detail::write_file_atomically(options.write_trace, trace_csv(requests));
     const bool csv = options.format == "csv";
     if (!csv)
         std::printf(

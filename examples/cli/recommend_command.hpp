@@ -3,8 +3,8 @@
 
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/serve/recommend.hpp>
-#include <kdvfs/tune/csv.hpp>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -69,15 +69,15 @@ private:
         const std::size_t sign = text.rfind('=');
         if (sign == std::string::npos || sign == 0)
             reject("--target", text, "give COLUMN=VALUE such as itl_p50_ms=50");
-        const auto value = kdvfs::tune::parse_number<double>(text.substr(sign + 1));
+        const auto value = kdvfs::detail::parse_number<double>(text.substr(sign + 1));
         if (!value || std::isnan(*value))
             reject("--target", text, "give COLUMN=VALUE such as itl_p50_ms=50");
         return {text.substr(0, sign), *value};
     }
 
     static nlohmann::ordered_json field(const std::string& text) {
-        if (const auto whole = kdvfs::tune::parse_number<std::int64_t>(text)) return *whole;
-        if (const auto number = kdvfs::tune::parse_number<double>(text))
+        if (const auto whole = kdvfs::detail::parse_number<std::int64_t>(text)) return *whole;
+        if (const auto number = kdvfs::detail::parse_number<double>(text))
             if (std::isfinite(*number)) return *number;
         return text;
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/serve/pool.hpp>
-#include <kdvfs/tune/csv.hpp>
 
 #include <cmath>
 #include <cstddef>

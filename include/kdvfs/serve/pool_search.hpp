@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/tune/csv.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/error.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -44,7 +44,7 @@ class ConfigurationTable {
 public:
     /// @throws Error (invalid_input) naming file and line
     ConfigurationTable(std::istream& input, std::string name) : name_{std::move(name)} {
-        tune::CsvReader reader{input, name_};
+        kdvfs::detail::CsvReader reader{input, name_};
         if (!reader.next(header_)) reader.fail("the file is empty");
         numbers_.resize(header_.size());
         std::vector<std::string> fields;
@@ -53,7 +53,8 @@ public:
                 reader.fail("the line has not as many fields as the header");
             lines_.push_back(reader.line());
             for (std::size_t c = 0; c < fields.size(); ++c)
-                numbers_[c].push_back(tune::parse_number<double>(fields[c]).value_or(nothing));
+                numbers_[c].push_back(
+                    kdvfs::detail::parse_number<double>(fields[c]).value_or(nothing));
             texts_.push_back(std::move(fields));
         }
         index();

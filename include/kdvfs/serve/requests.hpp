@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>
-#include <kdvfs/tune/csv.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <array>
@@ -40,7 +40,7 @@ inline constexpr TraceColumns absolute_columns{{"arrival_s", "prompt_tokens", "a
                                                false};
 inline constexpr TraceColumns relative_columns{{"dms", "in", "out"}, true};
 
-inline Request parse_request(const tune::CsvReader& reader, const TraceColumns& columns,
+inline Request parse_request(const kdvfs::detail::CsvReader& reader, const TraceColumns& columns,
                              const std::array<std::string, 3>& fields, Seconds before) {
     const double time = number_field<double>(reader, fields[0], columns.names[0]);
     if (!std::isfinite(time)) reader.fail("the time is not finite");
@@ -61,7 +61,7 @@ inline Request parse_request(const tune::CsvReader& reader, const TraceColumns& 
 /// @throws Error (invalid_input) naming file and line where a column is missing, time goes back,
 ///     a token count is zero, or there is no request at all
 inline std::vector<Request> read_requests(std::istream& input, const std::string& name) {
-    tune::CsvReader reader{input, name};
+    kdvfs::detail::CsvReader reader{input, name};
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const std::size_t width = fields.size();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/tune/csv.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <array>
@@ -342,15 +342,16 @@ inline std::string to_csv_row(const ServedConfiguration& served, const SteadyRep
     if (!report.refused.empty())
         throw Error{Errc::invalid_input,
                     {"write a steady state", served.model, report.refused, "measure again"}};
-    std::string row = tune::to_csv_field(served.task) + ',' + tune::to_csv_field(served.model) +
-                      ',' + tune::to_csv_field(served.gpu) + ',' + std::to_string(served.gpus);
+    std::string row = kdvfs::detail::to_csv_field(served.task) + ',' +
+                      kdvfs::detail::to_csv_field(served.model) + ',' +
+                      kdvfs::detail::to_csv_field(served.gpu) + ',' + std::to_string(served.gpus);
     const auto ms = [](Seconds time) { return time.count() * 1e3; };
     for (const double value :
          {report.mean_batch, report.mean_answer, ms(report.gap.p50), ms(report.gap.p90),
           ms(report.gap.p95), ms(report.gap.p99), report.tokens_per_second, report.power.count,
           report.joules_per_token.value, report.joules_per_token.low, report.joules_per_token.high,
           report.joules_per_request.value})
-        row += ',' + tune::to_text(value);
+        row += ',' + kdvfs::detail::to_text(value);
     return row + '\n';
 }
 

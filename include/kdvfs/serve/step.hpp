@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
 
 #include <algorithm>
 #include <cstddef>

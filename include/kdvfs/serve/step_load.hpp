@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/units.hpp>
 #include <kdvfs/serve/step.hpp>
+#include <kdvfs/units.hpp>
 
 #include <cstddef>
 #include <utility>

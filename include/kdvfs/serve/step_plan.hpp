@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_load.hpp>
 #include <kdvfs/serve/step_table.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>

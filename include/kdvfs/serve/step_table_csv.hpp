@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/serve/step_table.hpp>
-#include <kdvfs/tune/csv.hpp>
 
 #include <algorithm>
 #include <array>
@@ -25,7 +25,7 @@ namespace detail {
 
 /// Where the columns of a header are. @throws Error (invalid_input) naming one that is missing
 template <std::size_t Count>
-std::array<std::size_t, Count> find_columns(const tune::CsvReader& reader,
+std::array<std::size_t, Count> find_columns(const kdvfs::detail::CsvReader& reader,
                                             const std::vector<std::string>& header,
                                             const std::array<std::string_view, Count>& names) {
     std::array<std::size_t, Count> places{};
@@ -40,16 +40,16 @@ std::array<std::size_t, Count> find_columns(const tune::CsvReader& reader,
 
 /// One field as a number. @throws Error (invalid_input) naming line and column
 template <class Number>
-Number number_field(const tune::CsvReader& reader, const std::string& field,
+Number number_field(const kdvfs::detail::CsvReader& reader, const std::string& field,
                     std::string_view column) {
-    const auto number = tune::parse_number<Number>(field);
+    const auto number = kdvfs::detail::parse_number<Number>(field);
     if (!number)
         reader.fail("'" + field + "' in column '" + std::string{column} +
                     "' is no number of its kind");
     return *number;
 }
 
-inline StepRow parse_step_row(const tune::CsvReader& reader,
+inline StepRow parse_step_row(const kdvfs::detail::CsvReader& reader,
                               const std::array<std::string_view, 6>& names,
                               const std::array<std::string, 6>& fields) {
     StepRow row;
@@ -63,7 +63,7 @@ inline StepRow parse_step_row(const tune::CsvReader& reader,
         reader.fail("'" + fields[0] + "' is no phase: prefill, decode or idle");
     row.batch = number_field<std::uint32_t>(reader, fields[1], names[1]);
     row.context = number_field<std::uint32_t>(reader, fields[2], names[2]);
-    const auto clock = tune::parse_clock(fields[3]);
+    const auto clock = kdvfs::detail::parse_clock(fields[3]);
     if (!clock) reader.fail("'" + fields[3] + "' is no clock in MHz");
     row.clock = *clock;
     row.cost = {Seconds{number_field<double>(reader, fields[4], names[4])},
@@ -77,7 +77,7 @@ inline StepRow parse_step_row(const tune::CsvReader& reader,
 inline StepTable read_step_table(std::istream& input, const std::string& name) {
     static constexpr std::array<std::string_view, 6> names{"phase",    "batch",  "context",
                                                            "core_mhz", "time_s", "energy_j"};
-    tune::CsvReader reader{input, name};
+    kdvfs::detail::CsvReader reader{input, name};
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const std::size_t width = fields.size();
@@ -106,8 +106,9 @@ inline std::string to_csv(const std::vector<StepRow>& rows) {
     for (const StepRow& row : rows) {
         text.append(to_string(row.phase)).append(",");
         text += std::to_string(row.batch) + ',' + std::to_string(row.context) + ',' +
-                tune::to_csv_field(row.clock) + ',' + tune::to_text(row.cost.time.count()) + ',' +
-                tune::to_text(row.cost.energy.count) + '\n';
+                kdvfs::detail::to_csv_field(row.clock) + ',' +
+                kdvfs::detail::to_text(row.cost.time.count()) + ',' +
+                kdvfs::detail::to_text(row.cost.energy.count) + '\n';
     }
     return text;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/clock.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_table.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cstddef>

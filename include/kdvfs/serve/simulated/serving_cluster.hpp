@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/serve/requests.hpp>
 #include <kdvfs/serve/simulated/clock_policies.hpp>
 #include <kdvfs/serve/simulated/serving_engine.hpp>
 #include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cstddef>
