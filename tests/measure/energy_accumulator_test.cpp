@@ -227,10 +227,11 @@ TEST_F(Accumulating, AKernelUnderTwoClocksHasTwoPowers) {
         work.idle(microseconds(500, 3000));
     }
     feed(accumulator, 10ms);
-    EXPECT_EQ(accumulator.sums().equations.columns(), 3U);
-    const LeastSquares solved = accumulator.sums().equations.solve();
-    EXPECT_NEAR(solved.watts(1), 700, 0.1);
-    EXPECT_NEAR(solved.watts(2), 300, 0.1);
+    EXPECT_EQ(accumulator.sums().columns_seen(), 3U);
+    const Attribution found = attribute(accumulator.sums());
+    ASSERT_EQ(found.powers.size(), 2U);
+    EXPECT_NEAR(found.powers[0].power().count, 700, 0.1);
+    EXPECT_NEAR(found.powers[1].power().count, 300, 0.1);
 }
 
 TEST_F(Accumulating, UnmeteredTimeIsCountedApart) {

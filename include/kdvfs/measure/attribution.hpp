@@ -25,6 +25,8 @@ namespace kdvfs::measure {
 struct AttributionSettings {
     /// An energy whose 95 % half-width is a larger share of it is `too_short_to_tell`.
     double widest_told = 0.10;
+    /// Kernels' powers lie around the board's mean power, by about this: `PowerPrior::spread`.
+    Watts spread{500};
 };
 
 /// A kernel under one clock.
@@ -111,9 +113,9 @@ private:
 
 inline Attributing::Attributing(const EnergySums& sums, AttributionSettings settings)
     : sums_{&sums}, settings_{settings} {
-    // A mix that never changes has fewer unknowns than columns; a few rows more than one say that.
     if (sums.rows.rows <= fewest_degrees) return;
-    estimate_.emplace(sums.rows, sums.column_seconds);
+    estimate_.emplace(sums.rows, sums.column_seconds, settings.spread.count);
+    if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
 }
 
 inline Attributing::Interval Attributing::interval(std::span<const double> seconds) const {
@@ -131,7 +133,7 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
             variance += (i == j ? 1 : 2) * seconds[i] * seconds[j] * estimate_->covariance()(i, j);
         }
     }
-    return {joules, student_95(rows - 1) * std::sqrt(std::max(variance, 0.0))};
+    return {joules, student_95(std::min(rows - 1, estimate_->degrees_of_freedom())) * std::sqrt(std::max(variance, 0.0))};
 }
 
 inline EnergyEstimate Attributing::energy(std::span<const double> seconds,

@@ -112,7 +112,7 @@ inline void MeterTrial::add(TimePoint from, TimePoint to, double watts) {
 
 inline double MeterTrial::unexplained() const {
     if (weight_ == 0) return std::numeric_limits<double>::infinity();
-    const std::vector<double> watts = posterior_factor(gram_).solve(right_);
+    const std::vector<double> watts = PowerPrior{}.factor(gram_).solve(right_);
     double explained = 0;
     for (std::size_t j = 0; j < watts.size(); ++j) {
         explained += 2 * watts[j] * right_[j];

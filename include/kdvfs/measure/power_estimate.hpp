@@ -24,8 +24,11 @@ namespace kdvfs::measure {
 class PowerEstimate {
 public:
     /// @param seconds of each column: what its watts weigh in the choice of the way
-    PowerEstimate(const RowSums& sums, std::span<const double> seconds);
+    /// @param spread  of the columns' powers, as `PowerPrior` has it
+    PowerEstimate(const RowSums& sums, std::span<const double> seconds, double spread);
 
+    /// Rows beyond as many as the powers that they determine.
+    [[nodiscard]] double degrees_of_freedom() const { return degrees_; }
     [[nodiscard]] bool whitened() const { return whitened_; }
     [[nodiscard]] const std::vector<double>& watts() const { return watts_; }
     [[nodiscard]] const SymmetricMatrix& covariance() const { return covariance_; }
@@ -36,30 +39,35 @@ private:
     struct Way {
         std::vector<double> watts;
         SymmetricMatrix covariance;
+        double known = 0;  ///< how many powers the rows determine
     };
-    static Way solve(const NormalSums& sums, double mean_watts, double rows);
-    static std::vector<double> non_negative(const NormalSums& sums, double mean_watts,
-                                            std::vector<double> watts);
+    [[nodiscard]] Way solve(const NormalSums& sums) const;
+    [[nodiscard]] std::vector<double> non_negative(const NormalSums& sums,
+                                                   std::vector<double> watts) const;
     void choose(Way level, Way white, std::span<const double> seconds);
     void add_model_error(const RowSums& sums);
 
+    PowerPrior prior_;
+    double degrees_ = 0;
     bool whitened_ = false;
     std::vector<double> watts_;
     SymmetricMatrix covariance_;
     std::vector<double> rows_of_;
 };
 
-inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double> seconds) {
-    const double mean_watts = sums.watts / std::max(sums.rows, 1.0);
-    Way level = solve(sums.level, mean_watts, sums.rows);
+inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double> seconds,
+                                    double spread)
+    : prior_{sums.watts / std::max(sums.rows, 1.0), spread} {
+    Way level = solve(sums.level);
+    degrees_ = sums.rows - level.known;
     if (sums.whitened) {
-        choose(std::move(level), solve(sums.white, mean_watts, sums.rows), seconds);
+        choose(std::move(level), solve(sums.white), seconds);
     } else {
         watts_ = std::move(level.watts);
         covariance_ = std::move(level.covariance);
     }
     add_model_error(sums);
-    watts_ = non_negative(whitened_ ? sums.white : sums.level, mean_watts, std::move(watts_));
+    watts_ = non_negative(whitened_ ? sums.white : sums.level, std::move(watts_));
     const double independent = whitened_ ? 1 : sums.fewer_rows / std::max(sums.rows, 1.0);
     for (std::size_t j = 0; j < sums.columns(); ++j) {
         const double shares = sums.shares[j];
@@ -69,20 +77,20 @@ inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double>
     }
 }
 
-inline PowerEstimate::Way PowerEstimate::solve(const NormalSums& sums, double mean_watts,
-                                               double rows) {
-    const Cholesky factor = posterior_factor(sums.gram);
+inline PowerEstimate::Way PowerEstimate::solve(const NormalSums& sums) const {
+    const Cholesky factor = prior_.factor(sums.gram);
     SymmetricMatrix middle = sums.scatter;
-    for (std::size_t i = 0; i < middle.size(); ++i) {
-        middle(i, i) += 1 / (prior_spread * prior_spread);
+    for (std::size_t i = 0; i < middle.size(); ++i) middle(i, i) += prior_.precision();
+    Way way{prior_.watts(factor, sums.right), factor.sandwich(middle), 0};
+    for (const double variance : factor.inverse_diagonal()) {
+        way.known += 1 - std::min(1.0, variance * prior_.precision());
     }
-    static_cast<void>(rows);
-    return {posterior_watts(factor, sums.right, mean_watts), factor.sandwich(middle)};
+    return way;
 }
 
 /// Sets powers that came out negative to zero, and finds the others anew.
-inline std::vector<double> PowerEstimate::non_negative(const NormalSums& sums, double mean_watts,
-                                                       std::vector<double> watts) {
+inline std::vector<double> PowerEstimate::non_negative(const NormalSums& sums,
+                                                       std::vector<double> watts) const {
     std::vector<std::size_t> free(watts.size());
     for (std::size_t i = 0; i < free.size(); ++i) free[i] = i;
     while (std::any_of(free.begin(), free.end(), [&](std::size_t i) { return watts[i] < 0; })) {
@@ -93,7 +101,7 @@ inline std::vector<double> PowerEstimate::non_negative(const NormalSums& sums, d
             right[a] = sums.right[free[a]];
             for (std::size_t b = 0; b <= a; ++b) gram(a, b) = sums.gram(free[a], free[b]);
         }
-        const auto found = posterior_watts(posterior_factor(gram), std::move(right), mean_watts);
+        const auto found = prior_.watts(prior_.factor(gram), std::move(right));
         std::fill(watts.begin(), watts.end(), 0.0);
         for (std::size_t a = 0; a < free.size(); ++a) watts[free[a]] = found[a];
     }
@@ -133,14 +141,14 @@ inline void PowerEstimate::choose(Way level, Way white, std::span<const double> 
 }
 
 /// What rows with several columns hold beyond the fit could be any of theirs, and so could what
-/// was drawn in.
+/// was drawn in: any part of it, so that the error is evenly spread up to the whole.
 inline void PowerEstimate::add_model_error(const RowSums& sums) {
-    constexpr double clear = 1;  // squares of standard deviations
     for (std::size_t j = 0; j < sums.columns(); ++j) {
         if (sums.shares[j] <= 0) continue;
         const double square = std::pow(sums.shared_excess[j], 2) - sums.shared_variance[j];
+        constexpr double even = 1.0 / 3;  // the variance of what is evenly spread over -1 to 1
         const double model = std::max(square, 0.0) + std::pow(sums.drawn_in[j], 2);
-        covariance_(j, j) += model / std::pow(sums.shares[j], 2);
+        covariance_(j, j) += even * model / std::pow(sums.shares[j], 2);
     }
 }
 

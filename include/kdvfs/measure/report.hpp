@@ -52,14 +52,15 @@ struct EnergyTotals {
     EnergyEstimate kernels;   ///< all kernels together, told or not one by one
     EnergyEstimate idle;      ///< time with no kernel
     Joules unexplained;       ///< the rest: printed, never spread
-    Joules unexplained_half_width;  ///< of its 95 % interval
     Seconds counted_time{0};  ///< metered time under trusted samples
     Seconds idle_time{0};     ///< of it, with no kernel
     Joules outside;           ///< trusted joules outside the metered time
+    Joules unexplained_half_width{0};  ///< of the 95 % interval of `unexplained`
 };
 
 /// What the attribution rests on.
 struct AttributionFit {
+    std::string source = "energy counter";
     std::uint64_t rows = 0;          ///< metered counter intervals
     std::uint64_t refused_rows = 0;  ///< more of them, whose reading is impossible
     double autocorrelation = 0;      ///< of what a row leaves unexplained with the row before

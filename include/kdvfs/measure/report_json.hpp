@@ -6,6 +6,7 @@
 
 #include <ostream>
 #include <string_view>
+#include <vector>
 
 namespace kdvfs::measure {
 
@@ -72,6 +73,27 @@ inline void put(std::ostream& out, const EnergyTotals& totals) {
         << json_number(totals.outside.count) << '}';
 }
 
+inline void put(std::ostream& out, const AttributionFit& fit) {
+    out << R"({"source":)" << json_string(fit.source) << R"(,"rows":)" << fit.rows
+        << R"(,"refused_rows":)" << fit.refused_rows << R"(,"refused_share":)"
+        << json_number(fit.refused_share()) << R"(,"autocorrelation":)"
+        << json_number(fit.autocorrelation) << R"(,"scatter_w":)"
+        << json_number(fit.scatter.count) << R"(,"whitened":)"
+        << (fit.whitened ? "true" : "false") << R"(,"covariance_j2":[)";
+    const char* line = "";
+    for (const std::vector<double>& row : fit.covariance) {
+        out << line;
+        const char* comma = "[";
+        for (const double value : row) {
+            out << comma << json_number(value);
+            comma = ",";
+        }
+        out << ']';
+        line = ",";
+    }
+    out << "]}";
+}
+
 inline void put(std::ostream& out, const ScopeCounts& scopes) {
     out << R"({"scopes":)" << scopes.scopes << R"(,"switches":)" << scopes.switches
         << R"(,"stream_elided":)" << scopes.stream_elided << R"(,"device_elided":)"
@@ -107,6 +129,8 @@ inline void write_json(std::ostream& out, const Report& report) {
     report_json::put(out, report.scopes);
     out << R"(,"totals":)";
     report_json::put(out, report.totals);
+    out << R"(,"fit":)";
+    report_json::put(out, report.fit);
     out << R"(,"rows":)";
     report_json::put_list(out, report.rows);
     out << R"(,"groups":)";

@@ -60,20 +60,26 @@ struct RowSums {
     [[nodiscard]] double autocorrelation() const { return square > 0 ? product / square : 0; }
 };
 
-/// Powers lie around the board's mean by about this; it matters only where the rows say nothing.
-/// Boards draw 0 to 750 W (MI300X), so this assumes next to nothing.
-inline constexpr double prior_spread = 500;
+/// What is assumed of columns' powers before any row is seen: they lie around the board's mean.
+struct PowerPrior {
+    double mean = 0;
+    /// By about this. It matters only where the rows say nothing; boards draw 0 to 750 W (MI300X),
+    /// so this assumes next to nothing.
+    double spread = 500;
 
-/// The powers that normal equations and the prior say.
-inline Cholesky posterior_factor(SymmetricMatrix gram) {
-    for (std::size_t i = 0; i < gram.size(); ++i) gram(i, i) += 1 / (prior_spread * prior_spread);
-    return Cholesky{gram};
-}
-inline std::vector<double> posterior_watts(const Cholesky& factor, std::vector<double> right,
-                                           double mean_watts) {
-    for (double& value : right) value += mean_watts / (prior_spread * prior_spread);
-    return factor.solve(std::move(right));
-}
+    [[nodiscard]] double precision() const { return 1 / (spread * spread); }
+    /// The factor of the normal equations of rows and prior.
+    [[nodiscard]] Cholesky factor(SymmetricMatrix gram) const {
+        for (std::size_t i = 0; i < gram.size(); ++i) gram(i, i) += precision();
+        return Cholesky{gram};
+    }
+    /// The powers that they say.
+    [[nodiscard]] std::vector<double> watts(const Cholesky& factor,
+                                            std::vector<double> right) const {
+        for (double& value : right) value += mean * precision();
+        return factor.solve(std::move(right));
+    }
+};
 
 /// Fits a block of rows, together with the sums of those before it, and adds it to them.
 /// A row's noise is scaled by what is seen of each of its columns, since a kernel that runs into
@@ -92,6 +98,7 @@ private:
 
     static constexpr double least_variance = 1e-18;
 
+    [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_}; }
     void find_powers(const RowSums& before);
     void start_scales(const RowSums& before);
     void standardise();
@@ -150,22 +157,20 @@ inline void RowFit::find_powers(const RowSums& before) {
     constexpr double still = 1e-3;  // of a deviation
     const bool known = before.rows >= static_cast<double>(rows_->size());
     if (known) {
-        watts_ = posterior_watts(posterior_factor(before.level.gram), before.level.right,
-                                 mean_watts_);
+        watts_ = prior().watts(prior().factor(before.level.gram), before.level.right);
     } else {
         for (std::size_t i = 0; i < rows_->size(); ++i) noise_[i] = (*rows_)[i].watts;
         watts_.assign(columns_, 0.0);
         NormalSums plain;
         plain.grow(columns_);
         plain = equations(plain);
-        watts_ = posterior_watts(posterior_factor(plain.gram), plain.right, mean_watts_);
+        watts_ = prior().watts(prior().factor(plain.gram), plain.right);
     }
     start_scales(before);
     for (int round = 0; round < most_rounds; ++round) {
         standardise();
         const NormalSums all = equations(before.level);
-        std::vector<double> next =
-            posterior_watts(posterior_factor(all.gram), all.right, mean_watts_);
+        std::vector<double> next = prior().watts(prior().factor(all.gram), all.right);
         double moved = 0;
         for (std::size_t j = 0; j < columns_; ++j) {
             moved = std::max(moved, std::abs(next[j] - watts_[j]) * std::sqrt(all.gram(j, j)));
@@ -397,8 +402,7 @@ inline void RowFit::add_white(NormalSums& into) const {
         const std::span part{columns};
         into.gram.add_outer(part.subspan(first), std::span{values}.subspan(first), 1);
     }
-    const std::vector<double> found =
-        posterior_watts(posterior_factor(into.gram), into.right, mean_watts_);
+    const std::vector<double> found = prior().watts(prior().factor(into.gram), into.right);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const std::size_t end = i + 1 < rows.size() ? rows[i + 1].first : columns.size();
         const auto own = std::span{columns}.subspan(rows[i].first, end - rows[i].first);

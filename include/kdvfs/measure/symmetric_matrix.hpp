@@ -93,6 +93,17 @@ public:
         return right;
     }
 
+    /// The diagonal of the inverse.
+    [[nodiscard]] std::vector<double> inverse_diagonal() const {
+        std::vector<double> result;
+        for (std::size_t j = 0; j < size_; ++j) {
+            std::vector<double> unit(size_);
+            unit[j] = 1;
+            result.push_back(solve(std::move(unit))[j]);
+        }
+        return result;
+    }
+
     /// The inverse times `middle` times the inverse: the covariance of an estimate whose scores
     /// have the covariance `middle`.
     [[nodiscard]] SymmetricMatrix sandwich(const SymmetricMatrix& middle) const {
