@@ -65,6 +65,8 @@ int run(const std::filesystem::path& folder) {
                     "%.3f ms\n",
                     mix.counter.size(), milliseconds(clock.period));
         print(MixReplay{mix}.by_counter(clock, response));
+        std::printf("the same at the times of its readings\n");
+        print(MixReplay{mix}.by_counter({}, response));
     }
     return by_power.kernels.empty() ? 1 : 0;
 }

@@ -189,13 +189,11 @@ public:
     }
 
     [[nodiscard]] MixResult by_power(MeterResponse response) {
-        kdvfs::measure::PowerWindows windows;
         for (const MixSample& sample : mix_->samples) {
             const TimePoint end = sample.at - response.delay;
             if (!usable(end - response.window, end)) continue;
-            for (const auto& edge : windows.take({end, sample.watts, response.window})) {
-                accumulator_.add(edge);
-            }
+            accumulator_.add(
+                kdvfs::measure::PowerSample{end, sample.watts, response.window});
         }
         return result(response);
     }

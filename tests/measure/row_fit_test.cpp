@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -155,7 +156,8 @@ TEST(RowFit, BlocksAddUpToTheWhole) {
 
 TEST(RowFit, PowersAreNeverNegative) {
     MadeUpRows made{60, 400};
-    for (const double watts : made.fit().watts()) EXPECT_GE(watts, 0);
+    const PowerEstimate found = made.fit();
+    for (const double watts : found.watts()) EXPECT_GE(watts, 0);
 }
 
 TEST(RowFit, WhatNeverVariesIsLeftToThePrior) {

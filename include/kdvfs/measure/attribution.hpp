@@ -212,6 +212,7 @@ inline EnergyTotals Attributing::totals() const {
 inline Attribution Attributing::result() const {
     Attribution result;
     result.totals = totals();
+    if (sums_->by_power) result.fit.source = "power samples";
     result.fit.rows = sums_->row_count;
     result.fit.refused_rows = sums_->refused_rows;
     result.fit.scatter = sums_->scatter();
@@ -223,6 +224,7 @@ inline Attribution Attributing::result() const {
         double time = 0;
         for (const double seconds : units.back()) time += seconds;
         result.kernels.push_back({kernel, Seconds{time}, energy(units.back())});
+        if (!solved()) continue;
         for (const auto& [applied, column] : sums_->columns.of(kernel)) {
             std::vector<double> seconds(sums_->columns_seen());
             seconds[column] = sums_->seconds(column);

@@ -9,6 +9,7 @@
 #include <kdvfs/measure/kernel_table.hpp>
 #include <kdvfs/measure/report.hpp>
 #include <kdvfs/measure/power_rows.hpp>
+#include <kdvfs/measure/power_windows.hpp>
 #include <kdvfs/measure/report_filler.hpp>
 #include <kdvfs/measure/row_fit.hpp>
 #include <kdvfs/measure/sample_join.hpp>
@@ -41,7 +42,8 @@ public:
     explicit EnergyAccumulator(const KernelTable& kernels, AccumulatorSettings settings = {})
         : kernels_{&kernels},
           settings_{settings},
-          join_{settings.capacity, direct_from(settings.counter_period)} {
+          join_{settings.capacity, direct_from(settings.counter_period)},
+          windows_{settings.highest_power} {
         add_column();  // EnergySums::idle_column
     }
 
@@ -56,6 +58,12 @@ public:
     }
     /// The next sample of the counter, in order of time.
     void add(const EnergySample& sample) { join_.add(sample, *this); }
+    /// The next sample of a power meter, in order of time, where joules are taken from one and not
+    /// from a counter.
+    void add(const PowerSample& sample) {
+        by_power_ = true;
+        for (const EnergySample& end : windows_.take(sample)) add(end);
+    }
     /// From `at` on the device held these caps. In order of time.
     void clocks_applied(TimePoint at, ClockPoint applied) { join_.clocks_applied(at, applied); }
     /// From `at` on every scope is metered, or not. In order of time; metered at the start.
@@ -100,6 +108,8 @@ private:
     const KernelTable* kernels_;
     AccumulatorSettings settings_;
     SampleJoin join_;
+    PowerWindows windows_;
+    bool by_power_ = false;
     RowSums sums_;         // of rows that were fitted
     PowerRows waiting_;    // for the fit
     std::vector<PowerRows::Entry> row_;  // under construction, in seconds
@@ -217,7 +227,8 @@ inline EnergySums EnergyAccumulator::sums() const {
             .outside = {outside_joules_},
             .counted_time = Seconds{counted_seconds_},
             .row_count = row_count_,
-            .refused_rows = refused_rows_,
+            .by_power = by_power_,
+            .refused_rows = refused_rows_ + windows_.implausible(),
             .overflowed_rows = overflowed_rows_,
             .late = join_.late(),
             .overflows = join_.overflows()};

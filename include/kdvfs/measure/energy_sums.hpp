@@ -28,6 +28,7 @@ struct EnergySums {
     Seconds counted_time{0};  ///< metered time under trusted samples
 
     std::uint64_t row_count = 0;        ///< metered counter intervals that were fitted
+    bool by_power = false;              ///< they come from samples of the power
     std::uint64_t refused_rows = 0;     ///< whose reading is impossible
     std::uint64_t overflowed_rows = 0;  ///< with kernels beyond the last column
     std::uint64_t late = 0;  ///< intervals and samples after their time was joined, or no numbers

@@ -39,14 +39,17 @@ public:
             ++implausible_;
             return {};
         }
-        constexpr int a_little = 4;  // a quarter of the window
         TimePoint from = sample.at - sample.window;
         const bool first = used_to_ == TimePoint::min();
-        if (!first && from < used_to_ - sample.window / a_little) {
+        // Only of a logger whose samples follow each other as its windows do.
+        const bool jitters = first || sample.at - seen_ >= sample.window / 2;
+        const Duration jitter = sample.window / (jitters ? 4 : 32);
+        seen_ = sample.at;
+        if (!first && from < used_to_ - jitter) {
             ++skipped_;
             return {};
         }
-        const bool follows = !first && from < used_to_ + sample.window / a_little;
+        const bool follows = !first && from < used_to_ + jitter;
         if (follows) from = used_to_;
         used_to_ = sample.at;
         if (!follows) ++segment_;
@@ -62,6 +65,7 @@ public:
 private:
     Watts highest_power_;
     TimePoint used_to_ = TimePoint::min();
+    TimePoint seen_ = TimePoint::min();  // the last sample, used or not
     Joules total_;
     std::uint32_t segment_ = 0;
     std::array<EnergySample, 2> ends_;

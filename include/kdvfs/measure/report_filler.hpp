@@ -144,6 +144,8 @@ inline void ReportFiller::add_notes(Report& report) const {
 inline void ReportFiller::add_alarms(Report& report) const {
     constexpr double most_refused = 0.02;
     constexpr double strong = 0.5;
+    constexpr double rounding = 1e-3;  // of the power
+    constexpr double much = 5e-3;      // of the joules
     std::array<char, 1024> text;
     const auto alarm = [&](const char* format, auto... values) {
         std::snprintf(text.data(), text.size(), format, values...);
@@ -156,17 +158,24 @@ inline void ReportFiller::add_alarms(Report& report) const {
               "its clock is at fault",
               100 * fit.refused_share());
     }
-    if (std::abs(fit.autocorrelation) > strong) {
+    const bool noisy = fit.scatter > sums_.mean_power() * rounding;
+    if (noisy && std::abs(fit.autocorrelation) > strong) {
         alarm("what an interval leaves unexplained resembles what the one before it left "
               "(correlation %.2f): powers change with time, with what ran before or with something "
               "that no scope covers; the intervals allow for it",
               fit.autocorrelation);
     }
     if (!attributing_.solved()) return;
-    if (totals.unexplained + totals.unexplained_half_width < Joules{0}) {
+    const double beyond = std::abs(totals.unexplained.count) - totals.unexplained_half_width.count;
+    if (beyond < rounding * totals.counter.count) return;
+    if (totals.unexplained < Joules{0}) {
         alarm("kernels and idle have %.1f J more than the counter, beyond the interval of %.1f J: "
               "do not believe the joules",
               -totals.unexplained.count, totals.unexplained_half_width.count);
+    } else if (totals.unexplained > totals.counter * much) {
+        alarm("%.1f J of the counter, beyond the interval of %.1f J, were drawn by something that no "
+              "scope covers: unexplained",
+              totals.unexplained.count, totals.unexplained_half_width.count);
     }
 }
 
