@@ -35,16 +35,17 @@ void print(const measuring::MixResult& result) {
     if (errors.empty()) return;
     std::sort(errors.begin(), errors.end());
     const auto& totals = result.report.totals;
-    std::printf("error: median %.2f %%, largest %.2f %%; %d of %zu covered; unexplained %.1f +- %.1f "
-                "of %.1f J\n",
-                errors[errors.size() / 2], errors.back(), covered, result.kernels.size(),
-                totals.unexplained.count, totals.unexplained_half_width.count,
-                totals.counter.count);
+    std::printf(
+        "error: median %.2f %%, largest %.2f %%; %d of %zu covered; unexplained %.1f +- %.1f "
+        "of %.1f J\n",
+        errors[errors.size() / 2], errors.back(), covered, result.kernels.size(),
+        totals.unexplained.count, totals.unexplained_half_width.count, totals.counter.count);
     const auto& fit = result.report.fit;
-    std::printf("%llu rows, a row's power is off by %.1f W (sd), correlation with the row before "
-                "%.2f%s\n",
-                static_cast<unsigned long long>(fit.rows), fit.scatter.count, fit.autocorrelation,
-                fit.whitened ? ", whitened" : "");
+    std::printf(
+        "%llu rows, a row's power is off by %.1f W (sd), correlation with the row before "
+        "%.2f%s\n",
+        static_cast<unsigned long long>(fit.rows), fit.scatter.count, fit.autocorrelation,
+        fit.whitened ? ", whitened" : "");
     for (const std::string& note : result.report.notes) std::printf("note: %s\n", note.c_str());
 }
 
@@ -61,9 +62,10 @@ int run(const std::filesystem::path& folder) {
     print(by_power);
     if (!mix.counter.empty()) {
         const CounterClock clock = find_clock(mix);
-        std::printf("%zu readings of the energy counter, which is best explained as moving every "
-                    "%.3f ms\n",
-                    mix.counter.size(), milliseconds(clock.period));
+        std::printf(
+            "%zu readings of the energy counter, which is best explained as moving every "
+            "%.3f ms\n",
+            mix.counter.size(), milliseconds(clock.period));
         print(MixReplay{mix}.by_counter(clock, response));
         std::printf("the same at the times of its readings\n");
         print(MixReplay{mix}.by_counter({}, response));

@@ -42,8 +42,8 @@ struct MixSample {
 };
 
 struct RecordedMix {
-    std::vector<MixRun> runs;        ///< in order
-    std::vector<MixSample> samples;  ///< of the power, in order
+    std::vector<MixRun> runs;                           ///< in order
+    std::vector<MixSample> samples;                     ///< of the power, in order
     std::vector<kdvfs::measure::TimedReading> counter;  ///< joules, in order; may be empty
 };
 
@@ -184,16 +184,13 @@ public:
             accumulator_.add(interval);
         }
     }
-    [[nodiscard]] const std::vector<kdvfs::KernelInterval>& intervals() const {
-        return intervals_;
-    }
+    [[nodiscard]] const std::vector<kdvfs::KernelInterval>& intervals() const { return intervals_; }
 
     [[nodiscard]] MixResult by_power(MeterResponse response) {
         for (const MixSample& sample : mix_->samples) {
             const TimePoint end = sample.at - response.delay;
             if (!usable(end - response.window, end)) continue;
-            accumulator_.add(
-                kdvfs::measure::PowerSample{end, sample.watts, response.window});
+            accumulator_.add(kdvfs::measure::PowerSample{end, sample.watts, response.window});
         }
         return result(response);
     }
@@ -225,7 +222,8 @@ private:
         accumulator_.fill(found.report);
         found.residual = found.report.fit.scatter.count;
         const MeanWatts inside = watts_inside(*mix_, response, false);
-        const MeanWatts settled = watts_inside(*mix_, response, true, std::chrono::milliseconds{500});
+        const MeanWatts settled =
+            watts_inside(*mix_, response, true, std::chrono::milliseconds{500});
         for (const auto& row : found.report.rows) {
             MixKernel& out = found.kernels.emplace_back();
             out.name = row.kernel.name;

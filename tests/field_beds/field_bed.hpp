@@ -26,13 +26,13 @@ using Power = std::function<double(double watts, double age, double before, doub
 
 struct Bed {
     std::string name;
-    std::string truth;  ///< what the intervals must hold
+    std::string truth;       ///< what the intervals must hold
     double shortest = 2e-3;  ///< of a run, s
     double longest = 30e-3;
-    double noise = 0.02;        ///< of a sample, relative to its power (standard deviation)
-    double lasting = 0;         ///< correlation of the noise with that of the sample before
-    bool heavy_tails = false;   ///< Student's t with 3 degrees of freedom
-    double jitter = 0;          ///< standard deviation of a sample's time, s
+    double noise = 0.02;       ///< of a sample, relative to its power (standard deviation)
+    double lasting = 0;        ///< correlation of the noise with that of the sample before
+    bool heavy_tails = false;  ///< Student's t with 3 degrees of freedom
+    double jitter = 0;         ///< standard deviation of a sample's time, s
     Power power = [](double watts, double, double, double) { return watts; };
     bool judged = true;  ///< or shown only, as a limit of what samples can tell
     double least_covered = 0.92;
@@ -126,8 +126,8 @@ inline void Run::work() {
         const double begin = now_;
         double drawn = 0;
         for (std::size_t i = 0; i < steps; ++i) {
-            drawn = bed_.power(watts_[kernel], static_cast<double>(i) * grain, before,
-                               habit_[kernel]);
+            drawn =
+                bed_.power(watts_[kernel], static_cast<double>(i) * grain, before, habit_[kernel]);
             power.push_back(drawn);
             columns_of.push_back(kernel);
             joules.push_back(joules.back() + drawn * grain);
@@ -156,7 +156,8 @@ inline void Run::work() {
             seconds[columns_of[done]] += grain;
             truth[columns_of[done]] += power[done] * grain;
         }
-        const double moved = sample == 0 ? 0 : std::normal_distribution<>{0, bed_.jitter + 1e-30}(random_);
+        const double moved =
+            sample == 0 ? 0 : std::normal_distribution<>{0, bed_.jitter + 1e-30}(random_);
         const double place = std::clamp(static_cast<double>(end) + moved / grain, 0.0,
                                         static_cast<double>(power.size() - 1));
         const auto whole = static_cast<std::size_t>(place);
@@ -175,9 +176,8 @@ inline double Run::noise() {
     } else {
         fresh = std::normal_distribution<>{}(random_);
     }
-    const double weight = seconds_.empty() || last_noise_ == 0
-                              ? 1
-                              : std::sqrt(1 - bed_.lasting * bed_.lasting);
+    const double weight =
+        seconds_.empty() || last_noise_ == 0 ? 1 : std::sqrt(1 - bed_.lasting * bed_.lasting);
     last_noise_ = bed_.lasting * last_noise_ + weight * fresh;
     return last_noise_;
 }
@@ -304,13 +304,13 @@ inline std::vector<Bed> beds() {
                        return watts + 0.15 * (before - watts) * std::exp(-age / 0.03);
                    }});
     // What a kernel leaves to the next one within a sample looks like the first one's own.
-    all.push_back({.name = "short runs, power depends on the predecessor",
-                   .truth = joules,
-                   .noise = 0.01,
-                   .power = [](double watts, double age, double before, double) {
-                       return watts + 0.15 * (before - watts) * std::exp(-age / 0.005);
-                   },
-                   .judged = false});
+    all.push_back(
+        {.name = "short runs, power depends on the predecessor",
+         .truth = joules,
+         .noise = 0.01,
+         .power = [](double watts, double age, double before,
+                     double) { return watts + 0.15 * (before - watts) * std::exp(-age / 0.005); },
+         .judged = false});
     return all;
 }
 

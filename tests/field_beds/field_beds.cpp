@@ -53,10 +53,11 @@ bool judge(const field::Bed& bed, int seeds, std::uint64_t first) {
         return true;
     }
     const double spare = allowance(seeds);
-    const bool good = share >= bed.least_covered - spare && share <= bed.most_covered + spare &&
-                      ratio <= 1.5;
-    if (!good) std::printf("    MISSED: %.0f to %.0f %% covered, half-width 1.5 x the oracle's\n",
-                           100 * bed.least_covered, 100 * bed.most_covered);
+    const bool good =
+        share >= bed.least_covered - spare && share <= bed.most_covered + spare && ratio <= 1.5;
+    if (!good)
+        std::printf("    MISSED: %.0f to %.0f %% covered, half-width 1.5 x the oracle's\n",
+                    100 * bed.least_covered, 100 * bed.most_covered);
     return good;
 }
 
@@ -71,8 +72,8 @@ int main(int argc, char** argv) {
     }
     std::printf("%d seeds; %% of a kernel's joules\n", seeds);
     std::printf("%-46s | %12s | %17s | %s\n", "", "error", "half-width", "covered");
-    std::printf("%-46s | %5s %6s | %5s %5s %5s | %s\n", "", "med", "worst", "med", "oracle", "ratio",
-                "%");
+    std::printf("%-46s | %5s %6s | %5s %5s %5s | %s\n", "", "med", "worst", "med", "oracle",
+                "ratio", "%");
     bool good = true;
     for (const field::Bed& bed : field::beds()) good = judge(bed, seeds, first) && good;
     return good ? 0 : 1;

@@ -171,8 +171,8 @@ TEST(RowFit, WhatNeverVariesIsLeftToThePrior) {
     const PowerEstimate found{sums, sums.shares, 500};
     EXPECT_NEAR(found.watts()[0], 400.5, 1);
     EXPECT_GT(std::sqrt(found.covariance()(0, 0)), 200);
-    const double sum = found.covariance()(0, 0) + 2 * found.covariance()(0, 1) +
-                       found.covariance()(1, 1);
+    const double sum =
+        found.covariance()(0, 0) + 2 * found.covariance()(0, 1) + found.covariance()(1, 1);
     EXPECT_LT(std::sqrt(std::abs(sum)), 1);
     EXPECT_NEAR(found.degrees_of_freedom(), 99, 0.1);
 }

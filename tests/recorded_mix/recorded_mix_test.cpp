@@ -47,7 +47,8 @@ double joules_until(const RecordedMix& mix, TimePoint end) {
         const auto kernel = std::find(names.begin(), names.end(), run.kernel) - names.begin();
         const TimePoint last = std::min(run.end, end);
         if (last <= run.start) break;
-        joules += watts[static_cast<std::size_t>(kernel)] * kdvfs::Seconds{last - run.start}.count();
+        joules +=
+            watts[static_cast<std::size_t>(kernel)] * kdvfs::Seconds{last - run.start}.count();
     }
     return joules;
 }
@@ -189,7 +190,8 @@ TEST_P(RecordedOn, ARealGpusMixIsAttributedByItsPowerSamples) {
     for (const bool second : {false, true}) {
         RecordedMix half = mix;
         const TimePoint middle = mix.runs[mix.runs.size() / 2].start;
-        std::erase_if(half.runs, [&](const MixRun& run) { return (run.start >= middle) != second; });
+        std::erase_if(half.runs,
+                      [&](const MixRun& run) { return (run.start >= middle) != second; });
         expect_honest(MixReplay{half}.by_power(response), 0.04);
     }
 }

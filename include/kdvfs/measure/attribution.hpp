@@ -133,7 +133,8 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
             variance += (i == j ? 1 : 2) * seconds[i] * seconds[j] * estimate_->covariance()(i, j);
         }
     }
-    return {joules, student_95(std::min(rows - 1, estimate_->degrees_of_freedom())) * std::sqrt(std::max(variance, 0.0))};
+    return {joules, student_95(std::min(rows - 1, estimate_->degrees_of_freedom())) *
+                        std::sqrt(std::max(variance, 0.0))};
 }
 
 inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
@@ -200,12 +201,15 @@ inline EnergyTotals Attributing::totals() const {
     const EnergyEstimate explained = energy(all, any_width);
     std::vector<double> kernels = all;
     kernels[EnergySums::idle_column] = 0;
-    const bool apart = sums_->columns.kernels().empty() || totals.idle_time.count() == 0 ||
-                       energy(kernels).told;
+    const bool apart =
+        sums_->columns.kernels().empty() || totals.idle_time.count() == 0 || energy(kernels).told;
     totals.kernels = apart ? energy(kernels, any_width) : explained;
     if (apart) totals.idle = energy(idle_seconds(), any_width);
     totals.unexplained = totals.counter - totals.kernels.joules - totals.idle.joules;
-    totals.unexplained_half_width = explained.half_width;
+    // The counter's own noise counts, too, where the fit has seen through it.
+    const double noise = student_95(estimate_->degrees_of_freedom()) *
+                         std::sqrt(std::max(estimate_->total_variance(), 0.0));
+    totals.unexplained_half_width = {std::max(explained.half_width.count, noise)};
     return totals;
 }
 

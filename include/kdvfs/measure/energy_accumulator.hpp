@@ -7,9 +7,9 @@
 #include <kdvfs/measure/kernel_columns.hpp>
 #include <kdvfs/measure/kernel_facts.hpp>
 #include <kdvfs/measure/kernel_table.hpp>
-#include <kdvfs/measure/report.hpp>
 #include <kdvfs/measure/power_rows.hpp>
 #include <kdvfs/measure/power_windows.hpp>
+#include <kdvfs/measure/report.hpp>
 #include <kdvfs/measure/report_filler.hpp>
 #include <kdvfs/measure/row_fit.hpp>
 #include <kdvfs/measure/sample_join.hpp>
@@ -110,8 +110,8 @@ private:
     SampleJoin join_;
     PowerWindows windows_;
     bool by_power_ = false;
-    RowSums sums_;         // of rows that were fitted
-    PowerRows waiting_;    // for the fit
+    RowSums sums_;                       // of rows that were fitted
+    PowerRows waiting_;                  // for the fit
     std::vector<PowerRows::Entry> row_;  // under construction, in seconds
     std::vector<std::size_t> place_;     // of a column in it
     std::vector<double> column_seconds_;

@@ -90,11 +90,11 @@ private:
         return true;
     }
 
-    /// What is left over belongs to the told group that it trades most with, if that stays told.
+    /// What is left over goes to the told group that it trades most with, if that stays told.
     void join_leftovers() {
         for (const Group& rest : open_) {
             Group* partner = nullptr;
-            double lowest = 0;
+            double lowest = 2;
             for (Group& group : found_) {
                 if (correlation(group, rest) >= lowest) continue;
                 lowest = correlation(group, rest);

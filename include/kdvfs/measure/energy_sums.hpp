@@ -17,7 +17,7 @@ namespace kdvfs::measure {
 struct EnergySums {
     static constexpr std::size_t idle_column = 0;
 
-    RowSums rows;           ///< a column per (kernel, applied clock); column 0 is idle
+    RowSums rows;  ///< a column per (kernel, applied clock); column 0 is idle
     KernelColumns columns;
     std::vector<double> column_seconds;  ///< by column, under trusted samples
     std::vector<CountedJoules> direct;   ///< by column, of long scopes; may be shorter

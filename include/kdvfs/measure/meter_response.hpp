@@ -197,8 +197,7 @@ inline double MeterTrial::unexplained() const {
     Duration period_step = Duration{std::max<Duration::rep>(
         1, static_cast<Duration::rep>(static_cast<double>(about.count()) / phases / moves * 2))};
     Duration phase_step = about / phases;
-    const Duration reach{
-        static_cast<Duration::rep>(static_cast<double>(about.count()) * farthest)};
+    const Duration reach{static_cast<Duration::rep>(static_cast<double>(about.count()) * farthest)};
     for (Duration period = about - reach; period <= about + reach; period += period_step) {
         for (int k = 0; k < phases; ++k) attempt({period, middle + k * phase_step});
     }

@@ -29,6 +29,9 @@ public:
 
     /// Rows beyond as many as the powers that they determine.
     [[nodiscard]] double degrees_of_freedom() const { return degrees_; }
+    /// Of all columns' joules as the rows' own noise moves the counter, J^2: the scatter of the
+    /// level way, whichever was taken.
+    [[nodiscard]] double total_variance() const { return total_variance_; }
     [[nodiscard]] bool whitened() const { return whitened_; }
     [[nodiscard]] const std::vector<double>& watts() const { return watts_; }
     [[nodiscard]] const SymmetricMatrix& covariance() const { return covariance_; }
@@ -49,6 +52,7 @@ private:
 
     PowerPrior prior_;
     double degrees_ = 0;
+    double total_variance_ = 0;
     bool whitened_ = false;
     std::vector<double> watts_;
     SymmetricMatrix covariance_;
@@ -60,6 +64,11 @@ inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double>
     : prior_{sums.watts / std::max(sums.rows, 1.0), spread} {
     Way level = solve(sums.level);
     degrees_ = sums.rows - level.known;
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+        for (std::size_t j = 0; j < seconds.size(); ++j) {
+            total_variance_ += seconds[i] * seconds[j] * level.covariance(i, j);
+        }
+    }
     if (sums.whitened) {
         choose(std::move(level), solve(sums.white), seconds);
     } else {

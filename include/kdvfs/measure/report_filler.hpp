@@ -154,28 +154,32 @@ inline void ReportFiller::add_alarms(Report& report) const {
     const AttributionFit& fit = found_.fit;
     const EnergyTotals& totals = found_.totals;
     if (fit.refused_share() > most_refused) {
-        alarm("%.1f %% of the counter's intervals are impossible and were refused: the counter or "
-              "its clock is at fault",
-              100 * fit.refused_share());
+        alarm(
+            "%.1f %% of the counter's intervals are impossible and were refused: the counter or "
+            "its clock is at fault",
+            100 * fit.refused_share());
     }
     const bool noisy = fit.scatter > sums_.mean_power() * rounding;
     if (noisy && std::abs(fit.autocorrelation) > strong) {
-        alarm("what an interval leaves unexplained resembles what the one before it left "
-              "(correlation %.2f): powers change with time, with what ran before or with something "
-              "that no scope covers; the intervals allow for it",
-              fit.autocorrelation);
+        alarm(
+            "what an interval leaves unexplained resembles what the one before it left "
+            "(correlation %.2f): powers change with time, with what ran before or with something "
+            "that no scope covers; the intervals allow for it",
+            fit.autocorrelation);
     }
     if (!attributing_.solved()) return;
     const double beyond = std::abs(totals.unexplained.count) - totals.unexplained_half_width.count;
     if (beyond < rounding * totals.counter.count) return;
     if (totals.unexplained < Joules{0}) {
-        alarm("kernels and idle have %.1f J more than the counter, beyond the interval of %.1f J: "
-              "do not believe the joules",
-              -totals.unexplained.count, totals.unexplained_half_width.count);
+        alarm(
+            "kernels and idle have %.1f J more than the counter, beyond the interval of %.1f J: "
+            "do not believe the joules",
+            -totals.unexplained.count, totals.unexplained_half_width.count);
     } else if (totals.unexplained > totals.counter * much) {
-        alarm("%.1f J of the counter, beyond the interval of %.1f J, were drawn by something that no "
-              "scope covers: unexplained",
-              totals.unexplained.count, totals.unexplained_half_width.count);
+        alarm(
+            "%.1f J of the counter, beyond the interval of %.1f J, were drawn by something that no "
+            "scope covers: unexplained",
+            totals.unexplained.count, totals.unexplained_half_width.count);
     }
 }
 

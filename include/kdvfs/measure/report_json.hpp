@@ -77,9 +77,8 @@ inline void put(std::ostream& out, const AttributionFit& fit) {
     out << R"({"source":)" << json_string(fit.source) << R"(,"rows":)" << fit.rows
         << R"(,"refused_rows":)" << fit.refused_rows << R"(,"refused_share":)"
         << json_number(fit.refused_share()) << R"(,"autocorrelation":)"
-        << json_number(fit.autocorrelation) << R"(,"scatter_w":)"
-        << json_number(fit.scatter.count) << R"(,"whitened":)"
-        << (fit.whitened ? "true" : "false") << R"(,"covariance_j2":[)";
+        << json_number(fit.autocorrelation) << R"(,"scatter_w":)" << json_number(fit.scatter.count)
+        << R"(,"whitened":)" << (fit.whitened ? "true" : "false") << R"(,"covariance_j2":[)";
     const char* line = "";
     for (const std::vector<double>& row : fit.covariance) {
         out << line;

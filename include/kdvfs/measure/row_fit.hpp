@@ -29,8 +29,8 @@ struct NormalSums {
 
 /// What is kept of rows that were fitted; grows with the columns, never with the rows.
 struct RowSums {
-    NormalSums level;  ///< of the rows as they are: hits each column's mean over its time
-    NormalSums white;  ///< of the rows less what those before them foretell: least noise
+    NormalSums level;       ///< of the rows as they are: hits each column's mean over its time
+    NormalSums white;       ///< of the rows less what those before them foretell: least noise
     bool whitened = false;  ///< `white` differs from `level`; before, it is empty
     std::vector<double> shares;
     std::vector<double> squared_shares;
@@ -46,15 +46,16 @@ struct RowSums {
     double fewer_rows = 0;  ///< rows without autocorrelation that would say as much
     double product = 0;     ///< of a row's noise and that of the row before it
     double square = 0;
-    double watts = 0;       ///< sum of the rows' powers
-    double scatter = 0;     ///< sum of the squares of what rows lie beyond the fit, W^2
+    double watts = 0;    ///< sum of the rows' powers
+    double scatter = 0;  ///< sum of the squares of what rows lie beyond the fit, W^2
 
     [[nodiscard]] std::size_t columns() const { return shares.size(); }
     void add_column() {
         const std::size_t columns = shares.size() + 1;
         level.grow(columns);
         if (whitened) white.grow(columns);
-        for (auto* sums : {&shares, &squared_shares, &shared_excess, &shared_variance, &drawn_in, &variances})
+        for (auto* sums :
+             {&shares, &squared_shares, &shared_excess, &shared_variance, &drawn_in, &variances})
             sums->resize(columns);
     }
     [[nodiscard]] double autocorrelation() const { return square > 0 ? product / square : 0; }
@@ -126,8 +127,8 @@ private:
     double least_deviation_ = 0;
     std::vector<double> watts_;
     std::vector<double> variances_;
-    std::vector<double> deviation_;  // of each row, W
-    std::vector<double> noise_;      // of each row in its deviations, drawn in
+    std::vector<double> deviation_;   // of each row, W
+    std::vector<double> noise_;       // of each row in its deviations, drawn in
     std::vector<std::size_t> known_;  // rows before each without a gap
     Autoregression following_;
 };
@@ -422,8 +423,7 @@ inline void RowFit::add_white(NormalSums& into) const {
 inline void RowFit::add_shared(RowSums& into) const {
     double sum = 1;
     for (const double weight : following_.predictor(following_.order())) sum -= weight;
-    const double long_run =
-        std::max(1.0, following_.innovation(following_.order()) / (sum * sum));
+    const double long_run = std::max(1.0, following_.innovation(following_.order()) / (sum * sum));
     for (std::size_t i = 0; i < rows_->size(); ++i) {
         const double excess = noise_[i] * deviation_[i];
         // What lies much farther is no kernel's habit but a fault.

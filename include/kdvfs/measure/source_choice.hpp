@@ -44,8 +44,9 @@ struct SourceChoice {
 };
 
 /// Which source tells kernels apart best. A source's rows are as long as its period, or as the
-/// window that a sample is a mean over; shorter rows hold fewer kernels. Power samples whose windows
-/// leave time out miss what happened there, so they do not replace a counter that works. Pure.
+/// window that a sample is a mean over; shorter rows hold fewer kernels. Power samples whose
+/// windows leave time out miss what happened there, so they do not replace a counter that works.
+/// Pure.
 /// @param check of the counter against the power readings
 [[nodiscard]] inline SourceChoice choose_source(const SelfCheck& check, MeterPeriods periods) {
     constexpr double clearly_finer = 2;
