@@ -69,9 +69,12 @@ TEST(Autoregression, FindsTheOrderAndTheWeights) {
 
 /// Rows of three columns (100, 300, 600 W), each the mean of about two of them.
 struct MadeUpRows {
+    static constexpr double mean_watts = 1000.0 / 3;
+
     PowerRows rows;
     RowSums sums;
 
+    /// @param noise   of a row of the mean power, in W, and in proportion to its power
     /// @param lasting correlation of the noise with the row before
     /// @param wrong_every of so many rows one is off by `wrong_by` W
     MadeUpRows(int count, double noise, double lasting = 0, int wrong_every = 0,
@@ -92,7 +95,7 @@ struct MadeUpRows {
                 joules += watts * part;
                 seconds += part;
             }
-            joules += noise * last * seconds;
+            joules *= 1 + noise / mean_watts * last;
             if (wrong_every > 0 && i % wrong_every == 0) joules += wrong_by * seconds;
             rows.push(entries, joules, i > 1);
         }

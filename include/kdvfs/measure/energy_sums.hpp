@@ -3,7 +3,7 @@
 
 #include <kdvfs/core/units.hpp>
 #include <kdvfs/measure/kernel_columns.hpp>
-#include <kdvfs/measure/row_fit.hpp>
+#include <kdvfs/measure/row_sums.hpp>
 #include <kdvfs/measure/sample_join.hpp>
 
 #include <cmath>

@@ -5,7 +5,8 @@
 #include <kdvfs/core/time.hpp>
 #include <kdvfs/measure/counter_traits.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
-#include <kdvfs/measure/row_fit.hpp>
+#include <kdvfs/measure/row_sums.hpp>
+#include <kdvfs/measure/symmetric_matrix.hpp>
 
 #include <algorithm>
 #include <cmath>

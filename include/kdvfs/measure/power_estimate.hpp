@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/measure/row_fit.hpp>
+#include <kdvfs/measure/row_sums.hpp>
 #include <kdvfs/measure/symmetric_matrix.hpp>
 
 #include <algorithm>
