@@ -139,7 +139,18 @@ inline void PowerEstimate::choose(Way level, Way white, std::span<const double> 
         excess += difference / chance[j] - 1;
         ++columns;
     }
-    whitened_ = white_square + std::max(bias_square, 0.0) < level_square;
+    // Level rows sum up to the counter: what the other way makes of all joules shows its bias, too.
+    double all = 0;
+    double all_chance = 0;
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+        all += seconds[i] * (white.watts[i] - level.watts[i]);
+        for (std::size_t j = 0; j < seconds.size(); ++j) {
+            all_chance +=
+                seconds[i] * seconds[j] * (level.covariance(i, j) - white.covariance(i, j));
+        }
+    }
+    bias_square = std::max({bias_square, all * all - std::max(all_chance, 0.0), 0.0});
+    whitened_ = white_square + bias_square < level_square;
     Way& way = whitened_ ? white : level;
     watts_ = std::move(way.watts);
     covariance_ = std::move(way.covariance);
