@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/measure/attribution.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/meter_response.hpp>
 #include <kdvfs/measure/power_windows.hpp>
 
@@ -230,7 +230,7 @@ private:
             out.seconds = row.counted_time.count();
             out.truth = inside.of(out.name);
             out.settled = settled.of(out.name);
-            if (!row.energy.told) continue;
+            if (!row.energy.resolved) continue;
             out.attributed = row.energy.joules / row.counted_time;
             out.half_width = row.energy.half_width / row.counted_time;
         }

@@ -97,7 +97,7 @@ private:
     std::array<double, kernels> habit_{};
     kdvfs::measure::KernelTable table_;
     kdvfs::measure::EnergyAccumulator accumulator_{
-        table_, {.widest_told = std::numeric_limits<double>::infinity()}};
+        table_, {.widest_resolved = std::numeric_limits<double>::infinity()}};
 
     double now_ = 0;
     double joules_now_ = 0;

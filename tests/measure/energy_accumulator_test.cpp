@@ -110,7 +110,7 @@ TEST_F(Accumulating, FindsEachKernelsPowerFromASlowCounter) {
     feed(accumulator, 10ms);
     const Report filled = report(accumulator);
     ASSERT_EQ(filled.rows.size(), 2U);
-    EXPECT_TRUE(filled.rows[0].energy.told);
+    EXPECT_TRUE(filled.rows[0].energy.resolved);
     EXPECT_NEAR(power(filled.rows[0]), 650, 0.1);
     EXPECT_NEAR(power(filled.rows[1]), 420, 0.1);
     EXPECT_EQ(filled.rows[0].calls + filled.rows[1].calls, 2000U);
@@ -195,11 +195,11 @@ TEST_F(Accumulating, AFixedMixIsAGroupAndNotSplit) {
     const Report filled = report(accumulator);
     ASSERT_EQ(filled.groups.size(), 1U);
     EXPECT_EQ(filled.groups[0].kernels, (std::vector<KernelKey>{{"gemm", {}}, {"gelu", {}}}));
-    EXPECT_FALSE(filled.rows[0].energy.told);
-    EXPECT_FALSE(filled.rows[1].energy.told);
-    EXPECT_TRUE(filled.rows[2].energy.told);
+    EXPECT_FALSE(filled.rows[0].energy.resolved);
+    EXPECT_FALSE(filled.rows[1].energy.resolved);
+    EXPECT_TRUE(filled.rows[2].energy.resolved);
     const double seconds = Seconds{filled.rows[0].time}.count();
-    EXPECT_TRUE(filled.groups[0].energy.told);
+    EXPECT_TRUE(filled.groups[0].energy.resolved);
     EXPECT_NEAR(filled.groups[0].energy.joules.count, seconds * 600 + seconds * 1.5 * 400, 0.1);
     EXPECT_NEAR(power(filled.rows[2]), 500, 0.1);
     expect_balanced(filled.totals);
@@ -218,7 +218,7 @@ TEST_F(Accumulating, AnIterationThatFitsTheCounterIsOneGroupWithItsIdle) {
     EXPECT_EQ(filled.groups[0].kernels.size(), 2U);
     EXPECT_TRUE(filled.groups[0].with_idle);
     EXPECT_NEAR(filled.groups[0].energy.joules.count, work.joules(), 0.1);
-    EXPECT_FALSE(filled.totals.idle.told);
+    EXPECT_FALSE(filled.totals.idle.resolved);
     EXPECT_NEAR(filled.totals.kernels.joules.count, work.joules(), 0.1);
     EXPECT_EQ(filled.notes.size(), 1U);
     expect_balanced(filled.totals);
@@ -269,7 +269,7 @@ TEST_F(Accumulating, WithoutSamplesNothingIsTold) {
     accumulator.advance(at(work.now()));
     const Report filled = report(accumulator);
     EXPECT_EQ(filled.rows[0].calls + filled.rows[1].calls, 100U);
-    EXPECT_FALSE(filled.rows[0].energy.told);
+    EXPECT_FALSE(filled.rows[0].energy.resolved);
     EXPECT_EQ(filled.totals.counter.count, 0);
     EXPECT_EQ(filled.notes.size(), 1U);
 }
@@ -301,7 +301,7 @@ TEST_F(Accumulating, NoiseWidensTheIntervalUntilItIsTooShortToTell) {
         accumulator.add(sample);
     }
     accumulator.advance(at(work.now()));
-    for (const ReportRow& row : report(accumulator).rows) EXPECT_FALSE(row.energy.told);
+    for (const ReportRow& row : report(accumulator).rows) EXPECT_FALSE(row.energy.resolved);
 }
 
 TEST_F(Accumulating, ALongScopeIsMeasuredDirectlyAndAgrees) {
@@ -381,7 +381,7 @@ TEST_F(Accumulating, SurvivesSamplesThatAreOutOfOrderTwiceMissingOrNoNumbers) {
     EXPECT_EQ(accumulator.sums().late, no_numbers);
     const Report filled = report(accumulator);
     for (const auto& [row, watts] : {std::pair{0U, 650.0}, {1U, 420.0}}) {
-        ASSERT_TRUE(filled.rows[row].energy.told);
+        ASSERT_TRUE(filled.rows[row].energy.resolved);
         EXPECT_NEAR(power(filled.rows[row]), watts, 1);
         EXPECT_TRUE(std::isfinite(filled.rows[row].energy.half_width.count));
     }

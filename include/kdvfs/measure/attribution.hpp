@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
-#include <kdvfs/core/units.hpp>
 #include <kdvfs/measure/energy_groups.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/power_estimate.hpp>
-#include <kdvfs/measure/report.hpp>
 #include <kdvfs/measure/student.hpp>
 #include <kdvfs/measure/symmetric_matrix.hpp>
+#include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ namespace kdvfs::measure {
 /// When attribution keeps silent.
 struct AttributionSettings {
     /// An energy whose 95 % half-width is a larger share of it is `too_short_to_tell`.
-    double widest_told = 0.10;
+    double widest_resolved = 0.10;
     /// Kernels' powers lie around the board's mean power, by about this: `PowerPrior::spread`.
     Watts spread{500};
 };
@@ -81,10 +81,11 @@ public:
     };
     /// The energy of `seconds[j]` seconds, which may be negative, of each column j.
     [[nodiscard]] Interval interval(std::span<const double> seconds) const;
-    /// The same, told or not by `widest_told`.
-    [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds, double widest_told) const;
+    /// The same, told or not by `widest_resolved`.
+    [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds,
+                                        double widest_resolved) const;
     [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds) const {
-        return energy(seconds, settings_.widest_told);
+        return energy(seconds, settings_.widest_resolved);
     }
     [[nodiscard]] Attribution result() const;
 
@@ -138,9 +139,10 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
 }
 
 inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
-                                          double widest_told) const {
+                                          double widest_resolved) const {
     const auto [joules, half_width] = interval(seconds);
-    const bool told = joules > 0 && std::isfinite(half_width) && half_width <= widest_told * joules;
+    const bool told =
+        joules > 0 && std::isfinite(half_width) && half_width <= widest_resolved * joules;
     return told ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
 }
 
@@ -174,7 +176,7 @@ inline std::vector<AttributedGroup> Attributing::groups(
         joules.push_back(sum);
     }
     const EnergyGroups found{joules, covariance, student_95(sums_->rows.fewer_rows),
-                             settings_.widest_told};
+                             settings_.widest_resolved};
     std::vector<AttributedGroup> result;
     for (const EnergyGroups::Group& group : found.found()) {
         AttributedGroup& told = result.emplace_back();
@@ -201,8 +203,8 @@ inline EnergyTotals Attributing::totals() const {
     const EnergyEstimate explained = energy(all, any_width);
     std::vector<double> kernels = all;
     kernels[EnergySums::idle_column] = 0;
-    const bool apart =
-        sums_->columns.kernels().empty() || totals.idle_time.count() == 0 || energy(kernels).told;
+    const bool apart = sums_->columns.kernels().empty() || totals.idle_time.count() == 0 ||
+                       energy(kernels).resolved;
     totals.kernels = apart ? energy(kernels, any_width) : explained;
     if (apart) totals.idle = energy(idle_seconds(), any_width);
     totals.unexplained = totals.counter - totals.kernels.joules - totals.idle.joules;

@@ -26,8 +26,8 @@ public:
     };
 
     EnergyGroups(std::span<const double> joules, SymmetricMatrix covariance, double student,
-                 double widest_told)
-        : covariance_{std::move(covariance)}, student_{student}, widest_told_{widest_told} {
+                 double widest_resolved)
+        : covariance_{std::move(covariance)}, student_{student}, widest_resolved_{widest_resolved} {
         for (std::size_t i = 0; i < joules.size(); ++i) {
             Group unit{{i}, joules[i], student_ * deviation(i)};
             if (!told(unit) && covariance_(i, i) > 0) open_.push_back(std::move(unit));
@@ -47,7 +47,7 @@ private:
         return std::sqrt(std::max(covariance_(i, i), 0.0));
     }
     [[nodiscard]] bool told(const Group& group) const {
-        return group.joules > 0 && group.half_width <= widest_told_ * group.joules;
+        return group.joules > 0 && group.half_width <= widest_resolved_ * group.joules;
     }
 
     [[nodiscard]] double correlation(const Group& a, const Group& b) const {
@@ -112,7 +112,7 @@ private:
 
     SymmetricMatrix covariance_;
     double student_;
-    double widest_told_;
+    double widest_resolved_;
     std::vector<Group> open_;
     std::vector<Group> found_;
 };

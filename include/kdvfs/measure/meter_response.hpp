@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
-#include <kdvfs/core/time.hpp>
 #include <kdvfs/measure/counter_traits.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/row_sums.hpp>
 #include <kdvfs/measure/symmetric_matrix.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>

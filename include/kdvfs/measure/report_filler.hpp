@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
 #include <kdvfs/measure/attribution.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
-#include <kdvfs/measure/kernel_table.hpp>
-#include <kdvfs/measure/report.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/report.hpp>
 
 #include <gsl/assert>
 
@@ -25,11 +25,12 @@ namespace kdvfs::measure {
 /// Attributes the sums' joules and writes them into a report, with what a reader must not miss.
 class ReportFiller {
 public:
-    /// `kernels` must outlive the filler. A half-width beyond the share `widest_told` is not told.
-    ReportFiller(const KernelTable& kernels, EnergySums sums, double widest_told)
+    /// `kernels` must outlive the filler. A half-width beyond the share `widest_resolved` is not
+    /// told.
+    ReportFiller(const KernelTable& kernels, EnergySums sums, double widest_resolved)
         : kernels_{&kernels},
           sums_{std::move(sums)},
-          attributing_{sums_, {widest_told}},
+          attributing_{sums_, {widest_resolved}},
           found_{attributing_.result()} {}
     ReportFiller(const ReportFiller&) = delete;
     ReportFiller& operator=(const ReportFiller&) = delete;
@@ -89,7 +90,7 @@ inline void ReportFiller::add_direct(ReportRow& row, KernelId kernel) const {
     if (direct.runs == 0) return;
     row.direct_power = Watts{direct.joules / direct.time.count()};
     const EnergyEstimate attributed = attributing_.energy(seconds);
-    if (!attributed.told) return;
+    if (!attributed.resolved) return;
     // Within a counter period the counter is taken to grow evenly. A step of the power at a part u
     // of the period then errs by u (1 - u) of period times step: at either end of a run at most a
     // quarter, always to the same side, and the step is at most the power itself.
@@ -124,7 +125,7 @@ inline void ReportFiller::add_notes(Report& report) const {
     };
     if (!attributing_.solved()) {
         report.notes.emplace_back("too few counter samples to attribute any energy");
-    } else if (!found_.totals.idle.told && found_.totals.idle_time > Seconds{0}) {
+    } else if (!found_.totals.idle.resolved && found_.totals.idle_time > Seconds{0}) {
         report.notes.emplace_back(
             "idle time always ran in the same mix with kernels: its energy is among theirs");
     }
