@@ -55,7 +55,6 @@ private:
     void add_shared(RowSums& into) const;
 
     const PowerRows* rows_;
-    const RowSums* before_;
     std::size_t columns_;
     double mean_watts_ = 0;
     double least_deviation_ = 0;
@@ -69,7 +68,6 @@ private:
 
 inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
     : rows_{&rows},
-      before_{&before},
       columns_{before.columns()},
       variances_{before.variances},
       deviation_(rows.size(), 1.0),
@@ -176,9 +174,7 @@ inline void RowFit::rescale() {
     for (const double share : shares) used += std::min(share, 1.0);
     all /= std::max(rows - used, 0.5 * rows);
     for (std::size_t j = 0; j < columns_; ++j) {
-        // Blocks before count, too: a quiet block must not outweigh all others, for powers drift.
-        const double free = std::max(shares[j] - 1, 0.5 * shares[j]) + before_->shares[j];
-        squares[j] += before_->shares[j] * before_->variances[j];
+        const double free = std::max(shares[j] - 1, 0.5 * shares[j]);
         variances_[j] = (squares[j] + borrowed * all) / (free + borrowed) + least_variance;
     }
 }
