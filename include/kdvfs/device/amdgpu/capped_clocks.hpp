@@ -6,10 +6,9 @@
 #include <kdvfs/device/amdgpu/card.hpp>
 #include <kdvfs/device/amdgpu/clock_files.hpp>
 #include <kdvfs/device/amdgpu/clock_writer.hpp>
-#include <kdvfs/device/amdgpu/guard_script.hpp>
+#include <kdvfs/device/amdgpu/restore_script.hpp>
 #include <kdvfs/device/amdgpu/settable_clocks.hpp>
 #include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/device/guard_order.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -109,12 +108,9 @@ public:
         masked_cap_ = written ? written->cap.core : clocks_.supported.core.listed.front();
     }
 
-    /// What puts the board back without kdvfs, and how it sees a state.
-    [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
-        return amdgpu::guard_order(card_.folder, clocks_.bounds, found);
-    }
-    [[nodiscard]] std::string guard_words(const ClockState& state) const {
-        return amdgpu::guard_words(clocks_.bounds, state);
+    /// What puts the board back without kdvfs.
+    [[nodiscard]] RestoreScript restore_script() const {
+        return amdgpu::restore_script(card_.folder, clocks_.bounds);
     }
 
     /// Tries every way to set the clocks and settles on the cheapest: a range, else determinism,

@@ -5,7 +5,7 @@
 #include <kdvfs/device/amdgpu/capabilities.hpp>
 #include <kdvfs/device/amdgpu/card.hpp>
 #include <kdvfs/device/amdgpu/clock_files.hpp>
-#include <kdvfs/device/amdgpu/guard_script.hpp>
+#include <kdvfs/device/amdgpu/restore_script.hpp>
 #include <kdvfs/device/device_info.hpp>
 
 #include <algorithm>
