@@ -2,10 +2,8 @@
 #pragma once
 
 #include <examples/gpt3_iteration/boards.hpp>
+#include <kdvfs/detail/restore/lock.hpp>
 #include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/scope/device_lock.hpp>
-#include <kdvfs/scope/journal.hpp>
-#include <kdvfs/scope/private_folder.hpp>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -55,8 +53,10 @@ private:
             print(gpu.info(), gpu.supported_clocks());
             const kdvfs::ClockState now = gpu.read_clock_state();
             std::cout << "  now        " << to_string(now.cap) << ", mode " << now.mode << '\n';
-            const auto folder = kdvfs::PrivateFolder::of_this_user();
-            const kdvfs::DeviceLock lock{folder, gpu.info().address};
+            const std::string& address = gpu.info().address;
+            const auto place = kdvfs::detail::RestorePlace::of_this_process(address);
+            std::cout << "  record in  " << place.words() << '\n';
+            const kdvfs::detail::DeviceLock lock{place, address};
             std::cout << "  held by    nobody\n";
         } catch (const kdvfs::Error& error) {
             std::cout << "  " << error.what() << '\n';

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/device/cuda.hpp>
 #include <kdvfs/device/nvml.hpp>
 #include <kdvfs/gpu.hpp>
@@ -8,7 +9,6 @@
 #include <kdvfs/gpu/open_gpus.hpp>
 #include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/guarded_clocks.hpp>
 #include <kdvfs/scope/prove.hpp>
 
 #include <memory>
@@ -18,13 +18,13 @@
 namespace kdvfs::nvidia {
 namespace detail {
 
-/// Clocks with a lock, a guard and a journal: first the lock, then the first write.
-struct OwnedClocks {
-    explicit OwnedClocks(const std::string& address)
-        : clocks{address, {.access = device::ClockAccess::set}}, guarded{clocks} {}
+/// Clocks with a lock, a restore record and a watchdog: first the lock, then the first write.
+struct OwnedBoard {
+    explicit OwnedBoard(const std::string& address)
+        : board{address, {.access = device::ClockAccess::set}}, clocks{board} {}
 
-    device::Nvml clocks;
-    GuardedClocks<device::Nvml> guarded;
+    device::Nvml board;
+    kdvfs::detail::OwnedClocks<device::Nvml> clocks;
 };
 
 inline std::shared_ptr<GpuCore> drive(GpuCore::Parts parts, GpuOptions options, DeviceCalls calls,
@@ -51,16 +51,18 @@ inline std::shared_ptr<GpuCore> make_measuring_core(int cuda_device, const std::
 inline std::shared_ptr<GpuCore> make_core(int cuda_device, const std::string& address,
                                           const GpuOptions& options) {
     try {
-        const auto owned = std::make_shared<OwnedClocks>(address);
+        const auto owned = std::make_shared<OwnedBoard>(address);
+        auto& clocks = owned->clocks;
         GpuCore::Parts parts;
-        parts.found = prove_clock_control(owned->guarded);
-        parts.info = owned->guarded.info();
-        parts.clocks = owned->guarded.supported_clocks();
+        parts.found = prove_clock_control(clocks);
+        parts.info = clocks.info();
+        parts.info.restoring = clocks.describe();
+        parts.clocks = clocks.supported_clocks();
         parts.runtime = std::make_unique<RuntimeOf<device::Cuda>>(cuda_device);
         auto calls =
-            device_calls(std::shared_ptr<GuardedClocks<device::Nvml>>{owned, &owned->guarded},
-                         std::shared_ptr<device::Nvml>{owned, &owned->clocks});
-        return drive(std::move(parts), options, std::move(calls), owned->clocks.counter_period());
+            device_calls(std::shared_ptr<kdvfs::detail::OwnedClocks<device::Nvml>>{owned, &clocks},
+                         std::shared_ptr<device::Nvml>{owned, &owned->board});
+        return drive(std::move(parts), options, std::move(calls), owned->board.counter_period());
     } catch (const Error& refused) {
         if (options.on_refused == OnRefused::fail) throw;
         return make_measuring_core(cuda_device, address, options, refused.what());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/device/amdgpu_sysfs.hpp>
 #include <kdvfs/device/hip.hpp>
 #include <kdvfs/device/rocm_smi.hpp>
@@ -9,7 +10,6 @@
 #include <kdvfs/gpu/open_gpus.hpp>
 #include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/guarded_clocks.hpp>
 #include <kdvfs/scope/prove.hpp>
 
 #include <unistd.h>
@@ -42,11 +42,8 @@ public:
     void adopt(const std::optional<ClockState>& written) {
         library_ ? library_->adopt(written) : files_.adopt(written);
     }
-    [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
-        return library_ ? library_->guard_order(found) : files_.guard_order(found);
-    }
-    [[nodiscard]] std::string guard_words(const ClockState& state) const {
-        return library_ ? library_->guard_words(state) : files_.guard_words(state);
+    [[nodiscard]] RestoreScript restore_script() const {
+        return library_ ? library_->restore_script() : files_.restore_script();
     }
 
     /// Chooses the way, by trying.
@@ -76,14 +73,14 @@ private:
     DeviceInfo info_;
 };
 
-/// Clocks with a lock, a guard and a journal: first the lock, then the first write.
-struct OwnedClocks {
-    explicit OwnedClocks(const device::amdgpu::Card& card) : clocks{card}, guarded{clocks} {
-        guarded.probe();
+/// Clocks with a lock, a restore record and a watchdog: first the lock, then the first write.
+struct OwnedCard {
+    explicit OwnedCard(const device::amdgpu::Card& card) : clocks{card}, owned{clocks} {
+        owned.probe();
     }
 
     Clocks clocks;
-    GuardedClocks<Clocks> guarded;
+    kdvfs::detail::OwnedClocks<Clocks> owned;
 };
 
 inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::Card& card,
@@ -93,12 +90,14 @@ inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::
     parts.runtime = std::make_unique<RuntimeOf<device::Hip>>(hip_device);
     DeviceCalls calls = measuring_calls(energy);
     try {
-        const auto owned = std::make_shared<OwnedClocks>(card);
-        parts.found = prove_clock_control(owned->guarded);
-        parts.info = owned->guarded.info();
-        parts.clocks = owned->guarded.supported_clocks();
-        calls =
-            device_calls(std::shared_ptr<GuardedClocks<Clocks>>{owned, &owned->guarded}, energy);
+        const auto card_of_ours = std::make_shared<OwnedCard>(card);
+        auto& clocks = card_of_ours->owned;
+        parts.found = prove_clock_control(clocks);
+        parts.info = clocks.info();
+        parts.info.restoring = clocks.describe();
+        parts.clocks = clocks.supported_clocks();
+        calls = device_calls(std::shared_ptr<kdvfs::detail::OwnedClocks<Clocks>>{card_of_ours, &clocks},
+                             energy);
     } catch (const Error& refused) {
         if (options.on_refused == OnRefused::fail) throw;
         const device::AmdgpuSysfs files{card};

@@ -16,6 +16,9 @@ struct DeviceInfo {
     std::string architecture{};  ///< what `ByArch` matches: "gfx90a", "sm_90"
     std::string mechanism{};     ///< how clocks are set, and why so: "rocm_smi determinism"
     bool simulated = false;      ///< no real hardware, no real joule
+    /// Where what must be put back is recorded, for whom the device is locked, and what the end of
+    /// the process cannot do; empty where clocks are not set.
+    std::string restoring{};
 };
 
 /// "AMD Instinct MI210 (0000:03:00.0)", the way errors name a device.

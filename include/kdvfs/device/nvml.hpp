@@ -140,7 +140,9 @@ private:
     static constexpr const char* restore_functions = R"sh(
 restorer=$1 address=$2 freed=
 
-holds() { return 0; }
+see() { :; }
+
+holds() { :; }
 
 is_back() { [ "$freed" = "$order" ]; }
 

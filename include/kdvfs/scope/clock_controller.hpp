@@ -264,7 +264,8 @@ private:
     /// The device holds neither what kdvfs wrote nor what was found: that is the state to go back
     /// to from here on.
     void displaced(const ClockState& state) {
-        if (state == ClockState{}) {  // a reset, or an administrator's: ask again
+        // A reset, or put back while this process was stopped: ask again.
+        if (state == ClockState{} || state == history_.found) {
             ++counts_.resets;
             forget_writes();
             history_.found = state;

@@ -13,7 +13,9 @@ struct ControllerCounts {
     std::uint64_t writes = 0;            ///< clock points written
     std::uint64_t restores = 0;          ///< times the found state was put back
     std::uint64_t retries = 0;
-    std::uint64_t resets = 0;           ///< times the device had fallen back to its defaults
+    /// Times the device had fallen back: to its defaults, as by a GPU reset, or to what was found,
+    /// as where the watchdog put it back while the process was stopped.
+    std::uint64_t resets = 0;
     std::uint64_t foreign_changes = 0;  ///< times somebody else had changed the clocks
 };
 

@@ -81,11 +81,7 @@ private:
                                    ? std::optional{read_record(file.get(), place.folder.path())}
                                    : std::nullopt;
             if (!entry || entry->device != device) return holder;
-            std::array<char, record_text::note_size> text{};
-            const ssize_t count = ::pread(file.get(), text.data(), text.size(), 0);
-            const RestoreNote note = record_text::parse_note(
-                {text.data(), static_cast<std::size_t>(count > 0 ? count : 0)});
-            holder.restoring = note.words == "restoring";
+            holder.restoring = read_note(file.get()).words == "restoring";
             holder.words = (holder.restoring ? "the watchdog of process " : "process ") +
                            std::to_string(entry->process) + " of user " +
                            std::to_string(entry->user);

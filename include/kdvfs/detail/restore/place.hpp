@@ -60,12 +60,12 @@ public:
     [[nodiscard]] int descriptor() const noexcept { return folder_.get(); }
     [[nodiscard]] uid_t owner() const noexcept { return owner_; }
 
-    /// Opens a file for reading; not open where there is none.
+    /// Opens a file that is there; not open where there is none.
     /// @throws Error (refused) where it is not to be trusted
-    [[nodiscard]] Descriptor open(const char* name) const {
+    [[nodiscard]] Descriptor open(const char* name, int access = O_RDONLY) const {
         const std::string path = path_ + "/" + name;
         Descriptor file = raised(Descriptor{::openat(
-            folder_.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)});
+            folder_.get(), name, access | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)});
         if (!file.is_open()) {
             if (errno == ENOENT) return file;
             mistrust(path, errno == ELOOP ? "it is a link" : std::generic_category().message(errno));

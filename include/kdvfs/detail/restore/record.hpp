@@ -41,6 +41,29 @@ inline std::optional<RestoreEntry> find_record(const RestoreFolder& folder,
     return entry;
 }
 
+/// The first line of an open record: what others than its owner have noted; empty where it cannot
+/// be read.
+inline RestoreNote read_note(int file) {
+    std::array<char, record_text::note_size> text{};
+    const ssize_t count = ::pread(file, text.data(), text.size(), 0);
+    return record_text::parse_note({text.data(), static_cast<std::size_t>(count > 0 ? count : 0)});
+}
+
+/// Notes what somebody other than the owner does. A note that cannot be written changes nothing
+/// about what is done.
+inline void write_note(int file, const RestoreNote& note) noexcept {
+    const std::string text = record_text::of(note);
+    const ssize_t written = ::pwrite(file, text.data(), text.size(), 0);
+    static_cast<void>(written);
+}
+
+/// The owner's heartbeat, as text: a sign of life only where it changes.
+inline std::string read_beat(int file) {
+    std::array<char, record_text::beat_size> text{};
+    const ssize_t count = ::pread(file, text.data(), text.size(), record_text::beat_at);
+    return {text.data(), static_cast<std::size_t>(count > 0 ? count : 0)};
+}
+
 /// The restore record as its owner writes it: a small mapped file, so that a switch of clocks costs
 /// a copy of 384 bytes and no system call, and what was written last is there however the process
 /// ends. Its space is reserved when it is made. Writing: one thread at a time.
@@ -123,8 +146,14 @@ private:
         const std::string text = record_text::of(entry_, ++sequence_);
         char* const slot =
             text_ + record_text::slots_at + (sequence_ % 2) * record_text::slot_size;
-        std::memcpy(slot, text.data(), text.size());
-        // The device is written after this: the compiler must not see it otherwise.
+        constexpr std::size_t body = record_text::slot_size - record_text::tail_size;
+        // In this order, whatever the compiler thinks: a reader comes when this process has ended,
+        // which may be between any two stores; and the device is written after the last.
+        std::memset(slot + body, '-', record_text::tail_size - 1);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        std::memcpy(slot, text.data(), body);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        std::memcpy(slot + body, text.data() + body, record_text::tail_size);
         std::atomic_signal_fence(std::memory_order_seq_cst);
     }
 

@@ -53,12 +53,14 @@ inline std::string boot_id() {
 
 /// The text of a record. Four lines of fixed length: a note by others than the owner, two slots
 /// that the owner writes in turn (a reader takes the newer one that is whole), and a heartbeat.
-/// Text, because its readers are C++ and a POSIX shell; one line a slot and single spaces between
-/// fields, because the shell takes it apart with its builtins.
+/// Text, because its readers are C++ and a POSIX shell, which takes a line of words apart with its
+/// builtins. A slot's sequence number stands at both of its ends: it is written last at the end, so
+/// a slot that its writer did not finish shows by them, and its checksum tells of any other harm.
 namespace record_text {
 
 inline constexpr std::size_t note_size = 192;
 inline constexpr std::size_t slot_size = 384;
+inline constexpr std::size_t tail_size = 21;  ///< of a slot: its number, once more
 inline constexpr std::size_t beat_size = 32;
 inline constexpr std::size_t slots_at = note_size;
 inline constexpr std::size_t beat_at = slots_at + 2 * slot_size;
@@ -79,9 +81,9 @@ inline std::uint32_t cksum(std::string_view text) {
 }
 
 /// A line of this length, its end included.
-inline std::string line(std::string text, std::size_t length) {
+inline std::string line(std::string text, std::size_t length, char end = '\n') {
     text.resize(length - 1, ' ');
-    return text + '\n';
+    return text + end;
 }
 
 inline std::string trimmed(std::string_view text) {
@@ -131,6 +133,12 @@ inline std::string of(const ClockState& state) {
            clock(state.floor.core) + clock(state.floor.memory);
 }
 
+/// With leading zeros: equal numbers are equal words.
+inline std::string numbered(std::uint64_t sequence) {
+    const std::string digits = std::to_string(sequence);
+    return std::string(tail_size - 1 - digits.size(), '0') + digits;
+}
+
 inline std::string of(const RestoreEntry& entry, std::uint64_t sequence) {
     std::string held = "nothing - 0 0 0 0";
     if (entry.history.uncertain) {
@@ -138,11 +146,12 @@ inline std::string of(const RestoreEntry& entry, std::uint64_t sequence) {
     } else if (entry.history.written) {
         held = "state " + of(*entry.history.written);
     }
-    std::string text = "kdvfs 1 " + std::to_string(sequence) + ' ' + entry.boot + ' ' + entry.kind +
+    const std::string number = numbered(sequence);
+    std::string text = "kdvfs 1 " + number + ' ' + entry.boot + ' ' + entry.kind +
                        ' ' + entry.device + ' ' + std::to_string(entry.process) + ' ' +
                        std::to_string(entry.user) + ' ' + of(entry.history.found) + ' ' + held;
     text += ' ' + std::to_string(cksum(text));
-    return line(std::move(text), slot_size);
+    return line(std::move(text), slot_size - tail_size, ' ') + number + '\n';
 }
 
 inline std::string of(const RestoreNote& note) {
@@ -174,9 +183,13 @@ struct Slot {
 
 /// Reads what `of` wrote; nothing for any other text.
 inline std::optional<Slot> parse_slot(std::string_view text) {
-    const std::string whole = trimmed(text);
+    if (text.size() != slot_size) return std::nullopt;
+    const std::string whole = trimmed(text.substr(0, slot_size - tail_size));
     const std::vector<std::string_view> field = fields(whole);
-    if (field.size() != 20 || field[0] != "kdvfs" || field[1] != "1") return std::nullopt;
+    if (field.size() != 20 || field[2] != text.substr(slot_size - tail_size, tail_size - 1)) {
+        return std::nullopt;
+    }
+    if (field[0] != "kdvfs" || field[1] != "1") return std::nullopt;
     const std::string_view body{whole.data(), whole.size() - field[19].size() - 1};
     if (field[19] != std::to_string(cksum(body))) return std::nullopt;
 

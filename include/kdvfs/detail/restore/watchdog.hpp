@@ -17,21 +17,25 @@
 #include <csignal>
 #include <fstream>
 #include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::detail {
 
-/// When a process was started, in ticks since the boot: with its id it is unmistakable.
-inline std::string start_time(pid_t process) {
-    std::ifstream file{"/proc/" + std::to_string(process) + "/stat"};
+/// This process as /proc knows it: its id there, which in a PID namespace may be another than
+/// `getpid()`, and its start time in ticks since the boot, which makes it unmistakable.
+inline std::array<std::string, 2> self_in_proc() {
+    std::ifstream file{"/proc/self/stat"};
     std::string stat;
     std::getline(file, stat);
     const auto name_end = stat.rfind(')');
-    if (name_end == std::string::npos) return "0";
-    std::size_t at = name_end + 1;  // before field 3
-    for (int field = 3; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
-    if (at == std::string::npos) return "0";
-    return stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
+    if (name_end == std::string::npos) return {"0", "0"};
+    std::istringstream rest{stat.substr(name_end + 1)};
+    std::string field;
+    for (int number = 3; number <= 22; ++number) rest >> field;
+    return {stat.substr(0, stat.find(' ')), field};
 }
 
 /// Whether orphans come back to this process: then its watchdog is its child, and a `wait` for any
@@ -110,9 +114,9 @@ private:
         std::string text{watchdog_head};
         text += script.functions;
         text += watchdog_body;
-        const pid_t me = ::getpid();
-        std::vector<std::string> words{"kdvfs-watchdog",   "-c",          std::move(text),
-                                       "kdvfs-watchdog",   std::to_string(me), start_time(me)};
+        const auto [owner, started] = self_in_proc();
+        std::vector<std::string> words{"kdvfs-watchdog", "-c",  std::move(text),
+                                       "kdvfs-watchdog", owner, started};
         words.insert(words.end(), script.arguments.begin(), script.arguments.end());
         return words;
     }

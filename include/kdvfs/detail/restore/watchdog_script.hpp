@@ -5,17 +5,16 @@
 
 namespace kdvfs::detail {
 
-/// What a watchdog runs, a POSIX shell and cksum being all it needs: a header-only library has no
+/// What a watchdog runs, a POSIX shell and `sleep` being all it needs: a header-only library has no
 /// program of its own to start, the host program is nobody's to start twice (its other libraries
 /// would come up again), and a plain fork would copy the page tables of a process of many GiB.
 ///
 /// Descriptors: 3 the pipe whose end is the end of the owner, 4 the device's lock, 5 the restore
 /// record. Words: $1 the owner's process id, $2 its start time (field 22 of /proc/PID/stat), then
 /// the device's own. The device's functions, which see what `look` has read in found_* and held_*:
-/// - `holds`: 0 the device holds what the record says is held, 1 something else, 2 it cannot be
-///   read now;
-/// - `is_back`: 0 the device holds what was found;
-/// - `put_back`: writes what was found, 0 where nothing was refused.
+/// - `see`: looks at what the device holds, and fails where it cannot be read now;
+/// - `holds`, `is_back`: whether what it saw is what the record says is held, what was found;
+/// - `put_back`: writes what was found, and fails where something was refused.
 ///
 /// It goes on behind two process images: the shell that was started ends at once, so the one that
 /// watches is an orphan that no `wait` of the program ever sees.
@@ -39,11 +38,8 @@ lines() {
     [ "$1" = kdvfs-note ] && count=$2
 }
 
-is_whole() { # a slot: its last word is the sum of all before
-    set -- "$1" $1
-    [ $# = 21 ] || return 1
-    body=${1% *}
-    [ "${1##* } ${#body}" = "$(printf %s "$body" | cksum)" ]
+is_whole() { # a slot: the words of one that its writer has finished
+    [ $# = 21 ] && [ "$3" = "${21}" ]
 }
 
 look() { # takes the newer slot that is whole apart
@@ -54,8 +50,8 @@ look() { # takes the newer slot that is whole apart
     set -- $second
     [ "$3" -gt "$order" ] && newer=$second older=$first
     slot=$newer
-    is_whole "$slot" || slot=$older
-    is_whole "$slot" || return 1
+    is_whole $slot || slot=$older
+    is_whole $slot || return 1
     set -- $slot
     order=$3
     shift 8
@@ -66,26 +62,20 @@ look() { # takes the newer slot that is whole apart
 }
 
 attempt() { # 0 it is settled, 1 to be tried again; outcome says what was done
+    outcome='not restored, the device cannot be read'
+    see || return 1
     if is_back; then
         [ -n "$wrote" ] && outcome=restored || outcome='found as it was'
         return 0
     fi
-    if [ "$held" = state ] && [ -z "$wrote" ]; then
-        holds
-        case $? in
-        0) strangers=0 ;;
-        1)
-            strangers=$((strangers + 1)) outcome='left as somebody else has set it'
-            [ $strangers -ge 5 ] && return 0
-            return 1 ;;
-        *)
-            outcome='not restored, the device cannot be read'
-            return 1 ;;
-        esac
+    if [ "$held" = state ] && [ -z "$wrote" ] && ! holds; then
+        strangers=$((strangers + 1)) outcome='left as somebody else has set it'
+        [ $strangers -ge 5 ]
+        return
     fi
     [ -n "$wrote" ] || say restoring
     wrote=1
-    if put_back && is_back; then
+    if put_back && see && is_back; then
         outcome=restored
         return 0
     fi
@@ -130,12 +120,15 @@ watch() {
     lines
     say watching
     before= settled=
+    owner_state
+    visible=$state
     [ -n "$BASH_VERSION" ] || { read -r word <&3; return; }  # others do not tell 1 s from the end
     while :; do
         read -r -t 1 -u 3 word
         [ $? -gt 128 ] || return
+        [ -n "$visible" ] || continue
         owner_state
-        [ -n "$state" ] || return
+        [ -n "$state" ] || return  # a child that it cloned holds the pipe open
         [ "$state" = T ] || { before= settled=; continue; }
         lines
         if [ "$beat" != "$before" ]; then
@@ -146,13 +139,10 @@ watch() {
     done
 }
 
-guard() {
+{
     watch
-    lines
     restore_for_minutes
-}
-
-guard &
+} &
 exit 0
 )sh";
 

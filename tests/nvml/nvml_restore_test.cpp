@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What becomes of locked clocks when their owner dies. The guard's nvidia-smi is a script that
+// What becomes of locked clocks when their owner dies. The watchdog's nvidia-smi is a script that
 // notes how it was called.
 #include "double_fixture.hpp"
 
-#include <kdvfs/scope/guarded_clocks.hpp>
+#include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <tests/restoring/temporary_folder.hpp>
 
 #include <sys/stat.h>
@@ -17,27 +17,37 @@
 namespace kdvfs::device {
 namespace {
 
-class NvmlGuard : public NvmlDouble {
+class NvmlOwner : public NvmlDouble {
 protected:
-    NvmlGuard() {
+    NvmlOwner() {
         folder_.write("nvidia-smi", "#!/bin/sh\necho \"$@\" >>" + folder_.at("calls") + "\n");
         ::chmod(folder_.at("nvidia-smi").c_str(), 0700);
     }
 
-    [[nodiscard]] NvmlOptions guarded_options() const {
-        NvmlOptions guarded = options();
-        guarded.restorer = folder_.at("nvidia-smi");
-        return guarded;
-    }
-    [[nodiscard]] PrivateFolder own_folder() const { return PrivateFolder{folder_.at("own")}; }
+    using Clocks = kdvfs::detail::OwnedClocks<Nvml>;
 
-    /// Runs `work` in a child that is killed where it ends; waits until its guard has let go.
+    [[nodiscard]] NvmlOptions owned_options() const {
+        NvmlOptions owned = options();
+        owned.restorer = folder_.at("nvidia-smi");
+        return owned;
+    }
+    [[nodiscard]] kdvfs::detail::RestorePlace place() const {
+        return kdvfs::detail::RestorePlace::in_own(folder_.at("own"), address);
+    }
+    /// What an owner that died with its watchdog has left.
+    void leave(const ClockHistory& history) const {
+        const auto where = place();
+        const kdvfs::detail::RestoreRecord record{
+            where.folder, {kdvfs::detail::boot_id(), "nvml", address, 1, ::geteuid(), history}};
+    }
+
+    /// Runs `work` in a child that is killed where it ends; waits until its watchdog has let go.
     template <class Work>
     void kill_after(Work work) {
         const pid_t child = fork();
         if (child == 0) {
-            Nvml gpu{address, guarded_options()};
-            GuardedClocks clocks{gpu, own_folder()};
+            Nvml gpu{address, owned_options()};
+            Clocks clocks{gpu, place()};
             work(clocks);
             ::raise(SIGKILL);
         }
@@ -46,13 +56,13 @@ protected:
         ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
         for (int tries = 0; tries < 500; ++tries) {
             try {
-                const DeviceLock lock{own_folder(), address};
+                const kdvfs::detail::DeviceLock lock{place(), address};
                 return;
             } catch (const Error&) {
                 std::this_thread::sleep_for(std::chrono::milliseconds{10});
             }
         }
-        FAIL() << "the guard holds the lock for ever";
+        FAIL() << "the watchdog holds the lock for ever";
     }
     [[nodiscard]] std::string calls() const { return folder_.read("calls"); }
 
@@ -60,7 +70,7 @@ private:
     TemporaryFolder folder_;
 };
 
-TEST_F(NvmlGuard, AKilledOwnersLocksAreFreedDomainByDomain) {
+TEST_F(NvmlOwner, AKilledOwnersLocksAreFreedDomainByDomain) {
     kill_after([](auto& clocks) {
         clocks.apply({.core = 1000_MHz});
         (void)clocks.read_clock_state();
@@ -68,12 +78,12 @@ TEST_F(NvmlGuard, AKilledOwnersLocksAreFreedDomainByDomain) {
     EXPECT_EQ(calls(), "-i 0000:1b:00.0 -rgc\n");
 }
 
-TEST_F(NvmlGuard, AWriteCutShortFreesBothDomains) {
+TEST_F(NvmlOwner, AWriteCutShortFreesBothDomains) {
     kill_after([](auto& clocks) { clocks.apply({.core = 420_MHz, .memory = 405_MHz}); });
     EXPECT_EQ(calls(), "-i 0000:1b:00.0 -rgc\n-i 0000:1b:00.0 -rmc\n");
 }
 
-TEST_F(NvmlGuard, AnOwnerThatPutBackLeavesNothingToDo) {
+TEST_F(NvmlOwner, AnOwnerThatPutBackLeavesNothingToDo) {
     kill_after([](auto& clocks) {
         const ClockState found = clocks.read_clock_state();
         clocks.apply({.core = 1000_MHz});
@@ -84,27 +94,22 @@ TEST_F(NvmlGuard, AnOwnerThatPutBackLeavesNothingToDo) {
     EXPECT_EQ(calls(), "");
 }
 
-TEST_F(NvmlGuard, WhatAGuardCouldNotDoTheNextOwnerDoes) {
+TEST_F(NvmlOwner, WhatAWatchdogCouldNotDoTheNextOwnerDoes) {
     board().core_lock = {210, 1000};
     board().limit_reasons = 0x2;
-    const PrivateFolder folder = own_folder();
-    Journal{folder, address}.write(
-        {boot_id(),
-         address,
-         {.found = {}, .written = ClockState{{.core = 1000_MHz}, {}, "locked"}}});
-    Nvml gpu{address, guarded_options()};
-    const GuardedClocks clocks{gpu, own_folder()};
+    leave({.found = {}, .written = ClockState{{.core = 1000_MHz}, {}, "locked"}});
+    Nvml gpu{address, owned_options()};
+    const Clocks clocks{gpu, place()};
     EXPECT_EQ(clocks.settled(), RestoreDecision::write_back);
     EXPECT_FALSE(board().core_lock);
     EXPECT_EQ(board().writes, std::vector<std::string>{"core free"});
 }
 
-TEST_F(NvmlGuard, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
+TEST_F(NvmlOwner, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
     board().memory_lock = {405, 405};
-    const PrivateFolder folder = own_folder();
-    Journal{folder, address}.write({boot_id(), address, {.found = {}, .uncertain = true}});
-    Nvml gpu{address, guarded_options()};
-    const GuardedClocks clocks{gpu, own_folder()};
+    leave({.found = {}, .uncertain = true});
+    Nvml gpu{address, owned_options()};
+    const Clocks clocks{gpu, place()};
     EXPECT_FALSE(board().memory_lock);
     EXPECT_EQ(board().writes, (std::vector<std::string>{"core free", "memory free"}));
 }
