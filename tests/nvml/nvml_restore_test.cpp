@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
 namespace kdvfs::device {
@@ -64,6 +65,8 @@ protected:
         }
         FAIL() << "the watchdog holds the lock for ever";
     }
+    [[nodiscard]] std::string at(const std::string& name) const { return folder_.at(name); }
+    [[nodiscard]] std::string read(const std::string& name) const { return folder_.read(name); }
     [[nodiscard]] std::string calls() const { return folder_.read("calls"); }
 
 private:
@@ -113,6 +116,20 @@ TEST_F(NvmlOwner, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
     EXPECT_FALSE(board().memory_lock);
     EXPECT_EQ(board().writes, (std::vector<std::string>{"core free", "memory free"}));
 }
+
+#ifdef KDVFS_RESTORE_PROGRAM
+TEST_F(NvmlOwner, WhatIsLeftIsFreedByTheProgramForEpilogs) {
+    leave({.found = {}, .uncertain = true});
+    const std::string command =
+        "ln -s " NVML_DOUBLE " " + at("libnvidia-ml.so.1") + " && LD_LIBRARY_PATH=" + at("") +
+        " NVML_DOUBLE_LOG=" + at("log") + " " KDVFS_RESTORE_PROGRAM " --folder " + at("own") + " " +
+        address + " >" + at("said");
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    EXPECT_EQ(read("said"), std::string{address} + ": restored\n");
+    EXPECT_EQ(read("log"), "core free\nmemory free\n");
+    EXPECT_FALSE(kdvfs::detail::find_record(place().folder, address));
+}
+#endif
 
 }  // namespace
 }  // namespace kdvfs::device
