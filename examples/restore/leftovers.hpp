@@ -117,7 +117,8 @@ private:
     /// Behind an owner that has ended: the lock says so.
     static RestoreDecision settle(const kdvfs::detail::RestorePlace& place,
                                   const std::string& gpu) {
-        const kdvfs::detail::DeviceLock lock{place, gpu, {.for_watchdog = std::chrono::seconds{10}}};
+        const kdvfs::detail::DeviceLock lock{
+            place, gpu, {.for_watchdog = std::chrono::seconds{10}}};
         const auto entry = kdvfs::detail::find_record(place.folder, gpu);
         if (!entry) return RestoreDecision::nothing;  // its owner ended in peace meanwhile
         const auto decision = write_back(place, *entry);

@@ -96,8 +96,8 @@ inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::
         parts.info = clocks.info();
         parts.info.restoring = clocks.describe();
         parts.clocks = clocks.supported_clocks();
-        calls = device_calls(std::shared_ptr<kdvfs::detail::OwnedClocks<Clocks>>{card_of_ours, &clocks},
-                             energy);
+        calls = device_calls(
+            std::shared_ptr<kdvfs::detail::OwnedClocks<Clocks>>{card_of_ours, &clocks}, energy);
     } catch (const Error& refused) {
         if (options.on_refused == OnRefused::fail) throw;
         const device::AmdgpuSysfs files{card};

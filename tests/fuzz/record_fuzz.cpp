@@ -10,10 +10,9 @@ void fuzzing::fuzz(const std::string& text) {
     static_cast<void>(record::parse_note(text));
     const std::string number = record::numbered(7);
     const std::string body = "kdvfs 1 " + number + ' ' + text.substr(0, 300);
-    const std::string whole =
-        record::line(body + ' ' + std::to_string(record::cksum(body)),
-                     record::slot_size - record::tail_size, ' ') +
-        number + '\n';
+    const std::string whole = record::line(body + ' ' + std::to_string(record::cksum(body)),
+                                           record::slot_size - record::tail_size, ' ') +
+                              number + '\n';
     const auto slot = record::parse_slot(whole);
     if (!slot) return;
     const auto again = record::parse_slot(record::of(slot->entry, slot->sequence));

@@ -120,10 +120,10 @@ TEST_F(NvmlOwner, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
 #ifdef KDVFS_RESTORE_PROGRAM
 TEST_F(NvmlOwner, WhatIsLeftIsFreedByTheProgramForEpilogs) {
     leave({.found = {}, .uncertain = true});
-    const std::string command =
-        "ln -s " NVML_DOUBLE " " + at("libnvidia-ml.so.1") + " && LD_LIBRARY_PATH=" + at("") +
-        " NVML_DOUBLE_LOG=" + at("log") + " " KDVFS_RESTORE_PROGRAM " --folder " + at("own") + " " +
-        address + " >" + at("said");
+    const std::string command = "ln -s " NVML_DOUBLE " " + at("libnvidia-ml.so.1") +
+                                " && LD_LIBRARY_PATH=" + at("") + " NVML_DOUBLE_LOG=" + at("log") +
+                                " " KDVFS_RESTORE_PROGRAM " --folder " + at("own") + " " + address +
+                                " >" + at("said");
     EXPECT_EQ(std::system(command.c_str()), 0);
     EXPECT_EQ(read("said"), std::string{address} + ": restored\n");
     EXPECT_EQ(read("log"), "core free\nmemory free\n");

@@ -141,10 +141,9 @@ TEST(Record, IsRefusedInWordsWhereItIsNotToBeTrusted) {
                   std::filesystem::create_symlink(r.temporary.at("elsewhere"), at(r));
               }),
               "it is a link");
-    EXPECT_EQ(spoil([&](auto& r) {
-                  std::filesystem::create_hard_link(at(r), r.temporary.at("second"));
-              }),
-              "it has a second name");
+    EXPECT_EQ(
+        spoil([&](auto& r) { std::filesystem::create_hard_link(at(r), r.temporary.at("second")); }),
+        "it has a second name");
     EXPECT_EQ(spoil([&](auto& r) {
                   ::unlink(at(r).c_str());
                   ::mkfifo(at(r).c_str(), 0644);

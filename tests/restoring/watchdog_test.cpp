@@ -115,6 +115,22 @@ TEST(Watchdog, PutsAnUncertainDeviceBack) {
     EXPECT_EQ(watched.level(), "auto");
 }
 
+TEST(Watchdog, DoesNotBelieveASlotThatItsWriterDidNotFinish) {
+    Watched watched{mi300, {.found = {}, .uncertain = true}, "manual", mi300_table};
+    const RestoreEntry idle = watched.record().entry();
+    constexpr std::size_t body = record_text::slot_size - record_text::tail_size;
+    std::string half =
+        record_text::of(RestoreEntry{.boot = idle.boot, .kind = idle.kind, .device = idle.device},
+                        4)
+            .substr(0, body);
+    half += std::string(record_text::tail_size - 1, '-');
+    ASSERT_EQ(
+        ::pwrite(watched.record().descriptor(), half.data(), half.size(), record_text::slots_at),
+        static_cast<ssize_t>(half.size()));
+    EXPECT_EQ(watched.end(), "restored");
+    EXPECT_EQ(watched.level(), "auto");
+}
+
 TEST(Watchdog, LeavesWhatIsAsItWasFound) {
     Watched watched{mi300, {.found = {}, .uncertain = true}, "auto"};
     EXPECT_EQ(watched.end(), "found as it was");

@@ -15,8 +15,9 @@
 
 namespace virtual_amdgpu {
 
-/// Four virtual GPUs mounted over /sys, in a mount namespace that this process enters for good, with
-/// /run and /dev/shm of its own. What it starts sees the same GPUs. Call before any thread starts.
+/// Four virtual GPUs mounted over /sys, in a mount namespace that this process enters for good,
+/// with /run and /dev/shm of its own. What it starts sees the same GPUs. Call before any thread
+/// starts.
 class FileSystem {
 public:
     FileSystem() {

@@ -86,9 +86,8 @@ int change_owner(const char* path, uid_t user, gid_t group, fuse_file_info*) {
 }
 
 int change_mode(const char* path, mode_t mode, fuse_file_info*) {
-    return change_rights(path, [&](Rights& rights) {
-        rights.mode = (rights.mode & S_IFMT) | (mode & 07777U);
-    });
+    return change_rights(
+        path, [&](Rights& rights) { rights.mode = (rights.mode & S_IFMT) | (mode & 07777U); });
 }
 
 int list(const char* path, void* buffer, fuse_fill_dir_t fill, off_t, fuse_file_info*,

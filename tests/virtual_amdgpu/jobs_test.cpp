@@ -336,8 +336,9 @@ TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
             const detail::RestoreRecord anew{*folder, entry};
         };
     };
-    EXPECT_EQ(contains(spoilt(rewrite([](auto& entry) { entry.boot = "another"; })), "another boot"),
-              "another boot");
+    EXPECT_EQ(
+        contains(spoilt(rewrite([](auto& entry) { entry.boot = "another"; })), "another boot"),
+        "another boot");
     EXPECT_EQ(contains(spoilt(rewrite([](auto& entry) { entry.kind = "abacus"; })), "abacus"),
               "abacus");
 
@@ -346,8 +347,7 @@ TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
     ASSERT_EQ(prolog(alice, gone), 0);
     const auto folder = detail::RestoreFolder::find("/run/kdvfs/" + gone);
     const detail::RestoreRecord left{
-        *folder,
-        {detail::boot_id(), "amdgpu", gone, 1, alice, {.found = {}, .uncertain = true}}};
+        *folder, {detail::boot_id(), "amdgpu", gone, 1, alice, {.found = {}, .uncertain = true}}};
     const auto [status, words] = restore(gone);
     EXPECT_EQ(status, 1);
     EXPECT_EQ(contains(words, "the amdgpu driver shows"), "the amdgpu driver shows");
@@ -420,7 +420,8 @@ TEST_P(Kills, LeaveNothingBehindAfterTheEpilog) {
         ASSERT_EQ(prolog(alice, gpus[0]), 0);
         shared_->said = 0;
         const bool contained = victim == Victim::container;
-        const pid_t job = start(alice, [&] { return drive(i); }, contained ? in_container : 0UL);
+        const pid_t job = start(
+            alice, [&] { return drive(i); }, contained ? in_container : 0UL);
         wait_for_words(1);
         const auto pause = [&] {
             std::this_thread::sleep_for(std::chrono::microseconds{random() % 5000});
@@ -454,14 +455,15 @@ TEST_P(Kills, LeaveNothingBehindAfterTheEpilog) {
     }
     std::sort(milliseconds.begin(), milliseconds.end());
     if (!milliseconds.empty()) {
-        std::printf("%u kills, non-root; %zu found the clocks changed: restored by the watchdog, "
-                    "median %.1f ms, worst %.1f ms (virtual GPU over FUSE, 1 ms a write)\n",
-                    count, milliseconds.size(), milliseconds[milliseconds.size() / 2],
-                    milliseconds.back());
+        std::printf(
+            "%u kills, non-root; %zu found the clocks changed: restored by the watchdog, "
+            "median %.1f ms, worst %.1f ms (virtual GPU over FUSE, 1 ms a write)\n",
+            count, milliseconds.size(), milliseconds[milliseconds.size() / 2], milliseconds.back());
     } else {
-        std::printf("%u kills, non-root: nothing left after the epilog, which had something to "
-                    "restore, or a watchdog to wait for, %u times\n",
-                    count, by_epilog);
+        std::printf(
+            "%u kills, non-root: nothing left after the epilog, which had something to "
+            "restore, or a watchdog to wait for, %u times\n",
+            count, by_epilog);
     }
 }
 

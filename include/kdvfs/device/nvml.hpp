@@ -5,9 +5,9 @@
 #include <kdvfs/core/time.hpp>
 #include <kdvfs/device/clock_control.hpp>
 #include <kdvfs/device/device_info.hpp>
-#include <kdvfs/device/restore_script.hpp>
 #include <kdvfs/device/nvml_library.hpp>
 #include <kdvfs/device/nvml_readings.hpp>
+#include <kdvfs/device/restore_script.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -17,14 +17,15 @@ namespace kdvfs::detail {
 /// neither lives, in whatever PID namespace they did.
 class DeviceLock {
 public:
-    /// How long a lock is waited for: just ended is not yet released, and a watchdog may be at work.
+    /// How long a lock is waited for: just ended is not yet released, and a watchdog may be at
+    /// work.
     struct Patience {
         Duration at_least = std::chrono::milliseconds{300};
         Duration for_watchdog = std::chrono::seconds{2};
     };
 
-    /// @throws Error (busy) naming the process that holds the device, (refused) where the lock is no
-    /// plain file
+    /// @throws Error (busy) naming the process that holds the device, (refused) where the lock is
+    /// no plain file
     DeviceLock(const RestorePlace& place, const std::string& device, Patience patience)
         : file_{open(place.lock)} {
         using Clock = std::chrono::steady_clock;
@@ -34,7 +35,8 @@ public:
             const auto waited = Clock::now() - start;
             if (waited >= patience.at_least) {
                 const Holder holder = holder_of(place, device);
-                if (!holder.restoring || waited >= patience.for_watchdog) throw busy(device, holder);
+                if (!holder.restoring || waited >= patience.for_watchdog)
+                    throw busy(device, holder);
             }
             std::this_thread::sleep_for(std::chrono::milliseconds{1});
         }
@@ -91,13 +93,13 @@ private:
     }
 
     static Error busy(const std::string& device, const Holder& holder) {
-        return Error{Errc::busy,
-                     {.action = "take over the clocks",
-                      .object = device,
-                      .vendor_words = holder.words + (holder.restoring
-                                                          ? " is still putting its clocks back"
-                                                          : " drives them already"),
-                      .remedy = "end that process, or open the GPU to measure only"}};
+        return Error{
+            Errc::busy,
+            {.action = "take over the clocks",
+             .object = device,
+             .vendor_words = holder.words + (holder.restoring ? " is still putting its clocks back"
+                                                              : " drives them already"),
+             .remedy = "end that process, or open the GPU to measure only"}};
     }
 
     ProcessDescriptor file_;

@@ -77,8 +77,9 @@ public:
     [[nodiscard]] std::string describe() const {
         std::string words = "record in " + place_.words();
         if (adopts_orphans()) {
-            words += "; the watchdog is a child of this process, which adopts orphans (PID 1 or a "
-                     "subreaper): a wait for any child does not end before it";
+            words +=
+                "; the watchdog is a child of this process, which adopts orphans (PID 1 or a "
+                "subreaper): a wait for any child does not end before it";
         }
         if (!Watchdog::sees_stops()) {
             words += "; no bash here: a stopped process keeps its clocks";

@@ -44,8 +44,7 @@ public:
     /// Opens a folder; nothing where there is none or it may not be opened.
     /// @throws Error (refused) where it is a link, no folder, or others may write to it
     static std::optional<RestoreFolder> find(const std::string& path) {
-        Descriptor folder{
-            ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+        Descriptor folder{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
         if (!folder.is_open()) {
             if (errno == ELOOP || errno == ENOTDIR) mistrust(path, "it is no folder, or a link");
             return std::nullopt;
@@ -68,7 +67,8 @@ public:
             folder_.get(), name, access | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)});
         if (!file.is_open()) {
             if (errno == ENOENT) return file;
-            mistrust(path, errno == ELOOP ? "it is a link" : std::generic_category().message(errno));
+            mistrust(path,
+                     errno == ELOOP ? "it is a link" : std::generic_category().message(errno));
         }
         struct stat status {};
         if (::fstat(file.get(), &status) != 0) mistrust(path, "it cannot be examined");
@@ -184,7 +184,8 @@ private:
     /// What root lacks is made, what it cannot make is seen later.
     static void make_for_machine(const std::string& machine, const std::string& device) {
         for (const std::string& path : {machine, machine + "/" + device}) {
-            if (::mkdir(path.c_str(), 0755) == 0) ::chmod(path.c_str(), 0755);  // whatever the umask
+            if (::mkdir(path.c_str(), 0755) == 0)
+                ::chmod(path.c_str(), 0755);  // whatever the umask
         }
         make_lock(machine + "/" + device + ".lock", 0644);
     }

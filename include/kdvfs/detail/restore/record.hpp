@@ -74,9 +74,9 @@ public:
     RestoreRecord(const RestoreFolder& folder, RestoreEntry entry)
         : folder_{&folder}, entry_{std::move(entry)} {
         folder.remove(fresh_name);
-        file_ = raised(Descriptor{::openat(folder.descriptor(), fresh_name,
-                                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                                           0644)});
+        file_ =
+            raised(Descriptor{::openat(folder.descriptor(), fresh_name,
+                                       O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)});
         if (!file_.is_open()) fail("make the restore record", errno);
         ::fchmod(file_.get(), 0644);  // whatever the umask: others may see who owns the GPU
         // Without its space the first store into the mapping would be a SIGBUS.
@@ -84,8 +84,8 @@ public:
             folder.remove(fresh_name);
             fail("reserve the space of the restore record", error);
         }
-        void* const at = ::mmap(nullptr, record_text::size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                                file_.get(), 0);
+        void* const at =
+            ::mmap(nullptr, record_text::size, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
         if (at == MAP_FAILED) fail("map the restore record", errno);
         text_ = static_cast<char*>(at);
         clear_note();
@@ -144,8 +144,7 @@ private:
 
     void write() {
         const std::string text = record_text::of(entry_, ++sequence_);
-        char* const slot =
-            text_ + record_text::slots_at + (sequence_ % 2) * record_text::slot_size;
+        char* const slot = text_ + record_text::slots_at + (sequence_ % 2) * record_text::slot_size;
         constexpr std::size_t body = record_text::slot_size - record_text::tail_size;
         // In this order, whatever the compiler thinks: a reader comes when this process has ended,
         // which may be between any two stores; and the device is written after the last.
@@ -159,11 +158,12 @@ private:
 
     [[noreturn]] void fail(std::string action, int error) const {
         if (text_ != nullptr) ::munmap(text_, record_text::size);
-        throw Error{Errc::io,
-                    {.action = std::move(action),
-                     .object = folder_->path(),
-                     .vendor_words = std::generic_category().message(error),
-                     .remedy = "see that the folder is this user's own and has a page of space left"}};
+        throw Error{
+            Errc::io,
+            {.action = std::move(action),
+             .object = folder_->path(),
+             .vendor_words = std::generic_category().message(error),
+             .remedy = "see that the folder is this user's own and has a page of space left"}};
     }
 
     const RestoreFolder* folder_;

@@ -39,7 +39,7 @@ struct RestoreEntry {
 struct RestoreNote {
     /// How often the clocks were put back under an owner that was stopped.
     std::uint64_t while_stopped = 0;
-    pid_t process = 0;  ///< who says so
+    pid_t process = 0;    ///< who says so
     std::string words{};  ///< "watching", "restoring", "restored", ...
 };
 
@@ -147,8 +147,8 @@ inline std::string of(const RestoreEntry& entry, std::uint64_t sequence) {
         held = "state " + of(*entry.history.written);
     }
     const std::string number = numbered(sequence);
-    std::string text = "kdvfs 1 " + number + ' ' + entry.boot + ' ' + entry.kind +
-                       ' ' + entry.device + ' ' + std::to_string(entry.process) + ' ' +
+    std::string text = "kdvfs 1 " + number + ' ' + entry.boot + ' ' + entry.kind + ' ' +
+                       entry.device + ' ' + std::to_string(entry.process) + ' ' +
                        std::to_string(entry.user) + ' ' + of(entry.history.found) + ' ' + held;
     text += ' ' + std::to_string(cksum(text));
     return line(std::move(text), slot_size - tail_size, ' ') + number + '\n';

@@ -26,11 +26,12 @@ RestoreDecision settle(const RestoreEntry& entry, Device& device) {
     if (decision != RestoreDecision::write_back) return decision;
     device.restore(entry.history.found);
     if (const ClockState seen = device.read_clock_state(); seen != entry.history.found) {
-        throw Error{Errc::refused,
-                    {.action = "put back the clocks that an earlier process left behind",
-                     .object = to_string(device.info()),
-                     .vendor_words = "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
-                     .remedy = "see which other tool governs this GPU's clocks"}};
+        throw Error{
+            Errc::refused,
+            {.action = "put back the clocks that an earlier process left behind",
+             .object = to_string(device.info()),
+             .vendor_words = "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
+             .remedy = "see which other tool governs this GPU's clocks"}};
     }
     return decision;
 }

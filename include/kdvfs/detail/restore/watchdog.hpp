@@ -149,16 +149,16 @@ private:
                                  SIGTTOU, SIGUSR1, SIGUSR2}) {
             sigaddset(&blocked, signal);
         }
-        ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
-                                                    POSIX_SPAWN_SETSIGDEF);
+        ::posix_spawnattr_setflags(
+            &attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
         ::posix_spawnattr_setsigmask(&attributes, &blocked);
         sigset_t defaults;
         sigemptyset(&defaults);
         for (const int signal : {SIGCHLD, SIGALRM}) sigaddset(&defaults, signal);
         ::posix_spawnattr_setsigdefault(&attributes, &defaults);
         pid_t first = -1;
-        const int error = ::posix_spawn(&first, shell(), &actions, &attributes, arguments.data(),
-                                        environment);
+        const int error =
+            ::posix_spawn(&first, shell(), &actions, &attributes, arguments.data(), environment);
         ::posix_spawn_file_actions_destroy(&actions);
         ::posix_spawnattr_destroy(&attributes);
         if (error != 0) fail(error);
