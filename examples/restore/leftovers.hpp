@@ -101,17 +101,27 @@ private:
         return gpu;
     }
 
-    std::string_view settle(const std::string& gpu) const {
+    std::string settle(const std::string& gpu) const {
+        std::string said;
         auto decision = RestoreDecision::nothing;
         for (const std::string& root : request_.folders) {
             auto folder = kdvfs::detail::RestoreFolder::find(root + "/" + gpu);
             if (!folder || !kdvfs::detail::find_record(*folder, gpu)) continue;
             if (::geteuid() != 0 && folder->owner() != ::geteuid()) continue;
+            said = words_of_watchdog(*folder);
             const kdvfs::detail::RestorePlace place{std::move(*folder), root + "/" + gpu + ".lock"};
             const auto done = request_.suspended ? settle_frozen(place, gpu) : settle(place, gpu);
             if (done != RestoreDecision::nothing) decision = done;
         }
-        return words_for(decision);
+        return std::string{words_for(decision)} + said;
+    }
+
+    /// What the record's watchdog has done, where it has.
+    static std::string words_of_watchdog(const kdvfs::detail::RestoreFolder& folder) {
+        const auto file = folder.open(kdvfs::detail::record_name);
+        const std::string words = kdvfs::detail::read_note(file.get()).words;
+        if (words.empty() || words == "none" || words == "watching") return {};
+        return " (its watchdog says: " + words + ")";
     }
 
     /// Behind an owner that has ended: the lock says so.

@@ -21,6 +21,7 @@ namespace kdvfs::detail {
 inline constexpr std::string_view watchdog_head = R"sh(
 trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU USR1 USR2
 set -f
+cd /
 owner=$1 started=$2
 shift 2
 )sh";
