@@ -78,7 +78,7 @@ protected:
 
     void SetUp() override {
         if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
-        ::setenv("KDVFS_RESTORE", KDVFS_RESTORE_PROGRAM, 1);
+        ::setenv("KDVFS_RESTORE", KDVFS_RESTORE_PROGRAM, 0);
         ::unsetenv("XDG_RUNTIME_DIR");
         ::umask(022);
         for (unsigned i = 0; i < gpus.size(); ++i) {
@@ -428,9 +428,10 @@ TEST_P(Kills, LeaveNothingBehindAfterTheEpilog) {
         };
         pause();
         if (victim == Victim::watchdog) {
-            // Replaced at the next switch at the latest; then the process.
-            ::kill(shared_->watchdog, SIGKILL);
-            wait_for_words(shared_->said + 3);
+            // Replaced at the switch after its end; then the process.
+            const pid_t first = shared_->watchdog;
+            ::kill(first, SIGKILL);
+            time_until([&] { return shared_->watchdog != first; });
         } else if (victim == Victim::both) {
             ::kill(i % 2 == 0 ? shared_->watchdog.load() : job, SIGKILL);
             pause();
