@@ -7,10 +7,10 @@
 #include "round.hpp"
 
 #include <kdvfs/cuda_markers.hpp>
+#include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/device/cuda.hpp>
-#include <kdvfs/device/nvml_readings.hpp>
+#include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/kdvfs.hpp>
 
 #include <array>
@@ -111,14 +111,14 @@ std::vector<Between> things_between(std::map<CudaMarkers, std::unique_ptr<Cuda>>
                                     cudaEvent_t event) {
     std::vector<Between> kinds{{"nothing", true, {}}};
     for (auto& [way, cuda] : runtimes) {
-        const auto marker = [&cuda, cell = cuda->make_cell()](bool stamped) {
-            return [&cuda, cell, stamped](cudaStream_t stream) {
-                cuda->put_marker(stream, {cell, kdvfs::LevelWord{3}, {}, stamped});
+        const auto marker = [&cuda, cell = cuda->make_cell()](bool timestamped) {
+            return [&cuda, cell, timestamped](cudaStream_t stream) {
+                cuda->put_marker(stream, {cell, kdvfs::RequestWord{3}, {}, timestamped});
             };
         };
         if (way == CudaMarkers::kernel) {
-            kinds.push_back({"marker kernel with stamp", true, marker(true)});
-            kinds.push_back({"marker kernel, no stamp", true, marker(false)});
+            kinds.push_back({"marker kernel with timestamp", true, marker(true)});
+            kinds.push_back({"marker kernel, no timestamp", true, marker(false)});
         } else {
             kinds.push_back({name_of(way), way != CudaMarkers::callback, marker(false)});
         }
@@ -143,12 +143,12 @@ using Scopes = kdvfs::PolicyRegistry<kdvfs::Bind<"outer", kdvfs::CapClock<kdvfs:
 
 /// A GPU whose scopes put their markers, and whose clocks nobody drives: it has no actuator.
 kdvfs::BoundGpu<Scopes> undriven_gpu(Cuda& cuda) {
-    return kdvfs::Gpu{std::make_shared<kdvfs::GpuCore>(
-                          kdvfs::GpuCore::Parts{
+    return kdvfs::Gpu{std::make_shared<kdvfs::detail::GpuCore>(
+                          kdvfs::detail::GpuCore::Parts{
                               .info = {.name = "no clocks"},
                               .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
                               .found = kdvfs::ClockState{},
-                              .runtime = std::make_unique<kdvfs::RuntimeOf<Cuda&>>(cuda)},
+                              .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Cuda&>>(cuda)},
                           kdvfs::GpuOptions{})}
         .with<Scopes>();
 }
@@ -173,19 +173,19 @@ void add_scopes(const kdvfs::BoundGpu<Scopes>& gpu, std::vector<Between>& kinds)
 
 void measure_host_time(Cuda& cuda, const std::string& about, const std::filesystem::path& folder) {
     Stream stream;
-    kdvfs::LevelCell* const cell = cuda.make_cell();
+    kdvfs::RequestCell* const cell = cuda.make_cell();
     std::vector<double> microseconds;
     for (int round = 0; round < 50; ++round) {
         probe<><<<1, 1, 0, stream.get()>>>(nullptr, nullptr, 3'000'000);
         const TimePoint start = now();
         for (int i = 0; i < 256; ++i) {
-            cuda.put_marker(stream.get(), {cell, kdvfs::LevelWord{1}, {}, true});
+            cuda.put_marker(stream.get(), {cell, kdvfs::RequestWord{1}, {}, true});
         }
         const Duration took = now() - start;
         if (round > 0) microseconds.push_back(static_cast<double>(took.count()) / 256e3);
         stream.synchronize();
-        std::array<kdvfs::MarkerStamp, 256> stamps;
-        while (cuda.drain_stamps(stamps) > 0) {
+        std::array<kdvfs::MarkerTimestamp, 256> timestamps;
+        while (cuda.drain_timestamps(timestamps) > 0) {
         }
     }
     const Percentiles p{microseconds};

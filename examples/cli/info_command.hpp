@@ -3,7 +3,7 @@
 
 #include <examples/gpt3_iteration/boards.hpp>
 #include <kdvfs/detail/restore/lock.hpp>
-#include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -34,7 +34,7 @@ struct InfoCommand {
     }
 
     static void run() {
-        const auto cards = kdvfs::device::amdgpu::find_cards();
+        const auto cards = kdvfs::device::amd::find_cards();
         for (const auto& card : cards) print_card(card);
         if (cards.empty()) std::cout << "no AMD GPU found\n";
         for (const char* preset : {"rtx_3080_ti", "mi210", "mi250x", "mi300x", "h100"}) {
@@ -47,7 +47,7 @@ struct InfoCommand {
     }
 
 private:
-    static void print_card(const kdvfs::device::amdgpu::Card& card) {
+    static void print_card(const kdvfs::device::amd::Card& card) {
         try {
             kdvfs::device::AmdgpuSysfs gpu{card};
             print(gpu.info(), gpu.supported_clocks());

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <examples/restore/leftovers.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -5,8 +5,8 @@
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/detail/restore/settle.hpp>
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/device/nvml.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/device/nvidia/nvml.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +22,7 @@
 namespace restoring {
 
 using kdvfs::Error;
-using kdvfs::RestoreDecision;
+using kdvfs::detail::RestoreDecision;
 
 /// What is to be restored, and how.
 struct Request {
@@ -36,7 +36,7 @@ constexpr std::string_view words_for(RestoreDecision decision) {
     switch (decision) {
         case RestoreDecision::nothing: return "nothing to do";
         case RestoreDecision::write_back: return "restored";
-        case RestoreDecision::leave_foreign: return "changed by someone else since: left";
+        case RestoreDecision::leave_external: return "changed by someone else since: left";
     }
     return "";
 }
@@ -78,8 +78,8 @@ private:
         if (all.empty()) {
             for (const auto& card : cards_) all.push_back(to_string(card.address));
             for (const std::string& folder : request_.folders) {
-                for (auto& name : kdvfs::device::amdgpu::detail::names_in(folder)) {
-                    if (kdvfs::device::amdgpu::parse_pci_address(name)) all.push_back(name);
+                for (auto& name : kdvfs::device::amd::detail::names_in(folder)) {
+                    if (kdvfs::device::amd::parse_pci_address(name)) all.push_back(name);
                 }
             }
         }
@@ -89,7 +89,7 @@ private:
     }
 
     static void require_address(const std::string& gpu) {
-        if (kdvfs::device::amdgpu::parse_pci_address(gpu)) return;
+        if (kdvfs::device::amd::parse_pci_address(gpu)) return;
         throw Error{kdvfs::Errc::invalid_input,
                     {"restore the clocks", gpu, "it is no PCI address", "as in 0000:c1:00.0"}};
     }
@@ -175,7 +175,7 @@ private:
             kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};
             return kdvfs::detail::settle(entry, gpu);
         }
-        const auto address = kdvfs::device::amdgpu::parse_pci_address(entry.device);
+        const auto address = kdvfs::device::amd::parse_pci_address(entry.device);
         if (entry.kind != "amdgpu" || !address) {
             throw Error{kdvfs::Errc::not_supported,
                         {"restore the clocks", entry.device,
@@ -187,7 +187,7 @@ private:
     }
 
     Request request_;
-    std::vector<kdvfs::device::amdgpu::Card> cards_ = kdvfs::device::amdgpu::find_cards();
+    std::vector<kdvfs::device::amd::Card> cards_ = kdvfs::device::amd::find_cards();
 };
 
 }  // namespace restoring

@@ -17,7 +17,7 @@ void fuzzing::fuzz(const std::string& text) {
     if (!slot) return;
     const auto again = record::parse_slot(record::of(slot->entry, slot->sequence));
     require(again.has_value(), "an entry survives a round trip");
-    require(again->entry.history.found == slot->entry.history.found &&
+    require(again->entry.history.initial == slot->entry.history.initial &&
                 again->entry.history.written == slot->entry.history.written &&
                 again->entry.device == slot->entry.device,
             "with all that it says");

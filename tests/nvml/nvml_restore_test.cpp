@@ -36,7 +36,7 @@ protected:
         return kdvfs::detail::RestorePlace::in_own(folder_.at("own"), address);
     }
     /// What an owner that died with its watchdog has left.
-    void leave(const ClockHistory& history) const {
+    void leave(const kdvfs::detail::ClockHistory& history) const {
         const auto where = place();
         const kdvfs::detail::RestoreRecord record{
             where.folder, {kdvfs::detail::boot_id(), "nvml", address, 1, ::geteuid(), history}};
@@ -100,17 +100,17 @@ TEST_F(NvmlOwner, AnOwnerThatPutBackLeavesNothingToDo) {
 TEST_F(NvmlOwner, WhatAWatchdogCouldNotDoTheNextOwnerDoes) {
     board().core_lock = {210, 1000};
     board().limit_reasons = 0x2;
-    leave({.found = {}, .written = ClockState{{.core = 1000_MHz}, {}, "locked"}});
+    leave({.initial = {}, .written = ClockState{{.core = 1000_MHz}, {}, "locked"}});
     Nvml gpu{address, owned_options()};
     const Clocks clocks{gpu, place()};
-    EXPECT_EQ(clocks.settled(), RestoreDecision::write_back);
+    EXPECT_EQ(clocks.settled(), kdvfs::detail::RestoreDecision::write_back);
     EXPECT_FALSE(board().core_lock);
     EXPECT_EQ(board().writes, std::vector<std::string>{"core free"});
 }
 
 TEST_F(NvmlOwner, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
     board().memory_lock = {405, 405};
-    leave({.found = {}, .uncertain = true});
+    leave({.initial = {}, .uncertain = true});
     Nvml gpu{address, owned_options()};
     const Clocks clocks{gpu, place()};
     EXPECT_FALSE(board().memory_lock);
@@ -119,7 +119,7 @@ TEST_F(NvmlOwner, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
 
 #ifdef KDVFS_RESTORE_PROGRAM
 TEST_F(NvmlOwner, WhatIsLeftIsFreedByTheProgramForEpilogs) {
-    leave({.found = {}, .uncertain = true});
+    leave({.initial = {}, .uncertain = true});
     const std::string command = "ln -s " NVML_DOUBLE " " + at("libnvidia-ml.so.1") +
                                 " && LD_LIBRARY_PATH=" + at("") + " NVML_DOUBLE_LOG=" + at("log") +
                                 " " KDVFS_RESTORE_PROGRAM " --folder " + at("own") + " " + address +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/amdgpu/restore_script.hpp>
+#include <kdvfs/device/amd/restore_script.hpp>
 
 #include "temporary_folder.hpp"
 
@@ -39,7 +39,7 @@ public:
     }
     void restore(const ClockState& state) { folder_->write(level_file, state.mode + "\n"); }
     [[nodiscard]] RestoreScript restore_script() const {
-        return device::amdgpu::restore_script(folder_->path(), {lowest, {1700}});
+        return device::amd::restore_script(folder_->path(), {lowest, {1700}});
     }
 
     /// What the board's level is, whoever has written it.

@@ -26,7 +26,7 @@ RestoreEntry an_entry() {
             .device = device,
             .process = 4711,
             .user = 1000,
-            .history = {.found = {{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"},
+            .history = {.initial = {{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"},
                         .written = ClockState{
                             {1100_MHz, 1200_MHz}, {500_MHz, auto_clock}, "locked by itself"}}};
 }
@@ -70,20 +70,20 @@ TEST(Record, TellsWhatWasWrittenInIt) {
     EXPECT_EQ(read->kind, "amdgpu");
     EXPECT_EQ(read->process, 4711);
     EXPECT_EQ(read->user, 1000U);
-    EXPECT_EQ(read->history.found, an_entry().history.found);
+    EXPECT_EQ(read->history.initial, an_entry().history.initial);
     EXPECT_EQ(read->history.written, an_entry().history.written);
     EXPECT_FALSE(read->history.uncertain);
 
-    recorded.record.write({.found = {}, .uncertain = true});
+    recorded.record.write({.initial = {}, .uncertain = true});
     EXPECT_TRUE(find_record(recorded.folder, device)->history.uncertain);
-    recorded.record.write({.found = {}});
+    recorded.record.write({.initial = {}});
     EXPECT_FALSE(find_record(recorded.folder, device)->owes_restore());
 }
 
 TEST(Record, CutShortInTheMiddleOfAWriteTellsWhatItToldBefore) {
     Recorded recorded;
     const std::string before = recorded.text();
-    recorded.record.write({.found = {}, .uncertain = true});
+    recorded.record.write({.initial = {}, .uncertain = true});
     const std::string after = recorded.text();
     for (std::size_t copied = 0; copied <= after.size(); ++copied) {
         const auto torn = record_text::parse(after.substr(0, copied) + before.substr(copied));
@@ -110,7 +110,7 @@ TEST(Record, WithBothSlotsSpoiltIsNone) {
     }
     // A sum that fits does not make it sensible.
     RestoreEntry entry = an_entry();
-    entry.history.found.mode = "../manual";
+    entry.history.initial.mode = "../manual";
     EXPECT_FALSE(record_text::parse_slot(record_text::of(entry, 1)));
     entry = an_entry();
     entry.history.written->cap.core = {999'999};

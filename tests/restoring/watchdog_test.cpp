@@ -3,7 +3,7 @@
 // The watchdog on plain files that stand for a board's.
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/detail/restore/watchdog.hpp>
-#include <kdvfs/device/amdgpu/restore_script.hpp>
+#include <kdvfs/device/amd/restore_script.hpp>
 
 #include "temporary_folder.hpp"
 
@@ -21,7 +21,7 @@ namespace {
 
 using namespace kdvfs::literals;
 using namespace std::chrono_literals;
-namespace amdgpu = device::amdgpu;
+namespace amdgpu = device::amd;
 using Clock = std::chrono::steady_clock;
 
 constexpr amdgpu::ClockBounds mi300{132_MHz, 2100_MHz, 1300_MHz};
@@ -85,15 +85,16 @@ const std::string mi210_table =
 const ClockState on_mi300{{1100_MHz, 1200_MHz}, {132_MHz, auto_clock}, "manual"};
 
 TEST(Watchdog, RestoresWhatTheRecordSaysIsHeld) {
-    Watched first{mi300, {.found = {}, .written = on_mi300}, "manual", mi300_table};
+    Watched first{mi300, {.initial = {}, .written = on_mi300}, "manual", mi300_table};
     EXPECT_EQ(first.end(), "restored");
     EXPECT_EQ(first.level(), "auto");
     const ClockState on_mi210{{1100_MHz, auto_clock}, {500_MHz, auto_clock}, "manual"};
-    Watched second{mi210, {.found = {}, .written = on_mi210}, "manual", mi210_table};
+    Watched second{mi210, {.initial = {}, .written = on_mi210}, "manual", mi210_table};
     EXPECT_EQ(second.end(), "restored");
     EXPECT_EQ(second.level(), "auto");
     const ClockState deterministic{{1100_MHz, auto_clock}, {}, "perf_determinism"};
-    Watched third{mi210, {.found = {}, .written = deterministic}, "perf_determinism", mi210_table};
+    Watched third{
+        mi210, {.initial = {}, .written = deterministic}, "perf_determinism", mi210_table};
     EXPECT_EQ(third.end(), "restored");
     EXPECT_EQ(third.level(), "auto");
 }
@@ -101,22 +102,22 @@ TEST(Watchdog, RestoresWhatTheRecordSaysIsHeld) {
 TEST(Watchdog, LeavesWhatSomebodyElseHasSetSince) {
     ClockState held = on_mi300;
     held.cap.core = 900_MHz;
-    Watched first{mi300, {.found = {}, .written = held}, "manual", mi300_table};
+    Watched first{mi300, {.initial = {}, .written = held}, "manual", mi300_table};
     EXPECT_EQ(first.end(), "left as somebody else has set it");
     EXPECT_EQ(first.level(), "manual\n");
-    Watched second{mi300, {.found = {}, .written = held}, "high", mi300_table};
+    Watched second{mi300, {.initial = {}, .written = held}, "high", mi300_table};
     EXPECT_EQ(second.end(), "left as somebody else has set it");
     EXPECT_EQ(second.level(), "high\n");
 }
 
 TEST(Watchdog, PutsAnUncertainDeviceBack) {
-    Watched watched{mi300, {.found = {}, .uncertain = true}, "manual", mi300_table};
+    Watched watched{mi300, {.initial = {}, .uncertain = true}, "manual", mi300_table};
     EXPECT_EQ(watched.end(), "restored");
     EXPECT_EQ(watched.level(), "auto");
 }
 
 TEST(Watchdog, DoesNotBelieveASlotThatItsWriterDidNotFinish) {
-    Watched watched{mi300, {.found = {}, .uncertain = true}, "manual", mi300_table};
+    Watched watched{mi300, {.initial = {}, .uncertain = true}, "manual", mi300_table};
     const RestoreEntry idle = watched.record().entry();
     constexpr std::size_t body = record_text::slot_size - record_text::tail_size;
     std::string half =
@@ -132,7 +133,7 @@ TEST(Watchdog, DoesNotBelieveASlotThatItsWriterDidNotFinish) {
 }
 
 TEST(Watchdog, LeavesWhatIsAsItWasFound) {
-    Watched watched{mi300, {.found = {}, .uncertain = true}, "auto"};
+    Watched watched{mi300, {.initial = {}, .uncertain = true}, "auto"};
     EXPECT_EQ(watched.end(), "found as it was");
     EXPECT_EQ(watched.level(), "auto\n");
 }
@@ -146,7 +147,7 @@ bool is_gone(pid_t process) {
 }
 
 TEST(Watchdog, DoesNothingWhereNothingIsOwed) {
-    Watched watched{mi300, {.found = {}}, "manual", mi300_table};
+    Watched watched{mi300, {.initial = {}}, "manual", mi300_table};
     const pid_t process = watched.process();
     watched.let_go();
     Watched::await([&] { return is_gone(process); });
@@ -155,7 +156,7 @@ TEST(Watchdog, DoesNothingWhereNothingIsOwed) {
 }
 
 TEST(Watchdog, TriesForAsLongAsTheDeviceRefuses) {
-    Watched watched{mi300, {.found = {}, .written = on_mi300}, "manual", mi300_table};
+    Watched watched{mi300, {.initial = {}, .written = on_mi300}, "manual", mi300_table};
     const std::string level = watched.files().at(level_file);
     ::rename(level.c_str(), watched.files().at("away").c_str());  // as while a GPU is reset
     ::mkdir(level.c_str(), 0755);
@@ -168,7 +169,7 @@ TEST(Watchdog, TriesForAsLongAsTheDeviceRefuses) {
 }
 
 TEST(Watchdog, OutlivesTheSignalsOfTerminalAndScheduler) {
-    Watched watched{mi300, {.found = {}, .uncertain = true}, "manual", mi300_table};
+    Watched watched{mi300, {.initial = {}, .uncertain = true}, "manual", mi300_table};
     for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2}) {
         ::kill(watched.process(), signal);
     }
@@ -176,7 +177,7 @@ TEST(Watchdog, OutlivesTheSignalsOfTerminalAndScheduler) {
 }
 
 TEST(Watchdog, ThatWasKilledIsNoticedWithoutAWait) {
-    Watched watched{mi300, {.found = {}}};
+    Watched watched{mi300, {.initial = {}}};
     EXPECT_TRUE(watched.watchdog().lives());
     ::kill(watched.process(), SIGSTOP);
     EXPECT_TRUE(watched.watchdog().lives());  // and this has not blocked
@@ -186,7 +187,7 @@ TEST(Watchdog, ThatWasKilledIsNoticedWithoutAWait) {
 }
 
 TEST(Watchdog, IsNobodysChild) {
-    Watched watched{mi300, {.found = {}}};
+    Watched watched{mi300, {.initial = {}}};
     while (::wait(nullptr) > 0) {
     }
     EXPECT_EQ(errno, ECHILD);
@@ -208,7 +209,7 @@ std::string open_files(pid_t process) {
 
 TEST(Watchdog, IsOfASessionOfItsOwnWithNothingElseOpen) {
     const int inherited = ::open("/dev/null", O_RDONLY);  // without O_CLOEXEC
-    const Watched watched{mi300, {.found = {}}};
+    const Watched watched{mi300, {.initial = {}}};
     EXPECT_NE(::getsid(watched.process()), ::getsid(0));
     const auto open = [&] { return open_files(watched.process()); };
     Watched::await([&] { return open() == "0 1 2 3 4 5"; });
@@ -243,7 +244,7 @@ TEST(AddCloses, LeavesNothingOpenWithoutTheLibrarysHelp) {
 }
 
 TEST(Watchdog, CostsNextToNothingWhileNothingHappens) {
-    const Watched watched{mi300, {.found = {}, .written = on_mi300}, "manual", mi300_table};
+    const Watched watched{mi300, {.initial = {}, .written = on_mi300}, "manual", mi300_table};
     const auto ticks = [&] {
         std::ifstream file{"/proc/" + std::to_string(watched.process()) + "/schedstat"};
         double nanoseconds = 0;

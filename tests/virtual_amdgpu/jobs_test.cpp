@@ -4,7 +4,7 @@
 // root, in containers and outside, that end in every way. What a job was given it finds as the node
 // was; what it leaves is put back; its neighbour is not touched.
 #include <kdvfs/detail/restore/owned_clocks.hpp>
-#include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 
@@ -60,7 +60,7 @@ unsigned kills(unsigned in_the_suite) {
 /// A GPU that is owned, opened at once with its clocks.
 struct Owned {
     explicit Owned(const std::string& address)
-        : gpu{*device::amdgpu::parse_pci_address(address)}, clocks{gpu} {}
+        : gpu{*device::amd::parse_pci_address(address)}, clocks{gpu} {}
 
     void lower(Megahertz cap = 900_MHz) {
         clocks.apply({cap, auto_clock});
@@ -237,7 +237,7 @@ TEST_F(Node, TellsOneStoryOfTwoJobsAndTheirSuccessor) {
     ASSERT_EQ(prolog(carol, first), 0);
     const pid_t carols = start(carol, [&] {
         Owned owned{gpus[0]};
-        if (owned.clocks.settled() != RestoreDecision::nothing) return 1;
+        if (owned.clocks.settled() != detail::RestoreDecision::nothing) return 1;
         if (owned.clocks.read_clock_state() != ClockState{}) return 2;
         owned.lower(700_MHz);
         owned.clocks.restore({});
@@ -347,7 +347,7 @@ TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
     ASSERT_EQ(prolog(alice, gone), 0);
     const auto folder = detail::RestoreFolder::find("/run/kdvfs/" + gone);
     const detail::RestoreRecord left{
-        *folder, {detail::boot_id(), "amdgpu", gone, 1, alice, {.found = {}, .uncertain = true}}};
+        *folder, {detail::boot_id(), "amdgpu", gone, 1, alice, {.initial = {}, .uncertain = true}}};
     const auto [status, words] = restore(gone);
     EXPECT_EQ(status, 1);
     EXPECT_EQ(contains(words, "the amdgpu driver shows"), "the amdgpu driver shows");

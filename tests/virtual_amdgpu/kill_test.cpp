@@ -2,9 +2,9 @@
 //
 // Programs that drive a virtual GPU and die, in every way: the board must be found as it was. The
 // GPU is a file system mounted over /sys in a mount namespace of the test's own.
+#include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/scope/clock_command.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 
@@ -39,7 +39,7 @@ using device::AmdgpuSysfs;
 using virtual_amdgpu::FileSystem;
 using Clocks = detail::OwnedClocks<AmdgpuSysfs>;
 
-constexpr device::amdgpu::PciAddress gpu_address{0, 0xc1, 0, 0};
+constexpr device::amd::PciAddress gpu_address{0, 0xc1, 0, 0};
 
 /// Starts a child process by a raw system call where it needs namespaces of its own.
 pid_t start(unsigned long namespaces, const std::function<void()>& body) {
@@ -212,7 +212,7 @@ TEST_F(Killed, WithItsWholeProcessNamespaceTheRecordTellsWhatIsOwed) {
         } else {
             AmdgpuSysfs gpu{gpu_address};
             const Clocks clocks{gpu};
-            EXPECT_EQ(clocks.settled(), RestoreDecision::write_back);
+            EXPECT_EQ(clocks.settled(), detail::RestoreDecision::write_back);
         }
         EXPECT_EQ(settings(), before);
     }
@@ -269,9 +269,9 @@ TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
         AmdgpuSysfs gpu{gpu_address};
         Clocks clocks{gpu};
         const auto apply = [&](Megahertz cap, const ClockState& found) {
-            const auto outcome = execute(clocks, {.kind = ClockCommand::Kind::apply,
+            const auto outcome = execute(clocks, {.kind = detail::ClockCommand::Kind::apply,
                                                   .point = {cap, auto_clock},
-                                                  .history = {.found = found}});
+                                                  .history = {.initial = found}});
             if (outcome.error) throw Error{*outcome.error};
         };
         apply(900_MHz, {});

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/detail/restore/record.hpp>
-#include <kdvfs/scope/process_descriptor.hpp>
+#include <kdvfs/units.hpp>
 
 #include <sys/file.h>
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/detail/restore/lock.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/detail/restore/settle.hpp>
 #include <kdvfs/detail/restore/watchdog.hpp>
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/device/restore_script.hpp>
-#include <kdvfs/scope/fork_generation.hpp>
+#include <kdvfs/device/contracts.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -35,7 +34,7 @@ public:
         if (const auto left = find_record(place_.folder, address)) {
             settled_ = settle(*left, device);
         }
-        history_.found = device.read_clock_state();
+        history_.initial = device.read_clock_state();
         make_record();
     }
 
@@ -51,7 +50,7 @@ public:
         const pid_t watchdog = record_->note().process;
         if (!owes) {
             // Said before the lock is let go of: the watchdog reads it, and does nothing.
-            record_->write({.found = history_.found});
+            record_->write({.initial = history_.initial});
             record_->remove();
             lock_.release();
         }
@@ -93,7 +92,7 @@ public:
         ClockState state = device_.read_clock_state();
         if (history_.uncertain) {
             note_held(state);
-        } else if (history_.written && state == history_.found) {
+        } else if (history_.written && state == history_.initial) {
             note_held(state);  // a reset, or put back while this process was stopped
         }
         return state;
@@ -102,8 +101,8 @@ public:
     /// Somebody else has set the clocks since, and nothing of kdvfs's own is left: theirs is the
     /// state that goes back from here on.
     void will_go_back_to(const ClockState& found) {
-        if (found == history_.found || history_.uncertain) return;
-        history_ = {.found = found};
+        if (found == history_.initial || history_.uncertain) return;
+        history_ = {.initial = found};
         record_->write(history_);
     }
 
@@ -167,7 +166,7 @@ private:
     void note_held(const ClockState& state) {
         history_.uncertain = false;
         history_.written.reset();
-        if (state != history_.found) history_.written = state;
+        if (state != history_.initial) history_.written = state;
         record_->write(history_);
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/descriptor.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/error.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>

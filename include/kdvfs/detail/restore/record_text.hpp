@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/scope/restore.hpp>
+#include <kdvfs/detail/control/clock_command.hpp>
+#include <kdvfs/device/contracts.hpp>
 
 #include <sys/types.h>
 
@@ -149,7 +149,7 @@ inline std::string of(const RestoreEntry& entry, std::uint64_t sequence) {
     const std::string number = numbered(sequence);
     std::string text = "kdvfs 1 " + number + ' ' + entry.boot + ' ' + entry.kind + ' ' +
                        entry.device + ' ' + std::to_string(entry.process) + ' ' +
-                       std::to_string(entry.user) + ' ' + of(entry.history.found) + ' ' + held;
+                       std::to_string(entry.user) + ' ' + of(entry.history.initial) + ' ' + held;
     text += ' ' + std::to_string(cksum(text));
     return line(std::move(text), slot_size - tail_size, ' ') + number + '\n';
 }
@@ -206,7 +206,7 @@ inline std::optional<Slot> parse_slot(std::string_view text) {
                std::string{field[5]},
                *process,
                *user,
-               {.found = *found}}};
+               {.initial = *found}}};
     if (field[13] == "uncertain") {
         slot.entry.history.uncertain = true;
     } else if (field[13] == "state") {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/restore/record_text.hpp>
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/scope/restore.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
 
 #include <string>
 
@@ -24,8 +24,8 @@ RestoreDecision settle(const RestoreEntry& entry, Device& device) {
     }
     const auto decision = decide_restore(entry.history, device.read_clock_state());
     if (decision != RestoreDecision::write_back) return decision;
-    device.restore(entry.history.found);
-    if (const ClockState seen = device.read_clock_state(); seen != entry.history.found) {
+    device.restore(entry.history.initial);
+    if (const ClockState seen = device.read_clock_state(); seen != entry.history.initial) {
         throw Error{
             Errc::refused,
             {.action = "put back the clocks that an earlier process left behind",

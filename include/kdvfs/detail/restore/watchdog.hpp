@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/watchdog_script.hpp>
-#include <kdvfs/device/restore_script.hpp>
-#include <kdvfs/scope/process_descriptor.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
 
 #include <dirent.h>
 #include <poll.h>
