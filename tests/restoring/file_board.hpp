@@ -5,6 +5,7 @@
 
 #include "temporary_folder.hpp"
 
+#include <functional>
 #include <string>
 
 namespace kdvfs {
@@ -33,11 +34,15 @@ public:
         return state;
     }
     void apply(ClockPoint point) {
+        if (before_a_write) before_a_write();
         folder_->write(table_file, "OD_SCLK:\n0: 500Mhz\n1: " + std::to_string(point.core.count) +
                                        "Mhz\nOD_RANGE:\nSCLK:     500Mhz       1700Mhz\n");
         folder_->write(level_file, "manual\n");
     }
-    void restore(const ClockState& state) { folder_->write(level_file, state.mode + "\n"); }
+    void restore(const ClockState& state) {
+        if (before_a_write) before_a_write();
+        folder_->write(level_file, state.mode + "\n");
+    }
     [[nodiscard]] RestoreScript restore_script() const {
         return device::amd::restore_script(folder_->path(), {lowest, {1700}});
     }
@@ -47,6 +52,8 @@ public:
         const std::string text = folder_->read(level_file);
         return text.substr(0, text.find('\n'));
     }
+
+    std::function<void()> before_a_write;
 
 private:
     static constexpr Megahertz lowest{500};

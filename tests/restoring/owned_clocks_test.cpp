@@ -93,14 +93,18 @@ protected:
 TEST_F(Owner, WritesTheRecordBeforeTheDevice) {
     Clocks clocks{board_, place()};
     EXPECT_FALSE(record().owes_restore());
+    unsigned writes = 0;
+    board_.before_a_write = [&] {
+        EXPECT_TRUE(record().history.uncertain);
+        ++writes;
+    };
     clocks.apply({900_MHz, auto_clock});
-    EXPECT_TRUE(record().history.uncertain);
     const ClockState held = clocks.read_clock_state();
     EXPECT_EQ(record().history.written, held);
     clocks.restore({});
-    EXPECT_TRUE(record().history.uncertain);
     static_cast<void>(clocks.read_clock_state());
     EXPECT_FALSE(record().owes_restore());
+    EXPECT_EQ(writes, 2U);
 }
 
 TEST_F(Owner, ThatEndsLeavesNothingAndCanBeFollowedAtOnce) {

@@ -321,10 +321,10 @@ TEST(Verifying, AsksAgainWhereTheFoundStateWasPutBackUnderAStoppedProcess) {
     board.enter(0, low);
     board.settle();
     board.state = board.found();
-    board.pass(seconds{1});
+    board.sleep_for(seconds{1});
     EXPECT_EQ(board.state.cap, low);
     EXPECT_EQ(board.counts().resets, 1U);
-    EXPECT_EQ(board.counts().foreign_changes, 0U);
+    EXPECT_EQ(board.counts().external_changes, 0U);
     EXPECT_TRUE(board.controller.armed());
     board.leave(0);
     board.settle();
