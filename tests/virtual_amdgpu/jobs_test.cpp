@@ -412,7 +412,7 @@ protected:
 
 TEST_P(Kills, LeaveNothingBehindAfterTheEpilog) {
     const Victim victim = GetParam();
-    const unsigned count = kills(10);
+    const unsigned count = kills(5);
     std::vector<double> milliseconds;
     std::minstd_rand random{11};
     unsigned by_epilog = 0;

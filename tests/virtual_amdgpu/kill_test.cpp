@@ -120,7 +120,7 @@ protected:
 
 TEST_F(Killed, AnywhereTheWatchdogPutsTheClocksBack) {
     const char* const soak = std::getenv("KDVFS_KILLS");
-    const unsigned kills = soak != nullptr ? static_cast<unsigned>(std::atoi(soak)) : 100;
+    const unsigned kills = soak != nullptr ? static_cast<unsigned>(std::atoi(soak)) : 50;
     const std::string before = settings();
     std::vector<double> milliseconds;  // of the kills that found the board changed
     std::minstd_rand random{7};
