@@ -321,7 +321,7 @@ TEST(Verifying, AsksAgainWhereTheFoundStateWasPutBackUnderAStoppedProcess) {
     board.enter(0, low);
     board.settle();
     board.state = board.found();
-    board.sleep_for(seconds{1});
+    board.pass(seconds{1});
     EXPECT_EQ(board.state.cap, low);
     EXPECT_EQ(board.counts().resets, 1U);
     EXPECT_EQ(board.counts().external_changes, 0U);
