@@ -148,6 +148,8 @@ TEST(PlanFollower, FindsTheNearestOfManyPlacesThatLookAlike) {
     EXPECT_EQ(follow.follower().next(), 37U);
     follow(" " + layers.substr(0, 12) + "??" + layers.substr(14, 3));
     EXPECT_EQ(follow.follower().next(), 17U);
+    follow(" " + layers.substr(0, 32) + "??cde");
+    EXPECT_EQ(follow.follower().next(), 35U) << "two launches back are nearer than three on";
 }
 
 TEST(PlanFollower, ASequenceOfOneLaunchIsFollowed) {
