@@ -152,6 +152,18 @@ TEST(PlanFollower, FindsTheNearestOfManyPlacesThatLookAlike) {
     EXPECT_EQ(follow.follower().next(), 35U) << "two launches back are nearer than three on";
 }
 
+TEST(PlanFollower, WhatWasLeftOutOnceIsExpectedToBeLeftOutAgain) {
+    std::string all;
+    for (int part = 0; part < 9; ++part) all += "bcdefg";
+    Follow follow{sequence("a" + all + "hijkl", {{0, low}})};
+    // As a program does in which a graph has taken the launches' place.
+    EXPECT_EQ(follow(" ahijkl"), " llalll");
+    EXPECT_EQ(follow.counts().times_lost, 1U);
+    EXPECT_EQ(follow(" ahijkl"), " llllll");
+    EXPECT_EQ(follow.counts().times_lost, 1U);
+    EXPECT_EQ(follow.counts().left_out, 54U);
+}
+
 TEST(PlanFollower, ASequenceOfOneLaunchIsFollowed) {
     Follow follow{sequence("a", {{0, low}})};
     EXPECT_EQ(follow("aaa a??aaaa"), "lll laaaall");

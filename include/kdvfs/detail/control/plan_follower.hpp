@@ -120,7 +120,12 @@ private:
     }
 
     void stumble(PlanKernel kernel) noexcept {
+        if (next_ == jump_.from && kernel == track_->kernel(jump_.to)) {
+            counts_.left_out += distance(jump_.from, jump_.to);
+            return go_on_at(jump_.to);
+        }
         fit_ = Fit::doubtful;
+        first_ = kernel;
         names_[0] = kernel;
         clock_ = track_->safe(kernel, clock_);
     }
@@ -156,6 +161,8 @@ private:
         clock_ = plan_auto;
         names_[1] = kernel;
         known_ = 2;
+        lost_at_ = next_;
+        since_ = 2;
         next_ = track_->beside(next_, 2);  // where it would be, if names alone had changed
         count_lost(kernel);
     }
@@ -171,11 +178,19 @@ private:
             --known_;
         }
         names_[known_++] = kernel;
+        ++since_;
         if (known_ == telling) {
-            if (const auto place = nearest_place()) return go_on_at(*place);
+            if (const auto place = nearest_place()) return find(*place);
         }
         next_ = track_->after(next_);
         count_lost(kernel);
+    }
+
+    /// The place is known again. Where the program has left out launches, it may do so next time.
+    void find(std::size_t place) noexcept {
+        const std::size_t first = track_->beside(place, 1 - static_cast<std::ptrdiff_t>(since_));
+        if (since_ == telling && track_->kernel(first) == first_) jump_ = {lost_at_, first};
+        go_on_at(place);
     }
 
     /// The place nearest to the expected one at which the last names end.
@@ -227,6 +242,16 @@ private:
     std::uint64_t in_a_row_ = 0;
     Fit fit_ = Fit::sure;
     PlanClock clock_ = plan_auto;
+    struct Jump {
+        std::size_t from = nowhere;
+        std::size_t to = 0;
+    };
+    static constexpr std::size_t nowhere = ~std::size_t{0};
+
+    PlanKernel first_ = not_in_plan;           // that did not fit
+    std::size_t lost_at_ = 0;                  // the place that was expected then
+    std::size_t since_ = 0;                    // launches since, with that one
+    Jump jump_;                                // over launches that were left out the last time
     std::size_t known_ = 0;                    // of `names_`
     std::array<PlanKernel, telling> names_{};  // the last ones, oldest first
     FollowCounts counts_;
