@@ -74,7 +74,7 @@ protected:
 /// The sum of all counts that a scope can end in.
 inline std::uint64_t sum(const measure::ScopeCounts& counts) {
     return counts.switches + counts.stream_elided + counts.device_elided + counts.not_worth_it +
-           counts.refused + counts.kept + counts.captured;
+           counts.refused + counts.kept + counts.captured + counts.followed;
 }
 
 inline bool has_note(const measure::Report& report, const std::string& part) {

@@ -4,6 +4,7 @@
 #include <kdvfs/gpu/any_runtime.hpp>
 #include <kdvfs/gpu/clock_driver.hpp>
 #include <kdvfs/gpu/control_loop.hpp>
+#include <kdvfs/gpu/follow_tally.hpp>
 #include <kdvfs/gpu/gpu_options.hpp>
 #include <kdvfs/gpu/gpu_service.hpp>
 #include <kdvfs/gpu/meter.hpp>
@@ -89,10 +90,13 @@ public:
         const bool metered = kind.metered && meter_.metering();
 
         const std::lock_guard lock{lane.mutex};
+        if (kind.plan != nullptr && follow_plan(lane, kind)) {
+            return enter_followed(lane, kind, metered);
+        }
         const ScopeCount fate = judge(kind, lane);
         const bool asks = fate == ScopeCount::asked || fate == ScopeCount::captured ||
                           fate == ScopeCount::stream_elided;
-        const bool rested = lane.level().request() == no_request;
+        const bool rested = lane.depth() == 0 || lane.level().request() == no_request;
         const LaneStep step = lane.enter(asks ? kind.index : no_request);
         if (step.changed || metered) {
             try {
@@ -113,8 +117,13 @@ public:
         if (pass.lane == nullptr || forked()) return;
         Lane& lane = *pass.lane;
         const std::lock_guard lock{lane.mutex};
-        const auto step = lane.leave(pass.entry);
+        auto step = lane.leave(pass.entry);
         if (!step) return;
+        if (pass.ends_plan) {
+            const LaneStep end = lane.conduct(no_request);
+            step->level = end.level;
+            step->changed = step->changed || end.changed;
+        }
         try {
             if (const LaneKey key = runtime_->lane_key(lane.key().stream); key != lane.key()) {
                 throw straddled(lane, key);
@@ -142,11 +151,33 @@ public:
     }
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
-                             bool metered) override {
+                             bool metered, detail::FollowedPlan* plan) override {
         if (forked()) return kind_of_no_scope();
         check_clocks(kernel, request);
         const RequestIndex index = request.asks ? requests_.index_of(request.point) : no_request;
-        return meter_.kind_of(kernel, variant, request, index, metered);
+        return meter_.kind_of(kernel, variant, request, index, metered, plan);
+    }
+
+    detail::FollowedPlan& follow(const PlannedSequence& plan) override {
+        for (const PlannedSequence::Boundary& boundary : plan.boundaries) {
+            check_clocks("in the plan's segments", {.asks = true, .point = boundary.clock});
+        }
+        auto followed = std::make_unique<detail::FollowedPlan>(plan, requests_);
+        const std::lock_guard lock{plans_mutex_};
+        return *plans_.emplace_back(std::move(followed));
+    }
+
+    void unfollow(detail::FollowedPlan& plan) noexcept override {
+        if (forked()) return;
+        plan.end();
+        for (Lane* lane : all_lanes()) {
+            const std::lock_guard lock{lane->mutex};
+            if (lane->follower == nullptr || &lane->follower->plan() != &plan) continue;
+            if (lane->conducted() == no_request || lane->captured()) continue;
+            lane->conduct(no_request);
+            lane->overrule();
+        }
+        wake();
     }
 
     void check_clocks(std::string_view kernel, const ClockRequest& request) const override {
@@ -196,6 +227,7 @@ public:
         meter_.harvest(*runtime_);
         const ControllerCounts controller = driver_.counts();
         report.scopes = tally_lanes().counts(controller);
+        report.followed = followed_share();
         meter_.fill(report);
         if (!options_.switch_latency) {
             report.notes.emplace_back(
@@ -231,10 +263,14 @@ public:
     }
 
     void next_iteration() override {
-        if (!forked()) meter_.next_iteration(*runtime_);
+        if (forked()) return;
+        begin_plans();
+        meter_.next_iteration(*runtime_);
     }
     std::uint32_t begin_iteration(bool metered) override {
-        return forked() ? 0 : meter_.begin_iteration(*runtime_, metered);
+        if (forked()) return 0;
+        begin_plans();
+        return meter_.begin_iteration(*runtime_, metered);
     }
     void keep_record(bool on) override {
         if (!forked()) meter_.keep_record(on);
@@ -274,18 +310,140 @@ private:
         if (loop_) loop_->wake();
     }
 
+    /// No lane is locked under the table's mutex.
+    std::vector<Lane*> all_lanes() {
+        std::vector<Lane*> lanes;
+        lanes_.for_each([&](Lane& lane) { lanes.push_back(&lane); });
+        return lanes;
+    }
+
     /// Adds up what the lanes have counted.
     ScopeTally tally_lanes() {
-        std::vector<Lane*> lanes;  // no lane is locked under the table's mutex
-        lanes_.for_each([&](Lane& lane) { lanes.push_back(&lane); });
         ScopeTally tally;
-        for (Lane* lane : lanes) {
+        for (Lane* lane : all_lanes()) {
             const std::lock_guard lock{lane->mutex};
             tally.add(lane->counts);
             meter_.add_unmetered(lane->counts.unmetered_calls);
             lane->counts.unmetered_calls.clear();
         }
         return tally;
+    }
+
+    // Following a plan.
+
+    /// Tells the lane's follower of a launch. @returns whether the plan speaks for the scope
+    bool follow_plan(Lane& lane, const ScopeKind& kind) {
+        if (lane.follower == nullptr || &lane.follower->plan() != kind.plan) {
+            lane.follower = std::make_unique<detail::LaneFollower>(*kind.plan);
+            if (lane.captured()) begin_capture(lane);
+        }
+        const bool conducted = lane.follower->launched(kind.plan_kernel);
+        return conducted || lane.conducted() != no_request || kind.plan->given_up();
+    }
+
+    /// The stream's live segment ends here, and wherever the graph will be launched.
+    void begin_capture(Lane& captured) {
+        LaneKey key = captured.key();
+        key.capture = 0;
+        Lane& live = lanes_.find(key, [this] { return runtime_->make_cell(); });
+        const std::lock_guard lock{live.mutex};
+        if (live.follower == nullptr || &live.follower->plan() != &captured.follower->plan()) return;
+        captured.follower->go_on_from(*live.follower);
+        if (!live.follower->conducted()) return;
+        runtime_->put_marker(key.stream, {.cell = &live.cell()});
+        live.has_graphs = true;
+        live.conduct(no_request);
+        live.overrule();
+        wake();
+    }
+
+    /// Enters a scope that the plan speaks for: it asks for nothing itself, and puts a marker only
+    /// at a boundary, or where it is metered.
+    ScopePass enter_followed(Lane& lane, const ScopeKind& kind, bool metered) {
+        const detail::LaneFollower& follower = *lane.follower;
+        const detail::FollowedPlan& plan = follower.plan();
+        const bool armed = driver_.armed();
+        const bool asks = armed && follower.conducted() && !plan.given_up();
+        const RequestIndex wanted = asks ? plan.request(follower.clock()) : no_request;
+        const bool boundary =
+            wanted != lane.conducted() || (lane.has_graphs && asks && follower.jumped());
+        const bool ends = lane.captured() && follower.at_end();
+        const auto count = [&] {
+            lane.counts.count(!armed            ? ScopeCount::refused
+                              : lane.captured() ? ScopeCount::captured
+                              : !asks           ? ScopeCount::kept
+                              : boundary        ? ScopeCount::asked
+                                                : ScopeCount::followed);
+            if (!metered) lane.counts.count_unmetered(kind.number, !lane.captured());
+        };
+        if (!boundary && !metered && !ends) {
+            count();
+            return {};
+        }
+        LaneStep step = boundary ? lane.conduct(wanted) : LaneStep{.level = lane.level()};
+        const bool pushed = metered || ends;
+        if (pushed) step.entry = lane.enter(no_request).entry;
+        const ScopeKind& shown = metered && asks ? shown_kind(kind, follower) : kind;
+        try {
+            if (boundary || metered) {
+                put(lane, step, {lane.id().value, shown.number, false}, metered);
+            }
+        } catch (...) {
+            if (pushed) lane.leave(step.entry);
+            lane.conduct(no_request);
+            give_up(lane, metered);
+            throw;
+        }
+        count();
+        // Whatever comes behind the capture's last scope cannot be told of its end.
+        if (lane.captured()) lane.end_with_last_word();
+        if (boundary) wake();
+        if (!pushed) return {};
+        return {&lane, step.entry, &shown, metered, ends};
+    }
+
+    /// The kind of a metered scope: that of its kernel at the clock that the plan asks for.
+    const ScopeKind& shown_kind(const ScopeKind& kind, const detail::LaneFollower& follower) {
+        if (kind.plan_kernel == detail::not_in_plan) return kind;
+        detail::FollowedPlan& plan = follower.plan();
+        auto& kept = plan.kind(kind.plan_kernel, follower.clock());
+        if (const ScopeKind* known = kept.load(std::memory_order_acquire)) return *known;
+        const KernelKey& key = plan.key(kind.plan_kernel);
+        const ScopeKind& made = meter_.kind_of(
+            key.name, key.variant,
+            {.asks = true, .point = plan.track().clocks()[follower.clock()]},
+            plan.request(follower.clock()), true);
+        kept.store(&made, std::memory_order_release);
+        return made;
+    }
+
+    /// An iteration begins, for every plan.
+    void begin_plans() {
+        const std::lock_guard lock{plans_mutex_};
+        for (const auto& plan : plans_) {
+            if (plan->given_up() || !plan->begin_iteration()) continue;
+            keep(Error{Errc::invalid_input,
+                       {.action = "follow a plan",
+                        .object = to_string(info_),
+                        .vendor_words = "under half of its kernels were met in two iterations: it "
+                                        "is of another program",
+                        .remedy = "the clocks stay on auto; make a plan from this program's own "
+                                  "profile"}});
+        }
+    }
+
+    /// How the plans have been followed; nothing where there is none.
+    std::optional<measure::FollowedShare> followed_share() {
+        {
+            const std::lock_guard lock{plans_mutex_};
+            if (plans_.empty()) return std::nullopt;
+        }
+        FollowTally tally;
+        for (Lane* lane : all_lanes()) {
+            const std::lock_guard lock{lane->mutex};
+            if (lane->follower != nullptr) tally.add(*lane->follower);
+        }
+        return tally.share();
     }
 
     /// What becomes of a scope, as far as enqueueing can tell.
@@ -394,6 +552,9 @@ private:
     Meter meter_;
     std::mutex checking_;
     ClockDriver driver_;
+
+    std::mutex plans_mutex_;
+    std::vector<std::unique_ptr<detail::FollowedPlan>> plans_;
 
     std::mutex kept_;
     std::optional<Error> error_;

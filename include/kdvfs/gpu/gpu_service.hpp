@@ -8,6 +8,7 @@
 #include <kdvfs/measure/report.hpp>
 #include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/policy/clock_request.hpp>
+#include <kdvfs/policy/planned_sequence.hpp>
 #include <kdvfs/scope/scope_port.hpp>
 
 #include <cstdint>
@@ -46,8 +47,15 @@ public:
 
     /// The kind that scopes of a kernel, a variant and a request share.
     /// @throws Error (invalid_input) if the device does not list the requested clocks
+    /// @param plan that the scopes follow, from `follow`
     virtual const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
-                                     bool metered) = 0;
+                                     bool metered, detail::FollowedPlan* plan = nullptr) = 0;
+    /// A plan that scopes are to follow. Valid as long as the GPU object.
+    /// @throws Error (invalid_input) for a sequence that makes no sense, or clocks that the device
+    ///         does not list
+    virtual detail::FollowedPlan& follow(const PlannedSequence& plan) = 0;
+    /// Nothing follows the plan any more: its requests end.
+    virtual void unfollow(detail::FollowedPlan& plan) noexcept = 0;
     /// @throws Error (invalid_input) if the device does not list the requested clocks
     virtual void check_clocks(std::string_view kernel, const ClockRequest& request) const = 0;
     /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.

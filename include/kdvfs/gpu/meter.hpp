@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/control/followed_plan.hpp>
 #include <kdvfs/device/power_reading.hpp>
 #include <kdvfs/gpu/any_runtime.hpp>
 #include <kdvfs/gpu/gpu_options.hpp>
@@ -65,11 +66,12 @@ public:
     }
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
-                             RequestIndex index, bool metered) {
+                             RequestIndex index, bool metered,
+                             detail::FollowedPlan* plan = nullptr) {
         const std::lock_guard lock{mutex_};
         const KernelId id = kernels_.id(kernel, variant);
         const auto [found, is_new] = kind_numbers_.try_emplace(
-            std::tuple{id, request.asks, request.point, metered}, kinds_.size());
+            std::tuple{id, request.asks, request.point, metered, plan}, kinds_.size());
         if (is_new) {
             ScopeKind& kind = kinds_.emplace_back();
             kind.kernel = id;
@@ -77,6 +79,10 @@ public:
             kind.request = request;
             kind.index = index;
             kind.metered = metered;
+            kind.plan = plan;
+            if (plan != nullptr) {
+                kind.plan_kernel = plan->track().number({std::string{kernel}, variant});
+            }
             dwells_.emplace_back();
         }
         return kinds_[found->second];
@@ -357,7 +363,8 @@ private:
 
     std::mutex mutex_;
     measure::KernelTable kernels_;
-    std::map<std::tuple<KernelId, bool, ClockPoint, bool>, std::size_t> kind_numbers_;
+    std::map<std::tuple<KernelId, bool, ClockPoint, bool, detail::FollowedPlan*>, std::size_t>
+        kind_numbers_;
     std::deque<ScopeKind> kinds_;
     std::vector<MovingMedian> dwells_;
     std::set<KernelId> kept_;

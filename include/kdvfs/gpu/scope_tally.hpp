@@ -28,6 +28,7 @@ public:
         counts.stream_elided = at(ScopeCount::stream_elided);
         counts.not_worth_it = at(ScopeCount::not_worth_it) + controller.overtaken_scopes;
         counts.captured = at(ScopeCount::captured);
+        counts.followed = at(ScopeCount::followed);
         counts.switches = controller.switched_scopes;
         counts.refused = at(ScopeCount::refused) + controller.refused_scopes;
         counts.device_elided = at(ScopeCount::asked) - controller.switched_scopes -
@@ -40,7 +41,7 @@ private:
         return fates_[static_cast<std::size_t>(fate)];
     }
 
-    std::array<std::uint64_t, 6> fates_{};
+    std::array<std::uint64_t, 7> fates_{};
     std::uint64_t unmetered_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -57,7 +58,7 @@ struct EnergyTotals {
     Joules outside;           ///< trusted joules outside the metered time
 };
 
-/// What became of the scopes: each is in exactly one of the counts from `switches` to `captured`.
+/// What became of the scopes: each is in exactly one of the counts from `switches` to `followed`.
 struct ScopeCounts {
     std::uint64_t scopes = 0;
     std::uint64_t switches = 0;
@@ -68,7 +69,30 @@ struct ScopeCounts {
     std::uint64_t refused = 0;    ///< the controller is disarmed
     std::uint64_t kept = 0;       ///< `KeepClock`
     std::uint64_t captured = 0;   ///< recorded into a graph; its replays are not counted
+    std::uint64_t followed = 0;   ///< between two boundaries of a plan that is followed
     std::uint64_t unmetered = 0;  ///< of all scopes, those without an interval
+};
+
+/// How well a plan of segments was followed. Times are those of the plan's own figures.
+struct FollowedShare {
+    std::uint64_t launches = 0;
+    std::uint64_t lost_launches = 0;  ///< that came while their place in the plan was not known
+    Seconds time{0};
+    Seconds lost_time{0};
+    std::uint64_t left_out = 0;  ///< launches of the plan that did not come
+    std::uint64_t added = 0;
+    std::uint64_t swapped = 0;
+    std::uint64_t replaced = 0;
+    std::uint64_t times_lost = 0;
+    std::vector<std::pair<std::string, std::uint64_t>> stumbled_over;  ///< most often first
+    bool given_up = false;  ///< the plan is of another program
+
+    /// Of the time, or of the launches where the plan knows no times.
+    [[nodiscard]] double share() const {
+        if (time > Seconds{0}) return 1 - lost_time / time;
+        if (launches == 0) return 0;
+        return 1 - static_cast<double>(lost_launches) / static_cast<double>(launches);
+    }
 };
 
 /// What a GPU did under kdvfs.
@@ -79,6 +103,7 @@ struct Report {
     std::vector<ReportRow> rows;
     std::vector<KernelGroup> groups;
     EnergyTotals totals;
+    std::optional<FollowedShare> followed;  ///< where a plan of segments is followed
     std::vector<std::string> notes;  ///< sentences a reader must not miss
 };
 

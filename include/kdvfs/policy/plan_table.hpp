@@ -3,11 +3,13 @@
 
 #include <kdvfs/core/kernel.hpp>
 #include <kdvfs/policy/clock_request.hpp>
+#include <kdvfs/policy/planned_sequence.hpp>
 
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace kdvfs {
 
@@ -25,8 +27,14 @@ public:
 
     [[nodiscard]] const std::map<KernelKey, ClockRequest>& requests() const { return requests_; }
 
+    /// Gives the plan a sequence: then scopes follow its segments, whatever kernels ask for.
+    void follow(PlannedSequence sequence) { sequence_ = std::move(sequence); }
+    /// The sequence to follow; nothing where the plan has none.
+    [[nodiscard]] const std::optional<PlannedSequence>& sequence() const { return sequence_; }
+
 private:
     std::map<KernelKey, ClockRequest> requests_;
+    std::optional<PlannedSequence> sequence_;
 };
 
 }  // namespace kdvfs

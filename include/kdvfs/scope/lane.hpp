@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/detail/control/followed_plan.hpp>
 #include <kdvfs/device/level_cell.hpp>
 #include <kdvfs/device/stream_runtime.hpp>
 #include <kdvfs/scope/lane_counts.hpp>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -61,6 +63,16 @@ public:
         return LaneStep{.entry = entry, .level = now, .changed = now != before};
     }
 
+    /// From here on this encloses all scopes of the lane, until it is called again.
+    LaneStep conduct(RequestIndex request) {
+        const LevelWord before = level();
+        outermost_ = request == no_request ? LevelWord{} : LevelWord{request, next_ticket_++};
+        level_ = innermost();
+        return {.level = level_, .changed = level_ != before};
+    }
+    /// What encloses all scopes of the lane.
+    [[nodiscard]] RequestIndex conducted() const { return outermost_.request(); }
+
     /// A marker with this word was put into the stream.
     void was_put(LevelWord word) {
         const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
@@ -73,11 +85,9 @@ public:
 
     /// The stream could not be told of the level: the last word that was put, which may be still
     /// on its way, means the level instead. Its ticket is never used again.
-    void overrule() {
-        overruled_.store(std::uint64_t{put_.raw()} << 32U | level().raw(),
-                         std::memory_order_relaxed);
-        last_.store(put_.raw(), std::memory_order_relaxed);
-    }
+    void overrule() { overrule(level()); }
+    /// The last word that was put means no request: nothing behind it will say so.
+    void end_with_last_word() { overrule(LevelWord{no_request, put_.ticket()}); }
 
     /// What the stream asks for now. Callable without `mutex`.
     [[nodiscard]] LevelWord heard() const {
@@ -105,6 +115,8 @@ public:
     // Public, because whoever enters or leaves needs them around the lane's own steps.
     LaneMutex mutex;                     ///< held while a step is taken and its marker is put
     LaneCounts counts;                   ///< under `mutex`
+    std::unique_ptr<detail::LaneFollower> follower;  ///< under `mutex`; null: follows no plan
+    bool has_graphs = false;             ///< under `mutex`: captures of the stream end its request
     std::atomic<bool> abandoned{false};  ///< its cell says nothing any more
 
 private:
@@ -118,8 +130,15 @@ private:
             return e.level.request() != no_request;
         });
         if (asking != stack_.rend()) return asking->level;
+        if (outermost_.request() != no_request) return outermost_;
         // The last ticket tells one end of all requests from another.
         return LevelWord{no_request, next_ticket_ - 1};
+    }
+
+    void overrule(LevelWord meaning) {
+        overruled_.store(std::uint64_t{put_.raw()} << 32U | meaning.raw(),
+                         std::memory_order_relaxed);
+        last_.store(put_.raw(), std::memory_order_relaxed);
     }
 
     static constexpr LevelWord word_of(std::uint64_t overruled) {
@@ -132,6 +151,7 @@ private:
     std::vector<Entry> stack_;
     std::uint64_t last_entry_ = 0;
     std::uint32_t next_ticket_ = 1;
+    LevelWord outermost_{};
     LevelWord level_{};
     LevelWord put_{};
     // Written under `mutex` only.

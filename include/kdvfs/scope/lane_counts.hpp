@@ -16,13 +16,14 @@ enum class ScopeCount : std::uint8_t {
     not_worth_it,
     refused,
     captured,
+    followed,
     asked,
 };
 
 /// The scopes of one lane, each counted once: plain numbers under the lane's mutex, so that
 /// counting costs no atomic operation.
 struct LaneCounts {
-    std::array<std::uint64_t, 6> fates{};
+    std::array<std::uint64_t, 7> fates{};
     std::uint64_t unmetered = 0;
     std::vector<std::uint64_t> unmetered_calls{};  ///< by scope kind, live lanes only
 

@@ -13,6 +13,9 @@
 namespace kdvfs {
 
 class Lane;
+namespace detail {
+class FollowedPlan;
+}
 
 /// What all scopes of one kernel, variant and policy share. Made at the first such scope, valid as
 /// long as the GPU object; its number tags the markers.
@@ -22,6 +25,8 @@ struct ScopeKind {
     ClockRequest request{};
     RequestIndex index = no_request;                     ///< of the request's clock point
     bool metered = true;                                 ///< whether the registry meters at all
+    detail::FollowedPlan* plan = nullptr;                ///< that these scopes follow, if any
+    std::uint32_t plan_kernel = 0;                       ///< the kernel, as that plan numbers it
     mutable std::atomic<Duration::rep> seen_to_last{0};  ///< median of its dwell in ns, 0 = unseen
 };
 
@@ -31,6 +36,7 @@ struct ScopePass {
     std::uint64_t entry = 0;
     const ScopeKind* kind = nullptr;
     bool metered = false;
+    bool ends_plan = false;  ///< of a captured lane: the plan's last launch
 };
 
 /// The door between scopes and the GPU object behind them: what `FrequencyScope` needs to know of
