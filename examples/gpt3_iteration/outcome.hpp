@@ -2,6 +2,7 @@
 #pragma once
 
 #include <examples/gpt3_iteration/boards.hpp>
+#include <examples/gpt3_iteration/followed_run.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_iteration/published_plans.hpp>
 #include <kdvfs/tune/objective.hpp>
@@ -42,6 +43,7 @@ struct Outcome {
     PublishedOutcome published{};
     kdvfs::tune::Cost baseline;   ///< live, without scopes
     std::vector<LiveRun> live{};  ///< by switching latency, ascending
+    std::vector<FollowedRun> live_followed{};  ///< the same, by plans that know the latency
 };
 
 }  // namespace gpt3

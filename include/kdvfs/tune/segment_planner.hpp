@@ -62,7 +62,9 @@ struct SegmentOptions {
     /// baseline's score, or it is one clock. 0.1: what repeated measurements of an iteration can
     /// still tell apart.
     double worthwhile_pct = 0.1;
-    std::optional<ScheduleEffort> effort{};  ///< else `effort_for` the problem
+    std::optional<ScheduleEffort> effort{};  ///< else `effort_for` the problem, and more if needed
+    /// Without `effort`: the search goes on, for seconds, where the gap is larger than this.
+    double proven_pct = 0.1;
 };
 
 /// The launches of an iteration as indices into a table's kernels.
@@ -134,6 +136,19 @@ inline Schedule best_single(const SwitchModel& model, const Objective& objective
     return best;
 }
 
+/// Few requests, long apart, leave the search little to go by: it takes more partial schedules then
+/// to fill the time limit, of which fewer need to be kept.
+inline ScheduleMinimum schedule(const SwitchModel& model, const Objective& objective,
+                                std::size_t baseline, const SegmentOptions& options) {
+    ScheduleEffort effort = options.effort.value_or(effort_for(model));
+    ScheduleMinimum minimum = minimise(model, objective, baseline, effort);
+    if (options.effort || minimum.gap_pct <= options.proven_pct) return minimum;
+    effort.labels = 8;
+    effort.patience = std::max<std::size_t>(effort.patience, 1'000'000);
+    const ScheduleMinimum patient = minimise(model, objective, baseline, effort);
+    return patient.gap_pct < minimum.gap_pct ? patient : minimum;
+}
+
 inline Cost best_without_latency(const SwitchModel& model, const Objective& objective,
                                  const Cost& baseline) {
     MultipleChoice problem;
@@ -164,8 +179,7 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     };
 
     const Schedule single = detail::best_single(model, objective, baseline_index);
-    ScheduleMinimum minimum =
-        minimise(model, objective, baseline_index, options.effort.value_or(effort_for(model)));
+    ScheduleMinimum minimum = detail::schedule(model, objective, baseline_index, options);
     SegmentPlan plan{table.gpu,
                      objective.name,
                      objective.max_slowdown,
