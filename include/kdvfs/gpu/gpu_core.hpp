@@ -130,6 +130,7 @@ public:
             }
             if (!step->changed && !pass.metered) return;
             put(lane, *step, {lane.id().value, pass.kind->number, true}, pass.metered);
+            if (lane.captured() && lane.follower != nullptr) lane.end_with_last_word();
         } catch (...) {
             give_up(lane, pass.metered);
             throw;
