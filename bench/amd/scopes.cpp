@@ -3,11 +3,11 @@
 // What scopes cost on AMD GPUs: host time around a launch, how long a clock write waits for the
 // sampler, and what the two threads use. On the double of libamdhip64 and virtual boards, each
 // beside the raw calls in the same run: there is no GPU, so no time here is a GPU's.
-#include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/detail/gpu/core.hpp>
+#include <kdvfs/detail/gpu/thread_loop.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 #include <kdvfs/device/hip.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
-#include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
 
 #include <tests/hip_double/gpu_on_double.hpp>
@@ -180,15 +180,15 @@ void clock_write_while_the_sampler_reads(benchmark::State& state) {
     hip_double::run_at_once(true);
     hipStream_t stream = nullptr;
     static_cast<void>(hipStreamCreate(&stream));
-    const auto board = std::make_shared<device::AmdgpuSysfs>(device::amdgpu::find_cards().front());
-    GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
+    const auto board = std::make_shared<device::AmdgpuSysfs>(device::amd::find_cards().front());
+    kdvfs::detail::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
     parts.found = board->read_clock_state();
-    parts.runtime = std::make_unique<RuntimeOf<device::Hip>>(0);
+    parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Hip>>(0);
     GpuOptions options;
     options.sampler.period = sampled ? Duration{1ms} : Duration{1h};
     options.sampler.limits.period = 1ms;
-    auto core = std::make_shared<GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<ThreadLoop>(*core, device_calls(board, board)));
+    auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board, board)));
     const auto gpu = Gpu{std::move(core)}.with<Policies>();
     machine.gpu(0).set_access_time(read_time, 0ns);
     std::vector<double> waits;

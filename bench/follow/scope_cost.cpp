@@ -72,8 +72,9 @@ int main() {
         cost(gpu.with<PolicyRegistry<Default<KeepClock>>>(), device.create_stream());
     const double followed =
         cost(gpu.with<PolicyRegistry<Default<KeepClock>>>(one_segment()), stream);
-    std::printf("enter and leave, unmetered: %.1f ns while a plan is followed, %.1f ns with KeepClock\n",
-                followed, kept);
+    std::printf(
+        "enter and leave, unmetered: %.1f ns while a plan is followed, %.1f ns with KeepClock\n",
+        followed, kept);
     std::printf("followed %.2f %%, markers %ju\n", 100 * gpu.report().followed->share(),
                 std::uintmax_t{device.markers()});
 }

@@ -2,8 +2,8 @@
 // What entering and leaving a scope costs the host, on a runtime that does nothing. Promised: under
 // 50 ns for a nested scope with the enclosing scope's request, plus the runtime's own "is this
 // stream capturing" question, which `lane_key` asks twice and which is measured beside it.
+#include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/kdvfs.hpp>
 
 #include <benchmark/benchmark.h>
@@ -60,11 +60,11 @@ BoundGpu<Registry> open() {
     GpuOptions options;
     options.switch_latency = std::chrono::milliseconds{1};  // the gate is asked, and has no figure
     return Gpu{
-        std::make_shared<GpuCore>(
-            GpuCore::Parts{.info = {.name = "no GPU"},
+        std::make_shared<kdvfs::detail::GpuCore>(
+            kdvfs::detail::GpuCore::Parts{.info = {.name = "no GPU"},
                            .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
                            .found = ClockState{},
-                           .runtime = std::make_unique<RuntimeOf<NullRuntime>>()},
+                           .runtime = std::make_unique<kdvfs::detail::RuntimeOf<NullRuntime>>()},
             options)}
         .with<Registry>();
 }
@@ -110,7 +110,7 @@ BENCHMARK(switching)->Apply(repeated);
 
 /// The runtime's own question, twice, as a scope asks it; here it is answered by nothing.
 void lane_key_twice(benchmark::State& state) {
-    const std::unique_ptr<AnyRuntime> runtime = std::make_unique<RuntimeOf<NullRuntime>>();
+    const std::unique_ptr<kdvfs::detail::AnyRuntime> runtime = std::make_unique<kdvfs::detail::RuntimeOf<NullRuntime>>();
     for (auto _ : state) {
         benchmark::DoNotOptimize(runtime->lane_key(nullptr));
         benchmark::DoNotOptimize(runtime->lane_key(nullptr));

@@ -7,10 +7,10 @@
 #include "round.hpp"
 
 #include <kdvfs/cuda_markers.hpp>
+#include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/device/cuda.hpp>
-#include <kdvfs/device/nvml_readings.hpp>
+#include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/kdvfs.hpp>
 
 #include <array>
@@ -143,12 +143,12 @@ using Scopes = kdvfs::PolicyRegistry<kdvfs::Bind<"outer", kdvfs::CapClock<kdvfs:
 
 /// A GPU whose scopes put their markers, and whose clocks nobody drives: it has no actuator.
 kdvfs::BoundGpu<Scopes> undriven_gpu(Cuda& cuda) {
-    return kdvfs::Gpu{std::make_shared<kdvfs::GpuCore>(
-                          kdvfs::GpuCore::Parts{
+    return kdvfs::Gpu{std::make_shared<kdvfs::detail::GpuCore>(
+                          kdvfs::detail::GpuCore::Parts{
                               .info = {.name = "no clocks"},
                               .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
                               .found = kdvfs::ClockState{},
-                              .runtime = std::make_unique<kdvfs::RuntimeOf<Cuda&>>(cuda)},
+                              .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Cuda&>>(cuda)},
                           kdvfs::GpuOptions{})}
         .with<Scopes>();
 }

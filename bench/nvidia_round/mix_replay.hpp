@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/measure/attribution.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/power_windows.hpp>
 
 #include <Eigen/Dense>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
 #include <kdvfs/device/cuda.hpp>
+#include <kdvfs/error.hpp>
 
 #include <algorithm>
 #include <chrono>

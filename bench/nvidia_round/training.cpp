@@ -9,8 +9,8 @@
 #include <gpt_train/gradient_check.hpp>
 #include <gpt_train/training_step.hpp>
 #include <kdvfs/device/cuda.hpp>
-#include <kdvfs/measure/report_text.hpp>
 #include <kdvfs/nvidia.hpp>
+#include <kdvfs/report.hpp>
 
 #include <array>
 #include <cstdio>

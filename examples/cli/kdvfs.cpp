@@ -8,7 +8,7 @@
 #include <examples/cli/restore_command.hpp>
 #include <examples/cli/sweep_command.hpp>
 #include <examples/cli/validate_command.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 
 #include <CLI/CLI.hpp>
 #include <exception>

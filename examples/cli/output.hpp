@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/atomic_file.hpp>
+#include <kdvfs/detail/io/files.hpp>
 
 #include <iostream>
 #include <string>
@@ -13,7 +13,7 @@ inline void write(const std::string& file, const std::string& text) {
     if (file.empty() || file == "-") {
         std::cout << text << std::flush;
     } else {
-        kdvfs::write_file_atomically(file, text);
+        kdvfs::detail::write_file_atomically(file, text);
     }
 }
 

@@ -3,16 +3,13 @@
 
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/tune/content_hash.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/plan_table_text.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/segment_header.hpp>
-#include <kdvfs/tune/segment_json.hpp>
-#include <kdvfs/tune/segment_planner.hpp>
+#include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
 
@@ -79,7 +76,7 @@ struct PlanCommand {
             chosen = with_max_slowdown(chosen, parse_percent("--max-slowdown", max_slowdown));
         const HeaderOptions header{namespace_name, "Policies",
                                    std::filesystem::path{profile}.filename().string(),
-                                   content_hash(to_csv(measured))};
+                                   kdvfs::detail::content_hash(to_csv(measured))};
         write(output, trace.empty() ? planned(table, chosen, header)
                                     : planned_by_segments(table, chosen, header));
     }

@@ -5,8 +5,7 @@
 #include <examples/cli/energy_watch.hpp>
 #include <examples/cli/measured_gpu.hpp>
 #include <examples/cli/text_options.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/tune/cost_report.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/validation.hpp>

@@ -5,8 +5,7 @@
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/objective.hpp>
-#include <kdvfs/tune/planned_sequence.hpp>
-#include <kdvfs/tune/segment_planner.hpp>
+#include <kdvfs/tune/segments.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -67,12 +66,10 @@ inline kdvfs::measure::ScopeCounts operator-(kdvfs::measure::ScopeCounts after,
 /// None is metered, as most of a training run are not.
 template <class Registry>
 FollowedRun run_followed(const kdvfs::simulated::Board& board, Models models,
-                         const kdvfs::tune::CostTable& table, kdvfs::tune::SegmentPlan plan,
-                         kdvfs::Duration switch_latency) {
+                         kdvfs::tune::SegmentPlan plan, kdvfs::Duration switch_latency) {
     constexpr int iterations = 3;
     auto followed = std::make_shared<kdvfs::PlanTable>();
-    followed->follow(
-        kdvfs::tune::to_planned_sequence(plan, table, planned_launches(table)));
+    followed->follow(plan.sequence);
 
     kdvfs::simulated::Device device = live_device(board, switch_latency);
     kdvfs::GpuOptions options = live_options(switch_latency);

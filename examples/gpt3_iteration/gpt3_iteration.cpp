@@ -11,8 +11,8 @@
 #include <examples/gpt3_iteration/summary.hpp>
 #include <examples/gpt3_iteration/sweep.hpp>
 #include <examples/gpt3_iteration/tables.hpp>
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/measure/report_csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/measure/report_files.hpp>
 
 #include <unistd.h>
 
@@ -58,8 +58,8 @@ FollowedRun follow_case(const Case& job, const kdvfs::tune::CostTable& table,
         plan_segments(job.board, table, kdvfs::tune::strict_waste(), latency);
     using Free = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::AutoClock>>;
     return job.fitted
-               ? run_followed<Policies>(job.board, job.kernels, table, std::move(plan), latency)
-               : run_followed<Free>(job.board, job.kernels, table, std::move(plan), latency);
+               ? run_followed<Policies>(job.board, job.kernels, std::move(plan), latency)
+               : run_followed<Free>(job.board, job.kernels, std::move(plan), latency);
 }
 
 void run(const Arguments& arguments) {
@@ -96,7 +96,7 @@ void run(const Arguments& arguments) {
     std::ostringstream csv;
     kdvfs::measure::write_csv(csv, report);
     const auto write = [&](const char* name, const std::string& content) {
-        kdvfs::write_file_atomically(arguments.out / name, content);
+        kdvfs::detail::write_file_atomically(arguments.out / name, content);
     };
     write("summary.json", summary(job, outcome).dump(2) + "\n");
     write("report.csv", csv.str());

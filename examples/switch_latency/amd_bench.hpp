@@ -51,10 +51,10 @@ public:
     void restore() override { iterations_.restore(); }
 
 private:
-    using Guarded = kdvfs::GuardedClocks<kdvfs::rocm::detail::Clocks>;
+    using Guarded = kdvfs::detail::GuardedClocks<kdvfs::rocm::detail::Clocks>;
 
     static Guarded& proven(Guarded& clocks) {
-        static_cast<void>(kdvfs::prove_clock_control(clocks));
+        static_cast<void>(kdvfs::detail::prove_clock_control(clocks));
         return clocks;
     }
 
@@ -74,15 +74,15 @@ private:
         hipStream_t stream_ = nullptr;
     };
 
-    static kdvfs::device::amdgpu::Card card_of(int hip_device) {
+    static kdvfs::device::amd::Card card_of(int hip_device) {
         const std::string at = kdvfs::device::hip::pci_address(hip_device);
-        const auto address = kdvfs::device::amdgpu::parse_pci_address(at);
+        const auto address = kdvfs::device::amd::parse_pci_address(at);
         if (!address) {
             throw kdvfs::Error{kdvfs::Errc::invalid_input,
                                {"read the PCI address", "HIP device " + std::to_string(hip_device),
                                 "HIP says '" + at + "'", ""}};
         }
-        return kdvfs::device::amdgpu::find_card(*address);
+        return kdvfs::device::amd::find_card(*address);
     }
 
     kdvfs::rocm::detail::OwnedClocks clocks_;

@@ -14,8 +14,8 @@
 #include "simulated_bench.hpp"
 #include "switch_bench.hpp"
 
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/measure/switch_latency_output.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/measure/switch_latency.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -127,7 +127,7 @@ private:
 };
 
 void write_file(const std::string& path, const std::ostringstream& text) {
-    write_file_atomically(path, text.str());
+    kdvfs::detail::write_file_atomically(path, text.str());
     std::printf("wrote %s\n", path.c_str());
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 // CUDA's header comes first: the marker kernel is made of it.
-#include <kdvfs/device/cuda_api.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 
 #include <kdvfs/device/marker_kernel.hpp>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/gpu/gpu_service.hpp>
-#include <kdvfs/policy/registry.hpp>
-#include <kdvfs/scope/kind_memo.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/registry.hpp>
 
 #include <gsl/pointers>
 
@@ -25,7 +25,7 @@ class BoundGpu;
 /// are back where they were found when the last handle is gone. Thread-safe.
 class Gpu {
 public:
-    explicit Gpu(gsl::not_null<std::shared_ptr<GpuService>> service)
+    explicit Gpu(gsl::not_null<std::shared_ptr<detail::GpuService>> service)
         : service_{std::move(service)} {}
 
     /// The same GPU, obeying a registry's policies. Where the plan has a sequence of launches, the
@@ -78,14 +78,14 @@ public:
     void end_trace() const { service_->end_trace(); }
 
     /// For scopes.
-    [[nodiscard]] ScopePort& port() const { return *service_; }
+    [[nodiscard]] detail::ScopePort& port() const { return *service_; }
 
 protected:
-    [[nodiscard]] GpuService& service() const { return *service_; }
-    static GpuService& service_of(const Gpu& gpu) { return *gpu.service_; }
+    [[nodiscard]] detail::GpuService& service() const { return *service_; }
+    static detail::GpuService& service_of(const Gpu& gpu) { return *gpu.service_; }
 
 private:
-    gsl::not_null<std::shared_ptr<GpuService>> service_;
+    gsl::not_null<std::shared_ptr<detail::GpuService>> service_;
 };
 
 /// A GPU together with the policies its scopes follow.
@@ -112,12 +112,12 @@ public:
     /// What scopes of this kernel and variant share. Lock-free for the first shapes of a kernel
     /// once it has been entered.
     template <NamedKernel K>
-    [[nodiscard]] const ScopeKind& kind_of(Variant variant) const {
-        KindMemo::Slot* const slot = slot_of<K>(variant);
+    [[nodiscard]] const detail::ScopeKind& kind_of(Variant variant) const {
+        detail::KindMemo::Slot* const slot = slot_of<K>(variant);
         if (slot != nullptr) {
-            if (const ScopeKind* kind = slot->load(std::memory_order_acquire)) return *kind;
+            if (const detail::ScopeKind* kind = slot->load(std::memory_order_acquire)) return *kind;
         }
-        const ScopeKind& kind = ask<typename Registry::template policy_of<K>>(K::name, variant);
+        const detail::ScopeKind& kind = ask<typename Registry::template policy_of<K>>(K::name, variant);
         if (slot != nullptr) slot->store(&kind, std::memory_order_release);
         return kind;
     }
@@ -135,22 +135,22 @@ private:
         Gpu gpu;
         std::shared_ptr<const PlanTable> plan;
         detail::FollowedPlan* followed = nullptr;
-        std::array<KindMemo::Shapes, Registry::size> rows{};
-        KindMemo others;  ///< kernels that no row names
+        std::array<detail::KindMemo::Shapes, Registry::size> rows{};
+        detail::KindMemo others;  ///< kernels that no row names
     };
 
     template <NamedKernel K>
-    [[nodiscard]] KindMemo::Slot* slot_of(Variant variant) const noexcept {
+    [[nodiscard]] detail::KindMemo::Slot* slot_of(Variant variant) const noexcept {
         if constexpr (Registry::names(K::name)) {
             constexpr std::size_t row = Registry::row_of(K::name);
-            return variant.index < KindMemo::shapes ? &bound_->rows[row][variant.index] : nullptr;
+            return variant.index < detail::KindMemo::shapes ? &bound_->rows[row][variant.index] : nullptr;
         } else {
             return bound_->others.slot(K::name.data(), variant);
         }
     }
 
     template <ClockPolicy Policy>
-    const ScopeKind& ask(std::string_view kernel, Variant variant) const {
+    const detail::ScopeKind& ask(std::string_view kernel, Variant variant) const {
         const PolicyQuestion question{.kernel = kernel,
                                       .variant = variant,
                                       .architecture = info().architecture,

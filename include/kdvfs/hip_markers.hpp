@@ -2,7 +2,7 @@
 #pragma once
 
 // HIP's header comes first: the marker kernel is made of it.
-#include <kdvfs/device/hip_api.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
 
 #include <kdvfs/device/marker_kernel.hpp>
 

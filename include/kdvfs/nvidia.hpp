@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/gpu/core.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/gpu/thread_loop.hpp>
+#include <kdvfs/detail/restore/guarded_clocks.hpp>
 #include <kdvfs/device/cuda.hpp>
-#include <kdvfs/device/nvml.hpp>
+#include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
-#include <kdvfs/gpu/open_gpus.hpp>
-#include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/guarded_clocks.hpp>
-#include <kdvfs/scope/prove.hpp>
 
 #include <memory>
 #include <string>
@@ -24,41 +23,41 @@ struct OwnedClocks {
         : clocks{address, {.access = device::ClockAccess::set}}, guarded{clocks} {}
 
     device::Nvml clocks;
-    GuardedClocks<device::Nvml> guarded;
+    kdvfs::detail::GuardedClocks<device::Nvml> guarded;
 };
 
-inline std::shared_ptr<GpuCore> drive(GpuCore::Parts parts, GpuOptions options, DeviceCalls calls,
+inline std::shared_ptr<kdvfs::detail::GpuCore> drive(kdvfs::detail::GpuCore::Parts parts, GpuOptions options, kdvfs::detail::DeviceCalls calls,
                                       Duration counter_period) {
     options.sampler.limits.period = counter_period;
     options.accumulator.counter_period = counter_period;
-    auto core = std::make_shared<GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<ThreadLoop>(*core, std::move(calls)));
+    auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, std::move(calls)));
     return core;
 }
 
-inline std::shared_ptr<GpuCore> make_measuring_core(int cuda_device, const std::string& address,
+inline std::shared_ptr<kdvfs::detail::GpuCore> make_measuring_core(int cuda_device, const std::string& address,
                                                     const GpuOptions& options,
                                                     const std::string& why = {}) {
     const auto board = std::make_shared<device::NvmlReadings>(address);
-    GpuCore::Parts parts{.info = board->info(),
+    kdvfs::detail::GpuCore::Parts parts{.info = board->info(),
                          .clocks = board->supported_clocks(),
-                         .runtime = std::make_unique<RuntimeOf<device::Cuda>>(cuda_device)};
+                         .runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Cuda>>(cuda_device)};
     if (!why.empty()) parts.info.mechanism = "measure only: " + why;
     const Duration period = board->counter_period();
-    return drive(std::move(parts), options, measuring_calls(board), period);
+    return drive(std::move(parts), options, kdvfs::detail::measuring_calls(board), period);
 }
 
-inline std::shared_ptr<GpuCore> make_core(int cuda_device, const std::string& address,
+inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(int cuda_device, const std::string& address,
                                           const GpuOptions& options) {
     try {
         const auto owned = std::make_shared<OwnedClocks>(address);
-        GpuCore::Parts parts;
-        parts.found = prove_clock_control(owned->guarded);
+        kdvfs::detail::GpuCore::Parts parts;
+        parts.found = kdvfs::detail::prove_clock_control(owned->guarded);
         parts.info = owned->guarded.info();
         parts.clocks = owned->guarded.supported_clocks();
-        parts.runtime = std::make_unique<RuntimeOf<device::Cuda>>(cuda_device);
+        parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Cuda>>(cuda_device);
         auto calls =
-            device_calls(std::shared_ptr<GuardedClocks<device::Nvml>>{owned, &owned->guarded},
+            kdvfs::detail::device_calls(std::shared_ptr<kdvfs::detail::GuardedClocks<device::Nvml>>{owned, &owned->guarded},
                          std::shared_ptr<device::Nvml>{owned, &owned->clocks});
         return drive(std::move(parts), options, std::move(calls), owned->clocks.counter_period());
     } catch (const Error& refused) {
@@ -79,7 +78,7 @@ inline std::shared_ptr<GpuCore> make_core(int cuda_device, const std::string& ad
 inline Gpu open(int cuda_device, GpuOptions options = {}) {
     const std::string address = device::cuda::pci_address(cuda_device);
     return Gpu{
-        find_or_open(address, [&] { return detail::make_core(cuda_device, address, options); })};
+        kdvfs::detail::find_or_open(address, [&] { return detail::make_core(cuda_device, address, options); })};
 }
 
 /// Opens a CUDA device to measure it. Its clocks, power limit and modes are never touched: NVML's
@@ -88,7 +87,7 @@ inline Gpu open(int cuda_device, GpuOptions options = {}) {
 /// @throws Error if there is no such device, driver or library.
 inline Gpu measure(int cuda_device, GpuOptions options = {}) {
     const std::string address = device::cuda::pci_address(cuda_device);
-    return Gpu{find_or_open(address + " measured", [&] {
+    return Gpu{kdvfs::detail::find_or_open(address + " measured", [&] {
         return detail::make_measuring_core(cuda_device, address, options);
     })};
 }

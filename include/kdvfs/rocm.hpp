@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/amdgpu_sysfs.hpp>
+#include <kdvfs/detail/gpu/core.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/gpu/thread_loop.hpp>
+#include <kdvfs/detail/restore/guarded_clocks.hpp>
+#include <kdvfs/device/amd/rocm_smi.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 #include <kdvfs/device/hip.hpp>
-#include <kdvfs/device/rocm_smi.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
-#include <kdvfs/gpu/open_gpus.hpp>
-#include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/guarded_clocks.hpp>
-#include <kdvfs/scope/prove.hpp>
 
 #include <unistd.h>
 
@@ -26,7 +25,7 @@ namespace detail {
 /// driver's files; `info` says which, and why.
 class Clocks {
 public:
-    explicit Clocks(const device::amdgpu::Card& card) : files_{card}, info_{files_.info()} {}
+    explicit Clocks(const device::amd::Card& card) : files_{card}, info_{files_.info()} {}
 
     [[nodiscard]] const DeviceInfo& info() const { return info_; }
     [[nodiscard]] const SupportedClocks& supported_clocks() const {
@@ -78,27 +77,27 @@ private:
 
 /// Clocks with a lock, a guard and a journal: first the lock, then the first write.
 struct OwnedClocks {
-    explicit OwnedClocks(const device::amdgpu::Card& card) : clocks{card}, guarded{clocks} {
+    explicit OwnedClocks(const device::amd::Card& card) : clocks{card}, guarded{clocks} {
         guarded.probe();
     }
 
     Clocks clocks;
-    GuardedClocks<Clocks> guarded;
+    kdvfs::detail::GuardedClocks<Clocks> guarded;
 };
 
-inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::Card& card,
+inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(int hip_device, const device::amd::Card& card,
                                           GpuOptions options) {
-    const auto energy = std::make_shared<device::amdgpu::MetricsFile>(card);
-    GpuCore::Parts parts;
-    parts.runtime = std::make_unique<RuntimeOf<device::Hip>>(hip_device);
-    DeviceCalls calls = measuring_calls(energy);
+    const auto energy = std::make_shared<device::amd::MetricsFile>(card);
+    kdvfs::detail::GpuCore::Parts parts;
+    parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Hip>>(hip_device);
+    kdvfs::detail::DeviceCalls calls = kdvfs::detail::measuring_calls(energy);
     try {
         const auto owned = std::make_shared<OwnedClocks>(card);
-        parts.found = prove_clock_control(owned->guarded);
+        parts.found = kdvfs::detail::prove_clock_control(owned->guarded);
         parts.info = owned->guarded.info();
         parts.clocks = owned->guarded.supported_clocks();
         calls =
-            device_calls(std::shared_ptr<GuardedClocks<Clocks>>{owned, &owned->guarded}, energy);
+            kdvfs::detail::device_calls(std::shared_ptr<kdvfs::detail::GuardedClocks<Clocks>>{owned, &owned->guarded}, energy);
     } catch (const Error& refused) {
         if (options.on_refused == OnRefused::fail) throw;
         const device::AmdgpuSysfs files{card};
@@ -108,8 +107,8 @@ inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::
     }
     options.sampler.limits.period = energy->counter_period();
     options.accumulator.counter_period = energy->counter_period();
-    auto core = std::make_shared<GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<ThreadLoop>(*core, std::move(calls)));
+    auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, std::move(calls)));
     return core;
 }
 
@@ -123,14 +122,14 @@ inline std::shared_ptr<GpuCore> make_core(int hip_device, const device::amdgpu::
 ///         cannot be set, unless `options.on_refused` says to go on
 inline Gpu open(int hip_device, const GpuOptions& options = {}) {
     const std::string at = device::hip::pci_address(hip_device);
-    const auto address = device::amdgpu::parse_pci_address(at);
+    const auto address = device::amd::parse_pci_address(at);
     if (!address) {
         throw Error{Errc::invalid_input,
                     {"read the PCI address", "HIP device " + std::to_string(hip_device),
                      "HIP says '" + at + "'", ""}};
     }
-    return Gpu{find_or_open(to_string(*address), [&] {
-        return detail::make_core(hip_device, device::amdgpu::find_card(*address), options);
+    return Gpu{kdvfs::detail::find_or_open(to_string(*address), [&] {
+        return detail::make_core(hip_device, device::amd::find_card(*address), options);
     })};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/device/simulated/device.hpp>
-#include <kdvfs/device/simulated/presets/mi210.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 
 #include <tests/conformance/stream_order.hpp>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/detail/gpu/core.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/kdvfs.hpp>
 
 #include <gtest/gtest.h>
@@ -79,12 +79,12 @@ private:
 template <kdvfs::StreamRuntime Runtime>
 kdvfs::Gpu undriven_gpu(Runtime& runtime, kdvfs::LevelCell*& last_cell) {
     using Watched = WatchedRuntime<Runtime>;
-    return kdvfs::Gpu{std::make_shared<kdvfs::GpuCore>(
-        kdvfs::GpuCore::Parts{
+    return kdvfs::Gpu{std::make_shared<kdvfs::detail::GpuCore>(
+        kdvfs::detail::GpuCore::Parts{
             .info = {.name = "no clocks"},
             .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
             .found = kdvfs::ClockState{},
-            .runtime = std::make_unique<kdvfs::RuntimeOf<Watched>>(runtime, last_cell)},
+            .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Watched>>(runtime, last_cell)},
         kdvfs::GpuOptions{})};
 }
 
@@ -98,21 +98,21 @@ template <StreamOrderFixture Fixture>
 class StreamOrder : public testing::Test {
 protected:
     /// A stream with a cell of its own.
-    struct Lane {
+    struct kdvfs::detail::Lane {
         std::uint32_t number;
         kdvfs::StreamRef stream;
         kdvfs::LevelCell* cell;
     };
 
-    Lane make_lane() { return {lanes_++, fixture.create_stream(), fixture.runtime().make_cell()}; }
-    void mark(const Lane& lane, std::uint32_t level, bool leaving) {
+    kdvfs::detail::Lane make_lane() { return {lanes_++, fixture.create_stream(), fixture.runtime().make_cell()}; }
+    void mark(const kdvfs::detail::Lane& lane, std::uint32_t level, bool leaving) {
         fixture.runtime().put_marker(
             lane.stream,
             {lane.cell, kdvfs::LevelWord{level}, {.lane = lane.number, .leaving = leaving}, true});
         ++marks;
     }
     /// Expects, once the streams have been waited for, that work here sees this level.
-    void expect_level(const Lane& lane, std::uint32_t level) {
+    void expect_level(const kdvfs::detail::Lane& lane, std::uint32_t level) {
         fixture.look(lane.stream, lane.cell, places_);
         expected_.emplace(places_++, level);
     }
@@ -147,7 +147,7 @@ protected:
         EXPECT_EQ(request(3), request(0));
         EXPECT_EQ(request(4), kdvfs::no_request);
     }
-    void wait(const Lane& lane) { fixture.runtime().synchronize(lane.stream); }
+    void wait(const kdvfs::detail::Lane& lane) { fixture.runtime().synchronize(lane.stream); }
 
     /// All stamps so far; checks that those of each lane go forward in time.
     std::map<std::uint32_t, std::vector<kdvfs::MarkerStamp>> stamps() {

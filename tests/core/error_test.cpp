@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 
 #include <gtest/gtest.h>
 

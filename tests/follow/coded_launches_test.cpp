@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <examples/gpt3_iteration/iteration.hpp>
-#include <kdvfs/policy/coded_launches.hpp>
+#include <kdvfs/tune/coded_launches.hpp>
 
 #include <gtest/gtest.h>
 
@@ -8,14 +8,12 @@
 #include <random>
 #include <vector>
 
-namespace kdvfs {
+namespace kdvfs::tune {
 namespace {
 
 using Launches = std::vector<std::uint32_t>;
 
-Launches decoded(const CodedLaunches& coded) {
-    return decode_launches(coded.runs, coded.launches);
-}
+Launches decoded(const CodedLaunches& coded) { return decode_launches(coded.runs, coded.launches); }
 
 TEST(CodedLaunches, LayersAreCodedOnce) {
     const auto sequence = gpt3::launch_sequence();
@@ -66,4 +64,4 @@ TEST(CodedLaunches, CodesThatMakeNoSenseAreRefused) {
 }
 
 }  // namespace
-}  // namespace kdvfs
+}  // namespace kdvfs::tune

@@ -34,8 +34,8 @@ TEST_P(FollowLive, ScopesAsTheyAreKeepWhatThePlanPromises) {
     const auto [latency, bound] = GetParam();
     const Job& job = fitted();
     const tune::SegmentPlan plan = job.plan(latency, tune::strict_waste());
-    const auto live = gpt3::run_followed<Policies>(job.board.board, job.board.kernels, job.table,
-                                                   plan, latency);
+    const auto live =
+        gpt3::run_followed<Policies>(job.board.board, job.board.kernels, plan, latency);
     const double energy = tune::energy_percent(live.run.cost, plan.baseline);
     const double time = tune::time_percent(live.run.cost, plan.baseline);
     std::printf(

@@ -6,7 +6,6 @@
 #include <examples/gpt3_iteration/scoped_iteration.hpp>
 #include <examples/gpt3_iteration/sweep.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/planned_sequence.hpp>
 
 #include <array>
 #include <cstddef>
@@ -34,8 +33,7 @@ struct Job {
     }
     [[nodiscard]] std::shared_ptr<PlanTable> followed(const tune::SegmentPlan& plan) const {
         auto result = std::make_shared<PlanTable>();
-        result->follow(
-            tune::to_planned_sequence(plan, table, gpt3::planned_launches(table)));
+        result->follow(plan.sequence);
         return result;
     }
 

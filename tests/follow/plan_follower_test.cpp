@@ -64,14 +64,13 @@ private:
     PlanFollower follower_{track_};
 };
 
-PlannedSequence alphabet() {
-    return sequence("abcdefghij", {{0, high}, {3, low}, {7, middle}});
-}
+PlannedSequence alphabet() { return sequence("abcdefghij", {{0, high}, {3, low}, {7, middle}}); }
 
 TEST(PlanFollower, AsksForThePlansClocksIterationAfterIteration) {
     Follow follow{alphabet()};
     EXPECT_EQ(follow("abcdefghij abcdefghij"), "aaallllmmm aaallllmmm");
-    EXPECT_EQ(follow("abcdefghijabcdefghij"), "aaallllmmmaaallllmmm") << "iterations not told apart";
+    EXPECT_EQ(follow("abcdefghijabcdefghij"), "aaallllmmmaaallllmmm")
+        << "iterations not told apart";
     EXPECT_EQ(follow.counts().launches, 40U);
     EXPECT_EQ(follow.counts().time, 40ms);
     EXPECT_EQ(follow.counts().lost_launches, 0U);
@@ -181,9 +180,7 @@ TEST(PlanFollower, GoesOnWhereAnotherOneIs) {
 }
 
 TEST(PlanFollower, PlansThatMakeNoSenseAreRefused) {
-    const auto refused = [](const PlannedSequence& plan) {
-        EXPECT_THROW(PlanTrack{plan}, Error);
-    };
+    const auto refused = [](const PlannedSequence& plan) { EXPECT_THROW(PlanTrack{plan}, Error); };
     refused(sequence("", {{0, low}}));
     refused(sequence("abc", {}));
     refused(sequence("abc", {{3, low}}));
@@ -260,8 +257,8 @@ Followed follow_perturbed(const PlannedSequence& plan, double share, int iterati
         "%.0f %% perturbed: followed %.2f %% of the time, %.2f %% of the launches, lost %g times "
         "an iteration, too low %.3f %% of the time\n",
         100 * share, 100 - 100 * of_time(counts.lost_time),
-        100 - 100 * static_cast<double>(counts.lost_launches) /
-                  static_cast<double>(counts.launches),
+        100 -
+            100 * static_cast<double>(counts.lost_launches) / static_cast<double>(counts.launches),
         static_cast<double>(counts.times_lost) / iterations, 100 * of_time(too_low));
     return {1 - of_time(counts.lost_time), of_time(too_low)};
 }

@@ -34,8 +34,8 @@ inline std::vector<Launched> perturbed(const std::vector<std::uint32_t>& launche
             case 0: break;
             case 1:
                 result.push_back({launches[place], place});
-                result.push_back({random() % 2 == 0 ? launches[any(random)]
-                                                    : kdvfs::detail::not_in_plan});
+                result.push_back(
+                    {random() % 2 == 0 ? launches[any(random)] : kdvfs::detail::not_in_plan});
                 break;
             default:
                 if (place + 1 < launches.size()) {

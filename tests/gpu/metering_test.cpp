@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/report_text.hpp>
+#include <kdvfs/report.hpp>
 #include <tests/gpu/rig.hpp>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/simulated/presets/mi210.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 
 #include <gtest/gtest.h>

@@ -32,11 +32,11 @@ class StreamOperations : public testing::Test {
 protected:
     template <class Registry>
     BoundGpu<Registry> bound() {
-        auto core = std::make_shared<GpuCore>(
-            GpuCore::Parts{.info = {.name = "nothing"},
+        auto core = std::make_shared<kdvfs::detail::GpuCore>(
+            kdvfs::detail::GpuCore::Parts{.info = {.name = "nothing"},
                            .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
                            .found = ClockState{},
-                           .runtime = std::make_unique<RuntimeOf<Recorder&>>(recorder)},
+                           .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Recorder&>>(recorder)},
             gpu_options());
         return Gpu{core}.with<Registry>();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/kernel_interval.hpp>
 #include <kdvfs/device/hip.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 
 #include <tests/hip_double/hip_double.hpp>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/gpu/core.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/gpu/thread_loop.hpp>
 #include <kdvfs/device/hip.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
-#include <kdvfs/gpu/thread_loop.hpp>
-#include <kdvfs/scope/prove.hpp>
 
 #include <tests/thread_loop/prompt_runtime.hpp>
 
@@ -18,11 +18,11 @@ namespace hip_double {
 /// that keeps what it is told.
 inline kdvfs::Gpu open(const std::shared_ptr<prompt::Board>& board,
                        const kdvfs::GpuOptions& options = {}) {
-    kdvfs::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = kdvfs::prove_clock_control(*board);
-    parts.runtime = std::make_unique<kdvfs::RuntimeOf<kdvfs::device::Hip>>(0);
-    auto core = std::make_shared<kdvfs::GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<kdvfs::ThreadLoop>(*core, kdvfs::device_calls(board, board)));
+    kdvfs::detail::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
+    parts.found = kdvfs::detail::prove_clock_control(*board);
+    parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<kdvfs::device::Hip>>(0);
+    auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board, board)));
     return kdvfs::Gpu{std::move(core)};
 }
 

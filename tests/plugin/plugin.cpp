@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/gpu/thread_loop.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/prove.hpp>
 #include <tests/thread_loop/prompt_runtime.hpp>
 
 #include <unistd.h>
@@ -41,11 +41,11 @@ std::unique_ptr<kdvfs::FrequencyScope<Gelu>> scope;
 /// @returns 0 once the clock is set
 extern "C" int plugin_enter(bool leaks) {
     const auto board = leaks ? std::make_shared<prompt::Board>() : witness.board;
-    kdvfs::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = kdvfs::prove_clock_control(*board);
-    parts.runtime = std::make_unique<kdvfs::RuntimeOf<prompt::Runtime&>>(runtime);
-    auto core = std::make_shared<kdvfs::GpuCore>(std::move(parts), kdvfs::GpuOptions{});
-    core->drive_with(std::make_unique<kdvfs::ThreadLoop>(*core, kdvfs::device_calls(board, board)));
+    kdvfs::detail::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
+    parts.found = kdvfs::detail::prove_clock_control(*board);
+    parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<prompt::Runtime&>>(runtime);
+    auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), kdvfs::GpuOptions{});
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board, board)));
     auto handle =
         std::make_unique<kdvfs::BoundGpu<Policies>>(kdvfs::Gpu{std::move(core)}.with<Policies>());
     auto entered = std::make_unique<kdvfs::FrequencyScope<Gelu>>(*handle, nullptr);

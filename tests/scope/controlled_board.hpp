@@ -3,8 +3,8 @@
 
 #include "board_double.hpp"
 
-#include <kdvfs/scope/clock_controller.hpp>
-#include <kdvfs/scope/lane.hpp>
+#include <kdvfs/detail/control/clock_controller.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
 
 #include <algorithm>
 #include <map>
@@ -32,7 +32,7 @@ public:
     /// A scope on a lane, entered behind what is open there.
     void enter(std::uint32_t lane, ClockPoint point) {
         Stream& stream = streams_.try_emplace(lane, lane).first->second;
-        const LaneStep step = stream.lane.enter(requests.index_of(point));
+        const kdvfs::detail::LaneStep step = stream.lane.enter(requests.index_of(point));
         stream.entries.push_back(step.entry);
         if (step.changed) controller.level_changed(LaneId{lane}, step.level, now);
     }
@@ -46,7 +46,7 @@ public:
     }
 
     /// Carries out a command of the controller.
-    void answer(const ClockCommand& command) { controller.completed(execute(*this, command), now); }
+    void answer(const kdvfs::detail::ClockCommand& command) { controller.completed(execute(*this, command), now); }
 
     /// Does all that is due now.
     void settle() {
@@ -78,18 +78,18 @@ public:
         return static_cast<std::size_t>(std::count_if(
             calls.begin(), calls.end(), [](const auto& call) { return call != "read"; }));
     }
-    [[nodiscard]] const ControllerCounts& counts() const { return controller.counts(); }
+    [[nodiscard]] const kdvfs::detail::ControllerCounts& counts() const { return controller.counts(); }
     [[nodiscard]] const ClockState& found() const { return found_; }
 
-    RequestTable requests;
-    ClockController controller;
+    kdvfs::detail::RequestTable requests;
+    kdvfs::detail::ClockController controller;
     TimePoint now{};
 
 private:
     struct Stream {
         explicit Stream(std::uint32_t id) : lane{LaneId{id}, LaneKey{}, &cell} {}
         LevelCell cell;
-        Lane lane;
+        kdvfs::detail::Lane lane;
         std::vector<std::uint64_t> entries{};
     };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/clock_controller.hpp>
+#include <kdvfs/detail/control/clock_controller.hpp>
 
 #include "controlled_board.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Kind = ClockCommand::Kind;
+using Kind = kdvfs::detail::ClockCommand::Kind;
 
 constexpr ClockPoint low{.core = 500_MHz};
 constexpr ClockPoint mid{.core = 1000_MHz};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Thousands of random histories: scopes on several lanes, levels heard late or never, faults at
 // every call, foreign changes, resets, time. What must hold in each of them is simple.
-#include <kdvfs/scope/clock_controller.hpp>
+#include <kdvfs/detail/control/clock_controller.hpp>
 
 #include "controlled_board.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Kind = ClockCommand::Kind;
+using Kind = kdvfs::detail::ClockCommand::Kind;
 
 class Dice {
 public:
@@ -118,13 +118,13 @@ public:
     }
 
     [[nodiscard]] std::uint64_t seen() const { return seen_; }
-    [[nodiscard]] const ControllerCounts& counts() const { return controller_.counts(); }
+    [[nodiscard]] const kdvfs::detail::ControllerCounts& counts() const { return controller_.counts(); }
 
 private:
     struct Stream {
         explicit Stream(std::uint32_t id) : lane{LaneId{id}, LaneKey{}, &cell} {}
         LevelCell cell;
-        Lane lane;
+        kdvfs::detail::Lane lane;
         std::vector<std::uint64_t> entries{};
         LevelWord heard{};
         std::uint32_t newest = 0;
@@ -158,7 +158,7 @@ private:
 
     void enter(Stream& stream) {
         if (stream.entries.size() == 4) return;
-        const LaneStep step = stream.lane.enter(requests_.index_of(dice_.pick(points)));
+        const kdvfs::detail::LaneStep step = stream.lane.enter(requests_.index_of(dice_.pick(points)));
         stream.entries.push_back(step.entry);
         stream.cell.store(step.level);
     }
@@ -219,7 +219,7 @@ private:
     /// Whoever sleeps until the deadline misses nothing, and never wakes up for nothing.
     void check_deadline() {
         const auto deadline = controller_.next_deadline();
-        ClockController early{controller_};
+        kdvfs::detail::ClockController early{controller_};
         if (!deadline) {
             ASSERT_FALSE(early.next_command(now_ + seconds{3600}));
             return;
@@ -243,11 +243,11 @@ private:
 
     void answer() {
         if (!in_flight_) return;
-        const ClockCommand command = *std::exchange(in_flight_, std::nullopt);
+        const kdvfs::detail::ClockCommand command = *std::exchange(in_flight_, std::nullopt);
         const ClockState before = board_.state;
         const auto outcome = execute(board_, command);
         const bool restored =
-            command.kind == Kind::restore && outcome.restore == RestoreDecision::write_back;
+            command.kind == Kind::restore && outcome.restore == kdvfs::detail::RestoreDecision::write_back;
         ASSERT_FALSE(restored && foreign_ && !command.history.uncertain)
             << "a foreign value was overwritten by a restore: " << to_string(before.cap);
         if (command.kind == Kind::apply || restored) foreign_ = false;
@@ -294,12 +294,12 @@ private:
     bool strangers_;
     ClockState found_;
     ControllerOptions options_;
-    RequestTable requests_;
-    ClockController controller_;
+    kdvfs::detail::RequestTable requests_;
+    kdvfs::detail::ClockController controller_;
     BoardDouble board_;
     std::deque<Stream> streams_;
     TimePoint now_{};
-    std::optional<ClockCommand> in_flight_;
+    std::optional<kdvfs::detail::ClockCommand> in_flight_;
     std::optional<ClockPoint> wanted_;
     TimePoint wanted_since_{};
     TimePoint calm_from_{};            ///< no back-off is under way from here on

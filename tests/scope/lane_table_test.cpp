@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/lane_table.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ class LaneTableTest : public ::testing::Test {
 protected:
     /// The key of the n-th stream.
     LaneKey stream(std::size_t n) { return {.stream = StreamRef{&handles[n]}}; }
-    Lane& find(LaneTable& table, const LaneKey& key) {
+    kdvfs::detail::Lane& find(kdvfs::detail::LaneTable& table, const LaneKey& key) {
         return table.find(key, [this] { return &cells.emplace_back(); });
     }
 
@@ -25,9 +25,9 @@ protected:
 };
 
 TEST_F(LaneTableTest, GivesAStreamOneLaneForever) {
-    LaneTable table;
-    Lane& first = find(table, stream(0));
-    Lane& second = find(table, stream(1));
+    kdvfs::detail::LaneTable table;
+    kdvfs::detail::Lane& first = find(table, stream(0));
+    kdvfs::detail::Lane& second = find(table, stream(1));
     EXPECT_NE(&first, &second);
     EXPECT_EQ(first.id(), LaneId{0});
     EXPECT_EQ(second.id(), LaneId{1});
@@ -38,11 +38,11 @@ TEST_F(LaneTableTest, GivesAStreamOneLaneForever) {
 }
 
 TEST_F(LaneTableTest, TellsThreadsAndCapturesOfOneStreamApart) {
-    LaneTable table;
-    const Lane& live = find(table, {.stream = StreamRef{&handles[0]}});
-    const Lane& captured = find(table, {.stream = StreamRef{&handles[0]}, .capture = 1});
-    const Lane& another = find(table, {.stream = StreamRef{&handles[0]}, .capture = 2});
-    const Lane& threads = find(table, {.stream = StreamRef{&handles[0]}, .thread = 1});
+    kdvfs::detail::LaneTable table;
+    const kdvfs::detail::Lane& live = find(table, {.stream = StreamRef{&handles[0]}});
+    const kdvfs::detail::Lane& captured = find(table, {.stream = StreamRef{&handles[0]}, .capture = 1});
+    const kdvfs::detail::Lane& another = find(table, {.stream = StreamRef{&handles[0]}, .capture = 2});
+    const kdvfs::detail::Lane& threads = find(table, {.stream = StreamRef{&handles[0]}, .thread = 1});
     EXPECT_EQ(cells.size(), 4U);
     EXPECT_EQ(live.id(), LaneId{0});
     EXPECT_EQ(captured.id(), LaneId{1});
@@ -51,10 +51,10 @@ TEST_F(LaneTableTest, TellsThreadsAndCapturesOfOneStreamApart) {
 }
 
 TEST_F(LaneTableTest, AThreadMayUseTwoTablesInTurn) {
-    LaneTable one;
-    LaneTable two;
-    Lane& in_one = find(one, stream(0));
-    Lane& in_two = find(two, stream(0));
+    kdvfs::detail::LaneTable one;
+    kdvfs::detail::LaneTable two;
+    kdvfs::detail::Lane& in_one = find(one, stream(0));
+    kdvfs::detail::Lane& in_two = find(two, stream(0));
     EXPECT_NE(&in_one, &in_two);
     for (int i = 0; i < 3; ++i) {
         EXPECT_EQ(&find(one, stream(0)), &in_one);
@@ -63,7 +63,7 @@ TEST_F(LaneTableTest, AThreadMayUseTwoTablesInTurn) {
 }
 
 TEST_F(LaneTableTest, ANewTableAtTheSameAddressIsNotTheOldOne) {
-    std::optional<LaneTable> table;
+    std::optional<kdvfs::detail::LaneTable> table;
     table.emplace();
     const LevelCell* cell = &find(*table, stream(0)).cell();
     table.emplace();
@@ -71,35 +71,35 @@ TEST_F(LaneTableTest, ANewTableAtTheSameAddressIsNotTheOldOne) {
 }
 
 TEST_F(LaneTableTest, ACellThatCannotBeMadeLeavesNothingBehind) {
-    LaneTable table;
+    kdvfs::detail::LaneTable table;
     EXPECT_THROW(table.find(stream(0), []() -> LevelCell* { throw std::runtime_error{"full"}; }),
                  std::runtime_error);
     int lanes = 0;
-    table.for_each([&](Lane&) { ++lanes; });
+    table.for_each([&](kdvfs::detail::Lane&) { ++lanes; });
     EXPECT_EQ(lanes, 0);
     EXPECT_EQ(find(table, stream(0)).id(), LaneId{0});
 }
 
 TEST_F(LaneTableTest, VisitsEveryLaneInOrderOfFirstUse) {
-    LaneTable table;
+    kdvfs::detail::LaneTable table;
     for (const std::size_t n : {2U, 0U, 2U, 1U}) find(table, stream(n));
     std::vector<LaneKey> keys;
-    table.for_each([&](Lane& lane) { keys.push_back(lane.key()); });
+    table.for_each([&](kdvfs::detail::Lane& lane) { keys.push_back(lane.key()); });
     EXPECT_EQ(keys, (std::vector{stream(2), stream(0), stream(1)}));
 }
 
 TEST_F(LaneTableTest, ThreadsAgreeOnALane) {
-    LaneTable table;
-    std::vector<Lane*> found(4);
+    kdvfs::detail::LaneTable table;
+    std::vector<kdvfs::detail::Lane*> found(4);
     std::vector<std::thread> threads;
-    for (Lane*& lane : found) {
+    for (kdvfs::detail::Lane*& lane : found) {
         threads.emplace_back([&] {
             for (std::size_t i = 0; i < 400; ++i) lane = &find(table, stream(i % 4));
         });
     }
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(cells.size(), 4U);
-    EXPECT_EQ(std::vector<Lane*>(4, found[0]), found);
+    EXPECT_EQ(std::vector<kdvfs::detail::Lane*>(4, found[0]), found);
 }
 
 }  // namespace

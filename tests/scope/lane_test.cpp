@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/lane.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ constexpr std::uint32_t tickets = 1U << (32 - LevelWord::request_bits);
 class LaneTest : public ::testing::Test {
 protected:
     std::uint64_t enter(RequestIndex request) {
-        const LaneStep step = lane.enter(request);
+        const kdvfs::detail::LaneStep step = lane.enter(request);
         if (step.changed) cell.store(step.level);
         return step.entry;
     }
@@ -30,7 +30,7 @@ protected:
     }
 
     LevelCell cell;
-    Lane lane{LaneId{3}, LaneKey{}, &cell};
+    kdvfs::detail::Lane lane{LaneId{3}, LaneKey{}, &cell};
 };
 
 TEST_F(LaneTest, StartsWithoutARequest) {
@@ -39,7 +39,7 @@ TEST_F(LaneTest, StartsWithoutARequest) {
     EXPECT_EQ(lane.depth(), 0U);
     EXPECT_TRUE(lane.at_rest());
     EXPECT_FALSE(lane.captured());
-    EXPECT_TRUE((Lane{LaneId{0}, LaneKey{.capture = 7}, &cell}.captured()));
+    EXPECT_TRUE((kdvfs::detail::Lane{LaneId{0}, LaneKey{.capture = 7}, &cell}.captured()));
 }
 
 TEST_F(LaneTest, NestedScopesGiveBackTheOuterRequest) {
@@ -59,7 +59,7 @@ TEST_F(LaneTest, AScopeWithoutOpinionInherits) {
     EXPECT_EQ(lane.level().request(), no_request);
     leave(alone);
     enter(low);
-    const LaneStep kept = lane.enter(no_request);
+    const kdvfs::detail::LaneStep kept = lane.enter(no_request);
     EXPECT_FALSE(kept.changed);
     EXPECT_FALSE(kept.elided) << "it asked for nothing that could be elided";
     EXPECT_EQ(kept.level.request(), low);
@@ -68,12 +68,12 @@ TEST_F(LaneTest, AScopeWithoutOpinionInherits) {
 
 TEST_F(LaneTest, ElidesTheEnclosingRequestAndOnlyThat) {
     EXPECT_FALSE(lane.enter(low).elided) << "nothing encloses it";
-    const LaneStep same = lane.enter(low);
+    const kdvfs::detail::LaneStep same = lane.enter(low);
     EXPECT_TRUE(same.elided);
     EXPECT_FALSE(same.changed) << "no stream operation";
     EXPECT_FALSE(lane.leave(same.entry)->changed);
 
-    const LaneStep other = lane.enter(high);
+    const kdvfs::detail::LaneStep other = lane.enter(high);
     EXPECT_FALSE(other.elided);
     EXPECT_TRUE(other.changed);
     EXPECT_FALSE(lane.enter(low).elided) << "the innermost request counts, not any outer one";
@@ -87,7 +87,7 @@ TEST_F(LaneTest, ElidesThroughAScopeWithoutOpinion) {
 
 TEST_F(LaneTest, NothingIsElidedBetweenNeighbours) {
     leave(enter(low));
-    const LaneStep next = lane.enter(low);
+    const kdvfs::detail::LaneStep next = lane.enter(low);
     EXPECT_FALSE(next.elided);
     EXPECT_TRUE(next.changed);
 }
@@ -153,7 +153,7 @@ TEST_F(LaneTest, EachScopeThatAsksHasATicketOfItsOwn) {
 TEST_F(LaneTest, TicketsWrapAroundWithoutTouchingTheRequest) {
     std::uint32_t last = 0;
     for (std::uint32_t i = 0; i < tickets + 2; ++i) {
-        const LaneStep in = lane.enter(high);
+        const kdvfs::detail::LaneStep in = lane.enter(high);
         ASSERT_EQ(in.level.request(), high) << i;
         ASSERT_TRUE(in.changed) << i;
         ASSERT_EQ((in.level.ticket() - last) % tickets, 1U) << i;
@@ -168,7 +168,7 @@ TEST_F(LaneTest, TicketsWrapAroundWithoutTouchingTheRequest) {
 }
 
 TEST_F(LaneTest, RestsOnceTheStreamHasPassedTheLastMarker) {
-    const LaneStep in = lane.enter(low);
+    const kdvfs::detail::LaneStep in = lane.enter(low);
     EXPECT_FALSE(lane.at_rest()) << "a scope is open";
     const auto out = lane.leave(in.entry);
     EXPECT_FALSE(lane.at_rest()) << "the stream has yet to get to either marker";
@@ -180,9 +180,9 @@ TEST_F(LaneTest, RestsOnceTheStreamHasPassedTheLastMarker) {
 
 // Without the ticket in the empty level, the end of the first scope would pass for the second's.
 TEST_F(LaneTest, TellsOneEndFromAnother) {
-    const LaneStep first_in = lane.enter(low);
+    const kdvfs::detail::LaneStep first_in = lane.enter(low);
     const auto first_out = lane.leave(first_in.entry);
-    const LaneStep second_in = lane.enter(low);
+    const kdvfs::detail::LaneStep second_in = lane.enter(low);
     const auto second_out = lane.leave(second_in.entry);
     cell.store(first_out->level);
     EXPECT_FALSE(lane.at_rest()) << "the second scope is still in the stream";

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/clock_command.hpp>
-#include <kdvfs/scope/restore.hpp>
+#include <kdvfs/detail/control/clock_command.hpp>
 
 #include "board_double.hpp"
 
@@ -16,37 +15,37 @@ const ClockState ours{{.core = 1000_MHz}, {}, "capped"};
 const ClockState theirs{{.core = 500_MHz}, {}, "manual"};
 
 TEST(DecideRestore, TouchesNothingThatKdvfsDidNotChange) {
-    EXPECT_EQ(decide_restore({.found = found}, found), RestoreDecision::nothing);
-    EXPECT_EQ(decide_restore({.found = found}, theirs), RestoreDecision::nothing);
+    EXPECT_EQ(kdvfs::detail::decide_restore({.found = found}, found), kdvfs::detail::RestoreDecision::nothing);
+    EXPECT_EQ(kdvfs::detail::decide_restore({.found = found}, theirs), kdvfs::detail::RestoreDecision::nothing);
 }
 
 TEST(DecideRestore, PutsBackItsOwnValueAndOnlyThat) {
-    const ClockHistory history{.found = found, .written = ours};
-    EXPECT_EQ(decide_restore(history, ours), RestoreDecision::write_back);
-    EXPECT_EQ(decide_restore(history, theirs), RestoreDecision::leave_foreign);
-    EXPECT_EQ(decide_restore(history, ClockState{}), RestoreDecision::leave_foreign);
-    EXPECT_EQ(decide_restore(history, found), RestoreDecision::nothing) << "already there";
+    const kdvfs::detail::ClockHistory history{.found = found, .written = ours};
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, ours), kdvfs::detail::RestoreDecision::write_back);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, theirs), kdvfs::detail::RestoreDecision::leave_foreign);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, ClockState{}), kdvfs::detail::RestoreDecision::leave_foreign);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, found), kdvfs::detail::RestoreDecision::nothing) << "already there";
 }
 
 TEST(DecideRestore, ComparesTheWholeState) {
-    const ClockHistory history{.found = found, .written = ours};
+    const kdvfs::detail::ClockHistory history{.found = found, .written = ours};
     ClockState mode = ours;
     mode.mode = "manual";
     ClockState floor = ours;
     floor.floor = {.core = 500_MHz};
-    EXPECT_EQ(decide_restore(history, mode), RestoreDecision::leave_foreign);
-    EXPECT_EQ(decide_restore(history, floor), RestoreDecision::leave_foreign);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, mode), kdvfs::detail::RestoreDecision::leave_foreign);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, floor), kdvfs::detail::RestoreDecision::leave_foreign);
 }
 
 TEST(DecideRestore, PutsBackWhateverAHalfDoneWriteLeft) {
     for (const std::optional<ClockState>& written : {std::optional<ClockState>{}, {ours}}) {
-        const ClockHistory history{found, written, true};
-        EXPECT_EQ(decide_restore(history, theirs), RestoreDecision::write_back);
-        EXPECT_EQ(decide_restore(history, found), RestoreDecision::nothing);
+        const kdvfs::detail::ClockHistory history{found, written, true};
+        EXPECT_EQ(kdvfs::detail::decide_restore(history, theirs), kdvfs::detail::RestoreDecision::write_back);
+        EXPECT_EQ(kdvfs::detail::decide_restore(history, found), kdvfs::detail::RestoreDecision::nothing);
     }
 }
 
-using Kind = ClockCommand::Kind;
+using Kind = kdvfs::detail::ClockCommand::Kind;
 
 TEST(Execute, AppliesAndReadsBack) {
     BoardDouble board;
@@ -66,14 +65,14 @@ TEST(Execute, VerifiesWithoutWriting) {
 TEST(Execute, RestoresOnlyAfterALook) {
     BoardDouble board;
     board.state = ours;
-    const ClockCommand command{.kind = Kind::restore, .history = {.found = found, .written = ours}};
-    EXPECT_EQ(execute(board, command).restore, RestoreDecision::write_back);
+    const kdvfs::detail::ClockCommand command{.kind = Kind::restore, .history = {.found = found, .written = ours}};
+    EXPECT_EQ(execute(board, command).restore, kdvfs::detail::RestoreDecision::write_back);
     EXPECT_EQ(board.state, found);
-    EXPECT_EQ(execute(board, command).restore, RestoreDecision::nothing);
+    EXPECT_EQ(execute(board, command).restore, kdvfs::detail::RestoreDecision::nothing);
 
     board.state = theirs;
     const auto left = execute(board, command);
-    EXPECT_EQ(left.restore, RestoreDecision::leave_foreign);
+    EXPECT_EQ(left.restore, kdvfs::detail::RestoreDecision::leave_foreign);
     EXPECT_EQ(left.state, theirs);
     EXPECT_EQ(board.state, theirs);
 }
@@ -98,7 +97,7 @@ TEST(Execute, TellsThatARestoreFailedAfterItHadBegunToWrite) {
     const auto outcome =
         execute(board, {.kind = Kind::restore, .history = {.found = found, .written = ours}});
     EXPECT_TRUE(outcome.error);
-    EXPECT_EQ(outcome.restore, RestoreDecision::write_back);
+    EXPECT_EQ(outcome.restore, kdvfs::detail::RestoreDecision::write_back);
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/device/energy_source.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/contracts.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/gpu/thread_loop.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/prove.hpp>
 #include <tests/thread_loop/prompt_runtime.hpp>
 
 #include <gtest/gtest.h>
@@ -45,12 +45,12 @@ double cpu_seconds() {
 class ThreadLoopTest : public ::testing::Test {
 protected:
     BoundGpu<Policies> open(GpuOptions options = {}) {
-        GpuCore::Parts parts{.info = board_->info(), .clocks = board_->supported_clocks()};
-        parts.found = prove_clock_control(*board_);
-        auto runtime = std::make_unique<RuntimeOf<prompt::Runtime&>>(runtime_);
+        kdvfs::detail::GpuCore::Parts parts{.info = board_->info(), .clocks = board_->supported_clocks()};
+        parts.found = kdvfs::detail::prove_clock_control(*board_);
+        auto runtime = std::make_unique<kdvfs::detail::RuntimeOf<prompt::Runtime&>>(runtime_);
         parts.runtime = std::move(runtime);
-        auto core = std::make_shared<GpuCore>(std::move(parts), options);
-        core->drive_with(std::make_unique<ThreadLoop>(*core, device_calls(board_, board_)));
+        auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
+        core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board_, board_)));
         return Gpu{std::move(core)}.with<Policies>();
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A sweep inside an application on real threads, in real time, on doubles.
-#include <kdvfs/gpu/thread_loop.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/prove.hpp>
 #include <kdvfs/tune/sweep.hpp>
 #include <tests/thread_loop/prompt_runtime.hpp>
 
@@ -26,11 +26,11 @@ TEST(ThreadedSweep, SweepsWhileSeveralThreadsLaunch) {
     prompt::Runtime runtime;
     GpuOptions options;
     options.sampler.period = 1ms;
-    GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = prove_clock_control(*board);
-    parts.runtime = std::make_unique<RuntimeOf<prompt::Runtime&>>(runtime);
-    auto core = std::make_shared<GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<ThreadLoop>(*core, device_calls(board, board)));
+    kdvfs::detail::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
+    parts.found = kdvfs::detail::prove_clock_control(*board);
+    parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<prompt::Runtime&>>(runtime);
+    auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board, board)));
     const Gpu gpu{std::move(core)};
 
     SweepOptions sweep_options;

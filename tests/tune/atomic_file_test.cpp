@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/atomic_file.hpp>
+#include <kdvfs/detail/io/files.hpp>
 
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ protected:
 
 TEST_F(AtomicFile, ReplacesAsAWholeAndLeavesNothingElse) {
     const fs::path path = folder_ / "plan.json";
-    write_file_atomically(path, "old");
-    write_file_atomically(path, std::string(100'000, 'n'));
+    kdvfs::detail::write_file_atomically(path, "old");
+    kdvfs::detail::write_file_atomically(path, std::string(100'000, 'n'));
     EXPECT_EQ(read(path), std::string(100'000, 'n'));
     EXPECT_EQ(files(), 1);
 }
@@ -42,7 +42,7 @@ TEST_F(AtomicFile, ReplacesAsAWholeAndLeavesNothingElse) {
 TEST_F(AtomicFile, FailureNamesThePathAndLeavesNothing) {
     const fs::path path = folder_ / "absent" / "plan.json";
     try {
-        write_file_atomically(path, "new");
+        kdvfs::detail::write_file_atomically(path, "new");
         FAIL() << "wrote into a folder that is not there";
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::io);
@@ -54,16 +54,16 @@ TEST_F(AtomicFile, FailureNamesThePathAndLeavesNothing) {
 TEST_F(AtomicFile, KeepsTheTargetWhenTheRenameFails) {
     const fs::path path = folder_ / "taken";
     fs::create_directories(path / "inside");
-    EXPECT_THROW(write_file_atomically(path, "new"), Error);
+    EXPECT_THROW(kdvfs::detail::write_file_atomically(path, "new"), Error);
     EXPECT_TRUE(fs::exists(path / "inside"));
     EXPECT_EQ(files(), 1);
 }
 
 TEST_F(AtomicFile, ReplacesALinkInsteadOfFollowingIt) {
     const fs::path victim = folder_ / "victim";
-    write_file_atomically(victim, "precious");
+    kdvfs::detail::write_file_atomically(victim, "precious");
     fs::create_symlink(victim, folder_ / "link");
-    write_file_atomically(folder_ / "link", "new");
+    kdvfs::detail::write_file_atomically(folder_ / "link", "new");
     EXPECT_EQ(read(victim), "precious");
     EXPECT_EQ(read(folder_ / "link"), "new");
     EXPECT_FALSE(fs::is_symlink(folder_ / "link"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <bench/in_application/in_application_case.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
-#include <kdvfs/device/simulated/presets/mi210.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/sweep.hpp>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/frontier.hpp>
 #include <kdvfs/tune/planner.hpp>
 
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@ using Row = std::map<std::string, std::string>;
 
 std::vector<Row> read_rows(const std::filesystem::path& path) {
     std::ifstream input{path};
-    CsvReader reader{input, path.string()};
+    kdvfs::detail::CsvReader reader{input, path.string()};
     std::vector<std::string> header;
     std::vector<std::string> fields;
     reader.next(header);
@@ -70,7 +70,7 @@ Profile published_passes(const std::vector<PublishedKernel>& kernels,
         ProfileRow measured;
         measured.key = {row["pass"], {}};
         measured.group = row["pass"];
-        measured.clock = {*parse_clock(row["core_mhz"]), *parse_clock(row["mem_mhz"])};
+        measured.clock = {*kdvfs::detail::parse_clock(row["core_mhz"]), *kdvfs::detail::parse_clock(row["mem_mhz"])};
         measured.cost = {whole.time * (1 + std::stod(row["time_pct"]) / 100),
                          whole.energy * (1 + std::stod(row["energy_pct"]) / 100)};
         profile.add(measured);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/device/cuda_api.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/cuda_event_stamps.hpp>
 #include <kdvfs/device/device_clock.hpp>
 #include <kdvfs/device/marker_kernel.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 #include <kdvfs/device/stamp_ring.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/error.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/device/cuda_api.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/units.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/device/hip_api.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
 // The marker kernel needs HIP's header before it.
 #include <kdvfs/device/device_clock.hpp>
 #include <kdvfs/device/hip_event_stamps.hpp>
 #include <kdvfs/device/marker_kernel.hpp>
 #include <kdvfs/device/stamp_ring.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/contracts.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/device/hip_api.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/contracts.hpp>
 
 #include <array>
 #include <bit>

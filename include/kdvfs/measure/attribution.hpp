@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
-#include <kdvfs/core/units.hpp>
 #include <kdvfs/measure/energy_groups.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/least_squares.hpp>
 #include <kdvfs/measure/non_negative.hpp>
-#include <kdvfs/measure/report.hpp>
+#include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
 
 #include <Eigen/Dense>
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
 #include <kdvfs/measure/kernel_columns.hpp>
 #include <kdvfs/measure/kernel_facts.hpp>
-#include <kdvfs/measure/kernel_table.hpp>
-#include <kdvfs/measure/report.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/report_filler.hpp>
 #include <kdvfs/measure/robust_rows.hpp>
 #include <kdvfs/measure/sample_join.hpp>
+#include <kdvfs/report.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/measure/switch_latency.hpp>
+#include <kdvfs/units.hpp>
 
 #include <gsl/assert>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/svg.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/measure/power_profile.hpp>
-#include <kdvfs/measure/svg.hpp>
-#include <kdvfs/measure/text_escape.hpp>
 
 #include <algorithm>
 #include <array>
@@ -18,11 +18,11 @@ namespace kdvfs::measure {
 inline void write_profile_csv(std::ostream& out, const PowerProfile& profile) {
     out << "time_us";
     for (const std::string& component : profile.components)
-        out << ',' << csv_field(component + "_w");
+        out << ',' << kdvfs::detail::csv_field(component + "_w");
     out << '\n';
     for (const PowerProfile::Point& point : profile.points) {
-        out << json_number(Seconds{point.time}.count() * 1e6);
-        for (const double watts : point.watts) out << ',' << json_number(watts);
+        out << kdvfs::detail::json_number(Seconds{point.time}.count() * 1e6);
+        for (const double watts : point.watts) out << ',' << kdvfs::detail::json_number(watts);
         out << '\n';
     }
 }
@@ -48,7 +48,7 @@ inline std::string setting_of(const PowerProfile& profile) {
 inline void write_profile_svg(std::ostream& out, const std::vector<NamedProfile>& profiles,
                               bool simulated) {
     constexpr std::array colours{"#1f77b4", "#d62728", "#2ca02c", "#9467bd"};
-    SvgPlot plot{out, "time inside the kernel, us", simulated ? "W (simulated)" : "W"};
+    kdvfs::detail::SvgPlot plot{out, "time inside the kernel, us", simulated ? "W (simulated)" : "W"};
     for (const auto& [name, profile, component] : profiles) {
         plot.include(0, 0);
         plot.include(Seconds{profile->duration}.count() * 1e6, 0);
@@ -61,8 +61,8 @@ inline void write_profile_svg(std::ostream& out, const std::vector<NamedProfile>
         const PowerProfile& profile = *profiles[i].profile;
         const std::size_t component = profiles[i].component;
         const char* colour = colours[i % colours.size()];
-        std::vector<SvgPlot::Point> band;
-        std::vector<SvgPlot::Point> curve;
+        std::vector<kdvfs::detail::SvgPlot::Point> band;
+        std::vector<kdvfs::detail::SvgPlot::Point> curve;
         if (component < profile.curves.size()) {
             const auto& points = profile.curves[component].points;
             for (const auto& p : points) {

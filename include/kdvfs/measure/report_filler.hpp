@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
-#include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/least_squares.hpp>
-#include <kdvfs/measure/report.hpp>
+#include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/report.hpp>
 
 #include <gsl/assert>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/core/kernel_interval.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/device/device_info.hpp>
-#include <kdvfs/measure/text_escape.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/units.hpp>
 
 #include <array>
 #include <cstdint>
@@ -94,8 +94,8 @@ private:
 inline TraceWriter::TraceWriter(std::ostream& out, const DeviceInfo& device, TimePoint origin)
     : out_{&out}, origin_{origin} {
     line_ = R"({"displayTimeUnit":"ns","otherData":{"device":)";
-    line_ += json_string(to_string(device));
-    line_ += R"(,"mechanism":)" + json_string(device.mechanism);
+    line_ += kdvfs::detail::json_string(to_string(device));
+    line_ += R"(,"mechanism":)" + kdvfs::detail::json_string(device.mechanism);
     line_ += device.simulated ? R"(,"simulated":true},"traceEvents":[)"
                               : R"(,"simulated":false},"traceEvents":[)";
     *out_ << line_;
@@ -110,8 +110,8 @@ inline void TraceWriter::kernel(const KernelInterval& interval, const KernelKey&
     begin_event("X", device_process, interval.lane.value + 1, interval.start);
     line_ += R"(,"dur":)";
     put_microseconds(interval.end - interval.start);
-    line_ += R"(,"cat":"kernel","name":)" + json_string(to_string(key));
-    line_ += R"(,"args":{"asked":)" + json_string(to_string(interval.asked));
+    line_ += R"(,"cat":"kernel","name":)" + kdvfs::detail::json_string(to_string(key));
+    line_ += R"(,"args":{"asked":)" + kdvfs::detail::json_string(to_string(interval.asked));
     line_ += R"(,"held_mhz":)" + std::to_string(held_clock(interval).count) + '}';
     end_event();
 }
@@ -121,7 +121,7 @@ inline void TraceWriter::scope(LaneId lane, const KernelKey& key, TimePoint begi
     begin_event("X", host_process, lane.value + 1, begin);
     line_ += R"(,"dur":)";
     put_microseconds(end - begin);
-    line_ += R"(,"cat":"scope","name":)" + json_string(to_string(key));
+    line_ += R"(,"cat":"scope","name":)" + kdvfs::detail::json_string(to_string(key));
     end_event();
 }
 
@@ -130,14 +130,14 @@ inline void TraceWriter::clock_switch(TimePoint called, TimePoint effective, Clo
     begin_event("X", device_process, switch_track, called);
     line_ += R"(,"dur":)";
     put_microseconds(effective - called);
-    line_ += R"(,"cat":"switch","name":)" + json_string(to_string(to));
-    line_ += R"(,"args":{"from":)" + json_string(to_string(from)) + '}';
+    line_ += R"(,"cat":"switch","name":)" + kdvfs::detail::json_string(to_string(to));
+    line_ += R"(,"args":{"from":)" + kdvfs::detail::json_string(to_string(from)) + '}';
     end_event();
 }
 
 inline void TraceWriter::fault(TimePoint at, std::string_view words) {
     begin_event("i", device_process, switch_track, at);
-    line_ += R"(,"s":"g","cat":"fault","name":)" + json_string(words);
+    line_ += R"(,"s":"g","cat":"fault","name":)" + kdvfs::detail::json_string(words);
     end_event();
 }
 
@@ -149,7 +149,7 @@ inline void TraceWriter::clock(TimePoint at, std::string_view which, ClockPoint 
 
 inline void TraceWriter::counter(TimePoint at, std::string_view name, double value) {
     begin_event("C", device_process, switch_track, at);
-    line_ += R"(,"name":)" + json_string(name) + R"(,"args":{"value":)" + json_number(value) + '}';
+    line_ += R"(,"name":)" + kdvfs::detail::json_string(name) + R"(,"args":{"value":)" + kdvfs::detail::json_number(value) + '}';
     end_event();
 }
 
@@ -172,7 +172,7 @@ inline void TraceWriter::end_event() {
 inline void TraceWriter::name_track(std::string_view what, std::uint32_t process,
                                     std::uint32_t track, std::string_view name) {
     begin_event("M", process, track, origin_);
-    line_ += R"(,"name":)" + json_string(what) + R"(,"args":{"name":)" + json_string(name) + '}';
+    line_ += R"(,"name":)" + kdvfs::detail::json_string(what) + R"(,"args":{"name":)" + kdvfs::detail::json_string(name) + '}';
     end_event();
     --events_;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/frontier.hpp>
 #include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/planner.hpp>
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/tune/block_options.hpp>
-#include <kdvfs/tune/block_recorder.hpp>
-#include <kdvfs/tune/cost.hpp>
-#include <kdvfs/tune/isolated_sweep.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/tune/adaptive_sweep.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/sweep_block.hpp>
-#include <kdvfs/tune/sweep_port.hpp>
+#include <kdvfs/tune/sweep_engine.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -71,7 +70,7 @@ public:
     /// silent,
     ///         (invalid_input) if the device does not list the clocks
     Cost operator()(std::size_t kernel, ClockPoint clock) {
-        const ScopeKind& around =
+        const kdvfs::detail::ScopeKind& around =
             service().kind_of("kdvfs.sweep", {}, {.asks = true, .point = clock}, /*metered=*/false);
         port_.enclose(&around);
         const Seconds launch = settle(kernel, around);
@@ -94,9 +93,9 @@ private:
     }
 
     /// Runs the kernel until all has settled. @returns what a launch takes then
-    Seconds settle(std::size_t kernel, const ScopeKind& around) {
+    Seconds settle(std::size_t kernel, const kdvfs::detail::ScopeKind& around) {
         service().begin_iteration(false);
-        const ScopePass pass = port_.enter(stream_.stream, around);
+        const kdvfs::detail::ScopePass pass = port_.enter(stream_.stream, around);
         launch(kernel, 1);
         stream_.wait();
         port_.leave(pass);
@@ -130,8 +129,8 @@ private:
 
     void run(std::size_t kernel, std::uint32_t times) {
         const KernelKey& key = kernels_[kernel].key;
-        const ScopeKind& kind = service().kind_of(key.name, key.variant, {}, /*metered=*/true);
-        const ScopePass pass = port_.enter(stream_.stream, kind);
+        const kdvfs::detail::ScopeKind& kind = service().kind_of(key.name, key.variant, {}, /*metered=*/true);
+        const kdvfs::detail::ScopePass pass = port_.enter(stream_.stream, kind);
         launch(kernel, times);
         port_.leave(pass);
     }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/segment_planner.hpp>
+#include <kdvfs/tune/segments.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/device/device_info.hpp>
-#include <kdvfs/tune/cost.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +20,34 @@
 
 namespace kdvfs::tune {
 
+/// What work costs: time and energy, of one launch or of a whole iteration as the place says.
+struct Cost {
+    Seconds time{0};
+    Joules energy{0};
+
+    Cost& operator+=(const Cost& other) {
+        time += other.time;
+        energy += other.energy;
+        return *this;
+    }
+    friend Cost operator+(Cost a, const Cost& b) { return a += b; }
+    friend Cost operator*(const Cost& a, double factor) {
+        return {a.time * factor, a.energy * factor};
+    }
+    friend bool operator==(const Cost&, const Cost&) = default;
+};
+
+/// Percent of change against a baseline, negative = saved; 0 where the baseline is 0.
+inline double percent_change(double value, double baseline) {
+    return baseline == 0 ? 0 : 100 * (value / baseline - 1);
+}
+inline double time_percent(const Cost& cost, const Cost& baseline) {
+    return percent_change(cost.time.count(), baseline.time.count());
+}
+inline double energy_percent(const Cost& cost, const Cost& baseline) {
+    return percent_change(cost.energy.count, baseline.energy.count);
+}
+
 /// Whether a text may name a GPU in files that kdvfs writes: up to 128 of letters, digits, space
 /// and `_.:,()/+@-`. No character of it means anything inside C++ comments, JSON, SVG or CSV.
 constexpr bool is_gpu_name(std::string_view text) {
@@ -28,11 +56,6 @@ constexpr bool is_gpu_name(std::string_view text) {
                std::string_view{" _.:,()/+@-"}.find(c) != std::string_view::npos;
     };
     return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), allowed);
-}
-
-/// What profiles and plans call a device: simulated is called simulated.
-inline std::string gpu_name(const DeviceInfo& device) {
-    return (device.simulated ? "simulated " : "") + device.name;
 }
 
 /// One measurement: what one launch of a kernel cost at a clock point.

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/policy/policy.hpp>
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/policy.hpp>
+#include <kdvfs/registry.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/sweep_engine.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
@@ -58,7 +58,7 @@ public:
         Registry::metered || !Registry::template policy_of<K>::always_keeps;
 
     template <NamedKernel K>
-    [[nodiscard]] const ScopeKind& kind_of(Variant variant) const {
+    [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(Variant variant) const {
         const PolicyQuestion question{.kernel = K::name,
                                       .variant = variant,
                                       .architecture = info().architecture,
@@ -68,7 +68,7 @@ public:
                                 Registry::metered);
     }
 
-    [[nodiscard]] ScopePort& port() const { return engine_->port(); }
+    [[nodiscard]] kdvfs::detail::ScopePort& port() const { return engine_->port(); }
 
 private:
     std::shared_ptr<const PlanTable> plan_;

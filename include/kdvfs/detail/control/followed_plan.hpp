@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel.hpp>
 #include <kdvfs/detail/control/plan_follower.hpp>
 #include <kdvfs/detail/control/plan_track.hpp>
-#include <kdvfs/device/level_cell.hpp>
-#include <kdvfs/policy/planned_sequence.hpp>
-#include <kdvfs/scope/request_table.hpp>
-#include <kdvfs/scope/scope_port.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/control/votes.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/plan.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -28,7 +28,8 @@ public:
           met_{std::make_unique<std::atomic<bool>[]>(track_.kernels())},
           kinds_{std::make_unique<std::atomic<const ScopeKind*>[]>(track_.kernels() *
                                                                    track_.clocks().size())} {
-        for (const ClockPoint clock : track_.clocks()) requests_.push_back(requests.index_of(clock));
+        for (const ClockPoint clock : track_.clocks())
+            requests_.push_back(requests.index_of(clock));
         for (const PlannedSequence::Kernel& kernel : plan.kernels) keys_.push_back(kernel.key);
     }
 
@@ -64,9 +65,7 @@ public:
     }
     void end() noexcept { given_up_.store(true, std::memory_order_relaxed); }
     /// Whether it is of another program.
-    [[nodiscard]] bool foreign() const noexcept {
-        return foreign_.load(std::memory_order_relaxed);
-    }
+    [[nodiscard]] bool foreign() const noexcept { return foreign_.load(std::memory_order_relaxed); }
 
     /// Where the kind of a kernel's scopes at one of the plan's clocks is kept: what a metered
     /// launch is recorded as. Null until it has been asked for.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
 #include <kdvfs/detail/control/plan_track.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <array>
@@ -20,10 +20,10 @@ struct FollowCounts {
     Duration time{0};
     Duration lost_time{0};
 
-    std::uint64_t left_out = 0;   ///< launches of the plan that did not come
-    std::uint64_t added = 0;      ///< launches that the plan does not have where they came
-    std::uint64_t swapped = 0;    ///< pairs that came in the other order
-    std::uint64_t replaced = 0;   ///< launches in whose place another one came
+    std::uint64_t left_out = 0;  ///< launches of the plan that did not come
+    std::uint64_t added = 0;     ///< launches that the plan does not have where they came
+    std::uint64_t swapped = 0;   ///< pairs that came in the other order
+    std::uint64_t replaced = 0;  ///< launches in whose place another one came
     std::uint64_t times_lost = 0;
     std::uint64_t cut_short = 0;  ///< iterations that ended before the plan's last launch
 
@@ -215,8 +215,8 @@ private:
 
     [[nodiscard]] bool fits_at(std::size_t place) const noexcept {
         for (std::size_t i = 0; i + 1 < telling; ++i) {
-            const auto steps = static_cast<std::ptrdiff_t>(i) -
-                               static_cast<std::ptrdiff_t>(telling - 1);
+            const auto steps =
+                static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(telling - 1);
             if (names_[i] != track_->kernel(track_->beside(place, steps))) return false;
         }
         return true;
@@ -227,9 +227,7 @@ private:
         return to >= from ? to - from : to + track_->size() - from;
     }
 
-    void go_on_at(std::size_t place) noexcept {
-        go_on(track_->after(place), track_->clock(place));
-    }
+    void go_on_at(std::size_t place) noexcept { go_on(track_->after(place), track_->clock(place)); }
     void go_on(std::size_t next, PlanClock clock) noexcept {
         fit_ = Fit::sure;
         next_ = next;

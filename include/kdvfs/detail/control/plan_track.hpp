@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/policy/planned_sequence.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/plan.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -159,8 +159,7 @@ private:
     /// The clock if the plan has it, else the board's own choice.
     [[nodiscard]] PlanClock index_of(ClockPoint clock) const noexcept {
         const auto known = std::find(clocks_.begin(), clocks_.end(), clock);
-        return known == clocks_.end() ? plan_auto
-                                      : static_cast<PlanClock>(known - clocks_.begin());
+        return known == clocks_.end() ? plan_auto : static_cast<PlanClock>(known - clocks_.begin());
     }
 
     std::vector<Launch> launches_;

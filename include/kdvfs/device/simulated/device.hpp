@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/device/energy_source.hpp>
-#include <kdvfs/device/power_reading.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/energy_meter.hpp>
 #include <kdvfs/device/simulated/engine.hpp>
 #include <kdvfs/device/simulated/fault_plan.hpp>
 #include <kdvfs/device/simulated/stream.hpp>
-#include <kdvfs/device/simulated/switch_model.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +22,33 @@
 #include <utility>
 
 namespace kdvfs::simulated {
+
+/// How long a clock change takes to arrive.
+struct SwitchDelays {
+    Duration switching_latency{0};  ///< from the call to the new clock; the old one works on
+    Duration transition{0};         ///< the end of the latency, in which the GPU pauses
+};
+
+/// The one model of a switch: during the switching latency the GPU works on at the old clock,
+/// during the transition it pauses, then the new clock holds. A later call overtakes an earlier.
+struct SwitchModel {
+    Duration call_cost{0};  ///< for how long the setting call keeps its caller
+    std::function<SwitchDelays(ClockPoint from, ClockPoint to)> delays =
+        [](ClockPoint, ClockPoint) { return SwitchDelays{}; };
+};
+
+/// The same delays for every pair of clock points.
+inline SwitchModel uniform_switch(Duration switching_latency, Duration transition = {},
+                                  Duration call_cost = {}) {
+    return {.call_cost = call_cost, .delays = [=](ClockPoint, ClockPoint) {
+                return SwitchDelays{switching_latency, transition};
+            }};
+}
+
+/// A board's own delays.
+inline SwitchModel switch_model(const ClockSwitchTraits& traits) {
+    return uniform_switch(traits.switching_latency, traits.transition, traits.call_cost);
+}
 
 struct DeviceOptions {
     std::uint64_t seed = 1;                     ///< of the counter's noise

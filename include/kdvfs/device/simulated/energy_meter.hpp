@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/board.hpp>
+#include <kdvfs/units.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/device/simulated/device.hpp>
-#include <kdvfs/gpu/control_loop.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -13,9 +12,9 @@ namespace kdvfs::simulated {
 /// Listener, actuator and sampler of a simulated GPU, as events in its virtual time. The listener
 /// sees a cell at its next look; the actuator makes one call at a time, and a call waits for at
 /// most one counter read.
-class EventLoop final : public ControlLoop {
+class EventLoop final : public kdvfs::detail::ControlLoop {
 public:
-    EventLoop(Device& device, GpuCore& core) : state_{std::make_shared<State>(device, core)} {
+    EventLoop(Device& device, kdvfs::detail::GpuCore& core) : state_{std::make_shared<State>(device, core)} {
         device.on_cell_written([state = state_] { state->look_soon(state); });
         state_->sample_next(state_);
     }
@@ -42,14 +41,14 @@ public:
 private:
     /// Shared with the events that are still to come: they find out that the loop has stopped.
     struct State {
-        State(Device& its_device, GpuCore& its_core) : device{its_device}, core{its_core} {}
+        State(Device& its_device, kdvfs::detail::GpuCore& its_core) : device{its_device}, core{its_core} {}
 
         Device& device;
-        GpuCore& core;
+        kdvfs::detail::GpuCore& core;
         bool stopped = false;
         bool look_scheduled = false;
         bool in_flight = false;
-        CommandOutcome outcome{};
+        kdvfs::detail::CommandOutcome outcome{};
         TimePoint bus_free{};
 
         void look_soon(const std::shared_ptr<State>& self) {
@@ -85,7 +84,7 @@ private:
             }
             in_flight = true;
             outcome = execute(device, *command);
-            const Duration cost = command->kind == ClockCommand::Kind::apply
+            const Duration cost = command->kind == kdvfs::detail::ClockCommand::Kind::apply
                                       ? device.clock_switch().call_cost
                                       : Duration::zero();
             bus_free = now + cost;

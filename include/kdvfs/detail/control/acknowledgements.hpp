@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/control/stream_track.hpp>
+#include <kdvfs/detail/gpu/any_runtime.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kdvfs::detail {
+
+/// The answers of `Ordering::acked`: behind each marker that changes a lane's level the stream
+/// waits until the controller has settled it, or until a deadline. Answers are numbered, and one
+/// lane at a time gets them: a wait may hold a hardware queue that other streams need. Not
+/// thread-safe: the clock driver's lock is held.
+class Answers {
+public:
+    /// @throws Error (not_supported) where the runtime's streams cannot wait
+    Answers(AnyRuntime& runtime, Duration deadline)
+        : word_{runtime.make_answer_word()}, deadline_{deadline} {}
+
+    /// Before a lane's marker is put. @returns the number to wait for behind it
+    /// @throws Error (invalid_input) in a capture, (busy) while another lane gets answers
+    std::uint32_t expect(const Lane& lane, bool leaving) {
+        if (lane.captured()) {
+            throw Error{Errc::invalid_input,
+                        {.action = "wait for an answer in a capture",
+                         .object = "this stream",
+                         .vendor_words = "",
+                         .remedy = "capture with Ordering::stream: each replay would wait"}};
+        }
+        if (!leaving && owner_ && *owner_ != lane.id() && (asks_ || asked_ != answered_)) {
+            throw Error{Errc::busy,
+                        {.action = "wait for an answer",
+                         .object = "this stream",
+                         .vendor_words = "another stream waits for answers",
+                         .remedy = "use Ordering::acked on one stream at a time"}};
+        }
+        owner_ = lane.id();
+        asks_ = lane.level().request() != no_request;
+        return ++asked_;
+    }
+    /// The marker or the wait could not be put after all.
+    void give_up() { --asked_; }
+
+    [[nodiscard]] std::uint32_t* word() const { return word_; }
+
+    /// The lane's level was seen to change: its stream waits now.
+    void heard(LaneId lane, TimePoint now) {
+        if (owner_ == lane && asked_ != answered_) waits_since_ = now;
+    }
+
+    /// Whether a stream waits now.
+    [[nodiscard]] bool owed() const { return waits_since_.has_value(); }
+    /// When a stream must not wait any longer.
+    [[nodiscard]] std::optional<TimePoint> due() const {
+        if (!waits_since_) return std::nullopt;
+        return *waits_since_ + deadline_;
+    }
+
+    void answer() {
+        waits_since_.reset();
+        store(++answered_);
+    }
+
+    /// No stream waits from here on.
+    void release() {
+        waits_since_.reset();
+        store(last_);
+    }
+
+private:
+    static constexpr std::uint32_t last_ = 0x7fffffffU;  // also where numbers are compared by sign
+
+    void store(std::uint32_t number) {
+        std::atomic_ref{*word_}.store(number, std::memory_order_release);
+    }
+
+    std::uint32_t* word_;
+    Duration deadline_;
+    std::optional<LaneId> owner_;
+    bool asks_ = false;  // the owner's scopes still do
+    std::uint32_t asked_ = 0;
+    std::uint32_t answered_ = 0;
+    std::optional<TimePoint> waits_since_;
+};
+
+}  // namespace kdvfs::detail

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/control/followed_plan.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace kdvfs::detail {
+
+/// A mutex for what one thread mostly has to itself. Locking is one atomic exchange, unlocking a
+/// plain store: half of what a futex costs, which must ask at each unlock whether someone sleeps.
+/// A thread that meets another looks again every 20 us instead of being woken: a runtime's launch
+/// may block for long while the lane is held, and spinning would burn a core.
+class LaneMutex {
+public:
+    void lock() noexcept {
+        while (held_.exchange(true, std::memory_order_acquire)) {
+            while (held_.load(std::memory_order_relaxed)) {
+                std::this_thread::sleep_for(std::chrono::microseconds{20});
+            }
+        }
+    }
+    void unlock() noexcept { held_.store(false, std::memory_order_release); }
+
+private:
+    std::atomic<bool> held_{false};
+};
+
+/// What enqueueing can tell of a scope's fate. `asked` is settled by the controller: switched,
+/// refused, or elided because the device already held the request.
+enum class ScopeCount : std::uint8_t {
+    kept,
+    stream_elided,
+    not_worth_it,
+    refused,
+    captured,
+    followed,
+    asked,
+};
+
+/// The scopes of one lane, each counted once: plain numbers under the lane's mutex, so that
+/// counting costs no atomic operation.
+struct LaneCounts {
+    std::array<std::uint64_t, 7> fates{};
+    std::uint64_t unmetered = 0;
+    std::vector<std::uint64_t> unmetered_calls{};  ///< by scope kind, live lanes only
+
+    void count(ScopeCount fate) { ++fates[static_cast<std::size_t>(fate)]; }
+
+    /// A scope that leaves no interval.
+    void count_unmetered(std::uint32_t kind, bool live) {
+        ++unmetered;
+        if (!live) return;
+        if (unmetered_calls.size() <= kind) unmetered_calls.resize(kind + std::size_t{1});
+        ++unmetered_calls[kind];
+    }
+};
+
+/// What a lane wants put into its stream when a scope enters or leaves.
+struct LaneStep {
+    std::uint64_t entry = 0;  ///< the scope's entry in the stack, for leaving
+    LevelWord level{};        ///< the lane's request from here on
+    bool changed = false;     ///< whether that differs from what the stream was told before
+    bool elided = false;      ///< entering: the enclosing request is the same
+};
+
+/// The host's side of a stream: a stack of the scopes that are open on it, in enqueue order.
+/// Knows nothing of devices; the caller puts the markers. Not thread-safe by itself: hold `mutex`.
+class Lane {
+public:
+    Lane(LaneId id, LaneKey key, LevelCell* cell) : id_{id}, key_{key}, cell_{cell} {
+        stack_.reserve(16);  // no allocation after a lane's first scope, unless nested deeper
+    }
+
+    /// Pushes a scope that asks for `request`; `no_request` inherits what encloses it.
+    LaneStep enter(RequestIndex request) {
+        const LevelWord before = level();
+        open_.store(open_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        LevelWord own{};
+        const bool same = request != no_request && before.request() == request;
+        if (request != no_request) {
+            own = same ? before : LevelWord{request, next_ticket_++};
+        }
+        stack_.push_back({.entry = ++last_entry_, .level = own});
+        if (request != no_request) level_ = own;
+        return {.entry = last_entry_, .level = level_, .changed = level_ != before, .elided = same};
+    }
+
+    /// Removes a scope's own entry, wherever it is in the stack. Scopes of one lane may be left in
+    /// any order: what stays is what the others still ask for.
+    /// @returns nothing if the entry is not there (left before)
+    std::optional<LaneStep> leave(std::uint64_t entry) {
+        const auto found = std::find_if(stack_.rbegin(), stack_.rend(),
+                                        [&](const Entry& e) { return e.entry == entry; });
+        if (found == stack_.rend()) return std::nullopt;
+        const LevelWord before = level_;
+        stack_.erase(std::next(found).base());
+        level_ = innermost();
+        const LevelWord now = level_;
+        if (now != before) last_.store(now.raw(), std::memory_order_relaxed);
+        open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+        return LaneStep{.entry = entry, .level = now, .changed = now != before};
+    }
+
+    /// From here on this encloses all scopes of the lane, until it is called again.
+    LaneStep conduct(RequestIndex request) {
+        const LevelWord before = level();
+        outermost_ = request == no_request ? LevelWord{} : LevelWord{request, next_ticket_++};
+        level_ = innermost();
+        return {.level = level_, .changed = level_ != before};
+    }
+    /// What encloses all scopes of the lane.
+    [[nodiscard]] RequestIndex conducted() const { return outermost_.request(); }
+
+    /// A marker with this word was put into the stream.
+    void was_put(LevelWord word) {
+        const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
+        if (overruled != 0 && word_of(overruled) != put_ && cell_->load() == put_) {
+            overruled_.store(0, std::memory_order_relaxed);  // the stream is past it
+        }
+        put_ = word;
+        last_.store(word.raw(), std::memory_order_relaxed);
+    }
+
+    /// The stream could not be told of the level: the last word that was put, which may be still
+    /// on its way, means the level instead. Its ticket is never used again.
+    void overrule() { overrule(level()); }
+    /// The last word that was put means no request: nothing behind it will say so.
+    void end_with_last_word() { overrule(LevelWord{no_request, put_.ticket()}); }
+
+    /// What the stream asks for now. Callable without `mutex`.
+    [[nodiscard]] LevelWord heard() const {
+        const LevelWord word = cell_->load();
+        const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
+        return word == word_of(overruled) ? LevelWord{static_cast<std::uint32_t>(overruled)} : word;
+    }
+
+    /// The lane's request now: that of the innermost scope with an opinion.
+    [[nodiscard]] LevelWord level() const { return level_; }
+
+    /// Whether no scope is open on the host, nor under way in the stream: the cell holds what was
+    /// put last. Callable without `mutex`.
+    [[nodiscard]] bool at_rest() const {
+        return open_.load(std::memory_order_acquire) == 0 &&
+               cell_->load().raw() == last_.load(std::memory_order_relaxed);
+    }
+
+    [[nodiscard]] LaneId id() const { return id_; }
+    [[nodiscard]] const LaneKey& key() const { return key_; }
+    [[nodiscard]] LevelCell& cell() const { return *cell_; }
+    [[nodiscard]] bool captured() const { return key_.capture != 0; }
+    [[nodiscard]] std::size_t depth() const { return stack_.size(); }
+
+    // Public, because whoever enters or leaves needs them around the lane's own steps.
+    LaneMutex mutex;                     ///< held while a step is taken and its marker is put
+    LaneCounts counts;                   ///< under `mutex`
+    std::unique_ptr<LaneFollower> follower;  ///< under `mutex`; null: follows no plan
+    bool has_graphs = false;             ///< under `mutex`: captures of the stream end its request
+    std::atomic<bool> abandoned{false};  ///< its cell says nothing any more
+
+private:
+    struct Entry {
+        std::uint64_t entry;
+        LevelWord level;
+    };
+
+    [[nodiscard]] LevelWord innermost() const {
+        const auto asking = std::find_if(stack_.rbegin(), stack_.rend(), [](const Entry& e) {
+            return e.level.request() != no_request;
+        });
+        if (asking != stack_.rend()) return asking->level;
+        if (outermost_.request() != no_request) return outermost_;
+        // The last ticket tells one end of all requests from another.
+        return LevelWord{no_request, next_ticket_ - 1};
+    }
+
+    void overrule(LevelWord meaning) {
+        overruled_.store(std::uint64_t{put_.raw()} << 32U | meaning.raw(),
+                         std::memory_order_relaxed);
+        last_.store(put_.raw(), std::memory_order_relaxed);
+    }
+
+    static constexpr LevelWord word_of(std::uint64_t overruled) {
+        return LevelWord{static_cast<std::uint32_t>(overruled >> 32U)};
+    }
+
+    LaneId id_;
+    LaneKey key_;
+    LevelCell* cell_;
+    std::vector<Entry> stack_;
+    std::uint64_t last_entry_ = 0;
+    std::uint32_t next_ticket_ = 1;
+    LevelWord outermost_{};
+    LevelWord level_{};
+    LevelWord put_{};
+    // Written under `mutex` only.
+    std::atomic<std::uint32_t> open_{0};
+    std::atomic<std::uint32_t> last_{0};       // the word that the cell will end up with
+    std::atomic<std::uint64_t> overruled_{0};  // a word, and the level that it means instead
+};
+
+/// All lanes of a GPU object, by stream. Lanes stay until it ends: a stream's handle may be used
+/// again, and a captured graph may be replayed at any time. Thread-safe.
+class LaneTable {
+public:
+    LaneTable() : serial_{next_serial()} {}
+
+    /// The lane of a key; a new one, on a cell from `make_cell()`, at its first use.
+    template <class MakeCell>
+    Lane& find(const LaneKey& key, MakeCell make_cell) {
+        // A thread uses few streams: remember its last lanes, and whose they are.
+        struct Last {
+            std::uint64_t serial = 0;
+            LaneKey key{};
+            Lane* lane = nullptr;
+        };
+        thread_local std::array<Last, 8> remembered{};
+        // Streams are heap objects: their addresses differ in the middle.
+        const auto address = reinterpret_cast<std::uintptr_t>(key.stream.as<void>());
+        Last& last = remembered[(address >> 4U ^ address >> 7U ^ address >> 12U) % 8];
+        if (last.serial == serial_ && last.key == key) return *last.lane;
+        Lane& lane = find_slowly(key, make_cell);
+        last = {serial_, key, &lane};
+        return lane;
+    }
+
+    template <class Function>
+    void for_each(Function function) {
+        const std::lock_guard lock{mutex_};
+        for (Lane& lane : lanes_) function(lane);
+    }
+
+private:
+    template <class MakeCell>
+    Lane& find_slowly(const LaneKey& key, MakeCell& make_cell) {
+        const std::lock_guard lock{mutex_};
+        if (const auto known = by_key_.find(key); known != by_key_.end()) return *known->second;
+        LevelCell* cell = make_cell();
+        const LaneId id{static_cast<std::uint32_t>(lanes_.size())};
+        Lane& lane = lanes_.emplace_back(id, key, cell);
+        by_key_.emplace(key, &lane);
+        return lane;
+    }
+
+    // Addresses come back after a table has died, serial numbers do not.
+    static std::uint64_t next_serial() {
+        static std::atomic<std::uint64_t> serial{0};
+        return ++serial;
+    }
+
+    std::uint64_t serial_;
+    std::mutex mutex_;
+    std::deque<Lane> lanes_;
+    std::map<LaneKey, Lane*> by_key_;
+};
+
+}  // namespace kdvfs::detail

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/measure/self_check.hpp>
+#include <kdvfs/plan.hpp>
+#include <kdvfs/report.hpp>
+
+#include <cstdint>
+#include <iosfwd>
+#include <string_view>
+
+namespace kdvfs::detail {
+
+/// What a `Gpu` handle needs of the object behind it, and nothing of how it is done: files with hot
+/// kernels compile against this, the files that open a GPU against `GpuCore`. Thread-safe.
+/// `Gpu` documents each of these functions.
+class GpuService : public ScopePort {
+public:
+    virtual ~GpuService() = default;
+
+    [[nodiscard]] virtual const DeviceInfo& info() const = 0;
+    [[nodiscard]] virtual const SupportedClocks& supported_clocks() const = 0;
+    [[nodiscard]] virtual bool measure_only() const = 0;
+    [[nodiscard]] virtual measure::Report report() = 0;
+    [[nodiscard]] virtual measure::SelfCheck self_check() = 0;
+    virtual void check() = 0;
+    virtual void rearm() = 0;
+    virtual void shut_down() noexcept = 0;
+    virtual void protect(StreamRef stream) = 0;
+    virtual void next_iteration() = 0;
+    virtual void trace_to(std::ostream& out) = 0;
+    virtual void end_trace() = 0;
+
+    /// Tells iterations apart, the caller choosing the metered ones.
+    /// @returns the burst that the records of this iteration carry, if it is metered
+    virtual std::uint32_t begin_iteration(bool metered) = 0;
+    /// Keeps what is metered for `take_record`, or no longer.
+    virtual void keep_record(bool on) = 0;
+    /// What has been metered since the last call.
+    [[nodiscard]] virtual measure::MeterRecord take_record() = 0;
+
+    /// The kind that scopes of a kernel, a variant and a request share.
+    /// @throws Error (invalid_input) if the device does not list the requested clocks
+    /// @param plan that the scopes follow, from `follow`
+    virtual const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
+                                     bool metered, FollowedPlan* plan = nullptr) = 0;
+    /// A plan that scopes are to follow. Valid as long as the GPU object.
+    /// @throws Error (invalid_input) for a sequence that makes no sense, or clocks that the device
+    ///         does not list
+    virtual FollowedPlan& follow(const PlannedSequence& plan) = 0;
+    /// Nothing follows the plan any more: its requests end.
+    virtual void unfollow(FollowedPlan& plan) noexcept = 0;
+    /// @throws Error (invalid_input) if the device does not list the requested clocks
+    virtual void check_clocks(std::string_view kernel, const ClockRequest& request) const = 0;
+    /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.
+    virtual void note_kept(std::string_view kernel) = 0;
+};
+
+}  // namespace kdvfs::detail
