@@ -29,7 +29,8 @@ struct Board {
 
 void energy_bare_pread(benchmark::State& state) {
     Board board;
-    const kdvfs::detail::Descriptor file = device::amd::open_file(board.card.folder + "/gpu_metrics", O_RDONLY);
+    const kdvfs::detail::Descriptor file =
+        device::amd::open_file(board.card.folder + "/gpu_metrics", O_RDONLY);
     std::array<std::byte, device::amd::metrics_bytes> table;
     for (auto _ : state) {
         benchmark::DoNotOptimize(::pread(file.get(), table.data(), table.size(), 0));

@@ -69,7 +69,7 @@ struct Rig {
 };
 
 /// The calls that kdvfs makes of the runtime for one scope.
-void runtime_calls(hipStream_t stream, LevelCell& cell, std::uint32_t& level) {
+void runtime_calls(hipStream_t stream, RequestCell& cell, std::uint32_t& level) {
     for (int marker = 0; marker < 2; ++marker) {
         hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
         unsigned long long id = 0;
@@ -84,7 +84,7 @@ void runtime_calls(hipStream_t stream, LevelCell& cell, std::uint32_t& level) {
 void enter_and_leave_on_top_of_the_runtimes_own_calls(benchmark::State& state) {
     constexpr int batch = 200;
     Rig rig{false};
-    LevelCell cell;
+    RequestCell cell;
     std::uint32_t level = 0;
     std::vector<double> raw;
     std::vector<double> scoped;
@@ -188,7 +188,8 @@ void clock_write_while_the_sampler_reads(benchmark::State& state) {
     options.sampler.period = sampled ? Duration{1ms} : Duration{1h};
     options.sampler.limits.period = 1ms;
     auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board, board)));
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(
+        *core, kdvfs::detail::device_calls(board, board)));
     const auto gpu = Gpu{std::move(core)}.with<Policies>();
     machine.gpu(0).set_access_time(read_time, 0ns);
     std::vector<double> waits;

@@ -111,14 +111,14 @@ std::vector<Between> things_between(std::map<CudaMarkers, std::unique_ptr<Cuda>>
                                     cudaEvent_t event) {
     std::vector<Between> kinds{{"nothing", true, {}}};
     for (auto& [way, cuda] : runtimes) {
-        const auto marker = [&cuda, cell = cuda->make_cell()](bool stamped) {
-            return [&cuda, cell, stamped](cudaStream_t stream) {
-                cuda->put_marker(stream, {cell, kdvfs::LevelWord{3}, {}, stamped});
+        const auto marker = [&cuda, cell = cuda->make_cell()](bool timestamped) {
+            return [&cuda, cell, timestamped](cudaStream_t stream) {
+                cuda->put_marker(stream, {cell, kdvfs::RequestWord{3}, {}, timestamped});
             };
         };
         if (way == CudaMarkers::kernel) {
-            kinds.push_back({"marker kernel with stamp", true, marker(true)});
-            kinds.push_back({"marker kernel, no stamp", true, marker(false)});
+            kinds.push_back({"marker kernel with timestamp", true, marker(true)});
+            kinds.push_back({"marker kernel, no timestamp", true, marker(false)});
         } else {
             kinds.push_back({name_of(way), way != CudaMarkers::callback, marker(false)});
         }
@@ -173,19 +173,19 @@ void add_scopes(const kdvfs::BoundGpu<Scopes>& gpu, std::vector<Between>& kinds)
 
 void measure_host_time(Cuda& cuda, const std::string& about, const std::filesystem::path& folder) {
     Stream stream;
-    kdvfs::LevelCell* const cell = cuda.make_cell();
+    kdvfs::RequestCell* const cell = cuda.make_cell();
     std::vector<double> microseconds;
     for (int round = 0; round < 50; ++round) {
         probe<><<<1, 1, 0, stream.get()>>>(nullptr, nullptr, 3'000'000);
         const TimePoint start = now();
         for (int i = 0; i < 256; ++i) {
-            cuda.put_marker(stream.get(), {cell, kdvfs::LevelWord{1}, {}, true});
+            cuda.put_marker(stream.get(), {cell, kdvfs::RequestWord{1}, {}, true});
         }
         const Duration took = now() - start;
         if (round > 0) microseconds.push_back(static_cast<double>(took.count()) / 256e3);
         stream.synchronize();
-        std::array<kdvfs::MarkerStamp, 256> stamps;
-        while (cuda.drain_stamps(stamps) > 0) {
+        std::array<kdvfs::MarkerTimestamp, 256> timestamps;
+        while (cuda.drain_timestamps(timestamps) > 0) {
         }
     }
     const Percentiles p{microseconds};

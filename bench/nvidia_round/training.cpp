@@ -91,8 +91,8 @@ private:
         }
         check(cudaEventRecord(end_, stream), "record an event");
         cuda_.synchronize(stream);
-        std::array<kdvfs::MarkerStamp, launches> stamps;
-        while (cuda_.drain_stamps(stamps) > 0) {
+        std::array<kdvfs::MarkerTimestamp, launches> timestamps;
+        while (cuda_.drain_timestamps(timestamps) > 0) {
         }
         float milliseconds = 0;
         check(cudaEventElapsedTime(&milliseconds, begin_, end_), "read events");
@@ -100,7 +100,7 @@ private:
     }
 
     kdvfs::device::Cuda& cuda_;
-    kdvfs::LevelCell* cell_;
+    kdvfs::RequestCell* cell_;
     cudaEvent_t begin_ = nullptr;
     cudaEvent_t end_ = nullptr;
     std::map<std::pair<std::string, std::uint32_t>, double> costs_;

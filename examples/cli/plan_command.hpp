@@ -41,7 +41,7 @@ struct PlanCommand {
         sub->add_option("profile", command->profile, "Sweep file")->required();
         sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
         sub->add_option("--aggregate", command->aggregate, "What shares a clock")
-            ->check(CLI::IsMember({"global", "local", "pass", "single"}))
+            ->check(CLI::IsMember({"global", "local", "per_group", "single"}))
             ->capture_default_str();
         sub->add_option(
                "--objective", command->objective,

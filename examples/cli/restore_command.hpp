@@ -44,7 +44,7 @@ private:
         switch (decision) {
             case kdvfs::detail::RestoreDecision::nothing: return "nothing to do";
             case kdvfs::detail::RestoreDecision::write_back: return "restored";
-            case kdvfs::detail::RestoreDecision::leave_foreign:
+            case kdvfs::detail::RestoreDecision::leave_external:
                 return "changed by someone else since: left";
         }
         return "";

@@ -57,7 +57,7 @@ inline Json fit_json(const Case& job) {
 inline Json published_json(const PublishedOutcome& published) {
     using kdvfs::tune::Aggregate;
     Json json{{"points", to_json(published.points, Aggregate::global)},
-              {"passes", to_json(published.passes, Aggregate::pass)}};
+              {"passes", to_json(published.passes, Aggregate::per_group)}};
     json["passes"]["waste_at_0.1_pct"] = to_json(published.passes_relaxed);
     return json;
 }
@@ -71,7 +71,7 @@ inline Json summary(const Case& job, const Outcome& outcome) {
         {"baseline",
          {{"time_s", outcome.baseline.time.count()}, {"energy_j", outcome.baseline.energy.count}}}};
     for (const Aggregate aggregate :
-         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global}) {
+         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global}) {
         json[std::string{to_string(aggregate)}] = to_json(outcome.plans, aggregate);
     }
     if (job.fitted) json["fit"] = fit_json(job);

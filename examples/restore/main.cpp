@@ -20,7 +20,8 @@ constexpr std::string_view words_for(kdvfs::detail::RestoreDecision decision) {
     switch (decision) {
         case kdvfs::detail::RestoreDecision::nothing: return "nothing to do";
         case kdvfs::detail::RestoreDecision::write_back: return "restored";
-        case kdvfs::detail::RestoreDecision::leave_foreign: return "changed by someone else since: left";
+        case kdvfs::detail::RestoreDecision::leave_external:
+            return "changed by someone else since: left";
     }
     return "";
 }
@@ -42,8 +43,8 @@ bool restore(const kdvfs::detail::PrivateFolder& folder, const kdvfs::device::am
 }  // namespace
 
 int main(int argc, char** argv) try {
-    const auto folder =
-        argc > 1 ? kdvfs::detail::PrivateFolder{argv[1]} : kdvfs::detail::PrivateFolder::of_this_user();
+    const auto folder = argc > 1 ? kdvfs::detail::PrivateFolder{argv[1]}
+                                 : kdvfs::detail::PrivateFolder::of_this_user();
     bool all_is_well = true;
     for (const auto& card : kdvfs::device::amd::find_cards()) {
         all_is_well = restore(folder, card) && all_is_well;

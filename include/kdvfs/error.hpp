@@ -10,14 +10,14 @@ namespace kdvfs {
 
 /// What kind of trouble an `Error` reports: enough to branch on, the text says the rest.
 enum class Errc {
-    invalid_input,   ///< a file, an argument or a call that makes no sense
-    not_supported,   ///< the device or driver cannot do this at all
-    refused,         ///< the device or driver can, but will not for this process
-    busy,            ///< held by another owner, or worth a retry
-    vanished,        ///< the device is gone
-    foreign_change,  ///< somebody else changed what kdvfs had set
-    timed_out,       ///< no answer within the deadline
-    io,              ///< reading or writing failed
+    invalid_input,    ///< a file, an argument or a call that makes no sense
+    not_supported,    ///< the device or driver cannot do this at all
+    refused,          ///< the device or driver can, but will not for this process
+    busy,             ///< held by another owner, or worth a retry
+    vanished,         ///< the device is gone
+    external_change,  ///< somebody else changed what kdvfs had set
+    timed_out,        ///< no answer within the deadline
+    io,               ///< reading or writing failed
 };
 
 constexpr std::string_view to_string(Errc code) {
@@ -27,7 +27,7 @@ constexpr std::string_view to_string(Errc code) {
         case Errc::refused: return "refused";
         case Errc::busy: return "busy";
         case Errc::vanished: return "vanished";
-        case Errc::foreign_change: return "changed by someone else";
+        case Errc::external_change: return "changed by someone else";
         case Errc::timed_out: return "timed out";
         case Errc::io: return "input/output";
     }

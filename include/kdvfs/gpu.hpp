@@ -78,7 +78,7 @@ public:
     void end_trace() const { service_->end_trace(); }
 
     /// For scopes.
-    [[nodiscard]] detail::ScopePort& port() const { return *service_; }
+    [[nodiscard]] detail::ScopeSink& scope_sink() const { return *service_; }
 
 protected:
     [[nodiscard]] detail::GpuService& service() const { return *service_; }
@@ -117,7 +117,8 @@ public:
         if (slot != nullptr) {
             if (const detail::ScopeKind* kind = slot->load(std::memory_order_acquire)) return *kind;
         }
-        const detail::ScopeKind& kind = ask<typename Registry::template policy_of<K>>(K::name, variant);
+        const detail::ScopeKind& kind =
+            ask<typename Registry::template policy_of<K>>(K::name, variant);
         if (slot != nullptr) slot->store(&kind, std::memory_order_release);
         return kind;
     }
@@ -143,7 +144,8 @@ private:
     [[nodiscard]] detail::KindMemo::Slot* slot_of(Variant variant) const noexcept {
         if constexpr (Registry::names(K::name)) {
             constexpr std::size_t row = Registry::row_of(K::name);
-            return variant.index < detail::KindMemo::shapes ? &bound_->rows[row][variant.index] : nullptr;
+            return variant.index < detail::KindMemo::shapes ? &bound_->rows[row][variant.index]
+                                                            : nullptr;
         } else {
             return bound_->others.slot(K::name.data(), variant);
         }

@@ -8,12 +8,11 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/kernel.hpp>
-#include <kdvfs/units.hpp>
-#include <kdvfs/version.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/report.hpp>
+#include <kdvfs/kernel.hpp>
 #include <kdvfs/policy.hpp>
 #include <kdvfs/registry.hpp>
+#include <kdvfs/report.hpp>
 #include <kdvfs/scope.hpp>
-#include <kdvfs/scope.hpp>
+#include <kdvfs/units.hpp>
+#include <kdvfs/version.hpp>

@@ -26,8 +26,10 @@ struct OwnedClocks {
     kdvfs::detail::GuardedClocks<device::Nvml> guarded;
 };
 
-inline std::shared_ptr<kdvfs::detail::GpuCore> drive(kdvfs::detail::GpuCore::Parts parts, GpuOptions options, kdvfs::detail::DeviceCalls calls,
-                                      Duration counter_period) {
+inline std::shared_ptr<kdvfs::detail::GpuCore> drive(kdvfs::detail::GpuCore::Parts parts,
+                                                     GpuOptions options,
+                                                     kdvfs::detail::DeviceCalls calls,
+                                                     Duration counter_period) {
     options.sampler.limits.period = counter_period;
     options.accumulator.counter_period = counter_period;
     auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
@@ -35,30 +37,33 @@ inline std::shared_ptr<kdvfs::detail::GpuCore> drive(kdvfs::detail::GpuCore::Par
     return core;
 }
 
-inline std::shared_ptr<kdvfs::detail::GpuCore> make_measuring_core(int cuda_device, const std::string& address,
-                                                    const GpuOptions& options,
-                                                    const std::string& why = {}) {
+inline std::shared_ptr<kdvfs::detail::GpuCore> make_measuring_core(int cuda_device,
+                                                                   const std::string& address,
+                                                                   const GpuOptions& options,
+                                                                   const std::string& why = {}) {
     const auto board = std::make_shared<device::NvmlReadings>(address);
-    kdvfs::detail::GpuCore::Parts parts{.info = board->info(),
-                         .clocks = board->supported_clocks(),
-                         .runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Cuda>>(cuda_device)};
+    kdvfs::detail::GpuCore::Parts parts{
+        .info = board->info(),
+        .clocks = board->supported_clocks(),
+        .runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Cuda>>(cuda_device)};
     if (!why.empty()) parts.info.mechanism = "measure only: " + why;
     const Duration period = board->counter_period();
     return drive(std::move(parts), options, kdvfs::detail::measuring_calls(board), period);
 }
 
-inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(int cuda_device, const std::string& address,
-                                          const GpuOptions& options) {
+inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(int cuda_device,
+                                                         const std::string& address,
+                                                         const GpuOptions& options) {
     try {
         const auto owned = std::make_shared<OwnedClocks>(address);
         kdvfs::detail::GpuCore::Parts parts;
-        parts.found = kdvfs::detail::prove_clock_control(owned->guarded);
+        parts.initial = kdvfs::detail::prove_clock_control(owned->guarded);
         parts.info = owned->guarded.info();
         parts.clocks = owned->guarded.supported_clocks();
         parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Cuda>>(cuda_device);
-        auto calls =
-            kdvfs::detail::device_calls(std::shared_ptr<kdvfs::detail::GuardedClocks<device::Nvml>>{owned, &owned->guarded},
-                         std::shared_ptr<device::Nvml>{owned, &owned->clocks});
+        auto calls = kdvfs::detail::device_calls(
+            std::shared_ptr<kdvfs::detail::GuardedClocks<device::Nvml>>{owned, &owned->guarded},
+            std::shared_ptr<device::Nvml>{owned, &owned->clocks});
         return drive(std::move(parts), options, std::move(calls), owned->clocks.counter_period());
     } catch (const Error& refused) {
         if (options.on_refused == OnRefused::fail) throw;
@@ -77,8 +82,8 @@ inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(int cuda_device, const 
 ///         must not be touched, `measure` is the call.
 inline Gpu open(int cuda_device, GpuOptions options = {}) {
     const std::string address = device::cuda::pci_address(cuda_device);
-    return Gpu{
-        kdvfs::detail::find_or_open(address, [&] { return detail::make_core(cuda_device, address, options); })};
+    return Gpu{kdvfs::detail::find_or_open(
+        address, [&] { return detail::make_core(cuda_device, address, options); })};
 }
 
 /// Opens a CUDA device to measure it. Its clocks, power limit and modes are never touched: NVML's

@@ -20,11 +20,11 @@
 namespace kdvfs::measure {
 
 /// An energy with its 95 % interval, joules +- half_width; or, where the samples do not say, not a
-/// number at all: `told` is false, `joules` is 0, and reports print "too_short_to_tell".
+/// number at all: `resolved` is false, `joules` is 0, and reports print "too_short_to_tell".
 struct EnergyEstimate {
     Joules joules;
     Joules half_width;
-    bool told = false;
+    bool resolved = false;
 };
 
 /// One kernel and variant. Energies and times are those of the metered calls.
@@ -114,7 +114,7 @@ struct Report {
 
 /// "12.3 J +- 0.4", or "too_short_to_tell".
 inline std::string to_string(const EnergyEstimate& energy) {
-    if (!energy.told) return "too_short_to_tell";
+    if (!energy.resolved) return "too_short_to_tell";
     std::array<char, 64> text;
     const double width = energy.half_width.count;
     // As many decimals as the interval has digits that mean something.
@@ -149,7 +149,7 @@ using Cells = std::vector<std::string>;
 
 inline Cells cells(const ReportRow& row) {
     const double counted = row.counted_time.count();
-    const bool told = row.energy.told && counted > 0;
+    const bool resolved = row.energy.resolved && counted > 0;
     // Joules of a part of the time say of which part.
     const std::string part =
         counted < 0.99 * row.time.count() ? " in " + number("%.3g s", counted) : std::string{};
@@ -158,9 +158,9 @@ inline Cells cells(const ReportRow& row) {
             std::to_string(row.metered_calls),
             number("%.6g", row.time.count()),
             row.metered_calls == 0 ? "-"
-            : told                 ? to_string(row.energy) + part
+            : resolved             ? to_string(row.energy) + part
                                    : "too_short_to_tell",
-            told ? number("%.1f", row.energy.joules.count / counted) : "-",
+            resolved ? number("%.1f", row.energy.joules.count / counted) : "-",
             row.kept ? "kept" : point(row.asked),
             point(row.applied),
             held(row)};

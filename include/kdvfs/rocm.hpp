@@ -85,19 +85,20 @@ struct OwnedClocks {
     kdvfs::detail::GuardedClocks<Clocks> guarded;
 };
 
-inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(int hip_device, const device::amd::Card& card,
-                                          GpuOptions options) {
+inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(int hip_device,
+                                                         const device::amd::Card& card,
+                                                         GpuOptions options) {
     const auto energy = std::make_shared<device::amd::MetricsFile>(card);
     kdvfs::detail::GpuCore::Parts parts;
     parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Hip>>(hip_device);
     kdvfs::detail::DeviceCalls calls = kdvfs::detail::measuring_calls(energy);
     try {
         const auto owned = std::make_shared<OwnedClocks>(card);
-        parts.found = kdvfs::detail::prove_clock_control(owned->guarded);
+        parts.initial = kdvfs::detail::prove_clock_control(owned->guarded);
         parts.info = owned->guarded.info();
         parts.clocks = owned->guarded.supported_clocks();
-        calls =
-            kdvfs::detail::device_calls(std::shared_ptr<kdvfs::detail::GuardedClocks<Clocks>>{owned, &owned->guarded}, energy);
+        calls = kdvfs::detail::device_calls(
+            std::shared_ptr<kdvfs::detail::GuardedClocks<Clocks>>{owned, &owned->guarded}, energy);
     } catch (const Error& refused) {
         if (options.on_refused == OnRefused::fail) throw;
         const device::AmdgpuSysfs files{card};

@@ -14,7 +14,9 @@ namespace detail {
 
 /// Takes values, not the scope: a destructor's slow path that took `this` would keep the scope
 /// alive in memory even where it compiles to nothing.
-inline void leave_at_end(detail::ScopePort* port, detail::ScopePass pass) noexcept { port->leave_noexcept(pass); }
+inline void leave_at_end(detail::ScopeSink* sink, detail::ScopeToken token) noexcept {
+    sink->leave_noexcept(token);
+}
 
 }  // namespace detail
 
@@ -40,8 +42,8 @@ public:
     template <class BoundGpu>
     [[nodiscard]] FrequencyScope(const BoundGpu& gpu, StreamRef stream, Variant variant = {}) {
         if constexpr (BoundGpu::template has_scope_for<K>) {
-            pass_ = gpu.port().enter(stream, gpu.template kind_of<K>(variant));
-            port_ = &gpu.port();
+            token_ = gpu.scope_sink().enter(stream, gpu.template kind_of<K>(variant));
+            sink_ = &gpu.scope_sink();
         }
     }
 
@@ -57,19 +59,19 @@ public:
     // Inlined early, or g++ 12 sees too late that a KeepClock scope is empty and gives up the tail
     // call.
     [[gnu::always_inline]] ~FrequencyScope() {
-        if (port_ != nullptr) detail::leave_at_end(port_, pass_);
+        if (sink_ != nullptr) detail::leave_at_end(sink_, token_);
     }
 
     /// Leaves now. The throwing twin of the destructor; a second call does nothing.
     /// @throws Error where no marker can be put, or where the scope straddles the begin or end of
     ///         a capture
     void close() {
-        if (detail::ScopePort* port = std::exchange(port_, nullptr)) port->leave(pass_);
+        if (detail::ScopeSink* sink = std::exchange(sink_, nullptr)) sink->leave(token_);
     }
 
 private:
-    detail::ScopePort* port_ = nullptr;  // null: nothing to leave
-    detail::ScopePass pass_{};
+    detail::ScopeSink* sink_ = nullptr;  // null: nothing to leave
+    detail::ScopeToken token_{};
 };
 
 /// Calls `work`, which enqueues on `stream`, inside a `FrequencyScope<K>`:

@@ -18,11 +18,12 @@ namespace kdvfs::simulated {
 namespace detail {
 
 inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(Device& device, GpuOptions options) {
-    kdvfs::detail::GpuCore::Parts parts{.info = device.info(),
-                         .clocks = device.supported_clocks(),
-                         .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Device&>>(device)};
+    kdvfs::detail::GpuCore::Parts parts{
+        .info = device.info(),
+        .clocks = device.supported_clocks(),
+        .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Device&>>(device)};
     try {
-        parts.found = kdvfs::detail::prove_clock_control(device);
+        parts.initial = kdvfs::detail::prove_clock_control(device);
     } catch (const Error& refused) {
         if (options.on_refused == OnRefused::fail) throw;
         parts.info.mechanism = std::string{"measure only: "} + refused.what();
@@ -42,8 +43,8 @@ inline std::shared_ptr<kdvfs::detail::GpuCore> make_core(Device& device, GpuOpti
 /// @throws Error if its clocks cannot be set, unless `options.on_refused` says to go on
 inline Gpu open(Device& device, const GpuOptions& options = {}) {
     const auto address = std::to_string(reinterpret_cast<std::uintptr_t>(&device));
-    return Gpu{
-        kdvfs::detail::find_or_open("simulated@" + address, [&] { return detail::make_core(device, options); })};
+    return Gpu{kdvfs::detail::find_or_open("simulated@" + address,
+                                           [&] { return detail::make_core(device, options); })};
 }
 
 }  // namespace kdvfs::simulated

@@ -360,10 +360,11 @@ TEST(LevelMask, OfAnOwnerThatDiedIsSettledByItsJournal) {
             held = dead.read_clock_state();
         }
         AmdgpuSysfs gpu{first_gpu};
-        kdvfs::detail::ClockHistory history{.found = {}, .uncertain = mid_write};
+        kdvfs::detail::ClockHistory history{.initial = {}, .uncertain = mid_write};
         if (!mid_write) history.written = held;
         gpu.adopt(history.written);
-        EXPECT_EQ(kdvfs::detail::decide_restore(history, gpu.read_clock_state()), kdvfs::detail::RestoreDecision::write_back);
+        EXPECT_EQ(kdvfs::detail::decide_restore(history, gpu.read_clock_state()),
+                  kdvfs::detail::RestoreDecision::write_back);
         gpu.restore({});
         EXPECT_EQ(machine.gpu(0).settings(), before);
     }

@@ -31,12 +31,13 @@ void check(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorS
 template <CudaMarkers Way>
 class CudaStreams {
 public:
-    static constexpr bool stamps_in_graphs = Way == CudaMarkers::kernel;  // others are by events
+    static constexpr bool timestamps_in_graphs =
+        Way == CudaMarkers::kernel;  // others are by events
 
     CudaStreams() {
         check(cudaMallocManaged(&seen_, places * sizeof *seen_));
-        std::array<kdvfs::MarkerStamp, 64> left_over;
-        while (runtime().drain_stamps(left_over) > 0) {
+        std::array<kdvfs::MarkerTimestamp, 64> left_over;
+        while (runtime().drain_timestamps(left_over) > 0) {
         }
     }
     ~CudaStreams() {
@@ -59,12 +60,12 @@ public:
         return stream;
     }
     void work(kdvfs::StreamRef stream) { launch(stream, 0, nullptr); }
-    void look(kdvfs::StreamRef stream, kdvfs::LevelCell* cell, std::size_t place) {
+    void look(kdvfs::StreamRef stream, kdvfs::RequestCell* cell, std::size_t place) {
         void* level = nullptr;
         check(cudaHostGetDevicePointer(&level, cell, 0));
         launch(stream, place, static_cast<const std::uint32_t*>(level));
     }
-    kdvfs::LevelWord seen(std::size_t place) { return kdvfs::LevelWord{seen_[place]}; }
+    kdvfs::RequestWord seen(std::size_t place) { return kdvfs::RequestWord{seen_[place]}; }
     cudaGraphExec_t capture(kdvfs::StreamRef stream, const std::function<void()>& record) {
         auto* const handle = stream.as<CUstream_st>();
         cudaGraph_t graph = nullptr;

@@ -8,7 +8,8 @@ void fuzzing::fuzz(const std::string& text) {
     if (!entry) return;
     const std::string written = kdvfs::detail::journal_text::of(*entry);
     const auto again = kdvfs::detail::journal_text::parse(written);
-    require(again && kdvfs::detail::journal_text::of(*again) == written, "an entry survives a round trip");
+    require(again && kdvfs::detail::journal_text::of(*again) == written,
+            "an entry survives a round trip");
     require(again->history.found == entry->history.found &&
                 again->history.written == entry->history.written,
             "its clocks, too");

@@ -79,8 +79,8 @@ TEST(Gpt3Iteration, ThePlannerFindsThePublishedPlansInThePublishedMeasurements) 
     const PublishedOutcome published;
     EXPECT_NEAR(published.points.waste.global.time_pct(), 0.00, 0.01);
     EXPECT_NEAR(published.points.waste.global.energy_pct(), -15.64, 0.01);
-    EXPECT_NEAR(published.passes.edp.pass.time_pct(), 10.21, 0.15);
-    EXPECT_NEAR(published.passes.edp.pass.energy_pct(), -25.42, 0.15);
+    EXPECT_NEAR(published.passes.edp.per_group.time_pct(), 10.21, 0.15);
+    EXPECT_NEAR(published.passes.edp.per_group.energy_pct(), -25.42, 0.15);
     EXPECT_NEAR(published.passes_relaxed.energy_pct(), -9.6, 0.2);
     EXPECT_LE(published.passes_relaxed.time_pct(), 0.1);
 }
@@ -124,7 +124,7 @@ TEST(Gpt3Iteration, EachKernelIsAttributedWhatItReallyDrew) {
     std::vector<double> errors;
     int covered = 0;
     for (const auto& row : run.report.rows) {
-        if (!row.energy.told) continue;
+        if (!row.energy.resolved) continue;
         const kdvfs::Joules real = truth.at(row.kernel.name);
         errors.push_back(std::abs(row.energy.joules / real - 1));
         if (std::abs((row.energy.joules - real).count) <= row.energy.half_width.count) ++covered;

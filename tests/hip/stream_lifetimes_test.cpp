@@ -62,7 +62,7 @@ protected:
     std::unique_ptr<BoundGpu<Policies>> gpu_;
 };
 
-TEST_F(StreamLifetimes, AHandleThatIsUsedAgainIsALaneLikeAnyOther) {
+TEST_F(StreamLifetimes, AHandleThatIsUsedAgainIsATrackLikeAnyOther) {
     hipStream_t stream = create();
     for (int life = 0; life < 5; ++life) {
         {

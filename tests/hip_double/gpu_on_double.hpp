@@ -22,7 +22,8 @@ inline kdvfs::Gpu open(const std::shared_ptr<prompt::Board>& board,
     parts.found = kdvfs::detail::prove_clock_control(*board);
     parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<kdvfs::device::Hip>>(0);
     auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board, board)));
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(
+        *core, kdvfs::detail::device_calls(board, board)));
     return kdvfs::Gpu{std::move(core)};
 }
 

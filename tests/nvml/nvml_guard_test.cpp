@@ -29,7 +29,9 @@ protected:
         guarded.restorer = folder_.at("nvidia-smi");
         return guarded;
     }
-    [[nodiscard]] kdvfs::detail::PrivateFolder own_folder() const { return kdvfs::detail::PrivateFolder{folder_.at("own")}; }
+    [[nodiscard]] kdvfs::detail::PrivateFolder own_folder() const {
+        return kdvfs::detail::PrivateFolder{folder_.at("own")};
+    }
 
     /// Runs `work` in a child that is killed where it ends; waits until its guard has let go.
     template <class Work>
@@ -91,7 +93,7 @@ TEST_F(NvmlGuard, WhatAGuardCouldNotDoTheNextOwnerDoes) {
     kdvfs::detail::Journal{folder, address}.write(
         {kdvfs::detail::boot_id(),
          address,
-         {.found = {}, .written = ClockState{{.core = 1000_MHz}, {}, "locked"}}});
+         {.initial = {}, .written = ClockState{{.core = 1000_MHz}, {}, "locked"}}});
     Nvml gpu{address, guarded_options()};
     const kdvfs::detail::GuardedClocks clocks{gpu, own_folder()};
     EXPECT_EQ(clocks.settled(), kdvfs::detail::RestoreDecision::write_back);
@@ -102,7 +104,8 @@ TEST_F(NvmlGuard, WhatAGuardCouldNotDoTheNextOwnerDoes) {
 TEST_F(NvmlGuard, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
     board().memory_lock = {405, 405};
     const kdvfs::detail::PrivateFolder folder = own_folder();
-    kdvfs::detail::Journal{folder, address}.write({kdvfs::detail::boot_id(), address, {.found = {}, .uncertain = true}});
+    kdvfs::detail::Journal{folder, address}.write(
+        {kdvfs::detail::boot_id(), address, {.initial = {}, .uncertain = true}});
     Nvml gpu{address, guarded_options()};
     const kdvfs::detail::GuardedClocks clocks{gpu, own_folder()};
     EXPECT_FALSE(board().memory_lock);

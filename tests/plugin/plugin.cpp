@@ -45,7 +45,8 @@ extern "C" int plugin_enter(bool leaks) {
     parts.found = kdvfs::detail::prove_clock_control(*board);
     parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<prompt::Runtime&>>(runtime);
     auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), kdvfs::GpuOptions{});
-    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board, board)));
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(
+        *core, kdvfs::detail::device_calls(board, board)));
     auto handle =
         std::make_unique<kdvfs::BoundGpu<Policies>>(kdvfs::Gpu{std::move(core)}.with<Policies>());
     auto entered = std::make_unique<kdvfs::FrequencyScope<Gelu>>(*handle, nullptr);

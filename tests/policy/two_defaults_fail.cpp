@@ -6,5 +6,6 @@ using Start = kdvfs::Default<kdvfs::AutoClock>;
 
 static_assert(kdvfs::PolicyRegistry<kdvfs::detail::Start>::size == 1);
 #ifdef KDVFS_MISTAKE
-static_assert(kdvfs::PolicyRegistry<kdvfs::detail::Start, kdvfs::Default<kdvfs::KeepClock>>::size == 2);
+static_assert(kdvfs::PolicyRegistry<kdvfs::detail::Start, kdvfs::Default<kdvfs::KeepClock>>::size ==
+              2);
 #endif

@@ -57,9 +57,8 @@ TEST(Guard, RestoresWhatItWasToldIsHeld) {
 
 TEST(Guard, LeavesWhatSomebodyElseHasSetSince) {
     const ClockState held{{900_MHz, 1200_MHz}, {132_MHz, auto_clock}, "manual"};
-    EXPECT_EQ(
-        guarded("manual", mi300_table, {}, mi300, {"held " + amd::guard_words(mi300, held)}),
-        "manual\n");
+    EXPECT_EQ(guarded("manual", mi300_table, {}, mi300, {"held " + amd::guard_words(mi300, held)}),
+              "manual\n");
     EXPECT_EQ(guarded("high", mi300_table, {}, mi300, {"held " + amd::guard_words(mi300, held)}),
               "high\n");
 }

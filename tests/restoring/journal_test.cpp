@@ -18,7 +18,7 @@ const std::string device = "0000:c1:00.0";
 kdvfs::detail::JournalEntry an_entry() {
     return {kdvfs::detail::boot_id(),
             device,
-            {.found = {{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"},
+            {.initial = {{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"},
              .written = ClockState{{1100_MHz, 1200_MHz}, {500_MHz, auto_clock}, "manual"}}};
 }
 
@@ -51,10 +51,10 @@ TEST(Journal, TellsWhatWasWrittenInIt) {
     const auto read = journal.read();
     ASSERT_TRUE(read);
     EXPECT_EQ(read->device, device);
-    EXPECT_EQ(read->history.found, entry.history.found);
+    EXPECT_EQ(read->history.initial, entry.history.initial);
     EXPECT_EQ(read->history.written, entry.history.written);
     EXPECT_FALSE(read->history.uncertain);
-    entry.history = {.found = {}, .uncertain = true};
+    entry.history = {.initial = {}, .uncertain = true};
     journal.write(entry);
     EXPECT_TRUE(journal.read()->history.uncertain);
     EXPECT_FALSE(journal.read()->history.written);

@@ -138,7 +138,7 @@ TEST(PermanentErrors, DisarmRestoreAndCountUntilRearmed) {
     board.on_apply = {};
     board.controller.rearm();
     board.settle();
-    EXPECT_EQ(board.state.cap, mid) << "what lanes ask for now";
+    EXPECT_EQ(board.state.cap, mid) << "what tracks ask for now";
     EXPECT_EQ(board.counts().switched_scopes, 1U) << "a refused scope stays refused";
     board.enter(3, {.core = 1500_MHz});
     board.settle();
@@ -189,7 +189,7 @@ TEST(PermanentErrors, AVanishedBoardIsNotTouchedAgain) {
 
 TEST(PartialFailures, AWriteThatFailedHalfWayIsPutBack) {
     for (const Errc code : {Errc::refused, Errc::busy}) {
-        ControlledBoard board{{.found = {{.core = 1500_MHz}, {}, "manual"}}};
+        ControlledBoard board{{.initial = {{.core = 1500_MHz}, {}, "manual"}}};
         board.after_apply = throws(code);
         board.enter(0, low);
         board.settle();
@@ -237,7 +237,7 @@ TEST(PartialFailures, ARestoreThatFailedHalfWayIsFinished) {
     board.leave(0);
     board.pass(milliseconds{1});
     EXPECT_EQ(board.state, board.found()) << "kdvfs's own half-done work is nobody else's";
-    EXPECT_EQ(board.counts().foreign_changes, 0U);
+    EXPECT_EQ(board.counts().external_changes, 0U);
     EXPECT_TRUE(board.controller.armed());
 }
 
@@ -310,10 +310,10 @@ TEST(SilentRefusal, OfARestoreThatEndedElsewhereIsFinishedAtTheEnd) {
     board.controller.let_go();
     board.settle();
     EXPECT_EQ(board.state, board.found());
-    EXPECT_EQ(board.counts().foreign_changes, 0U);
+    EXPECT_EQ(board.counts().external_changes, 0U);
 }
 
-TEST(LettingGo, RestoresWhateverLanesSay) {
+TEST(LettingGo, RestoresWhateverTracksSay) {
     ControlledBoard board{{.options = {.lower_after = seconds{9}}}};
     board.enter(0, low);
     board.enter(1, mid);
@@ -325,14 +325,14 @@ TEST(LettingGo, RestoresWhateverLanesSay) {
     EXPECT_EQ(board.controller.next_command(TimePoint::max()), std::nullopt);
 }
 
-TEST(LettingGo, IsDeafToLanesFromThenOn) {
+TEST(LettingGo, IsDeafToTracksFromThenOn) {
     ControlledBoard board;
     board.enter(0, low);
     board.settle();
     board.controller.let_go();
     board.enter(0, mid);
     board.enter(1, low);
-    board.controller.protect(LaneId{2}, board.now);
+    board.controller.protect(TrackId{2}, board.now);
     board.settle();
     EXPECT_EQ(board.state, board.found()) << "a stream that is still running asks in vain";
     EXPECT_EQ(board.controller.asked(), std::nullopt);
@@ -353,7 +353,7 @@ TEST(LettingGo, WaitsForTheCommandThatIsUnderWay) {
 
 TEST(LettingGo, DoesNotHoldBackAFoundStateThatIsLower) {
     ControlledBoard board{
-        {.found = {{.core = 500_MHz}, {}, "manual"}, .options = {.lower_after = seconds{9}}}};
+        {.initial = {{.core = 500_MHz}, {}, "manual"}, .options = {.lower_after = seconds{9}}}};
     board.enter(0, {.core = 1500_MHz});
     const auto command = board.controller.next_command(board.now);
     board.controller.let_go();

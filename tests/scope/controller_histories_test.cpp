@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Thousands of random histories: scopes on several lanes, levels heard late or never, faults at
-// every call, foreign changes, resets, time. What must hold in each of them is simple.
+// Thousands of random histories: scopes on several tracks, levels observed late or never, faults at
+// every call, external changes, resets, time. What must hold in each of them is simple.
 #include <kdvfs/detail/control/clock_controller.hpp>
 
 #include "controlled_board.hpp"
@@ -100,7 +100,7 @@ public:
         }
         come_to_rest();
         if (!faults_ && !strangers_) {
-            if (!wanted_) {  // no lane is protected
+            if (!wanted_) {  // no track is protected
                 EXPECT_EQ(board_.state, found_);
             }
             EXPECT_EQ(controller_.counts().refused_scopes, 0U);
@@ -108,7 +108,7 @@ public:
         controller_.rearm();  // a restore that failed for good is tried again
         come_to_rest();
         controller_.let_go();
-        wanted_.reset();  // whatever lanes say
+        wanted_.reset();  // whatever tracks say
         wanted_since_ = now_ - options_.lower_after;
         come_to_rest();
         EXPECT_NE(std::find(allowed_.begin(), allowed_.end(), board_.state), allowed_.end())
@@ -118,15 +118,17 @@ public:
     }
 
     [[nodiscard]] std::uint64_t seen() const { return seen_; }
-    [[nodiscard]] const kdvfs::detail::ControllerCounts& counts() const { return controller_.counts(); }
+    [[nodiscard]] const kdvfs::detail::ControllerCounts& counts() const {
+        return controller_.counts();
+    }
 
 private:
     struct Stream {
-        explicit Stream(std::uint32_t id) : lane{LaneId{id}, LaneKey{}, &cell} {}
-        LevelCell cell;
-        kdvfs::detail::Lane lane;
+        explicit Stream(std::uint32_t id) : track{TrackId{id}, TrackKey{}, &cell} {}
+        RequestCell cell;
+        kdvfs::detail::StreamTrack track;
         std::vector<std::uint64_t> entries{};
-        LevelWord heard{};
+        RequestWord observed{};
         std::uint32_t newest = 0;
         bool is_protected = false;
     };
@@ -158,34 +160,35 @@ private:
 
     void enter(Stream& stream) {
         if (stream.entries.size() == 4) return;
-        const kdvfs::detail::LaneStep step = stream.lane.enter(requests_.index_of(dice_.pick(points)));
+        const kdvfs::detail::TrackStep step =
+            stream.track.enter(requests_.index_of(dice_.pick(points)));
         stream.entries.push_back(step.entry);
-        stream.cell.store(step.level);
+        stream.cell.store(step.word);
     }
 
     static void leave(Stream& stream, std::size_t which) {
         const auto at = stream.entries.begin() + static_cast<std::ptrdiff_t>(which);
-        stream.cell.store(stream.lane.leave(*at)->level);
+        stream.cell.store(stream.track.leave(*at)->level);
         stream.entries.erase(at);
     }
 
     void listen() {
         for (Stream& stream : streams_) {
-            const LevelWord level = stream.cell.load();
-            if (level == stream.heard) continue;
-            stream.heard = level;
+            const RequestWord level = stream.cell.load();
+            if (level == stream.observed) continue;
+            stream.observed = level;
             if (level.request() != no_request && level.ticket() > stream.newest) {
                 stream.newest = level.ticket();
                 ++seen_;
             }
-            controller_.level_changed(stream.lane.id(), level, now_);
+            controller_.request_changed(stream.track.id(), level, now_);
             note_wanted();
         }
     }
 
     void protect(Stream& stream) {
         stream.is_protected = true;
-        controller_.protect(stream.lane.id(), now_);
+        controller_.protect(stream.track.id(), now_);
         note_wanted();
     }
 
@@ -196,7 +199,8 @@ private:
         };
         for (const Stream& stream : streams_) {
             if (stream.is_protected) vote({});
-            if (stream.heard.request() != no_request) vote(requests_.point(stream.heard.request()));
+            if (stream.observed.request() != no_request)
+                vote(requests_.point(stream.observed.request()));
         }
         if (wanted != wanted_) wanted_since_ = now_;
         wanted_ = wanted;
@@ -230,7 +234,7 @@ private:
     }
 
     void check_nothing_is_left_undone() {
-        const ClockPoint wanted = wanted_.value_or(controller_.history().found.cap);
+        const ClockPoint wanted = wanted_.value_or(controller_.history().initial.cap);
         const ClockPoint applied = controller_.applied();
         ASSERT_EQ(higher_cap(wanted, applied), applied) << "raising was delayed";
         if (now_ >= wanted_since_ + options_.lower_after) {
@@ -246,10 +250,10 @@ private:
         const kdvfs::detail::ClockCommand command = *std::exchange(in_flight_, std::nullopt);
         const ClockState before = board_.state;
         const auto outcome = execute(board_, command);
-        const bool restored =
-            command.kind == Kind::restore && outcome.restore == kdvfs::detail::RestoreDecision::write_back;
+        const bool restored = command.kind == Kind::restore &&
+                              outcome.restore == kdvfs::detail::RestoreDecision::write_back;
         ASSERT_FALSE(restored && foreign_ && !command.history.uncertain)
-            << "a foreign value was overwritten by a restore: " << to_string(before.cap);
+            << "a external value was overwritten by a restore: " << to_string(before.cap);
         if (command.kind == Kind::apply || restored) foreign_ = false;
         if (outcome.error) calm_from_ = now_ + milliseconds{16};
         controller_.completed(outcome, now_);
@@ -312,7 +316,7 @@ TEST(ControllerHistories, KeepTheirPromises) {
     std::uint64_t switched = 0;
     std::uint64_t refused = 0;
     std::uint64_t resets = 0;
-    std::uint64_t foreign = 0;
+    std::uint64_t external = 0;
     std::uint64_t restores = 0;
     for (std::uint64_t seed = 0; seed < 8000; ++seed) {
         History history{seed};
@@ -321,14 +325,14 @@ TEST(ControllerHistories, KeepTheirPromises) {
         switched += history.counts().switched_scopes;
         refused += history.counts().refused_scopes;
         resets += history.counts().resets;
-        foreign += history.counts().foreign_changes;
+        external += history.counts().external_changes;
         restores += history.counts().restores;
     }
     // The dice do reach every corner.
     EXPECT_GT(switched, 1000U);
     EXPECT_GT(refused, 1000U);
     EXPECT_GT(resets, 100U);
-    EXPECT_GT(foreign, 100U);
+    EXPECT_GT(external, 100U);
     EXPECT_GT(restores, 1000U);
 }
 
@@ -339,7 +343,7 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
     std::uint64_t refused = 0;
     for (std::uint64_t seed = 0; seed < 1000; ++seed) {
         Dice dice{seed};
-        ControlledBoard board{{.found = dice.pick(found_states)}};
+        ControlledBoard board{{.initial = dice.pick(found_states)}};
         make_unreliable(board, dice, 6);
         std::uint64_t entered = 0;
         for (std::uint32_t n = 1; n <= 20; ++n) {

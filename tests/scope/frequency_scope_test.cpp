@@ -24,21 +24,21 @@ static_assert(std::is_nothrow_destructible_v<FrequencyScope<Gelu>>,
               "leaving by an exception must not end the program");
 
 /// Writes down who enters and leaves.
-class PortDouble final : public kdvfs::detail::ScopePort {
+class PortDouble final : public kdvfs::detail::ScopeSink {
 public:
-    kdvfs::detail::ScopePass enter(StreamRef, const kdvfs::detail::ScopeKind& kind) override {
+    kdvfs::detail::ScopeToken enter(StreamRef, const kdvfs::detail::ScopeKind& kind) override {
         if (refuses) throw std::runtime_error{"no marker"};
-        kdvfs::detail::ScopePass pass;
+        kdvfs::detail::ScopeToken pass;
         pass.entry = ++entries_;
         pass.kind = &kind;
         log.push_back("enter " + std::to_string(pass.entry));
         return pass;
     }
-    void leave(const kdvfs::detail::ScopePass& pass) override {
+    void leave(const kdvfs::detail::ScopeToken& pass) override {
         log.push_back("leave " + std::to_string(pass.entry));
         if (refuses) throw std::runtime_error{"no marker"};
     }
-    void leave_noexcept(const kdvfs::detail::ScopePass& pass) noexcept override {
+    void leave_noexcept(const kdvfs::detail::ScopeToken& pass) noexcept override {
         log.push_back("leave_noexcept " + std::to_string(pass.entry));
     }
 
@@ -56,7 +56,7 @@ struct GpuDouble {
     static constexpr bool has_scope_for =
         Registry::metered || !Registry::template policy_of<K>::always_keeps;
 
-    [[nodiscard]] kdvfs::detail::ScopePort& port() const { return its_port; }
+    [[nodiscard]] kdvfs::detail::ScopeSink& port() const { return its_port; }
     template <NamedKernel K>
     const kdvfs::detail::ScopeKind& kind_of(Variant variant) const {
         asked.push_back(std::string{K::name} + '#' + std::to_string(variant.index));

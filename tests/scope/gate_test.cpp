@@ -14,10 +14,12 @@ constexpr ClockPoint top{2000_MHz, 8000_MHz};
 
 static_assert(kdvfs::detail::speed_lost({}, top) == 0.0);
 static_assert(kdvfs::detail::speed_lost({.core = 2000_MHz}, top) == 0.0);
-static_assert(kdvfs::detail::speed_lost({.core = 2100_MHz}, top) == 0.0, "a cap above the highest is none");
+static_assert(kdvfs::detail::speed_lost({.core = 2100_MHz}, top) == 0.0,
+              "a cap above the highest is none");
 static_assert(kdvfs::detail::speed_lost({.core = 1500_MHz}, top) == 0.25);
 static_assert(kdvfs::detail::speed_lost({.memory = 2000_MHz}, top) == 0.75);
-static_assert(kdvfs::detail::speed_lost({1000_MHz, 6000_MHz}, top) == 0.5, "the domain capped harder decides");
+static_assert(kdvfs::detail::speed_lost({1000_MHz, 6000_MHz}, top) == 0.5,
+              "the domain capped harder decides");
 static_assert(kdvfs::detail::speed_lost({1500_MHz, 2000_MHz}, top) == 0.75);
 static_assert(kdvfs::detail::speed_lost({.memory = 2000_MHz}, {.core = 2000_MHz}) == 0.0,
               "a domain that lists no clocks cannot be capped");

@@ -27,7 +27,7 @@ TEST(RequestTable, HoldsAsManyPointsAsALevelCanCarry) {
     const auto point = [](std::uint32_t n) { return ClockPoint{.core = {n}}; };
     for (std::uint32_t n = 1; n <= 4095; ++n) {
         const RequestIndex index = table.index_of(point(n));
-        ASSERT_EQ((LevelWord{index, 5}.request()), index) << "survives the way through a cell";
+        ASSERT_EQ((RequestWord{index, 5}.request()), index) << "survives the way through a cell";
         ASSERT_EQ(table.point(index), point(n));
     }
     for (int again = 0; again < 2; ++again) {

@@ -15,33 +15,44 @@ const ClockState ours{{.core = 1000_MHz}, {}, "capped"};
 const ClockState theirs{{.core = 500_MHz}, {}, "manual"};
 
 TEST(DecideRestore, TouchesNothingThatKdvfsDidNotChange) {
-    EXPECT_EQ(kdvfs::detail::decide_restore({.found = found}, found), kdvfs::detail::RestoreDecision::nothing);
-    EXPECT_EQ(kdvfs::detail::decide_restore({.found = found}, theirs), kdvfs::detail::RestoreDecision::nothing);
+    EXPECT_EQ(kdvfs::detail::decide_restore({.initial = found}, found),
+              kdvfs::detail::RestoreDecision::nothing);
+    EXPECT_EQ(kdvfs::detail::decide_restore({.initial = found}, theirs),
+              kdvfs::detail::RestoreDecision::nothing);
 }
 
 TEST(DecideRestore, PutsBackItsOwnValueAndOnlyThat) {
-    const kdvfs::detail::ClockHistory history{.found = found, .written = ours};
-    EXPECT_EQ(kdvfs::detail::decide_restore(history, ours), kdvfs::detail::RestoreDecision::write_back);
-    EXPECT_EQ(kdvfs::detail::decide_restore(history, theirs), kdvfs::detail::RestoreDecision::leave_foreign);
-    EXPECT_EQ(kdvfs::detail::decide_restore(history, ClockState{}), kdvfs::detail::RestoreDecision::leave_foreign);
-    EXPECT_EQ(kdvfs::detail::decide_restore(history, found), kdvfs::detail::RestoreDecision::nothing) << "already there";
+    const kdvfs::detail::ClockHistory history{.initial = found, .written = ours};
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, ours),
+              kdvfs::detail::RestoreDecision::write_back);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, theirs),
+              kdvfs::detail::RestoreDecision::leave_external);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, ClockState{}),
+              kdvfs::detail::RestoreDecision::leave_external);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, found),
+              kdvfs::detail::RestoreDecision::nothing)
+        << "already there";
 }
 
 TEST(DecideRestore, ComparesTheWholeState) {
-    const kdvfs::detail::ClockHistory history{.found = found, .written = ours};
+    const kdvfs::detail::ClockHistory history{.initial = found, .written = ours};
     ClockState mode = ours;
     mode.mode = "manual";
     ClockState floor = ours;
     floor.floor = {.core = 500_MHz};
-    EXPECT_EQ(kdvfs::detail::decide_restore(history, mode), kdvfs::detail::RestoreDecision::leave_foreign);
-    EXPECT_EQ(kdvfs::detail::decide_restore(history, floor), kdvfs::detail::RestoreDecision::leave_foreign);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, mode),
+              kdvfs::detail::RestoreDecision::leave_external);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, floor),
+              kdvfs::detail::RestoreDecision::leave_external);
 }
 
 TEST(DecideRestore, PutsBackWhateverAHalfDoneWriteLeft) {
     for (const std::optional<ClockState>& written : {std::optional<ClockState>{}, {ours}}) {
         const kdvfs::detail::ClockHistory history{found, written, true};
-        EXPECT_EQ(kdvfs::detail::decide_restore(history, theirs), kdvfs::detail::RestoreDecision::write_back);
-        EXPECT_EQ(kdvfs::detail::decide_restore(history, found), kdvfs::detail::RestoreDecision::nothing);
+        EXPECT_EQ(kdvfs::detail::decide_restore(history, theirs),
+                  kdvfs::detail::RestoreDecision::write_back);
+        EXPECT_EQ(kdvfs::detail::decide_restore(history, found),
+                  kdvfs::detail::RestoreDecision::nothing);
     }
 }
 
@@ -65,14 +76,15 @@ TEST(Execute, VerifiesWithoutWriting) {
 TEST(Execute, RestoresOnlyAfterALook) {
     BoardDouble board;
     board.state = ours;
-    const kdvfs::detail::ClockCommand command{.kind = Kind::restore, .history = {.found = found, .written = ours}};
+    const kdvfs::detail::ClockCommand command{.kind = Kind::restore,
+                                              .history = {.initial = found, .written = ours}};
     EXPECT_EQ(execute(board, command).restore, kdvfs::detail::RestoreDecision::write_back);
     EXPECT_EQ(board.state, found);
     EXPECT_EQ(execute(board, command).restore, kdvfs::detail::RestoreDecision::nothing);
 
     board.state = theirs;
     const auto left = execute(board, command);
-    EXPECT_EQ(left.restore, kdvfs::detail::RestoreDecision::leave_foreign);
+    EXPECT_EQ(left.restore, kdvfs::detail::RestoreDecision::leave_external);
     EXPECT_EQ(left.state, theirs);
     EXPECT_EQ(board.state, theirs);
 }
@@ -95,7 +107,7 @@ TEST(Execute, TellsThatARestoreFailedAfterItHadBegunToWrite) {
     board.state = ours;
     board.on_restore = throws(Errc::refused);
     const auto outcome =
-        execute(board, {.kind = Kind::restore, .history = {.found = found, .written = ours}});
+        execute(board, {.kind = Kind::restore, .history = {.initial = found, .written = ours}});
     EXPECT_TRUE(outcome.error);
     EXPECT_EQ(outcome.restore, kdvfs::detail::RestoreDecision::write_back);
 }

@@ -45,12 +45,14 @@ double cpu_seconds() {
 class ThreadLoopTest : public ::testing::Test {
 protected:
     BoundGpu<Policies> open(GpuOptions options = {}) {
-        kdvfs::detail::GpuCore::Parts parts{.info = board_->info(), .clocks = board_->supported_clocks()};
-        parts.found = kdvfs::detail::prove_clock_control(*board_);
+        kdvfs::detail::GpuCore::Parts parts{.info = board_->info(),
+                                            .clocks = board_->supported_clocks()};
+        parts.initial = kdvfs::detail::prove_clock_control(*board_);
         auto runtime = std::make_unique<kdvfs::detail::RuntimeOf<prompt::Runtime&>>(runtime_);
         parts.runtime = std::move(runtime);
         auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
-        core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board_, board_)));
+        core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(
+            *core, kdvfs::detail::device_calls(board_, board_)));
         return Gpu{std::move(core)}.with<Policies>();
     }
 
@@ -201,17 +203,17 @@ TEST_F(ThreadLoopTest, SomebodyElsesClockIsFoundWithinASecondOrSoAndStays) {
     const auto gpu = open();
     FrequencyScope<Gelu> scope{gpu, stream(0)};
     ASSERT_TRUE(holds({.core = 1100_MHz}));
-    const ClockState foreign{.cap = {.core = 900_MHz}, .floor = {}, .mode = "manual"};
-    board_->set_as_other(foreign);
+    const ClockState external{.cap = {.core = 900_MHz}, .floor = {}, .mode = "manual"};
+    board_->set_as_other(external);
     EXPECT_TRUE(soon([&] {
         try {
             gpu.check();
             return false;
         } catch (const Error& error) {
-            return error.code() == Errc::foreign_change;
+            return error.code() == Errc::external_change;
         }
     }));
-    EXPECT_EQ(board_->state(), foreign);
+    EXPECT_EQ(board_->state(), external);
 }
 
 TEST_F(ThreadLoopTest, AForkedChildTouchesNothing) {

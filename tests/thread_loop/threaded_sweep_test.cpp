@@ -27,10 +27,11 @@ TEST(ThreadedSweep, SweepsWhileSeveralThreadsLaunch) {
     GpuOptions options;
     options.sampler.period = 1ms;
     kdvfs::detail::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = kdvfs::detail::prove_clock_control(*board);
+    parts.initial = kdvfs::detail::prove_clock_control(*board);
     parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<prompt::Runtime&>>(runtime);
     auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(*core, kdvfs::detail::device_calls(board, board)));
+    core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(
+        *core, kdvfs::detail::device_calls(board, board)));
     const Gpu gpu{std::move(core)};
 
     SweepOptions sweep_options;

@@ -299,8 +299,8 @@ TEST_F(InApplication, RefusesAGpuThatIsOnlyMeasured) {
     EXPECT_THROW((Sweeping<Policies>{gpu, quick()}), Error);
 }
 
-TEST(SweepPace, WaitsUntilASlowBlockIsAffordable) {
-    SweepPace pace{0.05};
+TEST(OverheadBudget, WaitsUntilASlowBlockIsAffordable) {
+    OverheadBudget pace{0.05};
     pace.set_baseline(Seconds{1});
     // 2 iterations of 3 s cost 4 s, which is 5 % of 80 iterations.
     EXPECT_EQ(pace.wait_before(2, Seconds{3}), 78U);

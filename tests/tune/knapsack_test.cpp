@@ -13,7 +13,8 @@ namespace kdvfs::tune {
 namespace {
 
 /// Times are multiples of 1/8 in a third of the cases, so that ties happen.
-kdvfs::detail::MultipleChoice random_problem(std::mt19937_64& random, std::size_t classes, std::size_t choices) {
+kdvfs::detail::MultipleChoice random_problem(std::mt19937_64& random, std::size_t classes,
+                                             std::size_t choices) {
     std::uniform_real_distribution<double> uniform{0.1, 10};
     const bool coarse = random() % 3 == 0;
     kdvfs::detail::MultipleChoice problem;
@@ -34,7 +35,8 @@ kdvfs::detail::MultipleChoice random_problem(std::mt19937_64& random, std::size_
 }
 
 /// Every sum that the classes from `first` to before `last` allow.
-std::vector<kdvfs::detail::Choice> all_sums(const kdvfs::detail::MultipleChoice& problem, std::size_t first, std::size_t last) {
+std::vector<kdvfs::detail::Choice> all_sums(const kdvfs::detail::MultipleChoice& problem,
+                                            std::size_t first, std::size_t last) {
     std::vector<kdvfs::detail::Choice> sums{{}};
     for (std::size_t i = first; i < last; ++i) {
         std::vector<kdvfs::detail::Choice> longer;
@@ -51,13 +53,15 @@ double brute_force(const kdvfs::detail::MultipleChoice& problem, const Objective
     double best = std::numeric_limits<double>::infinity();
     const double limit = time_limit(objective, baseline).count();
     const bool only_energy = objective.name == "waste";
-    const std::vector<kdvfs::detail::Choice> tails = all_sums(problem, problem.size() / 2, problem.size());
+    const std::vector<kdvfs::detail::Choice> tails =
+        all_sums(problem, problem.size() / 2, problem.size());
     for (const kdvfs::detail::Choice& head : all_sums(problem, 0, problem.size() / 2)) {
         for (const kdvfs::detail::Choice& tail : tails) {
             const kdvfs::detail::Choice total{head.time + tail.time, head.energy + tail.energy};
             if (total.time > limit) continue;
-            best = std::min(best, only_energy ? total.energy
-                                              : objective.score(kdvfs::detail::to_cost(total), baseline));
+            best = std::min(best, only_energy
+                                      ? total.energy
+                                      : objective.score(kdvfs::detail::to_cost(total), baseline));
         }
     }
     return best;
@@ -78,7 +82,8 @@ void expect_equal_to_brute_force(const Objective& objective, int instances, std:
         const Cost baseline = first_choices(problem);
         const auto found = kdvfs::detail::minimise(problem, objective, baseline);
         ASSERT_TRUE(found.has_value());
-        const double score = objective.score(kdvfs::detail::to_cost(found->selection.total), baseline);
+        const double score =
+            objective.score(kdvfs::detail::to_cost(found->selection.total), baseline);
         const double best = brute_force(problem, objective, baseline);
         ASSERT_NEAR(score, best, 1e-9 * best) << objective.name << ", instance " << i;
         ASSERT_LE(found->selection.total.time, time_limit(objective, baseline).count());
@@ -110,7 +115,8 @@ TEST(Knapsack, NothingWhereNotEvenTheFastestIsInTime) {
     kdvfs::detail::MultipleChoice problem;
     const std::vector<kdvfs::detail::Choice> choices{{1, 5}, {2, 3}};
     problem.add_class(choices);
-    EXPECT_FALSE(kdvfs::detail::solve_knapsack(problem, kdvfs::detail::HullWalk{problem}, 0.5).has_value());
+    EXPECT_FALSE(
+        kdvfs::detail::solve_knapsack(problem, kdvfs::detail::HullWalk{problem}, 0.5).has_value());
 }
 
 TEST(Knapsack, ABoundThatWasCutShortStillHolds) {
@@ -140,8 +146,10 @@ TEST(HullWalk, GoesFromFastestToMostFrugalByFallingPrice) {
         double fastest = 0;
         double frugal = 0;
         for (std::size_t c = 0; c < problem.size(); ++c) {
-            const auto by_time = [](const kdvfs::detail::Choice& a, const kdvfs::detail::Choice& b) { return a.time < b.time; };
-            const auto by_energy = [](const kdvfs::detail::Choice& a, const kdvfs::detail::Choice& b) {
+            const auto by_time = [](const kdvfs::detail::Choice& a,
+                                    const kdvfs::detail::Choice& b) { return a.time < b.time; };
+            const auto by_energy = [](const kdvfs::detail::Choice& a,
+                                      const kdvfs::detail::Choice& b) {
                 return a.energy < b.energy;
             };
             fastest += std::min_element(problem[c].begin(), problem[c].end(), by_time)->time;

@@ -36,7 +36,9 @@ Plan sample_plan(Megahertz core) {
     return plan;
 }
 
-HeaderOptions options() { return {"sample::clocks", "Policies", "sweep.csv", kdvfs::detail::content_hash("abc")}; }
+HeaderOptions options() {
+    return {"sample::clocks", "Policies", "sweep.csv", kdvfs::detail::content_hash("abc")};
+}
 
 std::string committed() {
     std::ostringstream text;

@@ -50,7 +50,8 @@ Instance random_instance(std::mt19937_64& random, std::size_t launches, std::uin
 /// Plays requests against the launches, one after the other, by the model's words alone: the old
 /// clock works on, the GPU pauses, the new clock holds. Nothing if a request comes while a switch
 /// is under way, if one is under way at the end, or if the end is not the start.
-std::optional<kdvfs::detail::Choice> play(const Instance& instance, const std::vector<int>& requests, int start) {
+std::optional<kdvfs::detail::Choice> play(const Instance& instance,
+                                          const std::vector<int>& requests, int start) {
     struct Pending {
         int to;
         double works_on;
@@ -115,7 +116,8 @@ double brute_force(const Instance& instance, const Objective& objective, const C
     return best;
 }
 
-std::optional<kdvfs::detail::Choice> play(const Instance& instance, const kdvfs::detail::Schedule& schedule) {
+std::optional<kdvfs::detail::Choice> play(const Instance& instance,
+                                          const kdvfs::detail::Schedule& schedule) {
     std::vector<int> requests(instance.launches.size(), -1);
     for (const kdvfs::detail::Schedule::Request& request : schedule.requests)
         requests[request.before] = static_cast<int>(request.clock);
@@ -142,7 +144,8 @@ Tally compare_with_brute_force(const Objective& objective, int instances, std::u
         EXPECT_NEAR(played->time, found.schedule.total.time, 1e-9 * played->time) << i;
         EXPECT_NEAR(played->energy, found.schedule.total.energy, 1e-9 * played->energy) << i;
         EXPECT_LE(played->time, time_limit(objective, baseline).count() * (1 + 1e-12)) << i;
-        EXPECT_NEAR(objective.score(kdvfs::detail::to_cost(*played), baseline), best, 1e-9 * best) << i;
+        EXPECT_NEAR(objective.score(kdvfs::detail::to_cost(*played), baseline), best, 1e-9 * best)
+            << i;
         tally.switching += found.schedule.requests.empty() ? 0 : 1;
         tally.widest_gap = std::max(tally.widest_gap, found.gap_pct);
     }

@@ -88,7 +88,7 @@ TEST_F(ClosedLoop, OpensTheGpuThatHipMeansByRocmSmi) {
     EXPECT_EQ(gpu.info().mechanism, "rocm_smi range");
     EXPECT_EQ(rocm::open(1).info().name, "AMD Instinct MI300X");
     EXPECT_FALSE(gpu.measure_only());
-    EXPECT_EQ(&rocm::open(0).port(), &gpu.port());
+    EXPECT_EQ(&rocm::open(0).scope_sink(), &gpu.scope_sink());
 }
 
 TEST_F(ClosedLoop, AScopeRunsItsKernelAtItsClock) {
@@ -224,7 +224,7 @@ TEST_F(ClosedLoop, AnAdministratorsClockStaysAndIsReported) {
             gpu.check();
             ADD_FAILURE() << "nobody noticed";
         } catch (const Error& error) {
-            EXPECT_EQ(error.code(), Errc::foreign_change);
+            EXPECT_EQ(error.code(), Errc::external_change);
         }
     }
     EXPECT_EQ(virtual_clock(0), 1000);

@@ -253,17 +253,17 @@ TEST_F(Killed, AForeignSettingIsLeftAlone) {
     wait_for_writes();
     AmdgpuSysfs administrator{gpu_address};
     administrator.apply({700_MHz, auto_clock});
-    const std::string foreign = settings();
+    const std::string external = settings();
     ::kill(victim, SIGKILL);
     wait_for(victim);
     std::this_thread::sleep_for(100ms);
-    EXPECT_EQ(settings(), foreign);
+    EXPECT_EQ(settings(), external);
 }
 
 TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
     AmdgpuSysfs administrator{gpu_address};
     administrator.apply({700_MHz, auto_clock});
-    const std::string foreign = settings();
+    const std::string external = settings();
     const ClockState adopted = administrator.read_clock_state();
     FileSystem::tell("reset");
     const pid_t victim = start(0, [&] {
@@ -272,7 +272,7 @@ TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
         const auto apply = [&](Megahertz cap, const ClockState& found) {
             const auto outcome = execute(clocks, {.kind = kdvfs::detail::ClockCommand::Kind::apply,
                                                   .point = {cap, auto_clock},
-                                                  .history = {.found = found}});
+                                                  .history = {.initial = found}});
             if (outcome.error) throw Error{*outcome.error};
         };
         apply(900_MHz, {});
@@ -282,10 +282,10 @@ TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
         ::pause();
     });
     wait_for_writes();
-    EXPECT_NE(settings(), foreign);
+    EXPECT_NE(settings(), external);
     ::kill(victim, SIGKILL);
     wait_for(victim);
-    EXPECT_LT(time_until(foreign), 1s) << settings();
+    EXPECT_LT(time_until(external), 1s) << settings();
 }
 
 TEST_F(Killed, AfterAResetTheDefaultsStay) {

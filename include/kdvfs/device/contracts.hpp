@@ -175,43 +175,43 @@ struct RequestIndex {
     friend constexpr auto operator<=>(RequestIndex, RequestIndex) = default;
 };
 
-/// No request: the lane has no vote.
+/// No request: the track has no vote.
 inline constexpr RequestIndex no_request{0};
 
-/// What a marker stores into a lane's cell: the lane's whole request *as a level*, and the ticket
+/// What a marker stores into a track's cell: the track's whole request *as a level*, and the ticket
 /// of the scope it belongs to, so that the controller can tell a new scope from an old one seen
 /// again. 32 bits, because that is what every vendor's stream can write. Tickets wrap after 2^20
-/// scopes of a lane; only neighbours are ever compared.
-class LevelWord {
+/// scopes of a track; only neighbours are ever compared.
+class RequestWord {
 public:
     static constexpr unsigned request_bits = 12;
     static constexpr std::uint32_t most_requests = (1U << request_bits) - 1;
 
-    constexpr LevelWord() = default;
-    constexpr explicit LevelWord(std::uint32_t raw) : raw_{raw} {}
-    constexpr LevelWord(RequestIndex request, std::uint32_t ticket)
+    constexpr RequestWord() = default;
+    constexpr explicit RequestWord(std::uint32_t raw) : raw_{raw} {}
+    constexpr RequestWord(RequestIndex request, std::uint32_t ticket)
         : raw_{(ticket << request_bits) | (request.value & most_requests)} {}
 
     [[nodiscard]] constexpr RequestIndex request() const { return {raw_ & most_requests}; }
     [[nodiscard]] constexpr std::uint32_t ticket() const { return raw_ >> request_bits; }
     [[nodiscard]] constexpr std::uint32_t raw() const { return raw_; }
 
-    friend constexpr bool operator==(LevelWord, LevelWord) = default;
+    friend constexpr bool operator==(RequestWord, RequestWord) = default;
 
 private:
     std::uint32_t raw_ = 0;
 };
 
-/// The host-visible word that a lane's markers write and the listener polls. Mapped by kdvfs,
+/// The host-visible word that a track's markers write and the listener polls. Mapped by kdvfs,
 /// registered with the runtime, valid until the process ends. A cache line of its own.
-struct alignas(64) LevelCell {
+struct alignas(64) RequestCell {
     std::uint32_t word = 0;
 
-    [[nodiscard]] LevelWord load() noexcept {
-        return LevelWord{std::atomic_ref{word}.load(std::memory_order_acquire)};
+    [[nodiscard]] RequestWord load() noexcept {
+        return RequestWord{std::atomic_ref{word}.load(std::memory_order_acquire)};
     }
     /// The host's own write, for what a stream cannot write any more.
-    void store(LevelWord level) noexcept {
+    void store(RequestWord level) noexcept {
         std::atomic_ref{word}.store(level.raw(), std::memory_order_release);
     }
 };
@@ -242,37 +242,37 @@ private:
     void* handle_ = nullptr;
 };
 
-/// Which lane a call on a stream belongs to. `thread` tells the lanes of a per-thread default
+/// Which track a call on a stream belongs to. `thread` tells the tracks of a per-thread default
 /// stream apart and is 0 for every other stream; `capture` is the id of the capture that the
 /// stream is recording, 0 for live work.
-struct LaneKey {
+struct TrackKey {
     StreamRef stream{};
     std::uint64_t thread = 0;
     std::uint64_t capture = 0;
 
-    friend bool operator==(const LaneKey&, const LaneKey&) = default;
-    friend auto operator<=>(const LaneKey&, const LaneKey&) = default;
+    friend bool operator==(const TrackKey&, const TrackKey&) = default;
+    friend auto operator<=>(const TrackKey&, const TrackKey&) = default;
 };
 
-/// Whose stamp a marker pushes. Computed on the host at enqueue, repeated by every replay of a
+/// Whose timestamp a marker pushes. Computed on the host at enqueue, repeated by every replay of a
 /// captured graph.
 struct MarkerTag {
-    std::uint32_t lane = 0;
+    std::uint32_t track = 0;
     std::uint32_t scope_kind = 0;
     bool leaving = false;
-    std::uint32_t burst = 0;  ///< which metered stretch of iterations it belongs to; may wrap
+    std::uint32_t window = 0;  ///< which metered stretch of iterations it belongs to; may wrap
 };
 
-/// A one-thread operation in a stream: stores a level, and pushes a stamp where asked to.
+/// A one-thread operation in a stream: stores a level, and pushes a timestamp where asked to.
 struct Marker {
-    LevelCell* cell = nullptr;
-    LevelWord word{};
+    RequestCell* cell = nullptr;
+    RequestWord word{};
     MarkerTag tag{};
-    bool stamped = false;
+    bool timestamped = false;
 };
 
-/// What a stamped marker left behind when the stream passed it.
-struct MarkerStamp {
+/// What a timestamped marker left behind when the stream passed it.
+struct MarkerTimestamp {
     MarkerTag tag{};
     TimePoint time{};
     std::uint64_t core_cycles =
@@ -281,23 +281,24 @@ struct MarkerStamp {
 
 /// The contract of a runtime whose streams can carry markers. Called on the user's own threads,
 /// by many at once; no kdvfs thread ever calls it but for `now`.
-/// - `lane_key(stream)`: throws `Error` for a stream of another device;
+/// - `track_key(stream)`: throws `Error` for a stream of another device;
 /// - `make_cell()`: a cell valid until the process ends; throws `Error`;
 /// - `put_marker(stream, marker)`: enqueues, never waits; throws `Error`;
-/// - `drain_stamps(out)`: moves the oldest stamps out, in stream order within a lane, and returns
+/// - `drain_timestamps(out)`: moves the oldest timestamps out, in stream order within a track, and
+/// returns
 ///   how many; never blocks;
-/// - `lost_stamps()`: how many were overwritten before they were drained;
+/// - `lost_timestamps()`: how many were overwritten before they were drained;
 /// - `synchronize(stream)`: waits until the stream is empty; throws `Error`;
 /// - `marker_mechanism()`: which way markers go on this machine, for the report.
 template <class Runtime>
 concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const Marker& marker,
-                                 std::span<MarkerStamp> stamps) {
-    { runtime.lane_key(stream) } -> std::same_as<LaneKey>;
-    { runtime.make_cell() } -> std::same_as<LevelCell*>;
+                                 std::span<MarkerTimestamp> timestamps) {
+    { runtime.track_key(stream) } -> std::same_as<TrackKey>;
+    { runtime.make_cell() } -> std::same_as<RequestCell*>;
     { runtime.put_marker(stream, marker) } -> std::same_as<void>;
-    { runtime.drain_stamps(stamps) }
+    { runtime.drain_timestamps(timestamps) }
     noexcept->std::same_as<std::size_t>;
-    { runtime.lost_stamps() }
+    { runtime.lost_timestamps() }
     noexcept->std::same_as<std::uint64_t>;
     { runtime.synchronize(stream) } -> std::same_as<void>;
     { runtime.now() }

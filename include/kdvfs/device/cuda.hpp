@@ -2,11 +2,11 @@
 #pragma once
 
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/device/cuda_event_stamps.hpp>
+#include <kdvfs/device/cuda_event_timestamps.hpp>
 #include <kdvfs/device/device_clock.hpp>
 #include <kdvfs/device/marker_kernel.hpp>
 #include <kdvfs/device/nvidia/cuda_api.hpp>
-#include <kdvfs/device/stamp_ring.hpp>
+#include <kdvfs/device/timestamp_ring.hpp>
 #include <kdvfs/error.hpp>
 
 #include <atomic>
@@ -25,10 +25,10 @@ namespace kdvfs::device {
 
 /// How markers go into CUDA's streams, the best first.
 enum class CudaMarkers {
-    kernel,        ///< a one-thread kernel: level, stamp and core cycles; needs device code
-    stream_write,  ///< the driver's stream memory write; stamps by events
-    memset,        ///< a memset node; stamps by events
-    callback,      ///< a host function: tens of microseconds; stamps by events
+    kernel,        ///< a one-thread kernel: level, timestamp and core cycles; needs device code
+    stream_write,  ///< the driver's stream memory write; timestamps by events
+    memset,        ///< a memset node; timestamps by events
+    callback,      ///< a host function: tens of microseconds; timestamps by events
 };
 
 /// CUDA's streams as a StreamRuntime. See there for what the calls do and who may make them.
@@ -39,7 +39,7 @@ public:
     explicit Cuda(int device, std::optional<CudaMarkers> markers = std::nullopt)
         : device_{device},
           object_{"CUDA device " + std::to_string(device)},
-          event_stamps_{object_} {
+          event_timestamps_{object_} {
         const OnDevice current{device_, object_};
         driver_streams_ = cuda::DriverStreams::find();
         if (driver_streams_.current_context != nullptr) {
@@ -55,7 +55,7 @@ public:
     Cuda(const Cuda&) = delete;
     Cuda& operator=(const Cuda&) = delete;
 
-    [[nodiscard]] LaneKey lane_key(StreamRef stream) {
+    [[nodiscard]] TrackKey track_key(StreamRef stream) {
         auto* const handle = stream.as<CUstream_st>();
         check_device(handle);
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -68,7 +68,7 @@ public:
                 status == cudaStreamCaptureStatusActive ? id : 0};
     }
 
-    [[nodiscard]] LevelCell* make_cell() {
+    [[nodiscard]] RequestCell* make_cell() {
         const std::lock_guard lock{cells_mutex_};
         if (cells_taken_ == cells_per_block) grow_cells();
         return cells_.host + cells_taken_++;
@@ -80,14 +80,14 @@ public:
             check(put_kernel(handle, marker), "launch a marker");
             return;
         }
-        check(put_level(handle, marker), "put a marker into a stream");
-        if (marker.stamped && lane_key(stream).capture == 0) {
-            event_stamps_.record(handle, marker.tag);
+        check(put_request(handle, marker), "put a marker into a stream");
+        if (marker.timestamped && track_key(stream).capture == 0) {
+            event_timestamps_.record(handle, marker.tag);
         }
     }
 
-    std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept {
-        if (markers_ != CudaMarkers::kernel) return event_stamps_.drain(out);
+    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
+        if (markers_ != CudaMarkers::kernel) return event_timestamps_.drain(out);
         const std::unique_lock lock{reader_mutex_, std::try_to_lock};
         if (!lock) return 0;
         std::size_t count = 0;
@@ -95,19 +95,19 @@ public:
         while (count < out.size()) {
             const auto entry = reader_->take();
             if (!entry) break;
-            out[count++] = stamp_of(*entry, seen);
+            out[count++] = timestamp_of(*entry, seen);
         }
         return count;
     }
 
-    [[nodiscard]] std::uint64_t lost_stamps() noexcept {
+    [[nodiscard]] std::uint64_t lost_timestamps() noexcept {
         const std::lock_guard lock{reader_mutex_};
         return reader_ ? reader_->lost() : 0;
     }
 
     void synchronize(StreamRef stream) {
         check(cudaStreamSynchronize(stream.as<CUstream_st>()), "wait for a stream");
-        if (markers_ != CudaMarkers::kernel) event_stamps_.harvest_now();
+        if (markers_ != CudaMarkers::kernel) event_timestamps_.harvest_now();
     }
 
     [[nodiscard]] TimePoint now() noexcept {
@@ -128,7 +128,7 @@ public:
     [[nodiscard]] Duration clock_uncertainty() const { return clock_uncertainty_; }
 
 private:
-    // 4096 scopes' lanes before host memory is mapped again; 2^16 stamps are 4 MiB.
+    // 4096 scopes' tracks before host memory is mapped again; 2^16 timestamps are 4 MiB.
     static constexpr std::size_t cells_per_block = 4096;
     static constexpr std::size_t ring_entries = std::size_t{1} << 16U;
 
@@ -180,7 +180,7 @@ private:
 
     /// The caller holds the lock or is the constructor.
     void grow_cells() {
-        const auto block = cuda::map_for_ever<LevelCell>(cells_per_block, object_);
+        const auto block = cuda::map_for_ever<RequestCell>(cells_per_block, object_);
         cells_ = block;
         cells_taken_ = 0;
         const std::lock_guard lock{addresses_mutex_};
@@ -188,7 +188,7 @@ private:
     }
 
     /// The device's address of a cell: blocks are few.
-    std::uint32_t* device_address(const LevelCell* cell) {
+    std::uint32_t* device_address(const RequestCell* cell) {
         const std::lock_guard lock{addresses_mutex_};
         for (const auto& block : cell_blocks_) {
             if (cell < block.host || cell >= block.host + cells_per_block) continue;
@@ -198,7 +198,7 @@ private:
     }
 
     void make_ring() {
-        ring_ = cuda::map_for_ever<StampEntry>(ring_entries, object_);
+        ring_ = cuda::map_for_ever<TimestampEntry>(ring_entries, object_);
         reader_.emplace(ring_.host, ring_entries);
         void* ticket = nullptr;  // never freed: a late marker may still count
         check(cudaMalloc(&ticket, sizeof(unsigned long long)), "allocate device memory");
@@ -210,15 +210,16 @@ private:
         MarkerArguments arguments;
         arguments.cell = device_address(marker.cell);
         arguments.level = marker.word.raw();
-        if (marker.stamped) {
+        if (marker.timestamped) {
             arguments.ring = ring_.device;
             arguments.next_ticket = next_ticket_;
             arguments.ring_mask = ring_entries - 1;
-            arguments.stamp.lane = marker.tag.lane;
-            arguments.stamp.scope_kind = marker.tag.scope_kind;
-            arguments.stamp.burst = marker.tag.burst;
-            arguments.stamp.leaving = marker.tag.leaving ? 1 : 0;
-            arguments.stamp.enqueued = is_captured(stream) ? 0 : now().time_since_epoch().count();
+            arguments.timestamp.track = marker.tag.track;
+            arguments.timestamp.scope_kind = marker.tag.scope_kind;
+            arguments.timestamp.window = marker.tag.window;
+            arguments.timestamp.leaving = marker.tag.leaving ? 1 : 0;
+            arguments.timestamp.enqueued =
+                is_captured(stream) ? 0 : now().time_since_epoch().count();
         }
         return static_cast<cudaError_t>(launch_(stream, arguments));
     }
@@ -229,7 +230,7 @@ private:
                status != cudaStreamCaptureStatusNone;
     }
 
-    cudaError_t put_level(cudaStream_t stream, const Marker& marker) {
+    cudaError_t put_request(cudaStream_t stream, const Marker& marker) {
         const auto address = reinterpret_cast<std::uint64_t>(device_address(marker.cell));
         if (markers_ == CudaMarkers::stream_write) {
             return static_cast<cudaError_t>(
@@ -241,18 +242,18 @@ private:
         }
         // The callback owns what it stores: a captured one runs at every replay, and its graph may
         // outlive everything here, so it is never freed.
-        auto* const store = new std::pair<LevelCell*, LevelWord>{marker.cell, marker.word};
+        auto* const store = new std::pair<RequestCell*, RequestWord>{marker.cell, marker.word};
         const bool once = !is_captured(stream);
-        return cudaLaunchHostFunc(stream, once ? store_and_free : store_level, store);
+        return cudaLaunchHostFunc(stream, once ? store_and_free : store_request, store);
     }
 
-    static void CUDART_CB store_level(void* data) {
-        const auto* store = static_cast<std::pair<LevelCell*, LevelWord>*>(data);
+    static void CUDART_CB store_request(void* data) {
+        const auto* store = static_cast<std::pair<RequestCell*, RequestWord>*>(data);
         store->first->store(store->second);
     }
     static void CUDART_CB store_and_free(void* data) {
-        store_level(data);
-        delete static_cast<std::pair<LevelCell*, LevelWord>*>(data);
+        store_request(data);
+        delete static_cast<std::pair<RequestCell*, RequestWord>*>(data);
     }
 
     /// Takes the first way whose marker arrives.
@@ -272,13 +273,13 @@ private:
         if (markers_ == CudaMarkers::kernel && launch_ == nullptr) return false;
         if (markers_ == CudaMarkers::stream_write && driver_streams_.write == nullptr) return false;
         if (markers_ == CudaMarkers::memset && driver_streams_.set == nullptr) return false;
-        LevelCell* const cell = make_cell();
+        RequestCell* const cell = make_cell();
         cudaStream_t stream = nullptr;
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
         const Marker marker{
-            .cell = cell, .word = LevelWord{0x5a5a5a5aU}, .tag = {}, .stamped = false};
+            .cell = cell, .word = RequestWord{0x5a5a5a5aU}, .tag = {}, .timestamped = false};
         const cudaError_t put = markers_ == CudaMarkers::kernel ? put_kernel(stream, marker)
-                                                                : put_level(stream, marker);
+                                                                : put_request(stream, marker);
         const bool there = put == cudaSuccess && cudaStreamSynchronize(stream) == cudaSuccess &&
                            cell->load() == marker.word;
         (void)cudaStreamDestroy(stream);
@@ -288,15 +289,15 @@ private:
     /// Markers into an idle stream, watched for by this thread: the offset to within the shortest
     /// way there and back.
     void find_clock_offset() {
-        LevelCell* const cell = make_cell();
+        RequestCell* const cell = make_cell();
         cudaStream_t stream = nullptr;
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-        const Marker marker{.cell = cell, .word = {}, .tag = {}, .stamped = true};
+        const Marker marker{.cell = cell, .word = {}, .tag = {}, .timestamped = true};
         cudaError_t status = cudaSuccess;
         for (int i = 0; i < 32 && status == cudaSuccess; ++i) {
             status = put_kernel(stream, marker);
             const TimePoint deadline = now() + std::chrono::milliseconds{100};
-            std::optional<StampEntry> entry;
+            std::optional<TimestampEntry> entry;
             while (!entry && status == cudaSuccess && now() < deadline) entry = reader_->take();
             if (!entry || i == 0) continue;  // the first launch also loads the kernel
             clock_.observe(entry->ticks, Duration{entry->enqueued}, now().time_since_epoch());
@@ -307,12 +308,12 @@ private:
         clock_uncertainty_ = clock_.uncertainty();
     }
 
-    MarkerStamp stamp_of(const StampEntry& entry, Duration seen) {
+    MarkerTimestamp timestamp_of(const TimestampEntry& entry, Duration seen) {
         clock_.observe(entry.ticks, Duration{entry.enqueued}, seen);
         if (!home_unit_) home_unit_ = entry.unit;
         // Each unit counts its own cycles: only those of one unit can be subtracted.
         const bool countable = entry.unit == *home_unit_;
-        return {{entry.lane, entry.scope_kind, entry.leaving != 0, entry.burst},
+        return {{entry.track, entry.scope_kind, entry.leaving != 0, entry.window},
                 clock_.to_timeline(entry.ticks),
                 countable ? entry.cycles : 0};
     }
@@ -325,19 +326,19 @@ private:
     void* context_ = nullptr;  // the device's primary one
 
     std::mutex cells_mutex_;
-    cuda::MappedArray<LevelCell> cells_;
+    cuda::MappedArray<RequestCell> cells_;
     std::size_t cells_taken_ = 0;
     std::mutex addresses_mutex_;
-    std::vector<cuda::MappedArray<LevelCell>> cell_blocks_;
+    std::vector<cuda::MappedArray<RequestCell>> cell_blocks_;
 
-    cuda::MappedArray<StampEntry> ring_;
+    cuda::MappedArray<TimestampEntry> ring_;
     unsigned long long* next_ticket_ = nullptr;
     std::mutex reader_mutex_;
-    std::optional<StampReader> reader_;
+    std::optional<TimestampReader> reader_;
     DeviceClock clock_;
     std::optional<std::uint32_t> home_unit_;
     Duration clock_uncertainty_{};
-    CudaEventStamps event_stamps_;
+    CudaEventTimestamps event_timestamps_;
 };
 
 static_assert(StreamRuntime<Cuda>);

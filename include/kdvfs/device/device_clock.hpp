@@ -8,9 +8,9 @@
 
 namespace kdvfs::device {
 
-/// Where a device's wall clock lies on the Timeline, from what every stamp shows for free: it was
-/// made after its marker was put into the stream, and before it was seen. The two bounds hold at
-/// all times, so an estimate that is moved into them and no further follows drift without asking
+/// Where a device's wall clock lies on the Timeline, from what every timestamp shows for free: it
+/// was made after its marker was put into the stream, and before it was seen. The two bounds hold
+/// at all times, so an estimate that is moved into them and no further follows drift without asking
 /// the device, and without noise while nothing contradicts it. Not thread-safe.
 class DeviceClock {
 public:

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/error.hpp>
 #include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/error.hpp>
 // The marker kernel needs HIP's header before it.
-#include <kdvfs/device/device_clock.hpp>
-#include <kdvfs/device/hip_event_stamps.hpp>
-#include <kdvfs/device/marker_kernel.hpp>
-#include <kdvfs/device/stamp_ring.hpp>
 #include <kdvfs/device/contracts.hpp>
+#include <kdvfs/device/device_clock.hpp>
+#include <kdvfs/device/hip_event_timestamps.hpp>
+#include <kdvfs/device/marker_kernel.hpp>
+#include <kdvfs/device/timestamp_ring.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -26,9 +26,9 @@ namespace kdvfs::device {
 
 /// How markers go into HIP's streams, the best first.
 enum class HipMarkers {
-    kernel,        ///< a one-thread kernel: level, stamp and core cycles; needs device code
+    kernel,        ///< a one-thread kernel: level, timestamp and core cycles; needs device code
     stream_write,  ///< a stream memory write; in captures a memset, since ROCm records no write
-    memset,        ///< a memset node; stamps by events
+    memset,        ///< a memset node; timestamps by events
     callback,      ///< a host callback, tens of microseconds; not in captures
 };
 
@@ -38,7 +38,9 @@ public:
     /// @param markers how markers go; the best way that works here unless given.
     /// @throws Error if there is no such device, or the given way does not work here.
     explicit Hip(int device, std::optional<HipMarkers> markers = std::nullopt)
-        : device_{device}, object_{"HIP device " + std::to_string(device)}, event_stamps_{object_} {
+        : device_{device},
+          object_{"HIP device " + std::to_string(device)},
+          event_timestamps_{object_} {
         const hip::OnDevice current{device_, object_};
         launch_ = marker_kernel_of_program();
         grow_cells();
@@ -49,13 +51,13 @@ public:
     Hip(const Hip&) = delete;
     Hip& operator=(const Hip&) = delete;
 
-    [[nodiscard]] LaneKey lane_key(StreamRef stream) {
+    [[nodiscard]] TrackKey track_key(StreamRef stream) {
         auto* const handle = stream.as<ihipStream_t>();
         check_device(handle);
         return {stream, handle == hipStreamPerThread ? this_thread() : 0, capture_of(handle)};
     }
 
-    [[nodiscard]] LevelCell* make_cell() {
+    [[nodiscard]] RequestCell* make_cell() {
         const std::lock_guard lock{cells_mutex_};
         if (cells_taken_ == cells_per_block) grow_cells();
         return cell_blocks_.back().host + cells_taken_++;
@@ -68,8 +70,8 @@ public:
             check(put_kernel(handle, marker, captured), "launch a marker");
             return;
         }
-        check(put_level(handle, marker, captured), "put a marker into a stream");
-        if (marker.stamped && !captured) event_stamps_.record(handle, marker.tag);
+        check(put_request(handle, marker, captured), "put a marker into a stream");
+        if (marker.timestamped && !captured) event_timestamps_.record(handle, marker.tag);
     }
 
     /// @throws Error (not_supported) where this device's streams cannot wait
@@ -91,8 +93,8 @@ public:
               "let a stream wait for an answer");
     }
 
-    std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept {
-        if (markers_ != HipMarkers::kernel) return event_stamps_.drain(out);
+    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
+        if (markers_ != HipMarkers::kernel) return event_timestamps_.drain(out);
         const std::unique_lock lock{reader_mutex_, std::try_to_lock};
         if (!lock) return 0;
         std::size_t count = 0;
@@ -100,12 +102,12 @@ public:
         while (count < out.size()) {
             const auto entry = reader_->take();
             if (!entry) break;
-            out[count++] = stamp_of(*entry, seen);
+            out[count++] = timestamp_of(*entry, seen);
         }
         return count;
     }
 
-    [[nodiscard]] std::uint64_t lost_stamps() noexcept {
+    [[nodiscard]] std::uint64_t lost_timestamps() noexcept {
         const std::lock_guard lock{reader_mutex_};
         return reader_ ? reader_->lost() : 0;
     }
@@ -130,7 +132,7 @@ public:
     }
 
 private:
-    // As many lanes before host memory is mapped again; 2^16 stamps are 4 MiB.
+    // As many tracks before host memory is mapped again; 2^16 timestamps are 4 MiB.
     static constexpr std::size_t cells_per_block = 4096;
     static constexpr std::size_t ring_entries = std::size_t{1} << 16U;
     // wall_clock64() runs at 100 MHz on CDNA; ROCm 5.2 has no attribute to ask.
@@ -167,14 +169,14 @@ private:
 
     /// The caller holds the lock, or is the constructor.
     void grow_cells() {
-        const auto block = hip::map_for_ever<LevelCell>(cells_per_block, object_);
+        const auto block = hip::map_for_ever<RequestCell>(cells_per_block, object_);
         cells_taken_ = 0;
         const std::lock_guard lock{addresses_mutex_};
         cell_blocks_.push_back(block);
     }
 
     /// The device's address of a cell: blocks are few.
-    std::uint32_t* device_address(const LevelCell* cell) {
+    std::uint32_t* device_address(const RequestCell* cell) {
         const std::lock_guard lock{addresses_mutex_};
         for (const auto& block : cell_blocks_) {
             if (cell < block.host || cell >= block.host + cells_per_block) continue;
@@ -184,7 +186,7 @@ private:
     }
 
     void make_ring() {
-        ring_ = hip::map_for_ever<StampEntry>(ring_entries, object_);
+        ring_ = hip::map_for_ever<TimestampEntry>(ring_entries, object_);
         ticket_ = hip::map_for_ever<unsigned long long>(1, object_);
         reader_.emplace(ring_.host, ring_entries);
     }
@@ -193,22 +195,22 @@ private:
         MarkerArguments arguments;
         arguments.cell = device_address(marker.cell);
         arguments.level = marker.word.raw();
-        if (marker.stamped) {
+        if (marker.timestamped) {
             arguments.ring = ring_.device;
             arguments.next_ticket = ticket_.device;
             arguments.ring_mask = ring_entries - 1;
-            arguments.stamp.lane = marker.tag.lane;
-            arguments.stamp.scope_kind = marker.tag.scope_kind;
-            arguments.stamp.burst = marker.tag.burst;
-            arguments.stamp.leaving = marker.tag.leaving ? 1 : 0;
-            arguments.stamp.enqueued = captured ? 0 : now().time_since_epoch().count();
+            arguments.timestamp.track = marker.tag.track;
+            arguments.timestamp.scope_kind = marker.tag.scope_kind;
+            arguments.timestamp.window = marker.tag.window;
+            arguments.timestamp.leaving = marker.tag.leaving ? 1 : 0;
+            arguments.timestamp.enqueued = captured ? 0 : now().time_since_epoch().count();
         }
         return static_cast<hipError_t>(launch_(stream, arguments));
     }
 
     /// In a capture only what ROCm records: it runs writes and callbacks at once there, and says
     /// that all is well.
-    hipError_t put_level(hipStream_t stream, const Marker& marker, bool captured) {
+    hipError_t put_request(hipStream_t stream, const Marker& marker, bool captured) {
         const HipMarkers way =
             captured && markers_ != HipMarkers::callback ? HipMarkers::memset : markers_;
         std::uint32_t* const address = device_address(marker.cell);
@@ -219,14 +221,14 @@ private:
             return hipMemsetD32Async(address, static_cast<int>(marker.word.raw()), 1, stream);
         }
         if (captured) return hipErrorStreamCaptureUnsupported;
-        auto* const store = new std::pair<LevelCell*, LevelWord>{marker.cell, marker.word};
-        const hipError_t status = hipStreamAddCallback(stream, &store_level, store, 0);
+        auto* const store = new std::pair<RequestCell*, RequestWord>{marker.cell, marker.word};
+        const hipError_t status = hipStreamAddCallback(stream, &store_request, store, 0);
         if (status != hipSuccess) delete store;
         return status;
     }
 
-    static void store_level(hipStream_t, hipError_t, void* data) {
-        const auto* store = static_cast<std::pair<LevelCell*, LevelWord>*>(data);
+    static void store_request(hipStream_t, hipError_t, void* data) {
+        const auto* store = static_cast<std::pair<RequestCell*, RequestWord>*>(data);
         store->first->store(store->second);
         delete store;
     }
@@ -246,17 +248,18 @@ private:
 
     bool arrives() {
         if (markers_ == HipMarkers::kernel && launch_ == nullptr) return false;
-        LevelCell* const cell = make_cell();
+        RequestCell* const cell = make_cell();
         hipStream_t stream = nullptr;
         check(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "make a stream");
         bool there = true;
-        // A stamped kernel also shows where the device's clock lies; the first one is slow to load.
+        // A timestamped kernel also shows where the device's clock lies; the first one is slow to
+        // load.
         const unsigned times = markers_ == HipMarkers::kernel ? 32 : 1;
         for (unsigned i = 1; i <= times && there; ++i) {
-            const Marker marker{cell, LevelWord{i}, {}, markers_ == HipMarkers::kernel};
+            const Marker marker{cell, RequestWord{i}, {}, markers_ == HipMarkers::kernel};
             const hipError_t put = markers_ == HipMarkers::kernel
                                        ? put_kernel(stream, marker, false)
-                                       : put_level(stream, marker, false);
+                                       : put_request(stream, marker, false);
             there = put == hipSuccess && hipStreamSynchronize(stream) == hipSuccess &&
                     cell->load() == marker.word;
             if (there && markers_ == HipMarkers::kernel) observe_clock(i > 1);
@@ -273,12 +276,12 @@ private:
         clock_.observe(entry->ticks, Duration{entry->enqueued}, now().time_since_epoch());
     }
 
-    MarkerStamp stamp_of(const StampEntry& entry, Duration seen) {
+    MarkerTimestamp timestamp_of(const TimestampEntry& entry, Duration seen) {
         clock_.observe(entry.ticks, Duration{entry.enqueued}, seen);
         if (!home_unit_) home_unit_ = entry.unit;
         // Each unit counts its own cycles: only those of one unit can be subtracted.
         const bool countable = entry.unit == *home_unit_;
-        return {{entry.lane, entry.scope_kind, entry.leaving != 0, entry.burst},
+        return {{entry.track, entry.scope_kind, entry.leaving != 0, entry.window},
                 clock_.to_timeline(entry.ticks),
                 countable ? entry.cycles : 0};
     }
@@ -291,15 +294,15 @@ private:
     std::mutex cells_mutex_;
     std::size_t cells_taken_ = 0;
     std::mutex addresses_mutex_;
-    std::vector<hip::MappedArray<LevelCell>> cell_blocks_;
+    std::vector<hip::MappedArray<RequestCell>> cell_blocks_;
 
-    hip::MappedArray<StampEntry> ring_;
+    hip::MappedArray<TimestampEntry> ring_;
     hip::MappedArray<unsigned long long> ticket_;
     std::mutex reader_mutex_;
-    std::optional<StampReader> reader_;
+    std::optional<TimestampReader> reader_;
     DeviceClock clock_{ns_per_wall_clock_tick};
     std::optional<std::uint32_t> home_unit_;
-    HipEventStamps event_stamps_;
+    HipEventTimestamps event_timestamps_;
 };
 
 static_assert(StreamRuntime<Hip> && WaitingRuntime<Hip>);

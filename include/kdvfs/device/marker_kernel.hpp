@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/stamp_ring.hpp>
+#include <kdvfs/device/timestamp_ring.hpp>
 
 #include <cstdint>
 
@@ -11,10 +11,10 @@ namespace kdvfs::device {
 struct MarkerArguments {
     std::uint32_t* cell = nullptr;  ///< where the level goes; the device's address
     std::uint32_t level = 0;
-    StampEntry* ring = nullptr;  ///< null: no stamp
+    TimestampEntry* ring = nullptr;  ///< null: no timestamp
     unsigned long long* next_ticket = nullptr;
     std::uint64_t ring_mask = 0;  ///< entries of the ring - 1
-    StampEntry stamp;             ///< all but what only the device knows
+    TimestampEntry timestamp;     ///< all but what only the device knows
 };
 
 /// Launches a marker kernel on the vendor's stream; returns the vendor's status.
@@ -34,8 +34,8 @@ inline LaunchMarker& marker_kernel_of_program() {
 
 namespace kdvfs::device {
 
-/// A stamp's 64 bytes, in the widest pieces that one thread can write at once.
-struct StampPieces {
+/// A timestamp's 64 bytes, in the widest pieces that one thread can write at once.
+struct TimestampPieces {
     struct alignas(16) Piece {
         std::uint64_t low;
         std::uint64_t high;
@@ -50,7 +50,7 @@ __global__ void marker_kernel(MarkerArguments arguments) {
     if (arguments.ring == nullptr) return;
     // First, because its answer takes longest.
     const unsigned long long ticket = atomicAdd(arguments.next_ticket, 1ULL) + 1;
-    StampEntry entry = arguments.stamp;
+    TimestampEntry entry = arguments.timestamp;
 #if defined(__CUDACC__)
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(entry.ticks));
     asm volatile("mov.u32 %0, %%smid;" : "=r"(entry.unit));
@@ -58,10 +58,10 @@ __global__ void marker_kernel(MarkerArguments arguments) {
     entry.ticks = static_cast<std::uint64_t>(wall_clock64());
 #endif
     entry.cycles = static_cast<std::uint64_t>(clock64());
-    entry.check = stamp_check(entry, ticket);
+    entry.check = timestamp_check(entry, ticket);
     // In four pieces: left to itself the compiler takes 64, each a write of its own to the host.
-    *reinterpret_cast<StampPieces*>(arguments.ring + ((ticket - 1) & arguments.ring_mask)) =
-        __builtin_bit_cast(StampPieces, entry);
+    *reinterpret_cast<TimestampPieces*>(arguments.ring + ((ticket - 1) & arguments.ring_mask)) =
+        __builtin_bit_cast(TimestampPieces, entry);
 }
 
 namespace {

@@ -12,7 +12,7 @@
 namespace kdvfs::measure {
 
 /// One point of a counter that can be trusted. Two samples may be subtracted only if their
-/// `segment` is the same: a new segment begins where energy was lost (wrap, freeze, jump).
+/// `segment` is the same: a new segment begins where energy was lost (wrap, freeze, transition).
 struct EnergySample {
     TimePoint at;
     Joules total;  ///< trusted joules since the first sample; never decreases

@@ -22,19 +22,19 @@ struct KernelId {
     friend constexpr auto operator<=>(KernelId, KernelId) = default;
 };
 
-/// A lane of stream work as a small number, in order of first use; 0 is the first.
-struct LaneId {
+/// A track of stream work as a small number, in order of first use; 0 is the first.
+struct TrackId {
     std::uint32_t value = 0;
 
-    friend constexpr bool operator==(LaneId, LaneId) = default;
-    friend constexpr auto operator<=>(LaneId, LaneId) = default;
+    friend constexpr bool operator==(TrackId, TrackId) = default;
+    friend constexpr auto operator<=>(TrackId, TrackId) = default;
 };
 
 /// One run of a scope's own work on the GPU: between its two markers, less what nested scopes ran.
 /// A scope with others nested in it has several, of which the last `ends_scope`.
 struct KernelInterval {
     KernelId kernel{};
-    LaneId lane{};
+    TrackId track{};
     ClockPoint asked{};             ///< what the scope asked for
     TimePoint start{};              ///< when the stream passed the marker before it
     TimePoint end{};                ///< when the stream passed the marker behind it
@@ -54,9 +54,9 @@ constexpr Megahertz held_clock(const KernelInterval& interval) {
 
 namespace kdvfs::measure {
 
-/// Pairs the stamps of entering and leaving markers into intervals. An enclosing scope's time is
-/// its own only while nothing is nested in it: each moment of a lane belongs to the innermost
-/// scope. Stamps of a lane must come in stream order, lanes may be mixed. Not thread-safe.
+/// Pairs the timestamps of entering and leaving markers into intervals. An enclosing scope's time
+/// is its own only while nothing is nested in it: each moment of a track belongs to the innermost
+/// scope. Timestamps of a track must come in stream order, tracks may be mixed. Not thread-safe.
 class IntervalBuilder {
 public:
     /// A stretch of a scope's own time; `dwell` is the scope's whole duration, given with its last
@@ -70,43 +70,43 @@ public:
     };
 
     template <class Sink>
-    void take(const MarkerStamp& stamp, Sink sink) {
-        auto& open = lanes_[stamp.tag.lane];
-        if (!stamp.tag.leaving) {
-            if (!open.empty()) close_stretch(open.back(), stamp, std::nullopt, sink);
-            open.push_back({stamp.tag, stamp.time, stamp.time, stamp.core_cycles});
+    void take(const MarkerTimestamp& timestamp, Sink sink) {
+        auto& open = tracks_[timestamp.tag.track];
+        if (!timestamp.tag.leaving) {
+            if (!open.empty()) close_stretch(open.back(), timestamp, std::nullopt, sink);
+            open.push_back({timestamp.tag, timestamp.time, timestamp.time, timestamp.core_cycles});
             return;
         }
         const auto entered = std::find_if(open.rbegin(), open.rend(), [&](const Open& scope) {
-            return scope.tag.scope_kind == stamp.tag.scope_kind;
+            return scope.tag.scope_kind == timestamp.tag.scope_kind;
         });
         if (entered == open.rend()) {
-            ++unpaired_;  // its entering stamp was lost
+            ++unpaired_;  // its entering timestamp was lost
             return;
         }
-        const Duration dwell = stamp.time - entered->entered;
+        const Duration dwell = timestamp.time - entered->entered;
         if (entered == open.rbegin()) {
-            close_stretch(open.back(), stamp, dwell, sink);
+            close_stretch(open.back(), timestamp, dwell, sink);
         } else {
-            // Left out of order: the time since the last stamp belongs to the innermost scope, and
-            // the one that ends has no time of its own left.
-            close_stretch(open.back(), stamp, std::nullopt, sink);
-            sink(Stretch{entered->tag, stamp.time, stamp.time, 0, dwell});
+            // Left out of order: the time since the last timestamp belongs to the innermost scope,
+            // and the one that ends has no time of its own left.
+            close_stretch(open.back(), timestamp, std::nullopt, sink);
+            sink(Stretch{entered->tag, timestamp.time, timestamp.time, 0, dwell});
         }
         open.erase(std::next(entered).base());
         if (!open.empty()) {
-            open.back().start = stamp.time;
-            open.back().cycles = stamp.core_cycles;
+            open.back().start = timestamp.time;
+            open.back().cycles = timestamp.core_cycles;
         }
     }
 
-    /// Forgets scopes that are open since before a stamp was lost.
-    void forget_open() { lanes_.clear(); }
+    /// Forgets scopes that are open since before a timestamp was lost.
+    void forget_open() { tracks_.clear(); }
 
     /// The earliest start of a stretch that has not ended; nothing where all have.
     [[nodiscard]] std::optional<TimePoint> oldest_open() const {
         std::optional<TimePoint> oldest;
-        for (const auto& [lane, open] : lanes_) {
+        for (const auto& [track, open] : tracks_) {
             if (!open.empty())
                 oldest = std::min(oldest.value_or(TimePoint::max()), open.back().start);
         }
@@ -124,17 +124,17 @@ private:
     };
 
     template <class Sink>
-    static void close_stretch(Open& scope, const MarkerStamp& stamp, std::optional<Duration> dwell,
-                              Sink& sink) {
+    static void close_stretch(Open& scope, const MarkerTimestamp& timestamp,
+                              std::optional<Duration> dwell, Sink& sink) {
         // 0 is no count: the compute unit of a marker may differ from the others'.
-        const bool counted = scope.cycles != 0 && stamp.core_cycles > scope.cycles;
-        const std::uint64_t cycles = counted ? stamp.core_cycles - scope.cycles : 0;
-        sink(Stretch{scope.tag, scope.start, stamp.time, cycles, dwell});
-        scope.start = stamp.time;
-        scope.cycles = stamp.core_cycles;
+        const bool counted = scope.cycles != 0 && timestamp.core_cycles > scope.cycles;
+        const std::uint64_t cycles = counted ? timestamp.core_cycles - scope.cycles : 0;
+        sink(Stretch{scope.tag, scope.start, timestamp.time, cycles, dwell});
+        scope.start = timestamp.time;
+        scope.cycles = timestamp.core_cycles;
     }
 
-    std::map<std::uint32_t, std::vector<Open>> lanes_;
+    std::map<std::uint32_t, std::vector<Open>> tracks_;
     std::uint64_t unpaired_ = 0;
 };
 

@@ -72,10 +72,10 @@ private:
     std::map<Name, KernelId> ids_;
 };
 
-/// A metered interval, and the stretch of metered iterations (burst) in which it was enqueued.
+/// A metered interval, and the stretch of metered iterations (window) in which it was enqueued.
 struct MeteredRun {
     KernelInterval interval;
-    std::uint32_t burst = 0;  ///< 0 for a scope in a captured graph
+    std::uint32_t window = 0;  ///< 0 for a scope in a captured graph
 };
 
 /// From `at` on the device held these caps.

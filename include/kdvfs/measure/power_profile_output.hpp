@@ -48,7 +48,8 @@ inline std::string setting_of(const PowerProfile& profile) {
 inline void write_profile_svg(std::ostream& out, const std::vector<NamedProfile>& profiles,
                               bool simulated) {
     constexpr std::array colours{"#1f77b4", "#d62728", "#2ca02c", "#9467bd"};
-    kdvfs::detail::SvgPlot plot{out, "time inside the kernel, us", simulated ? "W (simulated)" : "W"};
+    kdvfs::detail::SvgPlot plot{out, "time inside the kernel, us",
+                                simulated ? "W (simulated)" : "W"};
     for (const auto& [name, profile, component] : profiles) {
         plot.include(0, 0);
         plot.include(Seconds{profile->duration}.count() * 1e6, 0);

@@ -17,23 +17,24 @@ namespace kdvfs::measure {
 /// | calls, metered_calls | scopes; those whose interval is known |
 /// | time_s | wall time of the metered calls |
 /// | counted_time_s | of it, under trusted counter samples, shared by 1/n among overlapping kernels
-/// | | energy_j, energy_half_width_j | over counted_time_s, 95 %; empty where not told | |
-/// energy_status | `told` or `too_short_to_tell` | | asked_core_mhz ... applied_memory_mhz | caps,
-/// 0 = auto | | held_core_mhz, held_share | median clock by cycles, 0 = not counted; time share
-/// within 2 % | | direct_power_w | by counter differences of long scopes; empty where there were
-/// none | | source | `simulated` or `measured` | | clocks | `set` or `measure_only` |
+/// | | energy_j, energy_half_width_j | over counted_time_s, 95 %; empty where not resolved | |
+/// energy_status | `resolved` or `too_short_to_tell` | | asked_core_mhz ... applied_memory_mhz |
+/// caps, 0 = auto | | held_core_mhz, held_share | median clock by cycles, 0 = not counted; time
+/// share within 2 % | | direct_power_w | by counter differences of long scopes; empty where there
+/// were none | | source | `simulated` or `measured` | | clocks | `set` or `measure_only` |
 inline void write_csv(std::ostream& out, const Report& report) {
     out << "kernel,variant,calls,metered_calls,time_s,counted_time_s,energy_j,"
            "energy_half_width_j,energy_status,asked_core_mhz,asked_memory_mhz,applied_core_mhz,"
            "applied_memory_mhz,held_core_mhz,held_share,direct_power_w,source,clocks\n";
     for (const ReportRow& row : report.rows) {
-        const bool told = row.energy.told;
-        out << kdvfs::detail::csv_field(row.kernel.name) << ',' << row.kernel.variant.index << ',' << row.calls
-            << ',' << row.metered_calls << ',' << kdvfs::detail::json_number(row.time.count()) << ','
+        const bool resolved = row.energy.resolved;
+        out << kdvfs::detail::csv_field(row.kernel.name) << ',' << row.kernel.variant.index << ','
+            << row.calls << ',' << row.metered_calls << ','
+            << kdvfs::detail::json_number(row.time.count()) << ','
             << kdvfs::detail::json_number(row.counted_time.count()) << ','
-            << (told ? kdvfs::detail::json_number(row.energy.joules.count) : "") << ','
-            << (told ? kdvfs::detail::json_number(row.energy.half_width.count) : "") << ','
-            << (told ? "told" : "too_short_to_tell") << ',' << row.asked.core.count << ','
+            << (resolved ? kdvfs::detail::json_number(row.energy.joules.count) : "") << ','
+            << (resolved ? kdvfs::detail::json_number(row.energy.half_width.count) : "") << ','
+            << (resolved ? "resolved" : "too_short_to_tell") << ',' << row.asked.core.count << ','
             << row.asked.memory.count << ',' << row.applied.core.count << ','
             << row.applied.memory.count << ',' << row.held.count << ','
             << kdvfs::detail::json_number(row.held_share) << ','
@@ -46,9 +47,10 @@ inline void write_csv(std::ostream& out, const Report& report) {
 namespace report_json {
 
 inline void put(std::ostream& out, const EnergyEstimate& energy) {
-    if (energy.told) {
-        out << R"({"joules":)" << kdvfs::detail::json_number(energy.joules.count) << R"(,"half_width_95":)"
-            << kdvfs::detail::json_number(energy.half_width.count) << R"(,"status":"told"})";
+    if (energy.resolved) {
+        out << R"({"joules":)" << kdvfs::detail::json_number(energy.joules.count)
+            << R"(,"half_width_95":)" << kdvfs::detail::json_number(energy.half_width.count)
+            << R"(,"status":"resolved"})";
     } else {
         out << R"({"joules":null,"half_width_95":null,"status":"too_short_to_tell"})";
     }
@@ -60,15 +62,17 @@ inline void put(std::ostream& out, ClockPoint point) {
 }
 
 inline void put(std::ostream& out, const KernelKey& key) {
-    out << R"("kernel":)" << kdvfs::detail::json_string(key.name) << R"(,"variant":)" << key.variant.index;
+    out << R"("kernel":)" << kdvfs::detail::json_string(key.name) << R"(,"variant":)"
+        << key.variant.index;
 }
 
 inline void put(std::ostream& out, const ReportRow& row) {
     out << '{';
     put(out, row.kernel);
     out << R"(,"calls":)" << row.calls << R"(,"metered_calls":)" << row.metered_calls
-        << R"(,"time_s":)" << kdvfs::detail::json_number(row.time.count()) << R"(,"counted_time_s":)"
-        << kdvfs::detail::json_number(row.counted_time.count()) << R"(,"energy":)";
+        << R"(,"time_s":)" << kdvfs::detail::json_number(row.time.count())
+        << R"(,"counted_time_s":)" << kdvfs::detail::json_number(row.counted_time.count())
+        << R"(,"energy":)";
     put(out, row.energy);
     out << R"(,"asked":)";
     put(out, row.asked);
@@ -96,14 +100,15 @@ inline void put(std::ostream& out, const KernelGroup& group) {
 }
 
 inline void put(std::ostream& out, const EnergyTotals& totals) {
-    out << R"({"counter_j":)" << kdvfs::detail::json_number(totals.counter.count) << R"(,"kernels":)";
+    out << R"({"counter_j":)" << kdvfs::detail::json_number(totals.counter.count)
+        << R"(,"kernels":)";
     put(out, totals.kernels);
     out << R"(,"idle":)";
     put(out, totals.idle);
     out << R"(,"unexplained_j":)" << kdvfs::detail::json_number(totals.unexplained.count)
         << R"(,"counted_time_s":)" << kdvfs::detail::json_number(totals.counted_time.count())
-        << R"(,"idle_time_s":)" << kdvfs::detail::json_number(totals.idle_time.count()) << R"(,"outside_j":)"
-        << kdvfs::detail::json_number(totals.outside.count) << '}';
+        << R"(,"idle_time_s":)" << kdvfs::detail::json_number(totals.idle_time.count())
+        << R"(,"outside_j":)" << kdvfs::detail::json_number(totals.outside.count) << '}';
 }
 
 inline void put(std::ostream& out, const ScopeCounts& scopes) {
@@ -114,7 +119,9 @@ inline void put(std::ostream& out, const ScopeCounts& scopes) {
         << R"(,"unmetered":)" << scopes.unmetered << '}';
 }
 
-inline void put(std::ostream& out, const std::string& text) { out << kdvfs::detail::json_string(text); }
+inline void put(std::ostream& out, const std::string& text) {
+    out << kdvfs::detail::json_string(text);
+}
 
 template <class Items>
 void put_list(std::ostream& out, const Items& items) {
@@ -130,12 +137,13 @@ void put_list(std::ostream& out, const Items& items) {
 
 }  // namespace report_json
 
-/// The whole report as one JSON object. An energy that was not told is null, never 0.
+/// The whole report as one JSON object. An energy that was not resolved is null, never 0.
 inline void write_json(std::ostream& out, const Report& report) {
     const DeviceInfo& device = report.device;
     out << R"({"device":{"name":)" << kdvfs::detail::json_string(device.name) << R"(,"address":)"
-        << kdvfs::detail::json_string(device.address) << R"(,"architecture":)" << kdvfs::detail::json_string(device.architecture)
-        << R"(,"mechanism":)" << kdvfs::detail::json_string(device.mechanism) << R"(,"simulated":)"
+        << kdvfs::detail::json_string(device.address) << R"(,"architecture":)"
+        << kdvfs::detail::json_string(device.architecture) << R"(,"mechanism":)"
+        << kdvfs::detail::json_string(device.mechanism) << R"(,"simulated":)"
         << (device.simulated ? "true" : "false") << R"(},"measure_only":)"
         << (report.measure_only ? "true" : "false") << R"(,"scopes":)";
     report_json::put(out, report.scopes);

@@ -239,8 +239,9 @@ inline std::vector<SwitchLatency> measure_switch_latencies(const std::vector<Clo
 inline void write_switch_json(std::ostream& out, const DeviceInfo& device,
                               const std::vector<SwitchLatency>& latencies) {
     const auto seconds = [](const SwitchLatency& entry, Duration time) {
-        return entry.status == SwitchStatus::measured ? kdvfs::detail::json_number(Seconds{time}.count())
-                                                      : std::string{"null"};
+        return entry.status == SwitchStatus::measured
+                   ? kdvfs::detail::json_number(Seconds{time}.count())
+                   : std::string{"null"};
     };
     const auto point = [](ClockPoint clock) {
         return R"({"core_mhz":)" + std::to_string(clock.core.count) + R"(,"memory_mhz":)" +
@@ -301,7 +302,8 @@ inline void write_switch_svg(std::ostream& out, const DeviceInfo& device,
     out << R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 )" << size << ' ' << size + 24
         << R"(" font-family="sans-serif" font-size="11" text-anchor="middle">)" << '\n'
         << R"(<rect width="100%" height="100%" fill="white"/><text x="4" y="16" text-anchor="start" font-size="13">)"
-        << (device.simulated ? "SIMULATED " : "") << kdvfs::detail::xml_text(to_string(device)) << "</text>\n"
+        << (device.simulated ? "SIMULATED " : "") << kdvfs::detail::xml_text(to_string(device))
+        << "</text>\n"
         << R"(<text x="4" y="34" text-anchor="start">switching latency in ms, from a core clock )"
         << "(MHz, down) to another (right)</text>\n";
 
@@ -325,8 +327,8 @@ inline void write_switch_svg(std::ostream& out, const DeviceInfo& device,
         }
         const double shown = std::round(milliseconds * 100) / 100;
         out << "<text x=\"" << place(entry.to) + cell / 2 << "\" y=\""
-            << place(entry.from) + cell / 2 + 4 << "\">" << (measured ? kdvfs::detail::json_number(shown) : "-")
-            << "</text>\n";
+            << place(entry.from) + cell / 2 + 4 << "\">"
+            << (measured ? kdvfs::detail::json_number(shown) : "-") << "</text>\n";
     }
     out << "</svg>\n";
 }

@@ -17,7 +17,7 @@
 namespace kdvfs::measure {
 
 /// Writes what a GPU did as Chrome trace events (the JSON object format of "Trace Event Format",
-/// opened by Perfetto and chrome://tracing): a track per lane with its kernels, a track per lane
+/// opened by Perfetto and chrome://tracing): a track per track with its kernels, a track per track
 /// with its scopes, a track of clock switches, counters of clocks and power, faults as instants.
 /// Every event is written when it is told, so memory is bounded; events may come in any order.
 /// Not thread-safe.
@@ -35,10 +35,10 @@ public:
         }
     }
 
-    /// A kernel that ran, on its lane's track, with the clocks asked and held.
+    /// A kernel that ran, on its track's track, with the clocks asked and held.
     void kernel(const KernelInterval& interval, const KernelKey& key);
     /// A scope as the host saw it.
-    void scope(LaneId lane, const KernelKey& key, TimePoint begin, TimePoint end);
+    void scope(TrackId track, const KernelKey& key, TimePoint begin, TimePoint end);
     /// From `at` on this was asked of, or held by, the device.
     void clock_asked(TimePoint at, ClockPoint point) { clock(at, "asked", point); }
     void clock_applied(TimePoint at, ClockPoint point) { clock(at, "applied", point); }
@@ -69,14 +69,14 @@ public:
 private:
     static constexpr std::uint32_t device_process = 1;
     static constexpr std::uint32_t host_process = 2;
-    static constexpr std::uint32_t switch_track = 0;  // lanes follow at 1
+    static constexpr std::uint32_t switch_track = 0;  // tracks follow at 1
 
     void begin_event(std::string_view phase, std::uint32_t process, std::uint32_t track,
                      TimePoint at);
     void end_event();
     void name_track(std::string_view what, std::uint32_t process, std::uint32_t track,
                     std::string_view name);
-    void name_lane(std::uint32_t process, LaneId lane, std::string_view prefix);
+    void name_stream(std::uint32_t process, TrackId track, std::string_view prefix);
     void clock(TimePoint at, std::string_view which, ClockPoint point);
     void counter(TimePoint at, std::string_view name, double value);
     void put_microseconds(Duration time);
@@ -86,7 +86,7 @@ private:
     TimePoint origin_;
     std::string line_;
     std::uint64_t events_ = 0;
-    std::array<std::uint32_t, 3> lanes_named_{};  // by process
+    std::array<std::uint32_t, 3> streams_named_{};  // by process
     bool first_ = true;
     bool ended_ = false;
 };
@@ -106,8 +106,8 @@ inline TraceWriter::TraceWriter(std::ostream& out, const DeviceInfo& device, Tim
 }
 
 inline void TraceWriter::kernel(const KernelInterval& interval, const KernelKey& key) {
-    name_lane(device_process, interval.lane, "stream ");
-    begin_event("X", device_process, interval.lane.value + 1, interval.start);
+    name_stream(device_process, interval.track, "stream ");
+    begin_event("X", device_process, interval.track.value + 1, interval.start);
     line_ += R"(,"dur":)";
     put_microseconds(interval.end - interval.start);
     line_ += R"(,"cat":"kernel","name":)" + kdvfs::detail::json_string(to_string(key));
@@ -116,9 +116,10 @@ inline void TraceWriter::kernel(const KernelInterval& interval, const KernelKey&
     end_event();
 }
 
-inline void TraceWriter::scope(LaneId lane, const KernelKey& key, TimePoint begin, TimePoint end) {
-    name_lane(host_process, lane, "scopes of stream ");
-    begin_event("X", host_process, lane.value + 1, begin);
+inline void TraceWriter::scope(TrackId track, const KernelKey& key, TimePoint begin,
+                               TimePoint end) {
+    name_stream(host_process, track, "scopes of stream ");
+    begin_event("X", host_process, track.value + 1, begin);
     line_ += R"(,"dur":)";
     put_microseconds(end - begin);
     line_ += R"(,"cat":"scope","name":)" + kdvfs::detail::json_string(to_string(key));
@@ -149,7 +150,8 @@ inline void TraceWriter::clock(TimePoint at, std::string_view which, ClockPoint 
 
 inline void TraceWriter::counter(TimePoint at, std::string_view name, double value) {
     begin_event("C", device_process, switch_track, at);
-    line_ += R"(,"name":)" + kdvfs::detail::json_string(name) + R"(,"args":{"value":)" + kdvfs::detail::json_number(value) + '}';
+    line_ += R"(,"name":)" + kdvfs::detail::json_string(name) + R"(,"args":{"value":)" +
+             kdvfs::detail::json_number(value) + '}';
     end_event();
 }
 
@@ -172,14 +174,16 @@ inline void TraceWriter::end_event() {
 inline void TraceWriter::name_track(std::string_view what, std::uint32_t process,
                                     std::uint32_t track, std::string_view name) {
     begin_event("M", process, track, origin_);
-    line_ += R"(,"name":)" + kdvfs::detail::json_string(what) + R"(,"args":{"name":)" + kdvfs::detail::json_string(name) + '}';
+    line_ += R"(,"name":)" + kdvfs::detail::json_string(what) + R"(,"args":{"name":)" +
+             kdvfs::detail::json_string(name) + '}';
     end_event();
     --events_;
 }
 
-/// Lanes are numbered in order of first use, so a count says which have a name.
-inline void TraceWriter::name_lane(std::uint32_t process, LaneId lane, std::string_view prefix) {
-    for (std::uint32_t& next = lanes_named_[process]; next <= lane.value; ++next) {
+/// Tracks are numbered in order of first use, so a count says which have a name.
+inline void TraceWriter::name_stream(std::uint32_t process, TrackId track,
+                                     std::string_view prefix) {
+    for (std::uint32_t& next = streams_named_[process]; next <= track.value; ++next) {
         name_track("thread_name", process, next + 1, std::string{prefix} + std::to_string(next));
     }
 }

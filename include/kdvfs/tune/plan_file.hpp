@@ -41,7 +41,8 @@ namespace detail {
 /// @throws Error (invalid_input, io)
 inline std::string read_trusted_file(const std::filesystem::path& path) {
     constexpr off_t most_bytes = off_t{64} << 20;
-    const kdvfs::detail::Descriptor file{::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
+    const kdvfs::detail::Descriptor file{
+        ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
     if (file.get() < 0 && errno == ELOOP)
         detail::distrust(path, "it is a symbolic link", "give the file itself");
     if (file.get() < 0) kdvfs::detail::throw_file_error("open a plan", path, errno);

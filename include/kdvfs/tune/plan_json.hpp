@@ -20,7 +20,7 @@
 
 /// Plan files:
 /// `{"gpu","objective","max_slowdown_pct","baseline":{...},"plan":{...},"single":{...},`
-/// `"pass":{...},"local":{...},"global":{...},"kernels":[...]}`. Percentages are against the
+/// `"per_group":{...},"local":{...},"global":{...},"kernels":[...]}`. Percentages are against the
 /// baseline, negative = saved; `max_slowdown_pct` is null where there is no bound; clocks are MHz,
 /// -1 for auto. Times and energies are of one iteration, in `kernels` of one launch.
 namespace kdvfs::tune {
@@ -183,7 +183,7 @@ inline std::string to_json(const Plan& plan) {
 inline std::string to_json(const Plans& plans, Aggregate chosen) {
     nlohmann::ordered_json json = detail::plan_json(plans[chosen]);
     for (const Aggregate aggregate :
-         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global})
+         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global})
         json[std::string{to_string(aggregate)}] = detail::totals_json(plans[aggregate]);
     detail::add_kernels(json, plans[chosen]);
     return json.dump(2) + '\n';
@@ -209,7 +209,7 @@ inline Plan parse_plan(std::string_view text, const std::string& file) {
     plan.expected = totals.cost("time_s", "energy_j");
     plan.gap_pct = totals.number("gap_pct", 0);
     const auto aggregate = parse_aggregate(totals.text("aggregate"));
-    if (!aggregate) totals.fail("aggregate", "is none of auto, single, pass, local, global");
+    if (!aggregate) totals.fail("aggregate", "is none of auto, single, per_group, local, global");
     plan.aggregate = *aggregate;
 
     const nlohmann::json& kernels = root.get("kernels");
@@ -231,7 +231,7 @@ inline std::vector<std::pair<Aggregate, Cost>> parse_alternatives(std::string_vi
     const detail::PlanFields root{json, file, ""};
     std::vector<std::pair<Aggregate, Cost>> alternatives;
     for (const Aggregate aggregate :
-         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global}) {
+         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global}) {
         const std::string name{to_string(aggregate)};
         if (!json.contains(name)) continue;
         alternatives.emplace_back(aggregate, root.object(name.c_str()).cost("time_s", "energy_j"));

@@ -27,19 +27,20 @@ namespace kdvfs::tune {
 enum class Aggregate {
     automatic,  ///< the baseline for all
     single,     ///< one clock point for all
-    pass,       ///< one clock point per group
+    per_group,  ///< one clock point per group
     local,      ///< one per kernel, each kernel within the bound
     global,     ///< one per kernel, only the sum within the bound
 };
 
-inline constexpr std::array all_aggregates{Aggregate::automatic, Aggregate::single, Aggregate::pass,
-                                           Aggregate::local, Aggregate::global};
+inline constexpr std::array all_aggregates{Aggregate::automatic, Aggregate::single,
+                                           Aggregate::per_group, Aggregate::local,
+                                           Aggregate::global};
 
 constexpr std::string_view to_string(Aggregate aggregate) {
     switch (aggregate) {
         case Aggregate::automatic: return "auto";
         case Aggregate::single: return "single";
-        case Aggregate::pass: return "pass";
+        case Aggregate::per_group: return "per_group";
         case Aggregate::local: return "local";
         case Aggregate::global: return "global";
     }
@@ -86,14 +87,14 @@ struct Plan {
 struct Plans {
     Plan automatic;
     Plan single;
-    Plan pass;
+    Plan per_group;
     Plan local;
     Plan global;
 
     [[nodiscard]] const Plan& operator[](Aggregate aggregate) const {
         switch (aggregate) {
             case Aggregate::single: return single;
-            case Aggregate::pass: return pass;
+            case Aggregate::per_group: return per_group;
             case Aggregate::local: return local;
             case Aggregate::global: return global;
             case Aggregate::automatic: break;
@@ -108,11 +109,14 @@ namespace detail {
 struct Unit {
     std::vector<std::size_t> kernels;
     std::vector<ClockPoint> clocks;
-    std::vector<kdvfs::detail::Choice> choices;  ///< one per clock: seconds and joules per iteration
-    std::size_t baseline = 0;     ///< index into `clocks`
+    std::vector<kdvfs::detail::Choice>
+        choices;               ///< one per clock: seconds and joules per iteration
+    std::size_t baseline = 0;  ///< index into `clocks`
 };
 
-inline kdvfs::detail::Choice to_choice(const Cost& cost) { return {cost.time.count(), cost.energy.count}; }
+inline kdvfs::detail::Choice to_choice(const Cost& cost) {
+    return {cost.time.count(), cost.energy.count};
+}
 
 inline Unit make_unit(const KernelCosts& kernel, std::size_t index) {
     Unit unit{{index}, {}, {}, kernel.baseline};
@@ -152,7 +156,7 @@ inline std::vector<Unit> make_units(const CostTable& table, Aggregate aggregate)
         if (aggregate == Aggregate::local || aggregate == Aggregate::global)
             units.push_back(make_unit(table.kernels[k], k));
         else
-            members[aggregate == Aggregate::pass ? table.kernels[k].group : ""].push_back(k);
+            members[aggregate == Aggregate::per_group ? table.kernels[k].group : ""].push_back(k);
     }
     for (auto& [group, kernels] : members) units.push_back(make_unit(table, std::move(kernels)));
     return units;
@@ -222,8 +226,9 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
 
 }  // namespace detail
 
-/// Plans one way. `local` holds every kernel to the bound by itself; `global`, `pass` and `single`
-/// hold only the iteration to it, and their gap is proven. Pure; the table must be a sound one
+/// Plans one way. `local` holds every kernel to the bound by itself; `global`, `per_group` and
+/// `single` hold only the iteration to it, and their gap is proven. Pure; the table must be a sound
+/// one
 /// (`make_cost_table`).
 inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate) {
     const std::vector<detail::Unit> units = detail::make_units(table, aggregate);
@@ -242,7 +247,7 @@ inline Plan make_plan(const CostTable& table, const Objective& objective, Aggreg
 inline Plans make_plans(const CostTable& table, const Objective& objective) {
     return {make_plan(table, objective, Aggregate::automatic),
             make_plan(table, objective, Aggregate::single),
-            make_plan(table, objective, Aggregate::pass),
+            make_plan(table, objective, Aggregate::per_group),
             make_plan(table, objective, Aggregate::local),
             make_plan(table, objective, Aggregate::global)};
 }

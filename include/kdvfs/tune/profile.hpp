@@ -63,7 +63,7 @@ struct ProfileRow {
     KernelKey key;
     ClockPoint clock;
     Cost cost;                 ///< per launch
-    std::string group{};       ///< what `pass` plans share a clock by; empty = no group
+    std::string group{};       ///< what `per_group` plans share a clock by; empty = no group
     std::uint32_t count = 1;   ///< launches per iteration
     std::uint32_t sample = 0;  ///< tells repeated measurements of one point apart
     bool is_baseline = false;

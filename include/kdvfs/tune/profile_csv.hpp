@@ -51,7 +51,8 @@ private:
 };
 
 template <class Number>
-Number parse_field(std::string_view text, const char* column, const kdvfs::detail::CsvReader& reader) {
+Number parse_field(std::string_view text, const char* column,
+                   const kdvfs::detail::CsvReader& reader) {
     const auto value = kdvfs::detail::parse_number<Number>(text);
     if (!value)
         reader.fail(std::string{column} + " is not a number in range: \"" +
@@ -85,7 +86,8 @@ inline Megahertz parse_clock_field(std::string_view text, const char* column,
     return *clock;
 }
 
-inline bool parse_flag(std::string_view text, const char* column, const kdvfs::detail::CsvReader& reader) {
+inline bool parse_flag(std::string_view text, const char* column,
+                       const kdvfs::detail::CsvReader& reader) {
     if (text.empty() || text == "0" || text == "false") return false;
     if (text == "1" || text == "true") return true;
     reader.fail(std::string{column} + " is neither 0 nor 1");

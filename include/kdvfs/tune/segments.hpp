@@ -93,7 +93,8 @@ inline std::vector<std::size_t> launch_indices(const CostTable& table,
 
 namespace detail {
 
-inline std::vector<Segment> to_segments(const SwitchModel& model, const kdvfs::detail::Schedule& schedule) {
+inline std::vector<Segment> to_segments(const SwitchModel& model,
+                                        const kdvfs::detail::Schedule& schedule) {
     std::vector<Segment> segments;
     std::size_t clock = schedule.start;
     const auto open = [&](std::size_t first, std::size_t to) {
@@ -101,12 +102,13 @@ inline std::vector<Segment> to_segments(const SwitchModel& model, const kdvfs::d
         segments.push_back({first, model.launches(), first, Seconds{0}, model.clocks()[to], {}});
         if (to == clock) return;
         const std::size_t slot = model.slot(clock, to);
-        const Jump& jump = *model.jump(first, slot);
-        segments.back().arrives_in = jump.arrives_in;
+        const Transition& transition = *model.transition(first, slot);
+        segments.back().arrives_in = transition.arrives_in;
         segments.back().lead =
-            Seconds{jump.before.time + jump.old_share * model.cost(jump.arrives_in, clock).time +
+            Seconds{transition.before.time +
+                    transition.old_share * model.cost(transition.arrives_in, clock).time +
                     model.pause(slot).time};
-        segments.back().expected = kdvfs::detail::to_cost(model.cost(jump, clock, to));
+        segments.back().expected = kdvfs::detail::to_cost(model.cost(transition, clock, to));
     };
     const auto fill = [&] {
         Segment& segment = segments.back();
@@ -128,14 +130,15 @@ inline std::vector<Segment> to_segments(const SwitchModel& model, const kdvfs::d
 }
 
 inline kdvfs::detail::Schedule best_single(const SwitchModel& model, const Objective& objective,
-                            std::size_t baseline) {
+                                           std::size_t baseline) {
     kdvfs::detail::Schedule best = kdvfs::detail::one_clock(model, baseline);
     const Cost reference = kdvfs::detail::to_cost(best.total);
     const double limit = time_limit(objective, reference).count();
     for (std::size_t clock = 0; clock < model.size(); ++clock) {
         const kdvfs::detail::Schedule candidate = kdvfs::detail::one_clock(model, clock);
-        if (candidate.total.time <= limit && objective.score(kdvfs::detail::to_cost(candidate.total), reference) <
-                                                 objective.score(kdvfs::detail::to_cost(best.total), reference))
+        if (candidate.total.time <= limit &&
+            objective.score(kdvfs::detail::to_cost(candidate.total), reference) <
+                objective.score(kdvfs::detail::to_cost(best.total), reference))
             best = candidate;
     }
     return best;
@@ -169,9 +172,8 @@ inline PlannedSequence to_sequence(const SegmentPlan& plan, const CostTable& tab
         if (number == not_launched) {
             number = static_cast<std::uint32_t>(sequence.kernels.size());
             const KernelCosts& kernel = table.kernels[index];
-            sequence.kernels.push_back(
-                {kernel.key,
-                 std::chrono::round<Duration>(kernel.points[kernel.baseline].cost.time)});
+            sequence.kernels.push_back({kernel.key, std::chrono::round<Duration>(
+                                                        kernel.points[kernel.baseline].cost.time)});
         }
         sequence.launches.push_back(number);
     }
@@ -204,7 +206,8 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     const SwitchModel model{table, launches, costs};
     const auto at = std::lower_bound(model.clocks().begin(), model.clocks().end(), table.baseline);
     const auto baseline_index = static_cast<std::size_t>(at - model.clocks().begin());
-    const Cost baseline = kdvfs::detail::to_cost(kdvfs::detail::one_clock(model, baseline_index).total);
+    const Cost baseline =
+        kdvfs::detail::to_cost(kdvfs::detail::one_clock(model, baseline_index).total);
     const auto score = [&](const kdvfs::detail::Schedule& schedule) {
         return objective.score(kdvfs::detail::to_cost(schedule.total), baseline);
     };
@@ -231,9 +234,10 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     if (minimum.schedule.requests.empty()) {
         plan.reason = "no switch pays for its latency";
     } else if (gain_pct < options.worthwhile_pct) {
-        plan.reason = "several clocks gain " + kdvfs::detail::to_text(std::round(gain_pct * 1e4) / 1e4) +
-                      " % over one, less than the " + kdvfs::detail::to_text(options.worthwhile_pct) +
-                      " % that count";
+        plan.reason = "several clocks gain " +
+                      kdvfs::detail::to_text(std::round(gain_pct * 1e4) / 1e4) +
+                      " % over one, less than the " +
+                      kdvfs::detail::to_text(options.worthwhile_pct) + " % that count";
         plan.gap_pct += std::max(0.0, gain_pct);
         minimum.schedule = single;
     }

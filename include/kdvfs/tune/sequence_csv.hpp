@@ -31,7 +31,8 @@ namespace detail {
 /// The columns that a header names; missing ones that are needed are an error.
 class NamedColumns {
 public:
-    NamedColumns(kdvfs::detail::CsvReader& reader, std::initializer_list<const char*> needed) : reader_{reader} {
+    NamedColumns(kdvfs::detail::CsvReader& reader, std::initializer_list<const char*> needed)
+        : reader_{reader} {
         if (!reader.next(header_)) reader.fail("the file is empty");
         for (const char* name : needed)
             if (!has(name)) reader.fail(std::string{"there is no column "} + name);
@@ -63,7 +64,8 @@ inline std::ifstream open_input(const std::filesystem::path& path) {
     return input;
 }
 
-inline Seconds parse_delay(const NamedColumns& columns, const char* name, const kdvfs::detail::CsvReader& reader) {
+inline Seconds parse_delay(const NamedColumns& columns, const char* name,
+                           const kdvfs::detail::CsvReader& reader) {
     const std::string text = columns.get(name);
     if (text.empty()) return Seconds{0};
     const double seconds = parse_field<double>(text, name, reader);

@@ -68,7 +68,7 @@ public:
                                 Registry::metered);
     }
 
-    [[nodiscard]] kdvfs::detail::ScopePort& port() const { return engine_->port(); }
+    [[nodiscard]] kdvfs::detail::ScopeSink& scope_sink() const { return engine_->scope_sink(); }
 
 private:
     std::shared_ptr<const PlanTable> plan_;

@@ -24,7 +24,7 @@ namespace kdvfs::tune {
 
 /// Iterations that were run at one clock point and metered: what was asked for.
 struct SweepBlock {
-    std::uint32_t burst = 0;  ///< of its records
+    std::uint32_t window = 0;  ///< of its records
     ClockPoint clock;
     std::uint32_t iterations = 0;
     std::uint64_t scopes = 0;  ///< that were entered, on the host
@@ -161,7 +161,7 @@ private:
 /// Turns what a GPU object records into measured blocks. Not thread-safe.
 class BlockRecorder {
 public:
-    /// A block begins; its records carry its burst.
+    /// A block begins; its records carry its window.
     void begin(const SweepBlock& block) { open_.emplace_back(block); }
     /// The block that began last has ended, on the host.
     void end(std::uint32_t iterations, std::uint64_t scopes) {
@@ -172,7 +172,7 @@ public:
     void take(const measure::MeterRecord& record) {
         for (const measure::MeteredRun& run : record.runs) {
             const auto block = std::find_if(open_.begin(), open_.end(), [&](const auto& open) {
-                return open.block().burst == run.burst;
+                return open.block().window == run.window;
             });
             if (block != open_.end()) block->add(run.interval);
         }

@@ -56,10 +56,10 @@ inline std::vector<ClockPoint> clock_grid(const SupportedClocks& clocks,
 /// The door of a swept GPU: puts one long scope around all scopes of a stream, so that the clocks
 /// do not go back and forth between neighbours. The long scope changes, in stream order, with the
 /// first scope after `enclose`. Streams must live until `leave_all`. Thread-safe.
-class SweepPort final : public kdvfs::detail::ScopePort {
+class SweepSink final : public kdvfs::detail::ScopeSink {
 public:
-    /// `service` must outlive the port.
-    explicit SweepPort(kdvfs::detail::GpuService& service) : service_{&service} {}
+    /// `service` must outlive the sink.
+    explicit SweepSink(kdvfs::detail::GpuService& service) : service_{&service} {}
 
     /// From now on scopes are enclosed by one of this kind; by none if null.
     void enclose(const kdvfs::detail::ScopeKind* kind) {
@@ -67,44 +67,48 @@ public:
         kind_ = kind;
     }
 
-    kdvfs::detail::ScopePass enter(StreamRef stream, const kdvfs::detail::ScopeKind& kind) override {
-        const kdvfs::detail::ScopePass pass = service_->enter(stream, kind);
-        if (pass.lane == nullptr) return pass;
+    kdvfs::detail::ScopeToken enter(StreamRef stream,
+                                    const kdvfs::detail::ScopeKind& kind) override {
+        const kdvfs::detail::ScopeToken token = service_->enter(stream, kind);
+        if (token.track == nullptr) return token;
         try {
-            change_enclosing(stream, *pass.lane);
+            change_enclosing(stream, *token.track);
         } catch (...) {
-            service_->leave_noexcept(pass);
+            service_->leave_noexcept(token);
             throw;
         }
-        return pass;
+        return token;
     }
-    void leave(const kdvfs::detail::ScopePass& pass) override { service_->leave(pass); }
-    void leave_noexcept(const kdvfs::detail::ScopePass& pass) noexcept override { service_->leave_noexcept(pass); }
+    void leave(const kdvfs::detail::ScopeToken& token) override { service_->leave(token); }
+    void leave_noexcept(const kdvfs::detail::ScopeToken& token) noexcept override {
+        service_->leave_noexcept(token);
+    }
 
     /// Takes the long scopes off all streams.
     void leave_all() noexcept {
         const std::lock_guard lock{mutex_};
         kind_ = nullptr;
-        for (const auto& [lane, pass] : open_) service_->leave_noexcept(pass);
+        for (const auto& [track, token] : open_) service_->leave_noexcept(token);
         open_.clear();
     }
 
 private:
-    /// The scope that found the lane is open already: what encloses it is entered after it and left
-    /// later, which lanes allow, and asks for the same.
-    void change_enclosing(StreamRef stream, const kdvfs::detail::Lane& lane) {
+    /// The scope that found the track is open already: what encloses it is entered after it and
+    /// left later, which tracks allow, and asks for the same.
+    void change_enclosing(StreamRef stream, const kdvfs::detail::StreamTrack& track) {
         const std::lock_guard lock{mutex_};
-        const auto known = open_.find(&lane);
-        const kdvfs::detail::ScopePass before = known == open_.end() ? kdvfs::detail::ScopePass{} : known->second;
+        const auto known = open_.find(&track);
+        const kdvfs::detail::ScopeToken before =
+            known == open_.end() ? kdvfs::detail::ScopeToken{} : known->second;
         if (before.kind == kind_) return;
-        if (lane.captured())
+        if (track.captured())
             throw Error{
                 Errc::not_supported,
                 {"sweep a kernel that is captured into a graph", to_string(service_->info()),
                  "each replay asks for the clock of its capture",
                  "sweep the program with its graphs switched off"}};
         if (kind_ != nullptr) {
-            open_[&lane] = service_->enter(stream, *kind_);
+            open_[&track] = service_->enter(stream, *kind_);
         } else {
             open_.erase(known);
         }
@@ -114,7 +118,7 @@ private:
     kdvfs::detail::GpuService* service_;
     std::mutex mutex_;
     const kdvfs::detail::ScopeKind* kind_ = nullptr;
-    std::map<const kdvfs::detail::Lane*, kdvfs::detail::ScopePass> open_;
+    std::map<const kdvfs::detail::StreamTrack*, kdvfs::detail::ScopeToken> open_;
 };
 
 /// What is behind a `Sweeping` view: hands out clocks to scopes, iteration by iteration, and turns
@@ -128,7 +132,7 @@ public:
     SweepEngine(kdvfs::detail::GpuService& service, const SweepOptions& options)
         : service_{&service},
           options_{checked(service, options)},
-          port_{service},
+          sink_{service},
           course_{SweepDesign{points_of(service, options), options.baseline}, options},
           profile_{gpu_name(service.info())} {
         if (!options_.file.empty()) file_.emplace(options_.file, profile_.gpu(), options_.baseline);
@@ -137,18 +141,18 @@ public:
     }
 
     ~SweepEngine() {
-        port_.leave_all();
+        sink_.leave_all();
         service_->keep_record(false);
     }
     SweepEngine(const SweepEngine&) = delete;
     SweepEngine& operator=(const SweepEngine&) = delete;
 
-    kdvfs::detail::ScopePort& port() { return port_; }
+    kdvfs::detail::ScopeSink& scope_sink() { return sink_; }
 
     /// The kind of a scope that is about to be entered.
     /// @param policy what the registry says; `KeepClock` kernels are not swept
-    const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest policy,
-                             bool metered) {
+    const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel, Variant variant,
+                                            ClockRequest policy, bool metered) {
         const std::lock_guard lock{mutex_};
         if (step_.done) return service_->kind_of(kernel, variant, policy, metered);
         Swept& swept = kernels_.try_emplace({std::string{kernel}, variant}).first->second;
@@ -189,7 +193,8 @@ private:
         std::uint64_t block = 0;
     };
 
-    static const SweepOptions& checked(const kdvfs::detail::GpuService& service, const SweepOptions& options) {
+    static const SweepOptions& checked(const kdvfs::detail::GpuService& service,
+                                       const SweepOptions& options) {
         const auto reject = [&](Errc code, const char* why, const char* remedy) {
             throw Error{code, {"sweep clocks", to_string(service.info()), why, remedy}};
         };
@@ -222,15 +227,15 @@ private:
         step_ = step;
         ++block_;
         if (step.done) {
-            port_.enclose(nullptr);
+            sink_.enclose(nullptr);
             service_->keep_record(false);
             return service_->next_iteration();
         }
-        port_.enclose(
+        sink_.enclose(
             &service_->kind_of("kdvfs.sweep", {}, {.asks = true, .point = step.clock}, false));
-        const std::uint32_t burst = service_->begin_iteration(step.metered);
+        const std::uint32_t window = service_->begin_iteration(step.metered);
         if (begins_block) {
-            recorder_.begin({.burst = burst, .clock = step.clock});
+            recorder_.begin({.window = window, .clock = step.clock});
             iterations_ = 0;
             scopes_ = 0;
         }
@@ -274,10 +279,10 @@ private:
 
     kdvfs::detail::GpuService* service_;
     SweepOptions options_;
-    SweepPort port_;
+    SweepSink sink_;
 
     mutable std::mutex mutex_;
-    SweepCourse course_;
+    SweepSchedule course_;
     BlockRecorder recorder_;
     Profile profile_;
     std::optional<SweepFile> file_;

@@ -25,10 +25,10 @@ namespace kdvfs::tune {
 
 /// Keeps a swept run's slowdown below a bound: says how many iterations at the baseline must go by
 /// before some slower ones are affordable. Pure.
-class SweepPace {
+class OverheadBudget {
 public:
     /// @param max_slowdown as a fraction, above 0
-    explicit SweepPace(double max_slowdown) : bound_{max_slowdown} {}
+    explicit OverheadBudget(double max_slowdown) : bound_{max_slowdown} {}
 
     /// What an iteration takes at the baseline, as known by now.
     void set_baseline(Seconds iteration) { baseline_ = iteration; }
@@ -82,9 +82,9 @@ struct SweepStep {
 /// costs, the last of which are measured, too. Between rounds the models of what is known say which
 /// points promise most for the time that they cost, and whether any promises enough.
 /// What comes back may lag behind what was asked by any number of iterations.
-class SweepCourse {
+class SweepSchedule {
 public:
-    SweepCourse(SweepDesign design, const SweepOptions& options)
+    SweepSchedule(SweepDesign design, const SweepOptions& options)
         : design_{std::move(design)},
           options_{options},
           pace_{options.max_slowdown},
@@ -93,14 +93,14 @@ public:
     /// What the next iteration is to be run at. `sample_period` is the energy counter's, as known.
     SweepStep next(const Profile& profile, Duration sample_period) {
         sample_period_ = sample_period;
-        while (!done_ && legs_.empty()) plan(profile);
+        while (!done_ && stages_.empty()) plan(profile);
         pace_.count_iteration();
         if (done_) return {.clock = design_.baseline(), .done = true};
-        Leg& leg = legs_.front();
-        const SweepStep step{.clock = leg.clock, .metered = leg.unmetered == 0};
-        --(step.metered ? leg.metered : leg.unmetered);
-        if (step.metered && leg.metered + 1 == leg.measured) ++under_way_;
-        if (leg.unmetered == 0 && leg.metered == 0) legs_.pop_front();
+        Stage& stage = stages_.front();
+        const SweepStep step{.clock = stage.clock, .metered = stage.unmetered == 0};
+        --(step.metered ? stage.metered : stage.unmetered);
+        if (step.metered && stage.metered + 1 == stage.measured) ++under_way_;
+        if (stage.unmetered == 0 && stage.metered == 0) stages_.pop_front();
         return step;
     }
 
@@ -150,7 +150,7 @@ public:
 
 private:
     /// Iterations in a row at one clock point, the metered ones last.
-    struct Leg {
+    struct Stage {
         ClockPoint clock;
         std::uint32_t unmetered = 0;
         std::uint32_t metered = 0;
@@ -185,17 +185,17 @@ private:
     }
 
     void plan(const Profile& profile) {
-        if (!warm_) return add_leg({design_.baseline(), 1, measured_iterations()});
+        if (!warm_) return add_stage({design_.baseline(), 1, measured_iterations()});
         if (!began_) begin_round_with(first_points(), profile);
         if (round_.empty() && under_way_ == 0) choose_round(profile);
         if (done_) return;
-        if (round_.empty()) return add_leg({design_.baseline(), 1, 0});  // wait for what is out
+        if (round_.empty()) return add_stage({design_.baseline(), 1, 0});  // wait for what is out
         const ClockPoint clock = round_.back();
         round_.pop_back();
         plan_block(clock);
     }
 
-    void add_leg(const Leg& leg) { legs_.push_back(leg); }
+    void add_stage(const Stage& stage) { stages_.push_back(stage); }
 
     /// A block, behind a stretch at the baseline.
     void plan_block(ClockPoint clock) {
@@ -204,9 +204,9 @@ private:
         const std::uint32_t slow = settle + measured;
         const Seconds each = longest_iteration(clock);
         const std::uint32_t wait = pace_.wait_before(slow, each);
-        add_leg({design_.baseline(), std::max(settle, wait > measured ? wait - measured : 0),
-                 measured});
-        add_leg({clock, settle, measured});
+        add_stage({design_.baseline(), std::max(settle, wait > measured ? wait - measured : 0),
+                   measured});
+        add_stage({clock, settle, measured});
         pace_.charge(slow, each, pace_.baseline());
         charges_[clock].push_back({slow, each, pace_.baseline()});
     }
@@ -313,11 +313,11 @@ private:
 
     SweepDesign design_;
     SweepOptions options_;
-    SweepPace pace_;
+    OverheadBudget pace_;
     std::mt19937_64 random_;
     Duration sample_period_{0};
 
-    std::deque<Leg> legs_;
+    std::deque<Stage> stages_;
     std::vector<ClockPoint> round_;  ///< blocks of this round that are still to come
     std::uint32_t under_way_ = 0;    ///< blocks whose measurement has not come back
     std::map<ClockPoint, std::deque<Charge>> charges_;

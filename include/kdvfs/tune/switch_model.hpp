@@ -42,12 +42,14 @@ inline SwitchCosts uniform_switch_costs(Seconds latency, Seconds transition = Se
 }
 
 /// What happens if, before launch `begin`, another clock is asked for: the old clock works on until
-/// the new one arrives inside launch `arrives_in`; launches from `lands` on run at the new clock.
-struct Jump {
+/// the new one arrives inside launch `arrives_in`; launches from `effective_at` on run at the new
+/// clock.
+struct Transition {
     std::size_t arrives_in = 0;
-    std::size_t lands = 0;
+    std::size_t effective_at = 0;
     double old_share = 0;  ///< of the work of launch `arrives_in` that the old clock does
-    kdvfs::detail::Choice before;         ///< what launches `begin` to before `arrives_in` cost at the old clock
+    kdvfs::detail::Choice
+        before;  ///< what launches `begin` to before `arrives_in` cost at the old clock
 };
 
 /// A sequence of launches at every clock, and what it means to switch between two of them. One
@@ -80,21 +82,26 @@ public:
         return slots_[from * size() + to];
     }
     /// The pairs' pauses, asking included: seconds and joules.
-    [[nodiscard]] const kdvfs::detail::Choice& pause(std::size_t slot) const { return pauses_[slot]; }
+    [[nodiscard]] const kdvfs::detail::Choice& pause(std::size_t slot) const {
+        return pauses_[slot];
+    }
 
     /// A switch asked for before a launch; nothing if it would arrive after the end.
-    [[nodiscard]] const Jump* jump(std::size_t launch, std::size_t slot) const {
-        const Jump& jump = jumps_[slot * launches_ + launch];
-        return jump.lands == 0 ? nullptr : &jump;
+    [[nodiscard]] const Transition* transition(std::size_t launch, std::size_t slot) const {
+        const Transition& transition = jumps_[slot * launches_ + launch];
+        return transition.effective_at == 0 ? nullptr : &transition;
     }
 
     /// The cost of everything from asking to landing.
-    [[nodiscard]] kdvfs::detail::Choice cost(const Jump& jump, std::size_t from, std::size_t to) const {
-        kdvfs::detail::Choice sum = jump.before + pauses_[slot(from, to)];
-        const kdvfs::detail::Choice& old_clock = cost(jump.arrives_in, from);
-        const kdvfs::detail::Choice& new_clock = cost(jump.arrives_in, to);
-        sum.time += jump.old_share * old_clock.time + (1 - jump.old_share) * new_clock.time;
-        sum.energy += jump.old_share * old_clock.energy + (1 - jump.old_share) * new_clock.energy;
+    [[nodiscard]] kdvfs::detail::Choice cost(const Transition& transition, std::size_t from,
+                                             std::size_t to) const {
+        kdvfs::detail::Choice sum = transition.before + pauses_[slot(from, to)];
+        const kdvfs::detail::Choice& old_clock = cost(transition.arrives_in, from);
+        const kdvfs::detail::Choice& new_clock = cost(transition.arrives_in, to);
+        sum.time +=
+            transition.old_share * old_clock.time + (1 - transition.old_share) * new_clock.time;
+        sum.energy +=
+            transition.old_share * old_clock.energy + (1 - transition.old_share) * new_clock.energy;
         return sum;
     }
 
@@ -138,15 +145,15 @@ private:
             const double arrival = prefix[launch].time + works_on;
             arrives_in = std::max(arrives_in, launch);
             while (arrives_in < launches_ && prefix[arrives_in + 1].time <= arrival) ++arrives_in;
-            Jump jump;
+            Transition transition;
             if (arrives_in < launches_) {
                 const double width = prefix[arrives_in + 1].time - prefix[arrives_in].time;
-                jump = {arrives_in, arrives_in + 1,
-                        std::clamp((arrival - prefix[arrives_in].time) / width, 0.0, 1.0),
-                        prefix[arrives_in]};
-                jump.before -= prefix[launch];
+                transition = {arrives_in, arrives_in + 1,
+                              std::clamp((arrival - prefix[arrives_in].time) / width, 0.0, 1.0),
+                              prefix[arrives_in]};
+                transition.before -= prefix[launch];
             }
-            jumps_.push_back(jump);
+            jumps_.push_back(transition);
         }
     }
 
@@ -157,7 +164,7 @@ private:
     std::vector<kdvfs::detail::Choice> costs_;  // [launch][clock]
     std::vector<std::size_t> slots_;
     std::vector<kdvfs::detail::Choice> pauses_;  // [slot]
-    std::vector<Jump> jumps_;     // [slot][launch]
+    std::vector<Transition> jumps_;              // [slot][launch]
 };
 
 }  // namespace kdvfs::tune

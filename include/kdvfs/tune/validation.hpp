@@ -107,8 +107,8 @@ namespace kdvfs::tune {
 
 /// A run's cost as the text `time_s,energy_j`, a header line and a line of numbers.
 inline std::string to_csv(const Cost& cost) {
-    return "time_s,energy_j\n" + kdvfs::detail::to_text(cost.time.count()) + ',' + kdvfs::detail::to_text(cost.energy.count) +
-           '\n';
+    return "time_s,energy_j\n" + kdvfs::detail::to_text(cost.time.count()) + ',' +
+           kdvfs::detail::to_text(cost.energy.count) + '\n';
 }
 
 /// Writes a run's cost to the file that the environment variable `KDVFS_COST` names; does nothing

@@ -13,35 +13,35 @@
 
 namespace kdvfs::detail {
 
-/// The answers of `Ordering::acked`: behind each marker that changes a lane's level the stream
-/// waits until the controller has settled it, or until a deadline. Answers are numbered, and one
-/// lane at a time gets them: a wait may hold a hardware queue that other streams need. Not
+/// The answers of `Ordering::acked`: behind each marker that changes a track's level the stream
+/// waits until the controller has settled it, or until a deadline. Acknowledgements are numbered,
+/// and one track at a time gets them: a wait may hold a hardware queue that other streams need. Not
 /// thread-safe: the clock driver's lock is held.
-class Answers {
+class Acknowledgements {
 public:
     /// @throws Error (not_supported) where the runtime's streams cannot wait
-    Answers(AnyRuntime& runtime, Duration deadline)
+    Acknowledgements(AnyRuntime& runtime, Duration deadline)
         : word_{runtime.make_answer_word()}, deadline_{deadline} {}
 
-    /// Before a lane's marker is put. @returns the number to wait for behind it
-    /// @throws Error (invalid_input) in a capture, (busy) while another lane gets answers
-    std::uint32_t expect(const Lane& lane, bool leaving) {
-        if (lane.captured()) {
+    /// Before a track's marker is put. @returns the number to wait for behind it
+    /// @throws Error (invalid_input) in a capture, (busy) while another track gets answers
+    std::uint32_t expect(const StreamTrack& track, bool leaving) {
+        if (track.captured()) {
             throw Error{Errc::invalid_input,
                         {.action = "wait for an answer in a capture",
                          .object = "this stream",
                          .vendor_words = "",
                          .remedy = "capture with Ordering::stream: each replay would wait"}};
         }
-        if (!leaving && owner_ && *owner_ != lane.id() && (asks_ || asked_ != answered_)) {
+        if (!leaving && owner_ && *owner_ != track.id() && (asks_ || asked_ != answered_)) {
             throw Error{Errc::busy,
                         {.action = "wait for an answer",
                          .object = "this stream",
                          .vendor_words = "another stream waits for answers",
                          .remedy = "use Ordering::acked on one stream at a time"}};
         }
-        owner_ = lane.id();
-        asks_ = lane.level().request() != no_request;
+        owner_ = track.id();
+        asks_ = track.word().request() != no_request;
         return ++asked_;
     }
     /// The marker or the wait could not be put after all.
@@ -49,9 +49,9 @@ public:
 
     [[nodiscard]] std::uint32_t* word() const { return word_; }
 
-    /// The lane's level was seen to change: its stream waits now.
-    void heard(LaneId lane, TimePoint now) {
-        if (owner_ == lane && asked_ != answered_) waits_since_ = now;
+    /// The track's level was seen to change: its stream waits now.
+    void observed(TrackId track, TimePoint now) {
+        if (owner_ == track && asked_ != answered_) waits_since_ = now;
     }
 
     /// Whether a stream waits now.
@@ -82,7 +82,7 @@ private:
 
     std::uint32_t* word_;
     Duration deadline_;
-    std::optional<LaneId> owner_;
+    std::optional<TrackId> owner_;
     bool asks_ = false;  // the owner's scopes still do
     std::uint32_t asked_ = 0;
     std::uint32_t answered_ = 0;

@@ -11,25 +11,25 @@ namespace kdvfs::detail {
 
 /// What kdvfs knows of a device's clocks: enough to put them back, and all that a journal needs.
 struct ClockHistory {
-    ClockState found{};                   ///< the state at first touch
+    ClockState initial{};                 ///< the state at first touch
     std::optional<ClockState> written{};  ///< what the device held after kdvfs's last write
     bool uncertain = false;               ///< a write failed half-way: the device may hold anything
 };
 
 /// What to do with a device when kdvfs lets go of it.
 enum class RestoreDecision {
-    nothing,        ///< kdvfs changed nothing, or all is as it was found
-    write_back,     ///< the device holds kdvfs's own value: put the found state back
-    leave_foreign,  ///< somebody else has changed it since: theirs is newer, it stays
+    nothing,         ///< kdvfs changed nothing, or all is as it was found
+    write_back,      ///< the device holds kdvfs's own value: put the found state back
+    leave_external,  ///< somebody else has changed it since: theirs is newer, it stays
 };
 
 /// Only what kdvfs changed, and only if the device still holds what kdvfs last wrote.
 /// After a write that failed half-way the device's state is kdvfs's own doing and is put back.
 inline RestoreDecision decide_restore(const ClockHistory& history, const ClockState& present) {
     if (!history.written && !history.uncertain) return RestoreDecision::nothing;
-    if (present == history.found) return RestoreDecision::nothing;
+    if (present == history.initial) return RestoreDecision::nothing;
     if (history.uncertain || present == *history.written) return RestoreDecision::write_back;
-    return RestoreDecision::leave_foreign;
+    return RestoreDecision::leave_external;
 }
 
 /// One thing that the controller wants done to the device.
@@ -58,8 +58,8 @@ CommandOutcome execute(Device& device, const ClockCommand& command) noexcept {
     try {
         if (command.kind == ClockCommand::Kind::apply) {
             // A device that is put back without kdvfs, too, must know to which state.
-            if constexpr (requires { device.will_go_back_to(command.history.found); }) {
-                device.will_go_back_to(command.history.found);
+            if constexpr (requires { device.will_go_back_to(command.history.initial); }) {
+                device.will_go_back_to(command.history.initial);
             }
             device.apply(command.point);
         }
@@ -67,7 +67,7 @@ CommandOutcome execute(Device& device, const ClockCommand& command) noexcept {
         if (command.kind != ClockCommand::Kind::restore) return outcome;
         outcome.restore = decide_restore(command.history, *outcome.state);
         if (outcome.restore == RestoreDecision::write_back) {
-            device.restore(command.history.found);
+            device.restore(command.history.initial);
             outcome.state = device.read_clock_state();
         }
     } catch (const Error& error) {

@@ -28,8 +28,8 @@ struct ControllerCounts {
     std::uint64_t writes = 0;            ///< clock points written
     std::uint64_t restores = 0;          ///< times the found state was put back
     std::uint64_t retries = 0;
-    std::uint64_t resets = 0;           ///< times the device had fallen back to its defaults
-    std::uint64_t foreign_changes = 0;  ///< times somebody else had changed the clocks
+    std::uint64_t resets = 0;            ///< times the device had fallen back to its defaults
+    std::uint64_t external_changes = 0;  ///< times somebody else had changed the clocks
 };
 
 }  // namespace kdvfs::detail
@@ -60,7 +60,7 @@ inline Error not_restored(const std::string& device, const ClockState& state) {
 }
 
 inline Error taken_over(const std::string& device, const ClockState& state) {
-    return Error{Errc::foreign_change,
+    return Error{Errc::external_change,
                  {.action = "keep the clocks of",
                   .object = device,
                   .vendor_words = "it now holds " + held(state),
@@ -72,11 +72,11 @@ inline Error taken_over(const std::string& device, const ClockState& state) {
 
 namespace kdvfs::detail {
 
-/// Turns the levels of all lanes into commands for one device: a pure state machine. Levels,
+/// Turns the levels of all tracks into commands for one device: a pure state machine. Levels,
 /// answers and the time go in, commands come out, one at a time; who drives it (threads on real
 /// GPUs, the event loop on the simulated one) decides when. Not thread-safe.
 ///
-/// The highest request wins, `auto` being highest of all; when no lane asks, the device goes back
+/// The highest request wins, `auto` being highest of all; when no track asks, the device goes back
 /// to the state in which it was found. Raising is immediate, lowering may be held back.
 class ClockController {
 public:
@@ -85,28 +85,28 @@ public:
         : votes_{requests},
           device_{std::move(device)},
           options_{options},
-          history_{.found = std::move(found)} {}
+          history_{.initial = std::move(found)} {}
 
     // What happens.
 
-    /// The listener saw a lane's cell change. `counted` is false for captured lanes, whose replays
-    /// are not scopes of their own.
-    void level_changed(LaneId lane, LevelWord level, TimePoint now, bool counted = true) {
-        if (votes_.hear(lane, level) && counted) {
+    /// The listener saw a track's cell change. `counted` is false for captured tracks, whose
+    /// replays are not scopes of their own.
+    void request_changed(TrackId track, RequestWord level, TimePoint now, bool counted = true) {
+        if (votes_.observe(track, level) && counted) {
             ++(armed_ ? fresh_scopes_ : counts_.refused_scopes);
         }
         note_target(now);
     }
 
-    /// A standing `auto` vote of a lane, whatever its scopes ask for.
-    void protect(LaneId lane, TimePoint now) {
-        votes_.protect(lane);
+    /// A standing `auto` vote of a track, whatever its scopes ask for.
+    void protect(TrackId track, TimePoint now) {
+        votes_.protect(track);
         note_target(now);
     }
 
-    /// A lane that will not be heard of again: its vote ends.
-    void withdraw(LaneId lane, TimePoint now) {
-        votes_.withdraw(lane);
+    /// A track that will not be observed of again: its vote ends.
+    void withdraw(TrackId track, TimePoint now) {
+        votes_.withdraw(track);
         note_target(now);
     }
 
@@ -184,7 +184,7 @@ public:
         return due;
     }
 
-    /// Asks for the found state whatever lanes say from here on: the end of the GPU object.
+    /// Asks for the found state whatever tracks say from here on: the end of the GPU object.
     void let_go() {
         let_go_ = true;
         target_.reset();
@@ -194,12 +194,12 @@ public:
 
     // What is known.
 
-    /// What the lanes ask for; nothing = the state in which the device was found.
+    /// What the tracks ask for; nothing = the state in which the device was found.
     [[nodiscard]] std::optional<ClockPoint> asked() const { return target_; }
     /// Whether the device holds what is asked for, or will not be brought to.
     [[nodiscard]] bool settled() const { return !in_flight_ && (!armed_ || holds(target_)); }
     /// The cap that the device was last seen to hold.
-    [[nodiscard]] ClockPoint applied() const { return holds_.value_or(history_.found.cap); }
+    [[nodiscard]] ClockPoint applied() const { return holds_.value_or(history_.initial.cap); }
     /// Whether kdvfs has changed the device and not yet put it back.
     [[nodiscard]] bool changed() const { return history_.written || history_.uncertain; }
     /// Whether the controller still drives the device; a permanent error disarms it.
@@ -232,19 +232,19 @@ private:
         // Where the device was found on auto, "auto" and "as found" are one and the same, unless it
         // tells them apart.
         const ClockPoint found_or_auto{};
-        return history_.found == ClockState{} &&
-               history_.written.value_or(history_.found) == history_.found &&
+        return history_.initial == ClockState{} &&
+               history_.written.value_or(history_.initial) == history_.initial &&
                target.value_or(found_or_auto).is_auto() && holds_.value_or(found_or_auto).is_auto();
     }
 
     /// Whether the target caps a domain harder than it is now.
     [[nodiscard]] bool lowers(std::optional<ClockPoint> target) const {
-        const ClockPoint next = target.value_or(history_.found.cap);
+        const ClockPoint next = target.value_or(history_.initial.cap);
         return higher_cap(next, applied()) != next;
     }
     /// Whether the target frees a domain.
     [[nodiscard]] bool lifts(std::optional<ClockPoint> target) const {
-        return higher_cap(target.value_or(history_.found.cap), applied()) != applied();
+        return higher_cap(target.value_or(history_.initial.cap), applied()) != applied();
     }
 
     /// What the device is to hold now: the target, or, while lowering is held back, as much of it
@@ -254,7 +254,7 @@ private:
             return target_;
         }
         if (!lifts(target_)) return holds_;
-        return higher_cap(target_.value_or(history_.found.cap), applied());
+        return higher_cap(target_.value_or(history_.initial.cap), applied());
     }
 
     ClockCommand send(ClockCommand command) {
@@ -280,13 +280,13 @@ private:
 
     void restored(const CommandOutcome& outcome, TimePoint now, unsigned attempts) {
         const ClockState& state = *outcome.state;
-        if (outcome.restore == RestoreDecision::leave_foreign) {
+        if (outcome.restore == RestoreDecision::leave_external) {
             restore_due_ = false;
             displaced(state);
             return;
         }
         if (outcome.restore == RestoreDecision::write_back) {
-            if (state != history_.found) {
+            if (state != history_.initial) {
                 history_.uncertain = true;
                 attempts_ = attempts;  // a silent refusal is a failed attempt, too
                 failed({.kind = ClockCommand::Kind::restore},
@@ -302,9 +302,9 @@ private:
 
     void verified(const ClockState& state) {
         if (!changed()) {
-            if (state == history_.found) return;
-            ++counts_.foreign_changes;
-            history_.found = state;
+            if (state == history_.initial) return;
+            ++counts_.external_changes;
+            history_.initial = state;
             return;
         }
         if (history_.written != state) displaced(state);
@@ -316,17 +316,17 @@ private:
         if (state == ClockState{}) {  // a reset, or an administrator's: ask again
             ++counts_.resets;
             forget_writes();
-            history_.found = state;
+            history_.initial = state;
         } else {
             taken_over(state);
         }
     }
 
-    void taken_over(const ClockState& foreign) {
-        ++counts_.foreign_changes;
+    void taken_over(const ClockState& external) {
+        ++counts_.external_changes;
         forget_writes();
-        history_.found = foreign;
-        disarm(clock_errors::taken_over(device_, foreign));
+        history_.initial = external;
+        disarm(clock_errors::taken_over(device_, external));
     }
 
     /// @param last_chance there is no later: what may be in vain is tried again, too
@@ -369,7 +369,7 @@ private:
         restore_failed_ = true;
     }
 
-    LaneVotes votes_;
+    TrackVotes votes_;
     std::string device_;
     ControllerOptions options_;
     ClockHistory history_;

@@ -84,20 +84,20 @@ private:
     std::atomic<bool> foreign_{false};
 };
 
-/// How one lane follows a plan. A plan is for the stream that it was recorded on: a lane follows
+/// How one track follows a plan. A plan is for the stream that it was recorded on: a track follows
 /// it from the plan's first launch on, or once a few launches in a row have come as planned; and no
 /// longer, when as many launches as the plan has have come without its place being known. Under the
-/// lane's mutex.
-class LaneFollower {
+/// track's mutex.
+class TrackFollower {
 public:
-    explicit LaneFollower(FollowedPlan& plan)
+    explicit TrackFollower(FollowedPlan& plan)
         : plan_{&plan}, follower_{plan.track()}, stumbles_(plan.track().kernels() + 1) {
         iteration_ = plan.iteration();
     }
 
     [[nodiscard]] FollowedPlan& plan() const noexcept { return *plan_; }
 
-    /// The lane's next launch. @returns whether the plan speaks for the lane
+    /// The track's next launch. @returns whether the plan speaks for the track
     bool launched(PlanKernel kernel) noexcept {
         if (const std::uint64_t now = plan_->iteration(); now != iteration_) {
             iteration_ = now;
@@ -125,21 +125,21 @@ public:
     /// that no scope has told of, a graph for one, may lie between.
     [[nodiscard]] bool jumped() const noexcept { return follower_.in_a_row() <= 1; }
 
-    /// A capture begins where another lane, of the same stream, is.
-    void go_on_from(const LaneFollower& live) noexcept {
+    /// A capture begins where another track, of the same stream, is.
+    void go_on_from(const TrackFollower& live) noexcept {
         follower_.go_on_from(live.follower_);
         iteration_ = live.iteration_;
         conducted_ = ever_conducted_ = live.conducted_;
     }
 
-    /// Whether the lane has ever followed the plan.
+    /// Whether the track has ever followed the plan.
     [[nodiscard]] bool ever_conducted() const noexcept { return ever_conducted_; }
     [[nodiscard]] const FollowCounts& counts() const noexcept { return follower_.counts(); }
     /// By kernel, those that the plan does not have last.
     [[nodiscard]] const std::vector<std::uint32_t>& stumbles() const noexcept { return stumbles_; }
 
 private:
-    /// Launches in a row, anywhere in the plan, that make a lane the plan's.
+    /// Launches in a row, anywhere in the plan, that make a track the plan's.
     static constexpr std::uint64_t convincing = 4;
 
     [[nodiscard]] std::uint64_t place() const noexcept {

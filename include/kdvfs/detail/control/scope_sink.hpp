@@ -15,7 +15,7 @@
 namespace kdvfs::detail {
 
 class FollowedPlan;
-class Lane;
+class StreamTrack;
 
 /// What all scopes of one kernel, variant and policy share. Made at the first such scope, valid as
 /// long as the GPU object; its number tags the markers.
@@ -27,32 +27,32 @@ struct ScopeKind {
     bool metered = true;                                 ///< whether the registry meters at all
     FollowedPlan* plan = nullptr;                        ///< that these scopes follow, if any
     std::uint32_t plan_kernel = 0;                       ///< the kernel, as that plan numbers it
-    mutable std::atomic<Duration::rep> seen_to_last{0};  ///< median of its dwell in ns, 0 = unseen
+    mutable std::atomic<Duration::rep> median_dwell{0};  ///< median of its dwell in ns, 0 = unseen
 };
 
-/// What a scope holds between entering and leaving. Without a lane there is nothing to leave.
-struct ScopePass {
-    Lane* lane = nullptr;
+/// What a scope holds between entering and leaving. Without a track there is nothing to leave.
+struct ScopeToken {
+    StreamTrack* track = nullptr;
     std::uint64_t entry = 0;
     const ScopeKind* kind = nullptr;
     bool metered = false;
-    bool ends_plan = false;  ///< of a captured lane: the plan's last launch
+    bool ends_plan = false;  ///< of a captured track: the plan's last launch
 };
 
 /// The door between scopes and the GPU object behind them: what `FrequencyScope` needs to know of
 /// it. Thread-safe.
-class ScopePort {
+class ScopeSink {
 public:
     /// @throws Error for a stream of another device, or where no marker can be put
-    virtual ScopePass enter(StreamRef stream, const ScopeKind& kind) = 0;
+    virtual ScopeToken enter(StreamRef stream, const ScopeKind& kind) = 0;
     /// @throws Error where no marker can be put, or the scope straddles a capture's begin or end;
     ///         the scope has been left all the same
-    virtual void leave(const ScopePass& pass) = 0;
+    virtual void leave(const ScopeToken& token) = 0;
     /// Leaves and keeps the error for `Gpu::check()`.
-    virtual void leave_noexcept(const ScopePass& pass) noexcept = 0;
+    virtual void leave_noexcept(const ScopeToken& token) noexcept = 0;
 
 protected:
-    ~ScopePort() = default;
+    ~ScopeSink() = default;
 };
 
 /// Remembers what was asked once: the kinds of the first shapes of kernels, by where their names

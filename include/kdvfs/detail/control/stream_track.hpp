@@ -24,8 +24,8 @@ namespace kdvfs::detail {
 /// A mutex for what one thread mostly has to itself. Locking is one atomic exchange, unlocking a
 /// plain store: half of what a futex costs, which must ask at each unlock whether someone sleeps.
 /// A thread that meets another looks again every 20 us instead of being woken: a runtime's launch
-/// may block for long while the lane is held, and spinning would burn a core.
-class LaneMutex {
+/// may block for long while the track is held, and spinning would burn a core.
+class TrackMutex {
 public:
     void lock() noexcept {
         while (held_.exchange(true, std::memory_order_acquire)) {
@@ -40,9 +40,9 @@ private:
     std::atomic<bool> held_{false};
 };
 
-/// What enqueueing can tell of a scope's fate. `asked` is settled by the controller: switched,
+/// What enqueueing can tell of a scope's outcome. `asked` is settled by the controller: switched,
 /// refused, or elided because the device already held the request.
-enum class ScopeCount : std::uint8_t {
+enum class ScopeOutcome : std::uint8_t {
     kept,
     stream_elided,
     not_worth_it,
@@ -52,14 +52,14 @@ enum class ScopeCount : std::uint8_t {
     asked,
 };
 
-/// The scopes of one lane, each counted once: plain numbers under the lane's mutex, so that
+/// The scopes of one track, each counted once: plain numbers under the track's mutex, so that
 /// counting costs no atomic operation.
-struct LaneCounts {
-    std::array<std::uint64_t, 7> fates{};
+struct TrackCounts {
+    std::array<std::uint64_t, 7> outcomes{};
     std::uint64_t unmetered = 0;
-    std::vector<std::uint64_t> unmetered_calls{};  ///< by scope kind, live lanes only
+    std::vector<std::uint64_t> unmetered_calls{};  ///< by scope kind, live tracks only
 
-    void count(ScopeCount fate) { ++fates[static_cast<std::size_t>(fate)]; }
+    void count(ScopeOutcome outcome) { ++outcomes[static_cast<std::size_t>(outcome)]; }
 
     /// A scope that leaves no interval.
     void count_unmetered(std::uint32_t kind, bool live) {
@@ -70,64 +70,64 @@ struct LaneCounts {
     }
 };
 
-/// What a lane wants put into its stream when a scope enters or leaves.
-struct LaneStep {
+/// What a track wants put into its stream when a scope enters or leaves.
+struct TrackStep {
     std::uint64_t entry = 0;  ///< the scope's entry in the stack, for leaving
-    LevelWord level{};        ///< the lane's request from here on
+    RequestWord word{};       ///< the track's request from here on
     bool changed = false;     ///< whether that differs from what the stream was told before
     bool elided = false;      ///< entering: the enclosing request is the same
 };
 
 /// The host's side of a stream: a stack of the scopes that are open on it, in enqueue order.
 /// Knows nothing of devices; the caller puts the markers. Not thread-safe by itself: hold `mutex`.
-class Lane {
+class StreamTrack {
 public:
-    Lane(LaneId id, LaneKey key, LevelCell* cell) : id_{id}, key_{key}, cell_{cell} {
-        stack_.reserve(16);  // no allocation after a lane's first scope, unless nested deeper
+    StreamTrack(TrackId id, TrackKey key, RequestCell* cell) : id_{id}, key_{key}, cell_{cell} {
+        stack_.reserve(16);  // no allocation after a track's first scope, unless nested deeper
     }
 
     /// Pushes a scope that asks for `request`; `no_request` inherits what encloses it.
-    LaneStep enter(RequestIndex request) {
-        const LevelWord before = level();
+    TrackStep enter(RequestIndex request) {
+        const RequestWord before = word();
         open_.store(open_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-        LevelWord own{};
+        RequestWord own{};
         const bool same = request != no_request && before.request() == request;
         if (request != no_request) {
-            own = same ? before : LevelWord{request, next_ticket_++};
+            own = same ? before : RequestWord{request, next_ticket_++};
         }
-        stack_.push_back({.entry = ++last_entry_, .level = own});
-        if (request != no_request) level_ = own;
-        return {.entry = last_entry_, .level = level_, .changed = level_ != before, .elided = same};
+        stack_.push_back({.entry = ++last_entry_, .word = own});
+        if (request != no_request) word_ = own;
+        return {.entry = last_entry_, .word = word_, .changed = word_ != before, .elided = same};
     }
 
-    /// Removes a scope's own entry, wherever it is in the stack. Scopes of one lane may be left in
+    /// Removes a scope's own entry, wherever it is in the stack. Scopes of one track may be left in
     /// any order: what stays is what the others still ask for.
     /// @returns nothing if the entry is not there (left before)
-    std::optional<LaneStep> leave(std::uint64_t entry) {
+    std::optional<TrackStep> leave(std::uint64_t entry) {
         const auto found = std::find_if(stack_.rbegin(), stack_.rend(),
                                         [&](const Entry& e) { return e.entry == entry; });
         if (found == stack_.rend()) return std::nullopt;
-        const LevelWord before = level_;
+        const RequestWord before = word_;
         stack_.erase(std::next(found).base());
-        level_ = innermost();
-        const LevelWord now = level_;
+        word_ = innermost();
+        const RequestWord now = word_;
         if (now != before) last_.store(now.raw(), std::memory_order_relaxed);
         open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-        return LaneStep{.entry = entry, .level = now, .changed = now != before};
+        return TrackStep{.entry = entry, .word = now, .changed = now != before};
     }
 
-    /// From here on this encloses all scopes of the lane, until it is called again.
-    LaneStep conduct(RequestIndex request) {
-        const LevelWord before = level();
-        outermost_ = request == no_request ? LevelWord{} : LevelWord{request, next_ticket_++};
-        level_ = innermost();
-        return {.level = level_, .changed = level_ != before};
+    /// From here on this encloses all scopes of the track, until it is called again.
+    TrackStep conduct(RequestIndex request) {
+        const RequestWord before = word();
+        outermost_ = request == no_request ? RequestWord{} : RequestWord{request, next_ticket_++};
+        word_ = innermost();
+        return {.word = word_, .changed = word_ != before};
     }
-    /// What encloses all scopes of the lane.
+    /// What encloses all scopes of the track.
     [[nodiscard]] RequestIndex conducted() const { return outermost_.request(); }
 
     /// A marker with this word was put into the stream.
-    void was_put(LevelWord word) {
+    void was_put(RequestWord word) {
         const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
         if (overruled != 0 && word_of(overruled) != put_ && cell_->load() == put_) {
             overruled_.store(0, std::memory_order_relaxed);  // the stream is past it
@@ -136,21 +136,22 @@ public:
         last_.store(word.raw(), std::memory_order_relaxed);
     }
 
-    /// The stream could not be told of the level: the last word that was put, which may be still
-    /// on its way, means the level instead. Its ticket is never used again.
-    void overrule() { overrule(level()); }
+    /// The stream could not be told of the word: the last word that was put, which may be still
+    /// on its way, means the word instead. Its ticket is never used again.
+    void overrule() { overrule(word()); }
     /// The last word that was put means no request: nothing behind it will say so.
-    void end_with_last_word() { overrule(LevelWord{no_request, put_.ticket()}); }
+    void end_with_last_word() { overrule(RequestWord{no_request, put_.ticket()}); }
 
     /// What the stream asks for now. Callable without `mutex`.
-    [[nodiscard]] LevelWord heard() const {
-        const LevelWord word = cell_->load();
+    [[nodiscard]] RequestWord observed() const {
+        const RequestWord word = cell_->load();
         const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
-        return word == word_of(overruled) ? LevelWord{static_cast<std::uint32_t>(overruled)} : word;
+        return word == word_of(overruled) ? RequestWord{static_cast<std::uint32_t>(overruled)}
+                                          : word;
     }
 
-    /// The lane's request now: that of the innermost scope with an opinion.
-    [[nodiscard]] LevelWord level() const { return level_; }
+    /// The track's request now: that of the innermost scope with an opinion.
+    [[nodiscard]] RequestWord word() const { return word_; }
 
     /// Whether no scope is open on the host, nor under way in the stream: the cell holds what was
     /// put last. Callable without `mutex`.
@@ -159,101 +160,101 @@ public:
                cell_->load().raw() == last_.load(std::memory_order_relaxed);
     }
 
-    [[nodiscard]] LaneId id() const { return id_; }
-    [[nodiscard]] const LaneKey& key() const { return key_; }
-    [[nodiscard]] LevelCell& cell() const { return *cell_; }
+    [[nodiscard]] TrackId id() const { return id_; }
+    [[nodiscard]] const TrackKey& key() const { return key_; }
+    [[nodiscard]] RequestCell& cell() const { return *cell_; }
     [[nodiscard]] bool captured() const { return key_.capture != 0; }
     [[nodiscard]] std::size_t depth() const { return stack_.size(); }
 
-    // Public, because whoever enters or leaves needs them around the lane's own steps.
-    LaneMutex mutex;                     ///< held while a step is taken and its marker is put
-    LaneCounts counts;                   ///< under `mutex`
-    std::unique_ptr<LaneFollower> follower;  ///< under `mutex`; null: follows no plan
+    // Public, because whoever enters or leaves needs them around the track's own steps.
+    TrackMutex mutex;                         ///< held while a step is taken and its marker is put
+    TrackCounts counts;                       ///< under `mutex`
+    std::unique_ptr<TrackFollower> follower;  ///< under `mutex`; null: follows no plan
     bool has_graphs = false;             ///< under `mutex`: captures of the stream end its request
     std::atomic<bool> abandoned{false};  ///< its cell says nothing any more
 
 private:
     struct Entry {
         std::uint64_t entry;
-        LevelWord level;
+        RequestWord word;
     };
 
-    [[nodiscard]] LevelWord innermost() const {
+    [[nodiscard]] RequestWord innermost() const {
         const auto asking = std::find_if(stack_.rbegin(), stack_.rend(), [](const Entry& e) {
-            return e.level.request() != no_request;
+            return e.word.request() != no_request;
         });
-        if (asking != stack_.rend()) return asking->level;
+        if (asking != stack_.rend()) return asking->word;
         if (outermost_.request() != no_request) return outermost_;
         // The last ticket tells one end of all requests from another.
-        return LevelWord{no_request, next_ticket_ - 1};
+        return RequestWord{no_request, next_ticket_ - 1};
     }
 
-    void overrule(LevelWord meaning) {
+    void overrule(RequestWord meaning) {
         overruled_.store(std::uint64_t{put_.raw()} << 32U | meaning.raw(),
                          std::memory_order_relaxed);
         last_.store(put_.raw(), std::memory_order_relaxed);
     }
 
-    static constexpr LevelWord word_of(std::uint64_t overruled) {
-        return LevelWord{static_cast<std::uint32_t>(overruled >> 32U)};
+    static constexpr RequestWord word_of(std::uint64_t overruled) {
+        return RequestWord{static_cast<std::uint32_t>(overruled >> 32U)};
     }
 
-    LaneId id_;
-    LaneKey key_;
-    LevelCell* cell_;
+    TrackId id_;
+    TrackKey key_;
+    RequestCell* cell_;
     std::vector<Entry> stack_;
     std::uint64_t last_entry_ = 0;
     std::uint32_t next_ticket_ = 1;
-    LevelWord outermost_{};
-    LevelWord level_{};
-    LevelWord put_{};
+    RequestWord outermost_{};
+    RequestWord word_{};
+    RequestWord put_{};
     // Written under `mutex` only.
     std::atomic<std::uint32_t> open_{0};
     std::atomic<std::uint32_t> last_{0};       // the word that the cell will end up with
-    std::atomic<std::uint64_t> overruled_{0};  // a word, and the level that it means instead
+    std::atomic<std::uint64_t> overruled_{0};  // a word, and the word that it means instead
 };
 
-/// All lanes of a GPU object, by stream. Lanes stay until it ends: a stream's handle may be used
+/// All tracks of a GPU object, by stream. Tracks stay until it ends: a stream's handle may be used
 /// again, and a captured graph may be replayed at any time. Thread-safe.
-class LaneTable {
+class TrackTable {
 public:
-    LaneTable() : serial_{next_serial()} {}
+    TrackTable() : serial_{next_serial()} {}
 
-    /// The lane of a key; a new one, on a cell from `make_cell()`, at its first use.
+    /// The track of a key; a new one, on a cell from `make_cell()`, at its first use.
     template <class MakeCell>
-    Lane& find(const LaneKey& key, MakeCell make_cell) {
-        // A thread uses few streams: remember its last lanes, and whose they are.
+    StreamTrack& find(const TrackKey& key, MakeCell make_cell) {
+        // A thread uses few streams: remember its last tracks, and whose they are.
         struct Last {
             std::uint64_t serial = 0;
-            LaneKey key{};
-            Lane* lane = nullptr;
+            TrackKey key{};
+            StreamTrack* track = nullptr;
         };
         thread_local std::array<Last, 8> remembered{};
         // Streams are heap objects: their addresses differ in the middle.
         const auto address = reinterpret_cast<std::uintptr_t>(key.stream.as<void>());
         Last& last = remembered[(address >> 4U ^ address >> 7U ^ address >> 12U) % 8];
-        if (last.serial == serial_ && last.key == key) return *last.lane;
-        Lane& lane = find_slowly(key, make_cell);
-        last = {serial_, key, &lane};
-        return lane;
+        if (last.serial == serial_ && last.key == key) return *last.track;
+        StreamTrack& track = find_slowly(key, make_cell);
+        last = {serial_, key, &track};
+        return track;
     }
 
     template <class Function>
     void for_each(Function function) {
         const std::lock_guard lock{mutex_};
-        for (Lane& lane : lanes_) function(lane);
+        for (StreamTrack& track : tracks_) function(track);
     }
 
 private:
     template <class MakeCell>
-    Lane& find_slowly(const LaneKey& key, MakeCell& make_cell) {
+    StreamTrack& find_slowly(const TrackKey& key, MakeCell& make_cell) {
         const std::lock_guard lock{mutex_};
         if (const auto known = by_key_.find(key); known != by_key_.end()) return *known->second;
-        LevelCell* cell = make_cell();
-        const LaneId id{static_cast<std::uint32_t>(lanes_.size())};
-        Lane& lane = lanes_.emplace_back(id, key, cell);
-        by_key_.emplace(key, &lane);
-        return lane;
+        RequestCell* cell = make_cell();
+        const TrackId id{static_cast<std::uint32_t>(tracks_.size())};
+        StreamTrack& track = tracks_.emplace_back(id, key, cell);
+        by_key_.emplace(key, &track);
+        return track;
     }
 
     // Addresses come back after a table has died, serial numbers do not.
@@ -264,8 +265,8 @@ private:
 
     std::uint64_t serial_;
     std::mutex mutex_;
-    std::deque<Lane> lanes_;
-    std::map<LaneKey, Lane*> by_key_;
+    std::deque<StreamTrack> tracks_;
+    std::map<TrackKey, StreamTrack*> by_key_;
 };
 
 }  // namespace kdvfs::detail

@@ -24,7 +24,7 @@ public:
     RequestIndex index_of(ClockPoint point) {
         const std::lock_guard lock{mutex_};
         if (const auto known = indices_.find(point); known != indices_.end()) return known->second;
-        if (points_.size() > LevelWord::most_requests) {
+        if (points_.size() > RequestWord::most_requests) {
             throw Error{Errc::invalid_input,
                         {.action = "ask for " + to_string(point),
                          .object = "this GPU",
@@ -50,15 +50,15 @@ private:
     std::map<ClockPoint, RequestIndex> indices_;
 };
 
-/// What all lanes ask of a device together: in each domain the highest request wins, `auto` being
-/// highest of all. A lane outside scopes has no vote, unless it is protected. Not thread-safe.
-class LaneVotes {
+/// What all tracks ask of a device together: in each domain the highest request wins, `auto` being
+/// highest of all. A track outside scopes has no vote, unless it is protected. Not thread-safe.
+class TrackVotes {
 public:
-    explicit LaneVotes(const RequestTable& requests) : requests_{requests} {}
+    explicit TrackVotes(const RequestTable& requests) : requests_{requests} {}
 
-    /// A lane asks for this from here on. @returns whether it is by a scope not heard of before
-    bool hear(LaneId lane, LevelWord level) {
-        Vote& vote = votes_[lane];
+    /// A track asks for this from here on. @returns whether it is by a scope not observed of before
+    bool observe(TrackId track, RequestWord level) {
+        Vote& vote = votes_[track];
         const bool entered = level.request() != no_request &&
                              (!vote.seen || newer(level.ticket(), vote.last_ticket));
         if (entered) {
@@ -69,19 +69,19 @@ public:
         return entered;
     }
 
-    /// A standing `auto` vote, whatever the lane's scopes ask for.
-    void protect(LaneId lane) { votes_[lane].is_protected = true; }
+    /// A standing `auto` vote, whatever the track's scopes ask for.
+    void protect(TrackId track) { votes_[track].is_protected = true; }
 
-    /// A lane that will not be heard of again.
-    void withdraw(LaneId lane) { votes_.erase(lane); }
+    /// A track that will not be observed of again.
+    void withdraw(TrackId track) { votes_.erase(track); }
 
-    /// @returns nothing where no lane asks
+    /// @returns nothing where no track asks
     [[nodiscard]] std::optional<ClockPoint> winner() const {
         std::optional<ClockPoint> highest;
         const auto raise_to = [&](ClockPoint point) {
             highest = highest ? higher_cap(*highest, point) : point;
         };
-        for (const auto& [lane, vote] : votes_) {
+        for (const auto& [track, vote] : votes_) {
             if (vote.is_protected) raise_to(ClockPoint{});
             if (vote.request != no_request) raise_to(requests_.point(vote.request));
         }
@@ -97,13 +97,13 @@ private:
     };
 
     static constexpr bool newer(std::uint32_t ticket, std::uint32_t than) {
-        constexpr std::uint32_t tickets = 1U << (32 - LevelWord::request_bits);
+        constexpr std::uint32_t tickets = 1U << (32 - RequestWord::request_bits);
         const std::uint32_t ahead = (ticket - than) % tickets;
         return ahead != 0 && ahead < tickets / 2;
     }
 
     const RequestTable& requests_;
-    std::map<LaneId, Vote> votes_;
+    std::map<TrackId, Vote> votes_;
 };
 
 }  // namespace kdvfs::detail

@@ -18,11 +18,11 @@ namespace kdvfs::detail {
 class AnyRuntime {
 public:
     virtual ~AnyRuntime() = default;
-    virtual LaneKey lane_key(StreamRef stream) = 0;
-    virtual LevelCell* make_cell() = 0;
+    virtual TrackKey track_key(StreamRef stream) = 0;
+    virtual RequestCell* make_cell() = 0;
     virtual void put_marker(StreamRef stream, const Marker& marker) = 0;
-    virtual std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept = 0;
-    virtual std::uint64_t lost_stamps() noexcept = 0;
+    virtual std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept = 0;
+    virtual std::uint64_t lost_timestamps() noexcept = 0;
     virtual void synchronize(StreamRef stream) = 0;
     virtual TimePoint now() noexcept = 0;
     virtual std::string marker_mechanism() = 0;
@@ -40,15 +40,15 @@ public:
     explicit RuntimeOf(Arguments&&... arguments)
         : runtime_{std::forward<Arguments>(arguments)...} {}
 
-    LaneKey lane_key(StreamRef stream) override { return runtime_.lane_key(stream); }
-    LevelCell* make_cell() override { return runtime_.make_cell(); }
+    TrackKey track_key(StreamRef stream) override { return runtime_.track_key(stream); }
+    RequestCell* make_cell() override { return runtime_.make_cell(); }
     void put_marker(StreamRef stream, const Marker& marker) override {
         runtime_.put_marker(stream, marker);
     }
-    std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept override {
-        return runtime_.drain_stamps(out);
+    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept override {
+        return runtime_.drain_timestamps(out);
     }
-    std::uint64_t lost_stamps() noexcept override { return runtime_.lost_stamps(); }
+    std::uint64_t lost_timestamps() noexcept override { return runtime_.lost_timestamps(); }
     void synchronize(StreamRef stream) override { runtime_.synchronize(stream); }
     TimePoint now() noexcept override { return runtime_.now(); }
     std::string marker_mechanism() override { return std::string{runtime_.marker_mechanism()}; }

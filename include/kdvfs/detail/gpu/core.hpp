@@ -7,7 +7,7 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/gpu/any_runtime.hpp>
-#include <kdvfs/detail/gpu/clock_driver.hpp>
+#include <kdvfs/detail/gpu/clock_arbiter.hpp>
 #include <kdvfs/detail/gpu/follow_tally.hpp>
 #include <kdvfs/detail/gpu/meter.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
@@ -15,7 +15,6 @@
 #include <kdvfs/options.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
-
 
 #include <array>
 #include <atomic>
@@ -33,37 +32,37 @@
 
 namespace kdvfs::detail {
 
-/// Adds up the scopes of all lanes and settles, with the controller's counts, what became of each.
+/// Adds up the scopes of all tracks and settles, with the controller's counts, what became of each.
 class ScopeTally {
 public:
-    void add(const LaneCounts& lane) {
-        for (std::size_t i = 0; i < fates_.size(); ++i) fates_[i] += lane.fates[i];
-        unmetered_ += lane.unmetered;
+    void add(const TrackCounts& track) {
+        for (std::size_t i = 0; i < outcomes_.size(); ++i) outcomes_[i] += track.outcomes[i];
+        unmetered_ += track.unmetered;
     }
 
-    /// @param controller its counts, taken before those of the lanes
+    /// @param controller its counts, taken before those of the tracks
     [[nodiscard]] measure::ScopeCounts counts(const ControllerCounts& controller) const {
         measure::ScopeCounts counts;
-        for (const std::uint64_t fate : fates_) counts.scopes += fate;
+        for (const std::uint64_t outcome : outcomes_) counts.scopes += outcome;
         counts.unmetered = unmetered_;
-        counts.kept = at(ScopeCount::kept);
-        counts.stream_elided = at(ScopeCount::stream_elided);
-        counts.not_worth_it = at(ScopeCount::not_worth_it) + controller.overtaken_scopes;
-        counts.captured = at(ScopeCount::captured);
-        counts.followed = at(ScopeCount::followed);
+        counts.kept = at(ScopeOutcome::kept);
+        counts.stream_elided = at(ScopeOutcome::stream_elided);
+        counts.not_worth_it = at(ScopeOutcome::not_worth_it) + controller.overtaken_scopes;
+        counts.captured = at(ScopeOutcome::captured);
+        counts.followed = at(ScopeOutcome::followed);
         counts.switches = controller.switched_scopes;
-        counts.refused = at(ScopeCount::refused) + controller.refused_scopes;
-        counts.device_elided = at(ScopeCount::asked) - controller.switched_scopes -
+        counts.refused = at(ScopeOutcome::refused) + controller.refused_scopes;
+        counts.device_elided = at(ScopeOutcome::asked) - controller.switched_scopes -
                                controller.refused_scopes - controller.overtaken_scopes;
         return counts;
     }
 
 private:
-    [[nodiscard]] std::uint64_t at(ScopeCount fate) const {
-        return fates_[static_cast<std::size_t>(fate)];
+    [[nodiscard]] std::uint64_t at(ScopeOutcome outcome) const {
+        return outcomes_[static_cast<std::size_t>(outcome)];
     }
 
-    std::array<std::uint64_t, 7> fates_{};
+    std::array<std::uint64_t, 7> outcomes_{};
     std::uint64_t unmetered_ = 0;
 };
 
@@ -75,7 +74,7 @@ public:
     /// Something has changed that no marker will tell of.
     virtual void wake() noexcept = 0;
     /// Lets so much of the device's time pass: a thread sleeps, a simulation goes on.
-    virtual void pass(Duration time) = 0;
+    virtual void sleep_for(Duration time) = 0;
     /// Carries out what the controller still wants, within a deadline of its own, and ends.
     virtual void finish() noexcept = 0;
 };
@@ -87,7 +86,7 @@ public:
     struct Parts {
         DeviceInfo info{};
         SupportedClocks clocks{};
-        std::optional<ClockState> found{};  ///< nothing: measure only
+        std::optional<ClockState> initial{};  ///< nothing: measure only
         std::unique_ptr<AnyRuntime> runtime{};
     };
 
@@ -97,7 +96,7 @@ public:
           options_{options},
           runtime_{std::move(parts.runtime)},
           meter_{options, runtime_->now()},
-          driver_{requests_,         lanes_, meter_, to_string(info_), std::move(parts.found),
+          driver_{requests_,         tracks_, meter_, to_string(info_), std::move(parts.initial),
                   options.controller} {
         if (options_.controller.verify_every <= Duration::zero()) {
             throw Error{
@@ -135,63 +134,63 @@ public:
 
     // Scopes.
 
-    ScopePass enter(StreamRef stream, const ScopeKind& kind) override {
+    ScopeToken enter(StreamRef stream, const ScopeKind& kind) override {
         if (forked()) return {};
-        const LaneKey key = runtime_->lane_key(stream);
-        Lane& lane = lanes_.find(key, [this] { return runtime_->make_cell(); });
+        const TrackKey key = runtime_->track_key(stream);
+        StreamTrack& track = tracks_.find(key, [this] { return runtime_->make_cell(); });
         const bool metered = kind.metered && meter_.metering();
 
-        const std::lock_guard lock{lane.mutex};
-        if (kind.plan != nullptr && follow_plan(lane, kind)) {
-            return enter_followed(lane, kind, metered);
+        const std::lock_guard lock{track.mutex};
+        if (kind.plan != nullptr && follow_plan(track, kind)) {
+            return enter_followed(track, kind, metered);
         }
-        const ScopeCount fate = judge(kind, lane);
-        const bool asks = fate == ScopeCount::asked || fate == ScopeCount::captured ||
-                          fate == ScopeCount::stream_elided;
-        const bool rested = lane.depth() == 0 || lane.level().request() == no_request;
-        const LaneStep step = lane.enter(asks ? kind.index : no_request);
+        const ScopeOutcome outcome = judge(kind, track);
+        const bool asks = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::captured ||
+                          outcome == ScopeOutcome::stream_elided;
+        const bool rested = track.depth() == 0 || track.word().request() == no_request;
+        const TrackStep step = track.enter(asks ? kind.index : no_request);
         if (step.changed || metered) {
             try {
-                put(lane, step, {lane.id().value, kind.number, false}, metered);
+                put(track, step, {track.id().value, kind.number, false}, metered);
             } catch (...) {
-                lane.leave(step.entry);
-                give_up(lane, metered);
+                track.leave(step.entry);
+                give_up(track, metered);
                 throw;
             }
         }
         if (rested && step.changed) wake();
-        lane.counts.count(fate);
-        if (!metered) lane.counts.count_unmetered(kind.number, !lane.captured());
-        return {&lane, step.entry, &kind, metered};
+        track.counts.count(outcome);
+        if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
+        return {&track, step.entry, &kind, metered};
     }
 
-    void leave(const ScopePass& pass) override {
-        if (pass.lane == nullptr || forked()) return;
-        Lane& lane = *pass.lane;
-        const std::lock_guard lock{lane.mutex};
-        auto step = lane.leave(pass.entry);
+    void leave(const ScopeToken& token) override {
+        if (token.track == nullptr || forked()) return;
+        StreamTrack& track = *token.track;
+        const std::lock_guard lock{track.mutex};
+        auto step = track.leave(token.entry);
         if (!step) return;
-        if (pass.ends_plan) {
-            const LaneStep end = lane.conduct(no_request);
-            step->level = end.level;
+        if (token.ends_plan) {
+            const TrackStep end = track.conduct(no_request);
+            step->word = end.word;
             step->changed = step->changed || end.changed;
         }
         try {
-            if (const LaneKey key = runtime_->lane_key(lane.key().stream); key != lane.key()) {
-                throw straddled(lane, key);
+            if (const TrackKey key = runtime_->track_key(track.key().stream); key != track.key()) {
+                throw straddled(track, key);
             }
-            if (!step->changed && !pass.metered) return;
-            put(lane, *step, {lane.id().value, pass.kind->number, true}, pass.metered);
-            if (lane.captured() && lane.follower != nullptr) lane.end_with_last_word();
+            if (!step->changed && !token.metered) return;
+            put(track, *step, {track.id().value, token.kind->number, true}, token.metered);
+            if (track.captured() && track.follower != nullptr) track.end_with_last_word();
         } catch (...) {
-            give_up(lane, pass.metered);
+            give_up(track, token.metered);
             throw;
         }
     }
 
-    void leave_noexcept(const ScopePass& pass) noexcept override {
+    void leave_noexcept(const ScopeToken& token) noexcept override {
         try {
-            leave(pass);
+            leave(token);
         } catch (const Error& error) {
             keep(error);
         } catch (const std::exception& error) {
@@ -230,12 +229,12 @@ public:
     void unfollow(FollowedPlan& plan) noexcept override {
         if (forked()) return;
         plan.end();
-        for (Lane* lane : all_lanes()) {
-            const std::lock_guard lock{lane->mutex};
-            if (lane->follower == nullptr || &lane->follower->plan() != &plan) continue;
-            if (lane->conducted() == no_request || lane->captured()) continue;
-            lane->conduct(no_request);
-            lane->overrule();
+        for (StreamTrack* track : all_tracks()) {
+            const std::lock_guard lock{track->mutex};
+            if (track->follower == nullptr || &track->follower->plan() != &plan) continue;
+            if (track->conducted() == no_request || track->captured()) continue;
+            track->conduct(no_request);
+            track->overrule();
         }
         wake();
     }
@@ -256,15 +255,15 @@ public:
 
     void protect(StreamRef stream) override {
         if (forked()) return;
-        Lane& lane =
-            lanes_.find(runtime_->lane_key(stream), [this] { return runtime_->make_cell(); });
-        driver_.protect(lane.id(), runtime_->now());
+        StreamTrack& track =
+            tracks_.find(runtime_->track_key(stream), [this] { return runtime_->make_cell(); });
+        driver_.protect(track.id(), runtime_->now());
         wake();
     }
 
     // What the control loop calls.
 
-    [[nodiscard]] ClockDriver& driver() { return driver_; }
+    [[nodiscard]] ClockArbiter& driver() { return driver_; }
     Meter& meter() { return meter_; }
     [[nodiscard]] AnyRuntime& runtime() { return *runtime_; }
     [[nodiscard]] const DeviceInfo& info() const override { return info_; }
@@ -286,7 +285,7 @@ public:
         }
         meter_.harvest(*runtime_);
         const ControllerCounts controller = driver_.counts();
-        report.scopes = tally_lanes().counts(controller);
+        report.scopes = tally_tracks().counts(controller);
         report.followed = followed_share();
         meter_.fill(report);
         if (!options_.switch_latency) {
@@ -307,7 +306,7 @@ public:
                          .remedy = "open it again"}};
         }
         const std::lock_guard one_at_a_time{checking_};
-        loop_->pass(meter_.begin_check(runtime_->now()));
+        loop_->sleep_for(meter_.begin_check(runtime_->now()));
         return meter_.end_check(runtime_->now());
     }
 
@@ -370,44 +369,45 @@ private:
         if (loop_) loop_->wake();
     }
 
-    /// No lane is locked under the table's mutex.
-    std::vector<Lane*> all_lanes() {
-        std::vector<Lane*> lanes;
-        lanes_.for_each([&](Lane& lane) { lanes.push_back(&lane); });
-        return lanes;
+    /// No track is locked under the table's mutex.
+    std::vector<StreamTrack*> all_tracks() {
+        std::vector<StreamTrack*> tracks;
+        tracks_.for_each([&](StreamTrack& track) { tracks.push_back(&track); });
+        return tracks;
     }
 
-    /// Adds up what the lanes have counted.
-    ScopeTally tally_lanes() {
+    /// Adds up what the tracks have counted.
+    ScopeTally tally_tracks() {
         ScopeTally tally;
-        for (Lane* lane : all_lanes()) {
-            const std::lock_guard lock{lane->mutex};
-            tally.add(lane->counts);
-            meter_.add_unmetered(lane->counts.unmetered_calls);
-            lane->counts.unmetered_calls.clear();
+        for (StreamTrack* track : all_tracks()) {
+            const std::lock_guard lock{track->mutex};
+            tally.add(track->counts);
+            meter_.add_unmetered(track->counts.unmetered_calls);
+            track->counts.unmetered_calls.clear();
         }
         return tally;
     }
 
     // Following a plan.
 
-    /// Tells the lane's follower of a launch. @returns whether the plan speaks for the scope
-    bool follow_plan(Lane& lane, const ScopeKind& kind) {
-        if (lane.follower == nullptr || &lane.follower->plan() != kind.plan) {
-            lane.follower = std::make_unique<LaneFollower>(*kind.plan);
-            if (lane.captured()) begin_capture(lane);
+    /// Tells the track's follower of a launch. @returns whether the plan speaks for the scope
+    bool follow_plan(StreamTrack& track, const ScopeKind& kind) {
+        if (track.follower == nullptr || &track.follower->plan() != kind.plan) {
+            track.follower = std::make_unique<TrackFollower>(*kind.plan);
+            if (track.captured()) begin_capture(track);
         }
-        const bool conducted = lane.follower->launched(kind.plan_kernel);
-        return conducted || lane.conducted() != no_request || kind.plan->given_up();
+        const bool conducted = track.follower->launched(kind.plan_kernel);
+        return conducted || track.conducted() != no_request || kind.plan->given_up();
     }
 
     /// The stream's live segment ends here, and wherever the graph will be launched.
-    void begin_capture(Lane& captured) {
-        LaneKey key = captured.key();
+    void begin_capture(StreamTrack& captured) {
+        TrackKey key = captured.key();
         key.capture = 0;
-        Lane& live = lanes_.find(key, [this] { return runtime_->make_cell(); });
+        StreamTrack& live = tracks_.find(key, [this] { return runtime_->make_cell(); });
         const std::lock_guard lock{live.mutex};
-        if (live.follower == nullptr || &live.follower->plan() != &captured.follower->plan()) return;
+        if (live.follower == nullptr || &live.follower->plan() != &captured.follower->plan())
+            return;
         captured.follower->go_on_from(*live.follower);
         if (!live.follower->conducted()) return;
         runtime_->put_marker(key.stream, {.cell = &live.cell()});
@@ -419,59 +419,58 @@ private:
 
     /// Enters a scope that the plan speaks for: it asks for nothing itself, and puts a marker only
     /// at a boundary, or where it is metered.
-    ScopePass enter_followed(Lane& lane, const ScopeKind& kind, bool metered) {
-        const LaneFollower& follower = *lane.follower;
+    ScopeToken enter_followed(StreamTrack& track, const ScopeKind& kind, bool metered) {
+        const TrackFollower& follower = *track.follower;
         const FollowedPlan& plan = follower.plan();
         const bool armed = driver_.armed();
         const bool asks = armed && follower.conducted() && !plan.given_up();
         const RequestIndex wanted = asks ? plan.request(follower.clock()) : no_request;
         const bool boundary =
-            wanted != lane.conducted() || (lane.has_graphs && asks && follower.jumped());
-        const bool ends = lane.captured() && follower.at_end();
+            wanted != track.conducted() || (track.has_graphs && asks && follower.jumped());
+        const bool ends = track.captured() && follower.at_end();
         const auto count = [&] {
-            lane.counts.count(!armed            ? ScopeCount::refused
-                              : lane.captured() ? ScopeCount::captured
-                              : !asks           ? ScopeCount::kept
-                              : boundary        ? ScopeCount::asked
-                                                : ScopeCount::followed);
-            if (!metered) lane.counts.count_unmetered(kind.number, !lane.captured());
+            track.counts.count(!armed             ? ScopeOutcome::refused
+                               : track.captured() ? ScopeOutcome::captured
+                               : !asks            ? ScopeOutcome::kept
+                               : boundary         ? ScopeOutcome::asked
+                                                  : ScopeOutcome::followed);
+            if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
         };
         if (!boundary && !metered && !ends) {
             count();
             return {};
         }
-        LaneStep step = boundary ? lane.conduct(wanted) : LaneStep{.level = lane.level()};
+        TrackStep step = boundary ? track.conduct(wanted) : TrackStep{.word = track.word()};
         const bool pushed = metered || ends;
-        if (pushed) step.entry = lane.enter(no_request).entry;
+        if (pushed) step.entry = track.enter(no_request).entry;
         const ScopeKind& shown = metered && asks ? shown_kind(kind, follower) : kind;
         try {
             if (boundary || metered) {
-                put(lane, step, {lane.id().value, shown.number, false}, metered);
+                put(track, step, {track.id().value, shown.number, false}, metered);
             }
         } catch (...) {
-            if (pushed) lane.leave(step.entry);
-            lane.conduct(no_request);
-            give_up(lane, metered);
+            if (pushed) track.leave(step.entry);
+            track.conduct(no_request);
+            give_up(track, metered);
             throw;
         }
         count();
         // Whatever comes behind the capture's last scope cannot be told of its end.
-        if (lane.captured()) lane.end_with_last_word();
+        if (track.captured()) track.end_with_last_word();
         if (boundary) wake();
         if (!pushed) return {};
-        return {&lane, step.entry, &shown, metered, ends};
+        return {&track, step.entry, &shown, metered, ends};
     }
 
     /// The kind of a metered scope: that of its kernel at the clock that the plan asks for.
-    const ScopeKind& shown_kind(const ScopeKind& kind, const LaneFollower& follower) {
+    const ScopeKind& shown_kind(const ScopeKind& kind, const TrackFollower& follower) {
         if (kind.plan_kernel == not_in_plan) return kind;
         FollowedPlan& plan = follower.plan();
         auto& kept = plan.kind(kind.plan_kernel, follower.clock());
         if (const ScopeKind* known = kept.load(std::memory_order_acquire)) return *known;
         const KernelKey& key = plan.key(kind.plan_kernel);
         const ScopeKind& made = meter_.kind_of(
-            key.name, key.variant,
-            {.asks = true, .point = plan.track().clocks()[follower.clock()]},
+            key.name, key.variant, {.asks = true, .point = plan.track().clocks()[follower.clock()]},
             plan.request(follower.clock()), true);
         kept.store(&made, std::memory_order_release);
         return made;
@@ -499,20 +498,20 @@ private:
             if (plans_.empty()) return std::nullopt;
         }
         FollowTally tally;
-        for (Lane* lane : all_lanes()) {
-            const std::lock_guard lock{lane->mutex};
-            if (lane->follower != nullptr) tally.add(*lane->follower);
+        for (StreamTrack* track : all_tracks()) {
+            const std::lock_guard lock{track->mutex};
+            if (track->follower != nullptr) tally.add(*track->follower);
         }
         return tally.share();
     }
 
     /// What becomes of a scope, as far as enqueueing can tell.
-    ScopeCount judge(const ScopeKind& kind, const Lane& lane) const {
-        if (!kind.request.asks) return ScopeCount::kept;
-        if (!driver_.armed()) return ScopeCount::refused;
-        if (lane.level().request() == kind.index) return ScopeCount::stream_elided;
-        if (lane.captured()) return ScopeCount::captured;
-        const auto seen = kind.seen_to_last.load(std::memory_order_relaxed);
+    ScopeOutcome judge(const ScopeKind& kind, const StreamTrack& track) const {
+        if (!kind.request.asks) return ScopeOutcome::kept;
+        if (!driver_.armed()) return ScopeOutcome::refused;
+        if (track.word().request() == kind.index) return ScopeOutcome::stream_elided;
+        if (track.captured()) return ScopeOutcome::captured;
+        const auto seen = kind.median_dwell.load(std::memory_order_relaxed);
         GateFacts facts{.switch_latency = options_.switch_latency, .highest = highest_};
         if (seen > 0) {
             facts.dwell = Duration{seen};
@@ -521,8 +520,8 @@ private:
         }
         const bool worth =
             worth_switching(kind.request.point, facts, options_.gate).value_or(true) ||
-            raises(kind.request.point, lane.level().request());
-        return worth ? ScopeCount::asked : ScopeCount::not_worth_it;
+            raises(kind.request.point, track.word().request());
+        return worth ? ScopeOutcome::asked : ScopeOutcome::not_worth_it;
     }
 
     /// Whether a scope asks for no less than what encloses it: then the gate has no say, since a
@@ -531,39 +530,39 @@ private:
         return around != no_request && higher_cap(point, requests_.point(around)) == point;
     }
 
-    void put(Lane& lane, const LaneStep& step, MarkerTag tag, bool stamped) {
-        tag.burst = lane.captured() ? Meter::in_graph : meter_.burst();
+    void put(StreamTrack& track, const TrackStep& step, MarkerTag tag, bool timestamped) {
+        tag.window = track.captured() ? Meter::in_graph : meter_.window();
         const auto put_marker = [&] {
-            runtime_->put_marker(lane.key().stream, {&lane.cell(), step.level, tag, stamped});
+            runtime_->put_marker(track.key().stream, {&track.cell(), step.word, tag, timestamped});
         };
         if (driver_.answers() && step.changed) {
-            driver_.put_and_wait(*runtime_, lane, tag.leaving, put_marker);
+            driver_.put_and_wait(*runtime_, track, tag.leaving, put_marker);
         } else {
             put_marker();
         }
-        lane.was_put(step.level);
-        if (stamped && !lane.captured()) meter_.expect_stamp();
-        if (options_.ordering == Ordering::host && !lane.captured()) {
-            runtime_->synchronize(lane.key().stream);
+        track.was_put(step.word);
+        if (timestamped && !track.captured()) meter_.expect_timestamp();
+        if (options_.ordering == Ordering::host && !track.captured()) {
+            runtime_->synchronize(track.key().stream);
         }
     }
 
     /// A marker could not be put: the runtime refused it, or the scope began live and ends in a
-    /// capture, or the other way round. Too early beats never: a live lane's last word is overruled
-    /// here and now; a captured lane, whose graph would leave its level behind at each replay,
-    /// loses its vote.
-    void give_up(Lane& lane, bool metered) {
-        if (lane.captured()) {
-            driver_.withdraw(lane, runtime_->now());
+    /// capture, or the other way round. Too early beats never: a live track's last word is
+    /// overruled here and now; a captured track, whose graph would leave its level behind at each
+    /// replay, loses its vote.
+    void give_up(StreamTrack& track, bool metered) {
+        if (track.captured()) {
+            driver_.withdraw(track, runtime_->now());
         } else {
-            lane.overrule();
+            track.overrule();
             if (metered) meter_.break_off();
         }
         wake();
     }
 
-    [[nodiscard]] Error straddled(const Lane& lane, const LaneKey& now) const {
-        if (now.thread != lane.key().thread) {
+    [[nodiscard]] Error straddled(const StreamTrack& track, const TrackKey& now) const {
+        if (now.thread != track.key().thread) {
             return Error{Errc::invalid_input,
                          {.action = "leave a scope on another thread",
                           .object = to_string(info_),
@@ -573,8 +572,8 @@ private:
         }
         return Error{Errc::invalid_input,
                      {.action = std::string{"leave a scope that "} +
-                                (lane.captured() ? "began inside a capture and ends outside"
-                                                 : "began before a capture and ends inside"),
+                                (track.captured() ? "began inside a capture and ends outside"
+                                                  : "began before a capture and ends inside"),
                       .object = to_string(info_),
                       .vendor_words = "",
                       .remedy = "open and close the scope on the same side of the capture's begin "
@@ -608,10 +607,10 @@ private:
     ClockPoint highest_{};
 
     RequestTable requests_;
-    LaneTable lanes_;
+    TrackTable tracks_;
     Meter meter_;
     std::mutex checking_;
-    ClockDriver driver_;
+    ClockArbiter driver_;
 
     std::mutex plans_mutex_;
     std::vector<std::unique_ptr<FollowedPlan>> plans_;

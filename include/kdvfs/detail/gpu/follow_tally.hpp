@@ -13,13 +13,13 @@
 
 namespace kdvfs::detail {
 
-/// Adds up how the lanes of a GPU have followed their plans.
+/// Adds up how the tracks of a GPU have followed their plans.
 class FollowTally {
 public:
-    void add(const LaneFollower& lane) {
-        share_.given_up = share_.given_up || lane.plan().foreign();
-        if (!lane.ever_conducted()) return;
-        const FollowCounts& counts = lane.counts();
+    void add(const TrackFollower& track) {
+        share_.given_up = share_.given_up || track.plan().foreign();
+        if (!track.ever_conducted()) return;
+        const FollowCounts& counts = track.counts();
         share_.launches += counts.launches;
         share_.lost_launches += counts.lost_launches;
         share_.time += counts.time;
@@ -29,11 +29,11 @@ public:
         share_.swapped += counts.swapped;
         share_.replaced += counts.replaced;
         share_.times_lost += counts.times_lost;
-        const auto& stumbles = lane.stumbles();
+        const auto& stumbles = track.stumbles();
         for (std::size_t k = 0; k < stumbles.size(); ++k) {
             if (stumbles[k] == 0) continue;
             const bool known = k + 1 < stumbles.size();
-            names_[known ? to_string(lane.plan().key(static_cast<PlanKernel>(k)))
+            names_[known ? to_string(track.plan().key(static_cast<PlanKernel>(k)))
                          : "kernels that the plan does not have"] += stumbles[k];
         }
     }

@@ -35,9 +35,9 @@
 
 namespace kdvfs::detail {
 
-/// The measuring half of a GPU object: names kernels, turns stamps into intervals and samples into
-/// energies, learns how long scopes last, and writes the trace. Thread-safe; stamps are harvested
-/// on the user's own threads.
+/// The measuring half of a GPU object: names kernels, turns timestamps into intervals and samples
+/// into energies, learns how long scopes last, and writes the trace. Thread-safe; timestamps are
+/// harvested on the user's own threads.
 class Meter {
 public:
     Meter(const GpuOptions& options, TimePoint start)
@@ -49,24 +49,23 @@ public:
     /// Whether scopes are metered in this iteration.
     [[nodiscard]] bool metering() const { return metering_.load(std::memory_order_relaxed); }
     /// Which metered stretch of iterations this is.
-    [[nodiscard]] std::uint32_t burst() const { return burst_.load(std::memory_order_relaxed); }
-    /// The burst of stamps in graphs, which are replayed in any iteration.
+    [[nodiscard]] std::uint32_t window() const { return window_.load(std::memory_order_relaxed); }
+    /// The window of timestamps in graphs, which are replayed in any iteration.
     static constexpr std::uint32_t in_graph = 0;
-    /// A stamped marker was put into a stream, not into a graph.
-    void expect_stamp() { expected_.fetch_add(1, std::memory_order_relaxed); }
-    /// A scope was entered with a stamp and will not be left with one: what is open when the stamps
-    /// of the next burst come is not paired with them.
-    void break_off() { broken_at_ = burst_.fetch_add(1) + 1; }
-    /// The stamps of this lane make no sense.
-    void ignore(LaneId lane) {
+    /// A timestamped marker was put into a stream, not into a graph.
+    void expect_timestamp() { expected_.fetch_add(1, std::memory_order_relaxed); }
+    /// A scope was entered with a timestamp and will not be left with one: what is open when the
+    /// timestamps of the next window come is not paired with them.
+    void break_off() { broken_at_ = window_.fetch_add(1) + 1; }
+    /// The timestamps of this track make no sense.
+    void ignore(TrackId track) {
         const std::lock_guard lock{mutex_};
-        ignored_.insert(lane);
+        ignored_.insert(track);
         builder_.forget_open();
     }
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
-                             RequestIndex index, bool metered,
-                             FollowedPlan* plan = nullptr) {
+                             RequestIndex index, bool metered, FollowedPlan* plan = nullptr) {
         const std::lock_guard lock{mutex_};
         const KernelId id = kernels_.id(kernel, variant);
         const auto [found, is_new] = kind_numbers_.try_emplace(
@@ -97,11 +96,12 @@ public:
         const std::lock_guard lock{mutex_};
         begin(runtime, ++iteration_ % every_ == 0);
     }
-    /// The same, metered or not as the caller says. @returns the burst of this iteration's stamps
+    /// The same, metered or not as the caller says. @returns the window of this iteration's
+    /// timestamps
     std::uint32_t begin_iteration(AnyRuntime& runtime, bool metered) {
         const std::lock_guard lock{mutex_};
         begin(runtime, metered);
-        return burst();
+        return window();
     }
 
     void keep_record(bool on) {
@@ -239,9 +239,10 @@ public:
                                    "; what they hide is in no kernel's joules");
         }
         if (lost_ > 0) {
-            report.notes.push_back(std::to_string(lost_) +
-                                   " marker stamps were overwritten before they were read: call "
-                                   "next_iteration() more often, or meter fewer iterations");
+            report.notes.push_back(
+                std::to_string(lost_) +
+                " marker timestamps were overwritten before they were read: call "
+                "next_iteration() more often, or meter fewer iterations");
         }
     }
 
@@ -269,50 +270,51 @@ private:
 
     void begin(AnyRuntime& runtime, bool metered) {
         const TimePoint before = drain(runtime);
-        if (metered && !metering()) burst_.fetch_add(1, std::memory_order_relaxed);
+        if (metered && !metering()) window_.fetch_add(1, std::memory_order_relaxed);
         metering_.store(metered, std::memory_order_relaxed);
         join_until(before);
     }
 
-    /// @returns a moment before which no more stamps will come
+    /// @returns a moment before which no more timestamps will come
     TimePoint drain(AnyRuntime& runtime) {
         const TimePoint before = runtime.now();
-        std::array<MarkerStamp, 256> stamps;
+        std::array<MarkerTimestamp, 256> timestamps;
         while (true) {
             // What is lost by now lies before what is drained next.
-            if (const auto lost = runtime.lost_stamps(); lost != lost_) {
+            if (const auto lost = runtime.lost_timestamps(); lost != lost_) {
                 lost_ = lost;
                 builder_.forget_open();
             }
-            const std::size_t count = runtime.drain_stamps(stamps);
+            const std::size_t count = runtime.drain_timestamps(timestamps);
             if (count == 0) break;
-            for (std::size_t i = 0; i < count; ++i) take(stamps[i]);
+            for (std::size_t i = 0; i < count; ++i) take(timestamps[i]);
         }
         return before;
     }
 
-    void take(const MarkerStamp& stamp) {
-        if (stamp.tag.burst != in_graph) ++drained_;
-        if (ignored_.count({stamp.tag.lane}) > 0) return;
-        if (stamp.tag.burst != in_graph && stamp.tag.burst != seen_burst_) {
-            begin_burst(stamp.tag.burst, stamp.time);
-        } else if (stamp.tag.burst == in_graph && seen_burst_ == closed_burst_ && metering()) {
-            begin_burst(burst(), stamp.time);  // there may be nothing but graphs
+    void take(const MarkerTimestamp& timestamp) {
+        if (timestamp.tag.window != in_graph) ++drained_;
+        if (ignored_.count({timestamp.tag.track}) > 0) return;
+        if (timestamp.tag.window != in_graph && timestamp.tag.window != seen_window_) {
+            begin_window(timestamp.tag.window, timestamp.time);
+        } else if (timestamp.tag.window == in_graph && seen_window_ == closed_window_ &&
+                   metering()) {
+            begin_window(window(), timestamp.time);  // there may be nothing but graphs
         }
-        last_stamp_ = std::max(last_stamp_, stamp.time);
-        builder_.take(stamp, [this](const auto& stretch) { take_stretch(stretch); });
+        last_timestamp_ = std::max(last_timestamp_, timestamp.time);
+        builder_.take(timestamp, [this](const auto& stretch) { take_stretch(stretch); });
     }
 
-    void begin_burst(std::uint32_t burst, TimePoint now) {
-        accumulator_.metering(last_stamp_, false);
+    void begin_window(std::uint32_t window, TimePoint now) {
+        accumulator_.metering(last_timestamp_, false);
         accumulator_.metering(now, true);
-        seen_burst_ = burst;
-        forget_broken(burst);
+        seen_window_ = window;
+        forget_broken(window);
     }
 
-    void forget_broken(std::uint32_t burst) {
+    void forget_broken(std::uint32_t window) {
         const std::uint32_t broken = broken_at_.load(std::memory_order_relaxed);
-        if (broken == forgotten_ || broken > burst) return;
+        if (broken == forgotten_ || broken > window) return;
         builder_.forget_open();
         forgotten_ = broken;
     }
@@ -320,35 +322,35 @@ private:
     void take_stretch(const measure::IntervalBuilder::Stretch& stretch) {
         const ScopeKind& kind = kinds_[stretch.tag.scope_kind];
         const KernelInterval interval{.kernel = kind.kernel,
-                                      .lane = {stretch.tag.lane},
+                                      .track = {stretch.tag.track},
                                       .asked = kind.request.point,
                                       .start = stretch.start,
                                       .end = stretch.end,
                                       .core_cycles = stretch.core_cycles,
                                       .ends_scope = stretch.dwell.has_value()};
         accumulator_.add(interval);
-        if (record_) record_->add(measure::MeteredRun{interval, stretch.tag.burst});
+        if (record_) record_->add(measure::MeteredRun{interval, stretch.tag.window});
         if (stretch.dwell) {
             auto& dwell = dwells_[stretch.tag.scope_kind];
             dwell.add(stretch.dwell->count());
-            kind.seen_to_last.store(dwell.median(), std::memory_order_relaxed);
+            kind.median_dwell.store(dwell.median(), std::memory_order_relaxed);
         }
         if (!trace_) return;
         const KernelKey& key = kernels_.key(kind.kernel);
         if (stretch.end > stretch.start) trace_->kernel(interval, key);
         if (stretch.dwell)
-            trace_->scope(interval.lane, key, stretch.end - *stretch.dwell, stretch.end);
+            trace_->scope(interval.track, key, stretch.end - *stretch.dwell, stretch.end);
     }
 
     /// Joins intervals and samples as far as nothing earlier can come any more.
     void join_until(TimePoint now) {
         const bool all_in = drained_ + lost_ >= expected_.load(std::memory_order_relaxed);
-        if (all_in) forget_broken(burst());
-        if (all_in && !metering() && seen_burst_ != closed_burst_) {
-            accumulator_.metering(last_stamp_, false);
-            closed_burst_ = seen_burst_;
+        if (all_in) forget_broken(window());
+        if (all_in && !metering() && seen_window_ != closed_window_) {
+            accumulator_.metering(last_timestamp_, false);
+            closed_window_ = seen_window_;
         }
-        TimePoint until = all_in ? now : last_stamp_;
+        TimePoint until = all_in ? now : last_timestamp_;
         if (const auto open = builder_.oldest_open()) until = std::min(until, *open);
         if (last_sample_) until = std::min(until, last_sample_->at);
         accumulator_.advance(until);
@@ -356,7 +358,7 @@ private:
 
     std::uint64_t every_;
     std::atomic<bool> metering_{true};
-    std::atomic<std::uint32_t> burst_{1};
+    std::atomic<std::uint32_t> window_{1};
     std::atomic<std::uint32_t> broken_at_{0};
     std::atomic<std::uint64_t> expected_{0};
 
@@ -367,7 +369,7 @@ private:
     std::deque<ScopeKind> kinds_;
     std::vector<MovingMedian> dwells_;
     std::set<KernelId> kept_;
-    std::set<LaneId> ignored_;
+    std::set<TrackId> ignored_;
     measure::IntervalBuilder builder_;
     measure::CounterLimits limits_;
     measure::Sampler sampler_;
@@ -379,13 +381,13 @@ private:
     std::optional<measure::EnergySample> last_sample_;
     std::unique_ptr<measure::TraceWriter> trace_;
     std::unique_ptr<measure::MeterRecord> record_;
-    TimePoint last_stamp_{};
+    TimePoint last_timestamp_{};
     std::uint64_t drained_ = 0;
     std::uint64_t lost_ = 0;
     std::uint64_t iteration_ = 0;
-    std::uint32_t seen_burst_ = 1;
+    std::uint32_t seen_window_ = 1;
     std::uint32_t forgotten_ = 0;
-    std::uint32_t closed_burst_ = ~std::uint32_t{0};
+    std::uint32_t closed_window_ = ~std::uint32_t{0};
 };
 
 }  // namespace kdvfs::detail

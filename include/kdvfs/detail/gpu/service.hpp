@@ -19,7 +19,7 @@ namespace kdvfs::detail {
 /// What a `Gpu` handle needs of the object behind it, and nothing of how it is done: files with hot
 /// kernels compile against this, the files that open a GPU against `GpuCore`. Thread-safe.
 /// `Gpu` documents each of these functions.
-class GpuService : public ScopePort {
+class GpuService : public ScopeSink {
 public:
     virtual ~GpuService() = default;
 
@@ -37,7 +37,7 @@ public:
     virtual void end_trace() = 0;
 
     /// Tells iterations apart, the caller choosing the metered ones.
-    /// @returns the burst that the records of this iteration carry, if it is metered
+    /// @returns the window that the records of this iteration carry, if it is metered
     virtual std::uint32_t begin_iteration(bool metered) = 0;
     /// Keeps what is metered for `take_record`, or no longer.
     virtual void keep_record(bool on) = 0;

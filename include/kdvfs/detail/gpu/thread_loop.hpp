@@ -120,7 +120,7 @@ public:
         state_->listener_wakes.notify_one();
     }
 
-    void pass(Duration time) override { std::this_thread::sleep_for(time); }
+    void sleep_for(Duration time) override { std::this_thread::sleep_for(time); }
 
     /// Lets the actuator carry out what is still wanted. A device call that does not come back
     /// within two seconds is left to itself: the guard restores what it has not.
@@ -160,7 +160,7 @@ private:
         std::condition_variable actuator_done;
         std::atomic<int> asleep{0};  ///< 1 while the listener waits to be woken
         bool woken = false;
-        bool levels_changed = false;  ///< the actuator has something to look at
+        bool requests_changed = false;  ///< the actuator has something to look at
         std::atomic<bool> stopping{false};
         bool finished = false;
         bool abandoned = false;  ///< `core` is gone: touch nothing
@@ -192,18 +192,18 @@ private:
         TimePoint changed_at{};
         while (true) {
             const TimePoint now = state.core.runtime().now();
-            const ClockDriver::Heard heard = state.core.driver().listen(now);
-            if (heard.changed) tell_actuator(state);
+            const ClockArbiter::Observed observed = state.core.driver().listen(now);
+            if (observed.changed) tell_actuator(state);
             if (streams_wait) {
                 pause = often;
-            } else if (heard.changed) {
+            } else if (observed.changed) {
                 pause = std::clamp((now - changed_at) / 10, often, 4 * often);
                 changed_at = now;
             } else {
                 const Duration soon = std::min(pause + pause / 4, 8 * often);
                 pause = std::max(soon, std::min((now - changed_at) / 100, longest));
             }
-            if (heard.at_rest && !heard.changed) {
+            if (observed.at_rest && !observed.changed) {
                 rest(state);
                 pause = often;
             }
@@ -215,11 +215,12 @@ private:
     /// Sleeps until a scope is entered, unless one has been since the last look.
     static void rest(State& state) {
         state.asleep.exchange(1, std::memory_order_acq_rel);
-        const ClockDriver::Heard heard = state.core.driver().listen(state.core.runtime().now());
-        if (heard.changed) tell_actuator(state);
+        const ClockArbiter::Observed observed =
+            state.core.driver().listen(state.core.runtime().now());
+        if (observed.changed) tell_actuator(state);
         {
             std::unique_lock lock{state.mutex};
-            if (heard.at_rest && !heard.changed) {
+            if (observed.at_rest && !observed.changed) {
                 state.listener_wakes.wait(lock, [&] { return state.stopping || state.woken; });
             }
             state.woken = false;
@@ -229,7 +230,7 @@ private:
 
     static void tell_actuator(State& state) {
         const std::lock_guard lock{state.mutex};
-        state.levels_changed = true;
+        state.requests_changed = true;
         state.actuator_wakes.notify_one();
     }
 
@@ -238,7 +239,7 @@ private:
         std::unique_lock lock{state.mutex};
         while (true) {
             const bool stopping = state.stopping;
-            state.levels_changed = false;
+            state.requests_changed = false;
             lock.unlock();
             const bool busy = act(state, stopping);
             lock.lock();
@@ -254,8 +255,8 @@ private:
             lock.unlock();
             const auto until = next_wake(state);
             lock.lock();
-            state.actuator_wakes.wait_until(lock, until,
-                                            [&] { return state.stopping || state.levels_changed; });
+            state.actuator_wakes.wait_until(
+                lock, until, [&] { return state.stopping || state.requests_changed; });
         }
         state.finished = true;
         state.actuator_done.notify_one();

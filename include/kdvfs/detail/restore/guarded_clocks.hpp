@@ -29,7 +29,7 @@ public:
           folder_{std::make_unique<PrivateFolder>(std::move(folder))},
           lock_{*folder_, device.info().address} {
         settled_ = settle(Journal{*folder_, device.info().address}, device);
-        entry_ = {boot_id(), device.info().address, {.found = device.read_clock_state()}};
+        entry_ = {boot_id(), device.info().address, {.initial = device.read_clock_state()}};
     }
 
     explicit GuardedClocks(Device& device) : GuardedClocks{device, PrivateFolder::of_this_user()} {}
@@ -59,9 +59,9 @@ public:
     /// Somebody else has set the clocks since, and nothing of kdvfs's own is left: theirs is the
     /// state that guard and journal put back from here on.
     void will_go_back_to(const ClockState& found) {
-        if (found == entry_.history.found || entry_.history.uncertain) return;
-        guard_.reset();  // sees the foreign state, and leaves it
-        entry_.history = {.found = found};
+        if (found == entry_.history.initial || entry_.history.uncertain) return;
+        guard_.reset();  // sees the external state, and leaves it
+        entry_.history = {.initial = found};
     }
 
     void apply(ClockPoint point) {
@@ -105,7 +105,7 @@ private:
     void note_held(const ClockState& state) {
         entry_.history.uncertain = false;
         entry_.history.written.reset();
-        if (state == entry_.history.found) {
+        if (state == entry_.history.initial) {
             tell("idle");
         } else {
             entry_.history.written = state;
@@ -126,7 +126,7 @@ private:
 
     void start_guard() {
         journal_.emplace(*folder_, device_.info().address);
-        guard_.emplace(device_.guard_order(entry_.history.found), lock_.descriptor());
+        guard_.emplace(device_.guard_order(entry_.history.initial), lock_.descriptor());
     }
 
     Device& device_;

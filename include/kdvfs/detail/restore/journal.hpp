@@ -64,7 +64,7 @@ inline std::string of(const JournalEntry& entry) {
         held = "state " + of(*entry.history.written);
     }
     return std::string{heading} + "\nboot " + entry.boot + "\ndevice " + entry.device + "\nfound " +
-           of(entry.history.found) + "\nheld " + held + "\n";
+           of(entry.history.initial) + "\nheld " + held + "\n";
 }
 
 inline std::optional<ClockState> state(std::istream& text) {
@@ -96,7 +96,7 @@ inline std::optional<JournalEntry> parse(const std::string& text) {
     if (!(in >> key) || key != "found") return std::nullopt;
     const auto found = state(in);
     if (!found || !(in >> key >> held) || key != "held") return std::nullopt;
-    entry.history.found = *found;
+    entry.history.initial = *found;
     if (held == "uncertain") {
         entry.history.uncertain = true;
     } else if (held == "state") {
@@ -179,8 +179,8 @@ RestoreDecision settle(const Journal& journal, Device& device) {
         }
         decision = decide_restore(entry->history, device.read_clock_state());
         if (decision == RestoreDecision::write_back) {
-            device.restore(entry->history.found);
-            if (const ClockState seen = device.read_clock_state(); seen != entry->history.found) {
+            device.restore(entry->history.initial);
+            if (const ClockState seen = device.read_clock_state(); seen != entry->history.initial) {
                 throw Error{Errc::refused,
                             {.action = "put back the clocks that an earlier process left behind",
                              .object = to_string(device.info()),

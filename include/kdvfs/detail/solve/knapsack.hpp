@@ -80,7 +80,9 @@ struct Minimum {
     double gap_pct = 0;  ///< of the baseline's score; 0 = proven best
 };
 
-inline tune::Cost to_cost(const Choice& choice) { return {Seconds{choice.time}, Joules{choice.energy}}; }
+inline tune::Cost to_cost(const Choice& choice) {
+    return {Seconds{choice.time}, Joules{choice.energy}};
+}
 
 /// The best selection along a hull walk within a time limit.
 struct BestOnWalk {
@@ -110,8 +112,9 @@ inline BestOnWalk best_on_walk(const HullWalk& walk, const tune::Objective& obje
 /// of all sums at a corner of the hull's lower left side, every corner is on the hull walk, and
 /// every corner is itself a selection. A time limit cuts the hull and adds one corner, where the
 /// walk crosses it: its score bounds what the knapsack at the limit may still find.
-inline std::optional<Minimum> minimise(const MultipleChoice& problem, const tune::Objective& objective,
-                                       const tune::Cost& baseline, const KnapsackEffort& effort = {}) {
+inline std::optional<Minimum> minimise(const MultipleChoice& problem,
+                                       const tune::Objective& objective, const tune::Cost& baseline,
+                                       const KnapsackEffort& effort = {}) {
     const double limit = time_limit(objective, baseline).count();
     const HullWalk walk{problem};
     if (walk.start().total.time > limit) return std::nullopt;

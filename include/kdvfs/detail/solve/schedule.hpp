@@ -70,9 +70,11 @@ public:
     }
     [[nodiscard]] const Prices& prices() const { return prices_; }
 
-    /// The price of a jump, less what comes after it.
-    [[nodiscard]] double price_before_arrival(const tune::Jump& jump, std::size_t from) const {
-        return prices_.of(jump.before) + jump.old_share * price(jump.arrives_in, from);
+    /// The price of a transition, less what comes after it.
+    [[nodiscard]] double price_before_arrival(const tune::Transition& transition,
+                                              std::size_t from) const {
+        return prices_.of(transition.before) +
+               transition.old_share * price(transition.arrives_in, from);
     }
 
 private:
@@ -81,19 +83,21 @@ private:
         double best = price(launch, clock) + (*this)(launch + 1, clock);
         std::size_t asked = clock;
         std::size_t slot = std::numeric_limits<std::size_t>::max();
-        const tune::Jump* jump = nullptr;
+        const tune::Transition* transition = nullptr;
         double fixed = 0;
         for (std::size_t to = 0; to < n; ++to) {
             if (to == clock) continue;
             if (const std::size_t its_slot = model_->slot(clock, to); its_slot != slot) {
                 slot = its_slot;
-                jump = model_->jump(launch, slot);
-                if (jump != nullptr)
-                    fixed = price_before_arrival(*jump, clock) + prices_.of(model_->pause(slot));
+                transition = model_->transition(launch, slot);
+                if (transition != nullptr)
+                    fixed =
+                        price_before_arrival(*transition, clock) + prices_.of(model_->pause(slot));
             }
-            if (jump == nullptr) continue;
-            const double value = fixed + (1 - jump->old_share) * price_[jump->arrives_in * n + to] +
-                                 value_[jump->lands * n + to];
+            if (transition == nullptr) continue;
+            const double value =
+                fixed + (1 - transition->old_share) * price_[transition->arrives_in * n + to] +
+                value_[transition->effective_at * n + to];
             if (value < best) {
                 best = value;
                 asked = to;
@@ -119,10 +123,10 @@ inline void follow(const tune::SwitchModel& model, const CostToGo& to_go, std::s
             schedule.total += model.cost(launch++, clock);
             continue;
         }
-        const tune::Jump& jump = *model.jump(launch, model.slot(clock, asked));
+        const tune::Transition& transition = *model.transition(launch, model.slot(clock, asked));
         schedule.requests.push_back({launch, asked});
-        schedule.total += model.cost(jump, clock, asked);
-        launch = jump.lands;
+        schedule.total += model.cost(transition, clock, asked);
+        launch = transition.effective_at;
         clock = asked;
     }
 }
@@ -191,9 +195,10 @@ public:
         };
         for (const Schedule::Request& request : schedule.requests) {
             run_to(request.before);
-            const tune::Jump& jump = *model.jump(launch, model.slot(clock, request.clock));
-            total += model.cost(jump, clock, request.clock);
-            launch = jump.lands;
+            const tune::Transition& transition =
+                *model.transition(launch, model.slot(clock, request.clock));
+            total += model.cost(transition, clock, request.clock);
+            launch = transition.effective_at;
             clock = request.clock;
         }
         run_to(model.launches());

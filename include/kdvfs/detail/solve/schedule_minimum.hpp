@@ -27,8 +27,8 @@ struct ScheduleMinimum {
 /// The same proof as `minimise` gives for kernels.
 class ScheduleHull {
 public:
-    ScheduleHull(const tune::SwitchModel& model, const tune::Objective& objective, Schedule baseline,
-                 const ScheduleEffort& effort)
+    ScheduleHull(const tune::SwitchModel& model, const tune::Objective& objective,
+                 Schedule baseline, const ScheduleEffort& effort)
         : model_{model},
           objective_{objective},
           baseline_{to_cost(baseline.total)},

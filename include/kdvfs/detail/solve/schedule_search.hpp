@@ -112,12 +112,13 @@ private:
         push(label.total + model_.cost(launch, clock), label.parent, launch + 1, clock);
         for (std::size_t to = 0; to < model_.size(); ++to) {
             if (to == clock) continue;
-            const tune::Jump* jump = model_.jump(launch, model_.slot(clock, to));
-            if (jump == nullptr) continue;
-            const Choice total = label.total + model_.cost(*jump, clock, to);
-            if (bound_of(total, jump->lands, to) >= best_.total.energy) continue;
+            const tune::Transition* transition = model_.transition(launch, model_.slot(clock, to));
+            if (transition == nullptr) continue;
+            const Choice total = label.total + model_.cost(*transition, clock, to);
+            if (bound_of(total, transition->effective_at, to) >= best_.total.energy) continue;
             history_.push_back({{launch, to}, label.parent});
-            push(total, static_cast<std::uint32_t>(history_.size() - 1), jump->lands, to);
+            push(total, static_cast<std::uint32_t>(history_.size() - 1), transition->effective_at,
+                 to);
         }
     }
 

@@ -55,10 +55,10 @@ uncertain) ;;
 *)
     for look in 1 2 3 4 5; do
         see && [ "$note" = "held $words" ] && break
-        words=foreign
+        words=external
         sleep 0.01
     done
-    [ "$words" != foreign ] || exit ;;
+    [ "$words" != external ] || exit ;;
 esac
 while [ $# -gt 1 ]; do
     for attempt in 1 2 3 4 5; do

@@ -58,7 +58,7 @@ struct DeviceOptions {
     std::optional<Duration> claimed_counter_period{};
     /// Stream time of a marker. 2 us: measured for a one-thread kernel on an H100.
     Duration marker_time = std::chrono::microseconds{2};
-    std::size_t stamp_capacity = std::size_t{1} << 16;  ///< the ring that markers push into
+    std::size_t timestamp_capacity = std::size_t{1} << 16;  ///< the ring that markers push into
 };
 
 /// A GPU that is not there: streams, graphs, clocks and an energy counter in virtual time,
@@ -78,10 +78,10 @@ public:
                 .mechanism = "simulated clocks",
                 .simulated = true},
           meter_{options_.energy_counter.value_or(board_.energy_counter), options_.seed},
-          engine_{
-              board_,
-              meter_,
-              {.marker_time = options_.marker_time, .stamp_capacity = options_.stamp_capacity}} {
+          engine_{board_,
+                  meter_,
+                  {.marker_time = options_.marker_time,
+                   .timestamp_capacity = options_.timestamp_capacity}} {
         default_stream_ = create_stream();
     }
     Device(const Device&) = delete;
@@ -199,12 +199,12 @@ public:
 
     // StreamRuntime
 
-    [[nodiscard]] LaneKey lane_key(StreamRef stream) {
-        fail_if_struck(Call::lane_key, "tell which lane a stream is");
+    [[nodiscard]] TrackKey track_key(StreamRef stream) {
+        fail_if_struck(Call::track_key, "tell which track a stream is");
         const Stream& known = checked(stream);
         return {.stream = stream, .capture = known.capture_};
     }
-    [[nodiscard]] LevelCell* make_cell() {
+    [[nodiscard]] RequestCell* make_cell() {
         fail_if_struck(Call::make_cell, "map a level cell");
         return &cells_.emplace_back();
     }
@@ -219,14 +219,17 @@ public:
     void put_wait(StreamRef stream, const std::uint32_t* word, std::uint32_t number) {
         enqueue(stream, AnswerOperation{word, number});
     }
-    std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept {
-        auto& stamps = engine_.stamps();
-        const std::size_t count = std::min(out.size(), stamps.size());
-        std::copy_n(stamps.begin(), count, out.begin());
-        stamps.erase(stamps.begin(), stamps.begin() + static_cast<std::ptrdiff_t>(count));
+    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
+        auto& timestamps = engine_.timestamps();
+        const std::size_t count = std::min(out.size(), timestamps.size());
+        std::copy_n(timestamps.begin(), count, out.begin());
+        timestamps.erase(timestamps.begin(),
+                         timestamps.begin() + static_cast<std::ptrdiff_t>(count));
         return count;
     }
-    [[nodiscard]] std::uint64_t lost_stamps() const noexcept { return engine_.lost_stamps(); }
+    [[nodiscard]] std::uint64_t lost_timestamps() const noexcept {
+        return engine_.lost_timestamps();
+    }
     [[nodiscard]] TimePoint now() const noexcept { return engine_.now(); }
     [[nodiscard]] std::string_view marker_mechanism() const { return "simulated marker kernel"; }
 
@@ -347,7 +350,7 @@ private:
     Engine engine_;
     Stream* default_stream_;
     FaultPlan faults_;
-    std::deque<LevelCell> cells_;
+    std::deque<RequestCell> cells_;
     ClockState setting_;
     std::uint64_t last_change_ = 0;
     std::uint64_t captures_ = 0;

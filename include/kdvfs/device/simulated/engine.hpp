@@ -55,7 +55,7 @@ class Engine {
 public:
     struct Options {
         Duration marker_time{0};
-        std::size_t stamp_capacity = 0;
+        std::size_t timestamp_capacity = 0;
     };
 
     /// `board` and `meter` must outlive the engine.
@@ -101,8 +101,8 @@ public:
                            [](const auto& stream) { return stream->queue_.empty(); });
     }
     [[nodiscard]] static bool empty(const Stream& stream) { return stream.queue_.empty(); }
-    [[nodiscard]] std::deque<MarkerStamp>& stamps() { return stamps_; }
-    [[nodiscard]] std::uint64_t lost_stamps() const { return lost_stamps_; }
+    [[nodiscard]] std::deque<MarkerTimestamp>& timestamps() { return timestamps_; }
+    [[nodiscard]] std::uint64_t lost_timestamps() const { return lost_timestamps_; }
 
     /// Lets something happen at a moment of virtual time, now at the earliest.
     void schedule(TimePoint at, EventQueue::Action action) {
@@ -186,12 +186,12 @@ private:
     void pass_marker(Stream& stream, const Marker& marker) {
         stream.busy_ = false;
         stream.queue_.pop_front();
-        if (marker.stamped) {
-            if (stamps_.size() == options_.stamp_capacity) {
-                stamps_.pop_front();
-                ++lost_stamps_;
+        if (marker.timestamped) {
+            if (timestamps_.size() == options_.timestamp_capacity) {
+                timestamps_.pop_front();
+                ++lost_timestamps_;
             }
-            stamps_.push_back({marker.tag, now_, static_cast<std::uint64_t>(core_cycles_)});
+            timestamps_.push_back({marker.tag, now_, static_cast<std::uint64_t>(core_cycles_)});
         }
         if (marker.cell == nullptr) return;
         marker.cell->store(marker.word);
@@ -255,13 +255,13 @@ private:
     EventQueue schedule_;
     std::vector<std::unique_ptr<Stream>> streams_;
     std::vector<std::unique_ptr<Event>> events_;
-    std::deque<MarkerStamp> stamps_;
+    std::deque<MarkerTimestamp> timestamps_;
     std::vector<Running> running_;
     std::function<void()> cell_written_;
     ClockPoint caps_{};
     TimePoint now_{};
     double core_cycles_ = 0;
-    std::uint64_t lost_stamps_ = 0;
+    std::uint64_t lost_timestamps_ = 0;
     bool paused_ = false;
 };
 

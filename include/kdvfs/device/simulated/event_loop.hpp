@@ -14,7 +14,8 @@ namespace kdvfs::simulated {
 /// most one counter read.
 class EventLoop final : public kdvfs::detail::ControlLoop {
 public:
-    EventLoop(Device& device, kdvfs::detail::GpuCore& core) : state_{std::make_shared<State>(device, core)} {
+    EventLoop(Device& device, kdvfs::detail::GpuCore& core)
+        : state_{std::make_shared<State>(device, core)} {
         device.on_cell_written([state = state_] { state->look_soon(state); });
         state_->sample_next(state_);
     }
@@ -22,7 +23,7 @@ public:
 
     void wake() noexcept override { state_->look_soon(state_); }
 
-    void pass(Duration time) override { state_->device.advance(time); }
+    void sleep_for(Duration time) override { state_->device.advance(time); }
 
     void finish() noexcept override {
         stop();
@@ -41,7 +42,8 @@ public:
 private:
     /// Shared with the events that are still to come: they find out that the loop has stopped.
     struct State {
-        State(Device& its_device, kdvfs::detail::GpuCore& its_core) : device{its_device}, core{its_core} {}
+        State(Device& its_device, kdvfs::detail::GpuCore& its_core)
+            : device{its_device}, core{its_core} {}
 
         Device& device;
         kdvfs::detail::GpuCore& core;

@@ -23,7 +23,7 @@ std::vector<std::uint64_t> cycles_of(const std::vector<std::uint64_t>& counts) {
     return cycles;
 }
 
-TEST(IntervalCycles, AStampWithoutACountLeavesItsIntervalUncounted) {
+TEST(IntervalCycles, ATimestampWithoutACountLeavesItsIntervalUncounted) {
     EXPECT_EQ(cycles_of({5'000, 6'500}), std::vector<std::uint64_t>{1'500});
     EXPECT_EQ(cycles_of({0, 6'500}), std::vector<std::uint64_t>{0});
     EXPECT_EQ(cycles_of({5'000, 0}), std::vector<std::uint64_t>{0});

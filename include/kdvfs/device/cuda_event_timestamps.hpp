@@ -18,14 +18,14 @@
 
 namespace kdvfs::device {
 
-/// Stamps by timed events, where there is no marker kernel to make them: without core cycles, and
-/// not in captures, where an event has no time. Recorded and harvested on the user's threads.
+/// Timestamps by timed events, where there is no marker kernel to make them: without core cycles,
+/// and not in captures, where an event has no time. Recorded and harvested on the user's threads.
 /// Thread-safe.
-class CudaEventStamps {
+class CudaEventTimestamps {
 public:
-    explicit CudaEventStamps(std::string object) : object_{std::move(object)} {}
-    CudaEventStamps(const CudaEventStamps&) = delete;
-    CudaEventStamps& operator=(const CudaEventStamps&) = delete;
+    explicit CudaEventTimestamps(std::string object) : object_{std::move(object)} {}
+    CudaEventTimestamps(const CudaEventTimestamps&) = delete;
+    CudaEventTimestamps& operator=(const CudaEventTimestamps&) = delete;
 
     /// @throws Error with CUDA's words.
     void record(cudaStream_t stream, const MarkerTag& tag) {
@@ -42,12 +42,12 @@ public:
         const cudaError_t status = cudaEventRecord(event, stream);
         if (status != cudaSuccess) idle_.push_back(event);
         cuda::check(status, "record an event", object_);
-        pending_[tag.lane].push_back({event, tag});
+        pending_[tag.track].push_back({event, tag});
         harvest();
     }
 
     /// Moves out what has been harvested; never blocks.
-    std::size_t drain(std::span<MarkerStamp> out) noexcept {
+    std::size_t drain(std::span<MarkerTimestamp> out) noexcept {
         const std::unique_lock lock{mutex_, std::try_to_lock};
         if (!lock) return 0;
         std::size_t count = 0;
@@ -84,9 +84,9 @@ private:
         cuda::check(status, "record an event", object_);
     }
 
-    // A lane's events pass in order, and are taken in order.
+    // A track's events pass in order, and are taken in order.
     void harvest() {
-        for (auto& [lane, events] : pending_) {
+        for (auto& [track, events] : pending_) {
             for (; !events.empty(); events.pop_front()) {
                 const Pending& oldest = events.front();
                 float milliseconds = 0;
@@ -116,8 +116,8 @@ private:
     cudaEvent_t base_ = nullptr;
     TimePoint base_time_;
     std::vector<cudaEvent_t> idle_;
-    std::map<std::uint32_t, std::deque<Pending>> pending_;  ///< by lane
-    std::deque<MarkerStamp> ready_;
+    std::map<std::uint32_t, std::deque<Pending>> pending_;  ///< by track
+    std::deque<MarkerTimestamp> ready_;
 };
 
 }  // namespace kdvfs::device

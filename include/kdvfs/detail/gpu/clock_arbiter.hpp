@@ -24,21 +24,21 @@
 
 namespace kdvfs::detail {
 
-/// The clock half of a GPU object: hears what its lanes ask for and lets the controller decide. A
+/// The clock half of a GPU object: hears what its tracks ask for and lets the controller decide. A
 /// control loop asks it what to do next, and tells it what came of that. Thread-safe.
-class ClockDriver {
+class ClockArbiter {
 public:
     /// What a look at all cells found.
-    struct Heard {
+    struct Observed {
         bool changed = false;  ///< some cell is not what it was at the last look, or users spoke
         bool at_rest = false;  ///< no cell can change before the next scope is entered
     };
 
-    /// @param lanes and the others by reference must outlive it
+    /// @param tracks and the others by reference must outlive it
     /// @param found nothing: clocks are never set
-    ClockDriver(const RequestTable& requests, LaneTable& lanes, Meter& meter, std::string device,
-                std::optional<ClockState> found, ControllerOptions options)
-        : lanes_{lanes},
+    ClockArbiter(const RequestTable& requests, TrackTable& tracks, Meter& meter, std::string device,
+                 std::optional<ClockState> found, ControllerOptions options)
+        : tracks_{tracks},
           meter_{meter},
           measure_only_{!found},
           device_{std::move(device)},
@@ -46,22 +46,22 @@ public:
         armed_ = !measure_only_;
     }
 
-    /// Looks at all cells. Captured lanes never rest: their graphs may be replayed at any time.
-    Heard listen(TimePoint now) {
+    /// Looks at all cells. Captured tracks never rest: their graphs may be replayed at any time.
+    Observed listen(TimePoint now) {
         const std::lock_guard lock{mutex_};
-        Heard all{.changed = std::exchange(nudged_, false), .at_rest = true};
-        lanes_.for_each([&](Lane& lane) {
-            if (lane.abandoned) return;
-            const std::size_t id = lane.id().value;
-            if (id >= heard_.size()) heard_.resize(id + 1);
-            const bool rests = !lane.captured() && lane.at_rest();  // before the cell is read
-            const LevelWord level = lane.heard();
+        Observed all{.changed = std::exchange(nudged_, false), .at_rest = true};
+        tracks_.for_each([&](StreamTrack& track) {
+            if (track.abandoned) return;
+            const std::size_t id = track.id().value;
+            if (id >= observed_.size()) observed_.resize(id + 1);
+            const bool rests = !track.captured() && track.at_rest();  // before the cell is read
+            const RequestWord level = track.observed();
             all.at_rest = all.at_rest && rests;
-            if (level == heard_[id]) return;
-            heard_[id] = level;
+            if (level == observed_[id]) return;
+            observed_[id] = level;
             all.changed = true;
-            controller_.level_changed(lane.id(), level, now, !lane.captured());
-            if (answers_) answers_->heard(lane.id(), now);
+            controller_.request_changed(track.id(), level, now, !track.captured());
+            if (answers_) answers_->observed(track.id(), now);
         });
         // Here, too: the actuator may be stuck in the very call that is awaited.
         if (answers_ && answers_->owed() && now >= *answers_->due()) answer(now);
@@ -75,7 +75,7 @@ public:
         if (!command && answers_ && answers_->owed()) answer(now);
         if (command) {
             sent_ = now;
-            meter_.asked(now, controller_.asked().value_or(controller_.history().found.cap));
+            meter_.asked(now, controller_.asked().value_or(controller_.history().initial.cap));
         }
         return command;
     }
@@ -103,19 +103,19 @@ public:
     [[nodiscard]] bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
     [[nodiscard]] bool measure_only() const noexcept { return measure_only_; }
 
-    /// The lane's standing vote for `auto`.
-    void protect(LaneId lane, TimePoint now) {
+    /// The track's standing vote for `auto`.
+    void protect(TrackId track, TimePoint now) {
         const std::lock_guard lock{mutex_};
-        controller_.protect(lane, now);
+        controller_.protect(track, now);
         nudged_ = true;
     }
 
-    /// The lane's cell says nothing any more: its vote ends.
-    void withdraw(Lane& lane, TimePoint now) {
+    /// The track's cell says nothing any more: its vote ends.
+    void withdraw(StreamTrack& track, TimePoint now) {
         const std::lock_guard lock{mutex_};
-        lane.abandoned = true;
-        controller_.withdraw(lane.id(), now);
-        meter_.ignore(lane.id());
+        track.abandoned = true;
+        controller_.withdraw(track.id(), now);
+        meter_.ignore(track.id());
     }
 
     /// Lets a disarmed controller work again.
@@ -126,7 +126,7 @@ public:
         nudged_ = true;
     }
 
-    /// The found state is wanted, whatever lanes say from here on.
+    /// The found state is wanted, whatever tracks say from here on.
     void let_go() {
         const std::lock_guard lock{mutex_};
         let_go_ = true;
@@ -160,17 +160,17 @@ public:
     [[nodiscard]] bool answers() const noexcept { return answers_.has_value(); }
 
     /// Puts a marker by `put`, and a wait for the answer to it behind.
-    /// @throws Error as `Answers::expect`, and what `put` and the runtime throw
+    /// @throws Error as `Acknowledgements::expect`, and what `put` and the runtime throw
     template <class Put>
-    void put_and_wait(AnyRuntime& runtime, const Lane& lane, bool leaving, Put put) {
+    void put_and_wait(AnyRuntime& runtime, const StreamTrack& track, bool leaving, Put put) {
         std::uint32_t number = 0;
         {
             const std::lock_guard lock{mutex_};
-            number = answers_->expect(lane, leaving);
+            number = answers_->expect(track, leaving);
         }
         try {
             put();
-            runtime.put_wait(lane.key().stream, answers_->word(), number);
+            runtime.put_wait(track.key().stream, answers_->word(), number);
         } catch (...) {
             const std::lock_guard lock{mutex_};
             answers_->give_up();
@@ -193,7 +193,7 @@ private:
                    .remedy = "the stream went on without; give it a longer ack_deadline"}};
     }
 
-    LaneTable& lanes_;
+    TrackTable& tracks_;
     Meter& meter_;
     const bool measure_only_;
     const std::string device_;
@@ -201,9 +201,9 @@ private:
 
     std::mutex mutex_;
     ClockController controller_;
-    std::optional<Answers> answers_;
+    std::optional<Acknowledgements> answers_;
     std::optional<Error> late_answer_;
-    std::vector<LevelWord> heard_;  // by lane
+    std::vector<RequestWord> observed_;  // by track
     TimePoint sent_{};
     bool nudged_ = false;  // the controller was told what no cell shows
     bool let_go_ = false;

@@ -19,16 +19,16 @@
 
 namespace kdvfs::device {
 
-/// Stamps by timed events, where there is no marker kernel to make them: without core cycles, and
-/// not in captures, where an event has no time. Recorded and harvested on the user's own threads,
-/// in relaxed capture mode: on ROCm an event query of any other kind can invalidate a capture that
-/// runs on another thread. Its few events are never destroyed: HIP may be gone before it is.
-/// Thread-safe.
-class HipEventStamps {
+/// Timestamps by timed events, where there is no marker kernel to make them: without core cycles,
+/// and not in captures, where an event has no time. Recorded and harvested on the user's own
+/// threads, in relaxed capture mode: on ROCm an event query of any other kind can invalidate a
+/// capture that runs on another thread. Its few events are never destroyed: HIP may be gone before
+/// it is. Thread-safe.
+class HipEventTimestamps {
 public:
-    explicit HipEventStamps(std::string object) : object_{std::move(object)} {}
-    HipEventStamps(const HipEventStamps&) = delete;
-    HipEventStamps& operator=(const HipEventStamps&) = delete;
+    explicit HipEventTimestamps(std::string object) : object_{std::move(object)} {}
+    HipEventTimestamps(const HipEventTimestamps&) = delete;
+    HipEventTimestamps& operator=(const HipEventTimestamps&) = delete;
 
     /// @throws Error with HIP's words.
     void record(hipStream_t stream, const MarkerTag& tag) {
@@ -39,12 +39,12 @@ public:
         const hipError_t status = hipEventRecord(event, stream);
         if (status != hipSuccess) idle_.push_back(event);
         hip::check(status, "record an event", object_);
-        pending_[tag.lane].push_back({event, tag});
+        pending_[tag.track].push_back({event, tag});
         harvest();
     }
 
-    /// Moves out the stamps of events that have passed; never blocks.
-    std::size_t drain(std::span<MarkerStamp> out) noexcept {
+    /// Moves out the timestamps of events that have passed; never blocks.
+    std::size_t drain(std::span<MarkerTimestamp> out) noexcept {
         const hip::RelaxedCapture relaxed;
         const std::unique_lock lock{mutex_, std::try_to_lock};
         if (!lock) return 0;
@@ -103,9 +103,9 @@ private:
         return TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
     }
 
-    // A lane's events pass in order, and are taken in order.
+    // A track's events pass in order, and are taken in order.
     void harvest() {
-        for (auto& [lane, events] : pending_) {
+        for (auto& [track, events] : pending_) {
             for (; !events.empty(); events.pop_front()) {
                 const Pending& oldest = events.front();
                 float milliseconds = 0;
@@ -139,8 +139,8 @@ private:
     hipEvent_t base_ = nullptr;
     TimePoint base_time_;
     std::vector<hipEvent_t> idle_;
-    std::map<std::uint32_t, std::deque<Pending>> pending_;  // by lane
-    std::deque<MarkerStamp> ready_;
+    std::map<std::uint32_t, std::deque<Pending>> pending_;  // by track
+    std::deque<MarkerTimestamp> ready_;
 };
 
 }  // namespace kdvfs::device
