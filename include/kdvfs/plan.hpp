@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,7 +38,7 @@ struct PlannedSequence {
     };
 
     std::string gpu{};  ///< as `gpu_name` calls it; empty: any
-    std::vector<Kernel> kernels;
+    std::vector<Kernel> kernels;  ///< those that are never launched are passed over
     std::vector<std::uint32_t> launches;  ///< indices into `kernels`
     std::vector<Boundary> boundaries;     ///< ascending
     std::string profile_hash{};           ///< of the profile that the plan was made from
@@ -82,6 +83,44 @@ inline std::vector<std::uint32_t> decode_launches(std::span<const LaunchRun> run
     return decoded;
 }
 
+/// A planned sequence as the constants of a generated header.
+struct SequenceConstants {
+    struct Kernel {
+        std::string_view name;
+        std::uint32_t variant = 0;
+        std::int64_t lasts_ns = 0;
+    };
+    std::uint32_t version = 0;  ///< the `planned_sequence_version` that it was written for
+    std::string_view gpu;
+    std::string_view profile_hash;
+    std::span<const Kernel> kernels;
+    std::span<const LaunchRun> runs;
+    std::span<const std::uint32_t> launches;
+    std::span<const PlannedSequence::Boundary> boundaries;
+};
+
+/// The sequence behind a generated header's constants.
+/// @throws Error (invalid_input) for constants of another version, or that do not go together
+inline PlannedSequence to_sequence(const SequenceConstants& constants) {
+    if (constants.version != planned_sequence_version) {
+        throw Error{Errc::invalid_input,
+                    {"follow a plan", "a generated header",
+                     "it was written for version " + std::to_string(constants.version) +
+                         " of planned sequences, this is version " +
+                         std::to_string(planned_sequence_version),
+                     "generate the header again"}};
+    }
+    PlannedSequence sequence;
+    sequence.gpu = constants.gpu;
+    sequence.profile_hash = constants.profile_hash;
+    for (const SequenceConstants::Kernel& kernel : constants.kernels)
+        sequence.kernels.push_back(
+            {{std::string{kernel.name}, {kernel.variant}}, Duration{kernel.lasts_ns}});
+    sequence.launches = decode_launches(constants.runs, constants.launches);
+    sequence.boundaries.assign(constants.boundaries.begin(), constants.boundaries.end());
+    return sequence;
+}
+
 /// A plan as data: what each kernel and variant is to ask for. Immutable while a GPU obeys it.
 class PlanTable {
 public:
@@ -105,5 +144,12 @@ private:
     std::map<KernelKey, ClockRequest> requests_;
     std::optional<PlannedSequence> sequence_;
 };
+
+/// A plan that is followed, as `Gpu::with` takes it.
+inline std::shared_ptr<const PlanTable> to_plan_table(PlannedSequence sequence) {
+    auto table = std::make_shared<PlanTable>();
+    table->follow(std::move(sequence));
+    return table;
+}
 
 }  // namespace kdvfs

@@ -101,6 +101,12 @@ TEST(PlanFollower, LaunchesMayBeLeftOut) {
     EXPECT_EQ(follow.counts().times_lost, 0U);
 }
 
+TEST(PlanFollower, KernelsThatThePlanKnowsAndDoesNotPlanArePassedOver) {
+    Follow follow{alphabet()};  // x, y and z are in its list, and never launched
+    EXPECT_EQ(follow("xabycdxefzghij"), "aaaaallllllmmm");
+    EXPECT_EQ(follow.follower().in_a_row(), 10U);
+}
+
 TEST(PlanFollower, LaunchesMayBeSwappedOrReplaced) {
     Follow follow{alphabet()};
     EXPECT_EQ(follow("abcedfghij"), "aaaalllmmm");

@@ -19,6 +19,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -89,6 +90,41 @@ inline std::vector<std::size_t> launch_indices(const CostTable& table,
     }
     if (indices.empty()) fail("the sequence", "there is no launch in it");
     return indices;
+}
+
+/// What a program launches in an iteration, as its plan sees it.
+struct ProgramLaunches {
+    std::vector<std::size_t> launches;  ///< those that can be planned: indices into the table
+    std::vector<Seconds> gaps;          ///< before each of them; empty where not known
+    std::vector<KernelKey> unplanned;   ///< kernels that the profile does not have
+};
+
+/// Tells launches that a profile knows from others, such as scopes around them, which a follower
+/// passes over.
+/// @throws Error (invalid_input) if the table has none of the kernels
+inline ProgramLaunches match_launches(const CostTable& table, std::span<const KernelKey> launches,
+                                      std::span<const Seconds> gaps = {}) {
+    std::map<KernelKey, std::size_t> index;
+    for (std::size_t k = 0; k < table.kernels.size(); ++k) index[table.kernels[k].key] = k;
+    ProgramLaunches matched;
+    std::set<KernelKey> unplanned;
+    Seconds gap{0};
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+        if (i < gaps.size()) gap += gaps[i];
+        const auto found = index.find(launches[i]);
+        if (found == index.end()) {
+            unplanned.insert(launches[i]);
+            continue;
+        }
+        matched.launches.push_back(found->second);
+        if (!gaps.empty()) matched.gaps.push_back(std::exchange(gap, Seconds{0}));
+    }
+    matched.unplanned.assign(unplanned.begin(), unplanned.end());
+    if (matched.launches.empty())
+        throw Error{Errc::invalid_input,
+                    {"plan a sequence of launches", "the sequence",
+                     "the profile has none of its kernels", "record both with the same program"}};
+    return matched;
 }
 
 namespace detail {
@@ -244,6 +280,16 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     plan.expected = kdvfs::detail::to_cost(minimum.schedule.total);
     plan.segments = detail::to_segments(model, minimum.schedule);
     plan.sequence = detail::to_sequence(plan, table, launches);
+    return plan;
+}
+
+/// Plans what a program was recorded to launch.
+inline SegmentPlan plan_segments(const CostTable& table, const ProgramLaunches& program,
+                                 SwitchCosts costs, const Objective& objective,
+                                 const SegmentOptions& options = {}) {
+    costs.gaps = program.gaps;
+    SegmentPlan plan = plan_segments(table, program.launches, costs, objective, options);
+    for (const KernelKey& key : program.unplanned) plan.sequence.kernels.push_back({key, {}});
     return plan;
 }
 

@@ -61,6 +61,7 @@ public:
             next_ = track_->after(next_);
             return clock_;
         }
+        if (track_->is_passed_over(kernel)) return clock_;
         in_a_row_ = 0;
         switch (fit_) {
             case Fit::sure: stumble(kernel); break;

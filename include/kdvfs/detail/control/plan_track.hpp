@@ -73,6 +73,12 @@ public:
         return {places_.data() + first_place_[kernel], places_.data() + first_place_[kernel + 1]};
     }
 
+    /// Whether the plan knows a kernel and has no place for it: scopes of phases around those that
+    /// are planned, or of kernels that keep the clock.
+    [[nodiscard]] bool is_passed_over(PlanKernel kernel) const noexcept {
+        return kernel != not_in_plan && places(kernel).empty();
+    }
+
     /// The plan's figure of how long a launch lasts.
     [[nodiscard]] Duration lasts(PlanKernel kernel) const noexcept { return lasts_[kernel]; }
 
