@@ -15,6 +15,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -109,7 +110,7 @@ struct Report {
     std::vector<KernelGroup> groups;
     EnergyTotals totals;
     std::optional<FollowedShare> followed;  ///< where a plan of segments is followed
-    std::vector<std::string> notes;  ///< sentences a reader must not miss
+    std::vector<std::string> notes;         ///< sentences a reader must not miss
 };
 
 /// "12.3 J +- 0.4", or "too_short_to_tell".
@@ -193,6 +194,24 @@ inline void print_totals(std::ostream& out, const EnergyTotals& totals) {
     if (totals.outside.count != 0) out << "not metered: " << joules(totals.outside) << '\n';
 }
 
+/// "plan followed 98.7 % of the time, 12000 launches; left out 3, ... ; most often at: gelu (2)".
+inline void print_followed(std::ostream& out, const FollowedShare& followed) {
+    if (followed.given_up) {
+        out << "plan not followed: it is of another program, the clocks stay on auto\n";
+        return;
+    }
+    out << "plan followed " << number("%.2f", 100 * followed.share()) << " % of the time, "
+        << followed.launches << " launches; left out " << followed.left_out << ", added "
+        << followed.added << ", swapped " << followed.swapped << ", replaced " << followed.replaced
+        << ", lost " << followed.times_lost << " times";
+    constexpr std::size_t shown = 3;
+    for (std::size_t i = 0; i < std::min(shown, followed.stumbled_over.size()); ++i) {
+        const auto& [kernel, times] = followed.stumbled_over[i];
+        out << (i == 0 ? "; most often at: " : ", ") << kernel << " (" << times << ')';
+    }
+    out << '\n';
+}
+
 inline void print_group(std::ostream& out, const KernelGroup& group) {
     out << "group, always in the same mix:";
     for (const KernelKey& kernel : group.kernels) out << ' ' << to_string(kernel);
@@ -211,8 +230,9 @@ inline std::ostream& operator<<(std::ostream& out, const Report& report) {
     out << "scopes " << scopes.scopes << ": switches " << scopes.switches
         << ", elided in the stream " << scopes.stream_elided << ", on the device "
         << scopes.device_elided << ", not worth it " << scopes.not_worth_it << ", refused "
-        << scopes.refused << ", kept " << scopes.kept << ", captured " << scopes.captured
-        << "; unmetered " << scopes.unmetered << '\n';
+        << scopes.refused << ", kept " << scopes.kept << ", captured " << scopes.captured;
+    if (scopes.followed > 0) out << ", between a plan's boundaries " << scopes.followed;
+    out << "; unmetered " << scopes.unmetered << '\n';
     std::vector<report_text::Cells> table{{"kernel", "calls", "metered", "time s",
                                            report.device.simulated ? "simulated energy" : "energy",
                                            "W", "asked", "applied", "held MHz"}};
@@ -224,6 +244,7 @@ inline std::ostream& operator<<(std::ostream& out, const Report& report) {
     report_text::print(out, table);
     for (const KernelGroup& group : report.groups) report_text::print_group(out, group);
     report_text::print_totals(out, report.totals);
+    if (report.followed) report_text::print_followed(out, *report.followed);
     for (const std::string& note : report.notes) out << "note: " << note << '\n';
     return out;
 }
