@@ -96,6 +96,14 @@ TEST(FollowedPlan, AFileSaysWhatWasPlanned) {
     expect_same(parse_sequence(text, "plan.json"), plan.sequence);
 }
 
+TEST(FollowedPlan, AFileSaysWhatIsPromised) {
+    const SegmentPlan plan = planned();
+    const Plan promise = parse_promise(to_json(plan), "plan.json");
+    EXPECT_EQ(promise.gpu, plan.gpu);
+    EXPECT_NEAR(promise.energy_pct(), plan.energy_pct(), 1e-9);
+    EXPECT_NEAR(promise.time_pct(), plan.time_pct(), 1e-9);
+}
+
 TEST(FollowedPlan, AFileIsForOneGpuAndItsClocks) {
     const PlannedSequence sequence = planned().sequence;
     const DeviceInfo device{"Radeon", "simulated", "gfx90a", "", true};

@@ -194,11 +194,10 @@ inline std::string to_json(const Plans& plans, Aggregate chosen) {
     return json.dump(2) + '\n';
 }
 
-/// Reads the plan that a plan file was written for; errors call the input `file`.
-/// @throws Error (invalid_input) naming file and line, or file and field.
-inline Plan parse_plan(std::string_view text, const std::string& file) {
-    const nlohmann::json json = detail::parse_json(text, file);
-    const detail::PlanFields root{json, file, ""};
+namespace detail {
+
+/// What a plan file says of an iteration as a whole.
+inline Plan read_promise(const PlanFields& root) {
     Plan plan;
     plan.gpu = root.text("gpu");
     if (!is_gpu_name(plan.gpu)) root.fail("gpu", "is no GPU's name");
@@ -206,13 +205,31 @@ inline Plan parse_plan(std::string_view text, const std::string& file) {
     if (!is_kernel_name(plan.objective)) root.fail("objective", "is no objective's name");
     if (!root.get("max_slowdown_pct").is_null())
         plan.max_slowdown = root.number("max_slowdown_pct", 0) / 100;
-
-    const detail::PlanFields baseline = root.object("baseline");
+    const PlanFields baseline = root.object("baseline");
     plan.baseline = baseline.cost("time_s", "energy_j");
     plan.baseline_clock = {baseline.clock("core_mhz"), baseline.clock("mem_mhz")};
-    const detail::PlanFields totals = root.object("plan");
+    const PlanFields totals = root.object("plan");
     plan.expected = totals.cost("time_s", "energy_j");
     plan.gap_pct = totals.number("gap_pct", 0);
+    return plan;
+}
+
+}  // namespace detail
+
+/// What a plan file promises, without its kernels: of any plan, one of segments, too.
+/// @throws Error as `parse_plan`
+inline Plan parse_promise(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    return detail::read_promise({json, file, ""});
+}
+
+/// Reads the plan that a plan file was written for; errors call the input `file`.
+/// @throws Error (invalid_input) naming file and line, or file and field.
+inline Plan parse_plan(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    const detail::PlanFields root{json, file, ""};
+    Plan plan = detail::read_promise(root);
+    const detail::PlanFields totals = root.object("plan");
     const auto aggregate = parse_aggregate(totals.text("aggregate"));
     if (!aggregate) totals.fail("aggregate", "is none of auto, single, per_group, local, global");
     plan.aggregate = *aggregate;
