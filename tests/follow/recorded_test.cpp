@@ -5,9 +5,11 @@
 #include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/sequence_recorder.hpp>
+#include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep.hpp>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -142,10 +144,10 @@ TEST_F(RecordedProgram, IsPlannedAndFollowed) {
     quick.block.counter_rows = 40;
     quick.max_slowdown = 0.5;
     {
-        const Sweeping<Policies> sweep{gpu, quick};
-        for (int i = 0; i < 20'000 && !sweep.done(); ++i) iterate(sweep);
-        ASSERT_TRUE(sweep.done()) << to_string(sweep.progress());
-        EXPECT_EQ(sweep.sequence().launches.size(), 18U);
+        const Session<Policies> session{gpu, parse_session_mode("sweep:" + quick.file.string()),
+                                        quick};
+        for (int i = 0; i < 20'000 && !session.progress()->done; ++i) iterate(session);
+        ASSERT_TRUE(session.progress()->done) << to_string(*session.progress());
     }
     const Profile profile = read_profile(quick.file);
     const LaunchSequence recorded = read_launches(sequence_path(quick.file));
@@ -175,7 +177,11 @@ TEST_F(RecordedProgram, IsPlannedAndFollowed) {
         return cost;
     };
     const Cost on_auto = run(gpu.with<Policies>());
-    const auto following = gpu.with<Policies>(to_plan_table(plan.sequence));
+    EXPECT_EQ(device.read_clock_state(), ClockState{});
+    kdvfs::detail::write_file_atomically(folder / "plan.json", to_json(plan));
+    ::chmod((folder / "plan.json").c_str(), 0600);
+    const Session<Policies> following{
+        gpu, parse_session_mode("follow:" + (folder / "plan.json").string())};
     const Cost followed = run(following);
     const auto report = gpu.report();
     std::printf(
@@ -187,6 +193,21 @@ TEST_F(RecordedProgram, IsPlannedAndFollowed) {
     EXPECT_NEAR(energy_percent(followed, on_auto), plan.energy_pct(), 0.5);
     EXPECT_LE(time_percent(followed, on_auto), 2.1);
     std::filesystem::remove_all(folder);
+}
+
+TEST_F(RecordedProgram, IsMeasuredOrLeftAlone) {
+    const Gpu gpu = simulated::open(device, {});
+    const std::uint64_t markers = device.markers();
+    const Session<Policies> off{gpu, parse_session_mode("off")};
+    iterate(off);
+    EXPECT_EQ(device.markers(), markers);
+    EXPECT_EQ(gpu.report().scopes.scopes, 0U);
+    const Session<Policies> measured{gpu, parse_session_mode("measure")};
+    iterate(measured);
+    EXPECT_EQ(gpu.report().scopes.scopes, 18U);
+    EXPECT_EQ(gpu.report().scopes.kept, 18U);
+    for (const char* wrong : {"", "of", "sweep", "sweep:", "follow:", "off:x", "measure:"})
+        EXPECT_THROW(parse_session_mode(wrong), Error) << wrong;
 }
 
 }  // namespace
