@@ -182,7 +182,7 @@ void clock_write_while_the_sampler_reads(benchmark::State& state) {
     static_cast<void>(hipStreamCreate(&stream));
     const auto board = std::make_shared<device::AmdgpuSysfs>(device::amd::find_cards().front());
     kdvfs::detail::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = board->read_clock_state();
+    parts.initial = board->read_clock_state();
     parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<device::Hip>>(0);
     GpuOptions options;
     options.sampler.period = sampled ? Duration{1ms} : Duration{1h};

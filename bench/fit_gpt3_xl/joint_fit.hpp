@@ -62,7 +62,7 @@ public:
 
     /// Improves all unknowns together; returns the cost.
     double improve(int steps) {
-        return kdvfs::detail::minimise(
+        return minimise(
             x_, [this](const auto& x) { return residuals(x); },
             [this](const auto& x, const auto& r) { return jacobian(x, r); }, {steps, 1e-7});
     }
@@ -186,7 +186,7 @@ private:
             }
             return J;
         };
-        return kdvfs::detail::minimise(x, rows, derivatives, {40, 1e-5});
+        return minimise(x, rows, derivatives, {40, 1e-5});
     }
 
     Board unfitted_;

@@ -63,7 +63,7 @@ BoundGpu<Registry> open() {
                    kdvfs::detail::GpuCore::Parts{
                        .info = {.name = "no GPU"},
                        .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-                       .found = ClockState{},
+                       .initial = ClockState{},
                        .runtime = std::make_unique<kdvfs::detail::RuntimeOf<NullRuntime>>()},
                    options)}
         .with<Registry>();

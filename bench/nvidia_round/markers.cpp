@@ -147,7 +147,7 @@ kdvfs::BoundGpu<Scopes> undriven_gpu(Cuda& cuda) {
                           kdvfs::detail::GpuCore::Parts{
                               .info = {.name = "no clocks"},
                               .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-                              .found = kdvfs::ClockState{},
+                              .initial = kdvfs::ClockState{},
                               .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Cuda&>>(cuda)},
                           kdvfs::GpuOptions{})}
         .with<Scopes>();

@@ -23,8 +23,8 @@ inline std::string to_text(const kdvfs::ClockDomain& domain) {
 
 inline void print(const kdvfs::DeviceInfo& info, const kdvfs::SupportedClocks& clocks) {
     std::cout << to_string(info) << ", " << info.architecture << "\n  mechanism  " << info.mechanism
-              << "\n  core       " << kdvfs::detail::to_text(clocks.core) << "\n  memory     "
-              << kdvfs::detail::to_text(clocks.memory) << '\n';
+              << "\n  core       " << to_text(clocks.core) << "\n  memory     "
+              << to_text(clocks.memory) << '\n';
 }
 
 /// `kdvfs info`

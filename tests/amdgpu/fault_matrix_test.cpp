@@ -107,8 +107,9 @@ void try_case(Machine& machine, const Case& tried, const ClockState& found, Tall
         EXPECT_FALSE(failed) << to_string(tried);
     }
     machine.clear_faults();
-    const auto outcome = execute(device, {.kind = kdvfs::detail::ClockCommand::Kind::restore,
-                                          .history = {.initial = saved, .uncertain = true}});
+    const auto outcome =
+        kdvfs::detail::execute(device, {.kind = kdvfs::detail::ClockCommand::Kind::restore,
+                                        .history = {.initial = saved, .uncertain = true}});
     EXPECT_FALSE(outcome.error) << to_string(tried) << "\n" << outcome.error->what();
     if (board.settings() != before) ++tally.left_changed;
     EXPECT_EQ(board.settings(), before) << to_string(tried);

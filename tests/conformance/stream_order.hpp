@@ -83,7 +83,7 @@ kdvfs::Gpu undriven_gpu(Runtime& runtime, kdvfs::RequestCell*& last_cell) {
         kdvfs::detail::GpuCore::Parts{
             .info = {.name = "no clocks"},
             .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-            .found = kdvfs::ClockState{},
+            .initial = kdvfs::ClockState{},
             .runtime = std::make_unique<kdvfs::detail::RuntimeOf<Watched>>(runtime, last_cell)},
         kdvfs::GpuOptions{})};
 }
@@ -98,16 +98,16 @@ template <StreamOrderFixture Fixture>
 class StreamOrder : public testing::Test {
 protected:
     /// A stream with a cell of its own.
-    struct kdvfs::detail::StreamTrack {
+    struct CellTrack {
         std::uint32_t number;
         kdvfs::StreamRef stream;
         kdvfs::RequestCell* cell;
     };
 
-    kdvfs::detail::StreamTrack make_track() {
+    CellTrack make_track() {
         return {tracks_++, fixture.create_stream(), fixture.runtime().make_cell()};
     }
-    void mark(const kdvfs::detail::StreamTrack& track, std::uint32_t level, bool leaving) {
+    void mark(const CellTrack& track, std::uint32_t level, bool leaving) {
         fixture.runtime().put_marker(track.stream, {track.cell,
                                                     kdvfs::RequestWord{level},
                                                     {.track = track.number, .leaving = leaving},
@@ -115,7 +115,7 @@ protected:
         ++marks;
     }
     /// Expects, once the streams have been waited for, that work here sees this level.
-    void expect_request(const kdvfs::detail::StreamTrack& track, std::uint32_t level) {
+    void expect_request(const CellTrack& track, std::uint32_t level) {
         fixture.look(track.stream, track.cell, places_);
         expected_.emplace(places_++, level);
     }
@@ -150,9 +150,7 @@ protected:
         EXPECT_EQ(request(3), request(0));
         EXPECT_EQ(request(4), kdvfs::no_request);
     }
-    void wait(const kdvfs::detail::StreamTrack& track) {
-        fixture.runtime().synchronize(track.stream);
-    }
+    void wait(const CellTrack& track) { fixture.runtime().synchronize(track.stream); }
 
     /// All timestamps so far; checks that those of each track go forward in time.
     std::map<std::uint32_t, std::vector<kdvfs::MarkerTimestamp>> timestamps() {
@@ -219,7 +217,7 @@ TYPED_TEST_P(StreamOrder, ScopesLeftOutOfOrderLeaveTheLevelThatWasPutLast) {
 }
 
 TYPED_TEST_P(StreamOrder, StreamsDoNotDisturbEachOther) {
-    std::vector<typename StreamOrder<TypeParam>::StreamTrack> tracks;
+    std::vector<typename StreamOrder<TypeParam>::CellTrack> tracks;
     for (int i = 0; i < 4; ++i) tracks.push_back(this->make_track());
     std::mt19937 random{1};
     for (int i = 0; i < 100; ++i) {

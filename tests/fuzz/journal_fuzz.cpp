@@ -10,7 +10,7 @@ void fuzzing::fuzz(const std::string& text) {
     const auto again = kdvfs::detail::journal_text::parse(written);
     require(again && kdvfs::detail::journal_text::of(*again) == written,
             "an entry survives a round trip");
-    require(again->history.found == entry->history.found &&
+    require(again->history.initial == entry->history.initial &&
                 again->history.written == entry->history.written,
             "its clocks, too");
 }

@@ -19,7 +19,7 @@ namespace hip_double {
 inline kdvfs::Gpu open(const std::shared_ptr<prompt::Board>& board,
                        const kdvfs::GpuOptions& options = {}) {
     kdvfs::detail::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = kdvfs::detail::prove_clock_control(*board);
+    parts.initial = kdvfs::detail::prove_clock_control(*board);
     parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<kdvfs::device::Hip>>(0);
     auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), options);
     core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(

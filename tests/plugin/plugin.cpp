@@ -42,7 +42,7 @@ std::unique_ptr<kdvfs::FrequencyScope<Gelu>> scope;
 extern "C" int plugin_enter(bool leaks) {
     const auto board = leaks ? std::make_shared<prompt::Board>() : witness.board;
     kdvfs::detail::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = kdvfs::detail::prove_clock_control(*board);
+    parts.initial = kdvfs::detail::prove_clock_control(*board);
     parts.runtime = std::make_unique<kdvfs::detail::RuntimeOf<prompt::Runtime&>>(runtime);
     auto core = std::make_shared<kdvfs::detail::GpuCore>(std::move(parts), kdvfs::GpuOptions{});
     core->drive_with(std::make_unique<kdvfs::detail::ThreadLoop>(

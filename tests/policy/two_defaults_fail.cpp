@@ -4,8 +4,8 @@
 
 using Start = kdvfs::Default<kdvfs::AutoClock>;
 
-static_assert(kdvfs::PolicyRegistry<kdvfs::detail::Start>::size == 1);
+static_assert(kdvfs::PolicyRegistry<Start>::size == 1);
 #ifdef KDVFS_MISTAKE
-static_assert(kdvfs::PolicyRegistry<kdvfs::detail::Start, kdvfs::Default<kdvfs::KeepClock>>::size ==
+static_assert(kdvfs::PolicyRegistry<Start, kdvfs::Default<kdvfs::KeepClock>>::size ==
               2);
 #endif

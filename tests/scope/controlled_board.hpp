@@ -61,7 +61,7 @@ public:
     }
 
     /// Lets time pass, waking the controller when it wants to be woken and not otherwise.
-    void sleep_for(Duration time) {
+    void pass(Duration time) {
         const TimePoint end = now + time;
         settle();
         for (int turn = 0; turn < 10'000; ++turn) {

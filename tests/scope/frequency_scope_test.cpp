@@ -56,7 +56,7 @@ struct GpuDouble {
     static constexpr bool has_scope_for =
         Registry::metered || !Registry::template policy_of<K>::always_keeps;
 
-    [[nodiscard]] kdvfs::detail::ScopeSink& port() const { return its_port; }
+    [[nodiscard]] kdvfs::detail::ScopeSink& scope_sink() const { return its_port; }
     template <NamedKernel K>
     const kdvfs::detail::ScopeKind& kind_of(Variant variant) const {
         asked.push_back(std::string{K::name} + '#' + std::to_string(variant.index));

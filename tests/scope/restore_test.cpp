@@ -60,7 +60,8 @@ using Kind = kdvfs::detail::ClockCommand::Kind;
 
 TEST(Execute, AppliesAndReadsBack) {
     BoardDouble board;
-    const auto outcome = execute(board, {.kind = Kind::apply, .point = {.core = 1000_MHz}});
+    const auto outcome =
+        kdvfs::detail::execute(board, {.kind = Kind::apply, .point = {.core = 1000_MHz}});
     EXPECT_EQ(outcome.state, board.state);
     EXPECT_EQ(board.state.cap, (ClockPoint{.core = 1000_MHz}));
     EXPECT_FALSE(outcome.error);
@@ -69,7 +70,7 @@ TEST(Execute, AppliesAndReadsBack) {
 TEST(Execute, VerifiesWithoutWriting) {
     BoardDouble board;
     board.state = theirs;
-    EXPECT_EQ(execute(board, {.kind = Kind::verify}).state, theirs);
+    EXPECT_EQ(kdvfs::detail::execute(board, {.kind = Kind::verify}).state, theirs);
     EXPECT_EQ(board.calls, std::vector<std::string>{"read"});
 }
 
@@ -78,12 +79,14 @@ TEST(Execute, RestoresOnlyAfterALook) {
     board.state = ours;
     const kdvfs::detail::ClockCommand command{.kind = Kind::restore,
                                               .history = {.initial = found, .written = ours}};
-    EXPECT_EQ(execute(board, command).restore, kdvfs::detail::RestoreDecision::write_back);
+    EXPECT_EQ(kdvfs::detail::execute(board, command).restore,
+              kdvfs::detail::RestoreDecision::write_back);
     EXPECT_EQ(board.state, found);
-    EXPECT_EQ(execute(board, command).restore, kdvfs::detail::RestoreDecision::nothing);
+    EXPECT_EQ(kdvfs::detail::execute(board, command).restore,
+              kdvfs::detail::RestoreDecision::nothing);
 
     board.state = theirs;
-    const auto left = execute(board, command);
+    const auto left = kdvfs::detail::execute(board, command);
     EXPECT_EQ(left.restore, kdvfs::detail::RestoreDecision::leave_external);
     EXPECT_EQ(left.state, theirs);
     EXPECT_EQ(board.state, theirs);
@@ -92,11 +95,11 @@ TEST(Execute, RestoresOnlyAfterALook) {
 TEST(Execute, TellsOfEveryFailure) {
     BoardDouble board;
     board.on_apply = throws(Errc::busy);
-    EXPECT_EQ(execute(board, {.kind = Kind::apply}).error->code(), Errc::busy);
+    EXPECT_EQ(kdvfs::detail::execute(board, {.kind = Kind::apply}).error->code(), Errc::busy);
     board.on_read = throws(Errc::vanished);
-    EXPECT_EQ(execute(board, {.kind = Kind::verify}).error->code(), Errc::vanished);
+    EXPECT_EQ(kdvfs::detail::execute(board, {.kind = Kind::verify}).error->code(), Errc::vanished);
     board.on_apply = [] { throw std::runtime_error{"out of descriptors"}; };
-    const auto outcome = execute(board, {.kind = Kind::apply});
+    const auto outcome = kdvfs::detail::execute(board, {.kind = Kind::apply});
     EXPECT_EQ(outcome.error->code(), Errc::io);
     EXPECT_EQ(outcome.error->text().vendor_words, "out of descriptors");
     EXPECT_EQ(outcome.error->text().object, "Test Board (0000:03:00.0)");
@@ -106,8 +109,8 @@ TEST(Execute, TellsThatARestoreFailedAfterItHadBegunToWrite) {
     BoardDouble board;
     board.state = ours;
     board.on_restore = throws(Errc::refused);
-    const auto outcome =
-        execute(board, {.kind = Kind::restore, .history = {.initial = found, .written = ours}});
+    const auto outcome = kdvfs::detail::execute(
+        board, {.kind = Kind::restore, .history = {.initial = found, .written = ours}});
     EXPECT_TRUE(outcome.error);
     EXPECT_EQ(outcome.restore, kdvfs::detail::RestoreDecision::write_back);
 }

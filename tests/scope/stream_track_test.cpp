@@ -62,7 +62,7 @@ TEST_F(StreamTrackTest, AScopeWithoutOpinionInherits) {
     const kdvfs::detail::TrackStep kept = track.enter(no_request);
     EXPECT_FALSE(kept.changed);
     EXPECT_FALSE(kept.elided) << "it asked for nothing that could be elided";
-    EXPECT_EQ(kept.level.request(), low);
+    EXPECT_EQ(kept.word.request(), low);
     EXPECT_FALSE(track.leave(kept.entry)->changed);
 }
 
@@ -154,14 +154,14 @@ TEST_F(StreamTrackTest, TicketsWrapAroundWithoutTouchingTheRequest) {
     std::uint32_t last = 0;
     for (std::uint32_t i = 0; i < tickets + 2; ++i) {
         const kdvfs::detail::TrackStep in = track.enter(high);
-        ASSERT_EQ(in.level.request(), high) << i;
+        ASSERT_EQ(in.word.request(), high) << i;
         ASSERT_TRUE(in.changed) << i;
-        ASSERT_EQ((in.level.ticket() - last) % tickets, 1U) << i;
-        last = in.level.ticket();
+        ASSERT_EQ((in.word.ticket() - last) % tickets, 1U) << i;
+        last = in.word.ticket();
         const auto out = track.leave(in.entry);
-        ASSERT_EQ(out->level.request(), no_request) << i;
+        ASSERT_EQ(out->word.request(), no_request) << i;
         ASSERT_TRUE(out->changed) << i;
-        cell.store(out->level);
+        cell.store(out->word);
         ASSERT_TRUE(track.at_rest()) << i;
     }
     EXPECT_EQ(last, 2U) << "it did wrap";
@@ -172,9 +172,9 @@ TEST_F(StreamTrackTest, RestsOnceTheStreamHasPassedTheLastMarker) {
     EXPECT_FALSE(track.at_rest()) << "a scope is open";
     const auto out = track.leave(in.entry);
     EXPECT_FALSE(track.at_rest()) << "the stream has yet to get to either marker";
-    cell.store(in.level);
+    cell.store(in.word);
     EXPECT_FALSE(track.at_rest());
-    cell.store(out->level);
+    cell.store(out->word);
     EXPECT_TRUE(track.at_rest());
 }
 
@@ -184,9 +184,9 @@ TEST_F(StreamTrackTest, TellsOneEndFromAnother) {
     const auto first_out = track.leave(first_in.entry);
     const kdvfs::detail::TrackStep second_in = track.enter(low);
     const auto second_out = track.leave(second_in.entry);
-    cell.store(first_out->level);
+    cell.store(first_out->word);
     EXPECT_FALSE(track.at_rest()) << "the second scope is still in the stream";
-    cell.store(second_out->level);
+    cell.store(second_out->word);
     EXPECT_TRUE(track.at_rest());
 }
 
