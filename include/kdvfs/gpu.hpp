@@ -32,7 +32,8 @@ public:
     /// scopes of the stream that launches it follow the plan's segments: `next_iteration` says
     /// where an iteration begins, scopes say by their names where in it the stream is, and at each
     /// boundary the plan's clock is asked for, until the next. What the policies say is not asked
-    /// there. Ends with the last copy of what is returned.
+    /// there. Scopes that compile to nothing are not seen. Ends with the last copy of what is
+    /// returned.
     /// @throws Error (invalid_input) if a policy asks for clocks that this device does not list
     template <class Registry>
     [[nodiscard]] BoundGpu<Registry> with(std::shared_ptr<const PlanTable> plan = nullptr) const {

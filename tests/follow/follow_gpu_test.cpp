@@ -115,8 +115,13 @@ TEST_F(FollowingGpu, AStreamThatIsLostAsksForAutoUntilItsPlaceIsFound) {
     EXPECT_EQ(report.followed->stumbled_over.front().first, "kernels that the plan does not have");
 }
 
-TEST_F(FollowingGpu, AnIterationInAGraphIsFollowedAtEachReplay) {
-    const auto gpu = open();
+class FollowedGraphs : public FollowingGpu, public testing::WithParamInterface<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(MeteredAndNot, FollowedGraphs, testing::Values(1U, 1'000'000U));
+
+TEST_P(FollowedGraphs, AreFollowedAtEachReplay) {
+    GpuOptions options = gpu_options();
+    options.meter_every = GetParam();
+    const auto gpu = open(options);
     iteration(gpu);
     take_probed();
     gpu.next_iteration();
@@ -221,6 +226,14 @@ TEST_F(FollowingGpu, ClocksThatTheDeviceDoesNotListAreRefused) {
     PlannedSequence sequence = abccd();
     sequence.boundaries[1].clock = {.core = {9000}};
     EXPECT_THROW(open(unmetered(), sequence), Error);
+}
+
+TEST_F(FollowingGpu, APlanOfAnotherGpuIsRefused) {
+    PlannedSequence sequence = abccd();
+    sequence.gpu = "simulated AMD Instinct MI210";
+    EXPECT_EQ(open(unmetered(), sequence).info().name, "AMD Instinct MI210");
+    sequence.gpu = "AMD Instinct MI210";
+    EXPECT_THROW(open(unmetered(), sequence), Error) << "simulated is simulated everywhere";
 }
 
 TEST_F(FollowingGpu, AMarkerThatIsRefusedLeavesNothingLow) {
