@@ -57,9 +57,8 @@ FollowedRun follow_case(const Case& job, const kdvfs::tune::CostTable& table,
     kdvfs::tune::SegmentPlan plan =
         plan_segments(job.board, table, kdvfs::tune::strict_waste(), latency);
     using Free = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::AutoClock>>;
-    return job.fitted
-               ? run_followed<Policies>(job.board, job.kernels, std::move(plan), latency)
-               : run_followed<Free>(job.board, job.kernels, std::move(plan), latency);
+    return job.fitted ? run_followed<Policies>(job.board, job.kernels, std::move(plan), latency)
+                      : run_followed<Free>(job.board, job.kernels, std::move(plan), latency);
 }
 
 void run(const Arguments& arguments) {

@@ -41,8 +41,8 @@ struct PublishedOutcome {
 struct Outcome {
     PlansByObjective plans;
     PublishedOutcome published{};
-    kdvfs::tune::Cost baseline;   ///< live, without scopes
-    std::vector<LiveRun> live{};  ///< by switching latency, ascending
+    kdvfs::tune::Cost baseline;                ///< live, without scopes
+    std::vector<LiveRun> live{};               ///< by switching latency, ascending
     std::vector<FollowedRun> live_followed{};  ///< the same, by plans that know the latency
 };
 

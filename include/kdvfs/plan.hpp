@@ -37,8 +37,8 @@ struct PlannedSequence {
         friend bool operator==(const Boundary&, const Boundary&) = default;
     };
 
-    std::string gpu{};  ///< as `gpu_name` calls it; empty: any
-    std::vector<Kernel> kernels;  ///< those that are never launched are passed over
+    std::string gpu{};                    ///< as `gpu_name` calls it; empty: any
+    std::vector<Kernel> kernels;          ///< those that are never launched are passed over
     std::vector<std::uint32_t> launches;  ///< indices into `kernels`
     std::vector<Boundary> boundaries;     ///< ascending
     std::string profile_hash{};           ///< of the profile that the plan was made from
