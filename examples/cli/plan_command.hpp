@@ -14,6 +14,7 @@
 #include <kdvfs/tune/shrinkage.hpp>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -29,7 +30,7 @@ struct PlanCommand {
     std::string objective = "waste";
     std::string estimates = "shrunk";
     std::string trace;
-    std::string switch_latency = "0ms";
+    std::string switch_latency;
     std::string format = "table";
     std::string output;
     std::string namespace_name = "kdvfs_policies";
@@ -38,7 +39,10 @@ struct PlanCommand {
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<PlanCommand>();
         CLI::App* sub = app.add_subcommand("plan", "Choose a clock for each kernel of a profile");
-        sub->add_option("profile", command->profile, "Sweep file")->required();
+        sub->add_option("profile", command->profile,
+                        "Sweep file; or a folder with profile.csv and profile.sequence.csv, as a "
+                        "sweep leaves them: plan segments")
+            ->required();
         sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
         sub->add_option("--aggregate", command->aggregate, "What shares a clock")
             ->check(CLI::IsMember({"global", "local", "per_group", "single"}))
@@ -54,8 +58,8 @@ struct PlanCommand {
         sub->add_option("--trace", command->trace,
                         "Launches of an iteration in order (CSV: kernel[,variant]): plan segments");
         sub->add_option("--switch-latency", command->switch_latency,
-                        "With --trace: a time such as 6ms, or a CSV of latencies")
-            ->capture_default_str();
+                        "For segments: a time such as 6ms, or a CSV of latencies; else what was "
+                        "measured on this machine, else 10ms");
         sub->add_option("--format", command->format, "Output")
             ->check(CLI::IsMember({"table", "json", "header"}))
             ->capture_default_str();
@@ -69,16 +73,20 @@ struct PlanCommand {
 
     void run() const {
         using namespace kdvfs::tune;
-        const Profile measured = read_profile(std::filesystem::path{profile});
+        const bool folder = std::filesystem::is_directory(profile);
+        const std::filesystem::path sweep =
+            folder ? std::filesystem::path{profile} / "profile.csv" : profile;
+        const std::filesystem::path sequence =
+            trace.empty() && folder ? sequence_path(sweep) : std::filesystem::path{trace};
+        const Profile measured = read_profile(sweep);
         const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
         Objective chosen = parse_objective(objective, table);
         if (!max_slowdown.empty())
             chosen = with_max_slowdown(chosen, parse_percent("--max-slowdown", max_slowdown));
-        const HeaderOptions header{namespace_name, "Policies",
-                                   std::filesystem::path{profile}.filename().string(),
+        const HeaderOptions header{namespace_name, "Policies", sweep.filename().string(),
                                    kdvfs::detail::content_hash(to_csv(measured))};
-        write(output, trace.empty() ? planned(table, chosen, header)
-                                    : planned_by_segments(table, chosen, header));
+        write(output, sequence.empty() ? planned(table, chosen, header)
+                                       : planned_by_segments(table, chosen, header, sequence));
     }
 
 private:
@@ -95,17 +103,37 @@ private:
 
     [[nodiscard]] std::string planned_by_segments(const kdvfs::tune::CostTable& table,
                                                   const kdvfs::tune::Objective& chosen,
-                                                  const kdvfs::tune::HeaderOptions& header) const {
+                                                  const kdvfs::tune::HeaderOptions& header,
+                                                  const std::filesystem::path& sequence) const {
         using namespace kdvfs::tune;
-        const auto latency = parse_duration("--switch-latency", switch_latency);
-        const SwitchCosts costs = latency
-                                      ? uniform_switch_costs(*latency)
-                                      : read_switch_costs(std::filesystem::path{switch_latency});
-        const std::vector<kdvfs::KernelKey> keys = read_sequence(std::filesystem::path{trace});
-        const SegmentPlan plan = plan_segments(table, launch_indices(table, keys), costs, chosen);
+        const LaunchSequence recorded = read_launches(sequence);
+        SegmentPlan plan =
+            trace.empty()
+                ? plan_segments(table, match_launches(table, recorded.launches, recorded.gaps),
+                                switch_costs(table.gpu), chosen)
+                : plan_segments(table, launch_indices(table, recorded.launches),
+                                switch_costs(table.gpu), chosen);
+        plan.sequence.profile_hash = header.input_hash;
         if (format == "json") return to_json(plan);
         if (format == "header") return to_segment_header(plan, header);
         return to_text_table(plan);
+    }
+
+    /// What is given, else what has been measured, else a guess that says that it is one.
+    [[nodiscard]] kdvfs::tune::SwitchCosts switch_costs(const std::string& gpu) const {
+        using namespace kdvfs::tune;
+        if (!switch_latency.empty()) {
+            const auto latency = parse_duration("--switch-latency", switch_latency);
+            return latency ? uniform_switch_costs(*latency)
+                           : read_switch_costs(std::filesystem::path{switch_latency});
+        }
+        if (const auto measured = find_switch_latencies(gpu)) return read_switch_costs(*measured);
+        std::fprintf(stderr,
+                     "kdvfs: no switching latency of %s is known, 10 ms are assumed: give "
+                     "--switch-latency, or measure it (examples/switch_latency) and keep the file "
+                     "as %s\n",
+                     gpu.c_str(), switch_latency_paths(gpu).front().c_str());
+        return uniform_switch_costs(kdvfs::Seconds{0.010});
     }
 };
 

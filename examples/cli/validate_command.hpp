@@ -58,7 +58,11 @@ struct ValidateCommand {
         using namespace kdvfs::tune;
         if (command.empty() == device.empty())
             reject("command", device, "give either --device, or a program after --");
-        const Plan planned = parse_plan(read_trusted_file(plan), plan);
+        const std::string text = read_trusted_file(plan);
+        const bool segments = has_sequence(text, plan);
+        if (segments && command.empty())
+            reject("--device", device, "a plan of segments is followed by a program: give one");
+        const Plan planned = segments ? parse_promise(text, plan) : parse_plan(text, plan);
         const auto run_once = device.empty() ? program_runs() : device_runs(planned);
         print(planned, validate(planned, pairs, run_once, seed));
     }

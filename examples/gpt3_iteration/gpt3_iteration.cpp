@@ -23,6 +23,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 
 namespace gpt3 {
 namespace {
@@ -50,6 +51,16 @@ LiveRun run_case(const Case& job, kdvfs::Duration latency,
                       : run_live<FollowPlan>(job.board, job.kernels, latency, plan, trace);
 }
 
+/// The same scopes, conducted by a plan that knows the latency.
+FollowedRun follow_case(const Case& job, const kdvfs::tune::CostTable& table,
+                        kdvfs::Duration latency) {
+    kdvfs::tune::SegmentPlan plan =
+        plan_segments(job.board, table, kdvfs::tune::strict_waste(), latency);
+    using Free = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::AutoClock>>;
+    return job.fitted ? run_followed<Policies>(job.board, job.kernels, std::move(plan), latency)
+                      : run_followed<Free>(job.board, job.kernels, std::move(plan), latency);
+}
+
 void run(const Arguments& arguments) {
     const Case job = *find_case(arguments.gpu);
     std::printf(
@@ -67,6 +78,9 @@ void run(const Arguments& arguments) {
         outcome.live.push_back(
             run_case(job, latency, plan_table, latency == latencies.front() ? &trace : nullptr));
     }
+    const kdvfs::tune::CostTable table = kdvfs::tune::mean_costs(profile);
+    for (const kdvfs::Duration latency : latencies)
+        outcome.live_followed.push_back(follow_case(job, table, latency));
     const kdvfs::measure::Report& report = outcome.live.front().report;
 
     std::printf("\nBaseline (auto): %.4f s, %.1f J%s\n", outcome.baseline.time.count(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <examples/gpt3_iteration/boards.hpp>
+#include <examples/gpt3_iteration/followed_run.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_iteration/published_plans.hpp>
 #include <kdvfs/tune/objective.hpp>
@@ -40,8 +41,9 @@ struct PublishedOutcome {
 struct Outcome {
     PlansByObjective plans;
     PublishedOutcome published{};
-    kdvfs::tune::Cost baseline;   ///< live, without scopes
-    std::vector<LiveRun> live{};  ///< by switching latency, ascending
+    kdvfs::tune::Cost baseline;                ///< live, without scopes
+    std::vector<LiveRun> live{};               ///< by switching latency, ascending
+    std::vector<FollowedRun> live_followed{};  ///< the same, by plans that know the latency
 };
 
 }  // namespace gpt3

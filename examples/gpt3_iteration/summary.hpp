@@ -39,6 +39,16 @@ inline Json to_json(const LiveRun& run, const kdvfs::tune::Cost& baseline) {
     return json;
 }
 
+inline Json to_json(const FollowedRun& followed, const kdvfs::tune::Cost& baseline) {
+    Json json = to_json(followed.run, baseline);
+    json["promised_time_pct"] = followed.plan.time_pct();
+    json["promised_energy_pct"] = followed.plan.energy_pct();
+    json["gap_pct"] = followed.plan.gap_pct;
+    json["segments"] = followed.plan.segments.size();
+    json["followed_pct"] = followed.followed_pct();
+    return json;
+}
+
 inline Json fit_json(const Case& job) {
     const FitErrors errors = fit_errors(job.board, job.kernels);
     return {{"parameters", fit_parameters},
@@ -72,6 +82,8 @@ inline Json summary(const Case& job, const Outcome& outcome) {
     if (job.fitted) json["fit"] = fit_json(job);
     json["published"] = published_json(outcome.published);
     for (const LiveRun& run : outcome.live) json["live"].push_back(to_json(run, outcome.baseline));
+    for (const FollowedRun& run : outcome.live_followed)
+        json["live_followed"].push_back(to_json(run, outcome.baseline));
     return json;
 }
 

@@ -71,6 +71,22 @@ inline std::string latency_text(kdvfs::Duration latency) {
     return us >= 1000 ? std::to_string(us / 1000) + " ms" : std::to_string(us) + " us";
 }
 
+/// The same scopes, conducted by plans that know how long switching takes.
+inline void print_followed(const Outcome& outcome) {
+    if (outcome.live_followed.empty()) return;
+    std::printf(
+        "\n  The same scopes, following a plan of segments for that latency\n"
+        "  latency     time %%  energy %%  promised  segments  followed %%  gap %%\n");
+    for (const FollowedRun& followed : outcome.live_followed) {
+        std::printf("  %-8s %+9.2f %+9.2f %+9.2f  %8zu  %10.2f  %5.2f\n",
+                    latency_text(followed.run.switch_latency).c_str(),
+                    kdvfs::tune::time_percent(followed.run.cost, outcome.baseline),
+                    kdvfs::tune::energy_percent(followed.run.cost, outcome.baseline),
+                    followed.plan.energy_pct(), followed.plan.segments.size(),
+                    followed.followed_pct(), followed.plan.gap_pct);
+    }
+}
+
 /// The plan at work: what survives when clocks take time to follow.
 inline void print_live(const Outcome& outcome) {
     std::printf(
@@ -89,9 +105,10 @@ inline void print_live(const Outcome& outcome) {
                     std::uintmax_t{scopes.not_worth_it + scopes.overtaken},
                     std::uintmax_t{scopes.refused});
     }
+    print_followed(outcome);
     std::printf(
-        "  A scope pays only if it outlasts the latency by far: long latencies need "
-        "segments of several\n  kernels at one clock, not a clock per kernel.\n");
+        "  By itself, a scope pays only if it outlasts the latency by far: long latencies need "
+        "segments of\n  several kernels at one clock, not a clock per kernel.\n");
 }
 
 }  // namespace gpt3

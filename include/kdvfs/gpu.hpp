@@ -27,7 +27,12 @@ public:
     explicit Gpu(gsl::not_null<std::shared_ptr<detail::GpuService>> service)
         : shared_{std::move(service)} {}
 
-    /// The same GPU, obeying a registry's policies.
+    /// The same GPU, obeying a registry's policies. Where the plan has a sequence of launches, the
+    /// scopes of the stream that launches it follow the plan's segments: `next_iteration` says
+    /// where an iteration begins, scopes say by their names where in it the stream is, and at each
+    /// boundary the plan's clock is asked for, until the next. What the policies say is not asked
+    /// there. Scopes that compile to nothing are not seen. Ends with the last copy of what is
+    /// returned.
     /// @throws Error (invalid_input) if a policy asks for clocks that this device does not list
     template <class Registry>
     [[nodiscard]] BoundGpu<Registry> with(std::shared_ptr<const PlanTable> plan = nullptr) const {
@@ -86,6 +91,7 @@ protected:
         return *shared_;
     }
     [[nodiscard]] bool is_parents() const { return detail::fork_generation() != generation_; }
+    static detail::GpuService& service_of(const Gpu& gpu) { return gpu.service(); }
 
 private:
     [[nodiscard]] detail::GpuService& forked_service() const {
@@ -108,11 +114,14 @@ template <class Registry>
 class BoundGpu : public Gpu {
 public:
     BoundGpu(const Gpu& gpu, std::shared_ptr<const PlanTable> plan)
-        : Gpu{gpu}, bound_{std::make_shared<Bound>(std::move(plan))} {
+        : Gpu{gpu}, bound_{std::make_shared<Bound>(gpu, std::move(plan))} {
         check_rows(static_cast<Registry*>(nullptr));
         if (bound_->plan == nullptr) return;
         for (const auto& [kernel, request] : bound_->plan->requests()) {
             service().check_clocks(to_string(kernel), request);
+        }
+        if (bound_->plan->sequence()) {
+            bound_->followed = &service().follow(*bound_->plan->sequence());
         }
     }
 
@@ -132,9 +141,18 @@ public:
 
 private:
     struct Bound {
-        explicit Bound(std::shared_ptr<const PlanTable> obeyed) : plan{std::move(obeyed)} {}
+        Bound(const Gpu& its_gpu, std::shared_ptr<const PlanTable> obeyed)
+            : gpu{its_gpu}, plan{std::move(obeyed)} {}
+        ~Bound() {
+            if (followed != nullptr) BoundGpu::service_of(gpu).unfollow(*followed);
+        }
+        Bound(const Bound&) = delete;
+        Bound& operator=(const Bound&) = delete;
+
+        Gpu gpu;
         std::shared_ptr<const PlanTable> plan;
         detail::KindMemo kinds;
+        detail::FollowedPlan* followed = nullptr;
     };
 
     template <ClockPolicy Policy>
@@ -143,7 +161,8 @@ private:
                                       .variant = variant,
                                       .architecture = info().architecture,
                                       .plan = bound_->plan.get()};
-        return service().kind_of(kernel, variant, Policy::request(question), Registry::metered);
+        return service().kind_of(kernel, variant, Policy::request(question), Registry::metered,
+                                 bound_->followed);
     }
 
     /// Clocks that the device does not have are found now, not in the middle of a run.

@@ -2,14 +2,124 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/units.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace kdvfs {
+
+/// The version of the coded sequences that plans carry; what is written for another is refused.
+inline constexpr std::uint32_t planned_sequence_version = 1;
+
+/// The launches of an iteration in order, and the clocks that a plan asks for on the way. The
+/// iteration repeats: what was asked for last holds at its beginning.
+struct PlannedSequence {
+    struct Kernel {
+        KernelKey key;
+        Duration lasts{};  ///< the plan's figure of one launch, 0 where unknown
+    };
+    /// Before launch `before` the stream asks for `clock`.
+    struct Boundary {
+        std::size_t before = 0;
+        ClockPoint clock{};
+
+        friend bool operator==(const Boundary&, const Boundary&) = default;
+    };
+
+    std::string gpu{};                    ///< as `gpu_name` calls it; empty: any
+    std::vector<Kernel> kernels;          ///< those that are never launched are passed over
+    std::vector<std::uint32_t> launches;  ///< indices into `kernels`
+    std::vector<Boundary> boundaries;     ///< ascending
+    std::string profile_hash{};           ///< of the profile that the plan was made from
+};
+
+/// A stretch of launches that comes `times` times in a row: the layers of a network are coded as
+/// one of them.
+struct LaunchRun {
+    std::uint32_t times = 1;
+    std::uint32_t length = 1;
+
+    friend bool operator==(const LaunchRun&, const LaunchRun&) = default;
+};
+
+/// A sequence of launches, run-length coded: `launches` holds each run's stretch once, in order.
+struct CodedLaunches {
+    std::vector<LaunchRun> runs;
+    std::vector<std::uint32_t> launches;
+};
+
+/// The launches behind a code.
+/// @throws Error (invalid_input) if runs and launches do not go together, or for more than
+///         16 million launches
+inline std::vector<std::uint32_t> decode_launches(std::span<const LaunchRun> runs,
+                                                  std::span<const std::uint32_t> launches) {
+    constexpr std::size_t most = std::size_t{1} << 24U;
+    const auto fail = [](const char* why) {
+        throw Error{Errc::invalid_input,
+                    {"decode a sequence of launches", "a plan", why, "make the plan again"}};
+    };
+    std::vector<std::uint32_t> decoded;
+    for (const LaunchRun& run : runs) {
+        if (run.length == 0 || run.times == 0) fail("a run is empty");
+        if (run.length > launches.size()) fail("a run is longer than what is left of it");
+        if (run.times > (most - decoded.size()) / run.length)
+            fail("it has more than 16 million launches");
+        for (std::uint32_t i = 0; i < run.times; ++i)
+            decoded.insert(decoded.end(), launches.begin(), launches.begin() + run.length);
+        launches = launches.subspan(run.length);
+    }
+    if (!launches.empty()) fail("there are launches that belong to no run");
+    return decoded;
+}
+
+/// A planned sequence as the constants of a generated header.
+struct SequenceConstants {
+    struct Kernel {
+        std::string_view name;
+        std::uint32_t variant = 0;
+        std::int64_t lasts_ns = 0;
+    };
+    std::uint32_t version = 0;  ///< the `planned_sequence_version` that it was written for
+    std::string_view gpu;
+    std::string_view profile_hash;
+    std::span<const Kernel> kernels;
+    std::span<const LaunchRun> runs;
+    std::span<const std::uint32_t> launches;
+    std::span<const PlannedSequence::Boundary> boundaries;
+};
+
+/// The sequence behind a generated header's constants.
+/// @throws Error (invalid_input) for constants of another version, or that do not go together
+inline PlannedSequence to_sequence(const SequenceConstants& constants) {
+    if (constants.version != planned_sequence_version) {
+        throw Error{Errc::invalid_input,
+                    {"follow a plan", "a generated header",
+                     "it was written for version " + std::to_string(constants.version) +
+                         " of planned sequences, this is version " +
+                         std::to_string(planned_sequence_version),
+                     "generate the header again"}};
+    }
+    PlannedSequence sequence;
+    sequence.gpu = constants.gpu;
+    sequence.profile_hash = constants.profile_hash;
+    for (const SequenceConstants::Kernel& kernel : constants.kernels)
+        sequence.kernels.push_back(
+            {{std::string{kernel.name}, {kernel.variant}}, Duration{kernel.lasts_ns}});
+    sequence.launches = decode_launches(constants.runs, constants.launches);
+    sequence.boundaries.assign(constants.boundaries.begin(), constants.boundaries.end());
+    return sequence;
+}
 
 /// A plan as data: what each kernel and variant is to ask for. Immutable while a GPU obeys it.
 class PlanTable {
@@ -25,8 +135,21 @@ public:
 
     [[nodiscard]] const std::map<KernelKey, ClockRequest>& requests() const { return requests_; }
 
+    /// Gives the plan a sequence: then scopes follow its segments, whatever kernels ask for.
+    void follow(PlannedSequence sequence) { sequence_ = std::move(sequence); }
+    /// The sequence to follow; nothing where the plan has none.
+    [[nodiscard]] const std::optional<PlannedSequence>& sequence() const { return sequence_; }
+
 private:
     std::map<KernelKey, ClockRequest> requests_;
+    std::optional<PlannedSequence> sequence_;
 };
+
+/// A plan that is followed, as `Gpu::with` takes it.
+inline std::shared_ptr<const PlanTable> to_plan_table(PlannedSequence sequence) {
+    auto table = std::make_shared<PlanTable>();
+    table->follow(std::move(sequence));
+    return table;
+}
 
 }  // namespace kdvfs

@@ -15,6 +15,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -106,7 +107,7 @@ struct AttributionFit {
     }
 };
 
-/// What became of the scopes: each is in exactly one of the counts from `switches` to `measured`.
+/// What became of the scopes: each is in exactly one of the counts from `switches` to `followed`.
 struct ScopeCounts {
     std::uint64_t scopes = 0;
     std::uint64_t switches = 0;       ///< the device was changed for them
@@ -120,8 +121,31 @@ struct ScopeCounts {
     std::uint64_t kept = 0;           ///< `KeepClock`
     std::uint64_t captured = 0;       ///< recorded into a graph; its replays are not counted
     std::uint64_t measured = 0;       ///< of a GPU that is measured only
+    std::uint64_t followed = 0;       ///< between two boundaries of a plan that is followed
     std::uint64_t unmetered = 0;      ///< of all scopes, those without an interval
     std::uint64_t writes = 0;         ///< clock points written to the device
+};
+
+/// How well a plan of segments was followed. Times are those of the plan's own figures.
+struct FollowedShare {
+    std::uint64_t launches = 0;
+    std::uint64_t lost_launches = 0;  ///< that came while their place in the plan was not known
+    Seconds time{0};
+    Seconds lost_time{0};
+    std::uint64_t left_out = 0;  ///< launches of the plan that did not come
+    std::uint64_t added = 0;
+    std::uint64_t swapped = 0;
+    std::uint64_t replaced = 0;
+    std::uint64_t times_lost = 0;
+    std::vector<std::pair<std::string, std::uint64_t>> stumbled_over;  ///< most often first
+    bool given_up = false;  ///< the plan is of another program
+
+    /// Of the time, or of the launches where the plan knows no times.
+    [[nodiscard]] double share() const {
+        if (time > Seconds{0}) return 1 - lost_time / time;
+        if (launches == 0) return 0;
+        return 1 - static_cast<double>(lost_launches) / static_cast<double>(launches);
+    }
 };
 
 /// What a GPU did under kdvfs.
@@ -133,7 +157,8 @@ struct Report {
     std::vector<KernelGroup> groups;
     EnergyTotals totals;
     AttributionFit fit;
-    std::vector<std::string> notes;  ///< sentences a reader must not miss
+    std::optional<FollowedShare> followed;  ///< where a plan of segments is followed
+    std::vector<std::string> notes;         ///< sentences a reader must not miss
 };
 
 /// "12.3 J +- 0.4", or "too_short_to_tell".
@@ -243,6 +268,24 @@ inline void print_scopes(std::ostream& out, const ReportRow& row) {
     }
 }
 
+/// "plan followed 98.7 % of the time, 12000 launches; left out 3, ... ; most often at: gelu (2)".
+inline void print_followed(std::ostream& out, const FollowedShare& followed) {
+    if (followed.given_up) {
+        out << "plan not followed: it is of another program, the clocks stay on auto\n";
+        return;
+    }
+    out << "plan followed " << number("%.2f", 100 * followed.share()) << " % of the time, "
+        << followed.launches << " launches; left out " << followed.left_out << ", added "
+        << followed.added << ", swapped " << followed.swapped << ", replaced " << followed.replaced
+        << ", lost " << followed.times_lost << " times";
+    constexpr std::size_t shown = 3;
+    for (std::size_t i = 0; i < std::min(shown, followed.stumbled_over.size()); ++i) {
+        const auto& [kernel, times] = followed.stumbled_over[i];
+        out << (i == 0 ? "; most often at: " : ", ") << kernel << " (" << times << ')';
+    }
+    out << '\n';
+}
+
 inline void print_group(std::ostream& out, const KernelGroup& group) {
     out << "group, always in the same mix:";
     for (const KernelKey& kernel : group.kernels) out << ' ' << to_string(kernel);
@@ -263,8 +306,10 @@ inline std::ostream& operator<<(std::ostream& out, const Report& report) {
         << scopes.device_elided << ", not worth it " << scopes.not_worth_it << ", missed "
         << scopes.missed << ", overtaken " << scopes.overtaken << ", pending " << scopes.pending
         << ", refused " << scopes.refused << ", kept " << scopes.kept << ", captured "
-        << scopes.captured << ", measured " << scopes.measured << "; unmetered " << scopes.unmetered
-        << "; the device was written " << scopes.writes << " times\n";
+        << scopes.captured << ", measured " << scopes.measured;
+    if (scopes.followed > 0) out << ", between a plan's boundaries " << scopes.followed;
+    out << "; unmetered " << scopes.unmetered << "; the device was written " << scopes.writes
+        << " times\n";
     std::vector<report_text::Cells> table{{"kernel", "calls", "metered", "time s",
                                            report.device.simulated ? "simulated energy" : "energy",
                                            "W", "asked", "applied", "held MHz"}};
@@ -277,6 +322,7 @@ inline std::ostream& operator<<(std::ostream& out, const Report& report) {
     for (const ReportRow& row : report.rows) report_text::print_scopes(out, row);
     for (const KernelGroup& group : report.groups) report_text::print_group(out, group);
     report_text::print_totals(out, report.totals);
+    if (report.followed) report_text::print_followed(out, *report.followed);
     for (const std::string& note : report.notes) out << "note: " << note << '\n';
     return out;
 }

@@ -75,7 +75,7 @@ protected:
 inline std::uint64_t sum(const measure::ScopeCounts& counts) {
     return counts.switches + counts.stream_elided + counts.device_elided + counts.not_worth_it +
            counts.missed + counts.overtaken + counts.pending + counts.refused + counts.kept +
-           counts.captured + counts.measured;
+           counts.captured + counts.measured + counts.followed;
 }
 
 inline bool has_note(const measure::Report& report, const std::string& part) {

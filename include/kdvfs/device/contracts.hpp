@@ -35,6 +35,11 @@ inline std::string to_string(const DeviceInfo& info) {
     return info.name + " (" + info.address + ")";
 }
 
+/// What profiles and plans call a device: simulated is called simulated.
+inline std::string gpu_name(const DeviceInfo& device) {
+    return (device.simulated ? "simulated " : "") + device.name;
+}
+
 /// The clocks a domain can be capped at.
 struct ClockDomain {
     std::vector<Megahertz> listed{};  ///< ascending; empty where the domain cannot be set

@@ -4,6 +4,7 @@
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/report.hpp>
 
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -168,7 +169,27 @@ inline void put(std::ostream& out, const ScopeCounts& scopes) {
         << scopes.missed << R"(,"overtaken":)" << scopes.overtaken << R"(,"pending":)"
         << scopes.pending << R"(,"refused":)" << scopes.refused << R"(,"kept":)" << scopes.kept
         << R"(,"captured":)" << scopes.captured << R"(,"measured":)" << scopes.measured
+        << R"(,"followed":)" << scopes.followed
         << R"(,"unmetered":)" << scopes.unmetered << R"(,"writes":)" << scopes.writes << '}';
+}
+
+inline void put(std::ostream& out, const std::optional<FollowedShare>& followed) {
+    if (!followed) {
+        out << "null";
+        return;
+    }
+    out << R"({"share":)" << kdvfs::detail::json_number(followed->share()) << R"(,"launches":)"
+        << followed->launches << R"(,"lost_launches":)" << followed->lost_launches
+        << R"(,"left_out":)" << followed->left_out << R"(,"added":)" << followed->added
+        << R"(,"swapped":)" << followed->swapped << R"(,"replaced":)" << followed->replaced
+        << R"(,"times_lost":)" << followed->times_lost << R"(,"given_up":)"
+        << (followed->given_up ? "true" : "false") << R"(,"stumbled_over":{)";
+    std::string_view comma;
+    for (const auto& [kernel, times] : followed->stumbled_over) {
+        out << comma << kdvfs::detail::json_string(kernel) << ':' << times;
+        comma = ",";
+    }
+    out << "}}";
 }
 
 inline void put(std::ostream& out, const std::string& text) {
@@ -207,6 +228,8 @@ inline void write_json(std::ostream& out, const Report& report) {
     report_json::put_list(out, report.rows);
     out << R"(,"groups":)";
     report_json::put_list(out, report.groups);
+    out << R"(,"followed":)";
+    report_json::put(out, report.followed);
     out << R"(,"notes":)";
     report_json::put_list(out, report.notes);
     out << "}\n";

@@ -95,6 +95,25 @@ inline std::shared_ptr<const PlanTable> to_plan_table(
     return table;
 }
 
+/// A plan of segments as what scopes follow on a device.
+/// @throws Error (invalid_input) for a plan of another GPU, and for clocks that the device does not
+///         list
+inline std::shared_ptr<const PlanTable> to_plan_table(PlannedSequence sequence,
+                                                      const DeviceInfo& device,
+                                                      const SupportedClocks& clocks) {
+    const auto reject = [](const std::string& object, const std::string& why) {
+        throw Error{Errc::invalid_input,
+                    {"follow a plan", object, why, "make a plan from this program's own profile"}};
+    };
+    if (sequence.gpu != gpu_name(device))
+        reject(to_string(device), "the plan is for another GPU, " + sequence.gpu);
+    for (const PlannedSequence::Boundary& boundary : sequence.boundaries)
+        if (!supports(clocks, boundary.clock))
+            reject("launch " + std::to_string(boundary.before),
+                   to_string(device) + " does not list " + to_string(boundary.clock));
+    return kdvfs::to_plan_table(std::move(sequence));
+}
+
 /// The plan that the environment variable `KDVFS_PLAN` names, for a device; null where it is not
 /// set. @throws Error as the functions it is made of
 inline std::shared_ptr<const PlanTable> plan_from_environment(
@@ -102,7 +121,9 @@ inline std::shared_ptr<const PlanTable> plan_from_environment(
     const std::function<bool(std::string_view kernel)>& is_obeyed) {
     const char* path = std::getenv("KDVFS_PLAN");
     if (path == nullptr || *path == '\0') return nullptr;
-    return to_plan_table(parse_plan(read_trusted_file(path), path), device, clocks, is_obeyed);
+    const std::string text = read_trusted_file(path);
+    if (has_sequence(text, path)) return to_plan_table(parse_sequence(text, path), device, clocks);
+    return to_plan_table(parse_plan(text, path), device, clocks, is_obeyed);
 }
 
 /// The same for the kernels that a registry binds to `FromPlan`:

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/plan.hpp>
+#include <kdvfs/tune/coded_launches.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
@@ -9,8 +12,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <set>
 #include <string>
@@ -189,11 +194,10 @@ inline std::string to_json(const Plans& plans, Aggregate chosen) {
     return json.dump(2) + '\n';
 }
 
-/// Reads the plan that a plan file was written for; errors call the input `file`.
-/// @throws Error (invalid_input) naming file and line, or file and field.
-inline Plan parse_plan(std::string_view text, const std::string& file) {
-    const nlohmann::json json = detail::parse_json(text, file);
-    const detail::PlanFields root{json, file, ""};
+namespace detail {
+
+/// What a plan file says of an iteration as a whole.
+inline Plan read_promise(const PlanFields& root) {
     Plan plan;
     plan.gpu = root.text("gpu");
     if (!is_gpu_name(plan.gpu)) root.fail("gpu", "is no GPU's name");
@@ -201,13 +205,31 @@ inline Plan parse_plan(std::string_view text, const std::string& file) {
     if (!is_kernel_name(plan.objective)) root.fail("objective", "is no objective's name");
     if (!root.get("max_slowdown_pct").is_null())
         plan.max_slowdown = root.number("max_slowdown_pct", 0) / 100;
-
-    const detail::PlanFields baseline = root.object("baseline");
+    const PlanFields baseline = root.object("baseline");
     plan.baseline = baseline.cost("time_s", "energy_j");
     plan.baseline_clock = {baseline.clock("core_mhz"), baseline.clock("mem_mhz")};
-    const detail::PlanFields totals = root.object("plan");
+    const PlanFields totals = root.object("plan");
     plan.expected = totals.cost("time_s", "energy_j");
     plan.gap_pct = totals.number("gap_pct", 0);
+    return plan;
+}
+
+}  // namespace detail
+
+/// What a plan file promises, without its kernels: of any plan, one of segments, too.
+/// @throws Error as `parse_plan`
+inline Plan parse_promise(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    return detail::read_promise({json, file, ""});
+}
+
+/// Reads the plan that a plan file was written for; errors call the input `file`.
+/// @throws Error (invalid_input) naming file and line, or file and field.
+inline Plan parse_plan(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    const detail::PlanFields root{json, file, ""};
+    Plan plan = detail::read_promise(root);
+    const detail::PlanFields totals = root.object("plan");
     const auto aggregate = parse_aggregate(totals.text("aggregate"));
     if (!aggregate) totals.fail("aggregate", "is none of auto, single, per_group, local, global");
     plan.aggregate = *aggregate;
@@ -247,10 +269,68 @@ inline nlohmann::ordered_json cost_json(const Cost& cost, const Cost& baseline) 
             {"energy_pct", energy_percent(cost, baseline)}};
 }
 
+/// What tells one sequence from another: a hash of its launches' names.
+inline std::string sequence_hash(const PlannedSequence& sequence) {
+    std::string names;
+    for (const std::uint32_t launch : sequence.launches)
+        names += to_string(sequence.kernels[launch].key) + '\n';
+    return kdvfs::detail::content_hash(names);
+}
+
+inline nlohmann::ordered_json sequence_json(const PlannedSequence& sequence) {
+    const CodedLaunches coded = encode_launches(sequence.launches);
+    nlohmann::ordered_json json{{"version", planned_sequence_version},
+                                {"hash", sequence_hash(sequence)}};
+    for (const PlannedSequence::Kernel& kernel : sequence.kernels)
+        json["kernels"].push_back({{"kernel", kernel.key.name},
+                                   {"variant", kernel.key.variant.index},
+                                   {"time_s", Seconds{kernel.lasts}.count()}});
+    for (const LaunchRun& run : coded.runs) json["runs"].push_back({run.times, run.length});
+    json["launches"] = coded.launches;
+    return json;
+}
+
+inline std::vector<std::uint32_t> read_numbers(const PlanFields& fields, const char* field) {
+    const nlohmann::json& list = fields.get(field);
+    if (!list.is_array()) fields.fail(field, "is no list");
+    std::vector<std::uint32_t> numbers;
+    for (const nlohmann::json& number : list) {
+        if (!number.is_number_unsigned() ||
+            number.get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
+            fields.fail(field, "has an entry that is no whole number in range");
+        numbers.push_back(number.get<std::uint32_t>());
+    }
+    return numbers;
+}
+
+inline std::vector<LaunchRun> read_runs(const PlanFields& fields) {
+    const nlohmann::json& list = fields.get("runs");
+    if (!list.is_array()) fields.fail("runs", "is no list");
+    std::vector<LaunchRun> runs;
+    for (const nlohmann::json& pair : list) {
+        if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_unsigned() ||
+            !pair[1].is_number_unsigned() || pair[0].get<std::uint64_t>() > 0xffffffffU ||
+            pair[1].get<std::uint64_t>() > 0xffffffffU)
+            fields.fail("runs", "has an entry that is no pair of whole numbers");
+        runs.push_back({pair[0].get<std::uint32_t>(), pair[1].get<std::uint32_t>()});
+    }
+    return runs;
+}
+
+/// The list of objects of a field.
+template <class Read>
+void read_list(const PlanFields& parent, const char* field, const std::string& file, Read read) {
+    const nlohmann::json& list = parent.get(field);
+    if (!list.is_array() || list.empty()) parent.fail(field, "is no list, or empty");
+    for (std::size_t i = 0; i < list.size(); ++i)
+        read(PlanFields{list[i], file, std::string{field} + '[' + std::to_string(i) + "]."});
+}
+
 }  // namespace detail
 
 /// A plan of segments as JSON: totals as in plan files, and `segments` in order, with the launch
-/// before which each clock is asked for (`first`), the one in which it arrives, and its `lead_s`.
+/// before which each clock is asked for (`first`), the one in which it arrives, and its `lead_s`;
+/// `sequence` has the launches, run-length coded, and `profile_hash` says what it was made from.
 inline std::string to_json(const SegmentPlan& plan) {
     nlohmann::ordered_json json{{"gpu", plan.gpu}, {"objective", plan.objective}};
     json["max_slowdown_pct"] = nullptr;
@@ -278,7 +358,53 @@ inline std::string to_json(const SegmentPlan& plan) {
                                     {"time_s", segment.expected.time.count()},
                                     {"energy_j", segment.expected.energy.count}});
     }
+    if (!plan.sequence.profile_hash.empty()) json["profile_hash"] = plan.sequence.profile_hash;
+    if (!plan.sequence.launches.empty()) json["sequence"] = detail::sequence_json(plan.sequence);
     return json.dump(2) + '\n';
+}
+
+/// Whether a plan file is one of segments that can be followed.
+inline bool has_sequence(std::string_view text, const std::string& file) {
+    return detail::parse_json(text, file).contains("sequence");
+}
+
+/// Reads what is to be followed out of the file of a plan of segments.
+/// @throws Error (invalid_input) naming file and line, or file and field
+inline PlannedSequence parse_sequence(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    const detail::PlanFields root{json, file, ""};
+    PlannedSequence sequence;
+    sequence.gpu = root.text("gpu");
+    if (!is_gpu_name(sequence.gpu)) root.fail("gpu", "is no GPU's name");
+    if (json.contains("profile_hash")) sequence.profile_hash = root.text("profile_hash");
+    const detail::PlanFields coded = root.object("sequence");
+    if (coded.integer("version", 0) != planned_sequence_version)
+        coded.fail("version", "is not " + std::to_string(planned_sequence_version) +
+                                  ": the plan was written by another version of kdvfs");
+    std::set<KernelKey> known;
+    detail::read_list(coded, "kernels", file, [&](const detail::PlanFields& fields) {
+        const KernelKey key{fields.text("kernel"), variant(fields.integer("variant", 0))};
+        if (!is_kernel_name(key.name)) fields.fail("kernel", "is no kernel name");
+        if (!known.insert(key).second) fields.fail("kernel", "is there twice");
+        const double seconds = fields.number("time_s", 0);
+        if (seconds > 1e6) fields.fail("time_s", "is out of range");
+        sequence.kernels.push_back({key, std::chrono::round<Duration>(Seconds{seconds})});
+    });
+    sequence.launches =
+        decode_launches(detail::read_runs(coded), detail::read_numbers(coded, "launches"));
+    for (const std::uint32_t launch : sequence.launches)
+        if (launch >= sequence.kernels.size()) coded.fail("launches", "names no kernel");
+    if (coded.text("hash") != detail::sequence_hash(sequence))
+        coded.fail("hash", "is of another sequence: the file was changed by hand");
+    detail::read_list(root, "segments", file, [&](const detail::PlanFields& fields) {
+        const ClockPoint clock{fields.clock("core_mhz"), fields.clock("mem_mhz")};
+        const std::size_t first = fields.integer("first", 0);
+        if (first >= sequence.launches.size()) fields.fail("first", "is beyond the last launch");
+        if (!sequence.boundaries.empty() && first <= sequence.boundaries.back().before)
+            fields.fail("first", "is not behind the segment before it");
+        sequence.boundaries.push_back({first, clock});
+    });
+    return sequence;
 }
 
 }  // namespace kdvfs::tune

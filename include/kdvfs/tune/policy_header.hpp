@@ -3,6 +3,7 @@
 
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/tune/coded_launches.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
@@ -226,6 +227,9 @@ inline void check_segments(const SegmentPlan& plan, const HeaderOptions& options
     if (!is_kernel_name(plan.objective))
         reject_header(plan.objective, "this is no objective's name");
     if (plan.segments.empty()) reject_header(plan.gpu, "the plan has no segments");
+    for (const PlannedSequence::Kernel& kernel : plan.sequence.kernels)
+        if (!is_kernel_name(kernel.key.name))
+            reject_header("kernel \"" + kernel.key.name + '"', "this is no kernel name");
 }
 
 inline std::string segment_rows(const SegmentPlan& plan) {
@@ -237,10 +241,67 @@ inline std::string segment_rows(const SegmentPlan& plan) {
     return rows;
 }
 
+inline std::string array_text(const std::string& type, const char* name, std::size_t size,
+                              const std::string& rows) {
+    return "inline constexpr std::array<" + type + ", " + std::to_string(size) + "> " + name +
+           "{{\n" + rows + "}};\n";
+}
+
+/// Numbers, sixteen a line.
+inline std::string number_rows(const std::vector<std::uint32_t>& numbers) {
+    std::string rows;
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        rows += i % 16 == 0 ? "    " : " ";
+        rows += std::to_string(numbers[i]) + ",";
+        if (i % 16 == 15 || i + 1 == numbers.size()) rows += "\n";
+    }
+    return rows;
+}
+
+/// The launches and boundaries of a plan, for scopes to follow.
+inline std::string sequence_text(const SegmentPlan& plan, const HeaderOptions& options) {
+    const PlannedSequence& sequence = plan.sequence;
+    const CodedLaunches coded = encode_launches(sequence.launches);
+    std::string kernels;
+    for (const PlannedSequence::Kernel& kernel : sequence.kernels)
+        kernels += "    {\"" + kernel.key.name + "\", " + std::to_string(kernel.key.variant.index) +
+                   ", " + std::to_string(kernel.lasts.count()) + "},\n";
+    std::string runs;
+    for (const LaunchRun& run : coded.runs)
+        runs += "    {" + std::to_string(run.times) + ", " + std::to_string(run.length) + "},\n";
+    std::string boundaries;
+    for (const PlannedSequence::Boundary& boundary : sequence.boundaries)
+        boundaries += "    {" + std::to_string(boundary.before) + ", {" +
+                      clock_text(boundary.clock.core) + ", " + clock_text(boundary.clock.memory) +
+                      "}},\n";
+    return "/// The kernels of an iteration: name, variant, nanoseconds a launch.\n" +
+           array_text("kdvfs::SequenceConstants::Kernel", "sequence_kernels",
+                      sequence.kernels.size(), kernels) +
+           "/// Its " + std::to_string(sequence.launches.size()) +
+           " launches: so many times so many of `sequence_launches`.\n" +
+           array_text("kdvfs::LaunchRun", "sequence_runs", coded.runs.size(), runs) +
+           array_text("std::uint32_t", "sequence_launches", coded.launches.size(),
+                      number_rows(coded.launches)) +
+           "/// Before which launch which clock is asked for.\n" +
+           array_text("kdvfs::PlannedSequence::Boundary", "sequence_boundaries",
+                      sequence.boundaries.size(), boundaries) +
+           "\n/// The scopes of `gpu.with<" + options.registry_name +
+           ">(plan())` follow the segments.\n"
+           "inline std::shared_ptr<const kdvfs::PlanTable> plan() {\n"
+           "    return kdvfs::to_plan_table(kdvfs::to_sequence(\n"
+           "        {" +
+           std::to_string(planned_sequence_version) + ", \"" + plan.gpu + "\", \"" +
+           options.input_hash +
+           "\",\n"
+           "         sequence_kernels, sequence_runs, sequence_launches, "
+           "sequence_boundaries}));\n}\n\n";
+}
+
 }  // namespace detail
 
-/// A plan of segments as a C++ header. Around the launches `segments[s].first` to before
-/// `segments[s].last` of every iteration belongs
+/// A plan of segments as a C++ header. Where the plan has a sequence, its `plan()` lets the scopes
+/// around the kernels follow it: `gpu.with<Policies>(plan())`. By hand, around the launches
+/// `segments[s].first` to before `segments[s].last` of every iteration belongs
 /// `kdvfs::FrequencyScope<Segment> scope{gpu, stream, kdvfs::variant(s)};`
 /// scopes of kernels inside it keep its clock. Raises are asked for early, as planned: their
 /// segments begin before the launches that need them.
@@ -253,19 +314,20 @@ inline std::string to_segment_header(const SegmentPlan& plan, const HeaderOption
     text += "// For: " + plan.gpu + "; " + plan.objective + ", by segments; expected time " +
             detail::percent_text(plan.time_pct()) + ", energy " +
             detail::percent_text(plan.energy_pct()) + "\n";
-    text +=
-        "#pragma once\n\n#include <kdvfs/kernel.hpp>\n"
-        "#include <kdvfs/registry.hpp>\n\n#include <array>\n#include <cstddef>\n\n"
-        "namespace " +
-        options.namespace_name +
-        " {\n\n// clang-format off\n"
-        "struct Segment : kdvfs::Kernel<\"segment\"> {};\n\n"
-        "/// Launches of an iteration, from the first to before the last.\n"
-        "struct Launches {\n    std::size_t first;\n    std::size_t last;\n};\n"
-        "inline constexpr std::array<Launches, " +
-        std::to_string(plan.segments.size()) + "> segments{{\n" + detail::segment_rows(plan) +
-        "}};\n\nusing " + options.registry_name +
-        " = kdvfs::PolicyRegistry<\n    kdvfs::Bind<\"segment\", kdvfs::ByVariant<";
+    const bool follows = !plan.sequence.launches.empty();
+    text += "#pragma once\n\n#include <kdvfs/kernel.hpp>\n" +
+            std::string{follows ? "#include <kdvfs/plan.hpp>\n" : ""} +
+            "#include <kdvfs/registry.hpp>\n\n#include <array>\n#include <cstddef>\n" +
+            std::string{follows ? "#include <cstdint>\n#include <memory>\n" : ""} + "\nnamespace " +
+            options.namespace_name + " {\n\n// clang-format off\n" +
+            (follows ? detail::sequence_text(plan, options) : std::string{}) +
+            "struct Segment : kdvfs::Kernel<\"segment\"> {};\n\n"
+            "/// Launches of an iteration, from the first to before the last.\n"
+            "struct Launches {\n    std::size_t first;\n    std::size_t last;\n};\n"
+            "inline constexpr std::array<Launches, " +
+            std::to_string(plan.segments.size()) + "> segments{{\n" + detail::segment_rows(plan) +
+            "}};\n\nusing " + options.registry_name +
+            " = kdvfs::PolicyRegistry<\n    kdvfs::Bind<\"segment\", kdvfs::ByVariant<";
     for (std::size_t s = 0; s < plan.segments.size(); ++s) {
         const Segment& segment = plan.segments[s];
         PlannedKernel planned;

@@ -58,11 +58,6 @@ constexpr bool is_gpu_name(std::string_view text) {
     return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), allowed);
 }
 
-/// What profiles and plans call a device: simulated is called simulated.
-inline std::string gpu_name(const DeviceInfo& device) {
-    return (device.simulated ? "simulated " : "") + device.name;
-}
-
 /// One measurement: what one launch of a kernel cost at a clock point.
 struct ProfileRow {
     KernelKey key;

@@ -6,16 +6,20 @@
 #include <kdvfs/detail/solve/schedule_minimum.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -48,6 +52,8 @@ struct SegmentPlan {
     std::vector<Segment> segments;
     std::string reason;  ///< why the plan is one clock; empty where it is several
 
+    PlannedSequence sequence;  ///< the launches and the segments' clocks, for who follows them
+
     Cost single;  ///< of the best single clock
     ClockPoint single_clock;
     Cost without_latency;  ///< if each launch had its own clock and switching took no time
@@ -61,7 +67,10 @@ struct SegmentOptions {
     /// baseline's score, or it is one clock. 0.1: what repeated measurements of an iteration can
     /// still tell apart.
     double worthwhile_pct = 0.1;
-    std::optional<kdvfs::detail::ScheduleEffort> effort{};  ///< else `effort_for` the problem
+    /// Else `effort_for` the problem, and more if needed.
+    std::optional<kdvfs::detail::ScheduleEffort> effort{};
+    /// Without `effort`: the search goes on, for seconds, where the gap is larger than this.
+    double proven_pct = 0.1;
 };
 
 /// The launches of an iteration as indices into a table's kernels.
@@ -81,6 +90,41 @@ inline std::vector<std::size_t> launch_indices(const CostTable& table,
     }
     if (indices.empty()) fail("the sequence", "there is no launch in it");
     return indices;
+}
+
+/// What a program launches in an iteration, as its plan sees it.
+struct ProgramLaunches {
+    std::vector<std::size_t> launches;  ///< those that can be planned: indices into the table
+    std::vector<Seconds> gaps;          ///< before each of them; empty where not known
+    std::vector<KernelKey> unplanned;   ///< kernels that the profile does not have
+};
+
+/// Tells launches that a profile knows from others, such as scopes around them, which a follower
+/// passes over.
+/// @throws Error (invalid_input) if the table has none of the kernels
+inline ProgramLaunches match_launches(const CostTable& table, std::span<const KernelKey> launches,
+                                      std::span<const Seconds> gaps = {}) {
+    std::map<KernelKey, std::size_t> index;
+    for (std::size_t k = 0; k < table.kernels.size(); ++k) index[table.kernels[k].key] = k;
+    ProgramLaunches matched;
+    std::set<KernelKey> unplanned;
+    Seconds gap{0};
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+        if (i < gaps.size()) gap += gaps[i];
+        const auto found = index.find(launches[i]);
+        if (found == index.end()) {
+            unplanned.insert(launches[i]);
+            continue;
+        }
+        matched.launches.push_back(found->second);
+        if (!gaps.empty()) matched.gaps.push_back(std::exchange(gap, Seconds{0}));
+    }
+    matched.unplanned.assign(unplanned.begin(), unplanned.end());
+    if (matched.launches.empty())
+        throw Error{Errc::invalid_input,
+                    {"plan a sequence of launches", "the sequence",
+                     "the profile has none of its kernels", "record both with the same program"}};
+    return matched;
 }
 
 namespace detail {
@@ -136,6 +180,44 @@ inline kdvfs::detail::Schedule best_single(const SwitchModel& model, const Objec
     return best;
 }
 
+/// Few requests, long apart, leave the search little to go by: it takes more partial schedules then
+/// to fill the time limit, of which fewer need to be kept.
+inline kdvfs::detail::ScheduleMinimum best_schedule(const SwitchModel& model,
+                                                    const Objective& objective,
+                                                    std::size_t baseline,
+                                                    const SegmentOptions& options) {
+    using namespace kdvfs::detail;
+    ScheduleEffort effort = options.effort.value_or(effort_for(model));
+    ScheduleMinimum minimum = minimise(model, objective, baseline, effort);
+    if (options.effort || minimum.gap_pct <= options.proven_pct) return minimum;
+    effort.labels = 8;
+    effort.patience = std::max<std::size_t>(effort.patience, 1'000'000);
+    const ScheduleMinimum patient = minimise(model, objective, baseline, effort);
+    return patient.gap_pct < minimum.gap_pct ? patient : minimum;
+}
+
+/// What those who follow a plan go by; `launches` are the table's kernels that it was made for.
+inline PlannedSequence to_sequence(const SegmentPlan& plan, const CostTable& table,
+                                   const std::vector<std::size_t>& launches) {
+    constexpr std::uint32_t not_launched = std::numeric_limits<std::uint32_t>::max();
+    PlannedSequence sequence;
+    sequence.gpu = plan.gpu;
+    std::vector<std::uint32_t> numbers(table.kernels.size(), not_launched);
+    for (const std::size_t index : launches) {
+        std::uint32_t& number = numbers[index];
+        if (number == not_launched) {
+            number = static_cast<std::uint32_t>(sequence.kernels.size());
+            const KernelCosts& kernel = table.kernels[index];
+            sequence.kernels.push_back({kernel.key, std::chrono::round<Duration>(
+                                                        kernel.points[kernel.baseline].cost.time)});
+        }
+        sequence.launches.push_back(number);
+    }
+    for (const Segment& segment : plan.segments)
+        sequence.boundaries.push_back({segment.first, segment.clock});
+    return sequence;
+}
+
 inline Cost best_without_latency(const SwitchModel& model, const Objective& objective,
                                  const Cost& baseline) {
     kdvfs::detail::MultipleChoice problem;
@@ -168,8 +250,7 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
 
     const kdvfs::detail::Schedule single = detail::best_single(model, objective, baseline_index);
     kdvfs::detail::ScheduleMinimum minimum =
-        kdvfs::detail::minimise(model, objective, baseline_index,
-                                options.effort.value_or(kdvfs::detail::effort_for(model)));
+        detail::best_schedule(model, objective, baseline_index, options);
     SegmentPlan plan{table.gpu,
                      objective.name,
                      objective.max_slowdown,
@@ -179,6 +260,7 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
                      minimum.gap_pct,
                      {},
                      "",
+                     {},
                      kdvfs::detail::to_cost(single.total),
                      model.clocks()[single.start],
                      detail::best_without_latency(model, objective, baseline)};
@@ -197,6 +279,17 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     }
     plan.expected = kdvfs::detail::to_cost(minimum.schedule.total);
     plan.segments = detail::to_segments(model, minimum.schedule);
+    plan.sequence = detail::to_sequence(plan, table, launches);
+    return plan;
+}
+
+/// Plans what a program was recorded to launch.
+inline SegmentPlan plan_segments(const CostTable& table, const ProgramLaunches& program,
+                                 SwitchCosts costs, const Objective& objective,
+                                 const SegmentOptions& options = {}) {
+    costs.gaps = program.gaps;
+    SegmentPlan plan = plan_segments(table, program.launches, costs, objective, options);
+    for (const KernelKey& key : program.unplanned) plan.sequence.kernels.push_back({key, {}});
     return plan;
 }
 

@@ -12,17 +12,21 @@
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <istream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
-/// Files about sequences: the launches of an iteration in order (`kernel[,variant]`, a line each),
+/// Files about sequences: the launches of an iteration in order (`kernel[,variant][,gap_s]`, a line
+/// each; the gap is the time before the launch in which the stream ran none),
 /// and how long clock switches take
 /// (`from_core_mhz,from_mem_mhz,to_core_mhz,to_mem_mhz,latency_s[,transition_s]`).
 namespace kdvfs::tune {
@@ -76,18 +80,53 @@ inline Seconds parse_delay(const NamedColumns& columns, const char* name,
 
 }  // namespace detail
 
-/// The launches of an iteration, in order. @throws Error (invalid_input) naming file and line
-inline std::vector<KernelKey> read_sequence(std::istream& input, const std::string& name) {
+/// The launches of an iteration, in order, with the gaps before them.
+struct LaunchSequence {
+    std::vector<KernelKey> launches;
+    std::vector<Seconds> gaps;  ///< one for each, or none
+};
+
+/// @throws Error (invalid_input) naming file and line
+inline LaunchSequence read_launches(std::istream& input, const std::string& name) {
     kdvfs::detail::CsvReader reader{input, name};
     detail::NamedColumns columns{reader, {"kernel"}};
-    std::vector<KernelKey> launches;
+    LaunchSequence sequence;
     while (columns.next()) {
-        launches.push_back(
+        sequence.launches.push_back(
             detail::parse_key(columns.get("kernel"), columns.get("variant"), reader));
-        if (!is_kernel_name(launches.back().name)) reader.fail("this is no kernel name");
+        if (!is_kernel_name(sequence.launches.back().name)) reader.fail("this is no kernel name");
+        if (columns.has("gap_s"))
+            sequence.gaps.push_back(detail::parse_delay(columns, "gap_s", reader));
     }
-    if (launches.empty()) reader.fail("there are no launches");
-    return launches;
+    if (sequence.launches.empty()) reader.fail("there are no launches");
+    return sequence;
+}
+inline LaunchSequence read_launches(const std::filesystem::path& path) {
+    std::ifstream input = detail::open_input(path);
+    return read_launches(input, path.string());
+}
+
+/// @throws Error (io)
+inline void write_launches(const std::filesystem::path& path, const LaunchSequence& sequence) {
+    const bool gaps = !sequence.gaps.empty();
+    std::string text = gaps ? "kernel,variant,gap_s\n" : "kernel,variant\n";
+    for (std::size_t i = 0; i < sequence.launches.size(); ++i) {
+        const KernelKey& key = sequence.launches[i];
+        text += kdvfs::detail::to_csv_field(key.name) + ',' + std::to_string(key.variant.index);
+        if (gaps) text += ',' + kdvfs::detail::to_text(sequence.gaps[i].count());
+        text += '\n';
+    }
+    kdvfs::detail::write_file_atomically(path, text);
+}
+
+/// Where a sweep leaves the launches of an iteration: beside the profile that it writes.
+inline std::filesystem::path sequence_path(std::filesystem::path profile) {
+    return profile.replace_extension(".sequence.csv");
+}
+
+/// The launches of an iteration, in order. @throws Error (invalid_input) naming file and line
+inline std::vector<KernelKey> read_sequence(std::istream& input, const std::string& name) {
+    return read_launches(input, name).launches;
 }
 inline std::vector<KernelKey> read_sequence(const std::filesystem::path& path) {
     std::ifstream input = detail::open_input(path);
@@ -126,6 +165,38 @@ inline SwitchCosts read_switch_costs(std::istream& input, const std::string& nam
 inline SwitchCosts read_switch_costs(const std::filesystem::path& path) {
     std::ifstream input = detail::open_input(path);
     return read_switch_costs(input, path.string());
+}
+
+/// Where the switching latencies of a GPU are kept once they have been measured: the user's folder
+/// (`$XDG_DATA_HOME/kdvfs`, or `~/.local/share/kdvfs`), then the machine's.
+inline std::vector<std::filesystem::path> switch_latency_paths(const std::string& gpu) {
+    std::string file = gpu;
+    for (char& c : file) {
+        const bool kept =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+        if (!kept) c = '_';
+    }
+    const std::filesystem::path name = std::filesystem::path{"switch_latency"} / (file + ".csv");
+    std::vector<std::filesystem::path> paths;
+    const auto variable = [](const char* which) {
+        const char* value = std::getenv(which);
+        return std::filesystem::path{value == nullptr ? "" : value};
+    };
+    if (const auto data = variable("XDG_DATA_HOME"); data.is_absolute())
+        paths.push_back(data / "kdvfs" / name);
+    else if (const auto home = variable("HOME"); home.is_absolute())
+        paths.push_back(home / ".local/share/kdvfs" / name);
+    paths.push_back(std::filesystem::path{"/var/lib/kdvfs"} / name);
+    return paths;
+}
+
+/// The file of a GPU's switching latencies; nothing where none has been kept.
+inline std::optional<std::filesystem::path> find_switch_latencies(const std::string& gpu) {
+    for (const std::filesystem::path& path : switch_latency_paths(gpu)) {
+        std::error_code unreadable;
+        if (std::filesystem::is_regular_file(path, unreadable)) return path;
+    }
+    return std::nullopt;
 }
 
 }  // namespace kdvfs::tune

@@ -50,6 +50,9 @@ public:
     [[nodiscard]] SweepProgress progress() const { return engine_->progress(); }
     /// Whether the sweep is over.
     [[nodiscard]] bool done() const { return progress().done; }
+    /// The launches of an iteration, in order, on the stream with most time; none until two were
+    /// alike. The sweep keeps them in its file's `.sequence.csv`.
+    [[nodiscard]] LaunchSequence sequence() const { return engine_->sequence(); }
     /// What has been measured so far, by this run and, in its file, by those before.
     [[nodiscard]] Profile profile() const { return engine_->measured(); }
 

@@ -44,6 +44,7 @@ struct MeasuredBlock {
     Seconds iteration{0};
     Watts power{0};
     std::vector<BlockKernel> kernels;
+    std::vector<KernelInterval> intervals{};  ///< of its launches, as they came
 };
 
 /// Gathers the records of a block. The energies of its kernels are attributed within the block:
@@ -76,7 +77,7 @@ public:
         const measure::EnergySums sums = this->sums(samples);
         if (sums.counted_time <= Seconds{0}) return std::nullopt;
         MeasuredBlock measured{
-            block_, Seconds{to_ - from_} / block_.iterations, sums.mean_power(), {}};
+            block_, Seconds{to_ - from_} / block_.iterations, sums.mean_power(), {}, intervals_};
         const measure::Attributing attributing{sums, {.spread = sums.mean_power() * spread}};
         for (const auto& [kernel, tally] : tallies()) {
             if (tally.launches == 0 || tally.time <= Seconds{0}) continue;

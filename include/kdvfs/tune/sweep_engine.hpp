@@ -9,6 +9,8 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/sequence_csv.hpp>
+#include <kdvfs/tune/sequence_recorder.hpp>
 #include <kdvfs/tune/sweep_block.hpp>
 #include <kdvfs/tune/sweep_file.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
@@ -71,6 +73,7 @@ public:
                                     const kdvfs::detail::ScopeKind& kind) override {
         const kdvfs::detail::ScopeToken token = service_->enter(stream, kind);
         if (token.track == nullptr) return token;
+        record(*token.track, kind);
         try {
             change_enclosing(stream, *token.track);
         } catch (...) {
@@ -92,7 +95,25 @@ public:
         open_.clear();
     }
 
+    /// An iteration has ended, on the host.
+    void end_iteration() {
+        const std::lock_guard lock{mutex_};
+        if (kind_ != nullptr) recorder_.end_iteration();
+    }
+    /// What has been launched in iterations so far.
+    template <class Function>
+    auto recorded(Function function) {
+        const std::lock_guard lock{mutex_};
+        return function(recorder_);
+    }
+
 private:
+    /// Only while the program is swept; a program has one sequence then, whatever the clock.
+    void record(const kdvfs::detail::StreamTrack& track, const kdvfs::detail::ScopeKind& kind) {
+        const std::lock_guard lock{mutex_};
+        if (kind_ != nullptr && !track.captured()) recorder_.launched(track.id(), kind.kernel);
+    }
+
     /// The scope that found the track is open already: what encloses it is entered after it and
     /// left later, which tracks allow, and asks for the same.
     void change_enclosing(StreamRef stream, const kdvfs::detail::StreamTrack& track) {
@@ -118,6 +139,7 @@ private:
     kdvfs::detail::GpuService* service_;
     std::mutex mutex_;
     const kdvfs::detail::ScopeKind* kind_ = nullptr;
+    SequenceRecorder recorder_;
     std::map<const kdvfs::detail::StreamTrack*, kdvfs::detail::ScopeToken> open_;
 };
 
@@ -170,9 +192,19 @@ public:
     void next_iteration() {
         const std::lock_guard lock{mutex_};
         if (step_.done) return service_->next_iteration();
+        sink_.end_iteration();
         recorder_.take(service_->take_record());
-        for (const MeasuredBlock& found : recorder_.take_measured())
-            if (course_.measured(found)) add(found);
+        bool compared = false;
+        for (const MeasuredBlock& found : recorder_.take_measured()) {
+            if (!course_.measured(found)) continue;
+            add(found);
+            if (found.block.clock != options_.baseline) continue;
+            compared = true;
+            sink_.recorded([&](SequenceRecorder& recorder) {
+                recorder.ran(found.intervals, found.block.iterations);
+            });
+        }
+        if (compared && file_) write_sequence();
         for (const SweepBlock& block : recorder_.take_dropped()) course_.dropped(block);
         begin(course_.next(profile(), recorder_.sample_period()));
     }
@@ -180,6 +212,11 @@ public:
     [[nodiscard]] SweepProgress progress() const {
         const std::lock_guard lock{mutex_};
         return course_.progress(profile());
+    }
+    /// The launches of an iteration on the stream with most time; none until two were alike.
+    [[nodiscard]] LaunchSequence sequence() {
+        const std::lock_guard lock{mutex_};
+        return recorded();
     }
     [[nodiscard]] Profile measured() const {
         const std::lock_guard lock{mutex_};
@@ -240,6 +277,38 @@ private:
             scopes_ = 0;
         }
         ++iterations_;
+    }
+
+    [[nodiscard]] LaunchSequence recorded() {
+        std::map<KernelId, const KernelKey*> keys;
+        for (const auto& [key, swept] : kernels_)
+            if (swept.kind != nullptr) keys.emplace(swept.kind->kernel, &key);
+        std::map<KernelKey, Seconds> times;
+        for (const KernelProfile& kernel : profile().kernels())
+            if (const ProfilePoint* point = kernel.find(options_.baseline))
+                times.emplace(kernel.key, point->mean().time);
+        const auto time_of = [&](KernelId kernel) {
+            const auto key = keys.find(kernel);
+            const auto time = key == keys.end() ? times.end() : times.find(*key->second);
+            return time == times.end() ? Seconds{0} : time->second;
+        };
+        LaunchSequence sequence;
+        const auto typical =
+            sink_.recorded([&](SequenceRecorder& recorder) { return recorder.typical(time_of); });
+        if (!typical) return sequence;
+        for (const KernelId kernel : typical->launches) {
+            const auto key = keys.find(kernel);
+            if (key == keys.end()) return {};
+            sequence.launches.push_back(*key->second);
+        }
+        sequence.gaps = typical->gaps;
+        return sequence;
+    }
+
+    /// Beside the profile; at each stretch at the baseline, of which a sweep has dozens.
+    void write_sequence() {
+        const LaunchSequence sequence = recorded();
+        if (!sequence.launches.empty()) write_launches(sequence_path(options_.file), sequence);
     }
 
     void add(const MeasuredBlock& found) {

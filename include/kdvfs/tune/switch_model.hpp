@@ -30,6 +30,9 @@ struct SwitchCosts {
     };
     Watts paused_power{};  ///< drawn in a transition, and while a request is made
     Seconds asking{0};     ///< stream time that a request takes: its markers
+    /// Before each launch of the sequence, in which the stream runs none; empty where there is
+    /// none.
+    std::vector<Seconds> gaps{};
 };
 
 /// The same latency for every pair.
@@ -38,7 +41,9 @@ inline SwitchCosts uniform_switch_costs(Seconds latency, Seconds transition = Se
     return {[=](ClockPoint, ClockPoint) {
                 return SwitchDelay{latency, transition};
             },
-            paused_power, Seconds{0}};
+            paused_power,
+            Seconds{0},
+            {}};
 }
 
 /// What happens if, before launch `begin`, another clock is asked for: the old clock works on until
@@ -66,7 +71,7 @@ public:
         std::sort(kernels.begin(), kernels.end());
         kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
         clocks_ = detail::make_unit(table, std::move(kernels)).clocks;
-        fill_costs(table, launches);
+        fill_costs(table, launches, costs.gaps);
         fill_delays(costs);
     }
 
@@ -106,15 +111,19 @@ public:
     }
 
 private:
-    void fill_costs(const CostTable& table, const std::vector<std::size_t>& launches) {
+    /// A launch waits as long at every clock, and what idling draws is no plan's doing.
+    void fill_costs(const CostTable& table, const std::vector<std::size_t>& launches,
+                    const std::vector<Seconds>& gaps) {
         costs_.reserve(launches_ * size());
-        for (const std::size_t kernel : launches) {
-            const std::vector<PointCost>& points = table.kernels[kernel].points;
+        for (std::size_t launch = 0; launch < launches_; ++launch) {
+            const std::vector<PointCost>& points = table.kernels[launches[launch]].points;
+            const double gap = launch < gaps.size() ? gaps[launch].count() : 0;
             for (const ClockPoint clock : clocks_) {
                 const auto point =
                     std::lower_bound(points.begin(), points.end(), clock,
                                      [](const PointCost& a, ClockPoint b) { return a.clock < b; });
                 costs_.push_back(detail::to_choice(point->cost));
+                costs_.back().time += gap;
             }
         }
     }

@@ -17,6 +17,7 @@
 
 namespace kdvfs::detail {
 
+class FollowedPlan;
 class StreamTrack;
 
 /// What all scopes of one kernel, variant and policy share. Made at the first such scope, valid as
@@ -27,6 +28,8 @@ struct ScopeKind {
     ClockRequest request{};
     RequestIndex index = no_request;                     ///< of the request's clock point
     bool metered = true;                                 ///< whether the registry meters at all
+    FollowedPlan* plan = nullptr;                        ///< that these scopes follow, if any
+    std::uint32_t plan_kernel = 0;                       ///< the kernel, as that plan numbers it
     mutable std::atomic<Duration::rep> median_dwell{0};  ///< median of its dwell in ns, 0 = unseen
 };
 
@@ -36,6 +39,7 @@ struct ScopeToken {
     std::uint64_t entry = 0;
     const ScopeKind* kind = nullptr;
     bool metered = false;
+    bool ends_plan = false;  ///< of a captured track: the plan's last launch
 };
 
 /// The door between scopes and the GPU object behind them: what `FrequencyScope` needs to know of

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/control/followed_plan.hpp>
 #include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -48,9 +50,10 @@ enum class ScopeOutcome : std::uint8_t {
     refused,
     captured,
     measured,  ///< the GPU is opened to measure only
+    followed,  ///< between two boundaries of a plan that the track follows
     asked,
 };
-inline constexpr std::size_t scope_outcomes = 7;
+inline constexpr std::size_t scope_outcomes = 8;
 
 /// The scopes of one track, each counted once, by scope kind: plain numbers under the track's
 /// mutex, so that counting costs no atomic operation.
@@ -127,12 +130,27 @@ public:
     /// A captured track serves the next capture of its stream, with its stack empty, as long as the
     /// last one left no scope open: graphs that are captured again and again need no more cells.
     /// Two replays at once then share a vote, which ends with the first: too high, never too low.
+    /// Not a track that follows a plan: only the newest graph's last word is known to end it.
     /// @returns whether it does
     bool capture_again(const TrackKey& key) {
-        if (abandoned || !stack_.empty()) return false;
+        if (abandoned || !stack_.empty() || follower != nullptr) return false;
         key_ = key;
         return true;
     }
+
+    /// From here on this encloses all scopes of the track, until it is called again.
+    /// @param kind of the scope at the boundary, for `kind_of`
+    TrackStep conduct(RequestIndex request, std::uint32_t kind = 0) {
+        const RequestWord before = word();
+        outermost_ = request == no_request ? RequestWord{} : RequestWord{request, next_ticket_++};
+        if (request != no_request) {
+            kinds_[outermost_.ticket() % kinds_.size()].store(kind, std::memory_order_relaxed);
+        }
+        word_ = innermost();
+        return {.word = word_, .changed = word_ != before};
+    }
+    /// What encloses all scopes of the track.
+    [[nodiscard]] RequestIndex conducted() const { return outermost_.request(); }
 
     /// A marker with this word was put into the stream.
     void was_put(RequestWord word) {
@@ -146,11 +164,9 @@ public:
 
     /// The stream could not be told of the word: the last word that was put, which may be still
     /// on its way, means the word instead. Its ticket is never used again.
-    void overrule() {
-        overruled_.store(std::uint64_t{put_.raw()} << 32U | word().raw(),
-                         std::memory_order_relaxed);
-        last_.store(put_.raw(), std::memory_order_relaxed);
-    }
+    void overrule() { overrule(word()); }
+    /// The last word that was put means no request: nothing behind it will say so.
+    void end_with_last_word() { overrule(RequestWord{no_request, put_.ticket()}); }
 
     /// What the stream asks for now. Callable without `mutex`.
     [[nodiscard]] RequestWord observed() const {
@@ -185,8 +201,10 @@ public:
     [[nodiscard]] std::size_t depth() const { return stack_.size(); }
 
     // Public, because whoever enters or leaves needs them around the track's own steps.
-    TrackMutex mutex;                    ///< held while a step is taken and its marker is put
-    TrackCounts counts;                  ///< under `mutex`
+    TrackMutex mutex;                         ///< held while a step is taken and its marker is put
+    TrackCounts counts;                       ///< under `mutex`
+    std::unique_ptr<TrackFollower> follower;  ///< under `mutex`; null: follows no plan
+    bool has_graphs = false;             ///< under `mutex`: captures of the stream end its request
     std::atomic<bool> abandoned{false};  ///< its cell says nothing any more
 
 private:
@@ -200,8 +218,15 @@ private:
             return e.word.request() != no_request;
         });
         if (asking != stack_.rend()) return asking->word;
+        if (outermost_.request() != no_request) return outermost_;
         // The last ticket tells one end of all requests from another.
         return RequestWord{no_request, next_ticket_ - 1};
+    }
+
+    void overrule(RequestWord meaning) {
+        overruled_.store(std::uint64_t{put_.raw()} << 32U | meaning.raw(),
+                         std::memory_order_relaxed);
+        last_.store(put_.raw(), std::memory_order_relaxed);
     }
 
     static constexpr RequestWord word_of(std::uint64_t overruled) {
@@ -215,6 +240,7 @@ private:
     std::vector<Entry> stack_;
     std::uint64_t last_entry_ = 0;
     std::uint32_t next_ticket_ = 1;
+    RequestWord outermost_{};
     RequestWord word_{};
     RequestWord put_{};
     // Written under `mutex` only.
@@ -253,6 +279,13 @@ public:
     void for_each(Function function) {
         const std::lock_guard lock{mutex_};
         for (StreamTrack& track : tracks_) function(track);
+    }
+
+    /// All tracks so far; they stay.
+    std::vector<StreamTrack*> all() {
+        std::vector<StreamTrack*> tracks;
+        for_each([&](StreamTrack& track) { tracks.push_back(&track); });
+        return tracks;
     }
 
 private:

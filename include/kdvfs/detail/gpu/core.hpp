@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/control/followed_plan.hpp>
 #include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/control/votes.hpp>
 #include <kdvfs/detail/gpu/clock_arbiter.hpp>
+#include <kdvfs/detail/gpu/followed_plans.hpp>
 #include <kdvfs/detail/gpu/meter.hpp>
 #include <kdvfs/detail/gpu/scope_accounts.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
@@ -13,6 +15,7 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
+#include <kdvfs/plan.hpp>
 #include <kdvfs/report.hpp>
 
 #include <atomic>
@@ -109,10 +112,13 @@ public:
         const bool metered = kind.metered && windows_.metering();
 
         const std::lock_guard lock{track.mutex};
+        if (kind.plan != nullptr && follow_plan(track, kind)) {
+            return enter_followed(track, kind, metered);
+        }
         const ScopeOutcome outcome = judge(kind, track);
         const bool asks = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::captured ||
                           outcome == ScopeOutcome::stream_elided;
-        const bool rested = track.word().request() == no_request;
+        const bool rested = track.depth() == 0 || track.word().request() == no_request;
         const TrackStep step = track.enter(asks ? kind.index : no_request, kind.number);
         if (step.changed || metered) {
             try {
@@ -135,14 +141,20 @@ public:
         }
         StreamTrack& track = *token.track;
         const std::lock_guard lock{track.mutex};
-        const auto step = track.leave(token.entry);
+        auto step = track.leave(token.entry);
         if (!step) return;
+        if (token.ends_plan) {
+            const TrackStep end = track.conduct(no_request);
+            step->word = end.word;
+            step->changed = step->changed || end.changed;
+        }
         try {
             if (const TrackKey key = runtime_->key_now(track.key()); key != track.key()) {
                 throw straddled(track, key);
             }
             if (!step->changed && !token.metered) return;
             put(track, *step, {track.id().value, token.kind->number, true}, token.metered);
+            if (track.captured() && track.follower != nullptr) track.end_with_last_word();
         } catch (...) {
             give_up(track, token.metered);
             throw;
@@ -164,10 +176,36 @@ public:
     }
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
-                             bool metered) override {
+                             bool metered, FollowedPlan* plan) override {
         check_clocks(kernel, request);
         const RequestIndex index = request.asks ? requests_.index_of(request.point) : no_request;
-        return kinds_.find(kernel, variant, request, index, metered);
+        return kinds_.find(kernel, variant, request, index, metered, plan);
+    }
+
+    FollowedPlan& follow(const PlannedSequence& plan) override {
+        if (!plan.gpu.empty() && plan.gpu != gpu_name(info_)) {
+            throw Error{Errc::invalid_input,
+                        {.action = "follow a plan",
+                         .object = to_string(info_),
+                         .vendor_words = "the plan is for another GPU, " + plan.gpu,
+                         .remedy = "make a plan from a profile of this GPU"}};
+        }
+        for (const PlannedSequence::Boundary& boundary : plan.boundaries) {
+            check_clocks("in the plan's segments", {.asks = true, .point = boundary.clock});
+        }
+        return plans_.add(plan, requests_);
+    }
+
+    void unfollow(FollowedPlan& plan) noexcept override {
+        plan.end();
+        for (StreamTrack* track : tracks_.all()) {
+            const std::lock_guard lock{track->mutex};
+            if (track->follower == nullptr || &track->follower->plan() != &plan) continue;
+            if (track->conducted() == no_request || track->captured()) continue;
+            track->conduct(no_request);
+            track->overrule();
+        }
+        wake();
     }
 
     void check_clocks(std::string_view kernel, const ClockRequest& request) const override {
@@ -216,6 +254,7 @@ public:
         meter_->fill(report);
         accounts.fill(report);
         report.scopes.writes = arbiter_.counts().writes;
+        report.followed = plans_.share(tracks_);
         if (!options_.switch_latency) {
             report.notes.emplace_back(
                 "the not_worth_it gate is off: no switching latency is known (measure it with "
@@ -249,8 +288,12 @@ public:
         wake();
     }
 
-    void next_iteration() override { meter_->next_iteration(*runtime_); }
+    void next_iteration() override {
+        begin_plans();
+        meter_->next_iteration(*runtime_);
+    }
     std::uint32_t begin_iteration(bool metered) override {
+        begin_plans();
         return meter_->begin_iteration(*runtime_, metered);
     }
     void keep_record(bool on) override { meter_->keep_record(on); }
@@ -317,12 +360,117 @@ private:
         return loop_ ? loop_->stalled_call() : std::nullopt;
     }
 
+    // Following a plan. Tracks are locked.
+
+    /// Tells the track's follower of a launch. @returns whether the plan speaks for the scope
+    bool follow_plan(StreamTrack& track, const ScopeKind& kind) {
+        if (track.follower == nullptr || &track.follower->plan() != kind.plan) {
+            track.follower = std::make_unique<TrackFollower>(*kind.plan);
+            if (track.captured()) begin_capture(track);
+        }
+        const bool conducted = track.follower->launched(kind.plan_kernel);
+        return conducted || track.conducted() != no_request || kind.plan->given_up();
+    }
+
+    /// The stream's live segment ends here, and wherever the graph will be launched.
+    void begin_capture(StreamTrack& captured) {
+        TrackKey key = captured.key();
+        key.capture = 0;
+        StreamTrack& live = tracks_.find(key, [this] { return runtime_->make_cell(); });
+        const std::lock_guard lock{live.mutex};
+        if (live.follower == nullptr || &live.follower->plan() != &captured.follower->plan())
+            return;
+        captured.follower->go_on_from(*live.follower);
+        if (!live.follower->conducted()) return;
+        runtime_->put_marker(key.stream, {.cell = &live.cell(), .captured = true});
+        live.has_graphs = true;
+        live.conduct(no_request);
+        live.overrule();
+        wake();
+    }
+
+    /// Enters a scope that the plan speaks for: it asks for nothing itself, and puts a marker only
+    /// at a boundary, or where it is metered.
+    ScopeToken enter_followed(StreamTrack& track, const ScopeKind& kind, bool metered) {
+        const TrackFollower& follower = *track.follower;
+        const FollowedPlan& plan = follower.plan();
+        const bool armed = arbiter_.armed();
+        const bool asks = armed && follower.conducted() && !plan.given_up();
+        const RequestIndex wanted = asks ? plan.request(follower.clock()) : no_request;
+        const bool boundary =
+            wanted != track.conducted() || (track.has_graphs && asks && follower.jumped());
+        const bool ends = track.captured() && follower.at_end();
+        const auto count = [&] {
+            track.counts.count(kind.number, !armed             ? disarmed_outcome()
+                                            : track.captured() ? ScopeOutcome::captured
+                                            : !asks            ? ScopeOutcome::kept
+                                            : boundary         ? ScopeOutcome::asked
+                                                               : ScopeOutcome::followed);
+            if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
+        };
+        if (!boundary && !metered && !ends) {
+            count();
+            return {};
+        }
+        TrackStep step =
+            boundary ? track.conduct(wanted, kind.number) : TrackStep{.word = track.word()};
+        const bool pushed = metered || ends;
+        if (pushed) step.entry = track.enter(no_request).entry;
+        const ScopeKind& shown = metered && asks ? shown_kind(kind, follower) : kind;
+        try {
+            if (boundary || metered) {
+                put(track, step, {track.id().value, shown.number, false}, metered);
+            }
+        } catch (...) {
+            if (pushed) track.leave(step.entry);
+            track.conduct(no_request);
+            give_up(track, metered);
+            throw;
+        }
+        count();
+        // Whatever comes behind the capture's last scope cannot be told of its end.
+        if (track.captured()) track.end_with_last_word();
+        if (boundary) wake();
+        if (!pushed) return {};
+        return {&track, step.entry, &shown, metered, ends};
+    }
+
+    /// The kind of a metered scope: that of its kernel at the clock that the plan asks for.
+    const ScopeKind& shown_kind(const ScopeKind& kind, const TrackFollower& follower) {
+        if (kind.plan_kernel == not_in_plan) return kind;
+        FollowedPlan& plan = follower.plan();
+        auto& kept = plan.kind(kind.plan_kernel, follower.clock());
+        if (const ScopeKind* known = kept.load(std::memory_order_acquire)) return *known;
+        const KernelKey& key = plan.key(kind.plan_kernel);
+        const ScopeKind& made = kinds_.find(
+            key.name, key.variant, {.asks = true, .point = plan.track().clocks()[follower.clock()]},
+            plan.request(follower.clock()), true);
+        kept.store(&made, std::memory_order_release);
+        return made;
+    }
+
+    void begin_plans() {
+        if (!plans_.begin_iteration()) return;
+        keep(
+            Error{Errc::invalid_input,
+                  {.action = "follow a plan",
+                   .object = to_string(info_),
+                   .vendor_words = "under half of its kernels were met in two iterations: it is of "
+                                   "another program",
+                   .remedy = "the clocks stay on auto; make a plan from this program's own "
+                             "profile"}});
+    }
+
+    // Scopes by themselves.
+
+    [[nodiscard]] ScopeOutcome disarmed_outcome() const {
+        return measure_only() ? ScopeOutcome::measured : ScopeOutcome::refused;
+    }
+
     /// What becomes of a scope, as far as enqueueing can tell. The track is locked.
     ScopeOutcome judge(const ScopeKind& kind, StreamTrack& track) {
         if (!kind.request.asks) return ScopeOutcome::kept;
-        if (!arbiter_.armed()) {
-            return measure_only() ? ScopeOutcome::measured : ScopeOutcome::refused;
-        }
+        if (!arbiter_.armed()) return disarmed_outcome();
         if (track.word().request() == kind.index) return ScopeOutcome::stream_elided;
         if (track.captured()) return ScopeOutcome::captured;
         if (!options_.switch_latency) return ScopeOutcome::asked;
@@ -423,6 +571,7 @@ private:
     RequestTable requests_;
     TrackTable tracks_;
     ScopeKinds kinds_;
+    FollowedPlans plans_;
     MeteringWindows windows_;
     ClockEvents events_;
     std::unique_ptr<Meter> meter_;

@@ -29,9 +29,7 @@ public:
     /// @param hand_on called with a kernel and its calls since the last time that left no interval
     template <class HandOn>
     void add(TrackTable& tracks, HandOn hand_on) {
-        std::vector<StreamTrack*> all;  // no track is locked under the table's mutex
-        tracks.for_each([&](StreamTrack& track) { all.push_back(&track); });
-        for (StreamTrack* track : all) {
+        for (StreamTrack* track : tracks.all()) {  // none is locked under the table's mutex
             const std::lock_guard lock{track->mutex};
             unmetered_ += track->counts.unmetered;
             for (std::size_t kind = 0; kind < track->counts.kinds.size(); ++kind) {
@@ -84,6 +82,7 @@ private:
             counts.not_worth_it += at(kind, ScopeOutcome::not_worth_it);
             counts.captured += at(kind, ScopeOutcome::captured);
             counts.measured += at(kind, ScopeOutcome::measured);
+            counts.followed += at(kind, ScopeOutcome::followed);
             counts.refused += at(kind, ScopeOutcome::refused);
             asking += at(kind, ScopeOutcome::asked);
         }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/control/followed_plan.hpp>
 #include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/kernel.hpp>
@@ -14,6 +15,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -27,11 +29,11 @@ namespace kdvfs::detail {
 class ScopeKinds {
 public:
     const ScopeKind& find(std::string_view kernel, Variant variant, ClockRequest request,
-                          RequestIndex index, bool metered) {
+                          RequestIndex index, bool metered, FollowedPlan* plan = nullptr) {
         const std::lock_guard lock{mutex_};
         const KernelId id = kernels_.id(kernel, variant);
         const auto [found, is_new] =
-            numbers_.try_emplace({id, request.asks, request.point, metered}, kinds_.size());
+            numbers_.try_emplace({id, request.asks, request.point, metered, plan}, kinds_.size());
         if (is_new) {
             ScopeKind& kind = kinds_.emplace_back();
             kind.kernel = id;
@@ -39,6 +41,10 @@ public:
             kind.request = request;
             kind.index = index;
             kind.metered = metered;
+            kind.plan = plan;
+            if (plan != nullptr) {
+                kind.plan_kernel = plan->track().number({std::string{kernel}, variant});
+            }
         }
         return kinds_[found->second];
     }
@@ -68,7 +74,7 @@ public:
 private:
     mutable std::mutex mutex_;
     measure::KernelTable kernels_;
-    std::map<std::tuple<KernelId, bool, ClockPoint, bool>, std::size_t> numbers_;
+    std::map<std::tuple<KernelId, bool, ClockPoint, bool, FollowedPlan*>, std::size_t> numbers_;
     std::deque<ScopeKind> kinds_;
     std::set<KernelId> kept_;
 };

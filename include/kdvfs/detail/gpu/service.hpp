@@ -8,6 +8,7 @@
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/self_check.hpp>
+#include <kdvfs/plan.hpp>
 #include <kdvfs/report.hpp>
 
 #include <cstdint>
@@ -50,8 +51,15 @@ public:
 
     /// The kind that scopes of a kernel, a variant and a request share.
     /// @throws Error (invalid_input) if the device does not list the requested clocks
+    /// @param plan that the scopes follow, from `follow`
     virtual const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
-                                     bool metered) = 0;
+                                     bool metered, FollowedPlan* plan = nullptr) = 0;
+    /// A plan that scopes are to follow. Valid as long as the GPU object.
+    /// @throws Error (invalid_input) for a sequence that makes no sense, or clocks that the device
+    ///         does not list
+    virtual FollowedPlan& follow(const PlannedSequence& plan) = 0;
+    /// Nothing follows the plan any more: its requests end.
+    virtual void unfollow(FollowedPlan& plan) noexcept = 0;
     /// @throws Error (invalid_input) if the device does not list the requested clocks
     virtual void check_clocks(std::string_view kernel, const ClockRequest& request) const = 0;
     /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.
@@ -99,12 +107,21 @@ public:
     std::uint32_t begin_iteration(bool) override { return 0; }
     void keep_record(bool) override {}
     [[nodiscard]] measure::MeterRecord take_record() override { return {}; }
-    const ScopeKind& kind_of(std::string_view, Variant, ClockRequest, bool) override {
+    const ScopeKind& kind_of(std::string_view, Variant, ClockRequest, bool,
+                             FollowedPlan*) override {
         static const ScopeKind kind;
         return kind;
     }
     void check_clocks(std::string_view, const ClockRequest&) const override {}
     void note_kept(std::string_view) override {}
+    FollowedPlan& follow(const PlannedSequence&) override {
+        throw Error{Errc::invalid_input,
+                    {.action = "follow a plan",
+                     .object = to_string(info()),
+                     .vendor_words = "this process was forked from the one that opened it",
+                     .remedy = "follow it there, or open the GPU here"}};
+    }
+    void unfollow(FollowedPlan&) noexcept override {}
 
 private:
     const GpuService& parents_;

@@ -212,7 +212,10 @@ public:
     void put_marker(StreamRef stream, const Marker& marker) {
         fail_if_struck(Call::put_marker, "put a marker into a stream");
         enqueue(stream, MarkerOperation{marker});
+        ++markers_;
     }
+    /// How many markers were put into streams and captures.
+    [[nodiscard]] std::uint64_t markers() const noexcept { return markers_; }
     [[nodiscard]] std::uint32_t* make_answer_word() { return &cells_.emplace_back().word; }
     void put_wait(StreamRef stream, const std::uint32_t* word, std::uint32_t number) {
         enqueue(stream, AnswerOperation{word, number});
@@ -352,6 +355,7 @@ private:
     ClockState setting_;
     std::uint64_t last_change_ = 0;
     std::uint64_t captures_ = 0;
+    std::uint64_t markers_ = 0;
     bool vanished_ = false;
 };
 

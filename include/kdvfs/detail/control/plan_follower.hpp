@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/control/plan_track.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace kdvfs::detail {
+
+/// What a follower met on its way. The time is that of the plan's own figures.
+struct FollowCounts {
+    std::uint64_t launches = 0;
+    std::uint64_t lost_launches = 0;  ///< of them, those that came while the place was not known
+    Duration time{0};
+    Duration lost_time{0};
+
+    std::uint64_t left_out = 0;  ///< launches of the plan that did not come
+    std::uint64_t added = 0;     ///< launches that the plan does not have where they came
+    std::uint64_t swapped = 0;   ///< pairs that came in the other order
+    std::uint64_t replaced = 0;  ///< launches in whose place another one came
+    std::uint64_t times_lost = 0;
+    std::uint64_t cut_short = 0;  ///< iterations that ended before the plan's last launch
+
+    FollowCounts& operator+=(const FollowCounts& other) {
+        launches += other.launches;
+        lost_launches += other.lost_launches;
+        time += other.time;
+        lost_time += other.lost_time;
+        left_out += other.left_out;
+        added += other.added;
+        swapped += other.swapped;
+        replaced += other.replaced;
+        times_lost += other.times_lost;
+        cut_short += other.cut_short;
+        return *this;
+    }
+};
+
+/// Finds, launch by launch, where in a planned iteration a stream is, and says which clock the plan
+/// asks for there. Launches that are left out, added, replaced or swapped are told from the names
+/// around them. Two names in a row that do not fit mean that the place is lost: the clock is auto
+/// until three names in a row fit again, at the nearest place where they do, or an iteration begins
+/// as the plan's does. A pure state machine; not thread-safe; never allocates.
+class PlanFollower {
+public:
+    /// @param track must outlive the follower, which expects its first launch
+    explicit PlanFollower(const PlanTrack& track) : track_{&track} {}
+
+    /// The next launch of the stream. @returns the clock to ask for before it
+    PlanClock launched(PlanKernel kernel) noexcept {
+        count(kernel);
+        if (fit_ == Fit::sure && kernel == track_->kernel(next_)) {
+            ++in_a_row_;
+            clock_ = track_->clock(next_);
+            next_ = track_->after(next_);
+            return clock_;
+        }
+        if (track_->is_passed_over(kernel)) return clock_;
+        in_a_row_ = 0;
+        switch (fit_) {
+            case Fit::sure: stumble(kernel); break;
+            case Fit::doubtful: settle(kernel); break;
+            case Fit::lost: search(kernel); break;
+        }
+        return clock_;
+    }
+
+    /// An iteration begins: the next launch should be the plan's first.
+    void begin_iteration() noexcept {
+        if (fit_ != Fit::lost && next_ != 0 && counts_.launches > 0) ++counts_.cut_short;
+        fit_ = Fit::sure;
+        next_ = 0;
+        in_a_row_ = 0;
+    }
+
+    /// Goes on where another follower of the same track is, with counts of its own.
+    void go_on_from(const PlanFollower& other) noexcept {
+        const FollowCounts counts = counts_;
+        *this = other;
+        counts_ = counts;
+        clock_ = plan_auto;
+        in_a_row_ = 0;
+    }
+
+    [[nodiscard]] bool lost() const noexcept { return fit_ == Fit::lost; }
+    /// How many launches up to now have come where the plan has them, without one between.
+    [[nodiscard]] std::uint64_t in_a_row() const noexcept { return in_a_row_; }
+    /// Whether the launch that came last was the plan's last one.
+    [[nodiscard]] bool at_end() const noexcept { return in_a_row_ > 0 && next_ == 0; }
+    /// The place of the launch that is expected next, where it is not lost.
+    [[nodiscard]] std::size_t next() const noexcept { return next_; }
+    [[nodiscard]] PlanClock clock() const noexcept { return clock_; }
+    [[nodiscard]] const FollowCounts& counts() const noexcept { return counts_; }
+
+private:
+    enum class Fit : std::uint8_t {
+        sure,      ///< the last name fitted
+        doubtful,  ///< the last name did not
+        lost,
+    };
+    /// Launches that may be left out at once without losing the place.
+    static constexpr std::ptrdiff_t most_left_out = 32;
+    /// Names in a row that tell a place.
+    static constexpr std::size_t telling = 3;
+    /// How many places of a name are looked at, on each side of the likely one.
+    static constexpr std::size_t looked_at = 64;
+
+    void count(PlanKernel kernel) noexcept {
+        ++counts_.launches;
+        if (kernel != not_in_plan) counts_.time += track_->lasts(kernel);
+    }
+
+    [[nodiscard]] PlanKernel ahead(std::ptrdiff_t steps) const noexcept {
+        return track_->kernel(track_->beside(next_, steps));
+    }
+
+    void stumble(PlanKernel kernel) noexcept {
+        if (next_ == jump_.from && kernel == track_->kernel(jump_.to)) {
+            counts_.left_out += distance(jump_.from, jump_.to);
+            return go_on_at(jump_.to);
+        }
+        fit_ = Fit::doubtful;
+        first_ = kernel;
+        names_[0] = kernel;
+        clock_ = track_->safe(kernel, clock_);
+    }
+
+    /// The second name tells what the first one was.
+    void settle(PlanKernel kernel) noexcept {
+        const PlanKernel first = names_[0];
+        if (first == ahead(1) && kernel == ahead(0)) {
+            ++counts_.swapped;
+            return go_on(track_->beside(next_, 2), track_->clock(next_));
+        }
+        for (std::ptrdiff_t left_out = 1; left_out <= most_left_out; ++left_out) {
+            if (first == ahead(left_out) && kernel == ahead(left_out + 1)) {
+                counts_.left_out += static_cast<std::uint64_t>(left_out);
+                return go_on_at(track_->beside(next_, left_out + 1));
+            }
+            if (left_out > 1) continue;
+            if (kernel == ahead(0)) {
+                ++counts_.added;
+                return go_on_at(next_);
+            }
+            if (kernel == ahead(1)) {
+                ++counts_.replaced;
+                return go_on_at(track_->beside(next_, 1));
+            }
+        }
+        lose(kernel);
+    }
+
+    void lose(PlanKernel kernel) noexcept {
+        fit_ = Fit::lost;
+        ++counts_.times_lost;
+        clock_ = plan_auto;
+        names_[1] = kernel;
+        known_ = 2;
+        lost_at_ = next_;
+        since_ = 2;
+        next_ = track_->beside(next_, 2);  // where it would be, if names alone had changed
+        count_lost(kernel);
+    }
+
+    void count_lost(PlanKernel kernel) noexcept {
+        ++counts_.lost_launches;
+        if (kernel != not_in_plan) counts_.lost_time += track_->lasts(kernel);
+    }
+
+    void search(PlanKernel kernel) noexcept {
+        if (known_ == telling) {
+            std::copy(names_.begin() + 1, names_.end(), names_.begin());
+            --known_;
+        }
+        names_[known_++] = kernel;
+        ++since_;
+        if (known_ == telling) {
+            if (const auto place = nearest_place()) return find(*place);
+        }
+        next_ = track_->after(next_);
+        count_lost(kernel);
+    }
+
+    /// The place is known again. Where the program has left out launches, it may do so next time.
+    void find(std::size_t place) noexcept {
+        const std::size_t first = track_->beside(place, 1 - static_cast<std::ptrdiff_t>(since_));
+        if (since_ == telling && track_->kernel(first) == first_) jump_ = {lost_at_, first};
+        go_on_at(place);
+    }
+
+    /// The place nearest to the expected one at which the last names end.
+    [[nodiscard]] std::optional<std::size_t> nearest_place() const noexcept {
+        const PlanKernel last = names_[telling - 1];
+        if (last == not_in_plan) return std::nullopt;
+        const auto places = track_->places(last);
+        if (places.empty()) return std::nullopt;
+        const auto at = static_cast<std::size_t>(
+            std::lower_bound(places.begin(), places.end(), next_) - places.begin());
+        for (std::size_t back = 1, on = 0;
+             on + back <= places.size() && std::max(on, back) <= looked_at;) {
+            const std::size_t before = places[(at + places.size() - back) % places.size()];
+            const std::size_t behind = places[(at + on) % places.size()];
+            const bool forward = distance(next_, behind) <= distance(before, next_);
+            const std::size_t place = forward ? behind : before;
+            if (fits_at(place)) return place;
+            ++(forward ? on : back);
+        }
+        return std::nullopt;
+    }
+
+    [[nodiscard]] bool fits_at(std::size_t place) const noexcept {
+        for (std::size_t i = 0; i + 1 < telling; ++i) {
+            const auto steps =
+                static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(telling - 1);
+            if (names_[i] != track_->kernel(track_->beside(place, steps))) return false;
+        }
+        return true;
+    }
+
+    /// From one place on to another.
+    [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const noexcept {
+        return to >= from ? to - from : to + track_->size() - from;
+    }
+
+    void go_on_at(std::size_t place) noexcept { go_on(track_->after(place), track_->clock(place)); }
+    void go_on(std::size_t next, PlanClock clock) noexcept {
+        fit_ = Fit::sure;
+        next_ = next;
+        clock_ = clock;
+        in_a_row_ = 1;
+    }
+
+    const PlanTrack* track_;
+    std::size_t next_ = 0;
+    std::uint64_t in_a_row_ = 0;
+    Fit fit_ = Fit::sure;
+    PlanClock clock_ = plan_auto;
+    struct Jump {
+        std::size_t from = nowhere;
+        std::size_t to = 0;
+    };
+    static constexpr std::size_t nowhere = ~std::size_t{0};
+
+    PlanKernel first_ = not_in_plan;           // that did not fit
+    std::size_t lost_at_ = 0;                  // the place that was expected then
+    std::size_t since_ = 0;                    // launches since, with that one
+    Jump jump_;                                // over launches that were left out the last time
+    std::size_t known_ = 0;                    // of `names_`
+    std::array<PlanKernel, telling> names_{};  // the last ones, oldest first
+    FollowCounts counts_;
+};
+
+}  // namespace kdvfs::detail
