@@ -36,7 +36,7 @@ struct AttributedPower {
     Seconds time{0};  ///< under trusted samples
     EnergyEstimate energy;
 
-    /// Of an energy that is told.
+    /// Of an energy that is resolved.
     [[nodiscard]] Watts power() const { return energy.joules / time; }
 };
 
@@ -57,7 +57,7 @@ struct AttributedGroup {
 struct Attribution {
     std::vector<AttributedPower> powers;    ///< by kernel and clock
     std::vector<AttributedKernel> kernels;  ///< over all clocks
-    std::vector<AttributedGroup> groups;    ///< of kernels that are not told one by one
+    std::vector<AttributedGroup> groups;    ///< of kernels that are not resolved one by one
     EnergyTotals totals;
     std::size_t rows = 0;
     std::size_t rank = 0;  ///< of the columns' times, to rounding
@@ -68,7 +68,7 @@ struct Attribution {
 /// Attributes by weighted least squares with non-negative powers, a wide prior for what the counter
 /// leaves open, and the full covariance. Intervals are 95 % by Student's t. Kernels that are told
 /// only together form groups; that choice looks at the covariance and never at the energies'
-/// values, so intervals stay honest. Throws nothing; without samples everything is untold.
+/// values, so intervals stay honest. Throws nothing; without samples nothing is resolved.
 [[nodiscard]] Attribution attribute(const EnergySums& sums, AttributionSettings settings = {});
 
 /// The posterior of all columns' watts.
@@ -134,7 +134,7 @@ inline PowerPosterior::PowerPosterior(const EnergySums& sums, Watts spread) {
 
 namespace attribution_detail {
 
-/// Joules, their half-widths and what is told, for units that are sums of columns.
+/// Joules, their half-widths and which are resolved, for units that are sums of columns.
 class Units {
 public:
     Units(const PowerPosterior& posterior, Eigen::MatrixXd seconds)

@@ -26,7 +26,7 @@ namespace kdvfs::measure {
 class ReportFiller {
 public:
     /// `kernels` must outlive the filler. A half-width beyond the share `widest_resolved` is not
-    /// told.
+    /// resolved.
     ReportFiller(const KernelTable& kernels, EnergySums sums, double widest_resolved)
         : kernels_{&kernels},
           sums_{std::move(sums)},
@@ -67,7 +67,7 @@ inline void ReportFiller::fill(Report& report, std::span<const KernelId> ids) co
 
 /// Energy of a sum of columns. What the rows leave open is added to the half-width at the mean
 /// power, as long as it is a sliver (a clock that a kernel met for a moment); beyond that the sum
-/// cannot be told.
+/// is not resolved.
 inline EnergyEstimate ReportFiller::estimate(const std::vector<double>& seconds,
                                              double widest_resolved) const {
     constexpr double sliver = 0.02;
@@ -109,7 +109,7 @@ inline void ReportFiller::add_direct(ReportRow& row, KernelId kernel) const {
                            attributed.half_width.count + interpolation;
 }
 
-/// Lists kernels that cannot be told one by one because they share a mix with others.
+/// Lists kernels that are resolved only together, because they always ran in the same mix.
 inline void ReportFiller::add_groups(Report& report) const {
     for (const std::vector<std::size_t>& mix : sums_.columns.mixes(squares_)) {
         KernelGroup group;
@@ -151,7 +151,7 @@ inline void ReportFiller::add_totals(Report& report) const {
     totals.kernels = estimate(kernels, any_width);
     totals.idle = estimate(idle, any_width);
     if (!totals.kernels.resolved) {
-        // Kernels and idle always ran in one mix: together they can still be told.
+        // Kernels and idle always ran in one mix: together they may still be resolved.
         kernels[EnergySums::idle_column] = idle[EnergySums::idle_column];
         totals.idle = {};
         totals.kernels = estimate(kernels, any_width);

@@ -35,7 +35,7 @@ public:
     /// the fit that is wrong: the powers are not constant. The block is kept whole, and intervals
     /// become wide.
     static constexpr double most_refused = 0.25;
-    /// Foreign power is more than this share of what the row's kernels draw. Powers that drift by
+    /// External power is more than this share of what the row's kernels draw. Powers that drift by
     /// less, as a board warms up, are no constant powers either.
     static constexpr double least_foreign = 0.10;
     /// Of all rows ever, at most this share is refused: the majority says what is normal.

@@ -38,8 +38,7 @@ struct ScopeToken {
     bool metered = false;
 };
 
-/// The door between scopes and the GPU object behind them: what `FrequencyScope` needs to know of
-/// it. Thread-safe.
+/// What `FrequencyScope` needs to know of the GPU object behind it. Thread-safe.
 class ScopeSink {
 public:
     /// @throws Error for a stream of another device, or where no marker can be put

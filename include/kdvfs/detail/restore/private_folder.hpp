@@ -76,7 +76,7 @@ private:
 
     [[noreturn]] static void refuse(const std::string& path, std::string_view why) {
         throw Error{Errc::refused,
-                    {.action = "trust what is written in",
+                    {.action = "trust the folder of the clock journal",
                      .object = path,
                      .vendor_words = std::string{why},
                      .remedy = "remove it: kdvfs makes it anew"}};
