@@ -272,8 +272,8 @@ struct Marker {
 struct MarkerTimestamp {
     MarkerTag tag{};
     TimePoint time{};
-    std::uint64_t core_cycles =
-        0;                   ///< a free-running count of core clock cycles, 0 if there is none
+    /// A free-running count of core clock cycles, 0 where there is none.
+    std::uint64_t core_cycles = 0;
     std::uint32_t unit = 0;  ///< whose count it is: only those of one unit can be subtracted
 };
 
