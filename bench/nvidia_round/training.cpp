@@ -161,10 +161,14 @@ int run(const std::filesystem::path& folder) {
     const bool right = exact.gradient_difference < 1e-4 && exact.parameter_difference < 1e-4;
 
     const gpt::ModelShape shape;
-    // Two objects for one device: `measure` would give the first one again.
+    // Two objects for one device, by keys of their own: `measure` would give the first one again.
     const std::string address = kdvfs::device::pci_address<kdvfs::device::CudaApi>(0);
     const auto open = [&](const kdvfs::GpuOptions& options) {
-        return kdvfs::Gpu{kdvfs::nvidia::detail::make_measuring_core(0, address, options)}
+        const auto open_nothing = [] {
+            return std::shared_ptr<kdvfs::nvidia::detail::OwnedBoard>{};
+        };
+        const std::string key = address + " metered 1 in " + std::to_string(options.meter_every);
+        return kdvfs::nvidia::detail::open_device(key, 0, address, open_nothing, options)
             .with<Policies>();
     };
     const auto sparse_gpu = open(sparse);

@@ -245,7 +245,7 @@ TEST(AmdgpuSysfs, APartitionThatOnlyHipKnowsIsMeasuredByTheCounterOfItsGpu) {
     board.partition = "CPX";
     Machine machine{{board}};
     const Mounted mounted{machine};
-    const amdgpu::PciAddress partition{0, 0xc1, 0, 5};
+    const amd::PciAddress partition{0, 0xc1, 0, 5};
     AmdgpuSysfs gpu{partition};
     EXPECT_EQ(gpu.info().address, "0000:c1:00.5");
     EXPECT_NE(gpu.info().mechanism.find("of all partitions together"), std::string::npos);
@@ -257,8 +257,8 @@ TEST(AmdgpuSysfs, APartitionThatOnlyHipKnowsIsMeasuredByTheCounterOfItsGpu) {
 TEST(AmdgpuSysfs, AWholeGpuHasNoFunctionsBesideItsFirst) {
     Machine machine{{virtual_amdgpu::mi300x()}};
     const Mounted mounted{machine};
-    const amdgpu::PciAddress nobodys{0, 0xc1, 0, 5};
-    EXPECT_THROW(static_cast<void>(amdgpu::find_card(nobodys)), Error);
+    const amd::PciAddress nobodys{0, 0xc1, 0, 5};
+    EXPECT_THROW(static_cast<void>(amd::find_card(nobodys)), Error);
 }
 
 TEST(AmdgpuSysfs, AHaltedGpuIsAnErrorNotANumber) {
