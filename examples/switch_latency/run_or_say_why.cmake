@@ -5,7 +5,7 @@ execute_process(COMMAND ${PROGRAM} --repeat 3 ${FOLDER} RESULT_VARIABLE result O
                 ERROR_VARIABLE errors)
 message("${out}${errors}")
 if(result EQUAL 2)
-    if(NOT errors MATCHES "switch_latency: cannot .* on .*")
+    if(NOT errors MATCHES "switch_latency: cannot .*: .*")
         message(FATAL_ERROR "ended with 2, and did not say why")
     endif()
 elseif(NOT result EQUAL 0)

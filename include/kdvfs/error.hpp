@@ -38,13 +38,13 @@ constexpr std::string_view to_string(Errc code) {
 /// operating system said, verbatim, and may be empty.
 struct ErrorText {
     std::string action{};        ///< what was tried: "set the core clock to 1100 MHz"
-    std::string object{};        ///< on what: "GPU 0000:03:00.0 (MI210)" or "profile.csv:12"
+    std::string object{};        ///< to what: "GPU 0000:03:00.0 (MI210)" or "profile.csv:12"
     std::string vendor_words{};  ///< "RSMI_STATUS_PERMISSION"
     std::string remedy{};        ///< what to do about it: "run as root, or ..."
 };
 
 /// Every runtime failure of kdvfs. `what()` reads
-/// "cannot ACTION on OBJECT: VENDOR WORDS (CODE); REMEDY".
+/// "cannot ACTION: OBJECT: VENDOR WORDS (CODE); REMEDY", less what is empty.
 class Error : public std::runtime_error {
 public:
     Error(Errc code, ErrorText text)
@@ -56,10 +56,10 @@ public:
 private:
     static std::string compose(Errc code, const ErrorText& text) {
         std::string message = "cannot " + text.action;
-        if (!text.object.empty()) message += " on " + text.object;
-        message += ": ";
-        if (!text.vendor_words.empty()) message += text.vendor_words + " ";
-        message.append("(").append(to_string(code)).append(")");
+        for (const std::string* part : {&text.object, &text.vendor_words}) {
+            if (!part->empty()) message += ": " + *part;
+        }
+        message.append(" (").append(to_string(code)).append(")");
         if (!text.remedy.empty()) message += "; " + text.remedy;
         return message;
     }

@@ -3,8 +3,8 @@
 
 /// Everything a file with hot kernels needs: names, policies, scopes, the GPU handle, its report as
 /// text. No vendor's header, no Eigen, no JSON library. Where the GPU is opened, include
-/// <kdvfs/rocm.hpp>, <kdvfs/nvidia.hpp> or <kdvfs/simulated.hpp> as well; for reports as files,
-/// <kdvfs/measure/report_csv.hpp> and <kdvfs/measure/report_json.hpp>.
+/// <kdvfs/rocm.hpp>, <kdvfs/nvidia.hpp> or <kdvfs/simulated.hpp> as well; for reports as CSV and
+/// JSON, <kdvfs/measure/report_files.hpp>.
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/error.hpp>

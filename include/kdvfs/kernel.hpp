@@ -23,8 +23,9 @@ struct FixedString {
     [[nodiscard]] constexpr std::string_view view() const { return {characters, Size - 1}; }
 };
 
-/// Whether a text may name a kernel: 1 to 64 of `[A-Za-z0-9_.:<>,-]`. Names become C++, JSON, SVG
-/// and file contents, so they are rejected rather than repaired.
+/// Whether a text may name a kernel: 1 to 64 letters, digits, underscores, dots, colons, commas,
+/// hyphens and angle brackets. Names become C++, JSON, SVG and file contents, so they are rejected
+/// rather than repaired.
 constexpr bool is_kernel_name(std::string_view text) {
     constexpr auto allowed = [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

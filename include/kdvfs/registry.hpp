@@ -66,6 +66,7 @@ struct NoNameTwice {
         (check<Rows>(std::make_index_sequence<Rows::name.size()>{}) && ...);
 };
 
+/// @cond a recursion that doxygen does not follow
 /// The type at a position of a list, without std::tuple's weight.
 template <std::size_t Index, class First, class... Rest>
 struct TypeAt : TypeAt<Index - 1, Rest...> {};
@@ -73,6 +74,7 @@ template <class First, class... Rest>
 struct TypeAt<0, First, Rest...> {
     using type = First;
 };
+/// @endcond
 
 /// Names the unbound kernel in the compiler's message.
 template <class KernelWithoutABinding>

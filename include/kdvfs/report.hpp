@@ -81,7 +81,7 @@ struct KernelGroup {
 /// Where the joules of the counter went: `kernels + idle + unexplained = counter`.
 struct EnergyTotals {
     Joules counter;                    ///< trusted joules of the metered time
-    EnergyEstimate kernels;            ///< all kernels together, told or not one by one
+    EnergyEstimate kernels;            ///< all kernels together, resolved or not one by one
     EnergyEstimate idle;               ///< time with no kernel
     Joules unexplained;                ///< the rest: printed, never spread
     Seconds counted_time{0};           ///< metered time under trusted samples

@@ -17,13 +17,15 @@ TEST(Error, SaysWhatOnWhichDeviceInWhoseWordsAndWhatToDo) {
                       {"set the core clock to 1100 MHz", "GPU 0000:03:00.0 (MI210)",
                        "RSMI_STATUS_PERMISSION", "run as root"}};
     EXPECT_STREQ(error.what(),
-                 "cannot set the core clock to 1100 MHz on GPU 0000:03:00.0 (MI210): "
+                 "cannot set the core clock to 1100 MHz: GPU 0000:03:00.0 (MI210): "
                  "RSMI_STATUS_PERMISSION (refused); run as root");
 }
 
 TEST(Error, LeavesOutWhatIsNotKnown) {
     EXPECT_STREQ((Error{Errc::busy, {"open the device", "", "", ""}}.what()),
-                 "cannot open the device: (busy)");
+                 "cannot open the device (busy)");
+    EXPECT_STREQ((Error{Errc::io, {"read a plan", "plan.json", "", "plan again"}}.what()),
+                 "cannot read a plan: plan.json (input/output); plan again");
 }
 
 TEST(Error, KeepsItsPartsForPrograms) {

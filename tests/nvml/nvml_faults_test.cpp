@@ -23,7 +23,7 @@ TEST_F(NvmlFaults, WithoutPermissionTheErrorSaysWhatToDo) {
     const Error error = error_of([&] { gpu.apply({.core = 1000_MHz}); });
     EXPECT_EQ(error.code(), Errc::refused);
     EXPECT_STREQ(error.what(),
-                 "cannot set the core clock to 1000 MHz on Double of an NVIDIA GPU (0000:1b:00.0): "
+                 "cannot set the core clock to 1000 MHz: Double of an NVIDIA GPU (0000:1b:00.0): "
                  "Insufficient Permissions (refused); run as root, have an administrator set the "
                  "clocks, or open the GPU to measure only");
     EXPECT_EQ(gpu.read_clock_state().cap, ClockPoint{});

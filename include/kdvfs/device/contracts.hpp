@@ -175,10 +175,10 @@ struct RequestIndex {
 /// No request: the track has no vote.
 inline constexpr RequestIndex no_request{0};
 
-/// What a marker stores into a track's cell: the track's whole request *as a level*, and the ticket
-/// of the scope it belongs to, so that the controller can tell a new scope from an old one seen
-/// again. 32 bits, because that is what every vendor's stream can write. Tickets wrap after 2^20
-/// scopes of a track; only neighbours are ever compared.
+/// What a marker stores into a track's cell: the track's whole request, never a change of it, and
+/// the ticket of the scope it belongs to, so that the controller can tell a new scope from an old
+/// one seen again. 32 bits, because that is what every vendor's stream can write. Tickets wrap
+/// after 2^20 scopes of a track; only neighbours are ever compared.
 class RequestWord {
 public:
     static constexpr unsigned request_bits = 12;
@@ -208,8 +208,8 @@ struct alignas(64) RequestCell {
         return RequestWord{std::atomic_ref{word}.load(std::memory_order_acquire)};
     }
     /// The host's own write, for what a stream cannot write any more.
-    void store(RequestWord level) noexcept {
-        std::atomic_ref{word}.store(level.raw(), std::memory_order_release);
+    void store(RequestWord value) noexcept {
+        std::atomic_ref{word}.store(value.raw(), std::memory_order_release);
     }
 };
 
@@ -260,7 +260,8 @@ struct MarkerTag {
     std::uint32_t window = 0;  ///< which metered stretch of iterations it belongs to; may wrap
 };
 
-/// A one-thread operation in a stream: stores a level, and pushes a timestamp where asked to.
+/// A one-thread operation in a stream: stores a request word, and pushes a timestamp where asked
+/// to.
 struct Marker {
     RequestCell* cell = nullptr;
     RequestWord word{};
@@ -273,8 +274,8 @@ struct Marker {
 struct MarkerTimestamp {
     MarkerTag tag{};
     TimePoint time{};
-    std::uint64_t core_cycles =
-        0;                   ///< a free-running count of core clock cycles, 0 if there is none
+    /// A free-running count of core clock cycles, 0 where there is none.
+    std::uint64_t core_cycles = 0;
     std::uint32_t unit = 0;  ///< whose count it is: only those of one unit can be subtracted
 };
 

@@ -36,7 +36,7 @@ struct AttributedPower {
     Seconds time{0};  ///< under trusted samples
     EnergyEstimate energy;
 
-    /// Of an energy that is told.
+    /// Of an energy that is resolved.
     [[nodiscard]] Watts power() const { return energy.joules / time; }
 };
 
@@ -57,7 +57,7 @@ struct AttributedGroup {
 struct Attribution {
     std::vector<AttributedPower> powers;    ///< by kernel and clock
     std::vector<AttributedKernel> kernels;  ///< over all clocks
-    std::vector<AttributedGroup> groups;    ///< of kernels not told one by one, largest first
+    std::vector<AttributedGroup> groups;    ///< not resolved one by one, largest first
     EnergyTotals totals;
     AttributionFit fit;
 };
@@ -65,9 +65,9 @@ struct Attribution {
 /// Attributes the joules of the counter: weighted least squares of the rows' powers on the shares
 /// of their time, with powers that are not negative, a wide prior for what the rows leave open, and
 /// intervals (95 %) that hold where the noise lasts from row to row and where a kernel's power
-/// depends on what ran before it; see `RowFit` and `PowerEstimate`. Kernels that are told only
-/// together form groups; that choice looks at the spread of errors. Throws nothing; without rows
-/// everything is untold.
+/// depends on what ran before it; see `RowFit` and `PowerEstimate`. Kernels that are resolved
+/// only together form groups; that choice looks at the spread of errors. Throws nothing; without
+/// rows nothing is resolved.
 class Attributing {
 public:
     static constexpr double any_width = std::numeric_limits<double>::infinity();
@@ -81,7 +81,7 @@ public:
     };
     /// The energy of `seconds[j]` seconds, which may be negative, of each column j.
     [[nodiscard]] Interval interval(std::span<const double> seconds) const;
-    /// The same, told or not by `widest_resolved`.
+    /// The same, resolved or not by `widest_resolved`.
     [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds,
                                         double widest_resolved) const;
     [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds) const {

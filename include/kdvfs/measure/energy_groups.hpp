@@ -14,9 +14,10 @@ namespace kdvfs::measure {
 
 /// Which energies that are not known one by one are known together. Two kernels that always run in
 /// the same mix trade energy in the estimate: what one is given too much, the other lacks, and the
-/// error of their sum is small. So the two of the untold whose errors are most opposed are put
-/// together, and so on, until a group is told or no errors oppose each other any more. The choice
-/// looks at the spread of errors, never at the errors, so that a group's interval stays honest.
+/// error of their sum is small. So the two unresolved ones whose errors are most opposed are put
+/// together, and so on, until a group is resolved or no errors oppose each other any more. The
+/// choice looks at the spread of errors, never at the errors, so that a group's interval stays
+/// honest.
 class EnergyGroups {
 public:
     struct Group {
@@ -39,7 +40,7 @@ public:
                   [](const Group& a, const Group& b) { return a.joules > b.joules; });
     }
 
-    /// Groups of two or more units that are told together, largest first.
+    /// Groups of two or more units that are resolved together, largest first.
     [[nodiscard]] const std::vector<Group>& found() const { return found_; }
 
 private:
@@ -90,7 +91,8 @@ private:
         return true;
     }
 
-    /// What is left over goes to the told group that it trades most with, if that stays told.
+    /// What is left over goes to the resolved group that it trades most with, if that stays
+    /// resolved.
     void join_leftovers() {
         for (const Group& rest : open_) {
             Group* partner = nullptr;

@@ -26,7 +26,7 @@ namespace kdvfs::measure {
 class ReportFiller {
 public:
     /// `kernels` must outlive the filler. A half-width beyond the share `widest_resolved` is not
-    /// told.
+    /// resolved.
     ReportFiller(const KernelTable& kernels, EnergySums sums, double widest_resolved)
         : kernels_{&kernels},
           sums_{std::move(sums)},

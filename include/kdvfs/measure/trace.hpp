@@ -57,9 +57,9 @@ public:
     void close() {
         end();
         if (out_->fail()) {
-            throw Error{
-                Errc::io,
-                {"write the trace", "its stream", "", "check the disk's free space and the path"}};
+            throw Error{Errc::io,
+                        {"write the trace", "the output stream", "",
+                         "check the disk's free space and the path"}};
         }
     }
 

@@ -48,8 +48,9 @@ inline double energy_percent(const Cost& cost, const Cost& baseline) {
     return percent_change(cost.energy.count, baseline.energy.count);
 }
 
-/// Whether a text may name a GPU in files that kdvfs writes: up to 128 of letters, digits, space
-/// and `_.:,()/+@-`. No character of it means anything inside C++ comments, JSON, SVG or CSV.
+/// Whether a text may name a GPU in files that kdvfs writes: up to 128 letters, digits, spaces,
+/// brackets, and characters of dot, colon, comma, slash, plus, at, hyphen and underscore. No
+/// character of it means anything inside C++ comments, JSON, SVG or CSV.
 constexpr bool is_gpu_name(std::string_view text) {
     constexpr auto allowed = [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

@@ -55,9 +55,9 @@ inline std::vector<ClockPoint> clock_grid(const SupportedClocks& clocks,
     return points;
 }
 
-/// The door of a swept GPU: puts one long scope around all scopes of a stream, so that the clocks
-/// do not go back and forth between neighbours. The long scope changes, in stream order, with the
-/// first scope after `enclose`. Streams must live until `leave_all`. Thread-safe.
+/// The scope sink of a swept GPU: puts one long scope around all scopes of a stream, so that the
+/// clocks do not go back and forth between neighbours. The long scope changes, in stream order,
+/// with the first scope after `enclose`. Streams must live until `leave_all`. Thread-safe.
 class SweepSink final : public kdvfs::detail::ScopeSink {
 public:
     /// `service` must outlive the sink.

@@ -12,7 +12,7 @@
 
 namespace kdvfs::detail {
 
-/// The answers of `Ordering::acked`: behind each marker that changes a track's level the stream
+/// The answers of `Ordering::acked`: behind each marker that changes a track's request the stream
 /// waits until the controller has settled it, or until a deadline. Acknowledgements are numbered,
 /// and one track at a time gets them: a wait may hold a hardware queue that other streams need. Not
 /// thread-safe: the clock arbiter's lock is held.
@@ -47,7 +47,7 @@ public:
 
     [[nodiscard]] std::uint32_t* word() const { return word_; }
 
-    /// The track's level was seen to change: its stream waits now.
+    /// The track's request was seen to change: its stream waits now.
     void observed(TrackId track, TimePoint now) {
         if (owner_ == track && asked_ != answered_) waits_since_ = now;
     }

@@ -81,7 +81,7 @@ inline Error not_restored(const std::string& device, const ClockState& state) {
 
 inline Error taken_over(const std::string& device, const ClockState& state) {
     return Error{Errc::external_change,
-                 {.action = "keep the clocks of",
+                 {.action = "keep the clocks",
                   .object = device,
                   .vendor_words = "it now holds " + held(state),
                   .remedy = "somebody else has set them: theirs stay; call rearm() to take them "
@@ -139,7 +139,7 @@ public:
         note_target(now);
     }
 
-    /// A track that will not be observed of again: its vote ends.
+    /// A track that will not be observed again: its vote ends.
     void withdraw(TrackId track, TimePoint now) {
         votes_.withdraw(track);
         note_target(now);

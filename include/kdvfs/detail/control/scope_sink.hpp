@@ -42,8 +42,7 @@ struct ScopeToken {
     bool ends_plan = false;  ///< of a captured track: the plan's last launch
 };
 
-/// The door between scopes and the GPU object behind them: what `FrequencyScope` needs to know of
-/// it. Thread-safe.
+/// What `FrequencyScope` needs to know of the GPU object behind it. Thread-safe.
 class ScopeSink {
 public:
     /// @throws Error for a stream of another device, or where no marker can be put

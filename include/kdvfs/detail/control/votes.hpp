@@ -15,7 +15,7 @@
 
 namespace kdvfs::detail {
 
-/// Numbers the clock points that scopes ask for, so that a cell can carry one as a level. Only
+/// Numbers the clock points that scopes ask for, so that a request word can carry one. Only
 /// grows; indices stay valid for the life of the GPU. Thread-safe.
 class RequestTable {
 public:

@@ -23,8 +23,8 @@
 
 namespace kdvfs::detail {
 
-/// The clock half of a GPU object: hears what its tracks ask for and lets the controller decide. A
-/// control loop asks it what to do next, and tells it what came of that. Thread-safe.
+/// The clock half of a GPU object: observes what its tracks ask for and lets the controller decide.
+/// A control loop asks it what to do next, and tells it what came of that. Thread-safe.
 class ClockArbiter {
 public:
     /// What a look at all cells found.

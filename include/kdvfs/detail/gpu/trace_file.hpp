@@ -31,7 +31,7 @@ public:
         if (stream_.dropped() == 0) return;
         throw Error{
             Errc::io,
-            {"write the whole trace", "its stream",
+            {"write the whole trace", "the output stream",
              std::to_string(stream_.dropped()) + " events found 64 MiB waiting to be written",
              "write the trace to a faster disk"}};
     }

@@ -37,7 +37,8 @@ constexpr std::string_view to_string(Capability capability) {
 struct Capabilities {
     Capability range = Capability::absent;        ///< limits in performance level `manual`
     Capability determinism = Capability::absent;  ///< a limit in level `perf_determinism`
-    /// A list of allowed core levels. The driver does not tell which are allowed: accepted counts.
+    /// A list of allowed core levels. The driver does not say which are allowed: what it accepts
+    /// counts.
     Capability level_mask = Capability::absent;
     Capability memory = Capability::absent;  ///< an upper limit of the memory clock
     Capability energy = Capability::absent;  ///< a counter; a second die's is its package's

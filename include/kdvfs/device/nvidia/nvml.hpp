@@ -35,7 +35,7 @@ struct NvmlOptions {
 ///
 /// NVML has no call that reads locked clocks back. `read_clock_state` therefore tells what this
 /// object has written, unless a write failed (mode "unsure") or the running clock contradicts it
-/// ("lock lost": by a reset, or undone by somebody); a external lock found at opening is told from
+/// ("lock lost": by a reset, or undone by somebody); an external lock found at opening is told from
 /// the limit reasons, which show it only under load.
 ///
 /// Fulfils ClockControl. Clock calls: one thread at a time.

@@ -206,7 +206,7 @@ public:
     }
     [[nodiscard]] TrackKey key_now(const TrackKey& before) { return track_key(before.stream); }
     [[nodiscard]] RequestCell* make_cell() {
-        fail_if_struck(Call::make_cell, "map a level cell");
+        fail_if_struck(Call::make_cell, "map a request cell");
         return &cells_.emplace_back();
     }
     void put_marker(StreamRef stream, const Marker& marker) {
