@@ -11,17 +11,18 @@
 namespace kdvfs::measure {
 
 /// One line per kernel. The columns are stable; new ones are added at the end.
-/// | column | what |
-/// |---|---|
-/// | kernel, variant | the key |
-/// | calls, metered_calls | scopes; those whose interval is known |
-/// | time_s | wall time of the metered calls |
-/// | counted_time_s | of it, under trusted counter samples, shared by 1/n among overlapping kernels
-/// | | energy_j, energy_half_width_j | over counted_time_s, 95 %; empty where not resolved | |
-/// energy_status | `resolved` or `too_short_to_tell` | | asked_core_mhz ... applied_memory_mhz |
-/// caps, 0 = auto | | held_core_mhz, held_share | median clock by cycles, 0 = not counted; time
-/// share within 2 % | | direct_power_w | by counter differences of long scopes; empty where there
-/// were none | | source | `simulated` or `measured` | | clocks | `set` or `measure_only` |
+/// - kernel, variant: the key;
+/// - calls, metered_calls: scopes; those whose interval is known;
+/// - time_s: wall time of the metered calls;
+/// - counted_time_s: of it, under trusted counter samples, shared by 1/n among overlapping kernels;
+/// - energy_j, energy_half_width_j: over counted_time_s, 95 %; empty where not resolved;
+/// - energy_status: `resolved` or `too_short_to_tell`;
+/// - asked_core_mhz to applied_memory_mhz: caps, 0 = auto;
+/// - held_core_mhz: the median clock by cycles, 0 = not counted;
+/// - held_share: the share of time within 2 % of it;
+/// - direct_power_w: by counter differences of long scopes; empty where there were none;
+/// - source: `simulated` or `measured`;
+/// - clocks: `set` or `measure_only`.
 inline void write_csv(std::ostream& out, const Report& report) {
     out << "kernel,variant,calls,metered_calls,time_s,counted_time_s,energy_j,"
            "energy_half_width_j,energy_status,asked_core_mhz,asked_memory_mhz,applied_core_mhz,"

@@ -135,7 +135,7 @@ struct OwnedClocks {
     template <class... Arguments>
     explicit OwnedClocks(Arguments&&... arguments)
         : clocks{std::forward<Arguments>(arguments)...}, guarded{clocks} {
-        if constexpr (requires { guarded.probe(); }) guarded.probe();
+        if constexpr (ProbedControl<Clocks>) guarded.probe();
     }
 
     Clocks clocks;
@@ -145,8 +145,7 @@ struct OwnedClocks {
 /// Opens a real device, all vendors alike: owns its clocks and proves that they can be set, or,
 /// where `options` say so, falls back to measuring it; counts its energy; starts the threads.
 /// @param key         what tells devices apart in this process
-/// @param open_clocks returns a `shared_ptr<OwnedClocks<...>>`, null to measure only; throws
-/// `Error`
+/// @param open_clocks returns a `shared_ptr<OwnedClocks<...>>`, null to measure only; throws Error
 /// @throws Error what a function throws, unless `options.on_refused` says to go on
 template <class OpenRuntime, class OpenClocks, class OpenReadings>
 std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open_runtime,

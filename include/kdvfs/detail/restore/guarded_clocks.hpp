@@ -75,8 +75,7 @@ public:
     }
 
     /// Lets the device find out what it can do, which writes.
-    void probe() requires requires(Device& device) { device.probe(); }
-    {
+    void probe() requires ProbedControl<Device> {
         note_uncertain();
         device_.probe();
         static_cast<void>(read_clock_state());

@@ -174,7 +174,7 @@ RestoreDecision settle(const Journal& journal, Device& device) {
     const auto entry = journal.read();
     if (entry && entry->device == device.info().address && entry->owes_restore()) {
         // A device that cannot read its settings back is told what they should be.
-        if constexpr (requires { device.adopt(entry->history.written); }) {
+        if constexpr (AdoptingControl<Device>) {
             device.adopt(entry->history.written);
         }
         decision = decide_restore(entry->history, device.read_clock_state());
