@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_iteration/boards.hpp>
+#include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/detail/restore/device_lock.hpp>
 #include <kdvfs/detail/restore/journal.hpp>
 #include <kdvfs/detail/restore/private_folder.hpp>
