@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <iosfwd>
-#include <map>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -90,8 +89,14 @@ protected:
 
 private:
     [[nodiscard]] detail::GpuService& forked_service() const {
-        thread_local std::map<const detail::GpuService*, detail::ForkedService> forked;
-        return forked.try_emplace(shared_.get().get(), *shared_).first->second;
+        // Never freed: a scope may hold it. A forked child that uses its parent's GPUs has few.
+        thread_local const detail::GpuService* parents = nullptr;
+        thread_local detail::ForkedService* forked = nullptr;
+        if (parents != shared_.get().get()) {
+            parents = shared_.get().get();
+            forked = new detail::ForkedService{*shared_};
+        }
+        return *forked;
     }
 
     gsl::not_null<std::shared_ptr<detail::GpuService>> shared_;

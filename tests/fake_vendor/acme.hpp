@@ -17,7 +17,7 @@ namespace acme {
 /// @param board its folder
 /// @throws Error if its clocks cannot be set, unless `options.on_refused` says to go on
 inline kdvfs::Gpu open(const std::string& board, const kdvfs::GpuOptions& options = {}) {
-    using Owned = kdvfs::detail::OwnedClocks<Clocks>;
+    using Owned = kdvfs::detail::OwnedDevice<Clocks>;
     return kdvfs::Gpu{kdvfs::detail::open_device(
         "acme " + Readings::address_of(board), [] { return std::make_shared<Streams>(); },
         [&] { return std::make_shared<Owned>(board); },

@@ -29,24 +29,25 @@ public:
     void apply(kdvfs::ClockPoint point) { write(point.core); }
     void restore(const kdvfs::ClockState& state) { write(state.cap.core); }
 
-    /// The same write as `restore`, by a shell, if the board still holds what the note says.
-    [[nodiscard]] kdvfs::GuardOrder guard_order(const kdvfs::ClockState& found) const {
-        return {.script = guard_script,
-                .arguments = {readings_.board() + "/core_cap", guard_words(found)}};
-    }
-    [[nodiscard]] std::string guard_words(const kdvfs::ClockState& state) const {
-        return std::to_string(state.cap.core.count);
+    /// The same write as `restore`, by a shell: see `RestoreScript`.
+    [[nodiscard]] kdvfs::RestoreScript restore_script() const {
+        return {.kind = "acme",
+                .functions = restore_functions,
+                .arguments = {readings_.board() + "/core_cap"}};
     }
 
 private:
-    static constexpr const char* guard_script = R"sh(
-last=idle
-while IFS= read -r note; do last=$note; done
-case $last in
-    idle) exit 0 ;;
-    held*) [ "$last" = "held $(cat "$1")" ] || exit 0 ;;
-esac
-echo "$2" > "$1"
+    // Words: the file with the board's cap.
+    static constexpr const char* restore_functions = R"sh(
+cap=$1
+
+see() { IFS= read -r seen < "$cap"; }
+
+holds() { [ "$seen" = "$held_core" ]; }
+
+is_back() { [ "$seen" = "$found_core" ]; }
+
+put_back() { echo "$found_core" > "$cap"; }
 )sh";
 
     /// Acme says 0 where there is no cap.
@@ -75,7 +76,7 @@ echo "$2" > "$1"
     Readings readings_;
 };
 
-static_assert(kdvfs::Guardable<Clocks>);
+static_assert(kdvfs::Restorable<Clocks>);
 static_assert(!kdvfs::ProbedControl<Clocks>, "there is one way to set clocks, and it is known");
 static_assert(!kdvfs::AdoptingControl<Clocks>, "all that is held can be read back");
 

@@ -28,7 +28,7 @@ class FakeVendor : public ::testing::Test {
 protected:
     FakeVendor() {
         board_.write("core_cap", "0\n");
-        ::setenv("XDG_RUNTIME_DIR", board_.path().c_str(), 1);  // where the journal goes
+        ::setenv("XDG_RUNTIME_DIR", board_.path().c_str(), 1);  // where its record goes
     }
 
     /// Whether the board comes to hold this cap within two seconds.
@@ -97,7 +97,6 @@ TEST_F(FakeVendor, AKilledProcessLeavesTheBoardAsItWas) {
         ::_exit(0);
     }
     EXPECT_TRUE(holds(1100));
-    std::this_thread::sleep_for(50ms);  // its guard has the note
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     EXPECT_TRUE(holds(1500));

@@ -39,18 +39,35 @@ TEST_F(TrackTableTest, GivesAStreamOneTrackForever) {
 
 TEST_F(TrackTableTest, TellsThreadsAndCapturesOfOneStreamApart) {
     kdvfs::detail::TrackTable table;
-    const kdvfs::detail::StreamTrack& live = find(table, {.stream = StreamRef{&handles[0]}});
-    const kdvfs::detail::StreamTrack& captured =
-        find(table, {.stream = StreamRef{&handles[0]}, .capture = 1});
-    const kdvfs::detail::StreamTrack& another =
-        find(table, {.stream = StreamRef{&handles[0]}, .capture = 2});
-    const kdvfs::detail::StreamTrack& threads =
-        find(table, {.stream = StreamRef{&handles[0]}, .thread = 1});
-    EXPECT_EQ(cells.size(), 4U);
-    EXPECT_EQ(live.id(), TrackId{0});
-    EXPECT_EQ(captured.id(), TrackId{1});
-    EXPECT_EQ(another.id(), TrackId{2});
-    EXPECT_EQ(threads.id(), TrackId{3});
+    const StreamRef handle{&handles[0]};
+    const kdvfs::detail::StreamTrack& live = find(table, {.stream = handle});
+    const kdvfs::detail::StreamTrack& captured = find(table, {.stream = handle, .capture = 1});
+    const kdvfs::detail::StreamTrack& another = find(table, {.stream = handle, .thread = 2});
+    EXPECT_NE(&live, &captured);
+    EXPECT_NE(&live, &another);
+    EXPECT_TRUE(captured.captured());
+    EXPECT_FALSE(another.captured());
+}
+
+TEST_F(TrackTableTest, ManyCapturesOfOneStreamNeedOneCell) {
+    kdvfs::detail::TrackTable table;
+    const StreamRef handle{&handles[0]};
+    for (std::uint64_t capture = 1; capture <= 100'000; ++capture) {
+        kdvfs::detail::StreamTrack& track = find(table, {.stream = handle, .capture = capture});
+        const auto step = track.enter(RequestIndex{3});
+        EXPECT_TRUE(track.leave(step.entry)->changed);
+    }
+    EXPECT_EQ(cells.size(), 1U);
+}
+
+TEST_F(TrackTableTest, ACaptureThatLeftAScopeOpenKeepsItsCellForItself) {
+    kdvfs::detail::TrackTable table;
+    const StreamRef handle{&handles[0]};
+    kdvfs::detail::StreamTrack& first = find(table, {.stream = handle, .capture = 1});
+    first.enter(RequestIndex{3});
+    kdvfs::detail::StreamTrack& second = find(table, {.stream = handle, .capture = 2});
+    EXPECT_NE(&first, &second) << "its graph leaves a request behind at each replay";
+    EXPECT_EQ(&find(table, {.stream = handle, .capture = 3}), &second);
 }
 
 TEST_F(TrackTableTest, AThreadMayUseTwoTablesInTurn) {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <ostream>
 #include <sstream>
+#include <streambuf>
 #include <thread>
 #include <vector>
 
@@ -76,6 +77,56 @@ TEST_F(ThreadLoopTest, TheHostNeverWaitsForTheDevice) {
     for (int i = 0; i < 1000; ++i) FrequencyScope<Gelu> scope{gpu, stream(0)};
     EXPECT_LT(std::chrono::steady_clock::now() - began, 1s);
     board_->block(false);
+}
+
+TEST_F(ThreadLoopTest, ACallThatDoesNotComeBackIsAnErrorThatNamesIt) {
+    const auto gpu = open();
+    board_->block(true);
+    FrequencyScope<Gelu> scope{gpu, stream(0)};
+    std::this_thread::sleep_for(1300ms);
+    try {
+        gpu.check();
+        ADD_FAILURE() << "silence is no error";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::timed_out) << error.what();
+    }
+    board_->block(false);
+    EXPECT_TRUE(holds({.core = 1100_MHz}));
+    gpu.check();
+}
+
+/// A stream that takes nothing for a while, as a file on a disk that hangs.
+class StuckStream : private std::streambuf, public std::ostream {
+public:
+    StuckStream() : std::ostream{static_cast<std::streambuf*>(this)} {}
+    std::atomic<bool> stuck{true};
+
+private:
+    std::streamsize xsputn(const char*, std::streamsize count) override {
+        while (stuck) std::this_thread::sleep_for(1ms);
+        return count;
+    }
+    std::streambuf::int_type overflow(std::streambuf::int_type character) override {
+        return character;
+    }
+};
+
+TEST_F(ThreadLoopTest, ATraceOnAStuckDiskHoldsUpNothing) {
+    GpuOptions options;
+    options.meter_every = 1;
+    const auto gpu = open(options);
+    StuckStream disk;
+    gpu.trace_to(disk);
+    const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < 20; ++i) {
+        FrequencyScope<Gelu> scope{gpu, stream(0), variant(static_cast<std::uint32_t>(i))};
+        gpu.next_iteration();
+    }
+    FrequencyScope<Gemm> scope{gpu, stream(0)};
+    EXPECT_TRUE(holds({.core = 1500_MHz}));
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 1s);
+    disk.stuck = false;
+    gpu.end_trace();
 }
 
 TEST_F(ThreadLoopTest, TheClockIsAskedForWhenTheStreamGetsThere) {

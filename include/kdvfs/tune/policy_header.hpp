@@ -254,7 +254,7 @@ inline std::string to_segment_header(const SegmentPlan& plan, const HeaderOption
             detail::percent_text(plan.time_pct()) + ", energy " +
             detail::percent_text(plan.energy_pct()) + "\n";
     text +=
-        "#pragma once\n\n#include <kdvfs/core/kernel.hpp>\n"
+        "#pragma once\n\n#include <kdvfs/kernel.hpp>\n"
         "#include <kdvfs/registry.hpp>\n\n#include <array>\n#include <cstddef>\n\n"
         "namespace " +
         options.namespace_name +

@@ -285,7 +285,7 @@ public:
     }
 };
 
-static_assert(ClockControl<RocmSmi> && Guardable<RocmSmi>);
+static_assert(ClockControl<RocmSmi> && Restorable<RocmSmi>);
 static_assert(EnergySource<RocmSmi>);
 
 }  // namespace kdvfs::device
