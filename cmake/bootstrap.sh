@@ -4,13 +4,14 @@
 #   sh cmake/bootstrap.sh demo      the main job: one GPT-3-XL iteration on the simulated GPU
 #   sh cmake/bootstrap.sh test      the test suite
 #   sh cmake/bootstrap.sh sanitize  the test suite under ASan + UBSan, and under TSan
+#   sh cmake/bootstrap.sh soak      hours: full counts of seeds, kills and inputs, then sanitize
 #   sh cmake/bootstrap.sh bench     the benchmarks
 # Installs what is missing (as root, or with sudo), then runs the workflow preset of that name.
 set -eu
 cd "$(dirname "$0")/.."
 
 usage() {
-    sed -n '3,8s/^# \{0,1\}//p' cmake/bootstrap.sh
+    sed -n '3,9s/^# \{0,1\}//p' cmake/bootstrap.sh
     exit 2
 }
 
@@ -73,16 +74,30 @@ install_missing() {
     rm -f "$log"
 }
 
+sanitize() {
+    cmake --workflow --preset asan
+    cmake --workflow --preset tsan
+}
+
 [ $# -eq 1 ] || usage
 case $1 in
-    demo | test | bench)
+    demo | bench)
         install_missing "$1"
         cmake --workflow --preset "$1"
         ;;
+    test)
+        install_missing test
+        cmake --workflow --preset test
+        sh cmake/slowest_targets.sh build/test
+        ;;
     sanitize)
         install_missing test
-        cmake --workflow --preset asan
-        cmake --workflow --preset tsan
+        sanitize
+        ;;
+    soak)
+        install_missing test
+        cmake --workflow --preset soak
+        sanitize
         ;;
     *) usage ;;
 esac

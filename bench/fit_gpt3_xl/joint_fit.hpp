@@ -4,8 +4,8 @@
 #include <bench/fit_gpt3_xl/model_parameters.hpp>
 #include <bench/fit_gpt3_xl/robust_least_squares.hpp>
 #include <bench/fit_gpt3_xl/targets.hpp>
-#include <examples/gpt3_iteration/iteration.hpp>
-#include <examples/gpt3_iteration/published_table.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
+#include <examples/gpt3_xl/published_table.hpp>
 
 #include <Eigen/Cholesky>
 #include <Eigen/Core>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_iteration/published_table.hpp>
+#include <examples/gpt3_xl/published_table.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 

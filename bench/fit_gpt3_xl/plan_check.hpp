@@ -2,7 +2,7 @@
 #pragma once
 
 #include <bench/fit_gpt3_xl/targets.hpp>
-#include <examples/gpt3_iteration/published_table.hpp>
+#include <examples/gpt3_xl/published_table.hpp>
 
 #include <algorithm>
 #include <array>

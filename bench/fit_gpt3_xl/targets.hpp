@@ -2,10 +2,10 @@
 #pragma once
 
 #include <bench/fit_gpt3_xl/model_parameters.hpp>
-#include <examples/gpt3_iteration/clock_points.hpp>
-#include <examples/gpt3_iteration/iteration.hpp>
 #include <examples/gpt3_iteration/published_passes.hpp>
-#include <examples/gpt3_iteration/published_table.hpp>
+#include <examples/gpt3_xl/clock_points.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
+#include <examples/gpt3_xl/published_table.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 
 #include <Eigen/Core>

@@ -3,8 +3,8 @@
 
 #include <bench/adaptive/adaptive_case.hpp>
 #include <examples/cli/measured_gpu.hpp>
-#include <examples/gpt3_iteration/boards.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
+#include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/shrinkage.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_iteration/clock_points.hpp>
-#include <examples/gpt3_iteration/fitted_kernels.hpp>
-#include <examples/gpt3_iteration/iteration.hpp>
+#include <examples/gpt3_xl/clock_points.hpp>
+#include <examples/gpt3_xl/fitted_kernels.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/tune/cost_table.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // How long switch-aware planning of one GPT-3-XL iteration takes (897 launches, 66 clock points,
 // simulated RTX 3080 Ti), and what each switching latency leaves of the saving.
-#include <examples/gpt3_iteration/clock_points.hpp>
-#include <examples/gpt3_iteration/fitted_kernels.hpp>
-#include <examples/gpt3_iteration/iteration.hpp>
+#include <examples/gpt3_xl/clock_points.hpp>
+#include <examples/gpt3_xl/fitted_kernels.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/tune/segments.hpp>

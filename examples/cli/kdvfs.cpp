@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The kdvfs command: profile, plan, validate, plot, and put clocks back.
-// Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a target.
+// Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
+// target.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/plan_command.hpp>
 #include <examples/cli/plan_pipeline_command.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_iteration/boards.hpp>
-#include <examples/gpt3_iteration/iteration.hpp>
+#include <examples/gpt3_xl/boards.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/device/replay.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_iteration/boards.hpp>
+#include <examples/gpt3_xl/boards.hpp>
 
 #include <cstdio>
 #include <filesystem>

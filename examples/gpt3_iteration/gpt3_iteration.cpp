@@ -3,7 +3,6 @@
 // its clock, generate the policies, and run it live through scopes that follow them.
 
 #include <examples/gpt3_iteration/arguments.hpp>
-#include <examples/gpt3_iteration/boards.hpp>
 #include <examples/gpt3_iteration/generate.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_iteration/outcome.hpp>
@@ -11,6 +10,7 @@
 #include <examples/gpt3_iteration/summary.hpp>
 #include <examples/gpt3_iteration/sweep.hpp>
 #include <examples/gpt3_iteration/tables.hpp>
+#include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/measure/report_files.hpp>
 

@@ -4,9 +4,9 @@
 // obey; without one every kernel runs at the board's own clocks. Ends with 2 where there is no GPU
 // whose clocks can be set.
 
-#include <examples/gpt3_iteration/kernel_work.hpp>
 #include <examples/gpt3_iteration/scoped_iteration.hpp>
 #include <examples/gpt3_iteration/stand_in.hpp>
+#include <examples/gpt3_xl/kernel_work.hpp>
 #include <kdvfs/rocm.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 

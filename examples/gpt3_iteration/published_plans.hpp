@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_iteration/iteration.hpp>
 #include <examples/gpt3_iteration/published_passes.hpp>
-#include <examples/gpt3_iteration/published_table.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
+#include <examples/gpt3_xl/published_table.hpp>
 #include <kdvfs/tune/profile.hpp>
 
 #include <cstddef>

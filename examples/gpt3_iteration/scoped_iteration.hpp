@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_iteration/iteration.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/kdvfs.hpp>
 
 #include <array>

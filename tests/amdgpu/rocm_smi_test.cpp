@@ -127,28 +127,12 @@ TEST(RocmSmi, WithoutRootItSaysSo) {
     EXPECT_TRUE(machine.writes().empty());
 }
 
-TEST(RocmSmi, ReadsTheSameEnergyAsTheFile) {
-    Machine machine{{virtual_amdgpu::mi210()}};
-    const Mounted mounted{machine};
-    std::chrono::nanoseconds now = std::chrono::seconds{5};
-    machine.gpu(0).set_time_source([&] { return now; });
-    RocmSmi gpu{amd::find_cards().front()};
-    machine.gpu(0).set_busy(1);
-    now += std::chrono::seconds{100};
-    const auto by_file = gpu.read_energy();
-    ASSERT_EQ(by_file.status, ReadingStatus::ok);
-    ASSERT_TRUE(gpu.energy_through_library());
-    EXPECT_EQ(*gpu.energy_through_library(), by_file.joules);
-    EXPECT_GT(by_file.joules.count, 1000);
-}
-
 // What makes the library end the process, each met before the call.
 
 TEST(RocmSmiTraps, MetricsOfAnMi300) {
     Machine machine{{virtual_amdgpu::mi300x()}};
     const Mounted mounted{machine};
     RocmSmi gpu{amd::find_cards().front()};
-    EXPECT_FALSE(gpu.energy_through_library());
     EXPECT_EQ(gpu.read_energy().status, ReadingStatus::ok);
 }
 

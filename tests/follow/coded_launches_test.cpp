@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <examples/gpt3_iteration/iteration.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/tune/coded_launches.hpp>
 
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_iteration/boards.hpp>
 #include <examples/gpt3_iteration/followed_run.hpp>
 #include <examples/gpt3_iteration/scoped_iteration.hpp>
 #include <examples/gpt3_iteration/sweep.hpp>
+#include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/simulated.hpp>
 
 #include <array>

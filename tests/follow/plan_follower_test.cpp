@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <examples/gpt3_iteration/iteration.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/detail/control/plan_follower.hpp>
 #include <tests/follow/random_launches.hpp>
 

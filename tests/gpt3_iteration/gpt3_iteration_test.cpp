@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include <examples/gpt3_iteration/boards.hpp>
 #include <examples/gpt3_iteration/generate.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_iteration/outcome.hpp>
 #include <examples/gpt3_iteration/policies.hpp>
 #include <examples/gpt3_iteration/summary.hpp>
 #include <examples/gpt3_iteration/sweep.hpp>
+#include <examples/gpt3_xl/boards.hpp>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

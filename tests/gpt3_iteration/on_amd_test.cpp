@@ -2,9 +2,9 @@
 //
 // The iteration's stand-ins: their work is what is described, and all of it is launched in its
 // scopes. On the double of libamdhip64, where copies stand in for the kernels.
-#include <examples/gpt3_iteration/kernel_work.hpp>
 #include <examples/gpt3_iteration/scoped_iteration.hpp>
 #include <examples/gpt3_iteration/stand_in.hpp>
+#include <examples/gpt3_xl/kernel_work.hpp>
 #include <tests/hip_double/gpu_on_double.hpp>
 #include <tests/hip_double/hip_double.hpp>
 

@@ -36,14 +36,6 @@ TEST(Sampler, FollowsTheCountersOwnRate) {
     EXPECT_EQ(sampler.next_read(), at(1ms));
 }
 
-TEST(Sampler, AClockWriteGoesFirst) {
-    Sampler sampler{{}, at(0ms)};
-    sampler.postpone(at(4ms));
-    EXPECT_EQ(sampler.next_read(), at(4ms));
-    sampler.postpone(at(1ms));
-    EXPECT_EQ(sampler.next_read(), at(4ms));
-}
-
 TEST(Sampler, AsksAFailingCounterLessOften) {
     Sampler sampler{{}, at(0ms)};
     TimePoint now = at(0ms);

@@ -29,7 +29,6 @@ void tell_everything(TraceWriter& trace) {
     trace.clock_applied(at(3ms), low);
     trace.scope({1}, {"gelu", {}}, at(500us), at(1200us));
     trace.kernel({{0}, {1}, low, at(1ms + 5ns), at(9ms), 8'680'000}, {"gelu", {}});
-    trace.clock_held(at(9ms), 1085_MHz);
     trace.power(at(10ms), {312.5});
     trace.fault(at(11ms), "refused: \"RSMI\\STATUS\"\n");
 }

@@ -135,6 +135,12 @@ foreach(fixture two_files outside_device)
                          PASS_REGULAR_EXPRESSION "must be included by one file in device/")
 endforeach()
 
+# Hooks of devices are named concepts, and what is installed does not lean on the demo.
+add_test(NAME package/layering
+         COMMAND ${CMAKE_COMMAND} -DINCLUDE=${PROJECT_SOURCE_DIR}/include
+                 "-DTOOLS=${PROJECT_SOURCE_DIR}/examples/cli;${PROJECT_SOURCE_DIR}/examples/restore"
+                 -P ${CMAKE_CURRENT_SOURCE_DIR}/layering.cmake)
+
 # The umbrella is light.
 add_test(NAME package/umbrella_is_light
          COMMAND ${CMAKE_COMMAND} -DCOMPILER=${CMAKE_CXX_COMPILER}

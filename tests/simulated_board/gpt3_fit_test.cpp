@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <bench/fit_gpt3_xl/plan_check.hpp>
 #include <examples/gpt3_iteration/fit_figures.hpp>
-#include <examples/gpt3_iteration/fitted_kernels.hpp>
-#include <examples/gpt3_iteration/iteration.hpp>
-#include <examples/gpt3_iteration/kernel_work.hpp>
+#include <examples/gpt3_xl/fitted_kernels.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
+#include <examples/gpt3_xl/kernel_work.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <examples/gpt3_iteration/clock_points.hpp>
-#include <examples/gpt3_iteration/iteration.hpp>
 #include <examples/gpt3_iteration/published_passes.hpp>
-#include <examples/gpt3_iteration/published_table.hpp>
+#include <examples/gpt3_xl/clock_points.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
+#include <examples/gpt3_xl/published_table.hpp>
 #include <kdvfs/kernel.hpp>
 
 #include <gtest/gtest.h>

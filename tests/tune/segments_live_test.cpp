@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Plans of segments for one GPT-3-XL iteration, run live on the simulated RTX 3080 Ti.
-#include <examples/gpt3_iteration/clock_points.hpp>
-#include <examples/gpt3_iteration/fitted_kernels.hpp>
-#include <examples/gpt3_iteration/iteration.hpp>
+#include <examples/gpt3_xl/clock_points.hpp>
+#include <examples/gpt3_xl/fitted_kernels.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/segments.hpp>

@@ -10,6 +10,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -89,6 +90,35 @@ concept ClockControl = requires(Device& device, ClockPoint point, const ClockSta
     { device.read_clock_state() } -> std::same_as<ClockState>;
     { device.apply(point) } -> std::same_as<void>;
     { device.restore(state) } -> std::same_as<void>;
+};
+
+/// A device that learns what it can do by trying, which writes to it. Without this hook a device
+/// must know it when it is constructed, by reading alone.
+/// - `probe()`: tries, once, after the device is locked and before its first `apply`; leaves it in
+///   the state that it found; throws `Error` where no way to set clocks works. `info()` and
+///   `supported_clocks()` may be other ones afterwards. What it returns is not looked at.
+template <class Device>
+concept ProbedControl = ClockControl<Device> && requires(Device& device) {
+    device.probe();
+};
+
+/// A device that cannot read back all of what it holds, and remembers what it wrote instead.
+/// - `adopt(written)`: an earlier process ended without restoring; this is what that process last
+///   had the device hold, nothing where its last write was cut short. From here on
+///   `read_clock_state()` and `restore()` take it for this object's own. Reads and writes nothing.
+template <class Device>
+concept AdoptingControl = ClockControl<Device> &&
+    requires(Device& device, const std::optional<ClockState>& written) {
+    { device.adopt(written) } -> std::same_as<void>;
+};
+
+/// Clocks that somebody else puts back, too, if this process cannot: a watchdog, a record.
+/// - `will_go_back_to(initial)`: called before each `apply`; the state that the controller would go
+///   back to now. It is another than before once somebody else has set the clocks meanwhile.
+///   Throws `Error`.
+template <class Device>
+concept WatchedControl = ClockControl<Device> && requires(Device& device, const ClockState& state) {
+    { device.will_go_back_to(state) } -> std::same_as<void>;
 };
 
 /// How a device is put back without kdvfs: shell functions that belong to a kind of device, and the

@@ -169,8 +169,8 @@ inline void put(std::ostream& out, const ScopeCounts& scopes) {
         << scopes.missed << R"(,"overtaken":)" << scopes.overtaken << R"(,"pending":)"
         << scopes.pending << R"(,"refused":)" << scopes.refused << R"(,"kept":)" << scopes.kept
         << R"(,"captured":)" << scopes.captured << R"(,"measured":)" << scopes.measured
-        << R"(,"followed":)" << scopes.followed
-        << R"(,"unmetered":)" << scopes.unmetered << R"(,"writes":)" << scopes.writes << '}';
+        << R"(,"followed":)" << scopes.followed << R"(,"unmetered":)" << scopes.unmetered
+        << R"(,"writes":)" << scopes.writes << '}';
 }
 
 inline void put(std::ostream& out, const std::optional<FollowedShare>& followed) {

@@ -48,9 +48,6 @@ public:
     /// Takes the result of a read that was completed at `now`.
     ReadingStatus complete(const EnergyReading& reading, TimePoint now);
 
-    /// Holds back the next read: a clock write goes first.
-    void postpone(TimePoint until) { next_read_ = std::max(next_read_, until); }
-
     /// Moves the samples that arrived since the last call into `samples`, which is cleared first.
     void take_samples(std::vector<EnergySample>& samples);
 

@@ -42,10 +42,6 @@ public:
     /// From `at` on this was asked of, or held by, the device.
     void clock_asked(TimePoint at, ClockPoint point) { clock(at, "asked", point); }
     void clock_applied(TimePoint at, ClockPoint point) { clock(at, "applied", point); }
-    /// The core clock that cycles over wall time say held.
-    void clock_held(TimePoint at, Megahertz core) {
-        counter(at, "core clock held MHz", core.count);
-    }
     /// Mean power up to `at`.
     void power(TimePoint at, Watts watts) { counter(at, "power W", watts.count); }
     /// A clock switch: from the call to its effect.

@@ -67,8 +67,8 @@ struct AdaptiveOptions {
     std::uint32_t samples = 1;  ///< of each point that is measured
     double share = 0.25;        ///< of the full grid's measurements, at most
     double first_share = 0.1;   ///< of the grid, spread out, before the models decide
-    double regret_pct =
-        0.05;  ///< stop when so much of the baseline's energy is expected to be left
+    /// Stop when so much of the baseline's energy is expected to be left.
+    double regret_pct = 0.05;
 };
 
 /// How an adaptive sweep ended.

@@ -66,9 +66,8 @@ public:
     [[nodiscard]] std::span<const SweepKernel> kernels() const { return kernels_; }
 
     /// What one launch costs at a clock point, settled and warm.
-    /// @throws Error (refused) if the clocks did not hold, (not_supported) if the counter is
-    /// silent,
-    ///         (invalid_input) if the device does not list the clocks
+    /// @throws Error (refused) if the clocks did not hold; (not_supported) if the counter is
+    ///         silent; (invalid_input) if the device does not list the clocks
     Cost operator()(std::size_t kernel, ClockPoint clock) {
         const kdvfs::detail::ScopeKind& around =
             service().kind_of("kdvfs.sweep", {}, {.asks = true, .point = clock}, /*metered=*/false);

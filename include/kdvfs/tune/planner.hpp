@@ -109,8 +109,8 @@ namespace detail {
 struct Unit {
     std::vector<std::size_t> kernels;
     std::vector<ClockPoint> clocks;
-    std::vector<kdvfs::detail::Choice>
-        choices;               ///< one per clock: seconds and joules per iteration
+    /// One per clock: seconds and joules per iteration.
+    std::vector<kdvfs::detail::Choice> choices;
     std::size_t baseline = 0;  ///< index into `clocks`
 };
 
@@ -227,8 +227,7 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
 }  // namespace detail
 
 /// Plans one way. `local` holds every kernel to the bound by itself; `global`, `per_group` and
-/// `single` hold only the iteration to it, and their gap is proven. Pure; the table must be a sound
-/// one
+/// `single` hold only the iteration to it, and their gap is proven. Pure; the table must be sound
 /// (`make_cost_table`).
 inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate) {
     const std::vector<detail::Unit> units = detail::make_units(table, aggregate);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/tune/profile.hpp>
 
 #include <array>
@@ -199,11 +198,6 @@ inline std::string to_csv(const Profile& profile) {
         }
     }
     return text;
-}
-
-/// Writes a sweep file as a whole. @throws Error (io).
-inline void write_profile(const Profile& profile, const std::filesystem::path& path) {
-    kdvfs::detail::write_file_atomically(path, to_csv(profile));
 }
 
 }  // namespace kdvfs::tune

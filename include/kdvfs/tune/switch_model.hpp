@@ -53,8 +53,8 @@ struct Transition {
     std::size_t arrives_in = 0;
     std::size_t effective_at = 0;
     double old_share = 0;  ///< of the work of launch `arrives_in` that the old clock does
-    kdvfs::detail::Choice
-        before;  ///< what launches `begin` to before `arrives_in` cost at the old clock
+    /// What launches `begin` to before `arrives_in` cost at the old clock.
+    kdvfs::detail::Choice before;
 };
 
 /// A sequence of launches at every clock, and what it means to switch between two of them. One

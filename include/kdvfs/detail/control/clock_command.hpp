@@ -58,7 +58,7 @@ CommandOutcome execute(Device& device, const ClockCommand& command) noexcept {
     try {
         if (command.kind == ClockCommand::Kind::apply) {
             // A device that is put back without kdvfs, too, must know to which state.
-            if constexpr (requires { device.will_go_back_to(command.history.initial); }) {
+            if constexpr (WatchedControl<Device>) {
                 device.will_go_back_to(command.history.initial);
             }
             device.apply(command.point);

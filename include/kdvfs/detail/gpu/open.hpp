@@ -135,7 +135,7 @@ struct OwnedDevice {
     template <class... Arguments>
     explicit OwnedDevice(Arguments&&... arguments)
         : device{std::forward<Arguments>(arguments)...}, clocks{device} {
-        if constexpr (requires { clocks.probe(); }) clocks.probe();
+        if constexpr (ProbedControl<Device>) clocks.probe();
     }
 
     Device device;

@@ -120,8 +120,7 @@ public:
     }
 
     /// Lets the device find out what it can do, which writes.
-    void probe() requires requires(Device& device) { device.probe(); }
-    {
+    void probe() requires ProbedControl<Device> {
         start_watchdog();
         note_uncertain();
         device_.probe();

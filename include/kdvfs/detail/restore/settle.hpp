@@ -19,7 +19,7 @@ template <ClockControl Device>
 RestoreDecision settle(const RestoreEntry& entry, Device& device) {
     if (!entry.owes_restore()) return RestoreDecision::nothing;
     // A device that cannot read its settings back is told what they should be.
-    if constexpr (requires { device.adopt(entry.history.written); }) {
+    if constexpr (AdoptingControl<Device>) {
         device.adopt(entry.history.written);
     }
     const auto decision = decide_restore(entry.history, device.read_clock_state());

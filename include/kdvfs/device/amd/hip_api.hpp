@@ -17,6 +17,12 @@
 
 namespace kdvfs::device {
 
+/// Whether this version of HIP's headers knows the rate of the device's wall clock.
+template <class Attribute>
+concept HasWallClockRate = requires {
+    Attribute::hipDeviceAttributeWallClockRate;
+};
+
 /// HIP's runtime. The one file that includes HIP's headers; see `GpuApi` for what the members are.
 struct HipApi {
     using StreamObject = ihipStream_t;
@@ -167,7 +173,7 @@ struct HipApi {
 private:
     template <class Attribute = hipDeviceAttribute_t>
     static double asked_megahertz(int device) {
-        if constexpr (requires { Attribute::hipDeviceAttributeWallClockRate; }) {
+        if constexpr (HasWallClockRate<Attribute>) {
             int kilohertz = 0;
             const Status status = hipDeviceGetAttribute(
                 &kilohertz, Attribute::hipDeviceAttributeWallClockRate, device);

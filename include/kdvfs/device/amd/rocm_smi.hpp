@@ -227,8 +227,6 @@ public:
         check(action, rsmi_dev_gpu_clk_freq_set(index_, RSMI_CLK_TYPE_SYS, mask));
     }
 
-    [[nodiscard]] std::uint32_t index() const noexcept { return index_; }
-
 private:
     static std::optional<rsmi_dev_perf_level_t> level_of(std::string_view level) {
         static constexpr std::pair<std::string_view, rsmi_dev_perf_level_t> known[] = {
@@ -275,7 +273,8 @@ private:
 class RocmSmi : public amd::CappedClocks<rocm_smi::Writer>, public amd::MetricsFile {
 public:
     /// @throws Error where the library cannot be used for this GPU, saying what to use instead
-    explicit RocmSmi(const amd::Card& card) : RocmSmi{card, rocm_smi::Writer{card}} {}
+    explicit RocmSmi(const amd::Card& card)
+        : CappedClocks{card, rocm_smi::Writer{card}}, MetricsFile{card} {}
 
     /// Tries the clocks (see `CappedClocks::probe`) and the counter.
     /// @throws Error with the library's answer where no way to set clocks works
@@ -284,28 +283,6 @@ public:
         found.energy = energy_capability();
         return found;
     }
-
-    /// The energy counter as the library tells it, taken at 2^-16 J per step; nothing where the
-    /// library cannot read this board's table, on which it would abort the process.
-    [[nodiscard]] std::optional<Joules> energy_through_library() const {
-        const auto header = amd::read_file(card().folder + "/gpu_metrics");
-        const auto version = amd::metrics_version(std::as_bytes(std::span{header.text}));
-        constexpr std::uint8_t newest_known = 3;
-        if (!version || version->format != 1 || version->content > newest_known) return {};
-        std::uint64_t steps = 0;
-        std::uint64_t read_at = 0;
-        float claimed_resolution = 0;
-        const auto status =
-            rsmi_dev_energy_count_get(index_, &steps, &claimed_resolution, &read_at);
-        if (status != RSMI_STATUS_SUCCESS) return {};
-        return Joules{static_cast<double>(steps) * amd::joules_per_energy_step};
-    }
-
-private:
-    RocmSmi(const amd::Card& card, rocm_smi::Writer writer)
-        : CappedClocks{card, writer}, MetricsFile{card}, index_{writer.index()} {}
-
-    std::uint32_t index_;
 };
 
 static_assert(ClockControl<RocmSmi> && Restorable<RocmSmi>);
