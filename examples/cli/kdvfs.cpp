@@ -5,6 +5,7 @@
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/plan_command.hpp>
 #include <examples/cli/plot_command.hpp>
+#include <examples/cli/report_command.hpp>
 #include <examples/cli/restore_command.hpp>
 #include <examples/cli/sweep_command.hpp>
 #include <examples/cli/validate_command.hpp>
@@ -38,6 +39,7 @@ int main(int argc, char** argv) try {
     cli::ValidateCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
     cli::PlotCommand::add_to(app);
+    cli::ReportCommand::add_to(app);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
