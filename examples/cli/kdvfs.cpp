@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT
 //
-// The kdvfs command: profile, plan, validate, plot, and put clocks back.
+// The kdvfs command: profile, plan, validate, draw, and put clocks back.
 // Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble.
 #include <examples/cli/info_command.hpp>
+#include <examples/cli/output.hpp>
 #include <examples/cli/plan_command.hpp>
-#include <examples/cli/plot_command.hpp>
 #include <examples/cli/report_command.hpp>
 #include <examples/cli/restore_command.hpp>
 #include <examples/cli/sweep_command.hpp>
 #include <examples/cli/validate_command.hpp>
 #include <kdvfs/core/error.hpp>
+#include <kdvfs/core/version.hpp>
 
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <iostream>
+#include <string>
 
 namespace {
 
@@ -28,23 +30,29 @@ int exit_code(kdvfs::Errc code) {
     }
 }
 
+std::string version() {
+    return "kdvfs " + std::to_string(KDVFS_VERSION_MAJOR) + "." +
+           std::to_string(KDVFS_VERSION_MINOR) + "." + std::to_string(KDVFS_VERSION_PATCH);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
     CLI::App app{"Runs every GPU kernel at the clock where it wastes no energy."};
     app.require_subcommand(1);
+    app.set_version_flag("--version", version());
     cli::InfoCommand::add_to(app);
     cli::SweepCommand::add_to(app);
     cli::PlanCommand::add_to(app);
     cli::ValidateCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
-    cli::PlotCommand::add_to(app);
     cli::ReportCommand::add_to(app);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : bad_input;
+        if (app.exit(error) != 0) return bad_input;  // 0 after --help and --version
     }
+    cli::finish_standard_output();
     return 0;
 } catch (const kdvfs::Error& error) {
     std::cerr << "kdvfs: " << error.what() << '\n';

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/input.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/core/atomic_file.hpp>
@@ -41,9 +42,14 @@ struct PlanCommand {
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<PlanCommand>();
         CLI::App* sub = app.add_subcommand("plan", "Choose a clock for each kernel of a profile");
-        sub->add_option("profile", command->profile, "Sweep file")->required();
+        sub->footer(
+            "A sweep file is a CSV with a header line and the columns gpu, kernel, core_mhz, mem_mhz\n"
+            "(MHz, or auto), time_s and energy_j (of one launch), in any order; optional: variant,\n"
+            "group, count (launches per iteration), sample, is_baseline. Commas separate, points\n"
+            "stand in numbers, quotes around texts that hold commas.");
+        sub->add_option("profile", command->profile, "Sweep file; - is standard input")->required();
         sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
-        sub->add_option("--aggregate", command->aggregate, "What shares a clock")
+        sub->add_option("--aggregate", command->aggregate, "What shares a clock; not with --trace")
             ->check(CLI::IsMember({"global", "local", "pass", "single"}))
             ->capture_default_str();
         sub->add_option(
@@ -62,29 +68,57 @@ struct PlanCommand {
         sub->add_option("--format", command->format, "Output")
             ->check(CLI::IsMember({"table", "json", "header"}))
             ->capture_default_str();
-        sub->add_option("--namespace", command->namespace_name, "Of the generated header")
+        sub->add_option("--namespace", command->namespace_name, "With --format header: of what is generated")
             ->capture_default_str();
         sub->add_option("--arch", command->architecture,
-                        "Bind the header's policies to one architecture");
+                        "With --format header: bind its policies to one architecture");
         sub->add_option("-o,--output", command->output, "File to write instead of printing");
-        sub->callback([command] { command->run(); });
+        sub->callback([command, sub] {
+            command->check(*sub);
+            command->run();
+        });
     }
 
     void run() const {
         using namespace kdvfs::tune;
-        const Profile measured = read_profile(std::filesystem::path{profile});
+        Input input{profile};
+        const Profile measured = read_profile(input.stream(), input.name());
         const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
         Objective chosen = parse_objective(objective, table);
         if (!max_slowdown.empty())
-            chosen = with_max_slowdown(chosen, parse_percent("--max-slowdown", max_slowdown));
+            chosen = with_max_slowdown(chosen, parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct));
         const HeaderOptions header{namespace_name, "Policies",
-                                   std::filesystem::path{profile}.filename().string(),
+                                   source_name(),
                                    content_hash(to_csv(measured))};
         write(output, trace.empty() ? planned(table, chosen, header)
                                     : planned_by_segments(table, chosen, header));
     }
 
 private:
+    void check(const CLI::App& options) const {
+        if (format != "header") {
+            refuse_without_effect(options, "--namespace", "without --format header");
+            refuse_without_effect(options, "--arch", "without --format header");
+        }
+        if (trace.empty()) {
+            refuse_without_effect(options, "--switch-latency", "without --trace");
+        } else {
+            refuse_without_effect(options, "--aggregate", "with --trace: segments are chosen");
+            refuse_without_effect(options, "--arch", "with --trace");
+        }
+    }
+
+    /// What the banner of a header says that it was made from.
+    [[nodiscard]] std::string source_name() const {
+        return profile == "-" ? "standard input"
+                              : std::filesystem::path{profile}.filename().string();
+    }
+
+    [[nodiscard]] kdvfs::tune::SwitchCosts measured_costs() const {
+        Input input{switch_latency};
+        return kdvfs::tune::read_switch_costs(input.stream(), input.name());
+    }
+
     [[nodiscard]] std::string planned(const kdvfs::tune::CostTable& table,
                                       const kdvfs::tune::Objective& chosen,
                                       const kdvfs::tune::HeaderOptions& header) const {
@@ -101,10 +135,9 @@ private:
                                                   const kdvfs::tune::HeaderOptions& header) const {
         using namespace kdvfs::tune;
         const auto latency = parse_duration("--switch-latency", switch_latency);
-        const SwitchCosts costs = latency
-                                      ? uniform_switch_costs(*latency)
-                                      : read_switch_costs(std::filesystem::path{switch_latency});
-        const std::vector<kdvfs::KernelKey> keys = read_sequence(std::filesystem::path{trace});
+        const SwitchCosts costs = latency ? uniform_switch_costs(*latency) : measured_costs();
+        Input sequence{trace};
+        const std::vector<kdvfs::KernelKey> keys = read_sequence(sequence.stream(), sequence.name());
         const SegmentPlan plan = plan_segments(table, launch_indices(table, keys), costs, chosen);
         if (format == "json") return to_json(plan);
         if (format == "header") return to_segment_header(plan, header);

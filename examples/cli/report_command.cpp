@@ -119,6 +119,8 @@ inline Page make_page(const Inputs& inputs) {
     if (!inputs.validations.empty()) page.charts.push_back(promise_chart(inputs.validations));
     if (inputs.energy) page.charts.push_back(energy_chart(*inputs.energy));
     if (inputs.trace) page.charts.push_back(trace_chart(*inputs.trace));
+    if (inputs.switches) page.charts.push_back(switch_chart(*inputs.switches));
+    if (inputs.power_profile) page.charts.push_back(*inputs.power_profile);
     return page;
 }
 

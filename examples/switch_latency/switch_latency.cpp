@@ -180,9 +180,6 @@ int run(const Arguments& arguments) {
     std::ostringstream json;
     measure::write_switch_json(json, bench->info(), latencies);
     write_file(arguments.folder + "/switch_latency.json", json);
-    std::ostringstream svg;
-    measure::write_switch_svg(svg, bench->info(), latencies);
-    write_file(arguments.folder + "/switch_latency.svg", svg);
     return arguments.simulated && !near_the_truth(latencies) ? 1 : 0;
 }
 

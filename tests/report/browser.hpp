@@ -105,6 +105,7 @@ public:
     }
     /// A picture of an element, as PNG.
     std::string picture(const std::string& css) {
+        run("document.querySelector('" + css + "').scrollIntoView({block: 'start'});");
         const Json found = post(session_ + "/element", {{"using", "css selector"}, {"value", css}});
         const std::string id = found.begin().value();
         const auto answer = http_->Get((session_ + "/element/" + id + "/screenshot").c_str());

@@ -50,7 +50,7 @@ struct Plane {
 };
 
 /// Beyond this slowdown nobody plans, and clocks lie far out.
-inline constexpr double most_slowdown_pct = 50;
+inline constexpr double drawn_slowdown_pct = 50;
 
 /// The index of every kernel's point at a clock; empty where one was not measured there.
 inline std::vector<std::size_t> all_at(const kdvfs::tune::CostTable& table,
@@ -95,13 +95,13 @@ inline std::vector<PlanePoint> frontier_points(const kdvfs::tune::CostTable& tab
         return plane_point("", table, {selection.chosen.begin(), selection.chosen.end()}, noise);
     };
     std::vector<PlanePoint> points{point_after(0)};
-    const double apart = (most_slowdown_pct - points.front().time) / corners;
+    const double apart = (drawn_slowdown_pct - points.front().time) / corners;
     Choice total = walk.start().total;
     double drawn = points.front().time;
     for (std::size_t step = 0; step < walk.steps().size(); ++step) {
         total = walk.after(total, walk.steps()[step]);
         const double time = percent_change(total.time, baseline);
-        if (time > most_slowdown_pct) break;
+        if (time > drawn_slowdown_pct) break;
         // Close to the start, where plans lie, the steps are dense and all of them matter.
         if (time < drawn + std::min(apart, 0.02 + 0.02 * std::abs(time)) &&
             step + 1 != walk.steps().size())
@@ -120,7 +120,7 @@ inline std::vector<PlanePoint> shared_clock_points(const kdvfs::tune::CostTable&
         const std::vector<std::size_t> chosen = all_at(table, point.clock);
         if (chosen.empty()) continue;
         PlanePoint at = plane_point(to_string(point.clock), table, chosen, noise);
-        if (at.time <= most_slowdown_pct) points.push_back(std::move(at));
+        if (at.time <= drawn_slowdown_pct) points.push_back(std::move(at));
     }
     return points;
 }
@@ -256,7 +256,7 @@ inline std::vector<Chart> frontier_charts(const Plane& plane, bool noise_known) 
     if (!plane.frontier.empty()) {
         include(plane.frontier);
         include(plane.clocks);
-        high = std::min(high, most_slowdown_pct);
+        high = std::min(high, drawn_slowdown_pct);
         charts.push_back({"frontier", "Time and energy of an iteration",
                           "Line: the best that a clock for each kernel can do. Small dots: one clock "
                           "for all kernels, up to 50 % slower." + intervals,

@@ -128,7 +128,7 @@ inline Json heat_spec(const HeatGrid& grid, Json rows, const char* field, const 
     const std::size_t columns = grid.cores.size() * grid.memories.size();
     const std::size_t step = std::clamp<std::size_t>(760 / columns, 7, 34);
     Json x{{"field", "c"}, {"type", "ordinal"}, {"title", "core MHz"}, {"sort", cores}};
-    x["axis"] = {{"labelAngle", -90}, {"labelFontSize", std::clamp<std::size_t>(step, 9, 11)}, {"labelOverlap", step >= 10 ? Json(false) : Json("greedy")}};
+    x["axis"] = {{"labelAngle", -90}, {"labelFontSize", std::clamp<std::size_t>(step, 9, 13) - 2}, {"labelOverlap", step >= 10 ? Json(false) : Json("greedy")}};
     Json y = category("k", "");
     y["axis"] = {{"labelLimit", 200}, {"labelOverlap", false}};
     const Json colour{{"field", field},
@@ -137,6 +137,7 @@ inline Json heat_spec(const HeatGrid& grid, Json rows, const char* field, const 
                       {"scale", {{"domain", {-limit, limit}},
                                  {"domainMid", 0},
                                  {"clamp", true},
+                                 {"interpolate", "rgb"},
                                  {"range", "diverging"}}},
                       {"legend", {{"orient", "top"}, {"gradientLength", 240}, {"tickCount", 5}}}};
     const Json tips = tooltip({{"k", "kernel"}, {"c", "core MHz"}, {"m", "memory MHz"},

@@ -3,7 +3,9 @@
 
 #include <examples/cli/input.hpp>
 #include <examples/cli/report/energy_chart.hpp>
+#include <examples/cli/report/profile_chart.hpp>
 #include <examples/cli/report/promise_chart.hpp>
+#include <examples/cli/report/switch_chart.hpp>
 #include <examples/cli/report/trace_chart.hpp>
 #include <kdvfs/core/error.hpp>
 #include <kdvfs/tune/plan_json.hpp>
@@ -32,6 +34,8 @@ struct Inputs {
     std::vector<NamedValidation> validations;
     std::optional<MeasuredEnergy> energy;
     std::optional<TraceContent> trace;
+    std::optional<SwitchTable> switches;
+    std::optional<Chart> power_profile;
 };
 
 namespace detail {
@@ -63,14 +67,18 @@ inline void take_json(Inputs& inputs, const std::string& text, const std::string
         take_once(inputs.energy, measured_energy(json), "report", file);
     } else if (has("traceEvents", true)) {
         take_once(inputs.trace, trace_content(json), "trace", file);
+    } else if (has("pairs", true)) {
+        take_once(inputs.switches, switch_table(json), "table of switches", file);
+    } else if (has("profiles", true)) {
+        take_once(inputs.power_profile, power_profile_chart(json), "power profile", file);
     } else {
         throw kdvfs::Error{
             kdvfs::Errc::invalid_input,
             {"make a report", file,
              has("segments", true) ? "a plan of segments cannot be drawn"
-                                   : "this is neither a plan nor a validation, report or trace",
-             "give files that kdvfs wrote: a profile (CSV), a plan, validations, a report, a "
-             "trace (JSON)"}};
+                                   : "this is nothing that kdvfs writes",
+             "give a profile (CSV), a plan, validations, a report, a trace, switching "
+             "latencies or a power profile (JSON)"}};
     }
 }
 

@@ -99,7 +99,7 @@ inline std::string to_html(const Page& page) {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
         // Vega compiles its expressions, hence unsafe-eval; nothing may come from elsewhere.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-        "script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'\">\n"
+        "script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:\">\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
         "<link rel=\"icon\" href=\"data:,\">\n<title>" +
         html_text(page.title) + "</title>\n<style>\n";

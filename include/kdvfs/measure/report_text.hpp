@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/measure/report.hpp>
+#include <kdvfs/measure/text_escape.hpp>
 
 #include <algorithm>
 #include <array>
@@ -55,7 +56,7 @@ inline Cells cells(const ReportRow& row) {
     // Joules of a part of the time say of which part.
     const std::string part =
         counted < 0.99 * row.time.count() ? " in " + number("%.3g s", counted) : std::string{};
-    return {to_string(row.kernel),
+    return {shortened(to_string(row.kernel)),
             std::to_string(row.calls),
             std::to_string(row.metered_calls),
             number("%.6g", row.time.count()),

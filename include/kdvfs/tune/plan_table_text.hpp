@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/measure/text_escape.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/segment_planner.hpp>
 
@@ -50,13 +51,13 @@ inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
     }
     std::size_t width = 6;
     for (const PlannedKernel& kernel : plan.kernels)
-        width = std::max(width, to_string(kernel.key).size());
+        width = std::max(width, measure::shortened(to_string(kernel.key)).size());
     const int name_width = static_cast<int>(width) + 2;
     text << '\n'
          << std::left << std::setw(name_width) << "kernel" << std::right
          << "    core  memory   time %  energy %\n";
     for (const PlannedKernel& kernel : plan.kernels) {
-        text << std::left << std::setw(name_width) << to_string(kernel.key) << std::right
+        text << std::left << std::setw(name_width) << measure::shortened(to_string(kernel.key)) << std::right
              << std::setw(8) << detail::clock_column(kernel.clock.core) << std::setw(8)
              << detail::clock_column(kernel.clock.memory) << std::showpos << std::fixed
              << std::setprecision(2) << std::setw(9)

@@ -21,7 +21,7 @@ inline void check_segments(const SegmentPlan& plan, const HeaderOptions& options
     if (!is_comment_text(options.input) || !is_comment_text(options.input_hash))
         reject_header("the banner", "the input's name has characters that are not allowed");
     if (!is_gpu_name(plan.gpu)) reject_header(plan.gpu, "this is no GPU's name");
-    if (!is_kernel_name(plan.objective))
+    if (!is_kernel_name(plan.objective) || !is_comment_text(plan.objective))
         reject_header(plan.objective, "this is no objective's name");
     if (plan.segments.empty()) reject_header(plan.gpu, "the plan has no segments");
 }
