@@ -155,10 +155,10 @@ int run(const std::filesystem::path& folder, MeterResponse response) {
         std::ofstream picture{folder / ("fingrav_" + kernel + ".json")};
         measure::write_profile_json(picture,
                                     {{"SSE, set a", &a.execution},
-                                    {"SSP, set a", &a.power},
-                                    {"SSE, set b", &b.execution},
-                                    {"SSP, set b", &b.power}},
-                                   false);
+                                     {"SSP, set a", &a.power},
+                                     {"SSE, set b", &b.execution},
+                                     {"SSP, set b", &b.power}},
+                                    false);
         std::ofstream points{folder / ("fingrav_" + kernel + "_ssp.csv")};
         measure::write_profile_csv(points, a.power);
     }

@@ -57,7 +57,8 @@ void write_profiles(const char* path) {
     const PowerProfile execution = profiler.profile_execution();
     const PowerProfile power = profiler.profile_power();
     std::ofstream out{path};
-    write_profile_json(out, {{"SSE", &execution}, {"SSP", &power}, {"SSP of XCD", &power, 1}}, true);
+    write_profile_json(out, {{"SSE", &execution}, {"SSP", &power}, {"SSP of XCD", &power, 1}},
+                       true);
     std::printf("wrote %s\n", path);
 }
 

@@ -70,7 +70,8 @@ inline RunTimes run_command(const std::vector<std::string>& command,
         if (errno != EINTR) fail(std::strerror(errno), "");
     times.ended = now();
     const char* const alone = "run it by itself: it must end with 0";
-    if (WIFSIGNALED(status)) fail("it was ended by signal " + std::to_string(WTERMSIG(status)), alone);
+    if (WIFSIGNALED(status))
+        fail("it was ended by signal " + std::to_string(WTERMSIG(status)), alone);
     if (WEXITSTATUS(status) != 0)
         fail("it ended with exit code " + std::to_string(WEXITSTATUS(status)), alone);
     return times;

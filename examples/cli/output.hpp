@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <string>
 
@@ -21,10 +22,14 @@ inline bool is_standard_output(const std::string& file) {
 /// @throws Error (io)
 inline void finish_standard_output() {
     errno = 0;
-    const bool streamed = static_cast<bool>(std::cout.flush());
-    const bool printed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-    if (!streamed || !printed)
-        kdvfs::detail::throw_file_error("write", "standard output", errno == 0 ? EIO : errno);
+    const bool arrived = static_cast<bool>(std::cout.flush()) && std::fflush(stdout) == 0 &&
+                         std::ferror(stdout) == 0;
+    if (arrived) return;
+    // An earlier write may have failed, whose reason is gone.
+    throw kdvfs::Error{kdvfs::Errc::io,
+                       {"write", "standard output",
+                        errno == 0 ? "what was printed did not arrive" : std::strerror(errno),
+                        "check that the disk has space left and that the reader is there"}};
 }
 
 /// Prints a text, or writes it to a file as a whole.

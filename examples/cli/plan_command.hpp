@@ -43,8 +43,10 @@ struct PlanCommand {
         auto command = std::make_shared<PlanCommand>();
         CLI::App* sub = app.add_subcommand("plan", "Choose a clock for each kernel of a profile");
         sub->footer(
-            "A sweep file is a CSV with a header line and the columns gpu, kernel, core_mhz, mem_mhz\n"
-            "(MHz, or auto), time_s and energy_j (of one launch), in any order; optional: variant,\n"
+            "A sweep file is a CSV with a header line and the columns gpu, kernel, core_mhz, "
+            "mem_mhz\n"
+            "(MHz, or auto), time_s and energy_j (of one launch), in any order; optional: "
+            "variant,\n"
             "group, count (launches per iteration), sample, is_baseline. Commas separate, points\n"
             "stand in numbers, quotes around texts that hold commas.");
         sub->add_option("profile", command->profile, "Sweep file; - is standard input")->required();
@@ -68,7 +70,8 @@ struct PlanCommand {
         sub->add_option("--format", command->format, "Output")
             ->check(CLI::IsMember({"table", "json", "header"}))
             ->capture_default_str();
-        sub->add_option("--namespace", command->namespace_name, "With --format header: of what is generated")
+        sub->add_option("--namespace", command->namespace_name,
+                        "With --format header: of what is generated")
             ->capture_default_str();
         sub->add_option("--arch", command->architecture,
                         "With --format header: bind its policies to one architecture");
@@ -86,9 +89,9 @@ struct PlanCommand {
         const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
         Objective chosen = parse_objective(objective, table);
         if (!max_slowdown.empty())
-            chosen = with_max_slowdown(chosen, parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct));
-        const HeaderOptions header{namespace_name, "Policies",
-                                   source_name(),
+            chosen = with_max_slowdown(
+                chosen, parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct));
+        const HeaderOptions header{namespace_name, "Policies", source_name(),
                                    content_hash(to_csv(measured))};
         write(output, trace.empty() ? planned(table, chosen, header)
                                     : planned_by_segments(table, chosen, header));
@@ -137,7 +140,8 @@ private:
         const auto latency = parse_duration("--switch-latency", switch_latency);
         const SwitchCosts costs = latency ? uniform_switch_costs(*latency) : measured_costs();
         Input sequence{trace};
-        const std::vector<kdvfs::KernelKey> keys = read_sequence(sequence.stream(), sequence.name());
+        const std::vector<kdvfs::KernelKey> keys =
+            read_sequence(sequence.stream(), sequence.name());
         const SegmentPlan plan = plan_segments(table, launch_indices(table, keys), costs, chosen);
         if (format == "json") return to_json(plan);
         if (format == "header") return to_segment_header(plan, header);

@@ -80,16 +80,17 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
         noise.emplace(*inputs.profile);
     }
     const bool noise_known = noise && noise->known();
-    const KnownPlans plans =
-        inputs.plan ? plans_of_file(*inputs.plan, table ? &*table : nullptr, noise ? &*noise : nullptr)
-                    : plans_of_profile(*table, *noise);
+    const KnownPlans plans = inputs.plan ? plans_of_file(*inputs.plan, table ? &*table : nullptr,
+                                                         noise ? &*noise : nullptr)
+                                         : plans_of_profile(*table, *noise);
     page.title = plans.chosen.gpu;
-    page.remarks.push_back("Plans for " + plans.chosen.objective +
-                           (std::isfinite(plans.chosen.max_slowdown)
-                                ? ", slowdown up to " + shown(100 * plans.chosen.max_slowdown).dump() + " %"
-                                : "") +
-                           ". Percentages are against the baseline (" +
-                           to_string(plans.chosen.baseline_clock) + "), negative is saved.");
+    page.remarks.push_back(
+        "Plans for " + plans.chosen.objective +
+        (std::isfinite(plans.chosen.max_slowdown)
+             ? ", slowdown up to " + shown(100 * plans.chosen.max_slowdown).dump() + " %"
+             : "") +
+        ". Percentages are against the baseline (" + to_string(plans.chosen.baseline_clock) +
+        "), negative is saved.");
     add_plan_table(page, plans.points);
     Plane plane{{}, {}, plans.points};
     for (const NamedValidation& validation : inputs.validations)
@@ -101,14 +102,16 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
         plane.frontier = frontier_points(*table, *noise);
         plane.clocks = shared_clock_points(*table, *noise);
     }
-    for (Chart& chart : frontier_charts(plane, noise_known)) page.charts.push_back(std::move(chart));
+    for (Chart& chart : frontier_charts(plane, noise_known))
+        page.charts.push_back(std::move(chart));
     if (table) page.charts.push_back(bounds_chart(*table));
     page.charts.push_back(savings_chart(
         kernel_savings(plans.chosen, table ? &*table : nullptr, noise ? &*noise : nullptr),
         noise_known));
     page.charts.push_back(plan_power_chart(plans.chosen));
     if (table)
-        for (Chart& chart : heat_charts(*table, &plans.chosen)) page.charts.push_back(std::move(chart));
+        for (Chart& chart : heat_charts(*table, &plans.chosen))
+            page.charts.push_back(std::move(chart));
 }
 
 /// A page of all that the inputs tell.

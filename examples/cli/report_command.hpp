@@ -18,9 +18,10 @@ struct ReportCommand {
         auto command = std::make_shared<ReportCommand>();
         CLI::App* sub = app.add_subcommand(
             "report", "Draw what is known into one HTML page, which needs nothing else");
-        sub->add_option("inputs", command->inputs,
-                        "Files in any order, told apart by what they hold: a profile (CSV), a plan, "
-                        "validations, a program's report, a trace (JSON); - is standard input")
+        sub->add_option(
+               "inputs", command->inputs,
+               "Files in any order, told apart by what they hold: a profile (CSV), a plan, "
+               "validations, a program's report, a trace (JSON); - is standard input")
             ->required();
         sub->add_option("-o,--output", command->output, "Page to write instead of printing it");
         sub->callback([command] { command->run(); });

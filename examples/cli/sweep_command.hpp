@@ -56,7 +56,8 @@ struct SweepCommand {
         CLI::App* sub = app.add_subcommand(
             "sweep", "Measure every kernel at every clock point; goes on where it was stopped");
         sub->add_option("--device", command->device, "sim:NAME or replay:FILE")->required();
-        sub->add_option("-o,--output", command->output, "Sweep file to make or to go on with; - prints it at the end")
+        sub->add_option("-o,--output", command->output,
+                        "Sweep file to make or to go on with; - prints it at the end")
             ->required();
         sub->add_option("--samples", command->samples, "Measurements of each point")
             ->check(CLI::Range(1U, 100'000U))
@@ -69,6 +70,7 @@ struct SweepCommand {
         sub->add_option("--noise", command->noise, "Of a simulated measurement, such as 1%")
             ->capture_default_str();
         sub->add_option("--seed", command->seed, "Of simulated noise and of replays")
+            ->check(CLI::NonNegativeNumber)
             ->capture_default_str();
         sub->callback([command, sub] {
             command->check(*sub);
@@ -101,12 +103,14 @@ private:
         }
         kdvfs::tune::AdaptiveOptions options;
         options.samples = samples;
-        const auto outcome = kdvfs::tune::sweep_adaptively(
-            file, gpu.kernels, gpu.points,
-            kdvfs::tune::relaxed_waste(parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct)), options,
-            gpu.measure, ProgressLine{});
-        std::fprintf(is_standard_output(output) ? stderr : stdout, "%zu of %zu measurements, expected regret %.3f %% of the energy\n",
-                    outcome.measurements, outcome.grid, outcome.expected_regret_pct);
+        const auto outcome =
+            kdvfs::tune::sweep_adaptively(file, gpu.kernels, gpu.points,
+                                          kdvfs::tune::relaxed_waste(parse_percent(
+                                              "--max-slowdown", max_slowdown, most_slowdown_pct)),
+                                          options, gpu.measure, ProgressLine{});
+        std::fprintf(is_standard_output(output) ? stderr : stdout,
+                     "%zu of %zu measurements, expected regret %.3f %% of the energy\n",
+                     outcome.measurements, outcome.grid, outcome.expected_regret_pct);
     }
 };
 

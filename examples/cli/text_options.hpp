@@ -30,9 +30,9 @@ inline constexpr double most_noise_pct = 100;
 inline void refuse_without_effect(const CLI::App& app, const std::string& option,
                                   const std::string& why) {
     if (app.count(option) > 0)
-        throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                           {"take the option " + option, "", "it has no effect " + why,
-                            "leave it out"}};
+        throw kdvfs::Error{
+            kdvfs::Errc::invalid_input,
+            {"take the option " + option, "", "it has no effect " + why, "leave it out"}};
 }
 
 /// "1%" or "1" as 0.01; up to `most` percent.

@@ -59,6 +59,7 @@ struct ValidateCommand {
         sub->add_option("--noise", command->noise, "Of a simulated measurement, such as 1%")
             ->capture_default_str();
         sub->add_option("--seed", command->seed, "Of noise, replays and resampling")
+            ->check(CLI::NonNegativeNumber)
             ->capture_default_str();
         sub->add_option("--format", command->format, "Output")
             ->check(CLI::IsMember({"table", "json"}))
@@ -74,8 +75,7 @@ struct ValidateCommand {
         using namespace kdvfs::tune;
         const PlanText read{plan};
         const Plan planned = parse_plan(read.text, read.name);
-        const auto run_once =
-            device.empty() ? program_runs(read.path) : device_runs(planned);
+        const auto run_once = device.empty() ? program_runs(read.path) : device_runs(planned);
         const Validation found = validate(planned, pairs, run_once, seed);
         write(output, format == "json" ? to_json(found, planned.gpu) : to_text(planned, found));
     }
@@ -94,8 +94,8 @@ private:
             folder = std::make_unique<TemporaryFolder>();
             path = folder->path / "plan.json";
             kdvfs::write_file_atomically(path, text);
-            std::filesystem::permissions(path, std::filesystem::perms::owner_read |
-                                                   std::filesystem::perms::owner_write);
+            std::filesystem::permissions(
+                path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
         }
         std::string name;
         std::string text;
@@ -106,8 +106,7 @@ private:
     void check(const CLI::App& options) const {
         if (command.empty() == device.empty())
             reject("command", device, "give either --device, or a program after --");
-        if (!device.empty())
-            refuse_without_effect(options, "--counter", "with --device");
+        if (!device.empty()) refuse_without_effect(options, "--counter", "with --device");
         if (!device.starts_with("sim:"))
             refuse_without_effect(options, "--noise", "unless the device is sim:NAME");
     }
@@ -117,7 +116,8 @@ private:
 
     [[nodiscard]] Runs device_runs(const kdvfs::tune::Plan& planned) const {
         using namespace kdvfs::tune;
-        const MeasuredGpu gpu = open_measured(device, parse_percent("--noise", noise, most_noise_pct), seed);
+        const MeasuredGpu gpu =
+            open_measured(device, parse_percent("--noise", noise, most_noise_pct), seed);
         if (gpu.name != planned.gpu)
             throw kdvfs::Error{kdvfs::Errc::invalid_input,
                                {"validate a plan", plan, "it is for another GPU, " + planned.gpu,
@@ -171,10 +171,11 @@ private:
         };
         std::snprintf(row, sizeof row, "%-8s %12s %12s  95 %% interval\n", "", "promised",
                       "validated");
-        return plan.gpu + ": " + std::to_string(found.pairs) +
-               " pairs of runs, plan against baseline\n" + row +
-               line("time", found.promised_time_pct, found.time) +
-               line("energy", found.promised_energy_pct, found.energy);
+        std::string text = plan.gpu + ": " + std::to_string(found.pairs) +
+                           " pairs of runs, plan against baseline\n" + row;
+        text += line("time", found.promised_time_pct, found.time);
+        text += line("energy", found.promised_energy_pct, found.energy);
+        return text;
     }
 };
 

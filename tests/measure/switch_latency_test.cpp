@@ -143,7 +143,6 @@ TEST(SwitchLatencies, BecomeJson) {
     ASSERT_EQ(json["pairs"].size(), 20U);
     EXPECT_TRUE(json["pairs"][0]["switching_s"].is_null());
     EXPECT_GT(json["pairs"][1]["switching_s"].get<double>(), 0);
-
 }
 
 }  // namespace

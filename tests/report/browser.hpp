@@ -58,7 +58,8 @@ inline std::string decode_base64(std::string_view text) {
 class Browser {
 public:
     Browser(const std::string& chromium, const std::string& driver) {
-        std::string folder = (std::filesystem::temp_directory_path() / "kdvfs_page_XXXXXX").string();
+        std::string folder =
+            (std::filesystem::temp_directory_path() / "kdvfs_page_XXXXXX").string();
         if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error{"no temporary folder"};
         folder_ = folder;
         start_driver(driver);
@@ -100,8 +101,7 @@ public:
     void prefer(const std::string& scheme) {
         post(session_ + "/goog/cdp/execute",
              {{"cmd", "Emulation.setEmulatedMedia"},
-              {"params",
-               {{"features", {{{"name", "prefers-color-scheme"}, {"value", scheme}}}}}}});
+              {"params", {{"features", {{{"name", "prefers-color-scheme"}, {"value", scheme}}}}}}});
     }
     /// A picture of an element, as PNG.
     std::string picture(const std::string& css) {

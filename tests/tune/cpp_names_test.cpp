@@ -23,8 +23,8 @@ TEST(CppNames, ThatCollideAreNumbered) {
     const auto found = cpp_identifiers(names);
     std::set<std::string> distinct;
     for (const auto& [name, identifier] : found) distinct.insert(identifier);
-    EXPECT_EQ(distinct, (std::set<std::string>{"AB", "AB_2", "AB_3", "AB_4", "A2", "Kernel",
-                                               "Kernel_2"}));
+    EXPECT_EQ(distinct,
+              (std::set<std::string>{"AB", "AB_2", "AB_3", "AB_4", "A2", "Kernel", "Kernel_2"}));
     EXPECT_EQ(cpp_identifiers(names), found) << "the same every time";
 }
 

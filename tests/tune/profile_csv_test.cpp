@@ -55,8 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"tabs", "gpu\tkernel\tcore_mhz\tmem_mhz\ttime_s\tenergy_j\n", "sweep.csv:1", "tabs"},
         Bad{"decimal_comma", with("g,gelu,1100,auto,\"0,5\",1"), "sweep.csv:3",
             "decimal comma: \"0,5\"; write 0.5"},
-        Bad{"bare_decimal_comma", with("g,gelu,1100,auto,0,5,1"), "sweep.csv:3",
-            "decimal points"},
+        Bad{"bare_decimal_comma", with("g,gelu,1100,auto,0,5,1"), "sweep.csv:3", "decimal points"},
         Bad{"too_short", with("g,gelu,1100,auto,1e-10,0"), "sweep.csv:3", "nanosecond"},
         Bad{"too_long", with("g,gelu,1100,auto,1e8,0"), "sweep.csv:3", "1e7 s"},
         Bad{"too_much_power", with("g,gelu,1100,auto,1e-3,1e6"), "sweep.csv:3", "megawatt"},
@@ -112,7 +111,7 @@ TEST(SweepFile, OptionalColumnsAreChecked) {
              "g,gelu,1100,auto,1,1,0,fw,2,24,0\n",   // no flag
              "g,gelu,1100,auto,1,1,99999999999,fw,0,24,0\n",
              "g,gelu,1100,auto,1,1,0,\"f\"\"w\",0,24,0\n",
-             "g,gelu,auto,auto,1,1,0,fw,0,24,0\n",    // the same sample again
+             "g,gelu,auto,auto,1,1,0,fw,0,24,0\n",  // the same sample again
          }) {
         EXPECT_THROW(read(wide + first + row), Error) << row;
     }

@@ -80,29 +80,29 @@ inline Json zero_line(const char* axis) {
             {"encoding", {{axis, {{"field", "zero"}, {"type", "quantitative"}}}}}};
 }
 
-/// A value with its interval for each kernel, downwards: `field`, `field`_low and `field`_high of the
-/// data. `mark` is "bar" or "point"; side by side only the first panel names the kernels.
+/// A value with its interval for each kernel, downwards: `field`, `field`_low and `field`_high of
+/// the data. `mark` is "bar" or "point"; side by side only the first panel names the kernels.
 inline Json kernel_panel(const std::string& field, const char* title, const std::string& mark,
                          int width, bool with_names, const Json& tips) {
     Json y = category("kernel", "");
     y["axis"] = with_names ? Json{{"labelLimit", 220}, {"labelOverlap", false}} : Json(nullptr);
     Json x = quantity(field, title);
     x["axis"] = {{"tickCount", width / 60}};
-    const Json interval{{"x", quantity(field + "_low", title)},
-                        {"x2", {{"field", field + "_high"}}},
-                        {"y", y}};
+    const Json interval{
+        {"x", quantity(field + "_low", title)}, {"x2", {{"field", field + "_high"}}}, {"y", y}};
     Json shape{{"type", mark}, {"aria", false}};
     if (mark == "point") {
         shape["filled"] = true;
         shape["size"] = 45;
     }
     const Json rule{{"type", "rule"}, {"strokeWidth", 1.2}, {"aria", false}};
-    return {{"width", width},
-            {"height", {{"step", 14}}},
-            {"layer", Json::array({zero_line("x"),
-                                   Json{{"mark", shape},
-                                        {"encoding", {{"x", x}, {"y", y}, {"tooltip", tips}}}},
-                                   Json{{"mark", rule}, {"encoding", interval}}})}};
+    return {
+        {"width", width},
+        {"height", {{"step", 14}}},
+        {"layer",
+         Json::array({zero_line("x"),
+                      Json{{"mark", shape}, {"encoding", {{"x", x}, {"y", y}, {"tooltip", tips}}}},
+                      Json{{"mark", rule}, {"encoding", interval}}})}};
 }
 
 }  // namespace cli::report

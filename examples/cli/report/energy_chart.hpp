@@ -76,13 +76,16 @@ inline Chart energy_chart(const MeasuredEnergy& measured) {
     }
     Json spec = specification(rows);
     const Json tips = tooltip({{"kernel", "kernel"}, {"joules", "J"}, {"watts", "W"}});
-    spec["hconcat"] = Json::array({kernel_panel("joules", "energy, J", "bar", 400, true, tips), kernel_panel("watts", "mean power, W", "point", 290, false, tips)});
+    spec["hconcat"] =
+        Json::array({kernel_panel("joules", "energy, J", "bar", 400, true, tips),
+                     kernel_panel("watts", "mean power, W", "point", 290, false, tips)});
     std::string caption = "Of the metered calls";
     if (!measured.device.empty()) caption += " on " + measured.device;
     caption += ", with 95 % intervals.";
-    if (told > most) caption += " Shown are " + std::to_string(most) + " of " + std::to_string(told) + " kernels.";
-    if (untold > 0)
-        caption += " Too short to tell: " + count_text(untold, "kernel") + ".";
+    if (told > most)
+        caption +=
+            " Shown are " + std::to_string(most) + " of " + std::to_string(told) + " kernels.";
+    if (untold > 0) caption += " Too short to tell: " + count_text(untold, "kernel") + ".";
     return {"energy", "Measured energy of each kernel", caption, spec};
 }
 

@@ -174,11 +174,12 @@ inline Json interval_rules(const Json& data, const Json& x, const Json& y, doubl
         encoding[axis]["field"] = name + "_low";
         encoding[std::string{axis} + "2"] = {{"field", name + "_high"}};
         layers.push_back({{"data", {{"values", data}}},
-                          {"mark", {{"type", "rule"},
-                                    {"clip", true},
-                                    {"strokeWidth", width},
-                                    {"opacity", 0.8},
-                                    {"aria", false}}},
+                          {"mark",
+                           {{"type", "rule"},
+                            {"clip", true},
+                            {"strokeWidth", width},
+                            {"opacity", 0.8},
+                            {"aria", false}}},
                           {"encoding", encoding}});
     }
     return layers;
@@ -208,26 +209,31 @@ inline Json plane_spec(const Plane& plane, const Json& time_domain, const Json& 
     if (!plane.frontier.empty()) {
         Json band{{"x", x}, {"y", y}, {"y2", {{"field", "energy_high"}}}};
         band["y"]["field"] = "energy_low";
-        layers.push_back({{"data", {{"values", frontier}}},
-                          {"mark", {{"type", "area"}, {"opacity", 0.2}, {"clip", true}, {"aria", false}}},
-                          {"encoding", band}});
+        layers.push_back(
+            {{"data", {{"values", frontier}}},
+             {"mark", {{"type", "area"}, {"opacity", 0.2}, {"clip", true}, {"aria", false}}},
+             {"encoding", band}});
         layers.push_back({{"data", {{"values", frontier}}},
                           {"mark", {{"type", "line"}, {"clip", true}, {"aria", false}}},
                           {"encoding", {{"x", x}, {"y", y}}}});
     }
     detail::append(layers, detail::interval_rules(clocks, x, y, 1));
-    layers.push_back({{"data", {{"values", clocks}}},
-                      {"mark", {{"type", "point"}, {"filled", true}, {"size", 22}, {"clip", true},
-                                {"style", "soft"}}},
-                      {"encoding", {{"x", x}, {"y", y}, {"tooltip", tips}}}});
+    layers.push_back(
+        {{"data", {{"values", clocks}}},
+         {"mark",
+          {{"type", "point"}, {"filled", true}, {"size", 22}, {"clip", true}, {"style", "soft"}}},
+         {"encoding", {{"x", x}, {"y", y}, {"tooltip", tips}}}});
     detail::append(layers, detail::interval_rules(plans, x, y, 1.5));
-    const Json name{{"field", "name"}, {"type", "nominal"}, {"title", "plan"},
-                    {"scale", {{"domain", names}}}, {"legend", {{"orient", "top"}}}};
-    layers.push_back({{"data", {{"values", plans}}},
-                      {"mark", {{"type", "point"}, {"filled", true}, {"size", 110}, {"opacity", 0.9},
-                                {"clip", true}}},
-                      {"encoding", {{"x", x}, {"y", y}, {"color", name}, {"shape", name},
-                                    {"tooltip", tips}}}});
+    const Json name{{"field", "name"},
+                    {"type", "nominal"},
+                    {"title", "plan"},
+                    {"scale", {{"domain", names}}},
+                    {"legend", {{"orient", "top"}}}};
+    layers.push_back(
+        {{"data", {{"values", plans}}},
+         {"mark",
+          {{"type", "point"}, {"filled", true}, {"size", 110}, {"opacity", 0.9}, {"clip", true}}},
+         {"encoding", {{"x", x}, {"y", y}, {"color", name}, {"shape", name}, {"tooltip", tips}}}});
     spec["layer"] = layers;
     return spec;
 }
@@ -257,15 +263,18 @@ inline std::vector<Chart> frontier_charts(const Plane& plane, bool noise_known) 
         include(plane.frontier);
         include(plane.clocks);
         high = std::min(high, drawn_slowdown_pct);
-        charts.push_back({"frontier", "Time and energy of an iteration",
-                          "Line: the best that a clock for each kernel can do. Small dots: one clock "
-                          "for all kernels, up to 50 % slower." + intervals,
-                          plane_spec(plane, detail::round_domain(low, high),
-                                     detail::round_domain(least, most))});
+        charts.push_back(
+            {"frontier", "Time and energy of an iteration",
+             "Line: the best that a clock for each kernel can do. Small dots: one clock "
+             "for all kernels, up to 50 % slower." +
+                 intervals,
+             plane_spec(plane, detail::round_domain(low, high),
+                        detail::round_domain(least, most))});
     }
-    charts.push_back({"plans", "The plans", "The same plane where the plans lie." +
-                      (plane.frontier.empty() ? "" : intervals),
-                      plane_spec(plane, near_time, near_energy)});
+    charts.push_back(
+        {"plans", "The plans",
+         "The same plane where the plans lie." + (plane.frontier.empty() ? "" : intervals),
+         plane_spec(plane, near_time, near_energy)});
     return charts;
 }
 
@@ -290,15 +299,20 @@ inline Chart bounds_chart(const kdvfs::tune::CostTable& table) {
     Json x = quantity("bound", "tolerated slowdown, %");
     x["scale"] = {{"type", "sqrt"}, {"nice", false}};
     x["axis"] = {{"values", {0, 0.1, 0.5, 1, 2, 5, 10}}, {"format", ".2~f"}};
-    Json names{{"field", "plan"}, {"type", "nominal"}, {"title", "plan"}, {"sort", nullptr},
+    Json names{{"field", "plan"},
+               {"type", "nominal"},
+               {"title", "plan"},
+               {"sort", nullptr},
                {"legend", {{"orient", "top"}}},
                {"scale", {{"domain", {"auto", "single", "pass", "local", "global"}}}}};
     names["legend"]["values"] = {"single", "pass", "local", "global"};
     spec["encoding"] = {{"x", x},
                         {"y", quantity("energy", "energy, % against the baseline")},
                         {"color", names},
-                        {"tooltip", tooltip({{"plan", "plan"}, {"bound", "bound %"},
-                                             {"time", "time %"}, {"energy", "energy %"}})}};
+                        {"tooltip", tooltip({{"plan", "plan"},
+                                             {"bound", "bound %"},
+                                             {"time", "time %"},
+                                             {"energy", "energy %"}})}};
     return {"bounds", "What a tolerated slowdown saves",
             "Energy of the best plan at each bound, 0 being strict waste.", spec};
 }

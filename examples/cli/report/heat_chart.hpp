@@ -128,29 +128,42 @@ inline Json heat_spec(const HeatGrid& grid, Json rows, const char* field, const 
     const std::size_t columns = grid.cores.size() * grid.memories.size();
     const std::size_t step = std::clamp<std::size_t>(760 / columns, 7, 34);
     Json x{{"field", "c"}, {"type", "ordinal"}, {"title", "core MHz"}, {"sort", cores}};
-    x["axis"] = {{"labelAngle", -90}, {"labelFontSize", std::clamp<std::size_t>(step, 9, 13) - 2}, {"labelOverlap", step >= 10 ? Json(false) : Json("greedy")}};
+    x["axis"] = {{"labelAngle", -90},
+                 {"labelFontSize", std::clamp<std::size_t>(step, 9, 13) - 2},
+                 {"labelOverlap", step >= 10 ? Json(false) : Json("greedy")}};
     Json y = category("k", "");
     y["axis"] = {{"labelLimit", 200}, {"labelOverlap", false}};
     const Json colour{{"field", field},
                       {"type", "quantitative"},
                       {"title", title},
-                      {"scale", {{"domain", {-limit, limit}},
-                                 {"domainMid", 0},
-                                 {"clamp", true},
-                                 {"interpolate", "rgb"},
-                                 {"range", "diverging"}}},
+                      {"scale",
+                       {{"domain", {-limit, limit}},
+                        {"domainMid", 0},
+                        {"clamp", true},
+                        {"interpolate", "rgb"},
+                        {"range", "diverging"}}},
                       {"legend", {{"orient", "top"}, {"gradientLength", 240}, {"tickCount", 5}}}};
-    const Json tips = tooltip({{"k", "kernel"}, {"c", "core MHz"}, {"m", "memory MHz"},
-                               {"t", "time %"}, {"e", "energy %"}});
+    const Json tips = tooltip({{"k", "kernel"},
+                               {"c", "core MHz"},
+                               {"m", "memory MHz"},
+                               {"t", "time %"},
+                               {"e", "energy %"}});
     Json layer = Json::array();
     layer.push_back({{"mark", {{"type", "rect"}, {"aria", false}}},
                      {"encoding", {{"x", x}, {"y", y}, {"color", colour}, {"tooltip", tips}}}});
     layer.push_back({{"transform", {{{"filter", "datum.p === 1"}}}},
-                     {"mark", {{"type", "point"}, {"shape", "circle"}, {"filled", true},
-                               {"size", std::min<std::size_t>(30, 3 * step)}, {"style", "chosen"},
-                               {"aria", false}}},
-                     {"encoding", {{"x", x}, {"y", y}, {"color", {{"value", "#000000"}}},
-                                   {"stroke", {{"value", "#ffffff"}}}}}});
+                     {"mark",
+                      {{"type", "point"},
+                       {"shape", "circle"},
+                       {"filled", true},
+                       {"size", std::min<std::size_t>(30, 3 * step)},
+                       {"style", "chosen"},
+                       {"aria", false}}},
+                     {"encoding",
+                      {{"x", x},
+                       {"y", y},
+                       {"color", {{"value", "#000000"}}},
+                       {"stroke", {{"value", "#ffffff"}}}}}});
     Json spec = specification(std::move(rows));
     const Json size{{"step", step}};
     if (grid.memories.size() == 1) {
@@ -159,8 +172,9 @@ inline Json heat_spec(const HeatGrid& grid, Json rows, const char* field, const 
         spec["layer"] = layer;
         return spec;
     }
-    spec["facet"] = {{"column", {{"field", "m"}, {"type", "ordinal"}, {"title", "memory MHz"},
-                                 {"sort", memories}}}};
+    spec["facet"] = {
+        {"column",
+         {{"field", "m"}, {"type", "ordinal"}, {"title", "memory MHz"}, {"sort", memories}}}};
     spec["spacing"] = 6;
     spec["spec"] = {{"width", size}, {"height", {{"step", 13}}}, {"layer", layer}};
     return spec;
@@ -177,11 +191,10 @@ inline std::vector<Chart> heat_charts(const kdvfs::tune::CostTable& table,
     const detail::HeatGrid grid = detail::heat_grid(table, planned);
     std::vector<double> energies;
     const Json rows = detail::heat_rows(table, grid, planned, energies);
-    const std::string words =
-        std::string{" against the baseline, kernel by clock."} +
-        (plan != nullptr ? " A dot is the plan's choice." : "") +
-        " What lies beyond the scale has the colour of its end." +
-        left_out_text(grid.kernels.size(), table.kernels.size());
+    const std::string words = std::string{" against the baseline, kernel by clock."} +
+                              (plan != nullptr ? " A dot is the plan's choice." : "") +
+                              " What lies beyond the scale has the colour of its end." +
+                              left_out_text(grid.kernels.size(), table.kernels.size());
     return {{"heat-energy", "Energy of each kernel at each clock", "Change of energy" + words,
              detail::heat_spec(grid, rows, "e", "energy %", detail::colour_limit(energies))},
             {"heat-time", "Time of each kernel at each clock", "Change of time" + words,

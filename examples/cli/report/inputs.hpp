@@ -100,9 +100,9 @@ inline Inputs read_inputs(const std::vector<std::string>& files) {
                                   "profile", input.name);
             }
         } catch (const nlohmann::json::exception& error) {
-            throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                               {"make a report", input.name, error.what(),
-                                "give a file as kdvfs wrote it"}};
+            throw kdvfs::Error{
+                kdvfs::Errc::invalid_input,
+                {"make a report", input.name, error.what(), "give a file as kdvfs wrote it"}};
         }
     }
     if (inputs.profile && inputs.plan && inputs.profile->gpu() != inputs.plan->plan.gpu)

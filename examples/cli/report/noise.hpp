@@ -57,10 +57,12 @@ public:
         Variance sum;
         for (std::size_t k = 0; k < table.kernels.size(); ++k) {
             const auto& kernel = table.kernels[k];
-            add(sum.time, kernel, chosen[k], total.time / baseline.time,
+            add(
+                sum.time, kernel, chosen[k], total.time / baseline.time,
                 [&](const kdvfs::tune::Cost& cost) { return cost.time.count(); },
                 [](const Variance& v) { return v.time; });
-            add(sum.energy, kernel, chosen[k], total.energy / baseline.energy,
+            add(
+                sum.energy, kernel, chosen[k], total.energy / baseline.energy,
                 [&](const kdvfs::tune::Cost& cost) { return cost.energy.count; },
                 [](const Variance& v) { return v.energy; });
         }
@@ -82,8 +84,8 @@ private:
     void add(double& sum, const kdvfs::tune::KernelCosts& kernel, std::size_t chosen, double ratio,
              Quantity quantity, Part part) const {
         const double at_baseline = quantity(kernel.at(kernel.baseline));
-        const double of_baseline = at_baseline * at_baseline *
-                                   part(at(kernel.key, kernel.points[kernel.baseline].clock));
+        const double of_baseline =
+            at_baseline * at_baseline * part(at(kernel.key, kernel.points[kernel.baseline].clock));
         if (chosen == kernel.baseline) {
             sum += (1 - ratio) * (1 - ratio) * of_baseline;
             return;

@@ -71,8 +71,12 @@ inline std::string table_html(const Table& table) {
         const std::string cell = row == 0 ? "th" : "td";
         html += "<tr>";
         for (const std::string& text : table[row])
-            html.append("<").append(cell).append(">").append(html_text(text)).append("</").append(
-                cell + ">");
+            html.append("<")
+                .append(cell)
+                .append(">")
+                .append(html_text(text))
+                .append("</")
+                .append(cell + ">");
         html += "</tr>\n";
     }
     return html + "</table>\n";
@@ -107,10 +111,12 @@ inline std::string to_html(const Page& page) {
     html += html_text(page.title) + "</h1>\n";
     for (const std::string& remark : page.remarks) html += "<p>" + html_text(remark) + "</p>\n";
     html += detail::table_html(page.table) + "</header>\n<main>\n" + sections + "</main>\n";
-    html += "<noscript><p>The charts are drawn by JavaScript, which is switched off.</p></noscript>\n";
+    html +=
+        "<noscript><p>The charts are drawn by JavaScript, which is switched off.</p></noscript>\n";
     html += "<details><summary>Licences of the drawing library</summary>\n<pre>";
     html += html_text(assets::licences) + "</pre></details>\n";
-    html += "<script type=\"application/json\" id=\"charts\">" + script_json(charts) + "</script>\n";
+    html +=
+        "<script type=\"application/json\" id=\"charts\">" + script_json(charts) + "</script>\n";
     for (const std::string_view code : {assets::vega, assets::vega_lite, assets::script})
         html.append("<script>\n").append(code).append("\n</script>\n");
     return html + "</body>\n</html>\n";

@@ -29,7 +29,8 @@ inline Chart plan_power_chart(const kdvfs::tune::Plan& plan) {
     for (std::size_t i = 0; i < std::min(colours, by_time.size()); ++i)
         named[by_time[i]] = to_string(plan.kernels[by_time[i]].key);
     const std::set<std::size_t> drawn(
-        by_time.begin(), by_time.begin() + static_cast<std::ptrdiff_t>(std::min(most, by_time.size())));
+        by_time.begin(),
+        by_time.begin() + static_cast<std::ptrdiff_t>(std::min(most, by_time.size())));
 
     Json rows = Json::array();
     const double total = std::max(plan.baseline.time.count(), plan.expected.time.count());
@@ -42,14 +43,13 @@ inline Chart plan_power_chart(const kdvfs::tune::Plan& plan) {
             const double end = at + unit * cost.time.count() * kernel.count;
             const auto name = named.find(k);
             if (drawn.contains(k))
-                rows.push_back(
-                    {{"kernel", to_string(kernel.key)},
-                     {"colour", name == named.end() ? "others" : name->second},
-                     {"when", planned ? "with the plan" : "at the baseline"},
-                     {"clock", to_string(planned ? kernel.clock : plan.baseline_clock)},
-                     {"from", shown(at)},
-                     {"to", shown(end)},
-                     {"watts", shown((cost.energy / cost.time).count)}});
+                rows.push_back({{"kernel", to_string(kernel.key)},
+                                {"colour", name == named.end() ? "others" : name->second},
+                                {"when", planned ? "with the plan" : "at the baseline"},
+                                {"clock", to_string(planned ? kernel.clock : plan.baseline_clock)},
+                                {"from", shown(at)},
+                                {"to", shown(end)},
+                                {"watts", shown((cost.energy / cost.time).count)}});
             at = end;
         }
     }
@@ -61,23 +61,35 @@ inline Chart plan_power_chart(const kdvfs::tune::Plan& plan) {
     x["scale"] = {{"nice", false}};
     x["axis"] = {{"tickCount", 8}};
     Json spec = specification(rows);
-    spec["facet"] = {{"row", {{"field", "when"}, {"type", "nominal"}, {"title", nullptr},
-                              {"header", {{"labelAngle", 0}, {"labelAnchor", "start"},
-                                          {"labelOrient", "top"}, {"labelFontWeight", 600}}}}}};
-    spec["spec"] = {{"width", chart_width},
-                    {"height", 150},
-                    {"mark", {{"type", "rect"}, {"aria", false}, {"strokeWidth", 0.4},
-                              {"stroke", "#8888"}}},
-                    {"encoding",
-                     {{"x", x},
-                      {"x2", {{"field", "to"}}},
-                      {"y", quantity("watts", "mean power, W")},
-                      {"y2", {{"datum", 0}}},
-                      {"color", {{"field", "colour"}, {"type", "nominal"}, {"title", nullptr},
-                                 {"scale", {{"domain", order}}},
-                                 {"legend", {{"orient", "bottom"}, {"columns", 4}, {"symbolType", "square"}}}}},
-                      {"tooltip", tooltip({{"kernel", "kernel"}, {"clock", "clock"},
-                                           {"watts", "W"}, {"from", "from"}, {"to", "to"}})}}}};
+    spec["facet"] = {{"row",
+                      {{"field", "when"},
+                       {"type", "nominal"},
+                       {"title", nullptr},
+                       {"header",
+                        {{"labelAngle", 0},
+                         {"labelAnchor", "start"},
+                         {"labelOrient", "top"},
+                         {"labelFontWeight", 600}}}}}};
+    spec["spec"] = {
+        {"width", chart_width},
+        {"height", 150},
+        {"mark", {{"type", "rect"}, {"aria", false}, {"strokeWidth", 0.4}, {"stroke", "#8888"}}},
+        {"encoding",
+         {{"x", x},
+          {"x2", {{"field", "to"}}},
+          {"y", quantity("watts", "mean power, W")},
+          {"y2", {{"datum", 0}}},
+          {"color",
+           {{"field", "colour"},
+            {"type", "nominal"},
+            {"title", nullptr},
+            {"scale", {{"domain", order}}},
+            {"legend", {{"orient", "bottom"}, {"columns", 4}, {"symbolType", "square"}}}}},
+          {"tooltip", tooltip({{"kernel", "kernel"},
+                               {"clock", "clock"},
+                               {"watts", "W"},
+                               {"from", "from"},
+                               {"to", "to"}})}}}};
     return {"power", "Power over an iteration",
             "Mean power of each kernel, one kernel after the other; areas are energies.", spec};
 }

@@ -34,7 +34,9 @@ inline Chart power_profile_chart(const nlohmann::json& json) {
                              {"high", shown(watts + half)}});
         }
     }
-    const Json colour{{"field", "name"}, {"type", "nominal"}, {"title", nullptr},
+    const Json colour{{"field", "name"},
+                      {"type", "nominal"},
+                      {"title", nullptr},
                       {"scale", {{"domain", names}}},
                       {"legend", {{"orient", "top"}, {"columns", 2}}}};
     Json x = quantity("us", "time inside the kernel, us");
@@ -47,13 +49,16 @@ inline Chart power_profile_chart(const nlohmann::json& json) {
     spec["height"] = 340;
     spec["layer"] = Json::array(
         {Json{{"data", {{"values", points}}},
-              {"mark", {{"type", "point"}, {"filled", true}, {"size", 8}, {"opacity", 0.45},
-                        {"aria", false}}},
+              {"mark",
+               {{"type", "point"},
+                {"filled", true},
+                {"size", 8},
+                {"opacity", 0.45},
+                {"aria", false}}},
               {"encoding", {{"x", x}, {"y", y}, {"color", colour}}}},
          Json{{"data", {{"values", curve}}},
               {"mark", {{"type", "area"}, {"opacity", 0.25}, {"aria", false}}},
-              {"encoding",
-               {{"x", x}, {"y", low}, {"y2", {{"field", "high"}}}, {"color", colour}}}},
+              {"encoding", {{"x", x}, {"y", low}, {"y2", {{"field", "high"}}}, {"color", colour}}}},
          Json{{"data", {{"values", curve}}},
               {"mark", {{"type", "line"}, {"strokeWidth", 1.8}, {"aria", false}}},
               {"encoding", {{"x", x}, {"y", y}, {"color", colour}}}}});

@@ -35,15 +35,17 @@ inline std::vector<KernelSaving> kernel_savings(const kdvfs::tune::Plan& plan,
     std::vector<KernelSaving> savings;
     for (const auto& kernel : plan.kernels) {
         const double baseline = kernel.baseline.energy.count * kernel.count;
-        KernelSaving saving{to_string(kernel.key), to_string(kernel.clock),
-                            baseline - kernel.expected.energy.count * kernel.count, 0,
-                            time_percent(kernel.expected, kernel.baseline), 0};
+        KernelSaving saving{to_string(kernel.key),
+                            to_string(kernel.clock),
+                            baseline - kernel.expected.energy.count * kernel.count,
+                            0,
+                            time_percent(kernel.expected, kernel.baseline),
+                            0};
         const auto found = known.find(kernel.key);
         if (found != known.end() && noise != nullptr) {
             const auto& points = found->second->points;
-            const auto point = std::find_if(points.begin(), points.end(), [&](const auto& p) {
-                return p.clock == kernel.clock;
-            });
+            const auto point = std::find_if(points.begin(), points.end(),
+                                            [&](const auto& p) { return p.clock == kernel.clock; });
             if (point != points.end()) {
                 const Noise::HalfWidth half = noise->of_change(
                     *found->second, static_cast<std::size_t>(point - points.begin()));
@@ -88,8 +90,11 @@ inline Chart savings_chart(const std::vector<KernelSaving>& savings, bool noise_
         caption += text;
     }
     Json spec = specification(rows);
-    const Json tips = tooltip({{"kernel", "kernel"}, {"clock", "clock"}, {"joules", "J saved"}, {"time", "time %"}});
-    spec["hconcat"] = Json::array({kernel_panel("joules", "energy saved, J", "bar", 400, true, tips), kernel_panel("time", "time, %", "point", 290, false, tips)});
+    const Json tips = tooltip(
+        {{"kernel", "kernel"}, {"clock", "clock"}, {"joules", "J saved"}, {"time", "time %"}});
+    spec["hconcat"] =
+        Json::array({kernel_panel("joules", "energy saved, J", "bar", 400, true, tips),
+                     kernel_panel("time", "time, %", "point", 290, false, tips)});
     return {"savings", "What each kernel saves", caption, spec};
 }
 

@@ -57,25 +57,31 @@ inline Chart switch_chart(const SwitchTable& table) {
         if (pair.milliseconds > 0) row["ms"] = shown(std::round(1000 * pair.milliseconds) / 1000);
         rows.push_back(std::move(row));
     }
-    const Json x{{"field", "to"}, {"type", "ordinal"}, {"title", "to core/memory MHz"},
-                 {"sort", order}, {"axis", {{"labelAngle", 0}, {"orient", "top"}}}};
-    const Json y{{"field", "from"}, {"type", "ordinal"}, {"title", "from core/memory MHz"},
-                 {"sort", order}};
-    const Json colour{{"field", "ms"}, {"type", "quantitative"}, {"title", "ms"},
+    const Json x{{"field", "to"},
+                 {"type", "ordinal"},
+                 {"title", "to core/memory MHz"},
+                 {"sort", order},
+                 {"axis", {{"labelAngle", 0}, {"orient", "top"}}}};
+    const Json y{
+        {"field", "from"}, {"type", "ordinal"}, {"title", "from core/memory MHz"}, {"sort", order}};
+    const Json colour{{"field", "ms"},
+                      {"type", "quantitative"},
+                      {"title", "ms"},
                       {"scale", {{"type", "log"}, {"range", "ramp"}}},
                       {"legend", {{"tickCount", 4}}}};
     Json spec = specification(rows);
     spec["width"] = Json{{"step", 64}};
     spec["height"] = Json{{"step", 36}};
     spec["encoding"] = {{"x", x}, {"y", y}};
-    spec["layer"] = Json::array(
-        {Json{{"transform", {{{"filter", "datum.ms > 0"}}}},
-              {"mark", {{"type", "rect"}, {"aria", false}}},
-              {"encoding", {{"color", colour},
+    spec["layer"] =
+        Json::array({Json{{"transform", {{{"filter", "datum.ms > 0"}}}},
+                          {"mark", {{"type", "rect"}, {"aria", false}}},
+                          {"encoding",
+                           {{"color", colour},
                             {"tooltip", tooltip({{"from", "from"}, {"to", "to"}, {"ms", "ms"}})}}}},
-         Json{{"transform", {{{"filter", "!(datum.ms > 0)"}}}},
-              {"mark", {{"type", "text"}, {"style", "soft"}, {"aria", false}}},
-              {"encoding", {{"text", {{"value", "none"}}}}}}});
+                     Json{{"transform", {{{"filter", "!(datum.ms > 0)"}}}},
+                          {"mark", {{"type", "text"}, {"style", "soft"}, {"aria", false}}},
+                          {"encoding", {{"text", {{"value", "none"}}}}}}});
     return {"switches", "Switching latency",
             "Time from the call to its effect, from one clock (rows) to another (columns), on " +
                 (table.simulated ? std::string{"the simulated "} : std::string{}) + table.device +

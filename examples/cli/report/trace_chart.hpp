@@ -91,8 +91,8 @@ inline Json series_rows(const std::vector<TraceContent::Sample>& series, const W
     Json rows = Json::array();
     for (const auto& sample : series)
         if (sample.at >= window.from && sample.at <= window.to)
-            rows.push_back({{"at", shown((sample.at - window.from) * unit)},
-                            {"value", shown(sample.value)}});
+            rows.push_back(
+                {{"at", shown((sample.at - window.from) * unit)}, {"value", shown(sample.value)}});
     return rows;
 }
 
@@ -108,8 +108,12 @@ inline Json power_panel(const Json& rows, const Json& x) {
     return {{"data", {{"values", rows}}},
             {"width", chart_width},
             {"height", 200},
-            {"mark", {{"type", "line"}, {"interpolate", "step-before"}, {"strokeWidth", 1.4},
-                      {"clip", true}, {"aria", false}}},
+            {"mark",
+             {{"type", "line"},
+              {"interpolate", "step-before"},
+              {"strokeWidth", 1.4},
+              {"clip", true},
+              {"aria", false}}},
             {"encoding", {{"x", time}, {"y", quantity("value", "power, W")}}}};
 }
 
@@ -121,8 +125,12 @@ inline Json clock_panel(const Json& rows, const Json& x) {
             {"transform", {{{"filter", "datum.held > 0"}}}},
             {"width", chart_width},
             {"height", 90},
-            {"mark", {{"type", "line"}, {"interpolate", "step-after"}, {"strokeWidth", 1.2},
-                      {"clip", true}, {"aria", false}}},
+            {"mark",
+             {{"type", "line"},
+              {"interpolate", "step-after"},
+              {"strokeWidth", 1.2},
+              {"clip", true},
+              {"aria", false}}},
             {"encoding", {{"x", panel_axis(x)}, {"y", y}}}};
 }
 
@@ -177,9 +185,12 @@ inline Chart trace_chart(const TraceContent& trace) {
               {{"x", x},
                {"x2", {{"field", "to"}}},
                {"y", {{"field", "stream"}, {"type", "nominal"}, {"title", nullptr}}},
-               {"color", {{"field", "colour"}, {"type", "nominal"}, {"title", nullptr},
-                          {"scale", {{"domain", order}}},
-                          {"legend", {{"orient", "bottom"}, {"columns", 4}}}}},
+               {"color",
+                {{"field", "colour"},
+                 {"type", "nominal"},
+                 {"title", nullptr},
+                 {"scale", {{"domain", order}}},
+                 {"legend", {{"orient", "bottom"}, {"columns", 4}}}}},
                {"tooltip", tooltip({{"kernel", "kernel"}, {"from", "from"}, {"to", "to"}})}}}});
     Json spec = specification(Json::array());
     spec["vconcat"] = panels;

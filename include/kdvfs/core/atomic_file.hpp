@@ -82,16 +82,17 @@ inline void write_file_atomically(const std::filesystem::path& path, std::string
     if (!there.is_open() && errno == ENOENT) {
         std::error_code ignored;
         if (std::filesystem::is_symlink(path, ignored))
-            throw Error{Errc::io, {"write a file", path.string(), "it is a link that leads nowhere",
-                                   "give the file itself"}};
+            throw Error{Errc::io,
+                        {"write a file", path.string(), "it is a link that leads nowhere",
+                         "give the file itself"}};
         return detail::replace_file(path, content, std::nullopt);
     }
     struct stat status {};
     if (!there.is_open() || ::fstat(there.get(), &status) != 0)
         detail::throw_file_error("write a file", path, errno);
     if (S_ISBLK(status.st_mode))
-        throw Error{Errc::io, {"write a file", path.string(), "it is a block device",
-                               "give a file's path"}};
+        throw Error{Errc::io,
+                    {"write a file", path.string(), "it is a block device", "give a file's path"}};
     if (!S_ISREG(status.st_mode)) {
         if (const int error = detail::write_all(there.get(), content); error != 0)
             detail::throw_file_error("write a file", path, error);

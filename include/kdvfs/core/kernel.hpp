@@ -16,9 +16,7 @@ namespace kdvfs {
 /// Whether a text may name a kernel: 1 to 1024 printable ASCII characters except '"' and '\', as
 /// demangled names have them. Whoever writes a name elsewhere escapes it; none is repaired.
 constexpr bool is_kernel_name(std::string_view text) {
-    constexpr auto allowed = [](char c) {
-        return c >= ' ' && c <= '~' && c != '"' && c != '\\';
-    };
+    constexpr auto allowed = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
     return !text.empty() && text.size() <= 1024 && std::all_of(text.begin(), text.end(), allowed);
 }
 
@@ -26,8 +24,9 @@ constexpr bool is_kernel_name(std::string_view text) {
 /// The name is what policies, profiles, plans and reports know the kernel by.
 template <FixedString Name>
 struct Kernel {
-    static_assert(is_kernel_name(Name.view()),
-                  "a kernel name has 1 to 1024 printable ASCII characters except quotes and backslashes");
+    static_assert(
+        is_kernel_name(Name.view()),
+        "a kernel name has 1 to 1024 printable ASCII characters except quotes and backslashes");
     static constexpr std::string_view name = Name.view();
 };
 

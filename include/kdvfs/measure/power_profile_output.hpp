@@ -41,8 +41,8 @@ inline std::string setting_of(const PowerProfile& profile) {
     return text.empty() ? "isolated" : text;
 }
 
-/// Profiles as one JSON object: of each its points (us, W) and its smoothed curve with the half width
-/// of its 95 % band (us, W, W). `kdvfs report` draws it.
+/// Profiles as one JSON object: of each its points (us, W) and its smoothed curve with the half
+/// width of its 95 % band (us, W, W). `kdvfs report` draws it.
 inline void write_profile_json(std::ostream& out, const std::vector<NamedProfile>& profiles,
                                bool simulated) {
     const auto microseconds = [](double seconds) { return json_number(seconds * 1e6); };

@@ -37,13 +37,14 @@ inline double energy_percent(const Cost& cost, const Cost& baseline) {
     return percent_change(cost.energy.count, baseline.energy.count);
 }
 
-/// What measured costs of one launch can be: no kernel starts and ends within a nanosecond, none runs
-/// for four months, and no board draws a megawatt.
+/// What measured costs of one launch can be: no kernel starts and ends within a nanosecond, none
+/// runs for four months, and no board draws a megawatt.
 inline constexpr Seconds shortest_launch{1e-9};
 inline constexpr Seconds longest_launch{1e7};
 inline constexpr Watts most_board_power{1e6};
 
-/// What is wrong with a measured cost, as a clause ("the time is negative"); nothing if it is sound.
+/// What is wrong with a measured cost, as a clause ("the time is negative"); nothing if it is
+/// sound.
 inline std::optional<std::string> find_fault(const Cost& cost) {
     const double time = cost.time.count();
     if (!std::isfinite(time)) return "the time is not finite";

@@ -57,10 +57,10 @@ inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
          << std::left << std::setw(name_width) << "kernel" << std::right
          << "    core  memory   time %  energy %\n";
     for (const PlannedKernel& kernel : plan.kernels) {
-        text << std::left << std::setw(name_width) << measure::shortened(to_string(kernel.key)) << std::right
-             << std::setw(8) << detail::clock_column(kernel.clock.core) << std::setw(8)
-             << detail::clock_column(kernel.clock.memory) << std::showpos << std::fixed
-             << std::setprecision(2) << std::setw(9)
+        text << std::left << std::setw(name_width) << measure::shortened(to_string(kernel.key))
+             << std::right << std::setw(8) << detail::clock_column(kernel.clock.core)
+             << std::setw(8) << detail::clock_column(kernel.clock.memory) << std::showpos
+             << std::fixed << std::setprecision(2) << std::setw(9)
              << time_percent(kernel.expected, kernel.baseline) << std::setw(10)
              << energy_percent(kernel.expected, kernel.baseline) << std::noshowpos << '\n';
     }

@@ -49,9 +49,11 @@ struct ProfileRow {
 /// What is wrong with a row by itself, as a clause ("time is negative"); nothing if it is sound.
 inline std::optional<std::string> find_fault(const ProfileRow& row) {
     if (!is_kernel_name(row.key.name))
-        return "a kernel name has 1 to 1024 printable ASCII characters except quotes and backslashes";
+        return "a kernel name has 1 to 1024 printable ASCII characters except quotes and "
+               "backslashes";
     if (!row.group.empty() && !is_kernel_name(row.group))
-        return "a group name has 1 to 1024 printable ASCII characters except quotes and backslashes";
+        return "a group name has 1 to 1024 printable ASCII characters except quotes and "
+               "backslashes";
     if (auto fault = find_fault(row.cost)) return fault;
     if (row.count == 0) return "the count of launches is zero";
     return std::nullopt;

@@ -20,7 +20,8 @@
 /// Sweep files:
 /// `gpu,kernel,core_mhz,mem_mhz,time_s,energy_j[,variant][,group][,power_w][,is_baseline][,count]`
 /// `[,sample]`, columns in any order, unknown ones ignored. Time and energy are per launch; -1 or
-/// "auto" is the board's own clock; without a variant a kernel is written as `to_string(KernelKey)` does.
+/// "auto" is the board's own clock; without a variant a kernel is written as `to_string(KernelKey)`
+/// does.
 namespace kdvfs::tune {
 namespace detail {
 

@@ -29,13 +29,13 @@ inline PercentInterval read_interval(const PlanFields& fields) {
 
 /// What a validation found, as a validation file.
 inline std::string to_json(const Validation& found, const std::string& gpu) {
-    const nlohmann::ordered_json json{{"gpu", gpu},
-                                      {"pairs", found.pairs},
-                                      {"promised",
-                                       {{"time_pct", found.promised_time_pct},
-                                        {"energy_pct", found.promised_energy_pct}}},
-                                      {"time", detail::interval_json(found.time)},
-                                      {"energy", detail::interval_json(found.energy)}};
+    const nlohmann::ordered_json json{
+        {"gpu", gpu},
+        {"pairs", found.pairs},
+        {"promised",
+         {{"time_pct", found.promised_time_pct}, {"energy_pct", found.promised_energy_pct}}},
+        {"time", detail::interval_json(found.time)},
+        {"energy", detail::interval_json(found.energy)}};
     return json.dump(2) + '\n';
 }
 
