@@ -34,7 +34,7 @@
         ramp: isDark ? ['#262b33', '#6cb6ff'] : ['#eef3f8', '#0b4f8a'],
         heatmap: isDark ? ['#262b33', '#6cb6ff'] : ['#eef3f8', '#0b4f8a'],
       },
-      style: {soft: {color: soft, fill: soft, stroke: soft}, ground: {fill: ground},
+      style: {soft: {fill: soft}, ground: {fill: ground},
               'group-title': {fill: ink}},
     };
   }

@@ -155,8 +155,8 @@ inline Json round_domain(double low, double high) {
     const double power = std::pow(10.0, std::floor(std::log10(span / 5)));
     const double leading = span / 5 / power;
     const double step = power * (leading < 2 ? 1 : leading < 5 ? 2 : 5);
-    return {shown(step * std::floor((low - 0.01 * span) / step)),
-            shown(step * std::ceil((high + 0.01 * span) / step))};
+    return {shown(step * std::floor(low / step + 1e-9)),
+            shown(step * std::ceil(high / step - 1e-9))};
 }
 
 inline Json plane_channel(const char* field, const char* title, const Json& domain) {
