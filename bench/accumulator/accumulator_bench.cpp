@@ -14,34 +14,34 @@ namespace {
 using namespace kdvfs;
 using namespace std::chrono_literals;
 
-/// 20 kernels of 20 us to 5 ms in random order on `lanes` streams; args: counter period in ms.
+/// 20 kernels of 20 us to 5 ms in random order on `tracks` streams; args: counter period in ms.
 void attribute(benchmark::State& state) {
     constexpr std::uint32_t kernels = 20;
     const Duration period = std::chrono::milliseconds{state.range(0)};
-    const auto lanes = static_cast<std::uint32_t>(state.range(1));
+    const auto tracks = static_cast<std::uint32_t>(state.range(1));
     measure::KernelTable table;
     for (std::uint32_t i = 0; i < kernels; ++i) table.id("kernel", variant(i));
     measure::EnergyAccumulator accumulator{table, {.counter_period = period}};
     std::mt19937 random{1};
-    std::vector<TimePoint> lane_end(lanes);
+    std::vector<TimePoint> track_end(tracks);
     TimePoint next_sample;
     double joules = 0;
     std::int64_t intervals = 0;
     for (auto _ : state) {
         // One harvest of a ring: 1000 intervals, then the samples that belong to them.
         for (std::uint32_t i = 0; i < 1000; ++i) {
-            const std::uint32_t lane = i % lanes;
+            const std::uint32_t track = i % tracks;
             const auto length = 20us * (1 + random() % 250);
             const KernelInterval interval{{static_cast<std::uint32_t>(random() % kernels)},
-                                          {lane},
+                                          {track},
                                           {},
-                                          lane_end[lane],
-                                          lane_end[lane] + length,
+                                          track_end[track],
+                                          track_end[track] + length,
                                           0};
-            lane_end[lane] += length;
+            track_end[track] += length;
             accumulator.add(interval);
         }
-        const TimePoint complete = *std::min_element(lane_end.begin(), lane_end.end());
+        const TimePoint complete = *std::min_element(track_end.begin(), track_end.end());
         for (; next_sample <= complete; next_sample += period) {
             accumulator.add(measure::EnergySample{next_sample, {joules}, 0});
             const double watts = 440 + 0.2 * static_cast<double>(random() % 100);
@@ -53,7 +53,7 @@ void attribute(benchmark::State& state) {
     state.SetItemsProcessed(intervals);
 }
 BENCHMARK(attribute)
-    ->ArgNames({"period_ms", "lanes"})
+    ->ArgNames({"period_ms", "tracks"})
     ->Args({1, 1})
     ->Args({10, 1})
     ->Args({100, 1})

@@ -2,8 +2,8 @@
 //
 // What kdvfs costs on top of the bare calls, each beside the other in one run, on a virtual MI210
 // inside the process: the board's own time is that of a memory file, so only ratios mean anything.
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/device/rocm_smi.hpp>
+#include <kdvfs/device/amd/rocm_smi.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 
 #include <tests/virtual_amdgpu/interpose.hpp>
 
@@ -22,15 +22,16 @@ using namespace kdvfs::literals;
 struct Board {
     virtual_amdgpu::Machine machine{{virtual_amdgpu::mi210()}};
     virtual_amdgpu::Mounted mounted{machine};
-    device::amdgpu::Card card = device::amdgpu::find_cards().front();
+    device::amd::Card card = device::amd::find_cards().front();
     device::AmdgpuSysfs by_files{card};
     device::RocmSmi by_library{card};
 };
 
 void energy_bare_pread(benchmark::State& state) {
     Board board;
-    const Descriptor file = device::amdgpu::open_file(board.card.folder + "/gpu_metrics", O_RDONLY);
-    std::array<std::byte, device::amdgpu::metrics_bytes> table;
+    const kdvfs::detail::Descriptor file =
+        device::amd::open_file(board.card.folder + "/gpu_metrics", O_RDONLY);
+    std::array<std::byte, device::amd::metrics_bytes> table;
     for (auto _ : state) {
         benchmark::DoNotOptimize(::pread(file.get(), table.data(), table.size(), 0));
     }

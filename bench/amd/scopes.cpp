@@ -3,15 +3,15 @@
 // What scopes cost on AMD GPUs: host time around a launch, how long a clock write waits for the
 // sampler, and what the two threads use. On the double of libamdhip64 and virtual boards, each
 // beside the raw calls in the same run: there is no GPU, so no time here is a GPU's.
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
-#include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
 
 #include <tests/hip_double/gpu_on_double.hpp>
 #include <tests/hip_double/hip_double.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>
 
 #include <benchmark/benchmark.h>
@@ -69,12 +69,11 @@ struct Rig {
 };
 
 /// The calls that kdvfs makes of the runtime for one scope.
-void runtime_calls(hipStream_t stream, LevelCell& cell, std::uint32_t& level) {
+void runtime_calls(hipStream_t stream, RequestCell& cell, std::uint32_t& level) {
+    benchmark::DoNotOptimize(hipGetStreamDeviceId(stream));
     for (int marker = 0; marker < 2; ++marker) {
         hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
         unsigned long long id = 0;
-        benchmark::DoNotOptimize(hipGetStreamDeviceId(stream));
-        benchmark::DoNotOptimize(hipStreamGetCaptureInfo(stream, &status, &id));
         benchmark::DoNotOptimize(hipStreamGetCaptureInfo(stream, &status, &id));
         benchmark::DoNotOptimize(hipStreamWriteValue32(stream, &cell.word, ++level, 0));
     }
@@ -84,7 +83,7 @@ void runtime_calls(hipStream_t stream, LevelCell& cell, std::uint32_t& level) {
 void enter_and_leave_on_top_of_the_runtimes_own_calls(benchmark::State& state) {
     constexpr int batch = 200;
     Rig rig{false};
-    LevelCell cell;
+    RequestCell cell;
     std::uint32_t level = 0;
     std::vector<double> raw;
     std::vector<double> scoped;
@@ -180,16 +179,12 @@ void clock_write_while_the_sampler_reads(benchmark::State& state) {
     hip_double::run_at_once(true);
     hipStream_t stream = nullptr;
     static_cast<void>(hipStreamCreate(&stream));
-    const auto board = std::make_shared<device::AmdgpuSysfs>(device::amdgpu::find_cards().front());
-    GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = board->read_clock_state();
-    parts.runtime = std::make_unique<RuntimeOf<device::Hip>>(0);
+    const auto board = std::make_shared<device::AmdgpuSysfs>(device::amd::find_cards().front());
     GpuOptions options;
     options.sampler.period = sampled ? Duration{1ms} : Duration{1h};
     options.sampler.limits.period = 1ms;
-    auto core = std::make_shared<GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<ThreadLoop>(*core, device_calls(board, board)));
-    const auto gpu = Gpu{std::move(core)}.with<Policies>();
+    const auto gpu =
+        doubles::open_driven(std::make_shared<device::Hip>(0), board, options).with<Policies>();
     machine.gpu(0).set_access_time(read_time, 0ns);
     std::vector<double> waits;
     for (auto _ : state) {

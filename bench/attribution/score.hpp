@@ -27,8 +27,9 @@ public:
             return sum;
         };
         const double idle = idle_watts * sums.seconds(measure::EnergySums::idle_column);
-        add_all(measure::attribute(sums, {.widest_told = std::numeric_limits<double>::infinity()}),
-                joules);
+        add_all(
+            measure::attribute(sums, {.widest_resolved = std::numeric_limits<double>::infinity()}),
+            joules);
         add_told(measure::attribute(sums), joules, idle);
         refused_ += sums.refused_rows;
     }
@@ -90,7 +91,7 @@ private:
     template <class Joules>
     void add_told(const measure::Attribution& told, const Joules& joules, double idle) {
         for (const auto& kernel : told.kernels) {
-            if (!kernel.energy.told) continue;
+            if (!kernel.energy.resolved) continue;
             const double truth = joules(kernel.kernel);
             told_errors_.push_back(std::abs(kernel.energy.joules.count - truth) / truth);
             judge(kernel.energy, truth);

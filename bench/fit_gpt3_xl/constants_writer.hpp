@@ -3,9 +3,9 @@
 
 #include <examples/gpt3_iteration/fit_figures.hpp>
 #include <examples/gpt3_iteration/published_table.hpp>
-#include <kdvfs/core/error.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/error.hpp>
 
 #include <cstddef>
 #include <cstdio>

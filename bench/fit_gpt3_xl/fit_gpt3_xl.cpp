@@ -6,7 +6,7 @@
 #include <bench/fit_gpt3_xl/joint_fit.hpp>
 #include <bench/fit_gpt3_xl/plan_check.hpp>
 #include <examples/gpt3_iteration/fit_figures.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 
 #include <CLI/CLI.hpp>
 

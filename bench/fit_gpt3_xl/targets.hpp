@@ -6,7 +6,7 @@
 #include <examples/gpt3_iteration/iteration.hpp>
 #include <examples/gpt3_iteration/published_passes.hpp>
 #include <examples/gpt3_iteration/published_table.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
 
 #include <Eigen/Core>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What entering and leaving a scope costs the host, on a runtime that does nothing. Promised: under
 // 50 ns for a nested scope with the enclosing scope's request, plus the runtime's own "is this
-// stream capturing" question, which `lane_key` asks twice and which is measured beside it.
+// stream capturing" question, which `track_key` asks twice and which is measured beside it.
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/kdvfs.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 
 #include <benchmark/benchmark.h>
 
@@ -29,20 +29,24 @@ using Switching =
 
 class NullRuntime {
 public:
-    LaneKey lane_key(StreamRef stream) {
+    TrackKey track_key(StreamRef stream) {
         benchmark::DoNotOptimize(stream);
         return {.stream = stream};
     }
-    LevelCell* make_cell() { return &cells_.emplace_back(); }
+    TrackKey key_now(const TrackKey& before) {
+        benchmark::DoNotOptimize(before);
+        return before;
+    }
+    RequestCell* make_cell() { return &cells_.emplace_back(); }
     void put_marker(StreamRef, const Marker& marker) { marker.cell->store(marker.word); }
-    std::size_t drain_stamps(std::span<MarkerStamp>) noexcept { return 0; }
-    std::uint64_t lost_stamps() noexcept { return 0; }
+    std::size_t drain_timestamps(std::span<MarkerTimestamp>) noexcept { return 0; }
+    std::uint64_t lost_timestamps() noexcept { return 0; }
     void synchronize(StreamRef) {}
     TimePoint now() noexcept { return {}; }
     std::string_view marker_mechanism() { return "none"; }
 
 private:
-    std::deque<LevelCell> cells_;
+    std::deque<RequestCell> cells_;
 };
 
 /// The least of all repetitions, beside their median: what others on the machine take is not ours.
@@ -59,14 +63,7 @@ template <class Registry>
 BoundGpu<Registry> open() {
     GpuOptions options;
     options.switch_latency = std::chrono::milliseconds{1};  // the gate is asked, and has no figure
-    return Gpu{
-        std::make_shared<GpuCore>(
-            GpuCore::Parts{.info = {.name = "no GPU"},
-                           .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-                           .found = ClockState{},
-                           .runtime = std::make_unique<RuntimeOf<NullRuntime>>()},
-            options)}
-        .with<Registry>();
+    return doubles::open_undriven(std::make_shared<NullRuntime>(), options).with<Registry>();
 }
 
 /// The second iteration of 16: scopes of a metered registry are not metered.
@@ -109,13 +106,13 @@ void switching(benchmark::State& state) {
 BENCHMARK(switching)->Apply(repeated);
 
 /// The runtime's own question, twice, as a scope asks it; here it is answered by nothing.
-void lane_key_twice(benchmark::State& state) {
-    const std::unique_ptr<AnyRuntime> runtime = std::make_unique<RuntimeOf<NullRuntime>>();
+void track_key_twice(benchmark::State& state) {
+    const auto runtime = std::make_unique<NullRuntime>();
     for (auto _ : state) {
-        benchmark::DoNotOptimize(runtime->lane_key(nullptr));
-        benchmark::DoNotOptimize(runtime->lane_key(nullptr));
+        benchmark::DoNotOptimize(runtime->track_key(nullptr));
+        benchmark::DoNotOptimize(runtime->track_key(nullptr));
     }
 }
-BENCHMARK(lane_key_twice)->Apply(repeated);
+BENCHMARK(track_key_twice)->Apply(repeated);
 
 }  // namespace

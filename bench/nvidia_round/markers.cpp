@@ -7,11 +7,12 @@
 #include "round.hpp"
 
 #include <kdvfs/cuda_markers.hpp>
-#include <kdvfs/device/cuda.hpp>
-#include <kdvfs/device/nvml_readings.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/kdvfs.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 
 #include <array>
 #include <cstdio>
@@ -24,15 +25,15 @@
 namespace {
 
 using kdvfs::device::Cuda;
-using kdvfs::device::CudaMarkers;
+using kdvfs::device::MarkerWay;
 using namespace measuring;
 
-const char* name_of(CudaMarkers way) {
+const char* name_of(MarkerWay way) {
     switch (way) {
-        case CudaMarkers::kernel: return "marker kernel";
-        case CudaMarkers::stream_write: return "stream memory write";
-        case CudaMarkers::memset: return "memset";
-        case CudaMarkers::callback: return "host function";
+        case MarkerWay::kernel: return "marker kernel";
+        case MarkerWay::stream_write: return "stream memory write";
+        case MarkerWay::memset: return "memset";
+        case MarkerWay::callback: return "host function";
     }
     return "";
 }
@@ -107,20 +108,20 @@ void report_gaps(const std::vector<Between>& kinds, const std::vector<std::vecto
     }
 }
 
-std::vector<Between> things_between(std::map<CudaMarkers, std::unique_ptr<Cuda>>& runtimes,
+std::vector<Between> things_between(std::map<MarkerWay, std::unique_ptr<Cuda>>& runtimes,
                                     cudaEvent_t event) {
     std::vector<Between> kinds{{"nothing", true, {}}};
     for (auto& [way, cuda] : runtimes) {
-        const auto marker = [&cuda, cell = cuda->make_cell()](bool stamped) {
-            return [&cuda, cell, stamped](cudaStream_t stream) {
-                cuda->put_marker(stream, {cell, kdvfs::LevelWord{3}, {}, stamped});
+        const auto marker = [&cuda, cell = cuda->make_cell()](bool timestamped) {
+            return [&cuda, cell, timestamped](cudaStream_t stream) {
+                cuda->put_marker(stream, {cell, kdvfs::RequestWord{3}, {}, timestamped});
             };
         };
-        if (way == CudaMarkers::kernel) {
-            kinds.push_back({"marker kernel with stamp", true, marker(true)});
-            kinds.push_back({"marker kernel, no stamp", true, marker(false)});
+        if (way == MarkerWay::kernel) {
+            kinds.push_back({"marker kernel with timestamp", true, marker(true)});
+            kinds.push_back({"marker kernel, no timestamp", true, marker(false)});
         } else {
-            kinds.push_back({name_of(way), way != CudaMarkers::callback, marker(false)});
+            kinds.push_back({name_of(way), way != MarkerWay::callback, marker(false)});
         }
     }
     kinds.push_back({"event record", false, [event](cudaStream_t stream) {
@@ -143,14 +144,7 @@ using Scopes = kdvfs::PolicyRegistry<kdvfs::Bind<"outer", kdvfs::CapClock<kdvfs:
 
 /// A GPU whose scopes put their markers, and whose clocks nobody drives: it has no actuator.
 kdvfs::BoundGpu<Scopes> undriven_gpu(Cuda& cuda) {
-    return kdvfs::Gpu{std::make_shared<kdvfs::GpuCore>(
-                          kdvfs::GpuCore::Parts{
-                              .info = {.name = "no clocks"},
-                              .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-                              .found = kdvfs::ClockState{},
-                              .runtime = std::make_unique<kdvfs::RuntimeOf<Cuda&>>(cuda)},
-                          kdvfs::GpuOptions{})}
-        .with<Scopes>();
+    return doubles::open_undriven(doubles::borrowed(cuda)).with<Scopes>();
 }
 
 /// Scopes that switch put two markers; scopes with the request around them put none.
@@ -173,19 +167,19 @@ void add_scopes(const kdvfs::BoundGpu<Scopes>& gpu, std::vector<Between>& kinds)
 
 void measure_host_time(Cuda& cuda, const std::string& about, const std::filesystem::path& folder) {
     Stream stream;
-    kdvfs::LevelCell* const cell = cuda.make_cell();
+    kdvfs::RequestCell* const cell = cuda.make_cell();
     std::vector<double> microseconds;
     for (int round = 0; round < 50; ++round) {
         probe<><<<1, 1, 0, stream.get()>>>(nullptr, nullptr, 3'000'000);
         const TimePoint start = now();
         for (int i = 0; i < 256; ++i) {
-            cuda.put_marker(stream.get(), {cell, kdvfs::LevelWord{1}, {}, true});
+            cuda.put_marker(stream.get(), {cell, kdvfs::RequestWord{1}, {}, true});
         }
         const Duration took = now() - start;
         if (round > 0) microseconds.push_back(static_cast<double>(took.count()) / 256e3);
         stream.synchronize();
-        std::array<kdvfs::MarkerStamp, 256> stamps;
-        while (cuda.drain_stamps(stamps) > 0) {
+        std::array<kdvfs::MarkerTimestamp, 256> timestamps;
+        while (cuda.drain_timestamps(timestamps) > 0) {
         }
     }
     const Percentiles p{microseconds};
@@ -196,7 +190,7 @@ void measure_host_time(Cuda& cuda, const std::string& about, const std::filesyst
 }
 
 int run(const std::filesystem::path& folder) {
-    const std::string address = kdvfs::device::cuda::pci_address(0);
+    const std::string address = kdvfs::device::pci_address<kdvfs::device::CudaApi>(0);
     const kdvfs::device::NvmlReadings board{address};
     const std::string about = machine(0, board.driver_version());
     std::printf("%s\n", about.c_str());
@@ -207,9 +201,9 @@ int run(const std::filesystem::path& folder) {
     report_added(MarkerCost{{{"nothing", true, {}}, another_kernel()}}.measure(40, true), costs,
                  " of a sole stream");
 
-    std::map<CudaMarkers, std::unique_ptr<Cuda>> runtimes;
-    for (const CudaMarkers way : {CudaMarkers::kernel, CudaMarkers::stream_write,
-                                  CudaMarkers::memset, CudaMarkers::callback}) {
+    std::map<MarkerWay, std::unique_ptr<Cuda>> runtimes;
+    for (const MarkerWay way :
+         {MarkerWay::kernel, MarkerWay::stream_write, MarkerWay::memset, MarkerWay::callback}) {
         try {
             runtimes[way] = std::make_unique<Cuda>(0, way);
         } catch (const kdvfs::Error& error) {
@@ -219,7 +213,7 @@ int run(const std::filesystem::path& folder) {
     }
     std::printf(
         "device clock placed within %lld ns\n",
-        static_cast<long long>(runtimes.at(CudaMarkers::kernel)->clock_uncertainty().count()));
+        static_cast<long long>(runtimes.at(MarkerWay::kernel)->clock_uncertainty().count()));
     cudaEvent_t event = nullptr;
     check(cudaEventCreate(&event), "make an event");
     std::vector<Between> kinds = things_between(runtimes, event);
@@ -228,17 +222,17 @@ int run(const std::filesystem::path& folder) {
     report_gaps(kinds, measure_gaps(kinds, 60, false), "stream", csv);
     report_gaps(kinds, measure_gaps(kinds, 100, true), "graph", csv);
 
-    const auto gpu = undriven_gpu(*runtimes.at(CudaMarkers::kernel));
+    const auto gpu = undriven_gpu(*runtimes.at(MarkerWay::kernel));
     add_scopes(gpu, kinds);
     kinds.push_back(another_kernel());
     std::erase_if(kinds, [](const Between& between) {
-        return between.name == name_of(CudaMarkers::callback);  // it would take seconds
+        return between.name == name_of(MarkerWay::callback);  // it would take seconds
     });
     std::printf("\nwhat is added between kernels, by events around batches\n");
     MarkerCost cost{kinds};
     report_added(cost.measure(40, false), costs);
     report_added(cost.measure(40, true), costs);
-    measure_host_time(*runtimes.at(CudaMarkers::kernel), about, folder);
+    measure_host_time(*runtimes.at(MarkerWay::kernel), about, folder);
     return 0;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/measure/attribution.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/power_windows.hpp>
 
 #include <Eigen/Dense>
@@ -192,7 +192,7 @@ inline MixResult attribute_mix(const RecordedMix& mix, MeterResponse response) {
             out.truth = found->second;
         if (const auto found = unsettled.find(out.name); found != unsettled.end())
             out.unsettled = found->second;
-        if (!kernel.energy.told) continue;
+        if (!kernel.energy.resolved) continue;
         out.attributed = kernel.energy.joules / kernel.time;
         out.half_width = kernel.energy.half_width / kernel.time;
     }

@@ -2,7 +2,7 @@
 // Records what a real GPU's power meter says while known kernels run:
 //   power OUTPUT_FOLDER meter     cost and period of the readings; how samples answer to a step
 //   power OUTPUT_FOLDER mix       8 kernels in runs of 50-500 ms, with 5 s runs of each as truth
-//   power OUTPUT_FOLDER fingrav   short runs of three kernels with every execution stamped
+//   power OUTPUT_FOLDER fingrav   short runs of three kernels with every execution timestamped
 //   power OUTPUT_FOLDER clock     the core clock by cycles over time, beside NVML's clock
 //   power OUTPUT_FOLDER all
 // It reads and loads the GPU, and sets nothing.
@@ -29,8 +29,8 @@ using std::chrono::seconds;
 /// What every part needs.
 struct Bench {
     std::filesystem::path folder;
-    kdvfs::device::NvmlReadings board{kdvfs::device::cuda::pci_address(0)};
-    kdvfs::device::Cuda cuda{0, kdvfs::device::CudaMarkers::kernel};
+    kdvfs::device::NvmlReadings board{kdvfs::device::pci_address<kdvfs::device::CudaApi>(0)};
+    kdvfs::device::Cuda cuda{0, kdvfs::device::MarkerWay::kernel};
     Workloads workloads;
     std::string about = machine(0, board.driver_version()) +
                         (workloads.has_cublas() ? "" : "; no cuBLAS: GEMMs are plain fp32 kernels");
@@ -185,7 +185,7 @@ struct Recording {
     int executions;  ///< in a run
 };
 
-/// A set of runs: idle for a random time, then so many executions, each stamped.
+/// A set of runs: idle for a random time, then so many executions, each timestamped.
 void record_executions(Bench& bench, const Workload& workload, const Recording& recording, int runs,
                        const std::string& set, CsvFile& csv, const Stream& stream,
                        TimePoint origin) {

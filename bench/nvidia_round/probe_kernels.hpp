@@ -9,8 +9,8 @@ namespace measuring {
 struct Probe {
     std::uint64_t start = 0;
     std::uint64_t end = 0;
-    std::uint32_t level_at_start = 0;
-    std::uint32_t level_at_end = 0;
+    std::uint32_t request_at_start = 0;
+    std::uint32_t request_at_end = 0;
 };
 
 __device__ inline std::uint64_t device_nanoseconds() {
@@ -25,10 +25,10 @@ __global__ void probe(Probe* out, const std::uint32_t* level, std::uint64_t nano
     Probe seen;
     seen.start = device_nanoseconds();
     const auto* cell = static_cast<const volatile std::uint32_t*>(level);
-    if (cell != nullptr) seen.level_at_start = *cell;
+    if (cell != nullptr) seen.request_at_start = *cell;
     while (device_nanoseconds() - seen.start < nanoseconds) {
     }
-    if (cell != nullptr) seen.level_at_end = *cell;
+    if (cell != nullptr) seen.request_at_end = *cell;
     seen.end = device_nanoseconds();
     if (out != nullptr) *out = seen;
 }

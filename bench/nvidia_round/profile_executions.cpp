@@ -69,8 +69,8 @@ std::map<std::string, RecordedRuns> read_runs(const std::filesystem::path& folde
     return sets;
 }
 
-/// Answers for fewer executions from the begin of longer runs: what follows cannot have changed
-/// them. Goes through all runs before any comes again.
+/// Acknowledgements for fewer executions from the begin of longer runs: what follows cannot have
+/// changed them. Goes through all runs before any comes again.
 class RecordedRunner {
 public:
     explicit RecordedRunner(const RecordedRuns& runs) : runs_{&runs} {}

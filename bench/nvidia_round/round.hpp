@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/device/cuda.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/error.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -24,7 +25,7 @@ using kdvfs::Duration;
 using kdvfs::TimePoint;
 
 inline void check(cudaError_t status, const char* action) {
-    kdvfs::device::cuda::check(status, action, "the GPU");
+    kdvfs::device::check<kdvfs::device::CudaApi>(status, action, "the GPU");
 }
 
 inline TimePoint now() { return TimePoint{std::chrono::steady_clock::now().time_since_epoch()}; }

@@ -3,7 +3,8 @@
 
 #include "round.hpp"
 
-#include <kdvfs/device/cuda.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 
 #include <array>
 #include <chrono>
@@ -15,7 +16,7 @@
 
 namespace measuring {
 
-/// One stretch of stream work between two stamps.
+/// One stretch of stream work between two timestamps.
 struct Run {
     std::uint32_t kind = 0;
     std::uint32_t number = 0;  ///< what `begin` was given
@@ -24,7 +25,7 @@ struct Run {
     std::uint64_t core_cycles = 0;  ///< 0 where not counted
 };
 
-/// Puts stamps around stream work and gathers the stretches between them.
+/// Puts timestamps around stream work and gathers the stretches between them.
 class RunRecorder {
 public:
     RunRecorder(kdvfs::device::Cuda& cuda, const Stream& stream)
@@ -37,7 +38,7 @@ public:
     void begin(std::uint32_t kind, std::uint32_t number) { mark(kind, number, false); }
     void end(std::uint32_t kind, std::uint32_t number) { mark(kind, number, true); }
 
-    /// Waits for the stream and takes in what its stamps say.
+    /// Waits for the stream and takes in what its timestamps say.
     void finish() {
         cuda_.synchronize(stream_.get());
         drain();
@@ -46,37 +47,39 @@ public:
     [[nodiscard]] const std::vector<Run>& runs() const { return runs_; }
 
 private:
-    // A stamp that begins while another is open ends that one: one stamp between neighbours.
+    // A timestamp that begins while another is open ends that one: one timestamp between
+    // neighbours.
     void mark(std::uint32_t kind, std::uint32_t number, bool leaving) {
         cuda_.put_marker(
             stream_.get(),
             {.cell = cell_,
              .word = {},
-             .tag = {.lane = 0, .scope_kind = kind, .leaving = leaving, .burst = number},
-             .stamped = true});
+             .tag = {.track = 0, .scope_kind = kind, .leaving = leaving, .window = number},
+             .timestamped = true});
     }
 
     void drain() {
-        std::array<kdvfs::MarkerStamp, 256> stamps;
-        while (const std::size_t count = cuda_.drain_stamps(stamps)) {
-            for (std::size_t i = 0; i < count; ++i) take(stamps[i]);
+        std::array<kdvfs::MarkerTimestamp, 256> timestamps;
+        while (const std::size_t count = cuda_.drain_timestamps(timestamps)) {
+            for (std::size_t i = 0; i < count; ++i) take(timestamps[i]);
         }
     }
 
-    void take(const kdvfs::MarkerStamp& stamp) {
+    void take(const kdvfs::MarkerTimestamp& timestamp) {
         if (open_) {
-            const bool counted = open_->core_cycles != 0 && stamp.core_cycles > open_->core_cycles;
-            runs_.push_back({open_->tag.scope_kind, open_->tag.burst, open_->time, stamp.time,
-                             counted ? stamp.core_cycles - open_->core_cycles : 0});
+            const bool counted = open_->core_cycles != 0 && timestamp.unit == open_->unit &&
+                                 timestamp.core_cycles > open_->core_cycles;
+            runs_.push_back({open_->tag.scope_kind, open_->tag.window, open_->time, timestamp.time,
+                             counted ? timestamp.core_cycles - open_->core_cycles : 0});
         }
         open_.reset();
-        if (!stamp.tag.leaving) open_ = stamp;
+        if (!timestamp.tag.leaving) open_ = timestamp;
     }
 
     kdvfs::device::Cuda& cuda_;
     const Stream& stream_;
-    kdvfs::LevelCell* cell_;
-    std::optional<kdvfs::MarkerStamp> open_;
+    kdvfs::RequestCell* cell_;
+    std::optional<kdvfs::MarkerTimestamp> open_;
     std::vector<Run> runs_;
 };
 

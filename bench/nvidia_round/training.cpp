@@ -8,9 +8,10 @@
 #include <gpt_train/frequency_scopes.hpp>
 #include <gpt_train/gradient_check.hpp>
 #include <gpt_train/training_step.hpp>
-#include <kdvfs/device/cuda.hpp>
-#include <kdvfs/measure/report_text.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 #include <kdvfs/nvidia.hpp>
+#include <kdvfs/report.hpp>
 
 #include <array>
 #include <cstdio>
@@ -91,8 +92,8 @@ private:
         }
         check(cudaEventRecord(end_, stream), "record an event");
         cuda_.synchronize(stream);
-        std::array<kdvfs::MarkerStamp, launches> stamps;
-        while (cuda_.drain_stamps(stamps) > 0) {
+        std::array<kdvfs::MarkerTimestamp, launches> timestamps;
+        while (cuda_.drain_timestamps(timestamps) > 0) {
         }
         float milliseconds = 0;
         check(cudaEventElapsedTime(&milliseconds, begin_, end_), "read events");
@@ -100,7 +101,7 @@ private:
     }
 
     kdvfs::device::Cuda& cuda_;
-    kdvfs::LevelCell* cell_;
+    kdvfs::RequestCell* cell_;
     cudaEvent_t begin_ = nullptr;
     cudaEvent_t end_ = nullptr;
     std::map<std::pair<std::string, std::uint32_t>, double> costs_;
@@ -147,7 +148,7 @@ int run(const std::filesystem::path& folder) {
     sparse.meter_every = 16;
     kdvfs::GpuOptions always;
     always.meter_every = 1;
-    const kdvfs::device::NvmlReadings board{kdvfs::device::cuda::pci_address(0)};
+    const kdvfs::device::NvmlReadings board{kdvfs::device::pci_address<kdvfs::device::CudaApi>(0)};
     const std::string about = machine(0, board.driver_version());
     std::printf("%s\n", about.c_str());
 
@@ -161,7 +162,7 @@ int run(const std::filesystem::path& folder) {
 
     const gpt::ModelShape shape;
     // Two objects for one device: `measure` would give the first one again.
-    const std::string address = kdvfs::device::cuda::pci_address(0);
+    const std::string address = kdvfs::device::pci_address<kdvfs::device::CudaApi>(0);
     const auto open = [&](const kdvfs::GpuOptions& options) {
         return kdvfs::Gpu{kdvfs::nvidia::detail::make_measuring_core(0, address, options)}
             .with<Policies>();
@@ -224,7 +225,7 @@ int run(const std::filesystem::path& folder) {
     CsvFile summary{folder, "training.csv", about,
                     "step_ms,scopes,slower_1_in_16_pct,slower_every_pct,expected_every_pct,"
                     "us_per_marker,gradient_difference"};
-    kdvfs::device::Cuda cuda{0, kdvfs::device::CudaMarkers::kernel};
+    kdvfs::device::Cuda cuda{0, kdvfs::device::MarkerWay::kernel};
     MarkerCostScopes cost_scopes{cuda};
     Block costed{shape, cost_scopes, stream};
     costed.one_step();

@@ -42,7 +42,7 @@ __global__ void gemv(float* y, const __nv_bfloat162* a, const __nv_bfloat162* x,
         const float2 right = __bfloat1622float2(x[i]);
         sum += left.x * right.x + left.y * right.y;
     }
-    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0U, sum, lanes);
+    for (int tracks = 16; tracks > 0; tracks /= 2) sum += __shfl_down_sync(~0U, sum, tracks);
     if (threadIdx.x % 32 == 0) y[row] = sum;
 }
 

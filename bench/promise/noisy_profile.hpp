@@ -4,10 +4,10 @@
 #include <examples/gpt3_iteration/clock_points.hpp>
 #include <examples/gpt3_iteration/fitted_kernels.hpp>
 #include <examples/gpt3_iteration/iteration.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/plan.hpp>
+#include <kdvfs/tune/planner.hpp>
 
 #include <algorithm>
 #include <array>

@@ -4,9 +4,9 @@
 #include <examples/gpt3_iteration/clock_points.hpp>
 #include <examples/gpt3_iteration/fitted_kernels.hpp>
 #include <examples/gpt3_iteration/iteration.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
-#include <kdvfs/tune/segment_planner.hpp>
+#include <kdvfs/tune/segments.hpp>
 
 #include <benchmark/benchmark.h>
 

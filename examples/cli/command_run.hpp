@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/time.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
 
 #include <spawn.h>
 #include <sys/wait.h>

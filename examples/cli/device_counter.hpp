@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/descriptor.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/device/amdgpu/card.hpp>
-#include <kdvfs/device/amdgpu/metrics_file.hpp>
-#include <kdvfs/device/energy_source.hpp>
-#include <kdvfs/device/nvml_readings.hpp>
-#include <kdvfs/tune/csv.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/device/amd/card.hpp>
+#include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/device/nvidia/nvml_readings.hpp>
+#include <kdvfs/error.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -45,13 +45,13 @@ public:
         if (count <= 0) return {{}, now, kdvfs::ReadingStatus::failed};
         std::string_view digits{text, static_cast<std::size_t>(count)};
         digits = digits.substr(0, digits.find('\n'));
-        const auto microjoules = kdvfs::tune::parse_number<std::uint64_t>(digits);
+        const auto microjoules = kdvfs::detail::parse_number<std::uint64_t>(digits);
         if (!microjoules) return {{}, now, kdvfs::ReadingStatus::failed};
         return {{static_cast<double>(*microjoules) * 1e-6}, now, kdvfs::ReadingStatus::ok};
     }
 
 private:
-    kdvfs::Descriptor file_;
+    kdvfs::detail::Descriptor file_;
 };
 
 template <class Source>
@@ -59,8 +59,8 @@ DeviceCounter to_counter(std::string name, std::shared_ptr<Source> source) {
     return {std::move(name), [source = std::move(source)] { return source->read_energy(); }};
 }
 
-inline DeviceCounter amd_counter(const kdvfs::device::amdgpu::Card& card) {
-    return to_counter(to_string(card), std::make_shared<kdvfs::device::amdgpu::MetricsFile>(card));
+inline DeviceCounter amd_counter(const kdvfs::device::amd::Card& card) {
+    return to_counter(to_string(card), std::make_shared<kdvfs::device::amd::MetricsFile>(card));
 }
 
 inline DeviceCounter nvidia_counter(const std::string& address) {
@@ -72,7 +72,7 @@ inline DeviceCounter nvidia_counter(const std::string& address) {
 /// Every GPU of this machine that counts its energy.
 inline std::vector<DeviceCounter> find_counters() {
     std::vector<DeviceCounter> counters;
-    for (const auto& card : kdvfs::device::amdgpu::find_cards())
+    for (const auto& card : kdvfs::device::amd::find_cards())
         if (!card.secondary_die) counters.push_back(amd_counter(card));
     std::error_code none;  // the folder is there only with NVIDIA's driver
     for (const auto& gpu : std::filesystem::directory_iterator{"/proc/driver/nvidia/gpus", none})

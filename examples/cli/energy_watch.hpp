@@ -2,10 +2,9 @@
 #pragma once
 
 #include <examples/cli/device_counter.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/units.hpp>
 
 #include <chrono>
 #include <condition_variable>

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <examples/gpt3_iteration/boards.hpp>
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/scope/device_lock.hpp>
-#include <kdvfs/scope/journal.hpp>
-#include <kdvfs/scope/private_folder.hpp>
+#include <kdvfs/detail/restore/device_lock.hpp>
+#include <kdvfs/detail/restore/journal.hpp>
+#include <kdvfs/detail/restore/private_folder.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -36,7 +36,7 @@ struct InfoCommand {
     }
 
     static void run() {
-        const auto cards = kdvfs::device::amdgpu::find_cards();
+        const auto cards = kdvfs::device::amd::find_cards();
         for (const auto& card : cards) print_card(card);
         if (cards.empty()) std::cout << "no AMD GPU found\n";
         for (const char* preset : {"rtx_3080_ti", "mi210", "mi250x", "mi300x", "h100"}) {
@@ -49,14 +49,14 @@ struct InfoCommand {
     }
 
 private:
-    static void print_card(const kdvfs::device::amdgpu::Card& card) {
+    static void print_card(const kdvfs::device::amd::Card& card) {
         try {
             kdvfs::device::AmdgpuSysfs gpu{card};
             print(gpu.info(), gpu.supported_clocks());
             const kdvfs::ClockState now = gpu.read_clock_state();
             std::cout << "  now        " << to_string(now.cap) << ", mode " << now.mode << '\n';
-            const auto folder = kdvfs::PrivateFolder::of_this_user();
-            const kdvfs::DeviceLock lock{folder, gpu.info().address};
+            const auto folder = kdvfs::detail::PrivateFolder::of_this_user();
+            const kdvfs::detail::DeviceLock lock{folder, gpu.info().address};
             std::cout << "  held by    nobody\n";
         } catch (const kdvfs::Error& error) {
             std::cout << "  " << error.what() << '\n';

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/atomic_file.hpp>
+#include <kdvfs/detail/io/files.hpp>
 
 #include <fstream>
 #include <iostream>

@@ -9,8 +9,8 @@
 #include <examples/cli/restore_command.hpp>
 #include <examples/cli/sweep_command.hpp>
 #include <examples/cli/validate_command.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/version.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/version.hpp>
 
 #include <CLI/CLI.hpp>
 #include <exception>

@@ -3,10 +3,10 @@
 
 #include <examples/gpt3_iteration/boards.hpp>
 #include <examples/gpt3_iteration/iteration.hpp>
-#include <kdvfs/core/error.hpp>
 #include <kdvfs/device/replay.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
-#include <kdvfs/tune/isolated_sweep.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/tune/adaptive_sweep.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 
 #include <cstddef>

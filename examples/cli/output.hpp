@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
 
 #include <cerrno>
 #include <cstdio>
@@ -35,7 +35,7 @@ inline void finish_standard_output() {
 /// Prints a text, or writes it to a file as a whole.
 /// @throws Error (io)
 inline void write(const std::string& file, const std::string& text) {
-    if (!is_standard_output(file)) return kdvfs::write_file_atomically(file, text);
+    if (!is_standard_output(file)) return kdvfs::detail::write_file_atomically(file, text);
     std::cout << text;
     finish_standard_output();
 }

@@ -4,16 +4,13 @@
 #include <examples/cli/input.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/tune/content_hash.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/plan_table_text.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/segment_header.hpp>
-#include <kdvfs/tune/segment_json.hpp>
-#include <kdvfs/tune/segment_planner.hpp>
+#include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
 
@@ -52,7 +49,7 @@ struct PlanCommand {
         sub->add_option("profile", command->profile, "Sweep file; - is standard input")->required();
         sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
         sub->add_option("--aggregate", command->aggregate, "What shares a clock; not with --trace")
-            ->check(CLI::IsMember({"global", "local", "pass", "single"}))
+            ->check(CLI::IsMember({"global", "local", "per_group", "single"}))
             ->capture_default_str();
         sub->add_option(
                "--objective", command->objective,
@@ -92,7 +89,7 @@ struct PlanCommand {
             chosen = with_max_slowdown(
                 chosen, parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct));
         const HeaderOptions header{namespace_name, "Policies", source_name(),
-                                   content_hash(to_csv(measured))};
+                                   kdvfs::detail::content_hash(to_csv(measured))};
         write(output, trace.empty() ? planned(table, chosen, header)
                                     : planned_by_segments(table, chosen, header));
     }

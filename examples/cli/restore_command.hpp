@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/scope/device_lock.hpp>
-#include <kdvfs/scope/journal.hpp>
-#include <kdvfs/scope/private_folder.hpp>
+#include <kdvfs/detail/restore/device_lock.hpp>
+#include <kdvfs/detail/restore/journal.hpp>
+#include <kdvfs/detail/restore/private_folder.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/error.hpp>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -22,15 +22,15 @@ struct RestoreCommand {
     }
 
     static void run() {
-        const auto folder = kdvfs::PrivateFolder::of_this_user();
+        const auto folder = kdvfs::detail::PrivateFolder::of_this_user();
         std::optional<kdvfs::Error> first;
-        const auto cards = kdvfs::device::amdgpu::find_cards();
+        const auto cards = kdvfs::device::amd::find_cards();
         if (cards.empty()) std::cout << "no AMD GPU found, nothing to restore\n";
         for (const auto& card : cards) {
             try {
                 kdvfs::device::AmdgpuSysfs gpu{card};
-                const kdvfs::DeviceLock lock{folder, gpu.info().address};
-                const kdvfs::Journal journal{folder, gpu.info().address};
+                const kdvfs::detail::DeviceLock lock{folder, gpu.info().address};
+                const kdvfs::detail::Journal journal{folder, gpu.info().address};
                 std::cout << to_string(gpu.info()) << ": " << words(settle(journal, gpu)) << '\n';
             } catch (const kdvfs::Error& error) {
                 if (!first) first = error;
@@ -40,11 +40,11 @@ struct RestoreCommand {
     }
 
 private:
-    static constexpr std::string_view words(kdvfs::RestoreDecision decision) {
+    static constexpr std::string_view words(kdvfs::detail::RestoreDecision decision) {
         switch (decision) {
-            case kdvfs::RestoreDecision::nothing: return "nothing to do";
-            case kdvfs::RestoreDecision::write_back: return "restored";
-            case kdvfs::RestoreDecision::leave_foreign:
+            case kdvfs::detail::RestoreDecision::nothing: return "nothing to do";
+            case kdvfs::detail::RestoreDecision::write_back: return "restored";
+            case kdvfs::detail::RestoreDecision::leave_external:
                 return "changed by someone else since: left";
         }
         return "";

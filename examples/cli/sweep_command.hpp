@@ -7,7 +7,6 @@
 #include <examples/cli/temporary_folder.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/tune/adaptive_sweep.hpp>
-#include <kdvfs/tune/isolated_sweep.hpp>
 #include <kdvfs/tune/sweep_file.hpp>
 
 #include <unistd.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/csv.hpp>
 #include <kdvfs/tune/objective.hpp>
 
 #include <CLI/CLI.hpp>
@@ -39,10 +39,10 @@ inline void refuse_without_effect(const CLI::App& app, const std::string& option
 inline double parse_percent(const std::string& option, const std::string& text, double most) {
     std::string_view digits = text;
     if (digits.ends_with('%')) digits.remove_suffix(1);
-    const auto percent = kdvfs::tune::parse_number<double>(digits);
+    const auto percent = kdvfs::detail::parse_number<double>(digits);
     if (!percent || !(*percent >= 0 && *percent <= most))
         reject(option, text,
-               "give a percentage such as 1%, from 0 to " + kdvfs::tune::to_text(most) + "%");
+               "give a percentage such as 1%, from 0 to " + kdvfs::detail::to_text(most) + "%");
     return *percent / 100;
 }
 
@@ -51,7 +51,7 @@ inline std::optional<kdvfs::Seconds> parse_duration(const std::string& option,
                                                     const std::string& text) {
     if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
     const std::size_t unit = text.find_first_not_of("0123456789.");
-    const auto number = kdvfs::tune::parse_number<double>(std::string_view{text}.substr(0, unit));
+    const auto number = kdvfs::detail::parse_number<double>(std::string_view{text}.substr(0, unit));
     const std::string name = unit == std::string::npos ? "" : text.substr(unit);
     const double scale = name == "s" ? 1 : name == "ms" ? 1e-3 : name == "us" ? 1e-6 : 0;
     constexpr double longest = 100;  // seconds
@@ -78,7 +78,7 @@ inline kdvfs::tune::Objective parse_objective(const std::string& text,
     if (text == "ed2p") return energy_delay_squared();
     if (text == "energy") return minimum_energy();
     if (text.starts_with("zeus:")) {
-        const auto eta = parse_number<double>(std::string_view{text}.substr(5));
+        const auto eta = kdvfs::detail::parse_number<double>(std::string_view{text}.substr(5));
         if (eta) return zeus_cost(*eta, highest_power(table));
     }
     reject("--objective", text, "give waste, edp, ed2p, energy or zeus:ETA");

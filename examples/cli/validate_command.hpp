@@ -8,8 +8,7 @@
 #include <examples/cli/output.hpp>
 #include <examples/cli/temporary_folder.hpp>
 #include <examples/cli/text_options.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/tune/cost_report.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/validation.hpp>
@@ -93,7 +92,7 @@ private:
             text = read_input(file).text;
             folder = std::make_unique<TemporaryFolder>();
             path = folder->path / "plan.json";
-            kdvfs::write_file_atomically(path, text);
+            kdvfs::detail::write_file_atomically(path, text);
             std::filesystem::permissions(
                 path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
         }

@@ -6,7 +6,7 @@
 #include <examples/gpt3_iteration/iteration.hpp>
 #include <examples/gpt3_iteration/kernel_work.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
-#include <kdvfs/tune/clock_grid.hpp>
+#include <kdvfs/tune/sweep_engine.hpp>
 
 #include <array>
 #include <cstddef>

@@ -5,7 +5,6 @@
 #include <examples/gpt3_iteration/published_table.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/policy/plan_table.hpp>
-#include <kdvfs/tune/content_hash.hpp>
-#include <kdvfs/tune/plan.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/plan.hpp>
+#include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 
@@ -18,7 +18,7 @@ inline std::string generate_policies(const kdvfs::tune::Profile& profile,
     return kdvfs::tune::to_policy_header(
         plan, {.namespace_name = "gpt3",
                .input = "the sweep of examples/gpt3_iteration, on a " + profile.gpu(),
-               .input_hash = kdvfs::tune::content_hash(kdvfs::tune::to_csv(profile))});
+               .input_hash = kdvfs::detail::content_hash(kdvfs::tune::to_csv(profile))});
 }
 
 /// The plan as data, for registries that obey one at run time.

@@ -11,9 +11,8 @@
 #include <examples/gpt3_iteration/summary.hpp>
 #include <examples/gpt3_iteration/sweep.hpp>
 #include <examples/gpt3_iteration/tables.hpp>
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/measure/report_csv.hpp>
-#include <kdvfs/measure/report_json.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 
@@ -84,7 +83,7 @@ void run(const Arguments& arguments) {
     std::ostringstream csv;
     kdvfs::measure::write_csv(csv, report);
     const auto write = [&](const char* name, const std::string& content) {
-        kdvfs::write_file_atomically(arguments.out / name, content);
+        kdvfs::detail::write_file_atomically(arguments.out / name, content);
     };
     write("summary.json", summary(job, outcome).dump(2) + "\n");
     write("report.csv", csv.str());

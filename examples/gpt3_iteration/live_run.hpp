@@ -3,7 +3,7 @@
 
 #include <examples/gpt3_iteration/scoped_iteration.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/cost.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <cstddef>
 #include <memory>

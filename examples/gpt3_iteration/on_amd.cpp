@@ -31,7 +31,8 @@ using Kernels = std::array<StandIn, kernel_count>;
 double seconds_of(hipStream_t stream, const std::function<void()>& enqueue) {
     const auto began = std::chrono::steady_clock::now();
     enqueue();
-    kdvfs::device::hip::check(hipStreamSynchronize(stream), "run the iteration", "the stream");
+    kdvfs::device::check<kdvfs::device::HipApi>(hipStreamSynchronize(stream), "run the iteration",
+                                                "the stream");
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
@@ -42,7 +43,8 @@ void run(const kdvfs::BoundGpu<FollowPlan>& gpu, int iterations) {
         kernels[entry] = deal_out(kernel_work[entry], stand_ins.blocks_at_once());
     }
     hipStream_t stream = nullptr;
-    kdvfs::device::hip::check(hipStreamCreate(&stream), "make a stream", "the GPU");
+    kdvfs::device::check<kdvfs::device::HipApi>(hipStreamCreate(&stream), "make a stream",
+                                                "the GPU");
     const auto launch = [&](std::size_t entry) { stand_ins.launch(stream, kernels[entry]); };
     const double unscoped = seconds_of(stream, [&] {
         for (const std::size_t entry : launch_sequence()) launch(entry);

@@ -31,9 +31,9 @@ struct PublishedOutcome {
     PlansByObjective points = plan(published_points_profile());
     PlansByObjective passes = plan(published_passes_profile());
     /// The strict figure of the passes stands on a knife edge: what a little time buys.
-    kdvfs::tune::Plan passes_relaxed =
-        kdvfs::tune::make_plan(kdvfs::tune::mean_costs(published_passes_profile()),
-                               kdvfs::tune::relaxed_waste(0.001), kdvfs::tune::Aggregate::pass);
+    kdvfs::tune::Plan passes_relaxed = kdvfs::tune::make_plan(
+        kdvfs::tune::mean_costs(published_passes_profile()), kdvfs::tune::relaxed_waste(0.001),
+        kdvfs::tune::Aggregate::per_group);
 };
 
 /// Everything the program found out.

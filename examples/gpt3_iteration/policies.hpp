@@ -4,7 +4,7 @@
 // For: simulated NVIDIA GeForce RTX 3080 Ti; waste, global; expected time +0.00 %, energy -15.81 %
 #pragma once
 
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/registry.hpp>
 
 namespace gpt3 {
 

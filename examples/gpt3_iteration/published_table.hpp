@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/clock.hpp>
 
 #include <array>
 #include <string_view>

@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(StandIn::threads_per_block)
 #if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx942__)
             sums = __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, sums, 0, 0, 0);
 #else  // no matrix units: as many FLOPs on the vector units
-            for (unsigned lane = 0; lane < 128; ++lane) {
-                sum = fmaf(sum, 0.999F, static_cast<float>(a[lane % 4] * b[lane % 4]));
+            for (unsigned track = 0; track < 128; ++track) {
+                sum = fmaf(sum, 0.999F, static_cast<float>(a[track % 4] * b[track % 4]));
             }
 #endif
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -30,8 +30,11 @@ inline Json to_json(const LiveRun& run, const kdvfs::tune::Cost& baseline) {
     json.update(to_json(run.cost, baseline));
     json["scopes"] = scopes.scopes;
     json["switches"] = scopes.switches;
-    json["elided"] = scopes.stream_elided + scopes.device_elided;
-    json["not_worth_it"] = scopes.not_worth_it;
+    json["elided"] = scopes.stream_elided + scopes.device_elided + scopes.missed + scopes.pending;
+    json["not_worth_it"] =
+        scopes.not_worth_it + scopes.overtaken;  // beforehand, or as it turned out
+    json["missed"] = scopes.missed;
+    json["overtaken"] = scopes.overtaken;
     json["refused"] = scopes.refused;
     return json;
 }
@@ -47,7 +50,7 @@ inline Json fit_json(const Case& job) {
 inline Json published_json(const PublishedOutcome& published) {
     using kdvfs::tune::Aggregate;
     Json json{{"points", to_json(published.points, Aggregate::global)},
-              {"passes", to_json(published.passes, Aggregate::pass)}};
+              {"passes", to_json(published.passes, Aggregate::per_group)}};
     json["passes"]["waste_at_0.1_pct"] = to_json(published.passes_relaxed);
     return json;
 }
@@ -61,8 +64,10 @@ inline Json summary(const Case& job, const Outcome& outcome) {
         {"baseline",
          {{"time_s", outcome.baseline.time.count()}, {"energy_j", outcome.baseline.energy.count}}}};
     for (const Aggregate aggregate :
-         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global}) {
-        json[std::string{to_string(aggregate)}] = to_json(outcome.plans, aggregate);
+         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global}) {
+        const bool by_pass = aggregate == Aggregate::per_group;  // the groups are the passes
+        json[by_pass ? "pass" : std::string{to_string(aggregate)}] =
+            to_json(outcome.plans, aggregate);
     }
     if (job.fitted) json["fit"] = fit_json(job);
     json["published"] = published_json(outcome.published);

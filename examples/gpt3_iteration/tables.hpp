@@ -13,7 +13,7 @@ namespace gpt3 {
 
 inline void print_effect(const char* objective, const kdvfs::tune::Plan& plan,
                          const std::optional<PublishedEffect>& published) {
-    std::printf("  %-7s %-6s %+8.2f %+8.2f", std::string{to_string(plan.aggregate)}.c_str(),
+    std::printf("  %-9s %-6s %+8.2f %+8.2f", std::string{to_string(plan.aggregate)}.c_str(),
                 objective, plan.time_pct(), plan.energy_pct());
     if (published) std::printf("   %+8.2f %+8.2f", published->time_pct, published->energy_pct);
     std::printf("\n");
@@ -31,13 +31,13 @@ inline void print_plans(const Case& job, const PlansByObjective& plans) {
         job.fitted ? "       simulated" : "  predicted", job.fitted ? "   arXiv 2601.08539" : "",
         job.fitted ? "       time   energy" : "");
     print_effect("waste", plans.waste.single, {});
-    print_effect("waste", plans.waste.pass, beside(paper.pass_waste));
+    print_effect("waste", plans.waste.per_group, beside(paper.pass_waste));
     print_effect("waste", plans.waste.local, beside(paper.local_waste));
     print_effect("waste", plans.waste.global, beside(paper.global_waste));
     print_effect("+1 %", plans.relaxed.single, {});
     print_effect("+1 %", plans.relaxed.global, {});
     print_effect("edp", plans.edp.single, {});
-    print_effect("edp", plans.edp.pass, beside(paper.pass_edp));
+    print_effect("edp", plans.edp.per_group, beside(paper.pass_edp));
     print_effect("edp", plans.edp.local, beside(paper.local_edp));
     print_effect("edp", plans.edp.global, beside(paper.global_edp));
     std::printf(
@@ -61,9 +61,9 @@ inline void print_published(const PublishedOutcome& published) {
     };
     std::printf("\nThe same planner on the published measurements, %% against auto\n");
     print("best points applied to their kernels", published.points.waste.global);
-    print("passes, strict waste", published.passes.waste.pass);
+    print("passes, strict waste", published.passes.waste.per_group);
     print("passes, 0.1 % more time: a knife edge", published.passes_relaxed);
-    print("passes, EDP", published.passes.edp.pass);
+    print("passes, EDP", published.passes.edp.per_group);
 }
 
 inline std::string latency_text(kdvfs::Duration latency) {
@@ -84,8 +84,10 @@ inline void print_live(const Outcome& outcome) {
                     kdvfs::tune::time_percent(run.cost, outcome.baseline),
                     kdvfs::tune::energy_percent(run.cost, outcome.baseline),
                     std::uintmax_t{scopes.scopes}, std::uintmax_t{scopes.switches},
-                    std::uintmax_t{scopes.stream_elided + scopes.device_elided},
-                    std::uintmax_t{scopes.not_worth_it}, std::uintmax_t{scopes.refused});
+                    std::uintmax_t{scopes.stream_elided + scopes.device_elided + scopes.missed +
+                                   scopes.pending},
+                    std::uintmax_t{scopes.not_worth_it + scopes.overtaken},
+                    std::uintmax_t{scopes.refused});
     }
     std::printf(
         "  A scope pays only if it outlasts the latency by far: long latencies need "

@@ -4,9 +4,9 @@
 #include "kernel_names.hpp"
 
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/policy/policy.hpp>
-#include <kdvfs/policy/registry.hpp>
-#include <kdvfs/scope/launch.hpp>
+#include <kdvfs/policy.hpp>
+#include <kdvfs/registry.hpp>
+#include <kdvfs/scope.hpp>
 #if defined(__CUDACC__)
 #include <kdvfs/cuda_markers.hpp>
 #elif defined(__HIPCC__)

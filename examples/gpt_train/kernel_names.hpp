@@ -3,7 +3,7 @@
 
 #include "portable_gpu.hpp"
 
-#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/kernel.hpp>
 
 #include <cstdint>
 #include <utility>

@@ -6,7 +6,7 @@
 #else
 #include <kdvfs/nvidia.hpp>
 #endif
-#include <kdvfs/measure/report_text.hpp>
+#include <kdvfs/report.hpp>
 
 #include <iostream>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>

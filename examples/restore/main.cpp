@@ -4,10 +4,10 @@
 // changed, by what its journal tells. For the epilog of a job scheduler, as the user who ran the
 // job, or as root. Writes nothing where nothing is owed. FOLDER: where the journals are, if not
 // where programs of this user leave them.
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/scope/device_lock.hpp>
-#include <kdvfs/scope/journal.hpp>
-#include <kdvfs/scope/private_folder.hpp>
+#include <kdvfs/detail/restore/device_lock.hpp>
+#include <kdvfs/detail/restore/journal.hpp>
+#include <kdvfs/detail/restore/private_folder.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 
 #include <cstdlib>
 #include <exception>
@@ -16,21 +16,22 @@
 
 namespace {
 
-constexpr std::string_view words_for(kdvfs::RestoreDecision decision) {
+constexpr std::string_view words_for(kdvfs::detail::RestoreDecision decision) {
     switch (decision) {
-        case kdvfs::RestoreDecision::nothing: return "nothing to do";
-        case kdvfs::RestoreDecision::write_back: return "restored";
-        case kdvfs::RestoreDecision::leave_foreign: return "changed by someone else since: left";
+        case kdvfs::detail::RestoreDecision::nothing: return "nothing to do";
+        case kdvfs::detail::RestoreDecision::write_back: return "restored";
+        case kdvfs::detail::RestoreDecision::leave_external:
+            return "changed by someone else since: left";
     }
     return "";
 }
 
 /// @returns whether all is well
-bool restore(const kdvfs::PrivateFolder& folder, const kdvfs::device::amdgpu::Card& card) {
+bool restore(const kdvfs::detail::PrivateFolder& folder, const kdvfs::device::amd::Card& card) {
     try {
         kdvfs::device::AmdgpuSysfs gpu{card};
-        const kdvfs::DeviceLock lock{folder, gpu.info().address};
-        const kdvfs::Journal journal{folder, gpu.info().address};
+        const kdvfs::detail::DeviceLock lock{folder, gpu.info().address};
+        const kdvfs::detail::Journal journal{folder, gpu.info().address};
         std::cout << to_string(gpu.info()) << ": " << words_for(settle(journal, gpu)) << '\n';
         return true;
     } catch (const kdvfs::Error& error) {
@@ -42,10 +43,10 @@ bool restore(const kdvfs::PrivateFolder& folder, const kdvfs::device::amdgpu::Ca
 }  // namespace
 
 int main(int argc, char** argv) try {
-    const auto folder =
-        argc > 1 ? kdvfs::PrivateFolder{argv[1]} : kdvfs::PrivateFolder::of_this_user();
+    const auto folder = argc > 1 ? kdvfs::detail::PrivateFolder{argv[1]}
+                                 : kdvfs::detail::PrivateFolder::of_this_user();
     bool all_is_well = true;
-    for (const auto& card : kdvfs::device::amdgpu::find_cards()) {
+    for (const auto& card : kdvfs::device::amd::find_cards()) {
         all_is_well = restore(folder, card) && all_is_well;
     }
     return all_is_well ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -7,9 +7,9 @@
 //     kdvfs validate plan.json --counter program -- self_tuning     with the plan and without
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/cost_report.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/sweep.hpp>
+#include <kdvfs/tune/validation.hpp>
 
 #include <exception>
 #include <iostream>

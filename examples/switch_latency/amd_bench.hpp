@@ -51,19 +51,20 @@ public:
     void restore() override { iterations_.restore(); }
 
 private:
-    using Guarded = kdvfs::GuardedClocks<kdvfs::rocm::detail::Clocks>;
+    using Guarded = kdvfs::detail::GuardedClocks<kdvfs::rocm::detail::Clocks>;
 
     static Guarded& proven(Guarded& clocks) {
-        static_cast<void>(kdvfs::prove_clock_control(clocks));
+        static_cast<void>(kdvfs::detail::prove_clock_control(clocks));
         return clocks;
     }
 
     class OwnStream {
     public:
         explicit OwnStream(int hip_device) {
-            const kdvfs::device::hip::OnDevice current{hip_device, "HIP device"};
-            kdvfs::device::hip::check(hipStreamCreateWithFlags(&stream_, hipStreamNonBlocking),
-                                      "make a stream", "HIP device");
+            const kdvfs::device::OnDevice<kdvfs::device::HipApi> current{hip_device};
+            kdvfs::device::check<kdvfs::device::HipApi>(
+                hipStreamCreateWithFlags(&stream_, hipStreamNonBlocking), "make a stream",
+                "HIP device");
         }
         OwnStream(const OwnStream&) = delete;
         OwnStream& operator=(const OwnStream&) = delete;
@@ -74,15 +75,15 @@ private:
         hipStream_t stream_ = nullptr;
     };
 
-    static kdvfs::device::amdgpu::Card card_of(int hip_device) {
-        const std::string at = kdvfs::device::hip::pci_address(hip_device);
-        const auto address = kdvfs::device::amdgpu::parse_pci_address(at);
+    static kdvfs::device::amd::Card card_of(int hip_device) {
+        const std::string at = kdvfs::device::pci_address<kdvfs::device::HipApi>(hip_device);
+        const auto address = kdvfs::device::amd::parse_pci_address(at);
         if (!address) {
             throw kdvfs::Error{kdvfs::Errc::invalid_input,
                                {"read the PCI address", "HIP device " + std::to_string(hip_device),
                                 "HIP says '" + at + "'", ""}};
         }
-        return kdvfs::device::amdgpu::find_card(*address);
+        return kdvfs::device::amd::find_card(*address);
     }
 
     kdvfs::rocm::detail::OwnedClocks clocks_;

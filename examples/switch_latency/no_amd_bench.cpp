@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "switch_bench.hpp"
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 
 #include <string>
 

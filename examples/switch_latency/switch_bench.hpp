@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/clock_control.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/marked_iterations.hpp>
 #include <kdvfs/measure/switch_latency.hpp>
 

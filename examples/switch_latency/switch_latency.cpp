@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // switch_latency: how long a clock switch takes on an AMD GPU, for every pair of some core clocks:
-// a matrix as JSON and a heat map as SVG. Some minutes. The clocks are put back at the end, after
-// an error, and after the program's death. Ends with 2 where there is no GPU whose clocks can be
-// set.
+// a matrix as JSON, which `kdvfs report` draws. Some minutes. The clocks are put back at the end,
+// after an error, and after the program's death. Ends with 2 where there is no GPU whose clocks can
+// be set.
 //
 //     switch_latency [--device N] [--clocks 500,1100,1700] [--longest MS] [--repeat N] [FOLDER]
 //     switch_latency --simulated [FOLDER]
@@ -14,8 +14,8 @@
 #include "simulated_bench.hpp"
 #include "switch_bench.hpp"
 
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/measure/switch_latency_output.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/measure/switch_latency.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -127,7 +127,7 @@ private:
 };
 
 void write_file(const std::string& path, const std::ostringstream& text) {
-    write_file_atomically(path, text.str());
+    kdvfs::detail::write_file_atomically(path, text.str());
     std::printf("wrote %s\n", path.c_str());
 }
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// CUDA's header comes first: the marker kernel is made of it.
-#include <kdvfs/device/cuda_api.hpp>
-
-#include <kdvfs/device/marker_kernel.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 
 /// For a file that nvcc compiles, beside <kdvfs/kdvfs.hpp>: gives the program a marker kernel, the
 /// cheapest and most exact way into a stream, which then serves all its files. One such file is

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/gpu/gpu_service.hpp>
-#include <kdvfs/policy/registry.hpp>
-#include <kdvfs/scope/kind_memo.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/registry.hpp>
 
 #include <gsl/pointers>
 
-#include <array>
-#include <atomic>
-#include <cstddef>
+#include <cstdint>
 #include <iosfwd>
 #include <memory>
 #include <string_view>
@@ -25,8 +24,8 @@ class BoundGpu;
 /// are back where they were found when the last handle is gone. Thread-safe.
 class Gpu {
 public:
-    explicit Gpu(gsl::not_null<std::shared_ptr<GpuService>> service)
-        : service_{std::move(service)} {}
+    explicit Gpu(gsl::not_null<std::shared_ptr<detail::GpuService>> service)
+        : shared_{std::move(service)} {}
 
     /// The same GPU, obeying a registry's policies.
     /// @throws Error (invalid_input) if a policy asks for clocks that this device does not list
@@ -35,52 +34,73 @@ public:
         return BoundGpu<Registry>{*this, std::move(plan)};
     }
 
-    [[nodiscard]] const DeviceInfo& info() const { return service_->info(); }
+    [[nodiscard]] const DeviceInfo& info() const { return shared_->info(); }
     [[nodiscard]] const SupportedClocks& supported_clocks() const {
-        return service_->supported_clocks();
+        return shared_->supported_clocks();
     }
     /// Whether clocks are never set, by explicit choice.
-    [[nodiscard]] bool measure_only() const { return service_->measure_only(); }
+    [[nodiscard]] bool measure_only() const { return shared_->measure_only(); }
 
     /// Calls, times, joules and clocks per kernel, as far as the GPU has run.
-    [[nodiscard]] measure::Report report() const { return service_->report(); }
+    [[nodiscard]] measure::Report report() const { return service().report(); }
 
     /// Compares the energy counter with power times time for half a second or a little more, in
     /// which the calling thread waits. A counter that is off by a factor, stands still, goes back
     /// or fails does not pass; `reason` says why, and so does every later report. What the board
     /// does meanwhile should be steady: idle will do.
     /// @throws Error (invalid_input) once the GPU has been closed
-    [[nodiscard]] measure::SelfCheck self_check() const { return service_->self_check(); }
+    [[nodiscard]] measure::SelfCheck self_check() const { return service().self_check(); }
 
     /// Rethrows the first error that happened behind the user's back since the last call.
-    void check() const { service_->check(); }
+    void check() const { service().check(); }
     /// Drives the clocks again after an error has disarmed the controller.
-    void rearm() const { service_->rearm(); }
+    void rearm() const { service().rearm(); }
     /// Puts the clocks back now and stops driving them, for every handle.
     /// @throws Error, the first that nobody has seen yet
     void close() const {
-        service_->shut_down();
-        service_->check();
+        service().shut_down();
+        service().check();
     }
 
-    /// Work on this stream outside scopes is never to be slowed: a standing vote for `auto`.
-    void protect(StreamRef stream) const { service_->protect(stream); }
+    /// Work on this stream outside scopes is never to be slowed: a standing vote for `auto`, or for
+    /// as much as `at_least`. Collectives (RCCL, NCCL) run on such streams.
+    void protect(StreamRef stream, ClockPoint at_least = {}) const {
+        service().protect(stream, at_least);
+    }
     /// Tells iterations apart: metering is on in one of `GpuOptions::meter_every`.
-    void next_iteration() const { service_->next_iteration(); }
+    void next_iteration() const { service().next_iteration(); }
 
     /// Writes Chrome trace events of metered scopes from now on. `out` must outlive the trace.
-    void trace_to(std::ostream& out) const { service_->trace_to(out); }
+    void trace_to(std::ostream& out) const { service().trace_to(out); }
     /// Ends the trace. @throws Error if it could not be written
-    void end_trace() const { service_->end_trace(); }
+    void end_trace() const { service().end_trace(); }
 
     /// For scopes.
-    [[nodiscard]] ScopePort& port() const { return *service_; }
+    [[nodiscard]] detail::ScopeSink& scope_sink() const { return service(); }
 
 protected:
-    [[nodiscard]] GpuService& service() const { return *service_; }
+    /// What this handle talks to: in a forked child, whose parent drives the GPU, something that
+    /// does nothing.
+    [[nodiscard]] detail::GpuService& service() const {
+        if (is_parents()) return forked_service();
+        return *shared_;
+    }
+    [[nodiscard]] bool is_parents() const { return detail::fork_generation() != generation_; }
 
 private:
-    gsl::not_null<std::shared_ptr<GpuService>> service_;
+    [[nodiscard]] detail::GpuService& forked_service() const {
+        // Never freed: a scope may hold it. A forked child that uses its parent's GPUs has few.
+        thread_local const detail::GpuService* parents = nullptr;
+        thread_local detail::ForkedService* forked = nullptr;
+        if (parents != shared_.get().get()) {
+            parents = shared_.get().get();
+            forked = new detail::ForkedService{*shared_};
+        }
+        return *forked;
+    }
+
+    gsl::not_null<std::shared_ptr<detail::GpuService>> shared_;
+    std::uint32_t generation_ = detail::fork_generation();
 };
 
 /// A GPU together with the policies its scopes follow.
@@ -101,16 +121,12 @@ public:
     static constexpr bool has_scope_for =
         Registry::metered || !Registry::template policy_of<K>::always_keeps;
 
-    /// What scopes of this kernel and variant share. Lock-free for the first shapes of a kernel
-    /// once it has been entered.
+    /// What scopes of this kernel and variant share. Lock-free once it has been asked for.
     template <NamedKernel K>
-    [[nodiscard]] const ScopeKind& kind_of(Variant variant) const {
-        KindMemo::Slot* const slot = slot_of<K>(variant);
-        if (slot != nullptr) {
-            if (const ScopeKind* kind = slot->load(std::memory_order_acquire)) return *kind;
-        }
-        const ScopeKind& kind = ask<typename Registry::template policy_of<K>>(K::name, variant);
-        if (slot != nullptr) slot->store(&kind, std::memory_order_release);
+    [[nodiscard]] const detail::ScopeKind& kind_of(Variant variant) const {
+        if (const auto* kind = bound_->kinds.find(K::name.data(), variant)) return *kind;
+        const auto& kind = ask<typename Registry::template policy_of<K>>(K::name, variant);
+        if (!is_parents()) bound_->kinds.keep(K::name.data(), variant, kind);
         return kind;
     }
 
@@ -118,22 +134,11 @@ private:
     struct Bound {
         explicit Bound(std::shared_ptr<const PlanTable> obeyed) : plan{std::move(obeyed)} {}
         std::shared_ptr<const PlanTable> plan;
-        std::array<KindMemo::Shapes, Registry::size> rows{};
-        KindMemo others;  ///< kernels that no row names
+        detail::KindMemo kinds;
     };
 
-    template <NamedKernel K>
-    [[nodiscard]] KindMemo::Slot* slot_of(Variant variant) const noexcept {
-        if constexpr (Registry::names(K::name)) {
-            constexpr std::size_t row = Registry::row_of(K::name);
-            return variant.index < KindMemo::shapes ? &bound_->rows[row][variant.index] : nullptr;
-        } else {
-            return bound_->others.slot(K::name.data(), variant);
-        }
-    }
-
     template <ClockPolicy Policy>
-    const ScopeKind& ask(std::string_view kernel, Variant variant) const {
+    const detail::ScopeKind& ask(std::string_view kernel, Variant variant) const {
         const PolicyQuestion question{.kernel = kernel,
                                       .variant = variant,
                                       .architecture = info().architecture,

@@ -6,14 +6,13 @@
 /// <kdvfs/rocm.hpp>, <kdvfs/nvidia.hpp> or <kdvfs/simulated.hpp> as well; for reports as files,
 /// <kdvfs/measure/report_csv.hpp> and <kdvfs/measure/report_json.hpp>.
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/core/version.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/measure/report_text.hpp>
-#include <kdvfs/policy/policy.hpp>
-#include <kdvfs/policy/registry.hpp>
-#include <kdvfs/scope/frequency_scope.hpp>
-#include <kdvfs/scope/launch.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/policy.hpp>
+#include <kdvfs/registry.hpp>
+#include <kdvfs/report.hpp>
+#include <kdvfs/scope.hpp>
+#include <kdvfs/units.hpp>
+#include <kdvfs/version.hpp>

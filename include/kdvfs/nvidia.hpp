@@ -1,70 +1,28 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/cuda.hpp>
-#include <kdvfs/device/nvml.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
-#include <kdvfs/gpu/open_gpus.hpp>
-#include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/guarded_clocks.hpp>
-#include <kdvfs/scope/prove.hpp>
 
 #include <memory>
 #include <string>
-#include <utility>
 
 namespace kdvfs::nvidia {
 namespace detail {
 
-/// Clocks with a lock, a guard and a journal: first the lock, then the first write.
-struct OwnedClocks {
-    explicit OwnedClocks(const std::string& address)
-        : clocks{address, {.access = device::ClockAccess::set}}, guarded{clocks} {}
+using OwnedClocks = kdvfs::detail::OwnedClocks<device::Nvml>;
 
-    device::Nvml clocks;
-    GuardedClocks<device::Nvml> guarded;
-};
-
-inline std::shared_ptr<GpuCore> drive(GpuCore::Parts parts, GpuOptions options, DeviceCalls calls,
-                                      Duration counter_period) {
-    options.sampler.limits.period = counter_period;
-    options.accumulator.counter_period = counter_period;
-    auto core = std::make_shared<GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<ThreadLoop>(*core, std::move(calls)));
-    return core;
-}
-
-inline std::shared_ptr<GpuCore> make_measuring_core(int cuda_device, const std::string& address,
-                                                    const GpuOptions& options,
-                                                    const std::string& why = {}) {
-    const auto board = std::make_shared<device::NvmlReadings>(address);
-    GpuCore::Parts parts{.info = board->info(),
-                         .clocks = board->supported_clocks(),
-                         .runtime = std::make_unique<RuntimeOf<device::Cuda>>(cuda_device)};
-    if (!why.empty()) parts.info.mechanism = "measure only: " + why;
-    const Duration period = board->counter_period();
-    return drive(std::move(parts), options, measuring_calls(board), period);
-}
-
-inline std::shared_ptr<GpuCore> make_core(int cuda_device, const std::string& address,
-                                          const GpuOptions& options) {
-    try {
-        const auto owned = std::make_shared<OwnedClocks>(address);
-        GpuCore::Parts parts;
-        parts.found = prove_clock_control(owned->guarded);
-        parts.info = owned->guarded.info();
-        parts.clocks = owned->guarded.supported_clocks();
-        parts.runtime = std::make_unique<RuntimeOf<device::Cuda>>(cuda_device);
-        auto calls =
-            device_calls(std::shared_ptr<GuardedClocks<device::Nvml>>{owned, &owned->guarded},
-                         std::shared_ptr<device::Nvml>{owned, &owned->clocks});
-        return drive(std::move(parts), options, std::move(calls), owned->clocks.counter_period());
-    } catch (const Error& refused) {
-        if (options.on_refused == OnRefused::fail) throw;
-        return make_measuring_core(cuda_device, address, options, refused.what());
-    }
+/// @param open_clocks as `kdvfs::detail::open_device` takes it
+template <class OpenClocks>
+Gpu open_device(const std::string& key, int cuda_device, const std::string& address,
+                OpenClocks open_clocks, const GpuOptions& options) {
+    return Gpu{kdvfs::detail::open_device(
+        key, [&] { return std::make_shared<device::Cuda>(cuda_device); }, open_clocks,
+        [&] { return std::make_shared<device::NvmlReadings>(address); }, options)};
 }
 
 }  // namespace detail
@@ -76,21 +34,23 @@ inline std::shared_ptr<GpuCore> make_core(int cuda_device, const std::string& ad
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
 ///         cannot be set, unless `options.on_refused` says to go on. It does try: where clocks
 ///         must not be touched, `measure` is the call.
-inline Gpu open(int cuda_device, GpuOptions options = {}) {
-    const std::string address = device::cuda::pci_address(cuda_device);
-    return Gpu{
-        find_or_open(address, [&] { return detail::make_core(cuda_device, address, options); })};
+inline Gpu open(int cuda_device, const GpuOptions& options = {}) {
+    const std::string address = device::pci_address<device::CudaApi>(cuda_device);
+    const auto open_clocks = [&] {
+        return std::make_shared<detail::OwnedClocks>(
+            address, device::NvmlOptions{.access = device::ClockAccess::set});
+    };
+    return detail::open_device(address, cuda_device, address, open_clocks, options);
 }
 
 /// Opens a CUDA device to measure it. Its clocks, power limit and modes are never touched: NVML's
 /// setting functions are not even looked up, whatever the process may do. For GPUs that others
 /// share, and for processes without the right to set clocks.
 /// @throws Error if there is no such device, driver or library.
-inline Gpu measure(int cuda_device, GpuOptions options = {}) {
-    const std::string address = device::cuda::pci_address(cuda_device);
-    return Gpu{find_or_open(address + " measured", [&] {
-        return detail::make_measuring_core(cuda_device, address, options);
-    })};
+inline Gpu measure(int cuda_device, const GpuOptions& options = {}) {
+    const std::string address = device::pci_address<device::CudaApi>(cuda_device);
+    const auto open_nothing = [] { return std::shared_ptr<detail::OwnedClocks>{}; };
+    return detail::open_device(address + " measured", cuda_device, address, open_nothing, options);
 }
 
 }  // namespace kdvfs::nvidia

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/event_loop.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
-#include <kdvfs/gpu/open_gpus.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/prove.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -15,22 +13,22 @@
 #include <utility>
 
 namespace kdvfs::simulated {
-
 namespace detail {
 
-inline std::shared_ptr<GpuCore> make_core(Device& device, GpuOptions options) {
-    GpuCore::Parts parts{.info = device.info(),
-                         .clocks = device.supported_clocks(),
-                         .runtime = std::make_unique<RuntimeOf<Device&>>(device)};
+inline std::shared_ptr<kdvfs::detail::GpuService> make_core(Device& device, GpuOptions options) {
+    kdvfs::detail::GpuParts<Device> parts{.info = device.info(),
+                                          .clocks = device.supported_clocks(),
+                                          .runtime = {std::shared_ptr<void>{}, &device}};
     try {
-        parts.found = prove_clock_control(device);
+        parts.initial = kdvfs::detail::prove_clock_control(device);
     } catch (const Error& refused) {
         if (options.on_refused == OnRefused::fail) throw;
         parts.info.mechanism = std::string{"measure only: "} + refused.what();
     }
     options.sampler.limits.period = device.counter_period();
     options.accumulator.counter_period = device.counter_period();
-    auto core = std::make_shared<GpuCore>(std::move(parts), options);
+    using Core = kdvfs::detail::GpuCore<Device>;
+    auto core = kdvfs::detail::share(std::make_unique<Core>(std::move(parts), options));
     core->drive_with(std::make_unique<EventLoop>(device, *core));
     return core;
 }
@@ -43,8 +41,8 @@ inline std::shared_ptr<GpuCore> make_core(Device& device, GpuOptions options) {
 /// @throws Error if its clocks cannot be set, unless `options.on_refused` says to go on
 inline Gpu open(Device& device, const GpuOptions& options = {}) {
     const auto address = std::to_string(reinterpret_cast<std::uintptr_t>(&device));
-    return Gpu{
-        find_or_open("simulated@" + address, [&] { return detail::make_core(device, options); })};
+    return Gpu{kdvfs::detail::find_or_open("simulated@" + address,
+                                           [&] { return detail::make_core(device, options); })};
 }
 
 }  // namespace kdvfs::simulated

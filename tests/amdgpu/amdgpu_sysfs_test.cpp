@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/scope/prove.hpp>
-#include <kdvfs/scope/restore.hpp>
+#include <kdvfs/detail/control/clock_command.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 
 #include <tests/virtual_amdgpu/interpose.hpp>
 
@@ -14,12 +14,12 @@ namespace {
 
 using namespace kdvfs::literals;
 using namespace std::chrono_literals;
-using amdgpu::Capability;
+using amd::Capability;
 using virtual_amdgpu::Access;
 using virtual_amdgpu::Machine;
 using virtual_amdgpu::Mounted;
 
-constexpr amdgpu::PciAddress first_gpu{0, 0xc1, 0, 0};
+constexpr amd::PciAddress first_gpu{0, 0xc1, 0, 0};
 
 /// The texts of the writes, "file=text", one line each.
 std::string written(const Machine& machine) {
@@ -37,7 +37,7 @@ std::string written(const Machine& machine) {
 TEST(Cards, AreFoundByPciAddressWithNameAndArchitecture) {
     Machine machine{{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()}};
     const Mounted mounted{machine};
-    const auto cards = amdgpu::find_cards();
+    const auto cards = amd::find_cards();
     ASSERT_EQ(cards.size(), 2u);
     EXPECT_EQ(to_string(cards[0]), "AMD Instinct MI210 (0000:c1:00.0)");
     EXPECT_EQ(cards[0].architecture, "gfx90a");
@@ -50,7 +50,7 @@ TEST(Cards, AMissingOneIsAnErrorThatNamesThoseThere) {
     Machine machine{{virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};
     try {
-        amdgpu::find_card({0, 5, 0, 0});
+        amd::find_card({0, 5, 0, 0});
         FAIL();
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::not_supported);
@@ -59,11 +59,11 @@ TEST(Cards, AMissingOneIsAnErrorThatNamesThoseThere) {
 }
 
 TEST(PciAddress, ReadsWhatHipAndTheKernelWrite) {
-    EXPECT_EQ(amdgpu::parse_pci_address("0000:C1:00.0"), first_gpu);
+    EXPECT_EQ(amd::parse_pci_address("0000:C1:00.0"), first_gpu);
     EXPECT_EQ(to_string(first_gpu), "0000:c1:00.0");
     for (const char* text : {"", "c1:00.0", "0000:c1:00", "0000:c1:00.8", "0000:c1:20.0",
                              "0000:c1:00.0x", "0000:1c1:00.0"}) {
-        EXPECT_FALSE(amdgpu::parse_pci_address(text)) << text;
+        EXPECT_FALSE(amd::parse_pci_address(text)) << text;
     }
 }
 
@@ -103,7 +103,7 @@ TEST(AmdgpuSysfs, TheHighestClockReadsBackByTheNameItWasAskedBy) {
         gpu.apply(point);
         EXPECT_EQ(gpu.read_clock_state().cap, point) << to_string(point);
     }
-    EXPECT_EQ(prove_clock_control(gpu), ClockState{});
+    EXPECT_EQ(kdvfs::detail::prove_clock_control(gpu), ClockState{});
 }
 
 TEST(AmdgpuSysfs, CapsTheMemoryOfAnMi300) {
@@ -121,7 +121,7 @@ TEST(AmdgpuSysfs, CapsTheMemoryOfAnMi300) {
 TEST(AmdgpuSysfs, ProbeTriesEveryWayAndLeavesNothingChanged) {
     Machine machine{{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()}};
     const Mounted mounted{machine};
-    const auto cards = amdgpu::find_cards();
+    const auto cards = amd::find_cards();
     for (std::size_t i = 0; i < cards.size(); ++i) {
         const auto before = machine.gpu(i).settings();
         AmdgpuSysfs gpu{cards[i]};
@@ -240,6 +240,27 @@ TEST(AmdgpuSysfs, APartitionedGpuCanOnlyBeMeasured) {
     EXPECT_EQ(gpu.read_energy().status, ReadingStatus::ok);
 }
 
+TEST(AmdgpuSysfs, APartitionThatOnlyHipKnowsIsMeasuredByTheCounterOfItsGpu) {
+    virtual_amdgpu::Board board = virtual_amdgpu::mi300x();
+    board.partition = "CPX";
+    Machine machine{{board}};
+    const Mounted mounted{machine};
+    const amdgpu::PciAddress partition{0, 0xc1, 0, 5};
+    AmdgpuSysfs gpu{partition};
+    EXPECT_EQ(gpu.info().address, "0000:c1:00.5");
+    EXPECT_NE(gpu.info().mechanism.find("of all partitions together"), std::string::npos);
+    EXPECT_EQ(gpu.read_energy().status, ReadingStatus::ok);
+    EXPECT_THROW(gpu.probe(), Error);
+    EXPECT_TRUE(machine.writes().empty());
+}
+
+TEST(AmdgpuSysfs, AWholeGpuHasNoFunctionsBesideItsFirst) {
+    Machine machine{{virtual_amdgpu::mi300x()}};
+    const Mounted mounted{machine};
+    const amdgpu::PciAddress nobodys{0, 0xc1, 0, 5};
+    EXPECT_THROW(static_cast<void>(amdgpu::find_card(nobodys)), Error);
+}
+
 TEST(AmdgpuSysfs, AHaltedGpuIsAnErrorNotANumber) {
     Machine machine{{virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};
@@ -274,7 +295,7 @@ TEST(PackagesOfTwoDies, AreClockedPerDieAndCountedTogether) {
     const Mounted mounted{machine};
     std::chrono::nanoseconds now = 10s;
     for (std::size_t i = 0; i < 4; ++i) machine.gpu(i).set_time_source([&] { return now; });
-    const auto cards = amdgpu::find_cards();
+    const auto cards = amd::find_cards();
     AmdgpuSysfs first{cards[2]};
     AmdgpuSysfs second{cards[3]};
     EXPECT_EQ(second.info().mechanism,
@@ -325,7 +346,7 @@ TEST(LevelMask, IsTheWayOfABoardWithNothingElse) {
     EXPECT_EQ(found.determinism, Capability::absent);
     EXPECT_EQ(found.memory, Capability::absent);
     EXPECT_EQ(machine.gpu(0).settings(), before);
-    EXPECT_EQ(prove_clock_control(gpu), ClockState{});
+    EXPECT_EQ(kdvfs::detail::prove_clock_control(gpu), ClockState{});
     machine.clear_writes();
     gpu.apply({1087_MHz, auto_clock});
     EXPECT_EQ(written(machine), "level=manual\nlevels=0 1 2 3 4 5\n");
@@ -360,10 +381,11 @@ TEST(LevelMask, OfAnOwnerThatDiedIsSettledByItsJournal) {
             held = dead.read_clock_state();
         }
         AmdgpuSysfs gpu{first_gpu};
-        ClockHistory history{.found = {}, .uncertain = mid_write};
+        kdvfs::detail::ClockHistory history{.initial = {}, .uncertain = mid_write};
         if (!mid_write) history.written = held;
         gpu.adopt(history.written);
-        EXPECT_EQ(decide_restore(history, gpu.read_clock_state()), RestoreDecision::write_back);
+        EXPECT_EQ(kdvfs::detail::decide_restore(history, gpu.read_clock_state()),
+                  kdvfs::detail::RestoreDecision::write_back);
         gpu.restore({});
         EXPECT_EQ(machine.gpu(0).settings(), before);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/amdgpu/clock_text.hpp>
+#include <kdvfs/device/amd/system_files.hpp>
 
 #include <gtest/gtest.h>
 
-namespace kdvfs::device::amdgpu {
+namespace kdvfs::device::amd {
 namespace {
 
 using Clocks = std::vector<Megahertz>;
@@ -64,4 +64,4 @@ TEST(OverdriveTable, RefusesATextWithoutCoreClocks) {
 }
 
 }  // namespace
-}  // namespace kdvfs::device::amdgpu
+}  // namespace kdvfs::device::amd

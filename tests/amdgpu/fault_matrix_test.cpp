@@ -2,9 +2,9 @@
 //
 // Every access of every call, failing with every errno, through sysfs and through the real ROCm
 // SMI: each case must end in an `Error` and, once the fault is gone, in the state found before.
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/device/rocm_smi.hpp>
-#include <kdvfs/scope/clock_command.hpp>
+#include <kdvfs/detail/control/clock_command.hpp>
+#include <kdvfs/device/amd/rocm_smi.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 
 #include <tests/virtual_amdgpu/interpose.hpp>
 
@@ -86,7 +86,7 @@ void try_case(Machine& machine, const Case& tried, const ClockState& found, Tall
     }
     const auto before = board.settings();
     machine.clear_writes();
-    Device device{amdgpu::find_cards().front()};
+    Device device{amd::find_cards().front()};
     const ClockState saved = device.read_clock_state();
     if (tried.call == "restore" || tried.call == "free") device.apply(another_cap);
     ++tally.tried;
@@ -107,8 +107,9 @@ void try_case(Machine& machine, const Case& tried, const ClockState& found, Tall
         EXPECT_FALSE(failed) << to_string(tried);
     }
     machine.clear_faults();
-    const auto outcome = execute(device, {.kind = ClockCommand::Kind::restore,
-                                          .history = {.found = saved, .uncertain = true}});
+    const auto outcome =
+        kdvfs::detail::execute(device, {.kind = kdvfs::detail::ClockCommand::Kind::restore,
+                                        .history = {.initial = saved, .uncertain = true}});
     EXPECT_FALSE(outcome.error) << to_string(tried) << "\n" << outcome.error->what();
     if (board.settings() != before) ++tally.left_changed;
     EXPECT_EQ(board.settings(), before) << to_string(tried);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/amdgpu/gpu_metrics.hpp>
-#include <kdvfs/device/amdgpu/sample_clock.hpp>
+#include <kdvfs/device/amd/gpu_metrics.hpp>
 
 #include <tests/virtual_amdgpu/metrics_image.hpp>
 
 #include <gtest/gtest.h>
 
-namespace kdvfs::device::amdgpu {
+namespace kdvfs::device::amd {
 namespace {
 
 using namespace std::chrono_literals;
@@ -88,4 +87,4 @@ TEST(SampleClock, StartsAgainAfterAReset) {
 }
 
 }  // namespace
-}  // namespace kdvfs::device::amdgpu
+}  // namespace kdvfs::device::amd

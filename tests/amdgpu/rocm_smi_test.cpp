@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The real librocm_smi64 on virtual boards.
-#include <kdvfs/device/rocm_smi.hpp>
-#include <kdvfs/scope/prove.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/device/amd/rocm_smi.hpp>
 
 #include <tests/virtual_amdgpu/interpose.hpp>
 
@@ -24,7 +24,7 @@ namespace kdvfs::device {
 namespace {
 
 using namespace kdvfs::literals;
-using amdgpu::Capability;
+using amd::Capability;
 using virtual_amdgpu::Machine;
 using virtual_amdgpu::Mounted;
 
@@ -42,7 +42,7 @@ TEST(RocmSmi, FindsEachGpuByItsPciAddress) {
     Machine machine{{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x(), virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};
     const auto session = rocm_smi::Session::open();
-    const auto cards = amdgpu::find_cards();
+    const auto cards = amd::find_cards();
     ASSERT_EQ(cards.size(), 3u);
     for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(session->index_of(cards[i]), i);
     EXPECT_TRUE(machine.writes().empty());
@@ -51,7 +51,7 @@ TEST(RocmSmi, FindsEachGpuByItsPciAddress) {
 TEST(RocmSmi, WritesTheSameTextsAsSysfs) {
     Machine machine{{virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};
-    RocmSmi gpu{amdgpu::find_cards().front()};
+    RocmSmi gpu{amd::find_cards().front()};
     gpu.apply({1100_MHz, auto_clock});
     EXPECT_EQ(written(machine), "level=manual\nod=s 0 500\nod=s 1 1100\nod=c\n");
     EXPECT_EQ(gpu.read_clock_state().cap, (ClockPoint{1100_MHz, auto_clock}));
@@ -63,7 +63,7 @@ TEST(RocmSmi, WritesTheSameTextsAsSysfs) {
 TEST(RocmSmi, CapsTheMemoryOfAnMi300) {
     Machine machine{{virtual_amdgpu::mi300x()}};
     const Mounted mounted{machine};
-    RocmSmi gpu{amdgpu::find_cards().front()};
+    RocmSmi gpu{amd::find_cards().front()};
     gpu.apply({1500_MHz, 1100_MHz});
     EXPECT_EQ(gpu.read_clock_state().cap, (ClockPoint{1500_MHz, 1100_MHz}));
     EXPECT_EQ(machine.gpu(0).settings().memory_max, 1100u);
@@ -73,7 +73,7 @@ TEST(RocmSmi, ProbesEveryBoardAndLeavesNothingChanged) {
     Machine machine{{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x(), virtual_amdgpu::mi250x(),
                      virtual_amdgpu::mi250x_secondary()}};
     const Mounted mounted{machine};
-    const auto cards = amdgpu::find_cards();
+    const auto cards = amd::find_cards();
     ASSERT_EQ(cards.size(), 4u);
     for (std::size_t i = 0; i < cards.size(); ++i) {
         const auto before = machine.gpu(i).settings();
@@ -85,7 +85,7 @@ TEST(RocmSmi, ProbesEveryBoardAndLeavesNothingChanged) {
         EXPECT_EQ(found.level_mask, i == 1 ? Capability::refused : Capability::supported);
         EXPECT_EQ(found.energy, Capability::supported);
         EXPECT_EQ(gpu.info().mechanism.substr(0, 14), "rocm_smi range");
-        EXPECT_EQ(prove_clock_control(gpu), ClockState{});
+        EXPECT_EQ(kdvfs::detail::prove_clock_control(gpu), ClockState{});
         EXPECT_EQ(machine.gpu(i).settings(), before);
     }
 }
@@ -94,7 +94,7 @@ TEST(RocmSmi, CapsABoardThatKnowsNothingButLevels) {
     Machine machine{{virtual_amdgpu::mi100()}};
     const Mounted mounted{machine};
     const auto before = machine.gpu(0).settings();
-    RocmSmi gpu{amdgpu::find_cards().front()};
+    RocmSmi gpu{amd::find_cards().front()};
     const auto found = gpu.probe();
     EXPECT_EQ(found.level_mask, Capability::supported);
     EXPECT_EQ(found.range, Capability::absent);
@@ -116,7 +116,7 @@ TEST(RocmSmi, WithoutRootItSaysSo) {
     Machine machine{{virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};
     machine.set_user(1000);
-    RocmSmi gpu{amdgpu::find_cards().front()};
+    RocmSmi gpu{amd::find_cards().front()};
     try {
         gpu.apply({1100_MHz, auto_clock});
         FAIL();
@@ -132,7 +132,7 @@ TEST(RocmSmi, ReadsTheSameEnergyAsTheFile) {
     const Mounted mounted{machine};
     std::chrono::nanoseconds now = std::chrono::seconds{5};
     machine.gpu(0).set_time_source([&] { return now; });
-    RocmSmi gpu{amdgpu::find_cards().front()};
+    RocmSmi gpu{amd::find_cards().front()};
     machine.gpu(0).set_busy(1);
     now += std::chrono::seconds{100};
     const auto by_file = gpu.read_energy();
@@ -147,7 +147,7 @@ TEST(RocmSmi, ReadsTheSameEnergyAsTheFile) {
 TEST(RocmSmiTraps, MetricsOfAnMi300) {
     Machine machine{{virtual_amdgpu::mi300x()}};
     const Mounted mounted{machine};
-    RocmSmi gpu{amdgpu::find_cards().front()};
+    RocmSmi gpu{amd::find_cards().front()};
     EXPECT_FALSE(gpu.energy_through_library());
     EXPECT_EQ(gpu.read_energy().status, ReadingStatus::ok);
 }
@@ -157,7 +157,7 @@ TEST(RocmSmiTraps, CoreLevelsItCannotParse) {
         Machine machine{{virtual_amdgpu::mi210()}};
         const Mounted mounted{machine};
         machine.gpu(0).set_core_levels_text(text);
-        RocmSmi gpu{amdgpu::find_cards().front()};
+        RocmSmi gpu{amd::find_cards().front()};
         try {
             gpu.apply({1100_MHz, auto_clock});
             static_cast<void>(gpu.read_clock_state());
@@ -170,7 +170,7 @@ TEST(RocmSmiTraps, CoreLevelsItCannotParse) {
 TEST(RocmSmiTraps, LimitsInTheWrongOrder) {
     Machine machine{{virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};
-    RocmSmi gpu{amdgpu::find_cards().front()};
+    RocmSmi gpu{amd::find_cards().front()};
     for (const Megahertz max : {800_MHz, 900_MHz}) {
         EXPECT_THROW(gpu.restore({{max, auto_clock}, {900_MHz, auto_clock}, "manual"}), Error);
     }
@@ -189,7 +189,7 @@ TEST(RocmSmiTraps, NoHwmonOrNoLinks) {
         for (const auto& path : below) machine.remove(path);
         const Mounted mounted{machine};
         try {
-            const RocmSmi gpu{amdgpu::find_cards().front()};
+            const RocmSmi gpu{amd::find_cards().front()};
             FAIL();
         } catch (const Error& error) {
             EXPECT_EQ(error.code(), Errc::not_supported);
@@ -261,7 +261,7 @@ TEST(RocmSmiTraps, AMutexThatCannotBeRecoveredIsNamedAndLeftAlone) {
 TEST(RocmSmiTraps, AGpuTheLibraryDoesNotKnow) {
     Machine machine{{virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};
-    amdgpu::Card card = amdgpu::find_cards().front();
+    amd::Card card = amd::find_cards().front();
     card.address.bus = 0x17;
     EXPECT_THROW(RocmSmi{card}, Error);
 }

@@ -2,7 +2,8 @@
 // CUDA's streams on a real GPU; compiled with nvcc, as a program of the measuring round
 // (bench/nvidia_round). It loads the GPU and sets nothing.
 #include <kdvfs/cuda_markers.hpp>
-#include <kdvfs/device/cuda.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/device/nvidia/cuda_api.hpp>
 
 #include <tests/conformance/stream_order.hpp>
 
@@ -16,7 +17,7 @@ namespace conformance {
 namespace {
 
 using kdvfs::device::Cuda;
-using kdvfs::device::CudaMarkers;
+using kdvfs::device::MarkerWay;
 
 template <class = void>
 __global__ void note(std::uint32_t* place, const std::uint32_t* level, long long cycles) {
@@ -28,15 +29,15 @@ __global__ void note(std::uint32_t* place, const std::uint32_t* level, long long
 
 void check(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status); }
 
-template <CudaMarkers Way>
+template <MarkerWay Way>
 class CudaStreams {
 public:
-    static constexpr bool stamps_in_graphs = Way == CudaMarkers::kernel;  // others are by events
+    static constexpr bool timestamps_in_graphs = Way == MarkerWay::kernel;  // others are by events
 
     CudaStreams() {
         check(cudaMallocManaged(&seen_, places * sizeof *seen_));
-        std::array<kdvfs::MarkerStamp, 64> left_over;
-        while (runtime().drain_stamps(left_over) > 0) {
+        std::array<kdvfs::MarkerTimestamp, 64> left_over;
+        while (runtime().drain_timestamps(left_over) > 0) {
         }
     }
     ~CudaStreams() {
@@ -59,12 +60,12 @@ public:
         return stream;
     }
     void work(kdvfs::StreamRef stream) { launch(stream, 0, nullptr); }
-    void look(kdvfs::StreamRef stream, kdvfs::LevelCell* cell, std::size_t place) {
+    void look(kdvfs::StreamRef stream, kdvfs::RequestCell* cell, std::size_t place) {
         void* level = nullptr;
         check(cudaHostGetDevicePointer(&level, cell, 0));
         launch(stream, place, static_cast<const std::uint32_t*>(level));
     }
-    kdvfs::LevelWord seen(std::size_t place) { return kdvfs::LevelWord{seen_[place]}; }
+    kdvfs::RequestWord seen(std::size_t place) { return kdvfs::RequestWord{seen_[place]}; }
     cudaGraphExec_t capture(kdvfs::StreamRef stream, const std::function<void()>& record) {
         auto* const handle = stream.as<CUstream_st>();
         cudaGraph_t graph = nullptr;
@@ -94,9 +95,8 @@ private:
     std::vector<cudaGraphExec_t> graphs_;
 };
 
-using Ways =
-    testing::Types<CudaStreams<CudaMarkers::kernel>, CudaStreams<CudaMarkers::stream_write>,
-                   CudaStreams<CudaMarkers::memset>>;
+using Ways = testing::Types<CudaStreams<MarkerWay::kernel>, CudaStreams<MarkerWay::stream_write>,
+                            CudaStreams<MarkerWay::memset>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Cuda, StreamOrder, Ways);
 
 }  // namespace

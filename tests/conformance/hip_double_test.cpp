@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 
 #include <tests/conformance/stream_order.hpp>
 #include <tests/hip_double/hip_double.hpp>
@@ -9,13 +10,13 @@
 namespace conformance {
 namespace {
 
-using kdvfs::device::HipMarkers;
+using kdvfs::device::MarkerWay;
 
 /// HIP's streams on the double of its library; markers go one of the ways that need no device code.
-template <HipMarkers Way>
+template <MarkerWay Way>
 class HipDoubleStreams {
 public:
-    static constexpr bool stamps_in_graphs = false;  // they are by events
+    static constexpr bool timestamps_in_graphs = false;  // they are by events
 
     HipDoubleStreams() {
         hip_double::reset({"0000:c1:00.0"});
@@ -41,7 +42,7 @@ public:
         EXPECT_EQ(hipLaunchKernel(nullptr, {}, {}, arguments, 0, stream.as<ihipStream_t>()),
                   hipSuccess);
     }
-    void look(kdvfs::StreamRef stream, kdvfs::LevelCell* cell, std::size_t place) {
+    void look(kdvfs::StreamRef stream, kdvfs::RequestCell* cell, std::size_t place) {
         looks_.at(place).cell = cell;
         const auto call = [](hipStream_t, hipError_t, void* data) {
             auto& look = *static_cast<Look*>(data);
@@ -50,7 +51,7 @@ public:
         EXPECT_EQ(hipStreamAddCallback(stream.as<ihipStream_t>(), call, &looks_.at(place), 0),
                   hipSuccess);
     }
-    kdvfs::LevelWord seen(std::size_t place) { return looks_.at(place).seen; }
+    kdvfs::RequestWord seen(std::size_t place) { return looks_.at(place).seen; }
     hipGraphExec_t capture(kdvfs::StreamRef stream, const std::function<void()>& record) {
         auto* const handle = stream.as<ihipStream_t>();
         hipGraph_t graph = nullptr;
@@ -69,8 +70,8 @@ public:
 
 private:
     struct Look {
-        kdvfs::LevelCell* cell = nullptr;
-        kdvfs::LevelWord seen{};
+        kdvfs::RequestCell* cell = nullptr;
+        kdvfs::RequestWord seen{};
     };
 
     std::unique_ptr<kdvfs::device::Hip> hip_;
@@ -79,8 +80,8 @@ private:
     std::array<Look, 1000> looks_{};
 };
 
-using Ways = testing::Types<HipDoubleStreams<HipMarkers::stream_write>,
-                            HipDoubleStreams<HipMarkers::memset>>;
+using Ways =
+    testing::Types<HipDoubleStreams<MarkerWay::stream_write>, HipDoubleStreams<MarkerWay::memset>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(HipDouble, StreamOrder, Ways);
 
 }  // namespace

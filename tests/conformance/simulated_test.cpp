@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/device/simulated/device.hpp>
-#include <kdvfs/device/simulated/presets/mi210.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 
 #include <tests/conformance/stream_order.hpp>
 
@@ -9,18 +9,18 @@ namespace {
 
 class SimulatedStreams {
 public:
-    static constexpr bool stamps_in_graphs = true;
+    static constexpr bool timestamps_in_graphs = true;
 
     kdvfs::simulated::Device& runtime() { return device_; }
     kdvfs::StreamRef create_stream() { return device_.create_stream(); }
     void work(kdvfs::StreamRef stream) {
         device_.launch(stream, {.core_time = kdvfs::Seconds{1e-4}});
     }
-    void look(kdvfs::StreamRef stream, kdvfs::LevelCell* cell, std::size_t place) {
+    void look(kdvfs::StreamRef stream, kdvfs::RequestCell* cell, std::size_t place) {
         work(stream);
         device_.call_back(stream, [=, this] { seen_.at(place) = cell->load(); });
     }
-    kdvfs::LevelWord seen(std::size_t place) { return seen_.at(place); }
+    kdvfs::RequestWord seen(std::size_t place) { return seen_.at(place); }
     auto capture(kdvfs::StreamRef stream, const std::function<void()>& record) {
         device_.begin_capture(stream);
         record();
@@ -32,7 +32,7 @@ public:
 
 private:
     kdvfs::simulated::Device device_{kdvfs::simulated::mi210()};
-    std::array<kdvfs::LevelWord, 1000> seen_{};
+    std::array<kdvfs::RequestWord, 1000> seen_{};
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Simulated, StreamOrder, SimulatedStreams);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
 #include <kdvfs/kdvfs.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 
 #include <gtest/gtest.h>
 
@@ -21,8 +21,8 @@
 #include <vector>
 
 /// What every `StreamRuntime` must do, whatever its vendor: markers act in stream order. While work
-/// runs, its stream's cell holds the level of the marker before it, and the stamps around it are
-/// its own.
+/// runs, its stream's cell holds the level of the marker before it, and the timestamps around it
+/// are its own.
 ///
 /// A runtime takes part by a fixture, default constructible, made anew for each test:
 ///     INSTANTIATE_TYPED_TEST_SUITE_P(Simulated, StreamOrder, SimulatedStreams);
@@ -34,58 +34,53 @@
 /// - `seen(place)`: what the last look of that place has noted; the stream has been synchronized;
 /// - `capture(stream, record)`: calls `record` while the stream captures; a handle to the graph;
 /// - `replay(stream, graph)`: enqueues a captured graph;
-/// - `stamps_in_graphs`: whether replays stamp; event-based markers cannot.
+/// - `timestamps_in_graphs`: whether replays timestamp; event-based markers cannot.
 namespace conformance {
 
 template <class F>
 concept StreamOrderFixture = std::default_initializable<F> &&
-    requires(F& fixture, kdvfs::StreamRef stream, kdvfs::LevelCell* cell, std::size_t place,
+    requires(F& fixture, kdvfs::StreamRef stream, kdvfs::RequestCell* cell, std::size_t place,
              const std::function<void()>& record) {
     requires kdvfs::StreamRuntime<std::remove_reference_t<decltype(fixture.runtime())>>;
     { fixture.create_stream() } -> std::convertible_to<kdvfs::StreamRef>;
     fixture.work(stream);
     fixture.look(stream, cell, place);
-    { fixture.seen(place) } -> std::same_as<kdvfs::LevelWord>;
+    { fixture.seen(place) } -> std::same_as<kdvfs::RequestWord>;
     fixture.replay(stream, fixture.capture(stream, record));
-    { F::stamps_in_graphs } -> std::convertible_to<bool>;
+    { F::timestamps_in_graphs } -> std::convertible_to<bool>;
 };
 
 /// Another's runtime, remembering the cell it made last.
 template <kdvfs::StreamRuntime Runtime>
 class WatchedRuntime {
 public:
-    WatchedRuntime(Runtime& runtime, kdvfs::LevelCell*& last_cell)
+    WatchedRuntime(Runtime& runtime, kdvfs::RequestCell*& last_cell)
         : runtime_{runtime}, last_cell_{last_cell} {}
 
-    kdvfs::LaneKey lane_key(kdvfs::StreamRef stream) { return runtime_.lane_key(stream); }
-    kdvfs::LevelCell* make_cell() { return last_cell_ = runtime_.make_cell(); }
+    kdvfs::TrackKey track_key(kdvfs::StreamRef stream) { return runtime_.track_key(stream); }
+    kdvfs::TrackKey key_now(const kdvfs::TrackKey& before) { return runtime_.key_now(before); }
+    kdvfs::RequestCell* make_cell() { return last_cell_ = runtime_.make_cell(); }
     void put_marker(kdvfs::StreamRef stream, const kdvfs::Marker& marker) {
         runtime_.put_marker(stream, marker);
     }
-    std::size_t drain_stamps(std::span<kdvfs::MarkerStamp> out) noexcept {
-        return runtime_.drain_stamps(out);
+    std::size_t drain_timestamps(std::span<kdvfs::MarkerTimestamp> out) noexcept {
+        return runtime_.drain_timestamps(out);
     }
-    std::uint64_t lost_stamps() noexcept { return runtime_.lost_stamps(); }
+    std::uint64_t lost_timestamps() noexcept { return runtime_.lost_timestamps(); }
     void synchronize(kdvfs::StreamRef stream) { runtime_.synchronize(stream); }
     kdvfs::TimePoint now() noexcept { return runtime_.now(); }
     std::string_view marker_mechanism() { return runtime_.marker_mechanism(); }
 
 private:
     Runtime& runtime_;
-    kdvfs::LevelCell*& last_cell_;
+    kdvfs::RequestCell*& last_cell_;
 };
 
 /// A GPU whose scopes put their markers, and whose clocks nobody drives: it has no actuator.
 template <kdvfs::StreamRuntime Runtime>
-kdvfs::Gpu undriven_gpu(Runtime& runtime, kdvfs::LevelCell*& last_cell) {
+kdvfs::Gpu undriven_gpu(Runtime& runtime, kdvfs::RequestCell*& last_cell) {
     using Watched = WatchedRuntime<Runtime>;
-    return kdvfs::Gpu{std::make_shared<kdvfs::GpuCore>(
-        kdvfs::GpuCore::Parts{
-            .info = {.name = "no clocks"},
-            .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-            .found = kdvfs::ClockState{},
-            .runtime = std::make_unique<kdvfs::RuntimeOf<Watched>>(runtime, last_cell)},
-        kdvfs::GpuOptions{})};
+    return doubles::open_undriven(std::make_shared<Watched>(runtime, last_cell));
 }
 
 struct Outer : kdvfs::Kernel<"outer"> {};
@@ -98,22 +93,27 @@ template <StreamOrderFixture Fixture>
 class StreamOrder : public testing::Test {
 protected:
     /// A stream with a cell of its own.
-    struct Lane {
+    struct Track {
         std::uint32_t number;
         kdvfs::StreamRef stream;
-        kdvfs::LevelCell* cell;
+        kdvfs::RequestCell* cell;
     };
 
-    Lane make_lane() { return {lanes_++, fixture.create_stream(), fixture.runtime().make_cell()}; }
-    void mark(const Lane& lane, std::uint32_t level, bool leaving) {
-        fixture.runtime().put_marker(
-            lane.stream,
-            {lane.cell, kdvfs::LevelWord{level}, {.lane = lane.number, .leaving = leaving}, true});
+    Track make_track() {
+        return {tracks_++, fixture.create_stream(), fixture.runtime().make_cell()};
+    }
+    void mark(const Track& track, std::uint32_t level, bool leaving) {
+        const bool captured = fixture.runtime().track_key(track.stream).capture != 0;
+        fixture.runtime().put_marker(track.stream, {track.cell,
+                                                    kdvfs::RequestWord{level},
+                                                    {.track = track.number, .leaving = leaving},
+                                                    true,
+                                                    captured});
         ++marks;
     }
     /// Expects, once the streams have been waited for, that work here sees this level.
-    void expect_level(const Lane& lane, std::uint32_t level) {
-        fixture.look(lane.stream, lane.cell, places_);
+    void expect_request(const Track& track, std::uint32_t level) {
+        fixture.look(track.stream, track.cell, places_);
         expected_.emplace(places_++, level);
     }
     void check_levels() {
@@ -121,10 +121,10 @@ protected:
             EXPECT_EQ(fixture.seen(place).raw(), level) << "at place " << place;
         }
     }
-    /// Scopes in scopes, and a look at the lane's cell after each step: none, the outer one's
+    /// Scopes in scopes, and a look at the track's cell after each step: none, the outer one's
     /// request, the inner one's, the outer one's again, none.
     template <class Gpu>
-    void look_at_scopes(const Gpu& gpu, kdvfs::StreamRef stream, kdvfs::LevelCell*& cell) {
+    void look_at_scopes(const Gpu& gpu, kdvfs::StreamRef stream, kdvfs::RequestCell*& cell) {
         std::size_t place = 0;
         kdvfs::FrequencyScope<Outer> outer{gpu, stream};  // the cell is made
         fixture.look(stream, cell, place++);
@@ -147,29 +147,29 @@ protected:
         EXPECT_EQ(request(3), request(0));
         EXPECT_EQ(request(4), kdvfs::no_request);
     }
-    void wait(const Lane& lane) { fixture.runtime().synchronize(lane.stream); }
+    void wait(const Track& track) { fixture.runtime().synchronize(track.stream); }
 
-    /// All stamps so far; checks that those of each lane go forward in time.
-    std::map<std::uint32_t, std::vector<kdvfs::MarkerStamp>> stamps() {
-        std::map<std::uint32_t, std::vector<kdvfs::MarkerStamp>> of_lane;
-        std::array<kdvfs::MarkerStamp, 64> some;
-        while (const std::size_t count = fixture.runtime().drain_stamps(some)) {
+    /// All timestamps so far; checks that those of each track go forward in time.
+    std::map<std::uint32_t, std::vector<kdvfs::MarkerTimestamp>> timestamps() {
+        std::map<std::uint32_t, std::vector<kdvfs::MarkerTimestamp>> of_track;
+        std::array<kdvfs::MarkerTimestamp, 64> some;
+        while (const std::size_t count = fixture.runtime().drain_timestamps(some)) {
             for (std::size_t i = 0; i < count; ++i) {
-                auto& lane = of_lane[some[i].tag.lane];
-                if (!lane.empty()) {
-                    EXPECT_LE(lane.back().time, some[i].time);
+                auto& track = of_track[some[i].tag.track];
+                if (!track.empty()) {
+                    EXPECT_LE(track.back().time, some[i].time);
                 }
-                lane.push_back(some[i]);
+                track.push_back(some[i]);
             }
         }
-        return of_lane;
+        return of_track;
     }
 
     Fixture fixture;
     int marks = 0;
 
 private:
-    std::uint32_t lanes_ = 0;
+    std::uint32_t tracks_ = 0;
     std::size_t places_ = 0;
     std::map<std::size_t, std::uint32_t> expected_;
 };
@@ -177,110 +177,110 @@ private:
 TYPED_TEST_SUITE_P(StreamOrder);
 
 TYPED_TEST_P(StreamOrder, MarkersActBetweenTheWorkAroundThem) {
-    const auto lane = this->make_lane();
-    this->expect_level(lane, 0);
+    const auto track = this->make_track();
+    this->expect_request(track, 0);
     for (std::uint32_t level = 1; level <= 20; ++level) {
-        this->mark(lane, level, false);
-        this->expect_level(lane, level);
-        this->mark(lane, 0, true);
-        this->expect_level(lane, 0);
+        this->mark(track, level, false);
+        this->expect_request(track, level);
+        this->mark(track, 0, true);
+        this->expect_request(track, 0);
     }
-    this->wait(lane);
+    this->wait(track);
     this->check_levels();
-    EXPECT_EQ(lane.cell->load().raw(), 0u);
+    EXPECT_EQ(track.cell->load().raw(), 0u);
 }
 
 TYPED_TEST_P(StreamOrder, NestedLevelsComeAndGoInOrder) {
-    const auto lane = this->make_lane();
+    const auto track = this->make_track();
     for (const std::uint32_t level : {5U, 6U, 7U, 6U, 8U, 5U, 0U}) {
-        this->mark(lane, level, level < 6);
-        this->fixture.work(lane.stream);
-        this->expect_level(lane, level);
+        this->mark(track, level, level < 6);
+        this->fixture.work(track.stream);
+        this->expect_request(track, level);
     }
-    this->wait(lane);
+    this->wait(track);
     this->check_levels();
 }
 
 TYPED_TEST_P(StreamOrder, ScopesLeftOutOfOrderLeaveTheLevelThatWasPutLast) {
-    const auto lane = this->make_lane();
-    this->mark(lane, 3, false);
-    this->mark(lane, 4, false);
-    this->mark(lane, 4, true);  // the outer one first: the inner one's level stays
-    this->expect_level(lane, 4);
-    this->mark(lane, 0, true);
-    this->expect_level(lane, 0);
-    this->wait(lane);
+    const auto track = this->make_track();
+    this->mark(track, 3, false);
+    this->mark(track, 4, false);
+    this->mark(track, 4, true);  // the outer one first: the inner one's level stays
+    this->expect_request(track, 4);
+    this->mark(track, 0, true);
+    this->expect_request(track, 0);
+    this->wait(track);
     this->check_levels();
 }
 
 TYPED_TEST_P(StreamOrder, StreamsDoNotDisturbEachOther) {
-    std::vector<typename StreamOrder<TypeParam>::Lane> lanes;
-    for (int i = 0; i < 4; ++i) lanes.push_back(this->make_lane());
+    std::vector<typename StreamOrder<TypeParam>::Track> tracks;
+    for (int i = 0; i < 4; ++i) tracks.push_back(this->make_track());
     std::mt19937 random{1};
     for (int i = 0; i < 100; ++i) {
-        const auto& lane = lanes[random() % lanes.size()];
+        const auto& track = tracks[random() % tracks.size()];
         const auto level = static_cast<std::uint32_t>(random() | 1U);
-        this->mark(lane, level, false);
-        this->expect_level(lane, level);
-        this->mark(lane, 0, true);
+        this->mark(track, level, false);
+        this->expect_request(track, level);
+        this->mark(track, 0, true);
     }
-    for (const auto& lane : lanes) this->wait(lane);
+    for (const auto& track : tracks) this->wait(track);
     this->check_levels();
     std::size_t seen = 0;
-    for (const auto& [lane, stamps] : this->stamps()) {
-        for (std::size_t i = 0; i < stamps.size(); ++i)
-            EXPECT_EQ(stamps[i].tag.leaving, i % 2 == 1);
-        seen += stamps.size();
+    for (const auto& [track, timestamps] : this->timestamps()) {
+        for (std::size_t i = 0; i < timestamps.size(); ++i)
+            EXPECT_EQ(timestamps[i].tag.leaving, i % 2 == 1);
+        seen += timestamps.size();
     }
     EXPECT_EQ(seen, static_cast<std::size_t>(this->marks));
 }
 
-TYPED_TEST_P(StreamOrder, StampsAreAroundTheWork) {
-    const auto lane = this->make_lane();
+TYPED_TEST_P(StreamOrder, TimestampsAreAroundTheWork) {
+    const auto track = this->make_track();
     const auto before = this->fixture.runtime().now();
-    this->mark(lane, 1, false);
-    this->fixture.work(lane.stream);
-    this->mark(lane, 0, true);
-    this->wait(lane);
+    this->mark(track, 1, false);
+    this->fixture.work(track.stream);
+    this->mark(track, 0, true);
+    this->wait(track);
     const auto after = this->fixture.runtime().now();
-    const auto all = this->stamps();
+    const auto all = this->timestamps();
     ASSERT_EQ(all.size(), 1u);
-    const auto& stamps = all.begin()->second;
-    ASSERT_EQ(stamps.size(), 2u);
+    const auto& timestamps = all.begin()->second;
+    ASSERT_EQ(timestamps.size(), 2u);
     constexpr std::chrono::milliseconds fit{1};  // between the device's clock and the host's
-    EXPECT_GE(stamps[0].time, before - fit);
-    EXPECT_GT(stamps[1].time, stamps[0].time);
-    EXPECT_LE(stamps[1].time, after + fit);
-    EXPECT_EQ(this->fixture.runtime().lost_stamps(), 0u);
+    EXPECT_GE(timestamps[0].time, before - fit);
+    EXPECT_GT(timestamps[1].time, timestamps[0].time);
+    EXPECT_LE(timestamps[1].time, after + fit);
+    EXPECT_EQ(this->fixture.runtime().lost_timestamps(), 0u);
 }
 
 TYPED_TEST_P(StreamOrder, GraphsWriteTheSameLevelsAtEachReplay) {
-    const auto lane = this->make_lane();
-    EXPECT_EQ(this->fixture.runtime().lane_key(lane.stream).capture, 0u);
-    auto graph = this->fixture.capture(lane.stream, [&] {
-        EXPECT_NE(this->fixture.runtime().lane_key(lane.stream).capture, 0u);
-        this->mark(lane, 7, false);
-        this->expect_level(lane, 7);
-        this->mark(lane, 9, false);
-        this->expect_level(lane, 9);
-        this->mark(lane, 7, true);
-        this->expect_level(lane, 7);
-        this->mark(lane, 0, true);
+    const auto track = this->make_track();
+    EXPECT_EQ(this->fixture.runtime().track_key(track.stream).capture, 0u);
+    auto graph = this->fixture.capture(track.stream, [&] {
+        EXPECT_NE(this->fixture.runtime().track_key(track.stream).capture, 0u);
+        this->mark(track, 7, false);
+        this->expect_request(track, 7);
+        this->mark(track, 9, false);
+        this->expect_request(track, 9);
+        this->mark(track, 7, true);
+        this->expect_request(track, 7);
+        this->mark(track, 0, true);
     });
-    EXPECT_EQ(lane.cell->load().raw(), 0u) << "the capture ran";
+    EXPECT_EQ(track.cell->load().raw(), 0u) << "the capture ran";
     for (int replay = 0; replay < 5; ++replay) {
-        this->fixture.replay(lane.stream, graph);
-        this->wait(lane);
+        this->fixture.replay(track.stream, graph);
+        this->wait(track);
         this->check_levels();
-        EXPECT_EQ(lane.cell->load().raw(), 0u);
-        const auto all = this->stamps();
+        EXPECT_EQ(track.cell->load().raw(), 0u);
+        const auto all = this->timestamps();
         const std::size_t seen = all.empty() ? 0 : all.begin()->second.size();
-        EXPECT_EQ(seen, TypeParam::stamps_in_graphs ? 4u : 0u);
+        EXPECT_EQ(seen, TypeParam::timestamps_in_graphs ? 4u : 0u);
     }
 }
 
 TYPED_TEST_P(StreamOrder, ScopesNestInAStream) {
-    kdvfs::LevelCell* cell = nullptr;
+    kdvfs::RequestCell* cell = nullptr;
     const auto gpu = undriven_gpu(this->fixture.runtime(), cell).template with<Nested>();
     const kdvfs::StreamRef stream = this->fixture.create_stream();
     this->look_at_scopes(gpu, stream, cell);
@@ -290,12 +290,12 @@ TYPED_TEST_P(StreamOrder, ScopesNestInAStream) {
 }
 
 TYPED_TEST_P(StreamOrder, ScopesInACaptureNestAtEachReplay) {
-    kdvfs::LevelCell* cell = nullptr;
+    kdvfs::RequestCell* cell = nullptr;
     const auto gpu = undriven_gpu(this->fixture.runtime(), cell).template with<Nested>();
     const kdvfs::StreamRef stream = this->fixture.create_stream();
-    // A live scope around the capture is another lane's: the captured stack starts empty.
+    // A live scope around the capture is another track's: the captured stack starts empty.
     kdvfs::FrequencyScope<Outer> live{gpu, stream};
-    kdvfs::LevelCell* const live_cell = cell;
+    kdvfs::RequestCell* const live_cell = cell;
     auto graph = this->fixture.capture(stream, [&] { this->look_at_scopes(gpu, stream, cell); });
     EXPECT_NE(cell, live_cell);
     for (int replay = 0; replay < 3; ++replay) {
@@ -313,7 +313,7 @@ TYPED_TEST_P(StreamOrder, ScopesInACaptureNestAtEachReplay) {
 REGISTER_TYPED_TEST_SUITE_P(StreamOrder, MarkersActBetweenTheWorkAroundThem,
                             NestedLevelsComeAndGoInOrder,
                             ScopesLeftOutOfOrderLeaveTheLevelThatWasPutLast,
-                            StreamsDoNotDisturbEachOther, StampsAreAroundTheWork,
+                            StreamsDoNotDisturbEachOther, TimestampsAreAroundTheWork,
                             GraphsWriteTheSameLevelsAtEachReplay, ScopesNestInAStream,
                             ScopesInACaptureNestAtEachReplay);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/clock.hpp>
 
 #include <gtest/gtest.h>
 

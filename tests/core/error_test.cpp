@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(Error, KeepsItsPartsForPrograms) {
 TEST(Errc, EveryCodeHasItsOwnWord) {
     std::set<std::string_view> words;
     for (const Errc code : {Errc::invalid_input, Errc::not_supported, Errc::refused, Errc::busy,
-                            Errc::vanished, Errc::foreign_change, Errc::timed_out, Errc::io}) {
+                            Errc::vanished, Errc::external_change, Errc::timed_out, Errc::io}) {
         EXPECT_NE(to_string(code), "unknown");
         EXPECT_TRUE(words.insert(to_string(code)).second) << to_string(code);
     }

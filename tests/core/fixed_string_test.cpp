@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/fixed_string.hpp>
+#include <kdvfs/kernel.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 
 #include <gtest/gtest.h>
 

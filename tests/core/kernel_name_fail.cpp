@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expected: a kernel name has 1 to 1024 printable ASCII characters except quotes and backslashes
-#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/kernel.hpp>
 
 struct Gelu : kdvfs::Kernel<"gelu"> {};
 #ifdef KDVFS_MISTAKE

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/time.hpp>
+#include <kdvfs/units.hpp>
 
 #include <gtest/gtest.h>
 

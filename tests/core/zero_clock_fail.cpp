@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expected: a clock lies between 1 and 100000 MHz; the board's own choice is kdvfs::auto_clock
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/units.hpp>
 
 using namespace kdvfs::literals;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/amdgpu/clock_text.hpp>
-#include <kdvfs/device/amdgpu/gpu_metrics.hpp>
+#include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/device/amd/system_files.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 /// What the amdgpu driver writes: lists of clocks, the overdrive table, binary metrics.
 void fuzzing::fuzz(const std::string& text) {
-    using namespace kdvfs::device::amdgpu;
+    using namespace kdvfs::device::amd;
     static_cast<void>(parse_clock_list(text));
     static_cast<void>(parse_overdrive_table(text));
     const auto metrics = parse_gpu_metrics(std::as_bytes(std::span{text}));

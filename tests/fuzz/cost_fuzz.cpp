@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/cost_report.hpp>
+#include <kdvfs/tune/validation.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <sstream>

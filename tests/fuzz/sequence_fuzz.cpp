@@ -10,7 +10,8 @@ void fuzzing::fuzz(const std::string& text) {
     std::istringstream input{text};
     const auto launches = read_sequence(input, "input:");
     std::string written = "kernel\n";
-    for (const kdvfs::KernelKey& key : launches) written += to_csv_field(to_string(key)) + '\n';
+    for (const kdvfs::KernelKey& key : launches)
+        written += kdvfs::detail::to_csv_field(to_string(key)) + '\n';
     std::istringstream again{written};
     require(read_sequence(again, "input:") == launches, "a sequence survives a round trip");
 }

@@ -133,13 +133,13 @@ TEST_F(Faults, ForeignClocksStay) {
         run(stream, 3000);
         run(stream, 3000);
     }
-    const ClockState foreign{.cap = {.core = {900}}, .floor = {}, .mode = "manual"};
-    device.schedule(TimePoint{1s}, [&] { device.change_clocks_as_other(foreign); });
+    const ClockState external{.cap = {.core = {900}}, .floor = {}, .mode = "manual"};
+    device.schedule(TimePoint{1s}, [&] { device.change_clocks_as_other(external); });
     device.synchronize(stream);
-    EXPECT_EQ(device.read_clock_state(), foreign);
-    EXPECT_EQ(checked(), Errc::foreign_change);
+    EXPECT_EQ(device.read_clock_state(), external);
+    EXPECT_EQ(checked(), Errc::external_change);
     gpu.close();
-    EXPECT_EQ(device.read_clock_state(), foreign);
+    EXPECT_EQ(device.read_clock_state(), external);
 }
 
 TEST_F(Faults, AResetIsAskedOverAgain) {
@@ -157,7 +157,7 @@ TEST_F(Faults, AResetIsAskedOverAgain) {
 // Faults of the stream.
 
 TEST_F(Faults, OfEnteringLeaveNothingBehind) {
-    for (const Call call : {Call::lane_key, Call::put_marker}) {
+    for (const Call call : {Call::track_key, Call::put_marker}) {
         device.faults().inject(call, Fault::refused);
         EXPECT_THROW((void)(FrequencyScope<Slow>{gpu, stream}), Error);
     }
@@ -191,7 +191,7 @@ TEST_P(LeavingFaults, AreKeptAndNoClockSticks) {
     EXPECT_EQ(device.read_clock_state(), ClockState{});
     probed.clear();
     run_iteration();
-    EXPECT_EQ(probed.front(), slow) << "the lane is lost";
+    EXPECT_EQ(probed.front(), slow) << "the track is lost";
     EXPECT_EQ(probed.back(), as_found);
 }
 
@@ -234,7 +234,7 @@ TEST_P(LeavingFaults, DoNotGiveTheScopeWhatOthersUseLater) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EachCall, LeavingFaults,
-                         testing::Values(Call::lane_key, Call::put_marker));
+                         testing::Values(Call::track_key, Call::put_marker));
 
 // The counter's.
 

@@ -59,7 +59,7 @@ TEST_F(Graphs, ReplayedAtOnceEndTooHighRatherThanStuckLow) {
     EXPECT_EQ(device.read_clock_state(), ClockState{});
 }
 
-TEST_F(Graphs, AreNotElidedAgainstTheLiveLane) {
+TEST_F(Graphs, AreNotElidedAgainstTheLiveTrack) {
     simulated::Graph graph;
     {
         FrequencyScope<Slow> live{gpu, stream};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/interval_builder.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 
 #include <gtest/gtest.h>
 
@@ -11,17 +11,17 @@ namespace {
 
 class Intervals : public testing::Test {
 protected:
-    void take(std::int64_t time, std::uint32_t kind, bool leaving, std::uint32_t lane = 0) {
-        builder.take({.tag = {.lane = lane, .scope_kind = kind, .leaving = leaving},
+    void take(std::int64_t time, std::uint32_t kind, bool leaving, std::uint32_t track = 0) {
+        builder.take({.tag = {.track = track, .scope_kind = kind, .leaving = leaving},
                       .time = TimePoint{Duration{time}},
                       .core_cycles = static_cast<std::uint64_t>(time)},
                      [this](const auto& stretch) { stretches.push_back(stretch); });
     }
-    void enter(std::int64_t time, std::uint32_t kind, std::uint32_t lane = 0) {
-        take(time, kind, false, lane);
+    void enter(std::int64_t time, std::uint32_t kind, std::uint32_t track = 0) {
+        take(time, kind, false, track);
     }
-    void leave(std::int64_t time, std::uint32_t kind, std::uint32_t lane = 0) {
-        take(time, kind, true, lane);
+    void leave(std::int64_t time, std::uint32_t kind, std::uint32_t track = 0) {
+        take(time, kind, true, track);
     }
     void expect(std::size_t place, std::uint32_t kind, std::int64_t start, std::int64_t end,
                 std::optional<std::int64_t> dwell) const {
@@ -51,7 +51,7 @@ TEST_F(Intervals, BelongToTheInnermostScope) {
     EXPECT_FALSE(builder.oldest_open());
 }
 
-TEST_F(Intervals, OfLanesAreTheirOwn) {
+TEST_F(Intervals, OfTracksAreTheirOwn) {
     enter(1, 1, 0);
     enter(2, 1, 1);
     EXPECT_EQ(builder.oldest_open(), TimePoint{Duration{1}});

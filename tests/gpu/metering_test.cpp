@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/report_text.hpp>
+#include <kdvfs/report.hpp>
 #include <tests/gpu/rig.hpp>
 
 #include <cmath>
@@ -48,7 +48,7 @@ TEST_F(Metering, GivesEachKernelItsJoules) {
         const auto& line = row(report, name);
         EXPECT_EQ(line.calls, 40u);
         EXPECT_EQ(line.metered_calls, 40u);
-        ASSERT_TRUE(line.energy.told) << name;
+        ASSERT_TRUE(line.energy.resolved) << name;
         const double truth = power_of(2, cap).count * line.counted_time.count();
         EXPECT_NEAR(line.energy.joules.count, truth, 0.01 * truth + line.energy.half_width.count);
         EXPECT_EQ(line.applied, cap);
@@ -83,7 +83,7 @@ TEST_F(Metering, OneIterationInNKeepsTheOthersJoulesApart) {
     const double truth = device.true_energy().count;
     EXPECT_NEAR(totals.counter.count + totals.outside.count, truth, 0.02 * truth);
     EXPECT_NEAR(totals.counter.count / truth, 0.25, 0.05);
-    ASSERT_TRUE(row(report, "slow").energy.told);
+    ASSERT_TRUE(row(report, "slow").energy.resolved);
     const auto& line = row(report, "slow");
     EXPECT_NEAR(line.energy.joules.count / line.counted_time.count(), power_of(2, slow).count,
                 0.02 * power_of(2, slow).count + line.energy.half_width.count);
@@ -120,7 +120,7 @@ TEST_F(Metering, ANestedScopesTimeIsNotTheOuterOnesToo) {
                 0.01 * took.count());
     EXPECT_EQ(row(report, "free").calls, 50u);
     const double truth = power_of(2, slow).count * row(report, "slow").counted_time.count();
-    ASSERT_TRUE(row(report, "slow").energy.told);
+    ASSERT_TRUE(row(report, "slow").energy.resolved);
     EXPECT_NEAR(row(report, "slow").energy.joules.count, truth, 0.02 * truth);
     expect_balance(report.totals);
 }
@@ -144,7 +144,7 @@ TEST_F(Metering, StreamsThatOverlapShareTheJoules) {
 TEST_F(Metering, ALoadThatNoScopeCoversIsUnexplained) {
     open(1);
     simulated::Stream* other = device.create_stream();
-    double foreign = 0;
+    double external = 0;
     for (int i = 0; i < 600; ++i) {
         launch<Slow>(*gpu, stream, [&] { device.launch(stream, work(2 + 0.1 * (i % 7))); });
         launch<Free>(*gpu, stream, [&] { device.launch(stream, work(3 - 0.1 * (i % 5))); });
@@ -156,7 +156,7 @@ TEST_F(Metering, ALoadThatNoScopeCoversIsUnexplained) {
             device.synchronize(other);
             const double idle =
                 idle_power(device.board(), as_found).count * Seconds{device.now() - began}.count();
-            foreign += device.true_energy().count - before - idle;
+            external += device.true_energy().count - before - idle;
         }
         device.advance(3ms);
         gpu->next_iteration();
@@ -164,11 +164,11 @@ TEST_F(Metering, ALoadThatNoScopeCoversIsUnexplained) {
     device.advance(5ms);
     const auto report = gpu->report();
     expect_balance(report.totals);
-    EXPECT_NEAR(report.totals.unexplained.count, foreign, 0.1 * foreign);
+    EXPECT_NEAR(report.totals.unexplained.count, external, 0.1 * external);
     EXPECT_TRUE(has_note(report, "unexplained"));
     for (const auto& [name, cap] : {std::pair{"slow", slow}, std::pair{"free", as_found}}) {
         const auto& line = row(report, name);
-        ASSERT_TRUE(line.energy.told) << name;
+        ASSERT_TRUE(line.energy.resolved) << name;
         const double truth = power_of(2, cap).count * line.counted_time.count();
         EXPECT_NEAR(line.energy.joules.count, truth, 0.01 * truth + line.energy.half_width.count);
     }
@@ -218,9 +218,9 @@ TEST_F(Metering, KeepClockIsListedAsKept) {
     EXPECT_NE(text.str().find("kept"), std::string::npos);
 }
 
-TEST_F(Metering, StampsThatWereOverwrittenAreToldOf) {
+TEST_F(Metering, TimestampsThatWereOverwrittenAreToldOf) {
     simulated::DeviceOptions small = device_options();
-    small.stamp_capacity = 16;
+    small.timestamp_capacity = 16;
     simulated::Device forgetful{simulated::mi210(), small};
     const auto its = simulated::open(forgetful, gpu_options()).with<Policies>();
     for (int i = 0; i < 41; ++i) {
@@ -228,7 +228,7 @@ TEST_F(Metering, StampsThatWereOverwrittenAreToldOf) {
     }
     forgetful.synchronize();
     const auto report = its.report();
-    EXPECT_TRUE(has_note(report, "66 marker stamps were overwritten"));
+    EXPECT_TRUE(has_note(report, "66 marker timestamps were overwritten"));
     EXPECT_EQ(row(report, "slow").metered_calls, 8u);
     // What comes later is whole again, up to the present.
     for (int i = 0; i < 4; ++i) {
@@ -241,9 +241,9 @@ TEST_F(Metering, StampsThatWereOverwrittenAreToldOf) {
     EXPECT_GT(later.totals.idle_time, 90ms);
 }
 
-TEST_F(Metering, StampsThatWereOverwrittenGiveNoKernelTheTimeOfOthers) {
+TEST_F(Metering, TimestampsThatWereOverwrittenGiveNoKernelTheTimeOfOthers) {
     simulated::DeviceOptions few = device_options();
-    few.stamp_capacity = 8;
+    few.timestamp_capacity = 8;
     simulated::Device small{simulated::mi210(), few};
     const auto on_small = simulated::open(small, gpu_options()).with<Policies>();
     auto* const its_stream = small.create_stream();

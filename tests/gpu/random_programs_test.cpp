@@ -70,9 +70,9 @@ private:
 
     unsigned pick(unsigned below) { return static_cast<unsigned>(random_() % below); }
 
-    void act(unsigned lane) {
-        simulated::Stream* stream = streams_[lane];
-        auto& scopes = open_[lane];
+    void act(unsigned track) {
+        simulated::Stream* stream = streams_[track];
+        auto& scopes = open_[track];
         switch (pick(10)) {
             case 0:
             case 1:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/simulated/presets/mi210.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 
 #include <gtest/gtest.h>
@@ -74,7 +74,8 @@ protected:
 /// The sum of all counts that a scope can end in.
 inline std::uint64_t sum(const measure::ScopeCounts& counts) {
     return counts.switches + counts.stream_elided + counts.device_elided + counts.not_worth_it +
-           counts.refused + counts.kept + counts.captured;
+           counts.missed + counts.overtaken + counts.pending + counts.refused + counts.kept +
+           counts.captured + counts.measured;
 }
 
 inline bool has_note(const measure::Report& report, const std::string& part) {

@@ -247,11 +247,11 @@ TEST(Open, TwiceGivesTheSameGpu) {
     simulated::Device device{simulated::mi210(), device_options()};
     const Gpu first = simulated::open(device, gpu_options());
     const Gpu second = simulated::open(device, gpu_options());
-    EXPECT_EQ(&first.port(), &second.port());
+    EXPECT_EQ(&first.scope_sink(), &second.scope_sink());
     simulated::Device another{simulated::mi210(), device_options()};
-    EXPECT_NE(&simulated::open(another).port(), &first.port());
+    EXPECT_NE(&simulated::open(another).scope_sink(), &first.scope_sink());
     first.close();
-    EXPECT_NE(&simulated::open(device).port(), &first.port()) << "closed means closed";
+    EXPECT_NE(&simulated::open(device).scope_sink(), &first.scope_sink()) << "closed means closed";
 }
 
 TEST(Open, MeasureOnlySaysSoEverywhere) {
@@ -271,7 +271,8 @@ TEST(Open, MeasureOnlySaysSoEverywhere) {
     device.advance(5ms);
     const auto report = gpu.report();
     EXPECT_TRUE(report.measure_only);
-    EXPECT_EQ(report.scopes.refused, 20u);
+    EXPECT_EQ(report.scopes.measured, 20u) << "nothing was refused: nothing was asked";
+    EXPECT_EQ(report.scopes.refused, 0u);
     EXPECT_EQ(row(report, "slow").metered_calls, 20u) << "it still measures";
     std::ostringstream text;
     text << report;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <tests/gpu/rig.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 
 #include <deque>
 #include <memory>
@@ -13,11 +14,12 @@ using namespace rig;
 /// A runtime that only writes down what is put into its streams.
 class Recorder {
 public:
-    LaneKey lane_key(StreamRef stream) { return {.stream = stream}; }
-    LevelCell* make_cell() { return &cells_.emplace_back(); }
+    TrackKey track_key(StreamRef stream) { return {.stream = stream}; }
+    TrackKey key_now(const TrackKey& before) { return before; }
+    RequestCell* make_cell() { return &cells_.emplace_back(); }
     void put_marker(StreamRef, const Marker& marker) { markers.push_back(marker); }
-    std::size_t drain_stamps(std::span<MarkerStamp>) noexcept { return 0; }
-    std::uint64_t lost_stamps() noexcept { return 0; }
+    std::size_t drain_timestamps(std::span<MarkerTimestamp>) noexcept { return 0; }
+    std::uint64_t lost_timestamps() noexcept { return 0; }
     void synchronize(StreamRef) {}
     TimePoint now() noexcept { return {}; }
     std::string_view marker_mechanism() { return "recorder"; }
@@ -25,20 +27,14 @@ public:
     std::vector<Marker> markers;
 
 private:
-    std::deque<LevelCell> cells_;
+    std::deque<RequestCell> cells_;
 };
 
 class StreamOperations : public testing::Test {
 protected:
     template <class Registry>
     BoundGpu<Registry> bound() {
-        auto core = std::make_shared<GpuCore>(
-            GpuCore::Parts{.info = {.name = "nothing"},
-                           .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
-                           .found = ClockState{},
-                           .runtime = std::make_unique<RuntimeOf<Recorder&>>(recorder)},
-            gpu_options());
-        return Gpu{core}.with<Registry>();
+        return doubles::open_undriven(doubles::borrowed(recorder), gpu_options()).with<Registry>();
     }
 
     Recorder recorder;
@@ -50,7 +46,7 @@ TEST_F(StreamOperations, AScopeTakesTwo) {
     ASSERT_EQ(recorder.markers.size(), 2u);
     EXPECT_NE(recorder.markers[0].word.request(), no_request);
     EXPECT_EQ(recorder.markers[1].word.request(), no_request);
-    EXPECT_FALSE(recorder.markers[0].stamped);
+    EXPECT_FALSE(recorder.markers[0].timestamped);
 }
 
 TEST_F(StreamOperations, ANestedScopeWithTheSameRequestTakesNone) {
@@ -73,17 +69,17 @@ TEST_F(StreamOperations, ANestedScopeWithoutAnOpinionTakesNone) {
     EXPECT_EQ(recorder.markers.size(), 1u);
 }
 
-TEST_F(StreamOperations, AMeteredNestedScopeTakesStampsWithTheSameLevel) {
+TEST_F(StreamOperations, AMeteredNestedScopeTakesTimestampsWithTheSameLevel) {
     const auto gpu = bound<Policies>();
     FrequencyScope<Slow> outer{gpu, nullptr};
     { FrequencyScope<Slow> inner{gpu, nullptr}; }
     ASSERT_EQ(recorder.markers.size(), 3u);
-    EXPECT_TRUE(recorder.markers[1].stamped);
+    EXPECT_TRUE(recorder.markers[1].timestamped);
     EXPECT_EQ(recorder.markers[1].word, recorder.markers[0].word);
     EXPECT_EQ(recorder.markers[2].word, recorder.markers[0].word);
 }
 
-TEST_F(StreamOperations, LanesHaveCellsOfTheirOwnAndKeepThem) {
+TEST_F(StreamOperations, TracksHaveCellsOfTheirOwnAndKeepThem) {
     const auto gpu = bound<UnmeteredPolicies>();
     int one = 0;
     int two = 0;

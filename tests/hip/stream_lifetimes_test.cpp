@@ -8,10 +8,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -62,7 +64,7 @@ protected:
     std::unique_ptr<BoundGpu<Policies>> gpu_;
 };
 
-TEST_F(StreamLifetimes, AHandleThatIsUsedAgainIsALaneLikeAnyOther) {
+TEST_F(StreamLifetimes, AHandleThatIsUsedAgainIsATrackLikeAnyOther) {
     hipStream_t stream = create();
     for (int life = 0; life < 5; ++life) {
         {
@@ -125,6 +127,36 @@ TEST_F(StreamLifetimes, DefaultStreamsPerThreadVoteEachForItself) {
     low.reset();
     EXPECT_TRUE(comes_to(auto_clock));
     gpu_->check();
+}
+
+TEST_F(StreamLifetimes, AScopeWhoseTimestampFailsHoldsItsClockAndGivesItBack) {
+    const hipStream_t stream = create();
+    hip_double::set_quirks({.no_event_records = true});
+    {
+        FrequencyScope<Low> scope{*gpu_, stream};
+        EXPECT_TRUE(comes_to(900_MHz));
+    }
+    EXPECT_TRUE(comes_to(auto_clock)) << "the clock stays low with no scope open";
+    gpu_->check();
+    hip_double::set_quirks({});
+    const auto report = gpu_->report();
+    const auto tells = [](const std::string& note) {
+        return note.find("2 marker timestamps") != std::string::npos;
+    };
+    EXPECT_TRUE(std::any_of(report.notes.begin(), report.notes.end(), tells));
+    ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+}
+
+TEST_F(StreamLifetimes, AScopeAsksOnceForItsStreamsDeviceAndTwiceForItsCapture) {
+    const hipStream_t stream = create();
+    const auto before = hip_double::queries();
+    for (int i = 0; i < 100; ++i) {
+        const FrequencyScope<Low> scope{*gpu_, stream};
+    }
+    const auto after = hip_double::queries();
+    EXPECT_EQ(after.device - before.device, 100u);
+    EXPECT_EQ(after.capture - before.capture, 200u);
+    ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
 }
 
 /// `Ordering::acked` where four hardware queues serve all streams, as on ROCm: a stream that waits
@@ -202,6 +234,14 @@ TEST_F(AckedStreams, HoldUpTheirQueueUntilTheDeadlineAtMost) {
     EXPECT_GE(waited, 190ms);
     EXPECT_LT(waited, 590ms) << "the stream has waited for the board";
     EXPECT_THROW(gpu_->check(), Error);
+}
+
+TEST_F(AckedStreams, GiveTheClockBackWhereTheWaitCannotBePut) {
+    hip_double::set_quirks({.no_waits = true});
+    EXPECT_THROW((FrequencyScope<Low>{*gpu_, streams_[0]}), Error);
+    ASSERT_EQ(hipStreamSynchronize(streams_[0]), hipSuccess);
+    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(comes_to(auto_clock)) << "the clock stays low with no scope open";
 }
 
 TEST_F(AckedStreams, AreRefusedWhereStreamsCannotWait) {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/hip.hpp>
+#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
-#include <kdvfs/gpu/thread_loop.hpp>
-#include <kdvfs/scope/prove.hpp>
 
+#include <tests/thread_loop/open_on_doubles.hpp>
 #include <tests/thread_loop/prompt_runtime.hpp>
 
 #include <memory>
@@ -18,12 +17,7 @@ namespace hip_double {
 /// that keeps what it is told.
 inline kdvfs::Gpu open(const std::shared_ptr<prompt::Board>& board,
                        const kdvfs::GpuOptions& options = {}) {
-    kdvfs::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = kdvfs::prove_clock_control(*board);
-    parts.runtime = std::make_unique<kdvfs::RuntimeOf<kdvfs::device::Hip>>(0);
-    auto core = std::make_shared<kdvfs::GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<kdvfs::ThreadLoop>(*core, kdvfs::device_calls(board, board)));
-    return kdvfs::Gpu{std::move(core)};
+    return doubles::open_driven(std::make_shared<kdvfs::device::Hip>(0), board, options);
 }
 
 }  // namespace hip_double

@@ -35,6 +35,7 @@ struct Double {
     unsigned long long captures = 0;
     bool at_once = false;
     std::atomic<std::uint64_t> copied_bytes{0};
+    hip_double::Queries queries;
 };
 
 Double& state() {
@@ -139,6 +140,7 @@ void reset(std::vector<std::string> pci_addresses) {
     state().at_once = false;
     state().streams_made = 0;
     state().copied_bytes = 0;
+    state().queries = {};
     current_device = 0;
 }
 
@@ -159,6 +161,11 @@ void run_at_once(bool at_once) {
 
 int launch(void* stream, std::function<void()> work) {
     return put(static_cast<hipStream_t>(stream), std::move(work));
+}
+
+Queries queries() {
+    const std::lock_guard lock{state().mutex};
+    return state().queries;
 }
 
 std::uint64_t copied_bytes() { return state().copied_bytes; }
@@ -293,8 +300,16 @@ hipError_t hipStreamSynchronize(hipStream_t handle) {
     return hipSuccess;
 }
 
+hipError_t hipStreamQuery(hipStream_t handle) {
+    const std::lock_guard lock{state().mutex};
+    ihipStream_t* const stream = find(handle);
+    if (stream == nullptr) return note(hipErrorInvalidHandle);
+    return stream->is_idle() ? hipSuccess : hipErrorNotReady;
+}
+
 int hipGetStreamDeviceId(hipStream_t handle) {
     const std::lock_guard lock{state().mutex};
+    ++state().queries.device;
     const ihipStream_t* const stream = find(handle);
     return stream == nullptr ? -1 : stream->device;
 }
@@ -317,7 +332,8 @@ hipError_t hipExtMallocWithFlags(void** memory, size_t bytes, unsigned) {
 
 hipError_t hipStreamWaitValue32(hipStream_t stream, void* where, uint32_t value, unsigned flags,
                                 uint32_t mask) {
-    if (quirks().no_stream_memory_operations) return note(hipErrorNotSupported);
+    if (quirks().no_stream_memory_operations || quirks().no_waits)
+        return note(hipErrorNotSupported);
     if (flags != hipStreamWaitValueGte) return note(hipErrorInvalidValue);
     const auto wait = [where, value, mask] {
         const std::atomic_ref word{*static_cast<std::uint32_t*>(where)};
@@ -379,6 +395,7 @@ hipError_t hipEventDestroy(hipEvent_t event) {
 }
 
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
+    if (quirks().no_event_records) return note(hipErrorOutOfMemory);
     auto record = std::make_shared<ihipEvent_t::Record>();
     {
         const std::lock_guard lock{event->mutex};
@@ -412,12 +429,14 @@ hipError_t hipEventQuery(hipEvent_t event) {
 }
 
 hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop) {
+    const bool events_run_fast = quirks().events_run_fast;
     const auto first = start->latest();
     const auto second = stop->latest();
     if (!first || !second) return note(hipErrorInvalidHandle);
     const std::scoped_lock lock{first->mutex, second->mutex};
     if (!first->is_passed || !second->is_passed) return note(hipErrorNotReady);
     *milliseconds = std::chrono::duration<float, std::milli>(second->at - first->at).count();
+    if (events_run_fast) *milliseconds *= 2;
     return hipSuccess;
 }
 
@@ -455,6 +474,7 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* graph) {
 hipError_t hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus* status,
                                    unsigned long long* id) {
     const std::lock_guard lock{state().mutex};
+    ++state().queries.capture;
     const ihipStream_t* const stream = find(handle);
     if (stream == nullptr) return note(hipErrorInvalidHandle);
     *status = hipStreamCaptureStatusNone;

@@ -21,6 +21,11 @@ struct Quirks {
     /// Stream memory operations are refused.
     bool no_stream_memory_operations = false;
     bool no_memsets = false;
+    bool no_waits = false;
+    /// Events cannot be recorded.
+    bool no_event_records = false;
+    /// Events go by a clock that runs twice as fast.
+    bool events_run_fast = false;
     /// Four hardware queues serve all streams made from then on, in turn: one that waits holds up
     /// those that share its queue.
     bool streams_share_queues = false;
@@ -45,6 +50,13 @@ void run_at_once(bool at_once);
 /// Puts work of the test's own into a stream, as a kernel launch: recorded by a capture.
 /// @returns a hipError_t
 int launch(void* stream, std::function<void()> work);
+
+/// Look-ups of a stream's device and of its capture since the last `reset`.
+struct Queries {
+    std::uint64_t device = 0;
+    std::uint64_t capture = 0;
+};
+Queries queries();
 
 /// Bytes that copies have moved since the last `reset`.
 std::uint64_t copied_bytes();

@@ -76,12 +76,12 @@ TEST_F(Attributing, FindsPowersAndBalancesTheCounter) {
     }
     const Attribution found = attribute(accumulator.sums());
     ASSERT_EQ(found.powers.size(), 2U);
-    ASSERT_TRUE(found.powers[0].energy.told);
+    ASSERT_TRUE(found.powers[0].energy.resolved);
     EXPECT_NEAR(found.powers[0].power().count, 650, 2);
     EXPECT_NEAR(found.powers[1].power().count, 300, 2);
     EXPECT_EQ(found.rank, 3U);
     EXPECT_LT(found.condition, 100);
-    EXPECT_TRUE(found.totals.idle.told);
+    EXPECT_TRUE(found.totals.idle.resolved);
     EXPECT_LT(std::abs(found.totals.unexplained / found.totals.counter), 1e-3);
     expect_balanced(found.totals);
 }
@@ -93,7 +93,7 @@ TEST_F(Attributing, AFixedMixIsTheGroupAndNeverSplit) {
     }
     const Attribution found = attribute(accumulator.sums());
     EXPECT_EQ(found.rank, 1U);
-    for (const AttributedKernel& kernel : found.kernels) EXPECT_FALSE(kernel.energy.told);
+    for (const AttributedKernel& kernel : found.kernels) EXPECT_FALSE(kernel.energy.resolved);
     ASSERT_EQ(found.groups.size(), 1U);
     EXPECT_EQ(found.groups[0].kernels.size(), 2U);
     EXPECT_NEAR(found.groups[0].energy.joules.count, work.joules(), 0.01 * work.joules());
@@ -105,7 +105,7 @@ TEST_F(Attributing, WithoutSamplesThereIsNoNumber) {
     accumulator.advance(TimePoint{2ms});
     const Attribution found = attribute(accumulator.sums());
     EXPECT_TRUE(found.powers.empty());
-    EXPECT_FALSE(found.totals.kernels.told);
+    EXPECT_FALSE(found.totals.kernels.resolved);
     EXPECT_EQ(found.rows, 0U);
 }
 
@@ -115,7 +115,7 @@ TEST_F(Attributing, AKernelThatRanOutsideAllSamplesIsNotTold) {
         .kernel = gelu, .start = TimePoint{work.now()}, .end = TimePoint{work.now() + 1ms}});
     accumulator.advance(TimePoint{work.now() + 2ms});
     for (const AttributedKernel& kernel : attribute(accumulator.sums()).kernels) {
-        EXPECT_EQ(kernel.energy.told, kernel.kernel == gemm);
+        EXPECT_EQ(kernel.energy.resolved, kernel.kernel == gemm);
     }
 }
 
@@ -130,7 +130,7 @@ TEST_F(Attributing, AStoppedLoggerLeavesItsTimeOut) {
     EXPECT_EQ(accumulator.sums().counter.count, counted);
     const Attribution found = attribute(accumulator.sums());
     for (const AttributedKernel& kernel : found.kernels) {
-        EXPECT_EQ(kernel.energy.told, kernel.kernel == gemm);
+        EXPECT_EQ(kernel.energy.resolved, kernel.kernel == gemm);
     }
     EXPECT_NEAR(found.totals.kernels.joules.count, counted, 0.01 * counted);
 }

@@ -103,7 +103,7 @@ TEST_F(Accumulating, FindsEachKernelsPowerFromASlowCounter) {
     feed(accumulator, 10ms);
     const Report filled = report(accumulator);
     ASSERT_EQ(filled.rows.size(), 2U);
-    EXPECT_TRUE(filled.rows[0].energy.told);
+    EXPECT_TRUE(filled.rows[0].energy.resolved);
     EXPECT_NEAR(power(filled.rows[0]), 650, 0.1);
     EXPECT_NEAR(power(filled.rows[1]), 420, 0.1);
     EXPECT_EQ(filled.rows[0].calls + filled.rows[1].calls, 2000U);
@@ -188,11 +188,11 @@ TEST_F(Accumulating, AFixedMixIsAGroupAndNotSplit) {
     const Report filled = report(accumulator);
     ASSERT_EQ(filled.groups.size(), 1U);
     EXPECT_EQ(filled.groups[0].kernels, (std::vector<KernelKey>{{"gemm", {}}, {"gelu", {}}}));
-    EXPECT_FALSE(filled.rows[0].energy.told);
-    EXPECT_FALSE(filled.rows[1].energy.told);
-    EXPECT_TRUE(filled.rows[2].energy.told);
+    EXPECT_FALSE(filled.rows[0].energy.resolved);
+    EXPECT_FALSE(filled.rows[1].energy.resolved);
+    EXPECT_TRUE(filled.rows[2].energy.resolved);
     const double seconds = Seconds{filled.rows[0].time}.count();
-    EXPECT_TRUE(filled.groups[0].energy.told);
+    EXPECT_TRUE(filled.groups[0].energy.resolved);
     EXPECT_NEAR(filled.groups[0].energy.joules.count, seconds * 600 + seconds * 1.5 * 400, 0.1);
     EXPECT_NEAR(power(filled.rows[2]), 500, 0.1);
     expect_balanced(filled.totals);
@@ -211,7 +211,7 @@ TEST_F(Accumulating, AnIterationThatFitsTheCounterIsOneGroupWithItsIdle) {
     EXPECT_EQ(filled.groups[0].kernels.size(), 2U);
     EXPECT_TRUE(filled.groups[0].with_idle);
     EXPECT_NEAR(filled.groups[0].energy.joules.count, work.joules(), 0.1);
-    EXPECT_FALSE(filled.totals.idle.told);
+    EXPECT_FALSE(filled.totals.idle.resolved);
     EXPECT_NEAR(filled.totals.kernels.joules.count, work.joules(), 0.1);
     EXPECT_EQ(filled.notes.size(), 1U);
     expect_balanced(filled.totals);
@@ -261,7 +261,7 @@ TEST_F(Accumulating, WithoutSamplesNothingIsTold) {
     accumulator.advance(at(work.now()));
     const Report filled = report(accumulator);
     EXPECT_EQ(filled.rows[0].calls + filled.rows[1].calls, 100U);
-    EXPECT_FALSE(filled.rows[0].energy.told);
+    EXPECT_FALSE(filled.rows[0].energy.resolved);
     EXPECT_EQ(filled.totals.counter.count, 0);
     EXPECT_EQ(filled.notes.size(), 1U);
 }
@@ -269,7 +269,7 @@ TEST_F(Accumulating, WithoutSamplesNothingIsTold) {
 TEST_F(Accumulating, JoulesAcrossALostSegmentAreNobodys) {
     random_work(1000);
     auto samples = work.samples(10ms);
-    // The counter jumps between two segments; the jump is in no segment.
+    // The counter transitions between two segments; the transition is in no segment.
     for (std::size_t i = samples.size() / 2; i < samples.size(); ++i) {
         samples[i].segment = 1;
         samples[i].total.count += 1e6;
@@ -293,7 +293,7 @@ TEST_F(Accumulating, NoiseWidensTheIntervalUntilItIsTooShortToTell) {
         accumulator.add(sample);
     }
     accumulator.advance(at(work.now()));
-    for (const ReportRow& row : report(accumulator).rows) EXPECT_FALSE(row.energy.told);
+    for (const ReportRow& row : report(accumulator).rows) EXPECT_FALSE(row.energy.resolved);
 }
 
 TEST_F(Accumulating, ALongScopeIsMeasuredDirectlyAndAgrees) {
@@ -353,15 +353,15 @@ TEST_F(Accumulating, SurvivesSamplesThatAreOutOfOrderTwiceMissingOrNoNumbers) {
     std::vector<EnergySample> hostile;
     std::uint64_t no_numbers = 0;
     for (std::size_t i = 0; i < sound.size(); ++i) {
-        const auto fate = random() % 100;
-        if (fate < 5) continue;
+        const auto outcome = random() % 100;
+        if (outcome < 5) continue;
         hostile.push_back(sound[i]);
-        if (fate < 10) hostile.push_back(sound[i]);
-        if (fate >= 10 && fate < 15 && hostile.size() > 1) {
+        if (outcome < 10) hostile.push_back(sound[i]);
+        if (outcome >= 10 && outcome < 15 && hostile.size() > 1) {
             std::swap(hostile.back(), hostile[hostile.size() - 2]);
         }
-        if (fate < 20) continue;
-        if (fate < 23) {
+        if (outcome < 20) continue;
+        if (outcome < 23) {
             hostile.push_back({sound[i].at + 1ms, {std::nan("")}, 0});
             ++no_numbers;
         }
@@ -373,7 +373,7 @@ TEST_F(Accumulating, SurvivesSamplesThatAreOutOfOrderTwiceMissingOrNoNumbers) {
     EXPECT_EQ(accumulator.sums().late, no_numbers);
     const Report filled = report(accumulator);
     for (const auto& [row, watts] : {std::pair{0U, 650.0}, {1U, 420.0}}) {
-        ASSERT_TRUE(filled.rows[row].energy.told);
+        ASSERT_TRUE(filled.rows[row].energy.resolved);
         EXPECT_NEAR(power(filled.rows[row]), watts, 1);
         EXPECT_TRUE(std::isfinite(filled.rows[row].energy.half_width.count));
     }
@@ -411,8 +411,8 @@ TEST_F(Accumulating, ForeignPowerIsUnexplainedAndNotSpread) {
         const Report filled = report(accumulator);
         EXPECT_NEAR(power(filled.rows[0]), 650, 3) << share;
         EXPECT_NEAR(power(filled.rows[1]), 420, 3) << share;
-        const double foreign = 120 * Seconds{length}.count();
-        EXPECT_NEAR(filled.totals.unexplained.count, foreign, 0.05 * foreign) << share;
+        const double external = 120 * Seconds{length}.count();
+        EXPECT_NEAR(filled.totals.unexplained.count, external, 0.05 * external) << share;
         EXPECT_FALSE(filled.notes.empty());
         expect_balanced(filled.totals);
     }

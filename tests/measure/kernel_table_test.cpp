@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 
 #include <gtest/gtest.h>
 

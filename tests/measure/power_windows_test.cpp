@@ -76,7 +76,7 @@ TEST(PowerWindows, AttributeLikeACounter) {
     accumulator.advance(at(edges.back().first));
     Report report;
     accumulator.fill(report);
-    ASSERT_TRUE(report.rows[0].energy.told);
+    ASSERT_TRUE(report.rows[0].energy.resolved);
     EXPECT_NEAR(report.rows[0].energy.joules.count / report.rows[0].counted_time.count(), 650, 1);
     EXPECT_NEAR(report.rows[1].energy.joules.count / report.rows[1].counted_time.count(), 300, 1);
 }

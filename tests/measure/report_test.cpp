@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/report_csv.hpp>
-#include <kdvfs/measure/report_json.hpp>
-#include <kdvfs/measure/report_text.hpp>
+#include <kdvfs/measure/report_files.hpp>
+#include <kdvfs/report.hpp>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -87,7 +86,7 @@ TEST(ReportCsv, HasTheDocumentedColumns) {
               "energy_half_width_j,energy_status,asked_core_mhz,asked_memory_mhz,applied_core_mhz,"
               "applied_memory_mhz,held_core_mhz,held_share,direct_power_w,source,clocks");
     std::getline(lines, line);
-    EXPECT_EQ(line, "gelu,0,9,6,0.5,0.5,150,2,told,1100,0,1100,0,1085,0.97,301,simulated,set");
+    EXPECT_EQ(line, "gelu,0,9,6,0.5,0.5,150,2,resolved,1100,0,1100,0,1085,0.97,301,simulated,set");
     std::getline(lines, line);
     EXPECT_EQ(line, "\"gemm<128,64>\",2,3,3,0,0,,,too_short_to_tell,0,0,0,0,0,0,,simulated,set");
 }
@@ -113,19 +112,19 @@ TEST(ReportJson, ReadsBack) {
 
 TEST(JsonString, StaysValidWhateverADriverSays) {
     const std::string_view text{"a\"b\\c\n\x01\x7f\xff\xc3\xa9\xe2\x82 \0z", 17};
-    const auto parsed = nlohmann::json::parse(json_string(text)).get<std::string>();
+    const auto parsed = nlohmann::json::parse(kdvfs::detail::json_string(text)).get<std::string>();
     EXPECT_EQ(parsed,
               std::string("a\"b\\c\n\x01\x7f\xEF\xBF\xBD\xc3\xa9\xEF\xBF\xBD\xEF\xBF\xBD \0z", 23));
 }
 
 TEST(JsonNumber, HasNoWordForInfinity) {
-    EXPECT_EQ(json_number(0.1), "0.1");
-    EXPECT_EQ(json_number(1.0 / 0.0), "null");
+    EXPECT_EQ(kdvfs::detail::json_number(0.1), "0.1");
+    EXPECT_EQ(kdvfs::detail::json_number(1.0 / 0.0), "null");
 }
 
 TEST(CsvField, QuotesWhatNeedsIt) {
-    EXPECT_EQ(csv_field("plain"), "plain");
-    EXPECT_EQ(csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
+    EXPECT_EQ(kdvfs::detail::csv_field("plain"), "plain");
+    EXPECT_EQ(kdvfs::detail::csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
 }
 
 }  // namespace

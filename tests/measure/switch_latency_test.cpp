@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/measure/switch_latency.hpp>
-#include <kdvfs/measure/switch_latency_output.hpp>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

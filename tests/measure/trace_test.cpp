@@ -97,11 +97,11 @@ TEST(Trace, KeepsNanosecondsAndWords) {
     EXPECT_NE(out.str().find("\"ts\":-500.000"), std::string::npos);
 }
 
-TEST(Trace, NamesEveryLaneOnce) {
+TEST(Trace, NamesEveryTrackOnce) {
     std::ostringstream out;
     TraceWriter trace{out, device};
-    for (std::uint32_t lane : {2U, 0U, 2U, 1U}) {
-        trace.kernel({{0}, {lane}, {}, at(0ms), at(1ms), 0}, {"gelu", {}});
+    for (std::uint32_t track : {2U, 0U, 2U, 1U}) {
+        trace.kernel({{0}, {track}, {}, at(0ms), at(1ms), 0}, {"gelu", {}});
     }
     trace.close();
     std::multiset<int> named;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/nvml.hpp>
+#include <kdvfs/device/nvidia/nvml.hpp>
 
 #include <tests/nvml_double/nvml_double.hpp>
 

@@ -3,7 +3,7 @@
 // notes how it was called.
 #include "double_fixture.hpp"
 
-#include <kdvfs/scope/guarded_clocks.hpp>
+#include <kdvfs/detail/restore/guarded_clocks.hpp>
 #include <tests/restoring/temporary_folder.hpp>
 
 #include <sys/stat.h>
@@ -29,7 +29,9 @@ protected:
         guarded.restorer = folder_.at("nvidia-smi");
         return guarded;
     }
-    [[nodiscard]] PrivateFolder own_folder() const { return PrivateFolder{folder_.at("own")}; }
+    [[nodiscard]] kdvfs::detail::PrivateFolder own_folder() const {
+        return kdvfs::detail::PrivateFolder{folder_.at("own")};
+    }
 
     /// Runs `work` in a child that is killed where it ends; waits until its guard has let go.
     template <class Work>
@@ -37,7 +39,7 @@ protected:
         const pid_t child = fork();
         if (child == 0) {
             Nvml gpu{address, guarded_options()};
-            GuardedClocks clocks{gpu, own_folder()};
+            kdvfs::detail::GuardedClocks clocks{gpu, own_folder()};
             work(clocks);
             ::raise(SIGKILL);
         }
@@ -46,7 +48,7 @@ protected:
         ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
         for (int tries = 0; tries < 500; ++tries) {
             try {
-                const DeviceLock lock{own_folder(), address};
+                const kdvfs::detail::DeviceLock lock{own_folder(), address};
                 return;
             } catch (const Error&) {
                 std::this_thread::sleep_for(std::chrono::milliseconds{10});
@@ -87,24 +89,25 @@ TEST_F(NvmlGuard, AnOwnerThatPutBackLeavesNothingToDo) {
 TEST_F(NvmlGuard, WhatAGuardCouldNotDoTheNextOwnerDoes) {
     board().core_lock = {210, 1000};
     board().limit_reasons = 0x2;
-    const PrivateFolder folder = own_folder();
-    Journal{folder, address}.write(
-        {boot_id(),
+    const kdvfs::detail::PrivateFolder folder = own_folder();
+    kdvfs::detail::Journal{folder, address}.write(
+        {kdvfs::detail::boot_id(),
          address,
-         {.found = {}, .written = ClockState{{.core = 1000_MHz}, {}, "locked"}}});
+         {.initial = {}, .written = ClockState{{.core = 1000_MHz}, {}, "locked"}}});
     Nvml gpu{address, guarded_options()};
-    const GuardedClocks clocks{gpu, own_folder()};
-    EXPECT_EQ(clocks.settled(), RestoreDecision::write_back);
+    const kdvfs::detail::GuardedClocks clocks{gpu, own_folder()};
+    EXPECT_EQ(clocks.settled(), kdvfs::detail::RestoreDecision::write_back);
     EXPECT_FALSE(board().core_lock);
     EXPECT_EQ(board().writes, std::vector<std::string>{"core free"});
 }
 
 TEST_F(NvmlGuard, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
     board().memory_lock = {405, 405};
-    const PrivateFolder folder = own_folder();
-    Journal{folder, address}.write({boot_id(), address, {.found = {}, .uncertain = true}});
+    const kdvfs::detail::PrivateFolder folder = own_folder();
+    kdvfs::detail::Journal{folder, address}.write(
+        {kdvfs::detail::boot_id(), address, {.initial = {}, .uncertain = true}});
     Nvml gpu{address, guarded_options()};
-    const GuardedClocks clocks{gpu, own_folder()};
+    const kdvfs::detail::GuardedClocks clocks{gpu, own_folder()};
     EXPECT_FALSE(board().memory_lock);
     EXPECT_EQ(board().writes, (std::vector<std::string>{"core free", "memory free"}));
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/prove.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 #include <tests/thread_loop/prompt_runtime.hpp>
 
 #include <unistd.h>
@@ -41,13 +40,8 @@ std::unique_ptr<kdvfs::FrequencyScope<Gelu>> scope;
 /// @returns 0 once the clock is set
 extern "C" int plugin_enter(bool leaks) {
     const auto board = leaks ? std::make_shared<prompt::Board>() : witness.board;
-    kdvfs::GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = kdvfs::prove_clock_control(*board);
-    parts.runtime = std::make_unique<kdvfs::RuntimeOf<prompt::Runtime&>>(runtime);
-    auto core = std::make_shared<kdvfs::GpuCore>(std::move(parts), kdvfs::GpuOptions{});
-    core->drive_with(std::make_unique<kdvfs::ThreadLoop>(*core, kdvfs::device_calls(board, board)));
-    auto handle =
-        std::make_unique<kdvfs::BoundGpu<Policies>>(kdvfs::Gpu{std::move(core)}.with<Policies>());
+    kdvfs::Gpu opened = doubles::open_driven(doubles::borrowed(runtime), board);
+    auto handle = std::make_unique<kdvfs::BoundGpu<Policies>>(opened.with<Policies>());
     auto entered = std::make_unique<kdvfs::FrequencyScope<Gelu>>(*handle, nullptr);
     if (leaks) {
         static_cast<void>(handle.release());

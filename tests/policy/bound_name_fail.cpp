@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expected: a kernel name has 1 to 1024 printable ASCII characters except quotes and backslashes
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/registry.hpp>
 
 static_assert(kdvfs::PolicyRegistry<kdvfs::Bind<"gelu", kdvfs::AutoClock>>::size == 1);
 #ifdef KDVFS_MISTAKE

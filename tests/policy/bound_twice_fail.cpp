@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expected: a kernel is bound twice in this registry: keep one kdvfs::Bind of each name
 // expected: BoundOnce<false, 'g', 'e', 'l', 'u'>
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/registry.hpp>
 
 using namespace kdvfs::literals;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expected: CapClock caps neither clock: say AutoClock for the board's own choice
-#include <kdvfs/policy/policy.hpp>
+#include <kdvfs/policy.hpp>
 
 using namespace kdvfs::literals;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expected: NamedKernel
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/registry.hpp>
 
 struct Gelu : kdvfs::Kernel<"gelu"> {};
 struct Nameless {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expected: end the cases with one kdvfs::Otherwise<Policy>
-#include <kdvfs/policy/policy.hpp>
+#include <kdvfs/policy.hpp>
 
 using namespace kdvfs::literals;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expected: ClockPolicy
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/registry.hpp>
 
 struct Fast {};
 

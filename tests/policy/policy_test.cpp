@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/policy/policy.hpp>
+#include <kdvfs/policy.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/registry.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expected: a registry has one kdvfs::Default at most
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/registry.hpp>
 
 using Start = kdvfs::Default<kdvfs::AutoClock>;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expected: this kernel has no policy: add kdvfs::Bind<
 // expected: SoftmaxBackward
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/registry.hpp>
 
 struct Gelu : kdvfs::Kernel<"gelu"> {};
 struct SoftmaxBackward : kdvfs::Kernel<"softmax_backward"> {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expected: an architecture or shape has two cases here: keep one kdvfs::OnArch or kdvfs::OnVariant
-#include <kdvfs/policy/policy.hpp>
+#include <kdvfs/policy.hpp>
 
 using namespace kdvfs::literals;
 

@@ -184,10 +184,11 @@ TEST_F(ReportPage, TheWholePageIsDrawnWithinASecondAndReadsWell) {
     run("plan sweep.csv --max-slowdown 1% --format json -o global.json");
     run("validate global.json --device sim:rtx_3080_ti --noise 1% --pairs 10 --format json "
         "-o global_kept.json");
-    write(folder / "report.json",
-          R"({"device":{"name":"Example"},"rows":[
-{"kernel":"gemm","variant":2,"counted_time_s":1.5,"energy":{"joules":410,"half_width_95":12,"status":"told"}},
-{"kernel":"gelu","counted_time_s":0.5,"energy":{"joules":110,"half_width_95":22,"status":"told"}},
+    write(
+        folder / "report.json",
+        R"({"device":{"name":"Example"},"scopes":{"missed":1,"overtaken":0,"pending":0,"measured":0,"writes":2},"rows":[
+{"kernel":"gemm","variant":2,"counted_time_s":1.5,"energy":{"joules":410,"half_width_95":12,"status":"resolved"},"kept":false,"asked_share":0.9,"scopes":{"asked":3,"missed":1,"gate":null}},
+{"kernel":"gelu","counted_time_s":0.5,"energy":{"joules":110,"half_width_95":22,"status":"resolved"}},
 {"kernel":"tiny","counted_time_s":0,"energy":{"joules":null,"half_width_95":null,"status":"too_short_to_tell"}}]})");
     run("report sweep.csv global.json global_kept.json report.json '" + trace.string() +
         "' -o report.html");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The guard on plain files that stand for a board's.
-#include <kdvfs/device/amdgpu/guard_script.hpp>
-#include <kdvfs/scope/guard.hpp>
+#include <kdvfs/detail/restore/guard.hpp>
+#include <kdvfs/device/amd/guard_script.hpp>
 
 #include "temporary_folder.hpp"
 
@@ -14,21 +14,21 @@ namespace kdvfs {
 namespace {
 
 using namespace kdvfs::literals;
-namespace amdgpu = device::amdgpu;
+namespace amd = device::amd;
 
-constexpr amdgpu::ClockBounds mi300{132_MHz, 2100_MHz, 1300_MHz};
-constexpr amdgpu::ClockBounds mi210{500_MHz, 1700_MHz};
+constexpr amd::ClockBounds mi300{132_MHz, 2100_MHz, 1300_MHz};
+constexpr amd::ClockBounds mi210{500_MHz, 1700_MHz};
 
 const std::string level_file = "power_dpm_force_performance_level";
 
 /// Runs a guard on files with these contents, tells it the notes, and returns the level it leaves.
 std::string guarded(const std::string& level, const std::string& table, const ClockState& found,
-                    const amdgpu::ClockBounds& bounds, const std::vector<std::string>& notes) {
+                    const amd::ClockBounds& bounds, const std::vector<std::string>& notes) {
     const TemporaryFolder folder;
     folder.write(level_file, level + "\n");
     folder.write("pp_od_clk_voltage", table);
     {
-        Guard guard{amdgpu::guard_order(folder.path(), bounds, found), -1};
+        kdvfs::detail::Guard guard{amd::guard_order(folder.path(), bounds, found), -1};
         for (const std::string& note : notes) guard.note(note);
     }
     return folder.read(level_file);
@@ -43,24 +43,23 @@ const std::string mi210_table =
 TEST(Guard, RestoresWhatItWasToldIsHeld) {
     const ClockState held{{1100_MHz, 1200_MHz}, {132_MHz, auto_clock}, "manual"};
     EXPECT_EQ(guarded("manual", mi300_table, {}, mi300,
-                      {"uncertain", "held " + amdgpu::guard_words(mi300, held)}),
+                      {"uncertain", "held " + amd::guard_words(mi300, held)}),
               "auto");
     const ClockState on_mi210{{1100_MHz, auto_clock}, {500_MHz, auto_clock}, "manual"};
     EXPECT_EQ(
-        guarded("manual", mi210_table, {}, mi210, {"held " + amdgpu::guard_words(mi210, on_mi210)}),
+        guarded("manual", mi210_table, {}, mi210, {"held " + amd::guard_words(mi210, on_mi210)}),
         "auto");
     const ClockState deterministic{{1100_MHz, auto_clock}, {}, "perf_determinism"};
     EXPECT_EQ(guarded("perf_determinism", mi210_table, {}, mi210,
-                      {"held " + amdgpu::guard_words(mi210, deterministic)}),
+                      {"held " + amd::guard_words(mi210, deterministic)}),
               "auto");
 }
 
 TEST(Guard, LeavesWhatSomebodyElseHasSetSince) {
     const ClockState held{{900_MHz, 1200_MHz}, {132_MHz, auto_clock}, "manual"};
-    EXPECT_EQ(
-        guarded("manual", mi300_table, {}, mi300, {"held " + amdgpu::guard_words(mi300, held)}),
-        "manual\n");
-    EXPECT_EQ(guarded("high", mi300_table, {}, mi300, {"held " + amdgpu::guard_words(mi300, held)}),
+    EXPECT_EQ(guarded("manual", mi300_table, {}, mi300, {"held " + amd::guard_words(mi300, held)}),
+              "manual\n");
+    EXPECT_EQ(guarded("high", mi300_table, {}, mi300, {"held " + amd::guard_words(mi300, held)}),
               "high\n");
 }
 
@@ -72,7 +71,7 @@ TEST(Guard, PutsAnUncertainDeviceBackAndLeavesAnIdleOne) {
 
 TEST(Guard, WritesLimitsBackInTheOrderTheDriverTakes) {
     const ClockState found{{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"};
-    const auto order = amdgpu::guard_order("/f", mi300, found);
+    const auto order = amd::guard_order("/f", mi300, found);
     const std::vector<std::string> expected{"/f",
                                             "memory",
                                             level_file,
@@ -94,7 +93,7 @@ TEST(Guard, OutlivesTheSignalsOfATerminal) {
     const TemporaryFolder folder;
     folder.write(level_file, "manual\n");
     {
-        Guard guard{amdgpu::guard_order(folder.path(), mi210, {}), -1};
+        kdvfs::detail::Guard guard{amd::guard_order(folder.path(), mi210, {}), -1};
         guard.note("uncertain");
         ::usleep(20'000);  // the shell has set its traps
         for (const int signal : {SIGHUP, SIGINT, SIGTERM}) ::kill(guard.process(), signal);
@@ -104,7 +103,7 @@ TEST(Guard, OutlivesTheSignalsOfATerminal) {
 
 TEST(Guard, ThatWasKilledIsAnError) {
     const TemporaryFolder folder;
-    Guard guard{amdgpu::guard_order(folder.path(), mi210, {}), -1};
+    kdvfs::detail::Guard guard{amd::guard_order(folder.path(), mi210, {}), -1};
     ::kill(guard.process(), SIGKILL);
     EXPECT_THROW(
         {
@@ -120,7 +119,7 @@ TEST(Guard, IsOfASessionOfItsOwnWithNothingElseOpen) {
     const TemporaryFolder folder;
     const GuardOrder order{"read -r line; ls /proc/$$/fd | tr '\\n' ' ' > \"$1\"; read -r line",
                            {folder.at("open")}};
-    Guard guard{order, -1};
+    kdvfs::detail::Guard guard{order, -1};
     EXPECT_EQ(::getsid(guard.process()), guard.process());
     guard.note("go");
     std::string open;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/device_lock.hpp>
-#include <kdvfs/scope/journal.hpp>
+#include <kdvfs/detail/restore/device_lock.hpp>
+#include <kdvfs/detail/restore/journal.hpp>
 
 #include "temporary_folder.hpp"
 
@@ -15,10 +15,10 @@ using namespace kdvfs::literals;
 
 const std::string device = "0000:c1:00.0";
 
-JournalEntry an_entry() {
-    return {boot_id(),
+kdvfs::detail::JournalEntry an_entry() {
+    return {kdvfs::detail::boot_id(),
             device,
-            {.found = {{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"},
+            {.initial = {{1300_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"},
              .written = ClockState{{1100_MHz, 1200_MHz}, {500_MHz, auto_clock}, "manual"}}};
 }
 
@@ -26,11 +26,11 @@ TEST(PrivateFolder, RefusesWhatOthersCouldHaveWritten) {
     const TemporaryFolder temporary;
     ::mkdir(temporary.at("open").c_str(), 0755);
     ::chmod(temporary.at("open").c_str(), 0777);
-    EXPECT_THROW(PrivateFolder{temporary.at("open")}, Error);
+    EXPECT_THROW(kdvfs::detail::PrivateFolder{temporary.at("open")}, Error);
     std::filesystem::create_symlink(temporary.path(), temporary.at("link"));
-    EXPECT_THROW(PrivateFolder{temporary.at("link")}, Error);
+    EXPECT_THROW(kdvfs::detail::PrivateFolder{temporary.at("link")}, Error);
 
-    const PrivateFolder folder{temporary.at("private")};
+    const kdvfs::detail::PrivateFolder folder{temporary.at("private")};
     temporary.write("elsewhere", "text");
     std::filesystem::create_symlink(temporary.at("elsewhere"), temporary.at("private/link"));
     EXPECT_THROW(static_cast<void>(folder.open("link", O_RDWR)), Error);
@@ -43,18 +43,18 @@ TEST(PrivateFolder, RefusesWhatOthersCouldHaveWritten) {
 
 TEST(Journal, TellsWhatWasWrittenInIt) {
     const TemporaryFolder temporary;
-    const PrivateFolder folder{temporary.at("private")};
-    const Journal journal{folder, device};
+    const kdvfs::detail::PrivateFolder folder{temporary.at("private")};
+    const kdvfs::detail::Journal journal{folder, device};
     EXPECT_FALSE(journal.read());
-    JournalEntry entry = an_entry();
+    kdvfs::detail::JournalEntry entry = an_entry();
     journal.write(entry);
     const auto read = journal.read();
     ASSERT_TRUE(read);
     EXPECT_EQ(read->device, device);
-    EXPECT_EQ(read->history.found, entry.history.found);
+    EXPECT_EQ(read->history.initial, entry.history.initial);
     EXPECT_EQ(read->history.written, entry.history.written);
     EXPECT_FALSE(read->history.uncertain);
-    entry.history = {.found = {}, .uncertain = true};
+    entry.history = {.initial = {}, .uncertain = true};
     journal.write(entry);
     EXPECT_TRUE(journal.read()->history.uncertain);
     EXPECT_FALSE(journal.read()->history.written);
@@ -62,17 +62,17 @@ TEST(Journal, TellsWhatWasWrittenInIt) {
 
 TEST(Journal, OfAnotherBootIsNoJournal) {
     const TemporaryFolder temporary;
-    const PrivateFolder folder{temporary.at("private")};
-    const Journal journal{folder, device};
-    JournalEntry entry = an_entry();
+    const kdvfs::detail::PrivateFolder folder{temporary.at("private")};
+    const kdvfs::detail::Journal journal{folder, device};
+    kdvfs::detail::JournalEntry entry = an_entry();
     entry.boot = "another";
     journal.write(entry);
     EXPECT_FALSE(journal.read());
 }
 
 TEST(Journal, WithAnyLineSpoiltIsNoJournal) {
-    const std::string good = journal_text::of(an_entry());
-    ASSERT_TRUE(journal_text::parse(good));
+    const std::string good = kdvfs::detail::journal_text::of(an_entry());
+    ASSERT_TRUE(kdvfs::detail::journal_text::parse(good));
     for (const auto& [from, to] :
          std::vector<std::pair<std::string, std::string>>{{"kdvfs-journal 1", "kdvfs-journal 2"},
                                                           {"boot", "root"},
@@ -85,10 +85,10 @@ TEST(Journal, WithAnyLineSpoiltIsNoJournal) {
                                                           {"found", "lost"}}) {
         std::string spoilt = good;
         spoilt.replace(spoilt.find(from), from.size(), to);
-        EXPECT_FALSE(journal_text::parse(spoilt)) << spoilt;
+        EXPECT_FALSE(kdvfs::detail::journal_text::parse(spoilt)) << spoilt;
     }
     for (std::size_t length = 0; length < good.size() - 2; ++length) {
-        const auto part = journal_text::parse(good.substr(0, length));
+        const auto part = kdvfs::detail::journal_text::parse(good.substr(0, length));
         EXPECT_FALSE(part && part->history.written &&
                      part->history.written->floor.memory.count != 0);
     }
@@ -96,12 +96,12 @@ TEST(Journal, WithAnyLineSpoiltIsNoJournal) {
 
 TEST(DeviceLock, ASecondOwnerIsToldWhoTheFirstIs) {
     const TemporaryFolder temporary;
-    const PrivateFolder folder{temporary.at("private")};
-    const DeviceLock first{folder, device};
+    const kdvfs::detail::PrivateFolder folder{temporary.at("private")};
+    const kdvfs::detail::DeviceLock first{folder, device};
     const pid_t child = ::fork();
     if (child == 0) {
         try {
-            const DeviceLock second{folder, device};
+            const kdvfs::detail::DeviceLock second{folder, device};
         } catch (const Error& error) {
             const bool named =
                 std::string{error.what()}.find(std::to_string(::getppid())) != std::string::npos;
@@ -116,9 +116,9 @@ TEST(DeviceLock, ASecondOwnerIsToldWhoTheFirstIs) {
 
 TEST(DeviceLock, IsFreeAgainWhenItsOwnerIsGone) {
     const TemporaryFolder temporary;
-    const PrivateFolder folder{temporary.at("private")};
-    { const DeviceLock first{folder, device}; }
-    EXPECT_NO_THROW((DeviceLock{folder, device}));
+    const kdvfs::detail::PrivateFolder folder{temporary.at("private")};
+    { const kdvfs::detail::DeviceLock first{folder, device}; }
+    EXPECT_NO_THROW((kdvfs::detail::DeviceLock{folder, device}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/clock_controller.hpp>
+#include <kdvfs/detail/control/clock_controller.hpp>
 
 #include "controlled_board.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Kind = ClockCommand::Kind;
+using Kind = kdvfs::detail::ClockCommand::Kind;
 
 constexpr ClockPoint low{.core = 500_MHz};
 constexpr ClockPoint mid{.core = 1000_MHz};
@@ -58,7 +58,7 @@ TEST(Arbitration, AutoIsHighestOfAll) {
 }
 
 TEST(Arbitration, AutoRaisesABoardFoundCapped) {
-    ControlledBoard board{{.found = {{.core = 1000_MHz}, {}, "manual"}}};
+    ControlledBoard board{{.initial = {{.core = 1000_MHz}, {}, "manual"}}};
     board.enter(0, {});
     board.settle();
     EXPECT_EQ(board.state, ClockState{});
@@ -67,23 +67,23 @@ TEST(Arbitration, AutoRaisesABoardFoundCapped) {
     EXPECT_EQ(board.state, board.found()) << "nothing asks: as found, not auto";
 }
 
-TEST(Arbitration, LanesOutsideScopesHaveNoVoteUnlessProtected) {
+TEST(Arbitration, TracksOutsideScopesHaveNoVoteUnlessProtected) {
     ControlledBoard board;
-    board.controller.protect(LaneId{9}, board.now);
+    board.controller.protect(TrackId{9}, ClockPoint{}, board.now);
     board.enter(0, low);
     board.settle();
     EXPECT_EQ(board.state.cap, ClockPoint{});
     EXPECT_EQ(board.controller.asked(), ClockPoint{});
-    board.controller.withdraw(LaneId{9}, board.now);
+    board.controller.withdraw(TrackId{9}, board.now);
     board.settle();
     EXPECT_EQ(board.state.cap, low);
 }
 
-TEST(Arbitration, AProtectedLanesOwnScopesCannotLowerIt) {
+TEST(Arbitration, AProtectedTracksOwnScopesCannotLowerIt) {
     ControlledBoard board;
     board.enter(0, low);
     board.settle();
-    board.controller.protect(LaneId{0}, board.now);
+    board.controller.protect(TrackId{0}, ClockPoint{}, board.now);
     board.settle();
     EXPECT_EQ(board.state.cap, ClockPoint{}) << "the vote stands at once";
     board.enter(0, mid);
@@ -91,19 +91,19 @@ TEST(Arbitration, AProtectedLanesOwnScopesCannotLowerIt) {
     EXPECT_EQ(board.state.cap, ClockPoint{});
 }
 
-TEST(Arbitration, AWithdrawnLaneLosesItsVote) {
+TEST(Arbitration, AWithdrawnTrackLosesItsVote) {
     ControlledBoard board;
     board.enter(0, high);
     board.enter(1, low);
     board.settle();
-    board.controller.withdraw(LaneId{0}, board.now);
+    board.controller.withdraw(TrackId{0}, board.now);
     board.settle();
     EXPECT_EQ(board.state.cap, low);
 }
 
 TEST(Restoring, WhenNothingIsLeftTheFoundStateIsBack) {
     const ClockState found{{.core = 1500_MHz}, {.core = 500_MHz}, "manual"};
-    ControlledBoard board{{.found = found}};
+    ControlledBoard board{{.initial = found}};
     board.enter(0, low);
     board.enter(0, mid);
     board.settle();
@@ -152,16 +152,16 @@ TEST(Counts, EachScopeIsSwitchedForOrElided) {
     ControlledBoard board;
     board.enter(0, low);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 1U);
+    EXPECT_EQ(board.asked().switched, 1U);
     board.enter(1, low);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 1U) << "the state already held: elided";
+    EXPECT_EQ(board.asked().switched, 1U) << "the state already held: elided";
     board.enter(2, mid);
     board.enter(3, mid);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 3U) << "one write served two scopes";
+    EXPECT_EQ(board.asked().switched, 3U) << "one write served two scopes";
     EXPECT_EQ(board.counts().writes, 2U);
-    EXPECT_EQ(board.counts().refused_scopes, 0U);
+    EXPECT_EQ(board.asked().refused, 0U);
 }
 
 TEST(Counts, AnOuterScopeThatIsBackInForceIsNoNewScope) {
@@ -174,21 +174,21 @@ TEST(Counts, AnOuterScopeThatIsBackInForceIsNoNewScope) {
     board.settle();
     EXPECT_EQ(board.state.cap, low);
     EXPECT_EQ(board.counts().writes, 3U);
-    EXPECT_EQ(board.counts().switched_scopes, 2U);
+    EXPECT_EQ(board.asked().switched, 2U);
 }
 
-TEST(Counts, ReplaysOfACapturedLaneAreNotScopes) {
+TEST(Counts, ReplaysOfACapturedTrackAreNotScopes) {
     ControlledBoard board;
     const RequestIndex index = board.requests.index_of(low);
     for (int replay = 0; replay < 3; ++replay) {
-        board.controller.level_changed(LaneId{0}, LevelWord{index, 1}, board.now, false);
+        board.controller.replayed(TrackId{0}, RequestWord{index, 1}, board.now);
         board.settle();
         EXPECT_EQ(board.state.cap, low);
-        board.controller.level_changed(LaneId{0}, LevelWord{no_request, 1}, board.now, false);
+        board.controller.replayed(TrackId{0}, RequestWord{no_request, 1}, board.now);
         board.settle();
         EXPECT_EQ(board.state, board.found());
     }
-    EXPECT_EQ(board.counts().switched_scopes, 0U);
+    EXPECT_EQ(board.asked().switched, 0U);
     EXPECT_EQ(board.counts().writes, 3U);
 }
 
@@ -197,16 +197,19 @@ TEST(Counts, TicketsMayWrap) {
     const RequestIndex index = board.requests.index_of(low);
     const std::uint32_t last = (1U << 20) - 1;
     for (const std::uint32_t ticket : {last - 1, last, 0U, 1U}) {
-        board.controller.level_changed(LaneId{0}, LevelWord{index, ticket}, board.now);
+        board.controller.request_changed(TrackId{0}, RequestWord{index, ticket}, board.now,
+                                         ControlledBoard::one_kind);
         board.settle();
-        board.controller.level_changed(LaneId{0}, LevelWord{no_request, ticket}, board.now);
+        board.controller.request_changed(TrackId{0}, RequestWord{no_request, ticket}, board.now,
+                                         ControlledBoard::one_kind);
         board.settle();
     }
-    EXPECT_EQ(board.counts().switched_scopes, 4U);
-    // The lane of before the wrap, seen again, is old.
-    board.controller.level_changed(LaneId{0}, LevelWord{index, last}, board.now);
+    EXPECT_EQ(board.asked().switched, 4U);
+    // The track of before the wrap, seen again, is old.
+    board.controller.request_changed(TrackId{0}, RequestWord{index, last}, board.now,
+                                     ControlledBoard::one_kind);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 4U);
+    EXPECT_EQ(board.asked().switched, 4U);
 }
 
 TEST(Counts, AScopeThatIsOverBeforeItsTurnIsElided) {
@@ -217,7 +220,7 @@ TEST(Counts, AScopeThatIsOverBeforeItsTurnIsElided) {
     EXPECT_EQ(board.writes(), 0U);
     board.enter(0, low);
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 1U) << "and is not counted with the next";
+    EXPECT_EQ(board.asked().switched, 1U) << "and is not counted with the next";
 }
 
 TEST(Timing, OneCommandAtATime) {
@@ -232,7 +235,7 @@ TEST(Timing, OneCommandAtATime) {
     board.answer(*command);
     board.settle();
     EXPECT_EQ(board.state.cap, mid) << "what came meanwhile is not lost";
-    EXPECT_EQ(board.counts().switched_scopes, 2U);
+    EXPECT_EQ(board.asked().switched, 2U);
 }
 
 TEST(Timing, LoweringMayBeHeldBackRaisingNever) {
@@ -259,8 +262,8 @@ TEST(Timing, LoweringMayBeHeldBackRaisingNever) {
 }
 
 TEST(Timing, GoingBackToALowerFoundStateIsHeldBackToo) {
-    ControlledBoard board{
-        {.found = {{.core = 500_MHz}, {}, "manual"}, .options = {.lower_after = milliseconds{10}}}};
+    ControlledBoard board{{.initial = {{.core = 500_MHz}, {}, "manual"},
+                           .options = {.lower_after = milliseconds{10}}}};
     board.enter(0, high);
     board.settle();
     EXPECT_EQ(board.state.cap, high);
@@ -308,16 +311,16 @@ TEST(Verifying, AsksAgainAfterAReset) {
     board.pass(seconds{1});
     EXPECT_EQ(board.state.cap, low);
     EXPECT_EQ(board.counts().resets, 1U);
-    EXPECT_EQ(board.counts().foreign_changes, 0U);
+    EXPECT_EQ(board.counts().external_changes, 0U);
     EXPECT_TRUE(board.controller.armed());
-    EXPECT_EQ(board.counts().switched_scopes, 1U) << "the second write is for no new scope";
+    EXPECT_EQ(board.asked().switched, 1U) << "the second write is for no new scope";
     board.leave(0);
     board.settle();
     EXPECT_EQ(board.state, board.found());
 }
 
 TEST(Verifying, WhatAResetUndidIsNotPutBack) {
-    ControlledBoard board{{.found = {{.core = 1500_MHz}, {}, "manual"}}};
+    ControlledBoard board{{.initial = {{.core = 1500_MHz}, {}, "manual"}}};
     board.enter(0, low);
     board.settle();
     board.state = {};
@@ -329,7 +332,7 @@ TEST(Verifying, WhatAResetUndidIsNotPutBack) {
 }
 
 TEST(Verifying, AResetSeenOnlyWhenRestoringIsAReset) {
-    ControlledBoard board{{.found = {{.core = 1500_MHz}, {}, "manual"}}};
+    ControlledBoard board{{.initial = {{.core = 1500_MHz}, {}, "manual"}}};
     board.enter(0, low);
     board.settle();
     board.state = {};
@@ -349,10 +352,10 @@ TEST(Verifying, AForeignChangeStaysAndIsReported) {
     board.state = theirs;
     board.pass(seconds{1});
     EXPECT_FALSE(board.controller.armed());
-    EXPECT_EQ(board.counts().foreign_changes, 1U);
+    EXPECT_EQ(board.counts().external_changes, 1U);
     const auto error = board.controller.take_error();
     ASSERT_TRUE(error);
-    EXPECT_EQ(error->code(), Errc::foreign_change);
+    EXPECT_EQ(error->code(), Errc::external_change);
     EXPECT_NE(std::string{error->what()}.find("core 900 MHz"), std::string::npos);
     EXPECT_FALSE(board.controller.take_error()) << "taken once";
     board.leave(0);
@@ -377,7 +380,7 @@ TEST(Verifying, AForeignChangeSeenWhenRestoringStaysToo) {
     board.settle();
     EXPECT_EQ(board.state.cap, (ClockPoint{.core = 900_MHz}));
     EXPECT_EQ(board.counts().restores, 0U);
-    EXPECT_EQ(board.controller.take_error()->code(), Errc::foreign_change);
+    EXPECT_EQ(board.controller.take_error()->code(), Errc::external_change);
 }
 
 TEST(Verifying, ALongRestEndsWithALook) {

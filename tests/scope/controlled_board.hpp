@@ -3,8 +3,8 @@
 
 #include "board_double.hpp"
 
-#include <kdvfs/scope/clock_controller.hpp>
-#include <kdvfs/scope/lane.hpp>
+#include <kdvfs/detail/control/clock_controller.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
 
 #include <algorithm>
 #include <map>
@@ -19,34 +19,39 @@ namespace kdvfs {
 class ControlledBoard : public BoardDouble {
 public:
     struct Setup {
-        ClockState found{};
+        ClockState initial{};
         ControllerOptions options{};
     };
 
     ControlledBoard() : ControlledBoard{Setup{}} {}
     explicit ControlledBoard(const Setup& setup)
-        : controller{requests, "board", setup.found, setup.options}, found_{setup.found} {
-        state = setup.found;
+        : controller{requests, "board", setup.initial, setup.options}, found_{setup.initial} {
+        state = setup.initial;
     }
 
-    /// A scope on a lane, entered behind what is open there.
-    void enter(std::uint32_t lane, ClockPoint point) {
-        Stream& stream = streams_.try_emplace(lane, lane).first->second;
-        const LaneStep step = stream.lane.enter(requests.index_of(point));
+    /// All scopes are of one kind here.
+    static std::uint32_t one_kind(std::uint32_t /*ticket*/) { return 0; }
+
+    /// A scope on a track, entered behind what is open there.
+    void enter(std::uint32_t track, ClockPoint point) {
+        Stream& stream = streams_.try_emplace(track, track).first->second;
+        const kdvfs::detail::TrackStep step = stream.track.enter(requests.index_of(point));
         stream.entries.push_back(step.entry);
-        if (step.changed) controller.level_changed(LaneId{lane}, step.level, now);
+        if (step.changed) controller.request_changed(TrackId{track}, step.word, now, one_kind);
     }
 
-    /// Leaves the innermost scope of a lane.
-    void leave(std::uint32_t lane) {
-        Stream& stream = streams_.at(lane);
-        const auto step = stream.lane.leave(stream.entries.back());
+    /// Leaves the innermost scope of a track.
+    void leave(std::uint32_t track) {
+        Stream& stream = streams_.at(track);
+        const auto step = stream.track.leave(stream.entries.back());
         stream.entries.pop_back();
-        if (step->changed) controller.level_changed(LaneId{lane}, step->level, now);
+        if (step->changed) controller.request_changed(TrackId{track}, step->word, now, one_kind);
     }
 
     /// Carries out a command of the controller.
-    void answer(const ClockCommand& command) { controller.completed(execute(*this, command), now); }
+    void answer(const kdvfs::detail::ClockCommand& command) {
+        controller.completed(execute(*this, command), now);
+    }
 
     /// Does all that is due now.
     void settle() {
@@ -78,18 +83,26 @@ public:
         return static_cast<std::size_t>(std::count_if(
             calls.begin(), calls.end(), [](const auto& call) { return call != "read"; }));
     }
-    [[nodiscard]] const ControllerCounts& counts() const { return controller.counts(); }
+    [[nodiscard]] const kdvfs::detail::ControllerCounts& counts() const {
+        return controller.counts();
+    }
+    /// What became of the scopes that asked.
+    [[nodiscard]] kdvfs::detail::AskedScopes asked() const {
+        kdvfs::detail::AskedScopes sum;
+        for (const auto& kind : controller.asked_scopes()) sum += kind;
+        return sum;
+    }
     [[nodiscard]] const ClockState& found() const { return found_; }
 
-    RequestTable requests;
-    ClockController controller;
+    kdvfs::detail::RequestTable requests;
+    kdvfs::detail::ClockController controller;
     TimePoint now{};
 
 private:
     struct Stream {
-        explicit Stream(std::uint32_t id) : lane{LaneId{id}, LaneKey{}, &cell} {}
-        LevelCell cell;
-        Lane lane;
+        explicit Stream(std::uint32_t id) : track{TrackId{id}, TrackKey{}, &cell} {}
+        RequestCell cell;
+        kdvfs::detail::StreamTrack track;
         std::vector<std::uint64_t> entries{};
     };
 

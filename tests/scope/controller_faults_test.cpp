@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/clock_controller.hpp>
+#include <kdvfs/detail/control/clock_controller.hpp>
 
 #include "controlled_board.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Kind = ClockCommand::Kind;
+using Kind = kdvfs::detail::ClockCommand::Kind;
 
 constexpr ClockPoint low{.core = 500_MHz};
 constexpr ClockPoint mid{.core = 1000_MHz};
@@ -37,8 +37,8 @@ TEST(TransientErrors, AreRetriedEachTimeFourTimesLater) {
     }
     EXPECT_EQ(board.state.cap, low);
     EXPECT_EQ(board.counts().retries, 3U);
-    EXPECT_EQ(board.counts().switched_scopes, 1U);
-    EXPECT_EQ(board.counts().refused_scopes, 0U);
+    EXPECT_EQ(board.asked().switched, 1U);
+    EXPECT_EQ(board.asked().refused, 0U);
     EXPECT_FALSE(board.controller.take_error()) << "it went well in the end";
 
     // The next trouble has all its retries again.
@@ -57,7 +57,7 @@ TEST(TransientErrors, ThatDoNotPassDisarm) {
         board.pass(seconds{1});
         EXPECT_FALSE(board.controller.armed());
         EXPECT_EQ(board.counts().retries, 3U);
-        EXPECT_EQ(board.counts().refused_scopes, 1U);
+        EXPECT_EQ(board.asked().refused, 1U);
         EXPECT_EQ(board.controller.take_error()->code(), code);
         EXPECT_FALSE(board.controller.changed());
     }
@@ -88,7 +88,7 @@ TEST(TransientErrors, ARetryAsksForWhatIsWantedThen) {
     board.enter(1, mid);
     board.pass(milliseconds{1});
     EXPECT_EQ(board.state.cap, mid);
-    EXPECT_EQ(board.counts().switched_scopes, 2U) << "the write served both";
+    EXPECT_EQ(board.asked().switched, 2U) << "the write served both";
 }
 
 TEST(TransientErrors, AScopeThatIsOverBeforeItsRetryWasRefused) {
@@ -99,8 +99,8 @@ TEST(TransientErrors, AScopeThatIsOverBeforeItsRetryWasRefused) {
     board.leave(0);
     board.pass(milliseconds{1});
     EXPECT_EQ(board.state, board.found());
-    EXPECT_EQ(board.counts().refused_scopes, 1U);
-    EXPECT_EQ(board.counts().switched_scopes, 0U);
+    EXPECT_EQ(board.asked().refused, 1U);
+    EXPECT_EQ(board.asked().switched, 0U);
     EXPECT_TRUE(board.controller.armed());
 }
 
@@ -126,24 +126,24 @@ TEST(PermanentErrors, DisarmRestoreAndCountUntilRearmed) {
     EXPECT_FALSE(board.controller.armed());
     EXPECT_EQ(board.counts().retries, 0U);
     EXPECT_EQ(board.state, board.found()) << "clocks are back at their saved state";
-    EXPECT_EQ(board.counts().switched_scopes, 1U);
-    EXPECT_EQ(board.counts().refused_scopes, 2U);
+    EXPECT_EQ(board.asked().switched, 1U);
+    EXPECT_EQ(board.asked().refused, 2U);
     EXPECT_EQ(board.controller.take_error()->code(), Errc::refused);
 
     board.enter(0, mid);
     board.pass(seconds{5});
-    EXPECT_EQ(board.counts().refused_scopes, 3U) << "scopes go on, refused";
+    EXPECT_EQ(board.asked().refused, 3U) << "scopes go on, refused";
     EXPECT_EQ(board.state, board.found());
 
     board.on_apply = {};
     board.controller.rearm();
     board.settle();
-    EXPECT_EQ(board.state.cap, mid) << "what lanes ask for now";
-    EXPECT_EQ(board.counts().switched_scopes, 1U) << "a refused scope stays refused";
+    EXPECT_EQ(board.state.cap, mid) << "what tracks ask for now";
+    EXPECT_EQ(board.asked().switched, 1U) << "a refused scope stays refused";
     board.enter(3, {.core = 1500_MHz});
     board.settle();
-    EXPECT_EQ(board.counts().switched_scopes, 2U);
-    EXPECT_EQ(board.counts().refused_scopes, 3U);
+    EXPECT_EQ(board.asked().switched, 2U);
+    EXPECT_EQ(board.asked().refused, 3U);
 }
 
 TEST(PermanentErrors, ScopesThatWaitBehindTheFailingOneAreRefusedWithIt) {
@@ -152,9 +152,9 @@ TEST(PermanentErrors, ScopesThatWaitBehindTheFailingOneAreRefusedWithIt) {
     const auto command = board.controller.next_command(board.now);
     board.enter(1, mid);
     board.controller.completed({.error = board_error(Errc::refused)}, board.now);
-    EXPECT_EQ(board.counts().refused_scopes, 2U);
+    EXPECT_EQ(board.asked().refused, 2U);
     board.settle();
-    EXPECT_EQ(board.counts().refused_scopes, 2U);
+    EXPECT_EQ(board.asked().refused, 2U);
     EXPECT_TRUE(command);
 }
 
@@ -189,7 +189,7 @@ TEST(PermanentErrors, AVanishedBoardIsNotTouchedAgain) {
 
 TEST(PartialFailures, AWriteThatFailedHalfWayIsPutBack) {
     for (const Errc code : {Errc::refused, Errc::busy}) {
-        ControlledBoard board{{.found = {{.core = 1500_MHz}, {}, "manual"}}};
+        ControlledBoard board{{.initial = {{.core = 1500_MHz}, {}, "manual"}}};
         board.after_apply = throws(code);
         board.enter(0, low);
         board.settle();
@@ -207,7 +207,7 @@ TEST(PartialFailures, AnUnreadableAnswerCountsAsHalfDone) {
     board.settle();
     EXPECT_FALSE(board.controller.armed());
     EXPECT_EQ(board.state, board.found());
-    EXPECT_EQ(board.counts().refused_scopes, 1U);
+    EXPECT_EQ(board.asked().refused, 1U);
 }
 
 TEST(PartialFailures, HalfDoneLoweringIsUndoneWhileLoweringIsHeldBack) {
@@ -237,7 +237,7 @@ TEST(PartialFailures, ARestoreThatFailedHalfWayIsFinished) {
     board.leave(0);
     board.pass(milliseconds{1});
     EXPECT_EQ(board.state, board.found()) << "kdvfs's own half-done work is nobody else's";
-    EXPECT_EQ(board.counts().foreign_changes, 0U);
+    EXPECT_EQ(board.counts().external_changes, 0U);
     EXPECT_TRUE(board.controller.armed());
 }
 
@@ -247,8 +247,8 @@ TEST(SilentRefusal, OfACapDisarmsAndSaysWhatIsHeld) {
     board.enter(0, low);
     board.settle();
     EXPECT_FALSE(board.controller.armed());
-    EXPECT_EQ(board.counts().refused_scopes, 1U);
-    EXPECT_EQ(board.counts().switched_scopes, 0U);
+    EXPECT_EQ(board.asked().refused, 1U);
+    EXPECT_EQ(board.asked().switched, 0U);
     const auto error = board.controller.take_error();
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::refused);
@@ -310,10 +310,10 @@ TEST(SilentRefusal, OfARestoreThatEndedElsewhereIsFinishedAtTheEnd) {
     board.controller.let_go();
     board.settle();
     EXPECT_EQ(board.state, board.found());
-    EXPECT_EQ(board.counts().foreign_changes, 0U);
+    EXPECT_EQ(board.counts().external_changes, 0U);
 }
 
-TEST(LettingGo, RestoresWhateverLanesSay) {
+TEST(LettingGo, RestoresWhateverTracksSay) {
     ControlledBoard board{{.options = {.lower_after = seconds{9}}}};
     board.enter(0, low);
     board.enter(1, mid);
@@ -325,18 +325,18 @@ TEST(LettingGo, RestoresWhateverLanesSay) {
     EXPECT_EQ(board.controller.next_command(TimePoint::max()), std::nullopt);
 }
 
-TEST(LettingGo, IsDeafToLanesFromThenOn) {
+TEST(LettingGo, IsDeafToTracksFromThenOn) {
     ControlledBoard board;
     board.enter(0, low);
     board.settle();
     board.controller.let_go();
     board.enter(0, mid);
     board.enter(1, low);
-    board.controller.protect(LaneId{2}, board.now);
+    board.controller.protect(TrackId{2}, ClockPoint{}, board.now);
     board.settle();
     EXPECT_EQ(board.state, board.found()) << "a stream that is still running asks in vain";
     EXPECT_EQ(board.controller.asked(), std::nullopt);
-    EXPECT_EQ(board.counts().switched_scopes, 1U);
+    EXPECT_EQ(board.asked().switched, 1U);
 }
 
 TEST(LettingGo, WaitsForTheCommandThatIsUnderWay) {
@@ -353,7 +353,7 @@ TEST(LettingGo, WaitsForTheCommandThatIsUnderWay) {
 
 TEST(LettingGo, DoesNotHoldBackAFoundStateThatIsLower) {
     ControlledBoard board{
-        {.found = {{.core = 500_MHz}, {}, "manual"}, .options = {.lower_after = seconds{9}}}};
+        {.initial = {{.core = 500_MHz}, {}, "manual"}, .options = {.lower_after = seconds{9}}}};
     board.enter(0, {.core = 1500_MHz});
     const auto command = board.controller.next_command(board.now);
     board.controller.let_go();

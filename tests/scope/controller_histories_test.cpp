@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Thousands of random histories: scopes on several lanes, levels heard late or never, faults at
-// every call, foreign changes, resets, time. What must hold in each of them is simple.
-#include <kdvfs/scope/clock_controller.hpp>
+// Thousands of random histories: scopes on several tracks, levels observed late or never, faults at
+// every call, external changes, resets, time. What must hold in each of them is simple.
+#include <kdvfs/detail/control/clock_controller.hpp>
 
 #include "controlled_board.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Kind = ClockCommand::Kind;
+using Kind = kdvfs::detail::ClockCommand::Kind;
 
 class Dice {
 public:
@@ -100,15 +100,15 @@ public:
         }
         come_to_rest();
         if (!faults_ && !strangers_) {
-            if (!wanted_) {  // no lane is protected
+            if (!wanted_) {  // no track is protected
                 EXPECT_EQ(board_.state, found_);
             }
-            EXPECT_EQ(controller_.counts().refused_scopes, 0U);
+            EXPECT_EQ(asked().refused, 0U);
         }
         controller_.rearm();  // a restore that failed for good is tried again
         come_to_rest();
         controller_.let_go();
-        wanted_.reset();  // whatever lanes say
+        wanted_.reset();  // whatever tracks say
         wanted_since_ = now_ - options_.lower_after;
         come_to_rest();
         EXPECT_NE(std::find(allowed_.begin(), allowed_.end(), board_.state), allowed_.end())
@@ -118,15 +118,22 @@ public:
     }
 
     [[nodiscard]] std::uint64_t seen() const { return seen_; }
-    [[nodiscard]] const ControllerCounts& counts() const { return controller_.counts(); }
+    [[nodiscard]] const kdvfs::detail::ControllerCounts& counts() const {
+        return controller_.counts();
+    }
+    [[nodiscard]] kdvfs::detail::AskedScopes asked() const {
+        kdvfs::detail::AskedScopes sum;
+        for (const auto& kind : controller_.asked_scopes()) sum += kind;
+        return sum;
+    }
 
 private:
     struct Stream {
-        explicit Stream(std::uint32_t id) : lane{LaneId{id}, LaneKey{}, &cell} {}
-        LevelCell cell;
-        Lane lane;
+        explicit Stream(std::uint32_t id) : track{TrackId{id}, TrackKey{}, &cell} {}
+        RequestCell cell;
+        kdvfs::detail::StreamTrack track;
         std::vector<std::uint64_t> entries{};
-        LevelWord heard{};
+        RequestWord observed{};
         std::uint32_t newest = 0;
         bool is_protected = false;
     };
@@ -158,34 +165,36 @@ private:
 
     void enter(Stream& stream) {
         if (stream.entries.size() == 4) return;
-        const LaneStep step = stream.lane.enter(requests_.index_of(dice_.pick(points)));
+        const kdvfs::detail::TrackStep step =
+            stream.track.enter(requests_.index_of(dice_.pick(points)));
         stream.entries.push_back(step.entry);
-        stream.cell.store(step.level);
+        stream.cell.store(step.word);
     }
 
     static void leave(Stream& stream, std::size_t which) {
         const auto at = stream.entries.begin() + static_cast<std::ptrdiff_t>(which);
-        stream.cell.store(stream.lane.leave(*at)->level);
+        stream.cell.store(stream.track.leave(*at)->word);
         stream.entries.erase(at);
     }
 
     void listen() {
         for (Stream& stream : streams_) {
-            const LevelWord level = stream.cell.load();
-            if (level == stream.heard) continue;
-            stream.heard = level;
+            const RequestWord level = stream.cell.load();
+            if (level == stream.observed) continue;
+            stream.observed = level;
             if (level.request() != no_request && level.ticket() > stream.newest) {
                 stream.newest = level.ticket();
                 ++seen_;
             }
-            controller_.level_changed(stream.lane.id(), level, now_);
+            controller_.request_changed(stream.track.id(), level, now_,
+                                        [](std::uint32_t) { return 0U; });
             note_wanted();
         }
     }
 
     void protect(Stream& stream) {
         stream.is_protected = true;
-        controller_.protect(stream.lane.id(), now_);
+        controller_.protect(stream.track.id(), ClockPoint{}, now_);
         note_wanted();
     }
 
@@ -196,7 +205,8 @@ private:
         };
         for (const Stream& stream : streams_) {
             if (stream.is_protected) vote({});
-            if (stream.heard.request() != no_request) vote(requests_.point(stream.heard.request()));
+            if (stream.observed.request() != no_request)
+                vote(requests_.point(stream.observed.request()));
         }
         if (wanted != wanted_) wanted_since_ = now_;
         wanted_ = wanted;
@@ -219,7 +229,7 @@ private:
     /// Whoever sleeps until the deadline misses nothing, and never wakes up for nothing.
     void check_deadline() {
         const auto deadline = controller_.next_deadline();
-        ClockController early{controller_};
+        kdvfs::detail::ClockController early{controller_};
         if (!deadline) {
             ASSERT_FALSE(early.next_command(now_ + seconds{3600}));
             return;
@@ -230,7 +240,7 @@ private:
     }
 
     void check_nothing_is_left_undone() {
-        const ClockPoint wanted = wanted_.value_or(controller_.history().found.cap);
+        const ClockPoint wanted = wanted_.value_or(controller_.history().initial.cap);
         const ClockPoint applied = controller_.applied();
         ASSERT_EQ(higher_cap(wanted, applied), applied) << "raising was delayed";
         if (now_ >= wanted_since_ + options_.lower_after) {
@@ -243,17 +253,17 @@ private:
 
     void answer() {
         if (!in_flight_) return;
-        const ClockCommand command = *std::exchange(in_flight_, std::nullopt);
+        const kdvfs::detail::ClockCommand command = *std::exchange(in_flight_, std::nullopt);
         const ClockState before = board_.state;
         const auto outcome = execute(board_, command);
-        const bool restored =
-            command.kind == Kind::restore && outcome.restore == RestoreDecision::write_back;
+        const bool restored = command.kind == Kind::restore &&
+                              outcome.restore == kdvfs::detail::RestoreDecision::write_back;
         ASSERT_FALSE(restored && foreign_ && !command.history.uncertain)
-            << "a foreign value was overwritten by a restore: " << to_string(before.cap);
+            << "a external value was overwritten by a restore: " << to_string(before.cap);
         if (command.kind == Kind::apply || restored) foreign_ = false;
         if (outcome.error) calm_from_ = now_ + milliseconds{16};
         controller_.completed(outcome, now_);
-        ASSERT_LE(counts().switched_scopes + counts().refused_scopes, seen_);
+        ASSERT_LE(asked().switched + asked().refused, seen_);
     }
 
     void pass_time() {
@@ -294,12 +304,12 @@ private:
     bool strangers_;
     ClockState found_;
     ControllerOptions options_;
-    RequestTable requests_;
-    ClockController controller_;
+    kdvfs::detail::RequestTable requests_;
+    kdvfs::detail::ClockController controller_;
     BoardDouble board_;
     std::deque<Stream> streams_;
     TimePoint now_{};
-    std::optional<ClockCommand> in_flight_;
+    std::optional<kdvfs::detail::ClockCommand> in_flight_;
     std::optional<ClockPoint> wanted_;
     TimePoint wanted_since_{};
     TimePoint calm_from_{};            ///< no back-off is under way from here on
@@ -312,23 +322,23 @@ TEST(ControllerHistories, KeepTheirPromises) {
     std::uint64_t switched = 0;
     std::uint64_t refused = 0;
     std::uint64_t resets = 0;
-    std::uint64_t foreign = 0;
+    std::uint64_t external = 0;
     std::uint64_t restores = 0;
     for (std::uint64_t seed = 0; seed < 8000; ++seed) {
         History history{seed};
         history.run();
         ASSERT_FALSE(HasFailure()) << "history " << seed;
-        switched += history.counts().switched_scopes;
-        refused += history.counts().refused_scopes;
+        switched += history.asked().switched;
+        refused += history.asked().refused;
         resets += history.counts().resets;
-        foreign += history.counts().foreign_changes;
+        external += history.counts().external_changes;
         restores += history.counts().restores;
     }
     // The dice do reach every corner.
     EXPECT_GT(switched, 1000U);
     EXPECT_GT(refused, 1000U);
     EXPECT_GT(resets, 100U);
-    EXPECT_GT(foreign, 100U);
+    EXPECT_GT(external, 100U);
     EXPECT_GT(restores, 1000U);
 }
 
@@ -339,7 +349,7 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
     std::uint64_t refused = 0;
     for (std::uint64_t seed = 0; seed < 1000; ++seed) {
         Dice dice{seed};
-        ControlledBoard board{{.found = dice.pick(found_states)}};
+        ControlledBoard board{{.initial = dice.pick(found_states)}};
         make_unreliable(board, dice, 6);
         std::uint64_t entered = 0;
         for (std::uint32_t n = 1; n <= 20; ++n) {
@@ -349,9 +359,8 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
             ++entered;
             const bool long_enough = dice.one_in(4);  // for all back-off
             board.pass(milliseconds{long_enough ? 3000 : 50});
-            const std::uint64_t counted = board.counts().switched_scopes +
-                                          board.counts().refused_scopes +
-                                          board.counts().overtaken_scopes;
+            const std::uint64_t counted =
+                board.asked().switched + board.asked().refused + board.asked().overtaken;
             ASSERT_LE(counted, entered) << "history " << seed;
             if (long_enough) {
                 ASSERT_EQ(counted, entered) << "history " << seed;
@@ -359,8 +368,8 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
             if (dice.one_in(2)) board.leave(0);
             board.pass(milliseconds{50});
         }
-        switched += board.counts().switched_scopes;
-        refused += board.counts().refused_scopes;
+        switched += board.asked().switched;
+        refused += board.asked().refused;
     }
     EXPECT_GT(switched, 1000U);
     EXPECT_GT(refused, 1000U);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A scope without a name ends before the kernel is launched: what is a warning is an error here.
 // expected: nodiscard
-#include <kdvfs/scope/frequency_scope.hpp>
+#include <kdvfs/scope.hpp>
 
 #pragma GCC diagnostic error "-Wunused-result"
 #pragma GCC diagnostic error "-Wunused-value"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/policy/registry.hpp>
-#include <kdvfs/scope/frequency_scope.hpp>
-#include <kdvfs/scope/launch.hpp>
+#include <kdvfs/registry.hpp>
+#include <kdvfs/scope.hpp>
 
 #include <gtest/gtest.h>
 
@@ -25,21 +24,21 @@ static_assert(std::is_nothrow_destructible_v<FrequencyScope<Gelu>>,
               "leaving by an exception must not end the program");
 
 /// Writes down who enters and leaves.
-class PortDouble final : public ScopePort {
+class PortDouble final : public kdvfs::detail::ScopeSink {
 public:
-    ScopePass enter(StreamRef, const ScopeKind& kind) override {
+    kdvfs::detail::ScopeToken enter(StreamRef, const kdvfs::detail::ScopeKind& kind) override {
         if (refuses) throw std::runtime_error{"no marker"};
-        ScopePass pass;
+        kdvfs::detail::ScopeToken pass;
         pass.entry = ++entries_;
         pass.kind = &kind;
         log.push_back("enter " + std::to_string(pass.entry));
         return pass;
     }
-    void leave(const ScopePass& pass) override {
+    void leave(const kdvfs::detail::ScopeToken& pass) override {
         log.push_back("leave " + std::to_string(pass.entry));
         if (refuses) throw std::runtime_error{"no marker"};
     }
-    void leave_noexcept(const ScopePass& pass) noexcept override {
+    void leave_noexcept(const kdvfs::detail::ScopeToken& pass) noexcept override {
         log.push_back("leave_noexcept " + std::to_string(pass.entry));
     }
 
@@ -57,15 +56,15 @@ struct GpuDouble {
     static constexpr bool has_scope_for =
         Registry::metered || !Registry::template policy_of<K>::always_keeps;
 
-    [[nodiscard]] ScopePort& port() const { return its_port; }
+    [[nodiscard]] kdvfs::detail::ScopeSink& scope_sink() const { return its_port; }
     template <NamedKernel K>
-    const ScopeKind& kind_of(Variant variant) const {
+    const kdvfs::detail::ScopeKind& kind_of(Variant variant) const {
         asked.push_back(std::string{K::name} + '#' + std::to_string(variant.index));
         return kind;
     }
 
     PortDouble& its_port;
-    ScopeKind kind{};
+    kdvfs::detail::ScopeKind kind{};
     mutable std::vector<std::string> asked{};
 };
 

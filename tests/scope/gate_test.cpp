@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/gate.hpp>
+#include <kdvfs/detail/control/gate.hpp>
 
 #include <gtest/gtest.h>
 
@@ -12,26 +12,35 @@ using std::chrono::microseconds;
 
 constexpr ClockPoint top{2000_MHz, 8000_MHz};
 
-static_assert(speed_lost({}, top) == 0.0);
-static_assert(speed_lost({.core = 2000_MHz}, top) == 0.0);
-static_assert(speed_lost({.core = 2100_MHz}, top) == 0.0, "a cap above the highest is none");
-static_assert(speed_lost({.core = 1500_MHz}, top) == 0.25);
-static_assert(speed_lost({.memory = 2000_MHz}, top) == 0.75);
-static_assert(speed_lost({1000_MHz, 6000_MHz}, top) == 0.5, "the domain capped harder decides");
-static_assert(speed_lost({1500_MHz, 2000_MHz}, top) == 0.75);
-static_assert(speed_lost({.memory = 2000_MHz}, {.core = 2000_MHz}) == 0.0,
+static_assert(kdvfs::detail::speed_lost({}, top) == 0.0);
+static_assert(kdvfs::detail::speed_lost({.core = 2000_MHz}, top) == 0.0);
+static_assert(kdvfs::detail::speed_lost({.core = 2100_MHz}, top) == 0.0,
+              "a cap above the highest is none");
+static_assert(kdvfs::detail::speed_lost({.core = 1500_MHz}, top) == 0.25);
+static_assert(kdvfs::detail::speed_lost({.memory = 2000_MHz}, top) == 0.75);
+static_assert(kdvfs::detail::speed_lost({1000_MHz, 6000_MHz}, top) == 0.5,
+              "the domain capped harder decides");
+static_assert(kdvfs::detail::speed_lost({1500_MHz, 2000_MHz}, top) == 0.75);
+static_assert(kdvfs::detail::speed_lost({.memory = 2000_MHz}, {.core = 2000_MHz}) == 0.0,
               "a domain that lists no clocks cannot be capped");
 
 constexpr std::optional<bool> worth(ClockPoint asked, std::optional<Duration> dwell,
                                     std::optional<Duration> latency, GateOptions options = {}) {
-    return worth_switching(asked, {dwell, latency, top}, options);
+    if (!dwell || !latency) return std::nullopt;  // the gate is off: it refuses nothing
+    return !kdvfs::detail::gate_refusal(asked, {dwell, latency, top}, options);
 }
 
 constexpr ClockPoint half{.core = 1000_MHz};
 
-static_assert(worth(half, std::nullopt, microseconds{10}) == std::nullopt, "off: no dwell");
-static_assert(worth(half, microseconds{10}, std::nullopt) == std::nullopt, "off: no latency");
-static_assert(worth({}, std::nullopt, std::nullopt) == std::nullopt);
+static_assert(!detail::gate_refusal(half, {std::nullopt, microseconds{10}, top}, {}),
+              "off: no dwell");
+static_assert(!detail::gate_refusal(half, {microseconds{10}, std::nullopt, top}, {}),
+              "off: no latency");
+static_assert(detail::gate_refusal(half, {microseconds{19}, microseconds{10}, top}, {})->too_short);
+static_assert(!detail::gate_refusal(half, {microseconds{20}, microseconds{10}, top}, {})->too_short,
+              "long enough, but the late raise costs 25 %");
+static_assert(detail::gate_refusal(half, {microseconds{20}, microseconds{10}, top}, {})->loss ==
+              0.25);
 
 // At half speed, 10 us of latency lose 5 us, 0.3 % of 1667 us.
 static_assert(worth(half, microseconds{1666}, microseconds{10}) == false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/prove.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
 
 #include "board_double.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 /// Proves, and expects an error of this kind that says all this.
 void expect_refusal(BoardDouble& board, Errc code, std::initializer_list<const char*> words) {
     try {
-        prove_clock_control(board);
+        kdvfs::detail::prove_clock_control(board);
         FAIL() << "nothing was thrown";
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), code) << error.what();
@@ -29,7 +29,7 @@ const ClockState somebodys{{.core = 1000_MHz}, {.core = 500_MHz}, "manual"};
 TEST(Prove, SetsTheHighestClockAndPutsBackWhatItFound) {
     BoardDouble board;
     board.state = somebodys;
-    EXPECT_EQ(prove_clock_control(board), somebodys);
+    EXPECT_EQ(kdvfs::detail::prove_clock_control(board), somebodys);
     EXPECT_EQ(board.state, somebodys);
     EXPECT_EQ(board.calls,
               (std::vector<std::string>{"read", "apply core 1500 MHz, memory auto", "read",
@@ -79,7 +79,7 @@ TEST(Prove, RestoresWhereTheReadBackFails) {
 TEST(Prove, RestoresWhateverWasThrown) {
     BoardDouble board;
     board.after_apply = [] { throw std::runtime_error{"out of descriptors"}; };
-    EXPECT_THROW(prove_clock_control(board), std::runtime_error);
+    EXPECT_THROW(kdvfs::detail::prove_clock_control(board), std::runtime_error);
     EXPECT_EQ(board.state, ClockState{});
 }
 

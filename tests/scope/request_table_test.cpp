@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/scope/request_table.hpp>
+#include <kdvfs/detail/control/votes.hpp>
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace kdvfs {
 namespace {
 
 TEST(RequestTable, NumbersEachPointOnce) {
-    RequestTable table;
+    kdvfs::detail::RequestTable table;
     const RequestIndex capped = table.index_of({.core = 1100_MHz});
     const RequestIndex automatic = table.index_of({});
     EXPECT_NE(capped, no_request);
@@ -23,11 +23,11 @@ TEST(RequestTable, NumbersEachPointOnce) {
 }
 
 TEST(RequestTable, HoldsAsManyPointsAsALevelCanCarry) {
-    RequestTable table;
+    kdvfs::detail::RequestTable table;
     const auto point = [](std::uint32_t n) { return ClockPoint{.core = {n}}; };
     for (std::uint32_t n = 1; n <= 4095; ++n) {
         const RequestIndex index = table.index_of(point(n));
-        ASSERT_EQ((LevelWord{index, 5}.request()), index) << "survives the way through a cell";
+        ASSERT_EQ((RequestWord{index, 5}.request()), index) << "survives the way through a cell";
         ASSERT_EQ(table.point(index), point(n));
     }
     for (int again = 0; again < 2; ++again) {

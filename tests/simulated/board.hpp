@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/device/simulated/device.hpp>
-#include <kdvfs/device/simulated/presets/mi210.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <tests/simulated/board.hpp>
 
-#include <kdvfs/device/simulated/presets/rtx_3080_ti.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 
 namespace {
 

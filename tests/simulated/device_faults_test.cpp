@@ -9,8 +9,8 @@ namespace {
 
 using namespace simulated_device;
 
-constexpr Call every_call[] = {Call::apply,    Call::read_clock_state, Call::restore,
-                               Call::lane_key, Call::put_marker,       Call::make_cell};
+constexpr Call every_call[] = {Call::apply,     Call::read_clock_state, Call::restore,
+                               Call::track_key, Call::put_marker,       Call::make_cell};
 constexpr Fault every_fault[] = {Fault::refused, Fault::half_done, Fault::busy, Fault::vanished,
                                  Fault::silent_refusal};
 
@@ -20,7 +20,7 @@ void make(Device& device, Call call) {
         case Call::read_clock_state: static_cast<void>(device.read_clock_state()); break;
         case Call::restore: device.restore({.cap = half, .floor = {}, .mode = "manual"}); break;
         case Call::read_energy: static_cast<void>(device.read_energy()); break;
-        case Call::lane_key: static_cast<void>(device.lane_key(nullptr)); break;
+        case Call::track_key: static_cast<void>(device.track_key(nullptr)); break;
         case Call::put_marker: device.put_marker(nullptr, {}); break;
         case Call::make_cell: static_cast<void>(device.make_cell()); break;
     }

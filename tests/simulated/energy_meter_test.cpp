@@ -92,9 +92,9 @@ TEST_F(Counter, FreezesJumpsAndWraps) {
     meter.freeze(false);
     draw(meter, 10ms);
     EXPECT_NEAR(meter.read(now).joules.count, 3, 1e-12);
-    meter.jump({-2});
+    meter.transition({-2});
     EXPECT_NEAR(meter.read(now).joules.count, 1, 1e-12);
-    meter.jump({2});
+    meter.transition({2});
     meter.wrap_at({3.5});
     draw(meter, 10ms);
     EXPECT_NEAR(meter.read(now).joules.count, 0.5, 1e-12);

@@ -84,7 +84,7 @@ TEST_F(Streams, TheNullStreamIsOneOfThem) {
 TEST_F(Streams, OfAnotherDeviceAreAnError) {
     Device stranger{mi210()};
     Stream* theirs = stranger.create_stream();
-    EXPECT_THROW(static_cast<void>(device.lane_key(theirs)), Error);
+    EXPECT_THROW(static_cast<void>(device.track_key(theirs)), Error);
     EXPECT_THROW(device.launch(theirs, work(1)), Error);
     EXPECT_THROW(device.put_marker(theirs, {}), Error);
     EXPECT_THROW(device.synchronize(theirs), Error);
@@ -95,12 +95,12 @@ TEST_F(Streams, OfAnotherDeviceAreAnError) {
 TEST_F(Streams, CapturesRecordAndDoNotRun) {
     int calls = 0;
     device.begin_capture(stream);
-    EXPECT_NE(device.lane_key(stream).capture, 0u);
-    EXPECT_EQ(device.lane_key(other).capture, 0u);
+    EXPECT_NE(device.track_key(stream).capture, 0u);
+    EXPECT_EQ(device.track_key(other).capture, 0u);
     device.launch(stream, work(1));
     device.call_back(stream, [&] { ++calls; });
     const Graph graph = device.end_capture(stream);
-    EXPECT_EQ(device.lane_key(stream).capture, 0u);
+    EXPECT_EQ(device.track_key(stream).capture, 0u);
     device.synchronize();
     EXPECT_EQ(device.now(), TimePoint{});
     for (int i = 0; i < 3; ++i) device.launch(other, graph);
@@ -111,10 +111,10 @@ TEST_F(Streams, CapturesRecordAndDoNotRun) {
 
 TEST_F(Streams, EachCaptureIsItsOwn) {
     device.begin_capture(stream);
-    const auto first = device.lane_key(stream).capture;
+    const auto first = device.track_key(stream).capture;
     static_cast<void>(device.end_capture(stream));
     device.begin_capture(stream);
-    EXPECT_NE(device.lane_key(stream).capture, first);
+    EXPECT_NE(device.track_key(stream).capture, first);
 }
 
 TEST_F(Streams, GraphsRecordTheirEventsAtEachReplay) {
@@ -133,45 +133,45 @@ TEST_F(Streams, GraphsRecordTheirEventsAtEachReplay) {
 
 // Markers.
 
-TEST_F(Streams, MarkersStoreTheirLevelAndStampWhenTheStreamGetsThere) {
-    LevelCell* cell = device.make_cell();
+TEST_F(Streams, MarkersStoreTheirLevelAndTimestampWhenTheStreamGetsThere) {
+    RequestCell* cell = device.make_cell();
     int written = 0;
     device.on_cell_written([&] { ++written; });
     device.launch(stream, work(1));
-    device.put_marker(stream, {cell, LevelWord{7}, {.lane = 3, .scope_kind = 5}, true});
+    device.put_marker(stream, {cell, RequestWord{7}, {.track = 3, .scope_kind = 5}, true});
     device.launch(stream, work(1));
-    device.put_marker(stream, {cell, LevelWord{8}, {.lane = 3, .leaving = true}, true});
-    device.put_marker(stream, {cell, LevelWord{9}, {}, false});
+    device.put_marker(stream, {cell, RequestWord{8}, {.track = 3, .leaving = true}, true});
+    device.put_marker(stream, {cell, RequestWord{9}, {}, false});
     device.advance(1ms);
-    EXPECT_EQ(cell->load(), LevelWord{}) << "the marker ran ahead";
+    EXPECT_EQ(cell->load(), RequestWord{}) << "the marker ran ahead";
     device.advance(100us);
-    EXPECT_EQ(cell->load(), LevelWord{7});
+    EXPECT_EQ(cell->load(), RequestWord{7});
     device.synchronize();
-    EXPECT_EQ(cell->load(), LevelWord{9});
+    EXPECT_EQ(cell->load(), RequestWord{9});
     EXPECT_EQ(written, 3);
-    std::array<MarkerStamp, 8> stamps;
-    ASSERT_EQ(device.drain_stamps(stamps), 2u);
-    EXPECT_EQ(stamps[0].tag.scope_kind, 5u);
-    EXPECT_EQ(stamps[0].time, TimePoint{1ms + 2us});
-    EXPECT_EQ(stamps[1].time, TimePoint{2ms + 4us});
+    std::array<MarkerTimestamp, 8> timestamps;
+    ASSERT_EQ(device.drain_timestamps(timestamps), 2u);
+    EXPECT_EQ(timestamps[0].tag.scope_kind, 5u);
+    EXPECT_EQ(timestamps[0].time, TimePoint{1ms + 2us});
+    EXPECT_EQ(timestamps[1].time, TimePoint{2ms + 4us});
     // 1700 MHz for 1.002 ms.
-    EXPECT_NEAR(static_cast<double>(stamps[1].core_cycles - stamps[0].core_cycles), 1.7e6 * 1.002,
-                1.7e6 * 0.002);
-    EXPECT_EQ(device.drain_stamps(stamps), 0u);
+    EXPECT_NEAR(static_cast<double>(timestamps[1].core_cycles - timestamps[0].core_cycles),
+                1.7e6 * 1.002, 1.7e6 * 0.002);
+    EXPECT_EQ(device.drain_timestamps(timestamps), 0u);
 }
 
-TEST_F(Streams, StampsThatNobodyTookAreCountedAsLost) {
+TEST_F(Streams, TimestampsThatNobodyTookAreCountedAsLost) {
     DeviceOptions options = at_once();
-    options.stamp_capacity = 4;
+    options.timestamp_capacity = 4;
     Device small{mi210(), options};
     for (std::uint32_t i = 0; i < 10; ++i) {
         small.put_marker(nullptr, {nullptr, {}, {.scope_kind = i}, true});
     }
     small.synchronize();
-    std::array<MarkerStamp, 8> stamps;
-    ASSERT_EQ(small.drain_stamps(stamps), 4u);
-    EXPECT_EQ(stamps[0].tag.scope_kind, 6u) << "the oldest give way";
-    EXPECT_EQ(small.lost_stamps(), 6u);
+    std::array<MarkerTimestamp, 8> timestamps;
+    ASSERT_EQ(small.drain_timestamps(timestamps), 4u);
+    EXPECT_EQ(timestamps[0].tag.scope_kind, 6u) << "the oldest give way";
+    EXPECT_EQ(small.lost_timestamps(), 6u);
 }
 
 // Energy.

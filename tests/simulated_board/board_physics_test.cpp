@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/simulated/operating_point.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
 
 #include <gtest/gtest.h>
 
@@ -133,7 +133,7 @@ TEST(Operate, PowerCapHoldsAndLowersTheClockNoFurtherThanNeeded) {
     const OperatingPoint free = operate(board, kernel, {below, auto_clock});
     EXPECT_FALSE(free.power_limited);
     EXPECT_LT(free.power, run.power);
-    EXPECT_NEAR(free.time / run.time, 1, 2e-3) << "no jump where the limit sets in";
+    EXPECT_NEAR(free.time / run.time, 1, 2e-3) << "no transition where the limit sets in";
     EXPECT_EQ(operate(board, kernel, {2100_MHz, auto_clock}).time, run.time);
 }
 

@@ -4,8 +4,8 @@
 #include <examples/gpt3_iteration/fitted_kernels.hpp>
 #include <examples/gpt3_iteration/iteration.hpp>
 #include <examples/gpt3_iteration/kernel_work.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
-#include <kdvfs/device/simulated/presets/rtx_3080_ti.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 
 #include <gtest/gtest.h>
 

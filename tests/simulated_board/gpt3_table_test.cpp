@@ -3,7 +3,7 @@
 #include <examples/gpt3_iteration/iteration.hpp>
 #include <examples/gpt3_iteration/published_passes.hpp>
 #include <examples/gpt3_iteration/published_table.hpp>
-#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/kernel.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/device/energy_source.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/contracts.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -26,9 +24,10 @@ inline kdvfs::TimePoint steady_now() {
 /// streams are held. Thread-safe.
 class Runtime {
 public:
-    kdvfs::LaneKey lane_key(kdvfs::StreamRef stream) { return {.stream = stream}; }
+    kdvfs::TrackKey track_key(kdvfs::StreamRef stream) { return {.stream = stream}; }
+    kdvfs::TrackKey key_now(const kdvfs::TrackKey& before) { return before; }
 
-    kdvfs::LevelCell* make_cell() {
+    kdvfs::RequestCell* make_cell() {
         const std::lock_guard lock{mutex_};
         return &cells_.emplace_back();
     }
@@ -42,16 +41,16 @@ public:
         }
     }
 
-    std::size_t drain_stamps(std::span<kdvfs::MarkerStamp> out) noexcept {
+    std::size_t drain_timestamps(std::span<kdvfs::MarkerTimestamp> out) noexcept {
         const std::lock_guard lock{mutex_};
         std::size_t count = 0;
-        for (; count < out.size() && !stamps_.empty(); ++count) {
-            out[count] = stamps_.front();
-            stamps_.pop_front();
+        for (; count < out.size() && !timestamps_.empty(); ++count) {
+            out[count] = timestamps_.front();
+            timestamps_.pop_front();
         }
         return count;
     }
-    std::uint64_t lost_stamps() noexcept { return 0; }
+    std::uint64_t lost_timestamps() noexcept { return 0; }
     void synchronize(kdvfs::StreamRef) {}
     kdvfs::TimePoint now() noexcept { return steady_now(); }
     std::string_view marker_mechanism() { return "prompt double"; }
@@ -67,12 +66,12 @@ public:
 private:
     void execute(const kdvfs::Marker& marker) {
         marker.cell->store(marker.word);
-        if (marker.stamped) stamps_.push_back({marker.tag, steady_now(), 0});
+        if (marker.timestamped) timestamps_.push_back({marker.tag, steady_now(), 0});
     }
 
     std::mutex mutex_;
-    std::deque<kdvfs::LevelCell> cells_;
-    std::deque<kdvfs::MarkerStamp> stamps_;
+    std::deque<kdvfs::RequestCell> cells_;
+    std::deque<kdvfs::MarkerTimestamp> timestamps_;
     std::vector<kdvfs::Marker> waiting_;
     bool held_ = false;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/prove.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 #include <tests/thread_loop/prompt_runtime.hpp>
 
 #include <gtest/gtest.h>
@@ -16,6 +15,7 @@
 #include <memory>
 #include <ostream>
 #include <sstream>
+#include <streambuf>
 #include <thread>
 #include <vector>
 
@@ -45,13 +45,7 @@ double cpu_seconds() {
 class ThreadLoopTest : public ::testing::Test {
 protected:
     BoundGpu<Policies> open(GpuOptions options = {}) {
-        GpuCore::Parts parts{.info = board_->info(), .clocks = board_->supported_clocks()};
-        parts.found = prove_clock_control(*board_);
-        auto runtime = std::make_unique<RuntimeOf<prompt::Runtime&>>(runtime_);
-        parts.runtime = std::move(runtime);
-        auto core = std::make_shared<GpuCore>(std::move(parts), options);
-        core->drive_with(std::make_unique<ThreadLoop>(*core, device_calls(board_, board_)));
-        return Gpu{std::move(core)}.with<Policies>();
+        return doubles::open_driven(doubles::borrowed(runtime_), board_, options).with<Policies>();
     }
 
     bool holds(ClockPoint cap) {
@@ -83,6 +77,56 @@ TEST_F(ThreadLoopTest, TheHostNeverWaitsForTheDevice) {
     for (int i = 0; i < 1000; ++i) FrequencyScope<Gelu> scope{gpu, stream(0)};
     EXPECT_LT(std::chrono::steady_clock::now() - began, 1s);
     board_->block(false);
+}
+
+TEST_F(ThreadLoopTest, ACallThatDoesNotComeBackIsAnErrorThatNamesIt) {
+    const auto gpu = open();
+    board_->block(true);
+    FrequencyScope<Gelu> scope{gpu, stream(0)};
+    std::this_thread::sleep_for(1300ms);
+    try {
+        gpu.check();
+        ADD_FAILURE() << "silence is no error";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::timed_out) << error.what();
+    }
+    board_->block(false);
+    EXPECT_TRUE(holds({.core = 1100_MHz}));
+    gpu.check();
+}
+
+/// A stream that takes nothing for a while, as a file on a disk that hangs.
+class StuckStream : private std::streambuf, public std::ostream {
+public:
+    StuckStream() : std::ostream{static_cast<std::streambuf*>(this)} {}
+    std::atomic<bool> stuck{true};
+
+private:
+    std::streamsize xsputn(const char*, std::streamsize count) override {
+        while (stuck) std::this_thread::sleep_for(1ms);
+        return count;
+    }
+    std::streambuf::int_type overflow(std::streambuf::int_type character) override {
+        return character;
+    }
+};
+
+TEST_F(ThreadLoopTest, ATraceOnAStuckDiskHoldsUpNothing) {
+    GpuOptions options;
+    options.meter_every = 1;
+    const auto gpu = open(options);
+    StuckStream disk;
+    gpu.trace_to(disk);
+    const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < 20; ++i) {
+        FrequencyScope<Gelu> scope{gpu, stream(0), variant(static_cast<std::uint32_t>(i))};
+        gpu.next_iteration();
+    }
+    FrequencyScope<Gemm> scope{gpu, stream(0)};
+    EXPECT_TRUE(holds({.core = 1500_MHz}));
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 1s);
+    disk.stuck = false;
+    gpu.end_trace();
 }
 
 TEST_F(ThreadLoopTest, TheClockIsAskedForWhenTheStreamGetsThere) {
@@ -165,7 +209,8 @@ TEST_F(ThreadLoopTest, ManyThreadsEnterAndLeave) {
         const auto scopes = gpu.report().scopes;
         EXPECT_EQ(scopes.scopes, 8000U);
         EXPECT_EQ(scopes.switches + scopes.stream_elided + scopes.device_elided +
-                      scopes.not_worth_it + scopes.refused + scopes.kept,
+                      scopes.not_worth_it + scopes.missed + scopes.overtaken + scopes.pending +
+                      scopes.refused + scopes.kept,
                   8000U);
         gpu.check();
     }
@@ -201,17 +246,17 @@ TEST_F(ThreadLoopTest, SomebodyElsesClockIsFoundWithinASecondOrSoAndStays) {
     const auto gpu = open();
     FrequencyScope<Gelu> scope{gpu, stream(0)};
     ASSERT_TRUE(holds({.core = 1100_MHz}));
-    const ClockState foreign{.cap = {.core = 900_MHz}, .floor = {}, .mode = "manual"};
-    board_->set_as_other(foreign);
+    const ClockState external{.cap = {.core = 900_MHz}, .floor = {}, .mode = "manual"};
+    board_->set_as_other(external);
     EXPECT_TRUE(soon([&] {
         try {
             gpu.check();
             return false;
         } catch (const Error& error) {
-            return error.code() == Errc::foreign_change;
+            return error.code() == Errc::external_change;
         }
     }));
-    EXPECT_EQ(board_->state(), foreign);
+    EXPECT_EQ(board_->state(), external);
 }
 
 TEST_F(ThreadLoopTest, AForkedChildTouchesNothing) {

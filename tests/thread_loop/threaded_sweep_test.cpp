@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A sweep inside an application on real threads, in real time, on doubles.
-#include <kdvfs/gpu/thread_loop.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/scope/prove.hpp>
 #include <kdvfs/tune/sweep.hpp>
+#include <tests/thread_loop/open_on_doubles.hpp>
 #include <tests/thread_loop/prompt_runtime.hpp>
 
 #include <gtest/gtest.h>
@@ -26,12 +25,7 @@ TEST(ThreadedSweep, SweepsWhileSeveralThreadsLaunch) {
     prompt::Runtime runtime;
     GpuOptions options;
     options.sampler.period = 1ms;
-    GpuCore::Parts parts{.info = board->info(), .clocks = board->supported_clocks()};
-    parts.found = prove_clock_control(*board);
-    parts.runtime = std::make_unique<RuntimeOf<prompt::Runtime&>>(runtime);
-    auto core = std::make_shared<GpuCore>(std::move(parts), options);
-    core->drive_with(std::make_unique<ThreadLoop>(*core, device_calls(board, board)));
-    const Gpu gpu{std::move(core)};
+    const Gpu gpu = doubles::open_driven(doubles::borrowed(runtime), board, options);
 
     SweepOptions sweep_options;
     sweep_options.points = {{}, {{500}, auto_clock}, {{1100}, auto_clock}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/atomic_file.hpp>
+#include <kdvfs/detail/io/files.hpp>
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -37,8 +37,8 @@ protected:
 
 TEST_F(AtomicFile, ReplacesAsAWholeAndLeavesNothingElse) {
     const fs::path path = folder_ / "plan.json";
-    write_file_atomically(path, "old");
-    write_file_atomically(path, std::string(100'000, 'n'));
+    kdvfs::detail::write_file_atomically(path, "old");
+    kdvfs::detail::write_file_atomically(path, std::string(100'000, 'n'));
     EXPECT_EQ(read(path), std::string(100'000, 'n'));
     EXPECT_EQ(files(), 1);
 }
@@ -46,7 +46,7 @@ TEST_F(AtomicFile, ReplacesAsAWholeAndLeavesNothingElse) {
 TEST_F(AtomicFile, FailureNamesThePathAndLeavesNothing) {
     const fs::path path = folder_ / "absent" / "plan.json";
     try {
-        write_file_atomically(path, "new");
+        kdvfs::detail::write_file_atomically(path, "new");
         FAIL() << "wrote into a folder that is not there";
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::io);
@@ -58,20 +58,20 @@ TEST_F(AtomicFile, FailureNamesThePathAndLeavesNothing) {
 TEST_F(AtomicFile, KeepsTheTargetWhenTheRenameFails) {
     const fs::path path = folder_ / "taken";
     fs::create_directories(path / "inside");
-    EXPECT_THROW(write_file_atomically(path, "new"), Error);
+    EXPECT_THROW(kdvfs::detail::write_file_atomically(path, "new"), Error);
     EXPECT_TRUE(fs::exists(path / "inside"));
     EXPECT_EQ(files(), 1);
 }
 
 TEST_F(AtomicFile, FollowsALinkToTheFileThatIsReplaced) {
     const fs::path target = folder_ / "target";
-    write_file_atomically(target, "old");
+    kdvfs::detail::write_file_atomically(target, "old");
     fs::create_symlink(target, folder_ / "link");
-    write_file_atomically(folder_ / "link", "new");
+    kdvfs::detail::write_file_atomically(folder_ / "link", "new");
     EXPECT_EQ(read(target), "new");
     EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
     fs::create_symlink(folder_ / "absent", folder_ / "dangling");
-    EXPECT_THROW(write_file_atomically(folder_ / "dangling", "new"), Error);
+    EXPECT_THROW(kdvfs::detail::write_file_atomically(folder_ / "dangling", "new"), Error);
     EXPECT_TRUE(fs::is_symlink(folder_ / "dangling"));
 }
 
@@ -79,10 +79,10 @@ TEST_F(AtomicFile, NeverReplacesWhatIsNoRegularFile) {
     // A null device of its own where that is allowed, else the one that a mistake would not hurt.
     fs::path device = folder_ / "null";
     if (::mknod(device.c_str(), S_IFCHR | 0666, ::makedev(1, 3)) != 0) device = "/dev/null";
-    write_file_atomically(device, "lost");
+    kdvfs::detail::write_file_atomically(device, "lost");
     EXPECT_TRUE(fs::is_character_file(device));
     fs::create_symlink(device, folder_ / "to_null");
-    write_file_atomically(folder_ / "to_null", "lost");
+    kdvfs::detail::write_file_atomically(folder_ / "to_null", "lost");
     EXPECT_TRUE(fs::is_symlink(folder_ / "to_null"));
     EXPECT_TRUE(fs::is_character_file(device));
 
@@ -90,22 +90,22 @@ TEST_F(AtomicFile, NeverReplacesWhatIsNoRegularFile) {
     ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
     std::string received;
     std::thread reader{[&] { received = read(fifo); }};
-    write_file_atomically(fifo, "through");
+    kdvfs::detail::write_file_atomically(fifo, "through");
     reader.join();
     EXPECT_EQ(received, "through");
     EXPECT_TRUE(fs::is_fifo(fifo));
 }
 
 TEST_F(AtomicFile, AFullDeviceIsAnError) {
-    EXPECT_THROW(write_file_atomically("/dev/full", "text"), Error);
+    EXPECT_THROW(kdvfs::detail::write_file_atomically("/dev/full", "text"), Error);
     EXPECT_TRUE(fs::is_character_file("/dev/full"));
 }
 
 TEST_F(AtomicFile, KeepsTheModeOfTheFile) {
     const fs::path path = folder_ / "private";
-    write_file_atomically(path, "old");
+    kdvfs::detail::write_file_atomically(path, "old");
     fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
-    write_file_atomically(path, "new");
+    kdvfs::detail::write_file_atomically(path, "new");
     EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 

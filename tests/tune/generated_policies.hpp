@@ -5,7 +5,7 @@
 // For: Radeon (simulated) (gfx942); waste, global; expected time +0.00 %, energy -12.50 %
 #pragma once
 
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/registry.hpp>
 
 namespace sample::clocks {
 

@@ -4,8 +4,8 @@
 // For: Radeon (simulated); waste, by segments; expected time +0.00 %, energy -12.50 %
 #pragma once
 
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/registry.hpp>
 
 #include <array>
 #include <cstddef>

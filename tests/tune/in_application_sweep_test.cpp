@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <bench/in_application/in_application_case.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
-#include <kdvfs/device/simulated/presets/mi210.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/sweep.hpp>
@@ -299,8 +299,8 @@ TEST_F(InApplication, RefusesAGpuThatIsOnlyMeasured) {
     EXPECT_THROW((Sweeping<Policies>{gpu, quick()}), Error);
 }
 
-TEST(SweepPace, WaitsUntilASlowBlockIsAffordable) {
-    SweepPace pace{0.05};
+TEST(OverheadBudget, WaitsUntilASlowBlockIsAffordable) {
+    OverheadBudget pace{0.05};
     pace.set_baseline(Seconds{1});
     // 2 iterations of 3 s cost 4 s, which is 5 % of 80 iterations.
     EXPECT_EQ(pace.wait_before(2, Seconds{3}), 78U);

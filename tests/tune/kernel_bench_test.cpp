@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/simulated/operating_point.hpp>
-#include <kdvfs/device/simulated/presets/mi210.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/adaptive_sweep.hpp>
-#include <kdvfs/tune/clock_grid.hpp>
 #include <kdvfs/tune/kernel_bench.hpp>
+#include <kdvfs/tune/sweep_engine.hpp>
 
 #include <gtest/gtest.h>
 #include <unistd.h>

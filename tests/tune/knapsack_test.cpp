@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/minimise.hpp>
+#include <kdvfs/detail/solve/knapsack.hpp>
 
 #include <gtest/gtest.h>
 
@@ -13,15 +13,16 @@ namespace kdvfs::tune {
 namespace {
 
 /// Times are multiples of 1/8 in a third of the cases, so that ties happen.
-MultipleChoice random_problem(std::mt19937_64& random, std::size_t classes, std::size_t choices) {
+kdvfs::detail::MultipleChoice random_problem(std::mt19937_64& random, std::size_t classes,
+                                             std::size_t choices) {
     std::uniform_real_distribution<double> uniform{0.1, 10};
     const bool coarse = random() % 3 == 0;
-    MultipleChoice problem;
+    kdvfs::detail::MultipleChoice problem;
     for (std::size_t i = 0; i < classes; ++i) {
         const double scale = std::pow(10.0, static_cast<double>(random() % 4) - 2);
-        std::vector<Choice> options;
+        std::vector<kdvfs::detail::Choice> options;
         for (std::size_t j = 0; j < choices; ++j) {
-            Choice choice{uniform(random), uniform(random)};
+            kdvfs::detail::Choice choice{uniform(random), uniform(random)};
             if (coarse)
                 choice = {std::ceil(choice.time * 8) / 8, std::ceil(choice.energy * 8) / 8};
             else
@@ -34,39 +35,42 @@ MultipleChoice random_problem(std::mt19937_64& random, std::size_t classes, std:
 }
 
 /// Every sum that the classes from `first` to before `last` allow.
-std::vector<Choice> all_sums(const MultipleChoice& problem, std::size_t first, std::size_t last) {
-    std::vector<Choice> sums{{}};
+std::vector<kdvfs::detail::Choice> all_sums(const kdvfs::detail::MultipleChoice& problem,
+                                            std::size_t first, std::size_t last) {
+    std::vector<kdvfs::detail::Choice> sums{{}};
     for (std::size_t i = first; i < last; ++i) {
-        std::vector<Choice> longer;
-        for (const Choice& sum : sums)
-            for (const Choice& choice : problem[i]) longer.push_back(sum + choice);
+        std::vector<kdvfs::detail::Choice> longer;
+        for (const kdvfs::detail::Choice& sum : sums)
+            for (const kdvfs::detail::Choice& choice : problem[i]) longer.push_back(sum + choice);
         sums = std::move(longer);
     }
     return sums;
 }
 
 /// Tries every selection there is.
-double brute_force(const MultipleChoice& problem, const Objective& objective,
+double brute_force(const kdvfs::detail::MultipleChoice& problem, const Objective& objective,
                    const Cost& baseline) {
     double best = std::numeric_limits<double>::infinity();
     const double limit = time_limit(objective, baseline).count();
     const bool only_energy = objective.name == "waste";
-    const std::vector<Choice> tails = all_sums(problem, problem.size() / 2, problem.size());
-    for (const Choice& head : all_sums(problem, 0, problem.size() / 2)) {
-        for (const Choice& tail : tails) {
-            const Choice total{head.time + tail.time, head.energy + tail.energy};
+    const std::vector<kdvfs::detail::Choice> tails =
+        all_sums(problem, problem.size() / 2, problem.size());
+    for (const kdvfs::detail::Choice& head : all_sums(problem, 0, problem.size() / 2)) {
+        for (const kdvfs::detail::Choice& tail : tails) {
+            const kdvfs::detail::Choice total{head.time + tail.time, head.energy + tail.energy};
             if (total.time > limit) continue;
-            best = std::min(best, only_energy ? total.energy
-                                              : objective.score(detail::to_cost(total), baseline));
+            best = std::min(best, only_energy
+                                      ? total.energy
+                                      : objective.score(kdvfs::detail::to_cost(total), baseline));
         }
     }
     return best;
 }
 
-Cost first_choices(const MultipleChoice& problem) {
-    Choice total;
+Cost first_choices(const kdvfs::detail::MultipleChoice& problem) {
+    kdvfs::detail::Choice total;
     for (std::size_t i = 0; i < problem.size(); ++i) total += problem[i][0];
-    return detail::to_cost(total);
+    return kdvfs::detail::to_cost(total);
 }
 
 void expect_equal_to_brute_force(const Objective& objective, int instances, std::size_t classes,
@@ -74,15 +78,16 @@ void expect_equal_to_brute_force(const Objective& objective, int instances, std:
     std::mt19937_64 random{seed};
     double widest_gap = 0;
     for (int i = 0; i < instances; ++i) {
-        const MultipleChoice problem = random_problem(random, classes, choices);
+        const kdvfs::detail::MultipleChoice problem = random_problem(random, classes, choices);
         const Cost baseline = first_choices(problem);
-        const auto found = minimise(problem, objective, baseline);
+        const auto found = kdvfs::detail::minimise(problem, objective, baseline);
         ASSERT_TRUE(found.has_value());
-        const double score = objective.score(detail::to_cost(found->selection.total), baseline);
+        const double score =
+            objective.score(kdvfs::detail::to_cost(found->selection.total), baseline);
         const double best = brute_force(problem, objective, baseline);
         ASSERT_NEAR(score, best, 1e-9 * best) << objective.name << ", instance " << i;
         ASSERT_LE(found->selection.total.time, time_limit(objective, baseline).count());
-        ASSERT_EQ(found->selection.total, sum_of(problem, found->selection.chosen));
+        ASSERT_EQ(found->selection.total, kdvfs::detail::sum_of(problem, found->selection.chosen));
         widest_gap = std::max(widest_gap, found->gap_pct);
     }
     EXPECT_LT(widest_gap, 1e-6) << objective.name;
@@ -107,21 +112,22 @@ TEST(Knapsack, ProductsEqualBruteForceOnThousandsOfSmallInstances) {
 }
 
 TEST(Knapsack, NothingWhereNotEvenTheFastestIsInTime) {
-    MultipleChoice problem;
-    const std::vector<Choice> choices{{1, 5}, {2, 3}};
+    kdvfs::detail::MultipleChoice problem;
+    const std::vector<kdvfs::detail::Choice> choices{{1, 5}, {2, 3}};
     problem.add_class(choices);
-    EXPECT_FALSE(solve_knapsack(problem, HullWalk{problem}, 0.5).has_value());
+    EXPECT_FALSE(
+        kdvfs::detail::solve_knapsack(problem, kdvfs::detail::HullWalk{problem}, 0.5).has_value());
 }
 
 TEST(Knapsack, ABoundThatWasCutShortStillHolds) {
     std::mt19937_64 random{31};
-    const KnapsackEffort hasty{0, 0, 3, 2000};
+    const kdvfs::detail::KnapsackEffort hasty{0, 0, 3, 2000};
     int cut_short = 0;
     for (int i = 0; i < 300; ++i) {
-        const MultipleChoice problem = random_problem(random, 5, 8);
+        const kdvfs::detail::MultipleChoice problem = random_problem(random, 5, 8);
         const Cost baseline = first_choices(problem);
         const Objective objective = relaxed_waste(0.02);
-        const auto found = minimise(problem, objective, baseline, hasty);
+        const auto found = kdvfs::detail::minimise(problem, objective, baseline, hasty);
         const double best = brute_force(problem, objective, baseline);
         const double bound =
             found->selection.total.energy - found->gap_pct / 100 * baseline.energy.count;
@@ -135,13 +141,15 @@ TEST(Knapsack, ABoundThatWasCutShortStillHolds) {
 TEST(HullWalk, GoesFromFastestToMostFrugalByFallingPrice) {
     std::mt19937_64 random{41};
     for (int i = 0; i < 200; ++i) {
-        const MultipleChoice problem = random_problem(random, 5, 12);
-        const HullWalk walk{problem};
+        const kdvfs::detail::MultipleChoice problem = random_problem(random, 5, 12);
+        const kdvfs::detail::HullWalk walk{problem};
         double fastest = 0;
         double frugal = 0;
         for (std::size_t c = 0; c < problem.size(); ++c) {
-            const auto by_time = [](const Choice& a, const Choice& b) { return a.time < b.time; };
-            const auto by_energy = [](const Choice& a, const Choice& b) {
+            const auto by_time = [](const kdvfs::detail::Choice& a,
+                                    const kdvfs::detail::Choice& b) { return a.time < b.time; };
+            const auto by_energy = [](const kdvfs::detail::Choice& a,
+                                      const kdvfs::detail::Choice& b) {
                 return a.energy < b.energy;
             };
             fastest += std::min_element(problem[c].begin(), problem[c].end(), by_time)->time;

@@ -36,7 +36,7 @@ protected:
         folder_ = fs::temp_directory_path() / ("kdvfs_plan_" + std::to_string(::getpid()));
         fs::create_directory(folder_);
         path_ = folder_ / "plan.json";
-        write_file_atomically(path_, to_json(sample()));
+        kdvfs::detail::write_file_atomically(path_, to_json(sample()));
         ::chmod(path_.c_str(), 0600);
     }
     void TearDown() override {

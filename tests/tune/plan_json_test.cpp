@@ -35,7 +35,7 @@ TEST(PlanJson, HasTheFieldsThatToolsGoBy) {
     const auto json =
         nlohmann::json::parse(to_json(make_plans(table(), relaxed_waste(0.01)), Aggregate::global));
     for (const char* field : {"gpu", "objective", "max_slowdown_pct", "baseline", "plan", "single",
-                              "pass", "local", "global", "kernels"})
+                              "per_group", "local", "global", "kernels"})
         EXPECT_TRUE(json.contains(field)) << field;
     for (const char* field :
          {"aggregate", "time_s", "energy_j", "time_pct", "energy_pct", "gap_pct"})

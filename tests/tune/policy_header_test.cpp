@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/policy/registry.hpp>
-#include <kdvfs/tune/content_hash.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/registry.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 
 #include "generated_policies.hpp"
@@ -36,7 +36,9 @@ Plan sample_plan(Megahertz core) {
     return plan;
 }
 
-HeaderOptions options() { return {"sample::clocks", "Policies", "sweep.csv", content_hash("abc")}; }
+HeaderOptions options() {
+    return {"sample::clocks", "Policies", "sweep.csv", kdvfs::detail::content_hash("abc")};
+}
 
 std::string committed() {
     std::ostringstream text;
@@ -130,9 +132,9 @@ TEST(PolicyHeader, SeveralPlansNeedSeveralArchitectures) {
 }
 
 TEST(ContentHash, IsFnv1a64) {
-    EXPECT_EQ(content_hash(""), "fnv1a64:cbf29ce484222325");
-    EXPECT_EQ(content_hash("a"), "fnv1a64:af63dc4c8601ec8c");
-    EXPECT_EQ(content_hash("foobar"), "fnv1a64:85944171f73967e8");
+    EXPECT_EQ(kdvfs::detail::content_hash(""), "fnv1a64:cbf29ce484222325");
+    EXPECT_EQ(kdvfs::detail::content_hash("a"), "fnv1a64:af63dc4c8601ec8c");
+    EXPECT_EQ(kdvfs::detail::content_hash("foobar"), "fnv1a64:85944171f73967e8");
 }
 
 }  // namespace

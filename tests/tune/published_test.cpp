@@ -25,7 +25,7 @@ using Row = std::map<std::string, std::string>;
 
 std::vector<Row> read_rows(const std::filesystem::path& path) {
     std::ifstream input{path};
-    CsvReader reader{input, path.string()};
+    kdvfs::detail::CsvReader reader{input, path.string()};
     std::vector<std::string> header;
     std::vector<std::string> fields;
     reader.next(header);
@@ -70,7 +70,8 @@ Profile published_passes(const std::vector<PublishedKernel>& kernels,
         ProfileRow measured;
         measured.key = {row["pass"], {}};
         measured.group = row["pass"];
-        measured.clock = {*parse_clock(row["core_mhz"]), *parse_clock(row["mem_mhz"])};
+        measured.clock = {*kdvfs::detail::parse_clock(row["core_mhz"]),
+                          *kdvfs::detail::parse_clock(row["mem_mhz"])};
         measured.cost = {whole.time * (1 + std::stod(row["time_pct"]) / 100),
                          whole.energy * (1 + std::stod(row["energy_pct"]) / 100)};
         profile.add(measured);
@@ -112,7 +113,7 @@ TEST_F(Published, BestPointsSaveWhatThePaperSays) {
 TEST_F(Published, EnergyDelayOfThePasses) {
     const CostTable table =
         mean_costs(published_passes(published_kernels(kernels_file_), passes_file_));
-    const Plan plan = make_plan(table, energy_delay(), Aggregate::pass);
+    const Plan plan = make_plan(table, energy_delay(), Aggregate::per_group);
     print(plan);
     EXPECT_NEAR(plan.time_pct(), 10.21, 0.15);
     EXPECT_NEAR(plan.energy_pct(), -25.42, 0.15);
@@ -122,9 +123,9 @@ TEST_F(Published, EnergyDelayOfThePasses) {
 TEST_F(Published, StrictWasteOfThePassesStandsOnAKnifeEdge) {
     const CostTable table =
         mean_costs(published_passes(published_kernels(kernels_file_), passes_file_));
-    const Plan strict = make_plan(table, strict_waste(), Aggregate::pass);
-    const Plan edge = make_plan(table, relaxed_waste(0.0005), Aggregate::pass);
-    const Plan relaxed = make_plan(table, relaxed_waste(0.001), Aggregate::pass);
+    const Plan strict = make_plan(table, strict_waste(), Aggregate::per_group);
+    const Plan edge = make_plan(table, relaxed_waste(0.0005), Aggregate::per_group);
+    const Plan relaxed = make_plan(table, relaxed_waste(0.001), Aggregate::per_group);
     for (const Plan& plan : {strict, edge, relaxed}) print(plan);
     EXPECT_LE(strict.time_pct(), 1e-9);
     EXPECT_NEAR(strict.time_pct(), -0.11, 0.02);
@@ -148,8 +149,8 @@ TEST(TitanX, RealKernelsArePlannedToTheProvenOptimum) {
             EXPECT_LT(plan.gap_pct, 0.01);
         }
         EXPECT_LE(plans.global.energy_pct(), plans.local.energy_pct());
-        EXPECT_LE(plans.global.energy_pct(), plans.pass.energy_pct());
-        EXPECT_LE(plans.pass.energy_pct(), plans.single.energy_pct());
+        EXPECT_LE(plans.global.energy_pct(), plans.per_group.energy_pct());
+        EXPECT_LE(plans.per_group.energy_pct(), plans.single.energy_pct());
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/schedule_minimum.hpp>
+#include <kdvfs/detail/solve/schedule_minimum.hpp>
 
 #include <gtest/gtest.h>
 
@@ -50,7 +50,8 @@ Instance random_instance(std::mt19937_64& random, std::size_t launches, std::uin
 /// Plays requests against the launches, one after the other, by the model's words alone: the old
 /// clock works on, the GPU pauses, the new clock holds. Nothing if a request comes while a switch
 /// is under way, if one is under way at the end, or if the end is not the start.
-std::optional<Choice> play(const Instance& instance, const std::vector<int>& requests, int start) {
+std::optional<kdvfs::detail::Choice> play(const Instance& instance,
+                                          const std::vector<int>& requests, int start) {
     struct Pending {
         int to;
         double works_on;
@@ -58,7 +59,7 @@ std::optional<Choice> play(const Instance& instance, const std::vector<int>& req
     };
     std::optional<Pending> pending;
     int clock = start;
-    Choice total;
+    kdvfs::detail::Choice total;
     const auto& clocks = instance.table.kernels[0].points;
     for (std::size_t launch = 0; launch < instance.launches.size(); ++launch) {
         if (requests[launch] >= 0) {
@@ -101,7 +102,7 @@ double brute_force(const Instance& instance, const Objective& objective, const C
         for (int start = 0; start < clocks; ++start) {
             const auto total = play(instance, requests, start);
             if (total && total->time <= limit)
-                best = std::min(best, objective.score(detail::to_cost(*total), baseline));
+                best = std::min(best, objective.score(kdvfs::detail::to_cost(*total), baseline));
         }
         more = false;
         for (int& request : requests) {
@@ -115,9 +116,10 @@ double brute_force(const Instance& instance, const Objective& objective, const C
     return best;
 }
 
-std::optional<Choice> play(const Instance& instance, const Schedule& schedule) {
+std::optional<kdvfs::detail::Choice> play(const Instance& instance,
+                                          const kdvfs::detail::Schedule& schedule) {
     std::vector<int> requests(instance.launches.size(), -1);
-    for (const Schedule::Request& request : schedule.requests)
+    for (const kdvfs::detail::Schedule::Request& request : schedule.requests)
         requests[request.before] = static_cast<int>(request.clock);
     return play(instance, requests, static_cast<int>(schedule.start));
 }
@@ -133,8 +135,8 @@ Tally compare_with_brute_force(const Objective& objective, int instances, std::u
     for (int i = 0; i < instances; ++i) {
         const Instance instance = random_instance(random, 6, 4);
         const SwitchModel model{instance.table, instance.launches, instance.costs};
-        const ScheduleMinimum found = minimise(model, objective, 0);
-        const Cost baseline = detail::to_cost(detail::one_clock(model, 0).total);
+        const kdvfs::detail::ScheduleMinimum found = kdvfs::detail::minimise(model, objective, 0);
+        const Cost baseline = kdvfs::detail::to_cost(kdvfs::detail::one_clock(model, 0).total);
         const double best = brute_force(instance, objective, baseline);
         const auto played = play(instance, found.schedule);
         EXPECT_TRUE(played.has_value()) << i;
@@ -142,7 +144,8 @@ Tally compare_with_brute_force(const Objective& objective, int instances, std::u
         EXPECT_NEAR(played->time, found.schedule.total.time, 1e-9 * played->time) << i;
         EXPECT_NEAR(played->energy, found.schedule.total.energy, 1e-9 * played->energy) << i;
         EXPECT_LE(played->time, time_limit(objective, baseline).count() * (1 + 1e-12)) << i;
-        EXPECT_NEAR(objective.score(detail::to_cost(*played), baseline), best, 1e-9 * best) << i;
+        EXPECT_NEAR(objective.score(kdvfs::detail::to_cost(*played), baseline), best, 1e-9 * best)
+            << i;
         tally.switching += found.schedule.requests.empty() ? 0 : 1;
         tally.widest_gap = std::max(tally.widest_gap, found.gap_pct);
     }
@@ -170,7 +173,7 @@ TEST(Schedule, WithoutLatencyItIsTheKernelsOwnOptimum) {
         instance.costs = SwitchCosts{};
         const SwitchModel model{instance.table, instance.launches, instance.costs};
         const Objective objective = relaxed_waste(0.05);
-        const ScheduleMinimum found = minimise(model, objective, 0);
+        const kdvfs::detail::ScheduleMinimum found = kdvfs::detail::minimise(model, objective, 0);
         const Plan plan = make_plan(instance.table, objective, Aggregate::global);
         EXPECT_NEAR(found.schedule.total.energy, plan.expected.energy.count,
                     1e-6 * plan.expected.energy.count);
@@ -182,7 +185,7 @@ TEST(Schedule, LongLatencyLeavesOneClock) {
     Instance instance = random_instance(random, 12, 6);
     instance.costs = uniform_switch_costs(Seconds{1e9});
     const SwitchModel model{instance.table, instance.launches, instance.costs};
-    EXPECT_TRUE(minimise(model, minimum_energy(), 0).schedule.requests.empty());
+    EXPECT_TRUE(kdvfs::detail::minimise(model, minimum_energy(), 0).schedule.requests.empty());
 }
 
 }  // namespace

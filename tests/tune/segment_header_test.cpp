@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/policy/registry.hpp>
-#include <kdvfs/tune/content_hash.hpp>
-#include <kdvfs/tune/segment_header.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/registry.hpp>
+#include <kdvfs/tune/policy_header.hpp>
 
 #include "generated_segments.hpp"
 
@@ -28,7 +28,7 @@ SegmentPlan sample_plan() {
 }
 
 HeaderOptions options() {
-    return {"sample::segments_of", "Policies", "sweep.csv", content_hash("")};
+    return {"sample::segments_of", "Policies", "sweep.csv", kdvfs::detail::content_hash("")};
 }
 
 TEST(SegmentHeader, IsTheCommittedOneByteForByte) {

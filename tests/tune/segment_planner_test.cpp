@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/segment_planner.hpp>
+#include <kdvfs/tune/segments.hpp>
 
 #include <gtest/gtest.h>
 

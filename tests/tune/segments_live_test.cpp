@@ -5,7 +5,7 @@
 #include <examples/gpt3_iteration/iteration.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/segment_planner.hpp>
+#include <kdvfs/tune/segments.hpp>
 
 #include <gtest/gtest.h>
 

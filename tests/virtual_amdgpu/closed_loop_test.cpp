@@ -88,7 +88,7 @@ TEST_F(ClosedLoop, OpensTheGpuThatHipMeansByRocmSmi) {
     EXPECT_EQ(gpu.info().mechanism, "rocm_smi range");
     EXPECT_EQ(rocm::open(1).info().name, "AMD Instinct MI300X");
     EXPECT_FALSE(gpu.measure_only());
-    EXPECT_EQ(&rocm::open(0).port(), &gpu.port());
+    EXPECT_EQ(&rocm::open(0).scope_sink(), &gpu.scope_sink());
 }
 
 TEST_F(ClosedLoop, AScopeRunsItsKernelAtItsClock) {
@@ -217,14 +217,14 @@ TEST_F(ClosedLoop, AnAdministratorsClockStaysAndIsReported) {
     {
         FrequencyScope<Slow> scope{gpu, stream_};
         ASSERT_TRUE(comes_to("manual", 850));
-        device::AmdgpuSysfs administrator{device::amdgpu::PciAddress{0, 0xc1, 0, 0}};
+        device::AmdgpuSysfs administrator{device::amd::PciAddress{0, 0xc1, 0, 0}};
         administrator.apply({1000_MHz, auto_clock});
         std::this_thread::sleep_for(1300ms);  // it is verified once a second
         try {
             gpu.check();
             ADD_FAILURE() << "nobody noticed";
         } catch (const Error& error) {
-            EXPECT_EQ(error.code(), Errc::foreign_change);
+            EXPECT_EQ(error.code(), Errc::external_change);
         }
     }
     EXPECT_EQ(virtual_clock(0), 1000);

@@ -2,9 +2,9 @@
 //
 // Programs that drive a virtual GPU and die, in every way: the board must be found as it was. The
 // GPU is a file system mounted over /sys in a mount namespace of the test's own.
-#include <kdvfs/device/amdgpu_sysfs.hpp>
-#include <kdvfs/scope/clock_command.hpp>
-#include <kdvfs/scope/guarded_clocks.hpp>
+#include <kdvfs/detail/control/clock_command.hpp>
+#include <kdvfs/detail/restore/guarded_clocks.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 
@@ -37,7 +37,7 @@ using Clock = std::chrono::steady_clock;
 using device::AmdgpuSysfs;
 using virtual_amdgpu::FileSystem;
 
-constexpr device::amdgpu::PciAddress gpu_address{0, 0xc1, 0, 0};
+constexpr device::amd::PciAddress gpu_address{0, 0xc1, 0, 0};
 
 /// Starts a child process by a raw system call where it needs namespaces of its own.
 pid_t start(unsigned long namespaces, const std::function<void()>& body) {
@@ -77,7 +77,7 @@ protected:
     /// Drives the clocks at random until it is killed.
     void drive(unsigned seed) const {
         AmdgpuSysfs gpu{gpu_address};
-        GuardedClocks clocks{gpu};
+        kdvfs::detail::GuardedClocks clocks{gpu};
         std::minstd_rand random{seed};
         while (true) {
             clocks.apply(
@@ -150,7 +150,7 @@ TEST_F(Killed, WithAForkedChildThatLivesOn) {
     const std::string before = settings();
     const pid_t victim = start(0, [&] {
         AmdgpuSysfs gpu{gpu_address};
-        GuardedClocks clocks{gpu};
+        kdvfs::detail::GuardedClocks clocks{gpu};
         clocks.apply({900_MHz, auto_clock});
         static_cast<void>(clocks.read_clock_state());
         if (::fork() == 0) {
@@ -171,7 +171,7 @@ TEST_F(Killed, AForkedChildThatEndsLeavesItsParentsClocksAlone) {
     AmdgpuSysfs gpu{gpu_address};
     std::string driven;
     {
-        GuardedClocks clocks{gpu};
+        kdvfs::detail::GuardedClocks clocks{gpu};
         clocks.apply({900_MHz, auto_clock});
         static_cast<void>(clocks.read_clock_state());
         driven = settings();
@@ -193,7 +193,7 @@ TEST_F(Killed, WithItsWholeProcessNamespaceTheJournalTellsWhatIsOwed) {
         shared_->writes = 0;
         const pid_t victim = start(CLONE_NEWPID, [&] {
             AmdgpuSysfs gpu{gpu_address};
-            GuardedClocks clocks{gpu};
+            kdvfs::detail::GuardedClocks clocks{gpu};
             clocks.apply({900_MHz, auto_clock});
             static_cast<void>(clocks.read_clock_state());
             shared_->writes = 1;
@@ -212,8 +212,8 @@ TEST_F(Killed, WithItsWholeProcessNamespaceTheJournalTellsWhatIsOwed) {
 #endif
         } else {
             AmdgpuSysfs gpu{gpu_address};
-            const GuardedClocks clocks{gpu};
-            EXPECT_EQ(clocks.settled(), RestoreDecision::write_back);
+            const kdvfs::detail::GuardedClocks clocks{gpu};
+            EXPECT_EQ(clocks.settled(), kdvfs::detail::RestoreDecision::write_back);
         }
         EXPECT_EQ(settings(), before);
     }
@@ -223,7 +223,7 @@ TEST_F(Killed, AGuardIsReplaced) {
     const std::string before = settings();
     const pid_t victim = start(0, [&] {
         AmdgpuSysfs gpu{gpu_address};
-        GuardedClocks clocks{gpu};
+        kdvfs::detail::GuardedClocks clocks{gpu};
         clocks.apply({900_MHz, auto_clock});
         static_cast<void>(clocks.read_clock_state());
         const std::string self = std::to_string(::getpid());
@@ -244,7 +244,7 @@ TEST_F(Killed, AGuardIsReplaced) {
 TEST_F(Killed, AForeignSettingIsLeftAlone) {
     const pid_t victim = start(0, [&] {
         AmdgpuSysfs gpu{gpu_address};
-        GuardedClocks clocks{gpu};
+        kdvfs::detail::GuardedClocks clocks{gpu};
         clocks.apply({900_MHz, auto_clock});
         static_cast<void>(clocks.read_clock_state());
         shared_->writes = 1;
@@ -253,26 +253,26 @@ TEST_F(Killed, AForeignSettingIsLeftAlone) {
     wait_for_writes();
     AmdgpuSysfs administrator{gpu_address};
     administrator.apply({700_MHz, auto_clock});
-    const std::string foreign = settings();
+    const std::string external = settings();
     ::kill(victim, SIGKILL);
     wait_for(victim);
     std::this_thread::sleep_for(100ms);
-    EXPECT_EQ(settings(), foreign);
+    EXPECT_EQ(settings(), external);
 }
 
 TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
     AmdgpuSysfs administrator{gpu_address};
     administrator.apply({700_MHz, auto_clock});
-    const std::string foreign = settings();
+    const std::string external = settings();
     const ClockState adopted = administrator.read_clock_state();
     FileSystem::tell("reset");
     const pid_t victim = start(0, [&] {
         AmdgpuSysfs gpu{gpu_address};
-        GuardedClocks clocks{gpu};
+        kdvfs::detail::GuardedClocks clocks{gpu};
         const auto apply = [&](Megahertz cap, const ClockState& found) {
-            const auto outcome = execute(clocks, {.kind = ClockCommand::Kind::apply,
+            const auto outcome = execute(clocks, {.kind = kdvfs::detail::ClockCommand::Kind::apply,
                                                   .point = {cap, auto_clock},
-                                                  .history = {.found = found}});
+                                                  .history = {.initial = found}});
             if (outcome.error) throw Error{*outcome.error};
         };
         apply(900_MHz, {});
@@ -282,17 +282,17 @@ TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
         ::pause();
     });
     wait_for_writes();
-    EXPECT_NE(settings(), foreign);
+    EXPECT_NE(settings(), external);
     ::kill(victim, SIGKILL);
     wait_for(victim);
-    EXPECT_LT(time_until(foreign), 1s) << settings();
+    EXPECT_LT(time_until(external), 1s) << settings();
 }
 
 TEST_F(Killed, AfterAResetTheDefaultsStay) {
     const std::string before = settings();
     const pid_t victim = start(0, [&] {
         AmdgpuSysfs gpu{gpu_address};
-        GuardedClocks clocks{gpu};
+        kdvfs::detail::GuardedClocks clocks{gpu};
         clocks.apply({900_MHz, auto_clock});
         static_cast<void>(clocks.read_clock_state());
         shared_->writes = 1;
@@ -308,12 +308,12 @@ TEST_F(Killed, AfterAResetTheDefaultsStay) {
 
 TEST_F(Killed, ASecondProcessIsToldWhoDrivesTheGpu) {
     AmdgpuSysfs gpu{gpu_address};
-    const GuardedClocks clocks{gpu};
+    const kdvfs::detail::GuardedClocks clocks{gpu};
     const std::string me = std::to_string(::getpid());
     const pid_t second = start(0, [&] {
         AmdgpuSysfs same{gpu_address};
         try {
-            const GuardedClocks taken{same};
+            const kdvfs::detail::GuardedClocks taken{same};
         } catch (const Error& error) {
             const bool named = std::string{error.what()}.find(me) != std::string::npos;
             ::_exit(error.code() == Errc::busy && named ? 0 : 3);

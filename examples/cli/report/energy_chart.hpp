@@ -16,7 +16,7 @@ struct MeasuredKernel {
     double joules = 0;
     double half_width = 0;
     double seconds = 0;
-    bool told = false;
+    bool resolved = false;
 };
 
 /// What a report's energies say, the largest first.
@@ -38,9 +38,9 @@ inline MeasuredEnergy measured_energy(const nlohmann::json& json) {
         if (const auto variant = row.value("variant", 0U); variant != 0)
             kernel.name += '#' + std::to_string(variant);
         kernel.seconds = row.value("counted_time_s", 0.0);
-        kernel.told = energy.value("status", "") == "told" && energy["joules"].is_number() &&
-                      energy["half_width_95"].is_number();
-        if (kernel.told) {
+        kernel.resolved = energy.value("status", "") == "resolved" &&
+                          energy["joules"].is_number() && energy["half_width_95"].is_number();
+        if (kernel.resolved) {
             kernel.joules = energy["joules"].get<double>();
             kernel.half_width = energy["half_width_95"].get<double>();
         }
@@ -55,14 +55,14 @@ inline MeasuredEnergy measured_energy(const nlohmann::json& json) {
 inline Chart energy_chart(const MeasuredEnergy& measured) {
     constexpr std::size_t most = 40;
     Json rows = Json::array();
-    std::size_t told = 0;
-    std::size_t untold = 0;
+    std::size_t resolved = 0;
+    std::size_t unresolved = 0;
     for (const MeasuredKernel& kernel : measured.kernels) {
-        if (!kernel.told) {
-            ++untold;
+        if (!kernel.resolved) {
+            ++unresolved;
             continue;
         }
-        if (++told > most) continue;
+        if (++resolved > most) continue;
         Json row{{"kernel", kernel.name},
                  {"joules", shown(kernel.joules)},
                  {"joules_low", shown(kernel.joules - kernel.half_width)},
@@ -82,10 +82,10 @@ inline Chart energy_chart(const MeasuredEnergy& measured) {
     std::string caption = "Of the metered calls";
     if (!measured.device.empty()) caption += " on " + measured.device;
     caption += ", with 95 % intervals.";
-    if (told > most)
+    if (resolved > most)
         caption +=
-            " Shown are " + std::to_string(most) + " of " + std::to_string(told) + " kernels.";
-    if (untold > 0) caption += " Too short to tell: " + count_text(untold, "kernel") + ".";
+            " Shown are " + std::to_string(most) + " of " + std::to_string(resolved) + " kernels.";
+    if (unresolved > 0) caption += " Too short to tell: " + count_text(unresolved, "kernel") + ".";
     return {"energy", "Measured energy of each kernel", caption, spec};
 }
 

@@ -3,8 +3,8 @@
 
 #include <examples/cli/report/chart_parts.hpp>
 #include <examples/cli/report/noise.hpp>
+#include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/multiple_choice.hpp>
 #include <kdvfs/tune/planner.hpp>
 
 #include <algorithm>
@@ -283,7 +283,7 @@ inline Chart bounds_chart(const kdvfs::tune::CostTable& table) {
     using namespace kdvfs::tune;
     Json rows = Json::array();
     for (const Aggregate aggregate :
-         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global}) {
+         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global}) {
         for (const double percent : {0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0}) {
             const Plan plan = make_plan(table, relaxed_waste(percent / 100), aggregate);
             rows.push_back({{"plan", to_string(aggregate)},
@@ -304,8 +304,8 @@ inline Chart bounds_chart(const kdvfs::tune::CostTable& table) {
                {"title", "plan"},
                {"sort", nullptr},
                {"legend", {{"orient", "top"}}},
-               {"scale", {{"domain", {"auto", "single", "pass", "local", "global"}}}}};
-    names["legend"]["values"] = {"single", "pass", "local", "global"};
+               {"scale", {{"domain", {"auto", "single", "per_group", "local", "global"}}}}};
+    names["legend"]["values"] = {"single", "per_group", "local", "global"};
     spec["encoding"] = {{"x", x},
                         {"y", quantity("energy", "energy, % against the baseline")},
                         {"color", names},

@@ -7,7 +7,7 @@
 #include <examples/cli/report/promise_chart.hpp>
 #include <examples/cli/report/switch_chart.hpp>
 #include <examples/cli/report/trace_chart.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/validation_json.hpp>

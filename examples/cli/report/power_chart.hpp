@@ -2,7 +2,7 @@
 #pragma once
 
 #include <examples/cli/report/chart_parts.hpp>
-#include <kdvfs/tune/plan.hpp>
+#include <kdvfs/tune/planner.hpp>
 
 #include <algorithm>
 #include <cstddef>

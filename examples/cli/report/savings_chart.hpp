@@ -4,7 +4,7 @@
 #include <examples/cli/report/chart_parts.hpp>
 #include <examples/cli/report/noise.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/plan.hpp>
+#include <kdvfs/tune/planner.hpp>
 
 #include <algorithm>
 #include <cmath>

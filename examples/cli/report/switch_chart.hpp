@@ -2,7 +2,7 @@
 #pragma once
 
 #include <examples/cli/report/chart_parts.hpp>
-#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/clock.hpp>
 
 #include <algorithm>
 #include <set>

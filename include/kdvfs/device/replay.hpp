@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/device/device_info.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cstdint>

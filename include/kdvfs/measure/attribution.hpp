@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
-#include <kdvfs/core/units.hpp>
 #include <kdvfs/measure/energy_groups.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/least_squares.hpp>
 #include <kdvfs/measure/non_negative.hpp>
-#include <kdvfs/measure/report.hpp>
+#include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
 
 #include <Eigen/Dense>
 
@@ -23,7 +23,7 @@ namespace kdvfs::measure {
 /// What attribution assumes and when it keeps silent.
 struct AttributionSettings {
     /// An energy whose 95 % half-width is a larger share of it is `too_short_to_tell`.
-    double widest_told = 0.10;
+    double widest_resolved = 0.10;
     /// Kernels' powers lie around the board's mean power, by about this; it matters only where the
     /// counter says nothing. Boards draw 0 to 750 W (MI300X), so this assumes next to nothing.
     Watts spread{500};
@@ -143,10 +143,10 @@ public:
           covariance_{posterior.covariance(seconds_)},
           student_{posterior.student()} {}
 
-    [[nodiscard]] EnergyEstimate estimate(Eigen::Index unit, double widest_told) const {
+    [[nodiscard]] EnergyEstimate estimate(Eigen::Index unit, double widest_resolved) const {
         const double joules = joules_[unit];
         const double half_width = student_ * std::sqrt(std::max(covariance_(unit, unit), 0.0));
-        const bool told = joules > 0 && half_width <= widest_told * joules;
+        const bool told = joules > 0 && half_width <= widest_resolved * joules;
         return told ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
     }
     [[nodiscard]] const Eigen::MatrixXd& seconds() const { return seconds_; }
@@ -177,7 +177,7 @@ inline Eigen::MatrixXd kernel_seconds(const EnergySums& sums,
 
 inline std::vector<AttributedPower> powers(const EnergySums& sums, const PowerPosterior& posterior,
                                            const std::vector<KernelId>& kernels,
-                                           double widest_told) {
+                                           double widest_resolved) {
     const auto n = static_cast<Eigen::Index>(sums.equations.columns());
     Eigen::MatrixXd seconds = Eigen::MatrixXd::Zero(n, n);
     for (Eigen::Index i = 0; i < n; ++i) {
@@ -188,14 +188,14 @@ inline std::vector<AttributedPower> powers(const EnergySums& sums, const PowerPo
     for (const KernelId kernel : kernels) {
         for (const auto& [applied, column] : sums.columns.of(kernel)) {
             result.push_back({kernel, applied, Seconds{sums.seconds(column)},
-                              units.estimate(static_cast<Eigen::Index>(column), widest_told)});
+                              units.estimate(static_cast<Eigen::Index>(column), widest_resolved)});
         }
     }
     return result;
 }
 
 inline void add_totals(EnergyTotals& totals, const PowerPosterior& posterior,
-                       const Eigen::MatrixXd& kernel_seconds, double widest_told) {
+                       const Eigen::MatrixXd& kernel_seconds, double widest_resolved) {
     constexpr double any_width = std::numeric_limits<double>::infinity();
     const Eigen::Index kernels = kernel_seconds.rows() - 1;
     Eigen::MatrixXd seconds(3, kernel_seconds.cols());
@@ -203,7 +203,7 @@ inline void add_totals(EnergyTotals& totals, const PowerPosterior& posterior,
     seconds.row(1) = kernel_seconds.row(kernels);
     seconds.row(2) = seconds.row(0) + seconds.row(1);
     const Units units{posterior, seconds};
-    const bool apart = kernels == 0 || units.estimate(0, widest_told).told;
+    const bool apart = kernels == 0 || units.estimate(0, widest_resolved).resolved;
     totals.kernels = units.estimate(apart ? 0 : 2, any_width);
     if (apart) totals.idle = units.estimate(1, any_width);
     totals.unexplained = totals.counter - totals.kernels.joules - totals.idle.joules;
@@ -229,14 +229,14 @@ inline Attribution attribute(const EnergySums& sums, AttributionSettings setting
     result.rank = posterior.rank();
     if (!posterior.solved()) return result;
     result.condition = posterior.condition();
-    result.powers = attribution_detail::powers(sums, posterior, kernels, settings.widest_told);
+    result.powers = attribution_detail::powers(sums, posterior, kernels, settings.widest_resolved);
     const attribution_detail::Units units{posterior, seconds};
     for (std::size_t i = 0; i < kernels.size(); ++i) {
         result.kernels[i].energy =
-            units.estimate(static_cast<Eigen::Index>(i), settings.widest_told);
+            units.estimate(static_cast<Eigen::Index>(i), settings.widest_resolved);
     }
     const EnergyGroups groups{units.joules(), units.covariance(), posterior.student(),
-                              settings.widest_told};
+                              settings.widest_resolved};
     const auto idle = static_cast<Eigen::Index>(kernels.size());
     for (const EnergyGroups::Group& group : groups.found()) {
         AttributedGroup& told = result.groups.emplace_back();
@@ -249,7 +249,7 @@ inline Attribution attribute(const EnergySums& sums, AttributionSettings setting
             }
         }
     }
-    attribution_detail::add_totals(totals, posterior, seconds, settings.widest_told);
+    attribution_detail::add_totals(totals, posterior, seconds, settings.widest_resolved);
     return result;
 }
 

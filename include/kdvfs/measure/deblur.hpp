@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/units.hpp>
 #include <kdvfs/measure/power_profile.hpp>
-#include <kdvfs/measure/smooth_curve.hpp>
+#include <kdvfs/measure/power_windows.hpp>
+#include <kdvfs/units.hpp>
 
 #include <Eigen/Dense>
 

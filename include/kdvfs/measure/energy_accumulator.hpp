@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
 #include <kdvfs/measure/kernel_columns.hpp>
 #include <kdvfs/measure/kernel_facts.hpp>
-#include <kdvfs/measure/kernel_table.hpp>
-#include <kdvfs/measure/report.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/report_filler.hpp>
 #include <kdvfs/measure/robust_rows.hpp>
 #include <kdvfs/measure/sample_join.hpp>
+#include <kdvfs/report.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -25,7 +25,7 @@ struct AccumulatorSettings {
     Duration counter_period{0};       ///< of the device's counter; 0 where unknown
     std::size_t capacity = 1 << 16;   ///< intervals, and samples, that may wait for each other
     std::size_t most_columns = 1024;  ///< (kernel, clock) pairs told apart; later ones are not
-    double widest_told = 0.10;        ///< a half-width beyond this share is `too_short_to_tell`
+    double widest_resolved = 0.10;    ///< a half-width beyond this share is `too_short_to_tell`
 };
 
 /// Adds up calls, times and clocks per kernel, and attributes the counter's joules to kernels by
@@ -42,7 +42,7 @@ public:
         rows_.add_column();  // EnergySums::idle_column
     }
 
-    /// One metered scope. Intervals of one or several lanes, in any order.
+    /// One metered scope. Intervals of one or several tracks, in any order.
     void add(const KernelInterval& interval) {
         facts_.of(interval.kernel).add(interval);
         join_.add(interval, *this);
@@ -172,7 +172,7 @@ inline void EnergyAccumulator::fill(Report& report) const {
         row.kernel = kernels_->key(kernel);
         facts_.at(kernel).fill(row);
     }
-    ReportFiller{*kernels_, sums(), settings_.widest_told}.fill(report, facts_.seen());
+    ReportFiller{*kernels_, sums(), settings_.widest_resolved}.fill(report, facts_.seen());
 }
 
 }  // namespace kdvfs::measure

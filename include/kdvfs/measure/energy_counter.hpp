@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +12,7 @@
 namespace kdvfs::measure {
 
 /// One point of a counter that can be trusted. Two samples may be subtracted only if their
-/// `segment` is the same: a new segment begins where energy was lost (wrap, freeze, jump).
+/// `segment` is the same: a new segment begins where energy was lost (wrap, freeze, transition).
 struct EnergySample {
     TimePoint at;
     Joules total;  ///< trusted joules since the first sample; never decreases

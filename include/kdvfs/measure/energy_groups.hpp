@@ -25,8 +25,8 @@ public:
     };
 
     EnergyGroups(const Eigen::VectorXd& joules, const Eigen::MatrixXd& covariance, double student,
-                 double widest_told)
-        : covariance_{covariance}, student_{student}, widest_told_{widest_told} {
+                 double widest_resolved)
+        : covariance_{covariance}, student_{student}, widest_told_{widest_resolved} {
         for (Eigen::Index i = 0; i < joules.size(); ++i) {
             Group unit{{i}, joules[i], student_ * deviation(i)};
             if (!told(unit) && covariance(i, i) > 0) open_.push_back(std::move(unit));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/units.hpp>
 #include <kdvfs/measure/kernel_columns.hpp>
 #include <kdvfs/measure/normal_equations.hpp>
 #include <kdvfs/measure/sample_join.hpp>
+#include <kdvfs/units.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/least_squares.hpp>
 
 #include <cstddef>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/measure/switch_latency.hpp>
+#include <kdvfs/units.hpp>
 
 #include <gsl/assert>
 
@@ -133,15 +132,15 @@ private:
     std::vector<ClockedIteration> harvest(std::size_t count) {
         runtime_.synchronize(work_.stream);
         std::vector<TimePoint> times;
-        std::array<MarkerStamp, 256> stamps;
-        while (const std::size_t drained = runtime_.drain_stamps(stamps)) {
-            for (std::size_t i = 0; i < drained; ++i) times.push_back(stamps[i].time);
+        std::array<MarkerTimestamp, 256> timestamps;
+        while (const std::size_t drained = runtime_.drain_timestamps(timestamps)) {
+            for (std::size_t i = 0; i < drained; ++i) times.push_back(timestamps[i].time);
         }
         if (times.size() != count + 1) {
             throw Error{Errc::io,
                         {"time iterations", to_string(clocks_.info()),
-                         std::to_string(times.size()) + " stamps of " + std::to_string(count + 1) +
-                             " came back",
+                         std::to_string(times.size()) + " timestamps of " +
+                             std::to_string(count + 1) + " came back",
                          "let nothing else use this process's streams; lower the longest latency"}};
         }
         std::vector<ClockedIteration> iterations;
@@ -155,7 +154,7 @@ private:
     IterationWork work_;
     IterationSettings settings_;
     ClockState found_;
-    LevelCell* cell_;
+    RequestCell* cell_;
     Duration iteration_{0};
     std::uint32_t changes_ = 0;
     bool restored_ = true;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <gsl/assert>
-
 #include <Eigen/Dense>
+#include <gsl/assert>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/measure/smooth_curve.hpp>
+#include <kdvfs/measure/power_windows.hpp>
 #include <kdvfs/measure/time_sync.hpp>
+#include <kdvfs/units.hpp>
 
 #include <gsl/assert>
 

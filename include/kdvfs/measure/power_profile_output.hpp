@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/measure/power_profile.hpp>
-#include <kdvfs/measure/text_escape.hpp>
 
 #include <cstddef>
 #include <ostream>
@@ -16,11 +16,11 @@ namespace kdvfs::measure {
 inline void write_profile_csv(std::ostream& out, const PowerProfile& profile) {
     out << "time_us";
     for (const std::string& component : profile.components)
-        out << ',' << csv_field(component + "_w");
+        out << ',' << kdvfs::detail::csv_field(component + "_w");
     out << '\n';
     for (const PowerProfile::Point& point : profile.points) {
-        out << json_number(Seconds{point.time}.count() * 1e6);
-        for (const double watts : point.watts) out << ',' << json_number(watts);
+        out << kdvfs::detail::json_number(Seconds{point.time}.count() * 1e6);
+        for (const double watts : point.watts) out << ',' << kdvfs::detail::json_number(watts);
         out << '\n';
     }
 }
@@ -45,25 +45,27 @@ inline std::string setting_of(const PowerProfile& profile) {
 /// width of its 95 % band (us, W, W). `kdvfs report` draws it.
 inline void write_profile_json(std::ostream& out, const std::vector<NamedProfile>& profiles,
                                bool simulated) {
-    const auto microseconds = [](double seconds) { return json_number(seconds * 1e6); };
+    const auto microseconds = [](double seconds) {
+        return kdvfs::detail::json_number(seconds * 1e6);
+    };
     out << R"({"simulated":)" << (simulated ? "true" : "false") << R"(,"profiles":[)";
     std::string_view comma;
     for (const auto& [name, profile, component] : profiles) {
-        out << comma << "\n{\"name\":" << json_string(name) << R"(,"setting":)"
-            << json_string(setting_of(*profile)) << R"(,"duration_us":)"
+        out << comma << "\n{\"name\":" << kdvfs::detail::json_string(name) << R"(,"setting":)"
+            << kdvfs::detail::json_string(setting_of(*profile)) << R"(,"duration_us":)"
             << microseconds(Seconds{profile->duration}.count()) << R"(,"points":[)";
         comma = "";
         for (const PowerProfile::Point& point : profile->points) {
             out << comma << '[' << microseconds(Seconds{point.time}.count()) << ','
-                << json_number(point.watts[component]) << ']';
+                << kdvfs::detail::json_number(point.watts[component]) << ']';
             comma = ",";
         }
         out << R"(],"curve":[)";
         comma = "";
         if (component < profile->curves.size()) {
             for (const auto& p : profile->curves[component].points) {
-                out << comma << '[' << microseconds(p.x) << ',' << json_number(p.y) << ','
-                    << json_number(p.half_width) << ']';
+                out << comma << '[' << microseconds(p.x) << ',' << kdvfs::detail::json_number(p.y)
+                    << ',' << kdvfs::detail::json_number(p.half_width) << ']';
                 comma = ",";
             }
         }

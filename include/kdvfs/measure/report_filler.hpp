@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
-#include <kdvfs/measure/kernel_table.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/least_squares.hpp>
-#include <kdvfs/measure/report.hpp>
+#include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/report.hpp>
 
 #include <gsl/assert>
 
@@ -25,12 +25,13 @@ namespace kdvfs::measure {
 /// Solves the sums by plain least squares and writes the energies into a report.
 class ReportFiller {
 public:
-    /// `kernels` must outlive the filler. A half-width beyond the share `widest_told` is not told.
-    ReportFiller(const KernelTable& kernels, EnergySums sums, double widest_told)
+    /// `kernels` must outlive the filler. A half-width beyond the share `widest_resolved` is not
+    /// told.
+    ReportFiller(const KernelTable& kernels, EnergySums sums, double widest_resolved)
         : kernels_{&kernels},
           sums_{std::move(sums)},
           squares_{sums_.equations.solve()},
-          widest_told_{widest_told} {}
+          widest_told_{widest_resolved} {}
 
     /// Fills energies into the report's rows, which belong to `ids` one by one, and groups and
     /// totals; appends notes.
@@ -42,7 +43,7 @@ private:
 
     [[nodiscard]] bool solved() const { return squares_.degrees_of_freedom() >= fewest_degrees; }
     [[nodiscard]] EnergyEstimate estimate(const std::vector<double>& seconds,
-                                          double widest_told) const;
+                                          double widest_resolved) const;
     void add_energy(ReportRow& row, KernelId kernel) const;
     void add_direct(ReportRow& row, KernelId kernel) const;
     void add_groups(Report& report) const;
@@ -68,13 +69,13 @@ inline void ReportFiller::fill(Report& report, std::span<const KernelId> ids) co
 /// power, as long as it is a sliver (a clock that a kernel met for a moment); beyond that the sum
 /// cannot be told.
 inline EnergyEstimate ReportFiller::estimate(const std::vector<double>& seconds,
-                                             double widest_told) const {
+                                             double widest_resolved) const {
     constexpr double sliver = 0.02;
     const Combination sum = squares_.combine(seconds);
     const double open = sum.open_seconds * sums_.mean_power().count;
     const double half_width = student_95(squares_.degrees_of_freedom()) * sum.standard_error + open;
     const bool told =
-        sum.joules > 0 && open <= sliver * sum.joules && half_width <= widest_told * sum.joules;
+        sum.joules > 0 && open <= sliver * sum.joules && half_width <= widest_resolved * sum.joules;
     return told ? EnergyEstimate{{sum.joules}, {half_width}, true} : EnergyEstimate{};
 }
 
@@ -98,7 +99,7 @@ inline void ReportFiller::add_direct(ReportRow& row, KernelId kernel) const {
     if (direct.runs == 0) return;
     row.direct_power = Watts{direct.joules / direct.time.count()};
     const EnergyEstimate attributed = estimate(seconds, widest_told_);
-    if (!attributed.told) return;
+    if (!attributed.resolved) return;
     // Within a counter period the counter is taken to grow evenly. A step of the power at a part u
     // of the period then errs by u (1 - u) of period times step: at either end of a run at most a
     // quarter, always to the same side, and the step is at most the power itself.
@@ -125,7 +126,7 @@ inline void ReportFiller::add_groups(Report& report) const {
             }
         }
         const bool open = std::any_of(report.rows.begin(), report.rows.end(), [&](auto& row) {
-            return !row.energy.told &&
+            return !row.energy.resolved &&
                    std::count(group.kernels.begin(), group.kernels.end(), row.kernel) > 0;
         });
         if (!open || group.kernels.size() + (group.with_idle ? 1 : 0) < 2) continue;
@@ -149,12 +150,12 @@ inline void ReportFiller::add_totals(Report& report) const {
     std::swap(idle[EnergySums::idle_column], kernels[EnergySums::idle_column]);
     totals.kernels = estimate(kernels, any_width);
     totals.idle = estimate(idle, any_width);
-    if (!totals.kernels.told) {
+    if (!totals.kernels.resolved) {
         // Kernels and idle always ran in one mix: together they can still be told.
         kernels[EnergySums::idle_column] = idle[EnergySums::idle_column];
         totals.idle = {};
         totals.kernels = estimate(kernels, any_width);
-        if (totals.kernels.told) {
+        if (totals.kernels.resolved) {
             report.notes.emplace_back(
                 "idle time always ran in the same mix with kernels: its energy is among theirs");
         }

@@ -31,8 +31,8 @@ public:
     static constexpr double tolerance = 5;
     /// but never for less than this share of its joules: no counter is that good.
     static constexpr double harmless = 1e-3;
-    /// Where more than this share of a block would be refused, and not for foreign power, it is the
-    /// fit that is wrong: the powers are not constant. The block is kept whole, and intervals
+    /// Where more than this share of a block would be refused, and not for external power, it is
+    /// the fit that is wrong: the powers are not constant. The block is kept whole, and intervals
     /// become wide.
     static constexpr double most_refused = 0.25;
     /// Foreign power is more than this share of what the row's kernels draw. Powers that drift by
@@ -87,7 +87,7 @@ private:
     [[nodiscard]] Candidate huber();
     void order_by_power(const Candidate& candidate);
     [[nodiscard]] Candidate from_lower_half(const Candidate& start) const;
-    [[nodiscard]] bool mark_foreign_to_sums();
+    [[nodiscard]] bool mark_external_to_sums();
     void grow(Candidate& candidate) const;
     void look(const LeastSquares& fit, Candidate& candidate) const;
     [[nodiscard]] std::vector<double> shares_of(const Candidate& candidate) const;
@@ -95,7 +95,7 @@ private:
                                    std::size_t i, const std::vector<double>& shares,
                                    std::vector<double>& seconds) const;
     [[nodiscard]] CounterNoise noise_of(const Candidate& candidate, double spare) const;
-    [[nodiscard]] bool is_foreign(const Candidate& candidate) const;
+    [[nodiscard]] bool is_external(const Candidate& candidate) const;
     [[nodiscard]] double spread_of_half(const Candidate& candidate) const;
     void accept(Candidate&& candidate) {
         noise_ = candidate.noise;
@@ -138,18 +138,18 @@ inline void RobustFit::judge() {
         seconds += block_.row(i).seconds;
     }
     mean_watts_ = seconds > 0 ? joules / seconds : 0;
-    if (mark_foreign_to_sums() && count(foreign_) == block_.size()) return;
+    if (mark_external_to_sums() && count(foreign_) == block_.size()) return;
     Candidate best = huber();
     Candidate low = from_lower_half(best);
     grow(best);
-    // Without foreign power both ways find the same half, up to noise.
+    // Without external power both ways find the same half, up to noise.
     constexpr double clearly = 0.7;
     if (spread_of_half(low) < clearly * spread_of_half(best)) {
         grow(low);
-        if (is_foreign(low)) best = std::move(low);
+        if (is_external(low)) best = std::move(low);
     }
     const auto rows = static_cast<double>(block_.size());
-    if (static_cast<double>(count(best.refused)) > most_refused * rows && !is_foreign(best)) {
+    if (static_cast<double>(count(best.refused)) > most_refused * rows && !is_external(best)) {
         std::fill(best.refused.begin(), best.refused.end(), 0);
     }
     accept(std::move(best));
@@ -263,7 +263,7 @@ inline RobustFit::Candidate RobustFit::huber() {
 }
 
 /// The fit to the half of the rows that lies closest to it, sought from the rows that have the
-/// least joules beyond `start`: foreign power only ever adds.
+/// least joules beyond `start`: external power only ever adds.
 inline RobustFit::Candidate RobustFit::from_lower_half(const Candidate& start) const {
     constexpr int steps = 6;
     Candidate candidate = start;
@@ -338,7 +338,7 @@ inline double RobustFit::spread_of_half(const Candidate& candidate) const {
 
 /// Whether the refused rows look like something else that drew power for a while: more than the
 /// fit, clearly, in few stretches, and never for most of the time.
-inline bool RobustFit::is_foreign(const Candidate& candidate) const {
+inline bool RobustFit::is_external(const Candidate& candidate) const {
     constexpr double nearly_all = 0.95;
     constexpr double clumped = 0.5;  // of the changes that rows in random order would have
     const std::size_t refused = count(candidate.refused);
@@ -364,7 +364,7 @@ inline bool RobustFit::is_foreign(const Candidate& candidate) const {
 /// Marks rows that have far more joules than the earlier rows alone predict, where those are many
 /// and tell all columns apart. A load that goes on for a whole block is seen in no other way.
 /// @returns whether there are any
-inline bool RobustFit::mark_foreign_to_sums() {
+inline bool RobustFit::mark_external_to_sums() {
     constexpr std::size_t most_columns = 128;  // a prediction's error costs their square
     if (sums_.rows() < block_.size() || sums_.columns() > most_columns) return false;
     const LeastSquares fit = sums_.solve();
@@ -375,7 +375,7 @@ inline bool RobustFit::mark_foreign_to_sums() {
         const bool above = candidate.excess[i] > least_foreign * std::abs(block_.row(i).joules);
         candidate.refused[i] = above && contradicts(fit, candidate, i, shares_, seconds) ? 1 : 0;
     }
-    if (!is_foreign(candidate)) return false;
+    if (!is_external(candidate)) return false;
     foreign_ = candidate.refused;
     if (count(foreign_) == block_.size()) accept(std::move(candidate));
     return true;

@@ -24,11 +24,11 @@ struct JudgedRows {
     double squares = 0;  ///< of what the believed rows lay beyond their block's fit, of weight 1
 };
 
-/// Normal equations that wrong rows cannot spoil. A counter can jump by less than the board could
-/// draw, and something that no scope covers can draw power for a while; no limit on single readings
-/// finds that, but such rows lie far from what all others say. Rows are kept until a block is full,
-/// then judged by `RobustFit`, and enter the sums by the inverse of the variance that the counter's
-/// noise has at their power. Memory is bounded by one block.
+/// Normal equations that wrong rows cannot spoil. A counter can transition by less than the board
+/// could draw, and something that no scope covers can draw power for a while; no limit on single
+/// readings finds that, but such rows lie far from what all others say. Rows are kept until a block
+/// is full, then judged by `RobustFit`, and enter the sums by the inverse of the variance that the
+/// counter's noise has at their power. Memory is bounded by one block.
 class RobustRows {
 public:
     std::size_t add_column() {

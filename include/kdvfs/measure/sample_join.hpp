@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/kernel_interval.hpp>
-#include <kdvfs/core/units.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/measure/counter_traits.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
-#include <kdvfs/measure/period_finder.hpp>
+#include <kdvfs/units.hpp>
 
 #include <gsl/assert>
 

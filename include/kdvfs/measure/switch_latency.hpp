@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/units.hpp>
 
 #include <gsl/assert>
 
@@ -11,6 +12,8 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <ostream>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -228,6 +231,37 @@ inline std::vector<SwitchLatency> measure_switch_latencies(const std::vector<Clo
         }
     }
     return latencies;
+}
+
+/// The matrix as a JSON object: the device, and an entry per pair, in seconds; what was not
+/// measured is null. `kdvfs report` draws it.
+inline void write_switch_json(std::ostream& out, const DeviceInfo& device,
+                              const std::vector<SwitchLatency>& latencies) {
+    const auto seconds = [](const SwitchLatency& entry, Duration time) {
+        return entry.status == SwitchStatus::measured
+                   ? kdvfs::detail::json_number(Seconds{time}.count())
+                   : std::string{"null"};
+    };
+    const auto point = [](ClockPoint clock) {
+        return R"({"core_mhz":)" + std::to_string(clock.core.count) + R"(,"memory_mhz":)" +
+               std::to_string(clock.memory.count) + '}';
+    };
+    out << R"({"device":)" << kdvfs::detail::json_string(to_string(device)) << R"(,"mechanism":)"
+        << kdvfs::detail::json_string(device.mechanism) << R"(,"simulated":)"
+        << (device.simulated ? "true" : "false") << R"(,"pairs":[)";
+    std::string_view comma;
+    for (const SwitchLatency& entry : latencies) {
+        out << comma << "\n{\"from\":" << point(entry.from) << R"(,"to":)" << point(entry.to)
+            << R"(,"status":")" << to_string(entry.status) << R"(","switching_s":)"
+            << seconds(entry, entry.switching) << R"(,"switching_low_s":)"
+            << seconds(entry, entry.switching_low) << R"(,"switching_high_s":)"
+            << seconds(entry, entry.switching_high) << R"(,"transition_s":)"
+            << seconds(entry, entry.transition) << R"(,"iteration_s":)"
+            << kdvfs::detail::json_number(Seconds{entry.iteration}.count()) << R"(,"repetitions":)"
+            << entry.repetitions << R"(,"outliers":)" << entry.outliers << '}';
+        comma = ",";
+    }
+    out << "]}\n";
 }
 
 }  // namespace kdvfs::measure

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/core/kernel_interval.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/device/device_info.hpp>
-#include <kdvfs/measure/text_escape.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/units.hpp>
 
 #include <array>
 #include <cstdint>
@@ -17,8 +17,8 @@
 namespace kdvfs::measure {
 
 /// Writes what a GPU did as Chrome trace events (the JSON object format of "Trace Event Format",
-/// opened by Perfetto and chrome://tracing): a track per lane with its kernels, a track per lane
-/// with its scopes, a track of clock switches, counters of clocks and power, faults as instants.
+/// opened by Perfetto and chrome://tracing): a row per stream with its kernels, a row per stream
+/// with its scopes, a row of clock switches, counters of clocks and power, faults as instants.
 /// Every event is written when it is told, so memory is bounded; events may come in any order.
 /// Not thread-safe.
 class TraceWriter {
@@ -35,10 +35,10 @@ public:
         }
     }
 
-    /// A kernel that ran, on its lane's track, with the clocks asked and held.
+    /// A kernel that ran, on its stream's row, with the clocks asked and held.
     void kernel(const KernelInterval& interval, const KernelKey& key);
     /// A scope as the host saw it.
-    void scope(LaneId lane, const KernelKey& key, TimePoint begin, TimePoint end);
+    void scope(TrackId track, const KernelKey& key, TimePoint begin, TimePoint end);
     /// From `at` on this was asked of, or held by, the device.
     void clock_asked(TimePoint at, ClockPoint point) { clock(at, "asked", point); }
     void clock_applied(TimePoint at, ClockPoint point) { clock(at, "applied", point); }
@@ -69,14 +69,14 @@ public:
 private:
     static constexpr std::uint32_t device_process = 1;
     static constexpr std::uint32_t host_process = 2;
-    static constexpr std::uint32_t switch_track = 0;  // lanes follow at 1
+    static constexpr std::uint32_t switch_track = 0;  // tracks follow at 1
 
     void begin_event(std::string_view phase, std::uint32_t process, std::uint32_t track,
                      TimePoint at);
     void end_event();
     void name_track(std::string_view what, std::uint32_t process, std::uint32_t track,
                     std::string_view name);
-    void name_lane(std::uint32_t process, LaneId lane, std::string_view prefix);
+    void name_stream(std::uint32_t process, TrackId track, std::string_view prefix);
     void clock(TimePoint at, std::string_view which, ClockPoint point);
     void counter(TimePoint at, std::string_view name, double value);
     void put_microseconds(Duration time);
@@ -86,7 +86,7 @@ private:
     TimePoint origin_;
     std::string line_;
     std::uint64_t events_ = 0;
-    std::array<std::uint32_t, 3> lanes_named_{};  // by process
+    std::array<std::uint32_t, 3> streams_named_{};  // by process
     bool first_ = true;
     bool ended_ = false;
 };
@@ -94,8 +94,8 @@ private:
 inline TraceWriter::TraceWriter(std::ostream& out, const DeviceInfo& device, TimePoint origin)
     : out_{&out}, origin_{origin} {
     line_ = R"({"displayTimeUnit":"ns","otherData":{"device":)";
-    line_ += json_string(to_string(device));
-    line_ += R"(,"mechanism":)" + json_string(device.mechanism);
+    line_ += kdvfs::detail::json_string(to_string(device));
+    line_ += R"(,"mechanism":)" + kdvfs::detail::json_string(device.mechanism);
     line_ += device.simulated ? R"(,"simulated":true},"traceEvents":[)"
                               : R"(,"simulated":false},"traceEvents":[)";
     *out_ << line_;
@@ -106,22 +106,23 @@ inline TraceWriter::TraceWriter(std::ostream& out, const DeviceInfo& device, Tim
 }
 
 inline void TraceWriter::kernel(const KernelInterval& interval, const KernelKey& key) {
-    name_lane(device_process, interval.lane, "stream ");
-    begin_event("X", device_process, interval.lane.value + 1, interval.start);
+    name_stream(device_process, interval.track, "stream ");
+    begin_event("X", device_process, interval.track.value + 1, interval.start);
     line_ += R"(,"dur":)";
     put_microseconds(interval.end - interval.start);
-    line_ += R"(,"cat":"kernel","name":)" + json_string(to_string(key));
-    line_ += R"(,"args":{"asked":)" + json_string(to_string(interval.asked));
+    line_ += R"(,"cat":"kernel","name":)" + kdvfs::detail::json_string(to_string(key));
+    line_ += R"(,"args":{"asked":)" + kdvfs::detail::json_string(to_string(interval.asked));
     line_ += R"(,"held_mhz":)" + std::to_string(held_clock(interval).count) + '}';
     end_event();
 }
 
-inline void TraceWriter::scope(LaneId lane, const KernelKey& key, TimePoint begin, TimePoint end) {
-    name_lane(host_process, lane, "scopes of stream ");
-    begin_event("X", host_process, lane.value + 1, begin);
+inline void TraceWriter::scope(TrackId track, const KernelKey& key, TimePoint begin,
+                               TimePoint end) {
+    name_stream(host_process, track, "scopes of stream ");
+    begin_event("X", host_process, track.value + 1, begin);
     line_ += R"(,"dur":)";
     put_microseconds(end - begin);
-    line_ += R"(,"cat":"scope","name":)" + json_string(to_string(key));
+    line_ += R"(,"cat":"scope","name":)" + kdvfs::detail::json_string(to_string(key));
     end_event();
 }
 
@@ -130,14 +131,14 @@ inline void TraceWriter::clock_switch(TimePoint called, TimePoint effective, Clo
     begin_event("X", device_process, switch_track, called);
     line_ += R"(,"dur":)";
     put_microseconds(effective - called);
-    line_ += R"(,"cat":"switch","name":)" + json_string(to_string(to));
-    line_ += R"(,"args":{"from":)" + json_string(to_string(from)) + '}';
+    line_ += R"(,"cat":"switch","name":)" + kdvfs::detail::json_string(to_string(to));
+    line_ += R"(,"args":{"from":)" + kdvfs::detail::json_string(to_string(from)) + '}';
     end_event();
 }
 
 inline void TraceWriter::fault(TimePoint at, std::string_view words) {
     begin_event("i", device_process, switch_track, at);
-    line_ += R"(,"s":"g","cat":"fault","name":)" + json_string(words);
+    line_ += R"(,"s":"g","cat":"fault","name":)" + kdvfs::detail::json_string(words);
     end_event();
 }
 
@@ -149,7 +150,8 @@ inline void TraceWriter::clock(TimePoint at, std::string_view which, ClockPoint 
 
 inline void TraceWriter::counter(TimePoint at, std::string_view name, double value) {
     begin_event("C", device_process, switch_track, at);
-    line_ += R"(,"name":)" + json_string(name) + R"(,"args":{"value":)" + json_number(value) + '}';
+    line_ += R"(,"name":)" + kdvfs::detail::json_string(name) + R"(,"args":{"value":)" +
+             kdvfs::detail::json_number(value) + '}';
     end_event();
 }
 
@@ -172,14 +174,16 @@ inline void TraceWriter::end_event() {
 inline void TraceWriter::name_track(std::string_view what, std::uint32_t process,
                                     std::uint32_t track, std::string_view name) {
     begin_event("M", process, track, origin_);
-    line_ += R"(,"name":)" + json_string(what) + R"(,"args":{"name":)" + json_string(name) + '}';
+    line_ += R"(,"name":)" + kdvfs::detail::json_string(what) + R"(,"args":{"name":)" +
+             kdvfs::detail::json_string(name) + '}';
     end_event();
     --events_;
 }
 
-/// Lanes are numbered in order of first use, so a count says which have a name.
-inline void TraceWriter::name_lane(std::uint32_t process, LaneId lane, std::string_view prefix) {
-    for (std::uint32_t& next = lanes_named_[process]; next <= lane.value; ++next) {
+/// Tracks are numbered in order of first use, so a count says which have a name.
+inline void TraceWriter::name_stream(std::uint32_t process, TrackId track,
+                                     std::string_view prefix) {
+    for (std::uint32_t& next = streams_named_[process]; next <= track.value; ++next) {
         name_track("thread_name", process, next + 1, std::string{prefix} + std::to_string(next));
     }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/tune/cost.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/profile.hpp>
 
 #include <algorithm>

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/tune/block_options.hpp>
-#include <kdvfs/tune/block_recorder.hpp>
-#include <kdvfs/tune/cost.hpp>
-#include <kdvfs/tune/isolated_sweep.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/tune/adaptive_sweep.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/sweep_block.hpp>
-#include <kdvfs/tune/sweep_port.hpp>
+#include <kdvfs/tune/sweep_engine.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -45,7 +44,7 @@ class KernelBench : private Gpu {
 public:
     /// @throws Error (not_supported) for a GPU that is only measured
     KernelBench(const Gpu& gpu, BenchStream stream, const BlockOptions& options = {})
-        : Gpu{gpu}, stream_{std::move(stream)}, options_{options}, port_{service()} {
+        : Gpu{gpu}, stream_{std::move(stream)}, options_{options}, sink_{service()} {
         if (measure_only())
             throw Error{Errc::not_supported,
                         {"sweep clocks", to_string(info()), "it is only measured",
@@ -53,7 +52,7 @@ public:
         service().keep_record(true);
     }
     ~KernelBench() {
-        port_.leave_all();
+        sink_.leave_all();
         service().keep_record(false);
     }
     KernelBench(const KernelBench&) = delete;
@@ -71,9 +70,9 @@ public:
     /// silent,
     ///         (invalid_input) if the device does not list the clocks
     Cost operator()(std::size_t kernel, ClockPoint clock) {
-        const ScopeKind& around =
+        const kdvfs::detail::ScopeKind& around =
             service().kind_of("kdvfs.sweep", {}, {.asks = true, .point = clock}, /*metered=*/false);
-        port_.enclose(&around);
+        sink_.enclose(&around);
         const Seconds launch = settle(kernel, around);
         constexpr int tries = 3;
         for (int attempt = 0; attempt < tries; ++attempt)
@@ -94,12 +93,12 @@ private:
     }
 
     /// Runs the kernel until all has settled. @returns what a launch takes then
-    Seconds settle(std::size_t kernel, const ScopeKind& around) {
+    Seconds settle(std::size_t kernel, const kdvfs::detail::ScopeKind& around) {
         service().begin_iteration(false);
-        const ScopePass pass = port_.enter(stream_.stream, around);
+        const kdvfs::detail::ScopeToken token = sink_.enter(stream_.stream, around);
         launch(kernel, 1);
         stream_.wait();
-        port_.leave(pass);
+        sink_.leave(token);
         Seconds each = time(kernel, 1);
         Seconds settled{0};
         while (settled < Seconds{options_.settling()}) {
@@ -114,33 +113,35 @@ private:
 
     /// What one of some launches takes, by the markers around all of them.
     Seconds time(std::size_t kernel, std::uint32_t times) {
-        const std::uint32_t burst = service().begin_iteration(true);
+        const std::uint32_t window = service().begin_iteration(true);
         run(kernel, times);
         service().begin_iteration(false);
         stream_.wait();
         const measure::MeterRecord record = service().take_record();
         recorder_.take(record);  // for its samples
         for (const measure::MeteredRun& seen : record.runs)
-            if (seen.burst == burst)
+            if (seen.window == window)
                 return Seconds{seen.interval.end - seen.interval.start} / times;
-        throw Error{Errc::io,
-                    {"time " + to_string(kernels_[kernel].key), to_string(info()),
-                     "its markers left no stamps", "see that the work is enqueued on the stream"}};
+        throw Error{
+            Errc::io,
+            {"time " + to_string(kernels_[kernel].key), to_string(info()),
+             "its markers left no timestamps", "see that the work is enqueued on the stream"}};
     }
 
     void run(std::size_t kernel, std::uint32_t times) {
         const KernelKey& key = kernels_[kernel].key;
-        const ScopeKind& kind = service().kind_of(key.name, key.variant, {}, /*metered=*/true);
-        const ScopePass pass = port_.enter(stream_.stream, kind);
+        const kdvfs::detail::ScopeKind& kind =
+            service().kind_of(key.name, key.variant, {}, /*metered=*/true);
+        const kdvfs::detail::ScopeToken token = sink_.enter(stream_.stream, kind);
         launch(kernel, times);
-        port_.leave(pass);
+        sink_.leave(token);
     }
 
     /// Nothing if the clocks did not hold.
     std::optional<Cost> measure(std::size_t kernel, ClockPoint clock, Seconds each) {
         const Duration period = recorder_.sample_period();
         const std::uint32_t times = launches_in(options_.measuring(period), each);
-        recorder_.begin({.burst = service().begin_iteration(true), .clock = clock});
+        recorder_.begin({.window = service().begin_iteration(true), .clock = clock});
         run(kernel, times);
         recorder_.end(1, 1);
         service().begin_iteration(false);
@@ -161,7 +162,7 @@ private:
 
     BenchStream stream_;
     BlockOptions options_;
-    SweepPort port_;
+    SweepSink sink_;
     BlockRecorder recorder_;
     std::vector<SweepKernel> kernels_;
     std::vector<std::function<void()>> enqueue_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/tune/cost.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <cmath>
 #include <functional>

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/core/descriptor.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/device/device_info.hpp>
-#include <kdvfs/policy/plan_table.hpp>
-#include <kdvfs/tune/plan.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/plan.hpp>
 #include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/planner.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -40,7 +41,8 @@ namespace detail {
 /// @throws Error (invalid_input, io)
 inline std::string read_trusted_file(const std::filesystem::path& path) {
     constexpr off_t most_bytes = off_t{64} << 20;
-    const Descriptor file{::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
+    const kdvfs::detail::Descriptor file{
+        ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
     if (file.get() < 0 && errno == ELOOP)
         detail::distrust(path, "it is a symbolic link", "give the file itself");
     if (file.get() < 0) kdvfs::detail::throw_file_error("open a plan", path, errno);

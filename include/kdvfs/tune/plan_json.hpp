@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/tune/plan.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/segments.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <string_view>
@@ -19,7 +20,7 @@
 
 /// Plan files:
 /// `{"gpu","objective","max_slowdown_pct","baseline":{...},"plan":{...},"single":{...},`
-/// `"pass":{...},"local":{...},"global":{...},"kernels":[...]}`. Percentages are against the
+/// `"per_group":{...},"local":{...},"global":{...},"kernels":[...]}`. Percentages are against the
 /// baseline, negative = saved; `max_slowdown_pct` is null where there is no bound; clocks are MHz,
 /// -1 for auto. Times and energies are of one iteration, in `kernels` of one launch.
 namespace kdvfs::tune {
@@ -185,7 +186,7 @@ inline std::string to_json(const Plan& plan) {
 inline std::string to_json(const Plans& plans, Aggregate chosen) {
     nlohmann::ordered_json json = detail::plan_json(plans[chosen]);
     for (const Aggregate aggregate :
-         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global})
+         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global})
         json[std::string{to_string(aggregate)}] = detail::totals_json(plans[aggregate]);
     detail::add_kernels(json, plans[chosen]);
     return json.dump(2) + '\n';
@@ -211,7 +212,7 @@ inline Plan parse_plan(std::string_view text, const std::string& file) {
     plan.expected = totals.cost("time_s", "energy_j");
     plan.gap_pct = totals.number("gap_pct", 0);
     const auto aggregate = parse_aggregate(totals.text("aggregate"));
-    if (!aggregate) totals.fail("aggregate", "is none of auto, single, pass, local, global");
+    if (!aggregate) totals.fail("aggregate", "is none of auto, single, per_group, local, global");
     plan.aggregate = *aggregate;
 
     const nlohmann::json& kernels = root.get("kernels");
@@ -233,12 +234,54 @@ inline std::vector<std::pair<Aggregate, Cost>> parse_alternatives(std::string_vi
     const detail::PlanFields root{json, file, ""};
     std::vector<std::pair<Aggregate, Cost>> alternatives;
     for (const Aggregate aggregate :
-         {Aggregate::single, Aggregate::pass, Aggregate::local, Aggregate::global}) {
+         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global}) {
         const std::string name{to_string(aggregate)};
         if (!json.contains(name)) continue;
         alternatives.emplace_back(aggregate, root.object(name.c_str()).cost("time_s", "energy_j"));
     }
     return alternatives;
+}
+namespace detail {
+
+inline nlohmann::ordered_json cost_json(const Cost& cost, const Cost& baseline) {
+    return {{"time_s", cost.time.count()},
+            {"energy_j", cost.energy.count},
+            {"time_pct", time_percent(cost, baseline)},
+            {"energy_pct", energy_percent(cost, baseline)}};
+}
+
+}  // namespace detail
+
+/// A plan of segments as JSON: totals as in plan files, and `segments` in order, with the launch
+/// before which each clock is asked for (`first`), the one in which it arrives, and its `lead_s`.
+inline std::string to_json(const SegmentPlan& plan) {
+    nlohmann::ordered_json json{{"gpu", plan.gpu}, {"objective", plan.objective}};
+    json["max_slowdown_pct"] = nullptr;
+    if (std::isfinite(plan.max_slowdown)) json["max_slowdown_pct"] = 100 * plan.max_slowdown;
+    json["baseline"] = {{"time_s", plan.baseline.time.count()},
+                        {"energy_j", plan.baseline.energy.count},
+                        {"core_mhz", detail::clock_json(plan.baseline_clock.core)},
+                        {"mem_mhz", detail::clock_json(plan.baseline_clock.memory)}};
+    json["plan"] = detail::cost_json(plan.expected, plan.baseline);
+    json["plan"]["aggregate"] = "segments";
+    json["plan"]["gap_pct"] = plan.gap_pct;
+    json["without_latency"] = detail::cost_json(plan.without_latency, plan.baseline);
+    json["single"] = detail::cost_json(plan.single, plan.baseline);
+    json["single"]["core_mhz"] = detail::clock_json(plan.single_clock.core);
+    json["single"]["mem_mhz"] = detail::clock_json(plan.single_clock.memory);
+    if (!plan.reason.empty()) json["reason"] = plan.reason;
+    json["segments"] = nlohmann::ordered_json::array();
+    for (const Segment& segment : plan.segments) {
+        json["segments"].push_back({{"first", segment.first},
+                                    {"last", segment.last},
+                                    {"arrives_in", segment.arrives_in},
+                                    {"lead_s", segment.lead.count()},
+                                    {"core_mhz", detail::clock_json(segment.clock.core)},
+                                    {"mem_mhz", detail::clock_json(segment.clock.memory)},
+                                    {"time_s", segment.expected.time.count()},
+                                    {"energy_j", segment.expected.energy.count}});
+    }
+    return json.dump(2) + '\n';
 }
 
 }  // namespace kdvfs::tune

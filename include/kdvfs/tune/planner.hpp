@@ -1,35 +1,100 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/solve/knapsack.hpp>
+#include <kdvfs/detail/solve/multiple_choice.hpp>
+#include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/minimise.hpp>
-#include <kdvfs/tune/multiple_choice.hpp>
 #include <kdvfs/tune/objective.hpp>
-#include <kdvfs/tune/plan.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace kdvfs::tune {
 
+/// How clocks are shared between the kernels of a plan.
+enum class Aggregate {
+    automatic,  ///< the baseline for all
+    single,     ///< one clock point for all
+    per_group,  ///< one clock point per group
+    local,      ///< one per kernel, each kernel within the bound
+    global,     ///< one per kernel, only the sum within the bound
+};
+
+inline constexpr std::array all_aggregates{Aggregate::automatic, Aggregate::single,
+                                           Aggregate::per_group, Aggregate::local,
+                                           Aggregate::global};
+
+constexpr std::string_view to_string(Aggregate aggregate) {
+    switch (aggregate) {
+        case Aggregate::automatic: return "auto";
+        case Aggregate::single: return "single";
+        case Aggregate::per_group: return "per_group";
+        case Aggregate::local: return "local";
+        case Aggregate::global: return "global";
+    }
+    return "unknown";
+}
+
+/// The aggregate of a name; nothing if there is none.
+constexpr std::optional<Aggregate> parse_aggregate(std::string_view name) {
+    for (const Aggregate aggregate : all_aggregates)
+        if (to_string(aggregate) == name) return aggregate;
+    return std::nullopt;
+}
+
+/// What a plan says about one kernel. Costs are of one launch.
+struct PlannedKernel {
+    KernelKey key;
+    std::uint32_t count = 1;  ///< launches per iteration
+    ClockPoint clock;
+    Cost baseline;  ///< at the plan's baseline clock
+    Cost expected;  ///< at `clock`
+
+    friend bool operator==(const PlannedKernel&, const PlannedKernel&) = default;
+};
+
+/// A clock point per kernel, and what is expected of it. Plain data.
+struct Plan {
+    std::string gpu;
+    std::string objective;
+    Aggregate aggregate = Aggregate::automatic;
+    double max_slowdown = std::numeric_limits<double>::infinity();  ///< as a fraction
+    ClockPoint baseline_clock;
+    Cost baseline;       ///< of one iteration
+    Cost expected;       ///< of one iteration
+    double gap_pct = 0;  ///< how far from the best it can be, in percent of the baseline's score
+    std::vector<PlannedKernel> kernels;
+
+    [[nodiscard]] double time_pct() const { return time_percent(expected, baseline); }
+    [[nodiscard]] double energy_pct() const { return energy_percent(expected, baseline); }
+
+    friend bool operator==(const Plan&, const Plan&) = default;
+};
+
 /// The same work planned in every way, side by side.
 struct Plans {
     Plan automatic;
     Plan single;
-    Plan pass;
+    Plan per_group;
     Plan local;
     Plan global;
 
     [[nodiscard]] const Plan& operator[](Aggregate aggregate) const {
         switch (aggregate) {
             case Aggregate::single: return single;
-            case Aggregate::pass: return pass;
+            case Aggregate::per_group: return per_group;
             case Aggregate::local: return local;
             case Aggregate::global: return global;
             case Aggregate::automatic: break;
@@ -44,11 +109,14 @@ namespace detail {
 struct Unit {
     std::vector<std::size_t> kernels;
     std::vector<ClockPoint> clocks;
-    std::vector<Choice> choices;  ///< one per clock: seconds and joules per iteration
-    std::size_t baseline = 0;     ///< index into `clocks`
+    std::vector<kdvfs::detail::Choice>
+        choices;               ///< one per clock: seconds and joules per iteration
+    std::size_t baseline = 0;  ///< index into `clocks`
 };
 
-inline Choice to_choice(const Cost& cost) { return {cost.time.count(), cost.energy.count}; }
+inline kdvfs::detail::Choice to_choice(const Cost& cost) {
+    return {cost.time.count(), cost.energy.count};
+}
 
 inline Unit make_unit(const KernelCosts& kernel, std::size_t index) {
     Unit unit{{index}, {}, {}, kernel.baseline};
@@ -62,7 +130,7 @@ inline Unit make_unit(const KernelCosts& kernel, std::size_t index) {
 }
 
 inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels) {
-    std::map<ClockPoint, std::pair<std::size_t, Choice>> sums;
+    std::map<ClockPoint, std::pair<std::size_t, kdvfs::detail::Choice>> sums;
     for (const std::size_t k : kernels) {
         for (std::size_t p = 0; p < table.kernels[k].points.size(); ++p) {
             auto& [measured, sum] = sums[table.kernels[k].points[p].clock];
@@ -88,7 +156,7 @@ inline std::vector<Unit> make_units(const CostTable& table, Aggregate aggregate)
         if (aggregate == Aggregate::local || aggregate == Aggregate::global)
             units.push_back(make_unit(table.kernels[k], k));
         else
-            members[aggregate == Aggregate::pass ? table.kernels[k].group : ""].push_back(k);
+            members[aggregate == Aggregate::per_group ? table.kernels[k].group : ""].push_back(k);
     }
     for (auto& [group, kernels] : members) units.push_back(make_unit(table, std::move(kernels)));
     return units;
@@ -102,16 +170,16 @@ struct Decision {
 
 inline Decision decide(const std::vector<Unit>& units, const Objective& objective,
                        const Cost& baseline) {
-    MultipleChoice problem;
+    kdvfs::detail::MultipleChoice problem;
     Decision decision;
     for (const Unit& unit : units) {
         problem.add_class(unit.choices);
         decision.chosen.push_back(unit.baseline);
     }
-    const auto minimum = minimise(problem, objective, baseline);
+    const auto minimum = kdvfs::detail::minimise(problem, objective, baseline);
     if (!minimum) return decision;
     // Where nothing is better than the baseline, the board is left alone.
-    if (objective.score(to_cost(minimum->selection.total), baseline) <
+    if (objective.score(kdvfs::detail::to_cost(minimum->selection.total), baseline) <
         objective.score(baseline, baseline)) {
         decision.chosen.assign(minimum->selection.chosen.begin(), minimum->selection.chosen.end());
     }
@@ -122,7 +190,7 @@ inline Decision decide(const std::vector<Unit>& units, const Objective& objectiv
 inline Decision decide_each(const std::vector<Unit>& units, const Objective& objective) {
     Decision decision;
     for (const Unit& unit : units) {
-        const Cost baseline = to_cost(unit.choices[unit.baseline]);
+        const Cost baseline = kdvfs::detail::to_cost(unit.choices[unit.baseline]);
         decision.chosen.push_back(decide({unit}, objective, baseline).chosen.front());
     }
     return decision;
@@ -158,8 +226,9 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
 
 }  // namespace detail
 
-/// Plans one way. `local` holds every kernel to the bound by itself; `global`, `pass` and `single`
-/// hold only the iteration to it, and their gap is proven. Pure; the table must be a sound one
+/// Plans one way. `local` holds every kernel to the bound by itself; `global`, `per_group` and
+/// `single` hold only the iteration to it, and their gap is proven. Pure; the table must be a sound
+/// one
 /// (`make_cost_table`).
 inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate) {
     const std::vector<detail::Unit> units = detail::make_units(table, aggregate);
@@ -178,9 +247,26 @@ inline Plan make_plan(const CostTable& table, const Objective& objective, Aggreg
 inline Plans make_plans(const CostTable& table, const Objective& objective) {
     return {make_plan(table, objective, Aggregate::automatic),
             make_plan(table, objective, Aggregate::single),
-            make_plan(table, objective, Aggregate::pass),
+            make_plan(table, objective, Aggregate::per_group),
             make_plan(table, objective, Aggregate::local),
             make_plan(table, objective, Aggregate::global)};
+}
+
+/// The time-energy frontier of an iteration, kernel by kernel: from the fastest plan to the most
+/// frugal, each entry a plan that no other beats in both. Only the corners of the frontier's
+/// convex hull are listed; between two of them plans lie close to the line.
+inline std::vector<Cost> time_energy_frontier(const CostTable& table) {
+    kdvfs::detail::MultipleChoice problem;
+    for (const detail::Unit& unit : detail::make_units(table, Aggregate::global))
+        problem.add_class(unit.choices);
+    const kdvfs::detail::HullWalk walk{problem};
+    kdvfs::detail::Choice total = walk.start().total;
+    std::vector<Cost> frontier{kdvfs::detail::to_cost(total)};
+    for (const kdvfs::detail::HullWalk::Step& step : walk.steps()) {
+        total = walk.after(total, step);
+        frontier.push_back(kdvfs::detail::to_cost(total));
+    }
+    return frontier;
 }
 
 }  // namespace kdvfs::tune

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/device/device_info.hpp>
-#include <kdvfs/tune/cost.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -20,8 +20,57 @@
 
 namespace kdvfs::tune {
 
+/// What work costs: time and energy, of one launch or of a whole iteration as the place says.
+struct Cost {
+    Seconds time{0};
+    Joules energy{0};
+
+    Cost& operator+=(const Cost& other) {
+        time += other.time;
+        energy += other.energy;
+        return *this;
+    }
+    friend Cost operator+(Cost a, const Cost& b) { return a += b; }
+    friend Cost operator*(const Cost& a, double factor) {
+        return {a.time * factor, a.energy * factor};
+    }
+    friend bool operator==(const Cost&, const Cost&) = default;
+};
+
+/// Percent of change against a baseline, negative = saved; 0 where the baseline is 0.
+inline double percent_change(double value, double baseline) {
+    return baseline == 0 ? 0 : 100 * (value / baseline - 1);
+}
+inline double time_percent(const Cost& cost, const Cost& baseline) {
+    return percent_change(cost.time.count(), baseline.time.count());
+}
+inline double energy_percent(const Cost& cost, const Cost& baseline) {
+    return percent_change(cost.energy.count, baseline.energy.count);
+}
+
+/// What measured costs of one launch can be: no kernel starts and ends within a nanosecond, none
+/// runs for four months, and no board draws a megawatt.
+inline constexpr Seconds shortest_launch{1e-9};
+inline constexpr Seconds longest_launch{1e7};
+inline constexpr Watts most_board_power{1e6};
+
+/// What is wrong with a measured cost, as a clause ("the time is negative"); nothing if it is
+/// sound.
+inline std::optional<std::string> find_fault(const Cost& cost) {
+    const double time = cost.time.count();
+    if (!std::isfinite(time)) return "the time is not finite";
+    if (time <= 0) return "the time is not above zero";
+    if (cost.time < shortest_launch) return "the time is below a nanosecond";
+    if (cost.time > longest_launch) return "the time is above 1e7 s";
+    if (!std::isfinite(cost.energy.count)) return "the energy is not finite";
+    if (cost.energy.count < 0) return "the energy is negative";
+    if (cost.energy / cost.time > most_board_power)
+        return "energy over time is above a megawatt, which no GPU draws";
+    return std::nullopt;
+}
+
 /// Whether a text may name a GPU in files that kdvfs writes: up to 128 of letters, digits, space
-/// and `_.:,()/+@-`. No character of it means anything inside C++ comments, JSON, SVG or CSV.
+/// and `_.:,()/+@-`. No character of it means anything inside C++ comments, JSON, HTML or CSV.
 constexpr bool is_gpu_name(std::string_view text) {
     constexpr auto allowed = [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -40,7 +89,7 @@ struct ProfileRow {
     KernelKey key;
     ClockPoint clock;
     Cost cost;                 ///< per launch
-    std::string group{};       ///< what `pass` plans share a clock by; empty = no group
+    std::string group{};       ///< what `per_group` plans share a clock by; empty = no group
     std::uint32_t count = 1;   ///< launches per iteration
     std::uint32_t sample = 0;  ///< tells repeated measurements of one point apart
     bool is_baseline = false;

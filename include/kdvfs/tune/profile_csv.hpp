@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/tune/csv.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/tune/profile.hpp>
 
 #include <array>
@@ -27,14 +27,14 @@ namespace detail {
 
 class SweepColumns {
 public:
-    SweepColumns(const std::vector<std::string>& header, const CsvReader& reader)
+    SweepColumns(const std::vector<std::string>& header, const kdvfs::detail::CsvReader& reader)
         : width_{header.size()} {
         for (std::size_t column = 0; column < header.size(); ++column) {
             if (!column_of_.try_emplace(header[column], column).second)
                 reader.fail("the column \"" + header[column] + "\" is there twice");
         }
-        require_columns(header, {"gpu", "kernel", "core_mhz", "mem_mhz", "time_s", "energy_j"},
-                        reader);
+        kdvfs::detail::require_columns(
+            header, {"gpu", "kernel", "core_mhz", "mem_mhz", "time_s", "energy_j"}, reader);
     }
 
     [[nodiscard]] std::size_t width() const { return width_; }
@@ -52,20 +52,21 @@ private:
 };
 
 template <class Number>
-Number parse_field(std::string_view text, const char* column, const CsvReader& reader) {
-    const auto value = parse_number<Number>(text);
-    if (!value) reader.fail(number_fault(text, column));
+Number parse_field(std::string_view text, const char* column,
+                   const kdvfs::detail::CsvReader& reader) {
+    const auto value = kdvfs::detail::parse_number<Number>(text);
+    if (!value) reader.fail(kdvfs::detail::number_fault(text, column));
     return *value;
 }
 
 inline std::uint32_t parse_optional(std::string_view text, std::uint32_t otherwise,
-                                    const char* column, const CsvReader& reader) {
+                                    const char* column, const kdvfs::detail::CsvReader& reader) {
     return text.empty() ? otherwise : parse_field<std::uint32_t>(text, column, reader);
 }
 
 /// A name and its variant. Where no column says the variant, the name may: "sort#2".
 inline KernelKey parse_key(std::string_view kernel, std::string_view variant_text,
-                           const CsvReader& reader) {
+                           const kdvfs::detail::CsvReader& reader) {
     if (!variant_text.empty() || !ends_in_variant(kernel))
         return {std::string{kernel}, variant(parse_optional(variant_text, 0, "variant", reader))};
     const std::size_t hash = kernel.rfind('#');
@@ -75,23 +76,24 @@ inline KernelKey parse_key(std::string_view kernel, std::string_view variant_tex
 }
 
 inline Megahertz parse_clock_field(std::string_view text, const char* column,
-                                   const CsvReader& reader) {
-    const auto clock = parse_clock(text);
+                                   const kdvfs::detail::CsvReader& reader) {
+    const auto clock = kdvfs::detail::parse_clock(text);
     if (!clock)
         reader.fail(std::string{column} + " is no clock (1 to 100000 whole MHz, -1 or auto): \"" +
                     std::string{text.substr(0, 40)} + '"');
     return *clock;
 }
 
-inline bool parse_flag(std::string_view text, const char* column, const CsvReader& reader) {
+inline bool parse_flag(std::string_view text, const char* column,
+                       const kdvfs::detail::CsvReader& reader) {
     if (text.empty() || text == "0" || text == "false") return false;
     if (text == "1" || text == "true") return true;
     reader.fail(std::string{column} + " is neither 0 nor 1");
 }
 
 inline ProfileRow parse_row(const std::vector<std::string>& fields, const SweepColumns& columns,
-                            const CsvReader& reader) {
-    require_width(fields, columns.width(), reader);
+                            const kdvfs::detail::CsvReader& reader) {
+    kdvfs::detail::require_width(fields, columns.width(), reader);
     const auto get = [&](const char* name) { return columns.get(fields, name); };
     ProfileRow row;
     row.key = parse_key(get("kernel"), get("variant"), reader);
@@ -112,7 +114,7 @@ struct SweepRows {
     std::map<KernelKey, std::size_t> first_line;
 };
 
-inline SweepRows read_rows(CsvReader& reader) {
+inline SweepRows read_rows(kdvfs::detail::CsvReader& reader) {
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const SweepColumns columns{fields, reader};
@@ -136,7 +138,7 @@ inline SweepRows read_rows(CsvReader& reader) {
 /// @throws Error (invalid_input) naming file and line, for anything that is not a sound profile
 /// of one GPU with a baseline for every kernel.
 inline Profile read_profile(std::istream& input, const std::string& name) {
-    CsvReader reader{input, name};
+    kdvfs::detail::CsvReader reader{input, name};
     detail::SweepRows rows = detail::read_rows(reader);
     if (!rows.profile) reader.fail("there are no measurements");
     if (const KernelProfile* kernel = rows.profile->find_without_baseline()) {
@@ -162,14 +164,14 @@ inline constexpr std::string_view sweep_header =
 
 /// One measurement as a line of a sweep file, so that sweeps can append as they go.
 inline std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
-    const std::array<std::string, 11> fields{to_csv_field(gpu),
-                                             to_csv_field(row.key.name),
+    const std::array<std::string, 11> fields{kdvfs::detail::to_csv_field(gpu),
+                                             kdvfs::detail::to_csv_field(row.key.name),
                                              std::to_string(row.key.variant.index),
-                                             to_csv_field(row.group),
-                                             to_csv_field(row.clock.core),
-                                             to_csv_field(row.clock.memory),
-                                             to_text(row.cost.time.count()),
-                                             to_text(row.cost.energy.count),
+                                             kdvfs::detail::to_csv_field(row.group),
+                                             kdvfs::detail::to_csv_field(row.clock.core),
+                                             kdvfs::detail::to_csv_field(row.clock.memory),
+                                             kdvfs::detail::to_text(row.cost.time.count()),
+                                             kdvfs::detail::to_text(row.cost.energy.count),
                                              row.is_baseline ? "1" : "0",
                                              std::to_string(row.count),
                                              std::to_string(row.sample)};
@@ -196,7 +198,7 @@ inline std::string to_csv(const Profile& profile) {
 
 /// Writes a sweep file as a whole. @throws Error (io).
 inline void write_profile(const Profile& profile, const std::filesystem::path& path) {
-    write_file_atomically(path, to_csv(profile));
+    kdvfs::detail::write_file_atomically(path, to_csv(profile));
 }
 
 }  // namespace kdvfs::tune

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/tune/csv.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/switch_cost.hpp>
+#include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,13 +31,14 @@ namespace detail {
 /// The columns that a header names; missing ones that are needed are an error.
 class NamedColumns {
 public:
-    NamedColumns(CsvReader& reader, std::initializer_list<const char*> needed) : reader_{reader} {
+    NamedColumns(kdvfs::detail::CsvReader& reader, std::initializer_list<const char*> needed)
+        : reader_{reader} {
         if (!reader.next(header_)) reader.fail("the file is empty");
-        require_columns(header_, needed, reader);
+        kdvfs::detail::require_columns(header_, needed, reader);
     }
     bool next() {
         if (!reader_.next(fields_)) return false;
-        require_width(fields_, header_.size(), reader_);
+        kdvfs::detail::require_width(fields_, header_.size(), reader_);
         return true;
     }
     [[nodiscard]] bool has(const char* name) const {
@@ -49,7 +50,7 @@ public:
     }
 
 private:
-    CsvReader& reader_;
+    kdvfs::detail::CsvReader& reader_;
     std::vector<std::string> header_;
     std::vector<std::string> fields_;
 };
@@ -60,7 +61,8 @@ inline std::ifstream open_input(const std::filesystem::path& path) {
     return input;
 }
 
-inline Seconds parse_delay(const NamedColumns& columns, const char* name, const CsvReader& reader) {
+inline Seconds parse_delay(const NamedColumns& columns, const char* name,
+                           const kdvfs::detail::CsvReader& reader) {
     const std::string text = columns.get(name);
     if (text.empty()) return Seconds{0};
     const double seconds = parse_field<double>(text, name, reader);
@@ -73,7 +75,7 @@ inline Seconds parse_delay(const NamedColumns& columns, const char* name, const 
 
 /// The launches of an iteration, in order. @throws Error (invalid_input) naming file and line
 inline std::vector<KernelKey> read_sequence(std::istream& input, const std::string& name) {
-    CsvReader reader{input, name};
+    kdvfs::detail::CsvReader reader{input, name};
     detail::NamedColumns columns{reader, {"kernel"}};
     std::vector<KernelKey> launches;
     while (columns.next()) {
@@ -93,7 +95,7 @@ inline std::vector<KernelKey> read_sequence(const std::filesystem::path& path) {
 /// @throws Error (invalid_input) naming file and line
 inline SwitchCosts read_switch_costs(std::istream& input, const std::string& name) {
     using Pair = std::pair<ClockPoint, ClockPoint>;
-    CsvReader reader{input, name};
+    kdvfs::detail::CsvReader reader{input, name};
     detail::NamedColumns columns{
         reader, {"from_core_mhz", "from_mem_mhz", "to_core_mhz", "to_mem_mhz", "latency_s"}};
     auto known = std::make_shared<std::map<Pair, SwitchDelay>>();

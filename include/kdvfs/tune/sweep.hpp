@@ -2,8 +2,8 @@
 #pragma once
 
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/policy/policy.hpp>
-#include <kdvfs/policy/registry.hpp>
+#include <kdvfs/policy.hpp>
+#include <kdvfs/registry.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/sweep_engine.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
@@ -43,7 +43,9 @@ public:
     /// Says that an iteration begins: the one line to add to a program. Takes in what was measured
     /// meanwhile and never waits for the GPU.
     /// @throws Error if a measurement cannot be written
-    void next_iteration() const { engine_->next_iteration(); }
+    void next_iteration() const {
+        if (!is_parents()) engine_->next_iteration();
+    }
 
     [[nodiscard]] SweepProgress progress() const { return engine_->progress(); }
     /// Whether the sweep is over.
@@ -58,7 +60,7 @@ public:
         Registry::metered || !Registry::template policy_of<K>::always_keeps;
 
     template <NamedKernel K>
-    [[nodiscard]] const ScopeKind& kind_of(Variant variant) const {
+    [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(Variant variant) const {
         const PolicyQuestion question{.kernel = K::name,
                                       .variant = variant,
                                       .architecture = info().architecture,
@@ -68,7 +70,7 @@ public:
                                 Registry::metered);
     }
 
-    [[nodiscard]] ScopePort& port() const { return engine_->port(); }
+    [[nodiscard]] kdvfs::detail::ScopeSink& scope_sink() const { return engine_->scope_sink(); }
 
 private:
     std::shared_ptr<const PlanTable> plan_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/core/descriptor.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 
@@ -66,7 +66,7 @@ private:
         if (text.empty()) return write(std::string{sweep_header});
         if (!text.starts_with(sweep_header)) reject("it has other columns than kdvfs writes");
         std::istringstream lines{text};
-        CsvReader reader{lines, path_.string()};
+        kdvfs::detail::CsvReader reader{lines, path_.string()};
         detail::SweepRows rows = detail::read_rows(reader);
         if (!rows.profile) return;
         if (rows.profile->gpu() != gpu) reject("it is of another GPU, " + rows.profile->gpu());
@@ -96,7 +96,7 @@ private:
     }
 
     std::filesystem::path path_;
-    Descriptor file_;
+    kdvfs::detail::Descriptor file_;
     Profile profile_;
     std::optional<ClockPoint> baseline_;
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/tune/block_options.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/objective.hpp>
+#include <kdvfs/units.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +17,23 @@
 #include <vector>
 
 namespace kdvfs::tune {
+
+/// How long work runs at a clock point before it is measured, and while it is.
+struct BlockOptions {
+    /// From a change of clocks to the measurement, at least: for temperatures to follow.
+    Duration settle = std::chrono::seconds{1};
+    /// From a request to its effect on this device; ten times that is waited, at least.
+    Duration switch_latency = std::chrono::milliseconds{10};
+    /// Work is measured for so long, and for `counter_rows` samples of the energy counter.
+    Duration measured = std::chrono::milliseconds{500};
+    std::size_t counter_rows = 200;
+
+    [[nodiscard]] Duration settling() const { return std::max(settle, 10 * switch_latency); }
+    /// @param sample_period of the energy counter; 0 where unknown
+    [[nodiscard]] Duration measuring(Duration sample_period) const {
+        return std::max(measured, static_cast<Duration::rep>(counter_rows) * sample_period);
+    }
+};
 
 /// How a program is swept while it does its work (`Sweeping`).
 struct SweepOptions {

@@ -1,27 +1,55 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/clock_point.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/multiple_choice.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/switch_cost.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
 
 namespace kdvfs::tune {
 
+/// How long a clock change takes to arrive.
+struct SwitchDelay {
+    Seconds latency{0};     ///< from asking to the new clock; the old one works on
+    Seconds transition{0};  ///< the end of the latency, in which the GPU pauses
+};
+
+/// What a planner must know about switching: during the latency the GPU works on at the old clock,
+/// during its last part it may pause, then the new clock holds.
+struct SwitchCosts {
+    std::function<SwitchDelay(ClockPoint from, ClockPoint to)> delay = [](ClockPoint, ClockPoint) {
+        return SwitchDelay{};
+    };
+    Watts paused_power{};  ///< drawn in a transition, and while a request is made
+    Seconds asking{0};     ///< stream time that a request takes: its markers
+};
+
+/// The same latency for every pair.
+inline SwitchCosts uniform_switch_costs(Seconds latency, Seconds transition = Seconds{0},
+                                        Watts paused_power = {}) {
+    return {[=](ClockPoint, ClockPoint) {
+                return SwitchDelay{latency, transition};
+            },
+            paused_power, Seconds{0}};
+}
+
 /// What happens if, before launch `begin`, another clock is asked for: the old clock works on until
-/// the new one arrives inside launch `arrives_in`; launches from `lands` on run at the new clock.
-struct Jump {
+/// the new one arrives inside launch `arrives_in`; launches from `effective_at` on run at the new
+/// clock.
+struct Transition {
     std::size_t arrives_in = 0;
-    std::size_t lands = 0;
+    std::size_t effective_at = 0;
     double old_share = 0;  ///< of the work of launch `arrives_in` that the old clock does
-    Choice before;         ///< what launches `begin` to before `arrives_in` cost at the old clock
+    kdvfs::detail::Choice
+        before;  ///< what launches `begin` to before `arrives_in` cost at the old clock
 };
 
 /// A sequence of launches at every clock, and what it means to switch between two of them. One
@@ -45,7 +73,7 @@ public:
     [[nodiscard]] std::size_t launches() const { return launches_; }
     [[nodiscard]] std::size_t size() const { return clocks_.size(); }
     [[nodiscard]] const std::vector<ClockPoint>& clocks() const { return clocks_; }
-    [[nodiscard]] const Choice& cost(std::size_t launch, std::size_t clock) const {
+    [[nodiscard]] const kdvfs::detail::Choice& cost(std::size_t launch, std::size_t clock) const {
         return costs_[launch * size() + clock];
     }
 
@@ -54,21 +82,26 @@ public:
         return slots_[from * size() + to];
     }
     /// The pairs' pauses, asking included: seconds and joules.
-    [[nodiscard]] const Choice& pause(std::size_t slot) const { return pauses_[slot]; }
+    [[nodiscard]] const kdvfs::detail::Choice& pause(std::size_t slot) const {
+        return pauses_[slot];
+    }
 
     /// A switch asked for before a launch; nothing if it would arrive after the end.
-    [[nodiscard]] const Jump* jump(std::size_t launch, std::size_t slot) const {
-        const Jump& jump = jumps_[slot * launches_ + launch];
-        return jump.lands == 0 ? nullptr : &jump;
+    [[nodiscard]] const Transition* transition(std::size_t launch, std::size_t slot) const {
+        const Transition& transition = jumps_[slot * launches_ + launch];
+        return transition.effective_at == 0 ? nullptr : &transition;
     }
 
     /// The cost of everything from asking to landing.
-    [[nodiscard]] Choice cost(const Jump& jump, std::size_t from, std::size_t to) const {
-        Choice sum = jump.before + pauses_[slot(from, to)];
-        const Choice& old_clock = cost(jump.arrives_in, from);
-        const Choice& new_clock = cost(jump.arrives_in, to);
-        sum.time += jump.old_share * old_clock.time + (1 - jump.old_share) * new_clock.time;
-        sum.energy += jump.old_share * old_clock.energy + (1 - jump.old_share) * new_clock.energy;
+    [[nodiscard]] kdvfs::detail::Choice cost(const Transition& transition, std::size_t from,
+                                             std::size_t to) const {
+        kdvfs::detail::Choice sum = transition.before + pauses_[slot(from, to)];
+        const kdvfs::detail::Choice& old_clock = cost(transition.arrives_in, from);
+        const kdvfs::detail::Choice& new_clock = cost(transition.arrives_in, to);
+        sum.time +=
+            transition.old_share * old_clock.time + (1 - transition.old_share) * new_clock.time;
+        sum.energy +=
+            transition.old_share * old_clock.energy + (1 - transition.old_share) * new_clock.energy;
         return sum;
     }
 
@@ -89,7 +122,7 @@ private:
     void fill_delays(const SwitchCosts& costs) {
         slots_.resize(size() * size());
         for (std::size_t from = 0; from < size(); ++from) {
-            std::vector<Choice> prefix(1);
+            std::vector<kdvfs::detail::Choice> prefix(1);
             for (std::size_t i = 0; i < launches_; ++i)
                 prefix.push_back(prefix.back() + cost(i, from));
             std::map<std::pair<double, double>, std::size_t> known;
@@ -106,21 +139,21 @@ private:
         }
     }
 
-    void add_jumps(const std::vector<Choice>& prefix, double works_on) {
+    void add_jumps(const std::vector<kdvfs::detail::Choice>& prefix, double works_on) {
         std::size_t arrives_in = 0;
         for (std::size_t launch = 0; launch < launches_; ++launch) {
             const double arrival = prefix[launch].time + works_on;
             arrives_in = std::max(arrives_in, launch);
             while (arrives_in < launches_ && prefix[arrives_in + 1].time <= arrival) ++arrives_in;
-            Jump jump;
+            Transition transition;
             if (arrives_in < launches_) {
                 const double width = prefix[arrives_in + 1].time - prefix[arrives_in].time;
-                jump = {arrives_in, arrives_in + 1,
-                        std::clamp((arrival - prefix[arrives_in].time) / width, 0.0, 1.0),
-                        prefix[arrives_in]};
-                jump.before -= prefix[launch];
+                transition = {arrives_in, arrives_in + 1,
+                              std::clamp((arrival - prefix[arrives_in].time) / width, 0.0, 1.0),
+                              prefix[arrives_in]};
+                transition.before -= prefix[launch];
             }
-            jumps_.push_back(jump);
+            jumps_.push_back(transition);
         }
     }
 
@@ -128,10 +161,10 @@ private:
     double paused_power_;
     double asking_;
     std::vector<ClockPoint> clocks_;
-    std::vector<Choice> costs_;  // [launch][clock]
+    std::vector<kdvfs::detail::Choice> costs_;  // [launch][clock]
     std::vector<std::size_t> slots_;
-    std::vector<Choice> pauses_;  // [slot]
-    std::vector<Jump> jumps_;     // [slot][launch]
+    std::vector<kdvfs::detail::Choice> pauses_;  // [slot]
+    std::vector<Transition> jumps_;              // [slot][launch]
 };
 
 }  // namespace kdvfs::tune

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/core/clock_point.hpp>
-#include <kdvfs/core/kernel.hpp>
-#include <kdvfs/core/version.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/version.hpp>
 
 #include <gsl/gsl>
 

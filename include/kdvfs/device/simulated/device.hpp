@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/device/clock_control.hpp>
-#include <kdvfs/device/energy_source.hpp>
-#include <kdvfs/device/power_reading.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/energy_meter.hpp>
 #include <kdvfs/device/simulated/engine.hpp>
 #include <kdvfs/device/simulated/fault_plan.hpp>
 #include <kdvfs/device/simulated/stream.hpp>
-#include <kdvfs/device/simulated/switch_model.hpp>
-#include <kdvfs/device/stream_runtime.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +22,33 @@
 #include <utility>
 
 namespace kdvfs::simulated {
+
+/// How long a clock change takes to arrive.
+struct SwitchDelays {
+    Duration switching_latency{0};  ///< from the call to the new clock; the old one works on
+    Duration transition{0};         ///< the end of the latency, in which the GPU pauses
+};
+
+/// The one model of a switch: during the switching latency the GPU works on at the old clock,
+/// during the transition it pauses, then the new clock holds. A later call overtakes an earlier.
+struct SwitchModel {
+    Duration call_cost{0};  ///< for how long the setting call keeps its caller
+    std::function<SwitchDelays(ClockPoint from, ClockPoint to)> delays =
+        [](ClockPoint, ClockPoint) { return SwitchDelays{}; };
+};
+
+/// The same delays for every pair of clock points.
+inline SwitchModel uniform_switch(Duration switching_latency, Duration transition = {},
+                                  Duration call_cost = {}) {
+    return {.call_cost = call_cost, .delays = [=](ClockPoint, ClockPoint) {
+                return SwitchDelays{switching_latency, transition};
+            }};
+}
+
+/// A board's own delays.
+inline SwitchModel switch_model(const ClockSwitchTraits& traits) {
+    return uniform_switch(traits.switching_latency, traits.transition, traits.call_cost);
+}
 
 struct DeviceOptions {
     std::uint64_t seed = 1;                     ///< of the counter's noise
@@ -32,7 +58,7 @@ struct DeviceOptions {
     std::optional<Duration> claimed_counter_period{};
     /// Stream time of a marker. 2 us: measured for a one-thread kernel on an H100.
     Duration marker_time = std::chrono::microseconds{2};
-    std::size_t stamp_capacity = std::size_t{1} << 16;  ///< the ring that markers push into
+    std::size_t timestamp_capacity = std::size_t{1} << 16;  ///< the ring that markers push into
 };
 
 /// A GPU that is not there: streams, graphs, clocks and an energy counter in virtual time,
@@ -52,10 +78,10 @@ public:
                 .mechanism = "simulated clocks",
                 .simulated = true},
           meter_{options_.energy_counter.value_or(board_.energy_counter), options_.seed},
-          engine_{
-              board_,
-              meter_,
-              {.marker_time = options_.marker_time, .stamp_capacity = options_.stamp_capacity}} {
+          engine_{board_,
+                  meter_,
+                  {.marker_time = options_.marker_time,
+                   .timestamp_capacity = options_.timestamp_capacity}} {
         default_stream_ = create_stream();
     }
     Device(const Device&) = delete;
@@ -173,12 +199,13 @@ public:
 
     // StreamRuntime
 
-    [[nodiscard]] LaneKey lane_key(StreamRef stream) {
-        fail_if_struck(Call::lane_key, "tell which lane a stream is");
+    [[nodiscard]] TrackKey track_key(StreamRef stream) {
+        fail_if_struck(Call::track_key, "tell which track a stream is");
         const Stream& known = checked(stream);
         return {.stream = stream, .capture = known.capture_};
     }
-    [[nodiscard]] LevelCell* make_cell() {
+    [[nodiscard]] TrackKey key_now(const TrackKey& before) { return track_key(before.stream); }
+    [[nodiscard]] RequestCell* make_cell() {
         fail_if_struck(Call::make_cell, "map a level cell");
         return &cells_.emplace_back();
     }
@@ -190,14 +217,17 @@ public:
     void put_wait(StreamRef stream, const std::uint32_t* word, std::uint32_t number) {
         enqueue(stream, AnswerOperation{word, number});
     }
-    std::size_t drain_stamps(std::span<MarkerStamp> out) noexcept {
-        auto& stamps = engine_.stamps();
-        const std::size_t count = std::min(out.size(), stamps.size());
-        std::copy_n(stamps.begin(), count, out.begin());
-        stamps.erase(stamps.begin(), stamps.begin() + static_cast<std::ptrdiff_t>(count));
+    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
+        auto& timestamps = engine_.timestamps();
+        const std::size_t count = std::min(out.size(), timestamps.size());
+        std::copy_n(timestamps.begin(), count, out.begin());
+        timestamps.erase(timestamps.begin(),
+                         timestamps.begin() + static_cast<std::ptrdiff_t>(count));
         return count;
     }
-    [[nodiscard]] std::uint64_t lost_stamps() const noexcept { return engine_.lost_stamps(); }
+    [[nodiscard]] std::uint64_t lost_timestamps() const noexcept {
+        return engine_.lost_timestamps();
+    }
     [[nodiscard]] TimePoint now() const noexcept { return engine_.now(); }
     [[nodiscard]] std::string_view marker_mechanism() const { return "simulated marker kernel"; }
 
@@ -318,7 +348,7 @@ private:
     Engine engine_;
     Stream* default_stream_;
     FaultPlan faults_;
-    std::deque<LevelCell> cells_;
+    std::deque<RequestCell> cells_;
     ClockState setting_;
     std::uint64_t last_change_ = 0;
     std::uint64_t captures_ = 0;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/time.hpp>
-#include <kdvfs/core/units.hpp>
-#include <kdvfs/device/energy_source.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/board.hpp>
+#include <kdvfs/units.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -47,8 +46,8 @@ public:
 
     /// The counter stands still from now on, or runs again.
     void freeze(bool frozen) { frozen_ = frozen; }
-    /// The counter jumps, forwards or backwards.
-    void jump(Joules by) { offset_ += by; }
+    /// The counter transitions, forwards or backwards.
+    void transition(Joules by) { offset_ += by; }
     /// The counter shows so many times the joules.
     void scale(double factor) { scale_ = factor; }
     /// The counter starts again from zero at this many joules; 0 = never.

@@ -1,23 +1,52 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/energy_meter.hpp>
-#include <kdvfs/device/simulated/event_queue.hpp>
-#include <kdvfs/device/simulated/operating_point.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/stream.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace kdvfs::simulated {
+
+/// What is going to happen in virtual time. Events of one instant happen in the order in which
+/// they were scheduled, so that a run is the same every time.
+class EventQueue {
+public:
+    using Action = std::function<void()>;
+
+    void schedule(TimePoint at, Action action) {
+        events_.emplace(std::pair{at, ++scheduled_}, std::move(action));
+    }
+
+    [[nodiscard]] bool empty() const { return events_.empty(); }
+
+    /// When the next event is due; the end of time where there is none.
+    [[nodiscard]] TimePoint next() const {
+        return events_.empty() ? TimePoint::max() : events_.begin()->first.first;
+    }
+
+    /// Takes the next event out. @pre not empty
+    Action pop() {
+        auto node = events_.extract(events_.begin());
+        return std::move(node.mapped());
+    }
+
+private:
+    std::map<std::pair<TimePoint, std::uint64_t>, Action> events_;
+    std::uint64_t scheduled_ = 0;
+};
 
 /// The part of a simulated GPU that works: streams in virtual time, what runs in them, how fast,
 /// and what it draws. Time passes only in `run_until`. Kernels of several streams share the board:
@@ -26,7 +55,7 @@ class Engine {
 public:
     struct Options {
         Duration marker_time{0};
-        std::size_t stamp_capacity = 0;
+        std::size_t timestamp_capacity = 0;
     };
 
     /// `board` and `meter` must outlive the engine.
@@ -72,8 +101,8 @@ public:
                            [](const auto& stream) { return stream->queue_.empty(); });
     }
     [[nodiscard]] static bool empty(const Stream& stream) { return stream.queue_.empty(); }
-    [[nodiscard]] std::deque<MarkerStamp>& stamps() { return stamps_; }
-    [[nodiscard]] std::uint64_t lost_stamps() const { return lost_stamps_; }
+    [[nodiscard]] std::deque<MarkerTimestamp>& timestamps() { return timestamps_; }
+    [[nodiscard]] std::uint64_t lost_timestamps() const { return lost_timestamps_; }
 
     /// Lets something happen at a moment of virtual time, now at the earliest.
     void schedule(TimePoint at, EventQueue::Action action) {
@@ -157,12 +186,12 @@ private:
     void pass_marker(Stream& stream, const Marker& marker) {
         stream.busy_ = false;
         stream.queue_.pop_front();
-        if (marker.stamped) {
-            if (stamps_.size() == options_.stamp_capacity) {
-                stamps_.pop_front();
-                ++lost_stamps_;
+        if (marker.timestamped) {
+            if (timestamps_.size() == options_.timestamp_capacity) {
+                timestamps_.pop_front();
+                ++lost_timestamps_;
             }
-            stamps_.push_back({marker.tag, now_, static_cast<std::uint64_t>(core_cycles_)});
+            timestamps_.push_back({marker.tag, now_, static_cast<std::uint64_t>(core_cycles_)});
         }
         if (marker.cell == nullptr) return;
         marker.cell->store(marker.word);
@@ -226,13 +255,13 @@ private:
     EventQueue schedule_;
     std::vector<std::unique_ptr<Stream>> streams_;
     std::vector<std::unique_ptr<Event>> events_;
-    std::deque<MarkerStamp> stamps_;
+    std::deque<MarkerTimestamp> timestamps_;
     std::vector<Running> running_;
     std::function<void()> cell_written_;
     ClockPoint caps_{};
     TimePoint now_{};
     double core_cycles_ = 0;
-    std::uint64_t lost_stamps_ = 0;
+    std::uint64_t lost_timestamps_ = 0;
     bool paused_ = false;
 };
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/device/simulated/device.hpp>
-#include <kdvfs/gpu/control_loop.hpp>
-#include <kdvfs/gpu/gpu_core.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -13,9 +12,11 @@ namespace kdvfs::simulated {
 /// Listener, actuator and sampler of a simulated GPU, as events in its virtual time. The listener
 /// sees a cell at its next look; the actuator makes one call at a time, and a call waits for at
 /// most one counter read.
-class EventLoop final : public ControlLoop {
+class EventLoop final : public kdvfs::detail::ControlLoop {
+    using Core = kdvfs::detail::GpuCore<Device>;
+
 public:
-    EventLoop(Device& device, GpuCore& core) : state_{std::make_shared<State>(device, core)} {
+    EventLoop(Device& device, Core& core) : state_{std::make_shared<State>(device, core)} {
         device.on_cell_written([state = state_] { state->look_soon(state); });
         state_->sample_next(state_);
     }
@@ -23,33 +24,35 @@ public:
 
     void wake() noexcept override { state_->look_soon(state_); }
 
-    void pass(Duration time) override { state_->device.advance(time); }
+    void sleep_for(Duration time) override { state_->device.advance(time); }
 
-    void finish() noexcept override {
+    bool finish() noexcept override {
         stop();
         const auto now = [this] { return state_->device.now(); };
         if (state_->in_flight) {  // its answer was on the way
-            state_->core.driver().completed(state_->outcome, now());
+            state_->core.arbiter().completed(state_->outcome, now());
         }
         // Time stands still here: a device that stays busy is not asked for ever.
         for (int tries = 0; tries < 16; ++tries) {
-            const auto command = state_->core.driver().next_command(TimePoint::max());
+            const auto command = state_->core.arbiter().next_command(TimePoint::max());
             if (!command) break;
-            state_->core.driver().completed(execute(state_->device, *command), now());
+            state_->core.arbiter().completed(execute(state_->device, *command), now());
         }
+        state_->core.meter().pump();
+        return true;
     }
 
 private:
     /// Shared with the events that are still to come: they find out that the loop has stopped.
     struct State {
-        State(Device& its_device, GpuCore& its_core) : device{its_device}, core{its_core} {}
+        State(Device& its_device, Core& its_core) : device{its_device}, core{its_core} {}
 
         Device& device;
-        GpuCore& core;
+        Core& core;
         bool stopped = false;
         bool look_scheduled = false;
         bool in_flight = false;
-        CommandOutcome outcome{};
+        kdvfs::detail::CommandOutcome outcome{};
         TimePoint bus_free{};
 
         void look_soon(const std::shared_ptr<State>& self) {
@@ -63,7 +66,7 @@ private:
             device.schedule(next, [self] {
                 self->look_scheduled = false;
                 if (self->stopped) return;
-                self->core.driver().listen(self->device.now());
+                self->core.arbiter().listen(self->device.now());
                 self->act(self);
             });
         }
@@ -75,9 +78,9 @@ private:
                 device.schedule(bus_free, [self] { self->act(self); });
                 return;
             }
-            const auto command = core.driver().next_command(now);
+            const auto command = core.arbiter().next_command(now);
             if (!command) {
-                if (const auto deadline = core.driver().next_deadline();
+                if (const auto deadline = core.arbiter().next_deadline();
                     deadline && *deadline > now) {
                     wait_until(*deadline, self);
                 }
@@ -85,14 +88,15 @@ private:
             }
             in_flight = true;
             outcome = execute(device, *command);
-            const Duration cost = command->kind == ClockCommand::Kind::apply
+            const Duration cost = command->kind == kdvfs::detail::ClockCommand::Kind::apply
                                       ? device.clock_switch().call_cost
                                       : Duration::zero();
             bus_free = now + cost;
             device.schedule(bus_free, [self] {
                 if (self->stopped) return;
                 self->in_flight = false;
-                self->core.driver().completed(self->outcome, self->device.now());
+                self->core.arbiter().completed(self->outcome, self->device.now());
+                self->core.meter().pump();
                 self->act(self);
             });
         }
@@ -108,7 +112,7 @@ private:
         TimePoint waiting_for{};
 
         void sample_next(const std::shared_ptr<State>& self) {
-            const TimePoint due = core.meter().next_read();
+            const TimePoint due = core.meter().sampling().next_read();
             if (stopped || due == measure::Sampler::never) return;
             device.schedule(due, [self] {
                 if (self->stopped) return;
@@ -117,9 +121,9 @@ private:
                 self->device.schedule(self->bus_free, [self] {
                     if (self->stopped) return;
                     self->core.meter().sampled(self->device.read_energy(), self->device.now());
-                    if (self->core.meter().checking()) {
-                        self->core.meter().power_read(self->device.read_power(),
-                                                      self->device.now());
+                    if (self->core.meter().sampling().checking()) {
+                        self->core.meter().sampling().power_read(self->device.read_power(),
+                                                                 self->device.now());
                     }
                     self->sample_next(self);
                 });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 
 #include <cstdint>
 #include <list>
@@ -11,7 +11,7 @@
 namespace kdvfs::simulated {
 
 /// The calls of a simulated device that can be made to go wrong.
-enum class Call { apply, read_clock_state, restore, read_energy, lane_key, put_marker, make_cell };
+enum class Call { apply, read_clock_state, restore, read_energy, track_key, put_marker, make_cell };
 
 /// How a call goes wrong.
 enum class Fault {

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/control/gate.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace kdvfs::detail {
+
+/// A mutex for what one thread mostly has to itself. Locking is one atomic exchange, unlocking a
+/// plain store: half of what a futex costs, which must ask at each unlock whether someone sleeps.
+/// A thread that meets another looks again every 20 us instead of being woken: a runtime's launch
+/// may block for long while the track is held, and spinning would burn a core.
+class TrackMutex {
+public:
+    void lock() noexcept {
+        while (held_.exchange(true, std::memory_order_acquire)) {
+            while (held_.load(std::memory_order_relaxed)) {
+                std::this_thread::sleep_for(std::chrono::microseconds{20});
+            }
+        }
+    }
+    void unlock() noexcept { held_.store(false, std::memory_order_release); }
+
+private:
+    std::atomic<bool> held_{false};
+};
+
+/// What enqueueing can tell of a scope's outcome. `asked` is settled by the controller: switched,
+/// refused, overtaken, missed, or elided because the device already held the request.
+enum class ScopeOutcome : std::uint8_t {
+    kept,
+    stream_elided,
+    not_worth_it,
+    refused,
+    captured,
+    measured,  ///< the GPU is opened to measure only
+    asked,
+};
+inline constexpr std::size_t scope_outcomes = 7;
+
+/// The scopes of one track, each counted once, by scope kind: plain numbers under the track's
+/// mutex, so that counting costs no atomic operation.
+struct TrackCounts {
+    struct OfKind {
+        std::array<std::uint64_t, scope_outcomes> outcomes{};
+        std::uint64_t unmetered_calls = 0;              ///< live ones that leave no interval
+        std::optional<measure::GateRefusal> refusal{};  ///< the gate's last one
+    };
+    std::vector<OfKind> kinds{};
+    std::uint64_t unmetered = 0;
+
+    void count(std::uint32_t kind, ScopeOutcome outcome) {
+        ++of(kind).outcomes[static_cast<std::size_t>(outcome)];
+    }
+    void count_unmetered(std::uint32_t kind, bool live) {
+        ++unmetered;
+        if (live) ++of(kind).unmetered_calls;
+    }
+    OfKind& of(std::uint32_t kind) {
+        if (kinds.size() <= kind) kinds.resize(kind + std::size_t{1});
+        return kinds[kind];
+    }
+};
+
+/// What a track wants put into its stream when a scope enters or leaves.
+struct TrackStep {
+    std::uint64_t entry = 0;  ///< the scope's entry in the stack, for leaving
+    RequestWord word{};       ///< the track's request from here on
+    bool changed = false;     ///< whether that differs from what the stream was told before
+};
+
+/// The host's side of a stream: a stack of the scopes that are open on it, in enqueue order.
+/// Knows nothing of devices; the caller puts the markers. Not thread-safe by itself: hold `mutex`.
+class StreamTrack {
+public:
+    StreamTrack(TrackId id, TrackKey key, RequestCell* cell)
+        : id_{id}, key_{key}, cell_{cell}, captured_{key.capture != 0} {
+        stack_.reserve(16);  // no allocation after a track's first scope, unless nested deeper
+    }
+
+    /// Pushes a scope that asks for `request`; `no_request` inherits what encloses it.
+    /// @param kind of the scope, for `kind_of`
+    TrackStep enter(RequestIndex request, std::uint32_t kind = 0) {
+        const RequestWord before = word();
+        open_.store(open_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        RequestWord own{};
+        const bool same = request != no_request && before.request() == request;
+        if (request != no_request) {
+            own = same ? before : RequestWord{request, next_ticket_++};
+            if (!same) kinds_[own.ticket() % kinds_.size()].store(kind, std::memory_order_relaxed);
+        }
+        stack_.push_back({.entry = ++last_entry_, .word = own});
+        if (request != no_request) word_ = own;
+        return {.entry = last_entry_, .word = word_, .changed = word_ != before};
+    }
+
+    /// Removes a scope's own entry, wherever it is in the stack. Scopes of one track may be left in
+    /// any order: what stays is what the others still ask for.
+    /// @returns nothing if the entry is not there (left before)
+    std::optional<TrackStep> leave(std::uint64_t entry) {
+        const auto found = std::find_if(stack_.rbegin(), stack_.rend(),
+                                        [&](const Entry& e) { return e.entry == entry; });
+        if (found == stack_.rend()) return std::nullopt;
+        const RequestWord before = word_;
+        stack_.erase(std::next(found).base());
+        word_ = innermost();
+        const RequestWord now = word_;
+        if (now != before) last_.store(now.raw(), std::memory_order_relaxed);
+        open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+        return TrackStep{.entry = entry, .word = now, .changed = now != before};
+    }
+
+    /// A captured track serves the next capture of its stream, with its stack empty, as long as the
+    /// last one left no scope open: graphs that are captured again and again need no more cells.
+    /// Two replays at once then share a vote, which ends with the first: too high, never too low.
+    /// @returns whether it does
+    bool capture_again(const TrackKey& key) {
+        if (abandoned || !stack_.empty()) return false;
+        key_ = key;
+        return true;
+    }
+
+    /// A marker with this word was put into the stream.
+    void was_put(RequestWord word) {
+        const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
+        if (overruled != 0 && word_of(overruled) != put_ && cell_->load() == put_) {
+            overruled_.store(0, std::memory_order_relaxed);  // the stream is past it
+        }
+        put_ = word;
+        last_.store(word.raw(), std::memory_order_relaxed);
+    }
+
+    /// The stream could not be told of the word: the last word that was put, which may be still
+    /// on its way, means the word instead. Its ticket is never used again.
+    void overrule() {
+        overruled_.store(std::uint64_t{put_.raw()} << 32U | word().raw(),
+                         std::memory_order_relaxed);
+        last_.store(put_.raw(), std::memory_order_relaxed);
+    }
+
+    /// What the stream asks for now. Callable without `mutex`.
+    [[nodiscard]] RequestWord observed() const {
+        const RequestWord word = cell_->load();
+        const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
+        return word == word_of(overruled) ? RequestWord{static_cast<std::uint32_t>(overruled)}
+                                          : word;
+    }
+
+    /// The kind of the scope that a ticket was given to, of the last `remembered` tickets. Callable
+    /// without `mutex`.
+    [[nodiscard]] std::uint32_t kind_of(std::uint32_t ticket) const {
+        return kinds_[ticket % kinds_.size()].load(std::memory_order_relaxed);
+    }
+    static constexpr std::size_t remembered = 256;
+
+    /// The track's request now: that of the innermost scope with an opinion.
+    [[nodiscard]] RequestWord word() const { return word_; }
+
+    /// Whether no scope is open on the host, nor under way in the stream: the cell holds what was
+    /// put last. Callable without `mutex`.
+    [[nodiscard]] bool at_rest() const {
+        return open_.load(std::memory_order_acquire) == 0 &&
+               cell_->load().raw() == last_.load(std::memory_order_relaxed);
+    }
+
+    [[nodiscard]] TrackId id() const { return id_; }
+    [[nodiscard]] const TrackKey& key() const { return key_; }
+    [[nodiscard]] RequestCell& cell() const { return *cell_; }
+    /// Whether it is recorded into graphs. Callable without `mutex`.
+    [[nodiscard]] bool captured() const { return captured_; }
+    [[nodiscard]] std::size_t depth() const { return stack_.size(); }
+
+    // Public, because whoever enters or leaves needs them around the track's own steps.
+    TrackMutex mutex;                    ///< held while a step is taken and its marker is put
+    TrackCounts counts;                  ///< under `mutex`
+    std::atomic<bool> abandoned{false};  ///< its cell says nothing any more
+
+private:
+    struct Entry {
+        std::uint64_t entry;
+        RequestWord word;
+    };
+
+    [[nodiscard]] RequestWord innermost() const {
+        const auto asking = std::find_if(stack_.rbegin(), stack_.rend(), [](const Entry& e) {
+            return e.word.request() != no_request;
+        });
+        if (asking != stack_.rend()) return asking->word;
+        // The last ticket tells one end of all requests from another.
+        return RequestWord{no_request, next_ticket_ - 1};
+    }
+
+    static constexpr RequestWord word_of(std::uint64_t overruled) {
+        return RequestWord{static_cast<std::uint32_t>(overruled >> 32U)};
+    }
+
+    TrackId id_;
+    TrackKey key_;  // under `mutex` where captured
+    RequestCell* cell_;
+    const bool captured_;
+    std::vector<Entry> stack_;
+    std::uint64_t last_entry_ = 0;
+    std::uint32_t next_ticket_ = 1;
+    RequestWord word_{};
+    RequestWord put_{};
+    // Written under `mutex` only.
+    std::array<std::atomic<std::uint32_t>, remembered> kinds_{};  // by ticket
+    std::atomic<std::uint32_t> open_{0};
+    std::atomic<std::uint32_t> last_{0};       // the word that the cell will end up with
+    std::atomic<std::uint64_t> overruled_{0};  // a word, and the word that it means instead
+};
+
+/// All tracks of a GPU object, by stream. Tracks stay until it ends: a stream's handle may be used
+/// again, and a captured graph may be replayed at any time. Thread-safe.
+class TrackTable {
+public:
+    TrackTable() : serial_{next_serial()} {}
+
+    /// The track of a key; a new one, on a cell from `make_cell()`, at its first use.
+    template <class MakeCell>
+    StreamTrack& find(const TrackKey& key, MakeCell make_cell) {
+        // A thread uses few streams: remember its last tracks, and whose they are.
+        struct Last {
+            std::uint64_t serial = 0;
+            TrackKey key{};
+            StreamTrack* track = nullptr;
+        };
+        thread_local std::array<Last, 8> remembered{};
+        // Streams are heap objects: their addresses differ in the middle.
+        const auto address = reinterpret_cast<std::uintptr_t>(key.stream.as<void>());
+        Last& last = remembered[(address >> 4U ^ address >> 7U ^ address >> 12U) % 8];
+        if (last.serial == serial_ && last.key == key) return *last.track;
+        StreamTrack& track = find_slowly(key, make_cell);
+        last = {serial_, key, &track};
+        return track;
+    }
+
+    template <class Function>
+    void for_each(Function function) {
+        const std::lock_guard lock{mutex_};
+        for (StreamTrack& track : tracks_) function(track);
+    }
+
+private:
+    /// Captures of one stream come one after the other and have one track: the last capture's.
+    template <class MakeCell>
+    StreamTrack& find_slowly(const TrackKey& key, MakeCell& make_cell) {
+        const bool captured = key.capture != 0;
+        const TrackKey place{key.stream, key.thread, captured ? 1U : 0U};
+        const std::lock_guard lock{mutex_};
+        if (const auto known = by_place_.find(place); known != by_place_.end()) {
+            StreamTrack& track = *known->second;
+            if (!captured) return track;
+            const std::lock_guard track_lock{track.mutex};
+            if (track.key() == key || track.capture_again(key)) return track;
+        }
+        RequestCell* cell = make_cell();
+        const TrackId id{static_cast<std::uint32_t>(tracks_.size())};
+        StreamTrack& track = tracks_.emplace_back(id, key, cell);
+        by_place_[place] = &track;
+        return track;
+    }
+
+    // Addresses come back after a table has died, serial numbers do not.
+    static std::uint64_t next_serial() {
+        static std::atomic<std::uint64_t> serial{0};
+        return ++serial;
+    }
+
+    std::uint64_t serial_;
+    std::mutex mutex_;
+    std::deque<StreamTrack> tracks_;
+    std::map<TrackKey, StreamTrack*> by_place_;
+};
+
+}  // namespace kdvfs::detail

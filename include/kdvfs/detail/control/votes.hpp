@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kdvfs::detail {
+
+/// Numbers the clock points that scopes ask for, so that a cell can carry one as a level. Only
+/// grows; indices stay valid for the life of the GPU. Thread-safe.
+class RequestTable {
+public:
+    /// @returns the index of a clock point, a new one where it has none yet
+    /// @throws Error (invalid_input) once 4095 different points have been asked for
+    RequestIndex index_of(ClockPoint point) {
+        const std::lock_guard lock{mutex_};
+        if (const auto known = indices_.find(point); known != indices_.end()) return known->second;
+        if (points_.size() > RequestWord::most_requests) {
+            throw Error{Errc::invalid_input,
+                        {.action = "ask for " + to_string(point),
+                         .object = "this GPU",
+                         .vendor_words = "",
+                         .remedy = "one process may ask for 4095 different clock points: plan with "
+                                   "a coarser clock list"}};
+        }
+        const RequestIndex index{static_cast<std::uint32_t>(points_.size())};
+        points_.push_back(point);
+        indices_.emplace(point, index);
+        return index;
+    }
+
+    /// @pre the index came from `index_of`
+    [[nodiscard]] ClockPoint point(RequestIndex index) const {
+        const std::lock_guard lock{mutex_};
+        return points_.at(index.value);
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::vector<ClockPoint> points_{ClockPoint{}};  // index 0 is "no request"
+    std::map<ClockPoint, RequestIndex> indices_;
+};
+
+/// What all tracks ask of a device together: in each domain the highest request wins, `auto` being
+/// highest of all. A track outside scopes has no vote, unless it is protected. Not thread-safe.
+class TrackVotes {
+public:
+    explicit TrackVotes(const RequestTable& requests) : requests_{requests} {}
+
+    /// What a look at a track's cell tells. Tickets are consecutive, so that scopes which came and
+    /// went between two looks are counted, too.
+    struct Look {
+        bool entered = false;      ///< the word is that of a scope not seen before
+        std::uint32_t missed = 0;  ///< scopes before it that were entered and left unseen
+    };
+
+    /// A track asks for this from here on.
+    Look observe(TrackId track, RequestWord word) {
+        Vote& vote = votes_[track];
+        vote.request = word.request();
+        const std::uint32_t ahead = tickets_ahead(word.ticket(), vote.last_ticket);
+        if (ahead == 0) return {};
+        vote.last_ticket = word.ticket();
+        const bool entered = word.request() != no_request;
+        return {.entered = entered, .missed = ahead - (entered ? 1 : 0)};
+    }
+
+    /// A standing vote, whatever the track's scopes ask for.
+    void protect(TrackId track, ClockPoint at_least) { votes_[track].at_least = at_least; }
+
+    /// A track that will not be observed again.
+    void withdraw(TrackId track) { votes_.erase(track); }
+
+    /// @returns nothing where no track asks
+    [[nodiscard]] std::optional<ClockPoint> winner() const {
+        std::optional<ClockPoint> highest;
+        const auto raise_to = [&](ClockPoint point) {
+            highest = highest ? higher_cap(*highest, point) : point;
+        };
+        for (const auto& [track, vote] : votes_) {
+            if (vote.at_least) raise_to(*vote.at_least);
+            if (vote.request != no_request) raise_to(requests_.point(vote.request));
+        }
+        return highest;
+    }
+
+private:
+    struct Vote {
+        RequestIndex request = no_request;
+        std::uint32_t last_ticket = 0;
+        std::optional<ClockPoint> at_least{};
+    };
+
+    /// How many tickets a later one is ahead; 0 where it is not later. Tickets begin at 1.
+    static constexpr std::uint32_t tickets_ahead(std::uint32_t ticket, std::uint32_t than) {
+        constexpr std::uint32_t tickets = 1U << (32 - RequestWord::request_bits);
+        const std::uint32_t ahead = (ticket - than) % tickets;
+        return ahead < tickets / 2 ? ahead : 0;
+    }
+
+    const RequestTable& requests_;
+    std::map<TrackId, Vote> votes_;
+};
+
+}  // namespace kdvfs::detail

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/control/acknowledgements.hpp>
+#include <kdvfs/detail/control/clock_command.hpp>
+#include <kdvfs/detail/control/clock_controller.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
+#include <kdvfs/detail/control/votes.hpp>
+#include <kdvfs/detail/gpu/clock_events.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/options.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::detail {
+
+/// The clock half of a GPU object: hears what its tracks ask for and lets the controller decide. A
+/// control loop asks it what to do next, and tells it what came of that. Thread-safe.
+class ClockArbiter {
+public:
+    /// What a look at all cells found.
+    struct Look {
+        bool changed = false;  ///< some cell is not what it was at the last look, or users spoke
+        bool at_rest = false;  ///< no cell can change before the next scope is entered
+    };
+
+    /// @param tracks and the others by reference must outlive it
+    /// @param initial nothing: clocks are never set
+    ClockArbiter(const RequestTable& requests, TrackTable& tracks, ClockEvents& events,
+                 std::string device, std::optional<ClockState> initial, ControllerOptions options)
+        : tracks_{tracks},
+          events_{events},
+          measure_only_{!initial},
+          device_{std::move(device)},
+          controller_{requests, device_, initial.value_or(ClockState{}), options} {
+        armed_ = !measure_only_;
+    }
+
+    /// Looks at all cells. Captured tracks never rest: their graphs may be replayed at any time.
+    Look listen(TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        Look all{.changed = std::exchange(nudged_, false), .at_rest = true};
+        tracks_.for_each([&](StreamTrack& track) {
+            if (track.abandoned) return;
+            const std::size_t id = track.id().value;
+            if (id >= observed_.size()) observed_.resize(id + 1);
+            const bool rests = !track.captured() && track.at_rest();  // before the cell is read
+            const RequestWord word = track.observed();
+            all.at_rest = all.at_rest && rests;
+            if (word == observed_[id]) return;
+            observed_[id] = word;
+            all.changed = true;
+            if (track.captured()) {
+                controller_.replayed(track.id(), word, now);
+            } else {
+                controller_.request_changed(track.id(), word, now, [&](std::uint32_t ticket) {
+                    return track.kind_of(ticket);
+                });
+            }
+            if (answers_) answers_->observed(track.id(), now);
+        });
+        // Here, too: the actuator may be stuck in the very call that is awaited.
+        if (answers_ && answers_->owed() && now >= *answers_->due()) answer(now);
+        return all;
+    }
+
+    [[nodiscard]] std::optional<ClockCommand> next_command(TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        if (measure_only_) return std::nullopt;
+        auto command = controller_.next_command(now);
+        if (!command && answers_ && answers_->owed()) answer(now);
+        if (command) {
+            sent_ = now;
+            events_.push({.kind = ClockEvent::Kind::asked,
+                          .at = now,
+                          .to = controller_.asked().value_or(controller_.history().initial.cap)});
+        }
+        return command;
+    }
+
+    [[nodiscard]] std::optional<TimePoint> next_deadline() {
+        const std::lock_guard lock{mutex_};
+        if (measure_only_) return std::nullopt;
+        const auto command = controller_.next_deadline();
+        const auto answer = answers_ ? answers_->due() : std::nullopt;
+        return command && answer ? std::min(command, answer) : (command ? command : answer);
+    }
+
+    void completed(const CommandOutcome& outcome, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        const ClockPoint before = controller_.applied();
+        controller_.completed(outcome, now);
+        armed_ = controller_.armed() && !let_go_;
+        if (outcome.error) {
+            ClockEvent event{.kind = ClockEvent::Kind::fault, .at = now};
+            event.say(outcome.error->what());
+            events_.push(event);
+        }
+        if (controller_.applied() != before) {
+            events_.push({.kind = ClockEvent::Kind::applied,
+                          .called = sent_,
+                          .at = now,
+                          .from = before,
+                          .to = controller_.applied()});
+        }
+    }
+
+    /// Whether scopes still move the clocks. Free of locks.
+    [[nodiscard]] bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
+    [[nodiscard]] bool measure_only() const noexcept { return measure_only_; }
+
+    /// The track's standing vote.
+    void protect(TrackId track, ClockPoint at_least, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        controller_.protect(track, at_least, now);
+        nudged_ = true;
+    }
+
+    /// The track's cell says nothing any more: its vote ends.
+    void withdraw(StreamTrack& track, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        track.abandoned = true;
+        controller_.withdraw(track.id(), now);
+        events_.push({.kind = ClockEvent::Kind::abandoned, .track = track.id()});
+    }
+
+    /// Lets a disarmed controller work again.
+    void rearm() {
+        const std::lock_guard lock{mutex_};
+        controller_.rearm();
+        armed_ = !measure_only_ && !let_go_;
+        nudged_ = true;
+    }
+
+    /// The found state is wanted, whatever tracks say from here on.
+    void let_go() {
+        const std::lock_guard lock{mutex_};
+        let_go_ = true;
+        armed_ = false;
+        controller_.let_go();
+        if (answers_) answers_->release();
+    }
+
+    /// The cap that the device was last seen to hold.
+    [[nodiscard]] ClockPoint applied() {
+        const std::lock_guard lock{mutex_};
+        return controller_.applied();
+    }
+
+    [[nodiscard]] ControllerCounts counts() {
+        const std::lock_guard lock{mutex_};
+        return controller_.counts();
+    }
+
+    /// What became of the scopes that asked, by scope kind.
+    [[nodiscard]] std::vector<AskedScopes> asked_scopes() {
+        const std::lock_guard lock{mutex_};
+        return controller_.asked_scopes();
+    }
+
+    [[nodiscard]] std::optional<Error> take_error() {
+        const std::lock_guard lock{mutex_};
+        if (late_answer_) return std::exchange(late_answer_, std::nullopt);
+        return controller_.take_error();
+    }
+
+    /// From here on streams wait behind their markers, for this word.
+    void answer_at(std::uint32_t* word, Duration deadline) { answers_.emplace(word, deadline); }
+    [[nodiscard]] bool answers() const noexcept { return answers_.has_value(); }
+
+    /// Puts a marker by `put`, and a wait for the answer to it behind.
+    /// @throws Error as `Acknowledgements::expect`, and what `put` and the runtime throw
+    template <class Runtime, class Put>
+    void put_and_wait(Runtime& runtime, const StreamTrack& track, bool leaving, Put put) {
+        std::uint32_t number = 0;
+        {
+            const std::lock_guard lock{mutex_};
+            number = answers_->expect(track, leaving);
+        }
+        try {
+            put();
+            runtime.put_wait(track.key().stream, answers_->word(), number);
+        } catch (...) {
+            const std::lock_guard lock{mutex_};
+            answers_->give_up();
+            throw;
+        }
+    }
+
+private:
+    /// A stream waits, and nothing is to be done now.
+    void answer(TimePoint now) {
+        const bool late = now >= *answers_->due();
+        if (!late && !controller_.settled()) return;
+        answers_->answer();
+        if (!late || late_answer_ || let_go_) return;
+        late_answer_ =
+            Error{Errc::timed_out,
+                  {.action = "answer a stream",
+                   .object = device_,
+                   .vendor_words = "the clock was not set within the deadline",
+                   .remedy = "the stream went on without; give it a longer ack_deadline"}};
+    }
+
+    TrackTable& tracks_;
+    ClockEvents& events_;
+    const bool measure_only_;
+    const std::string device_;
+    std::atomic<bool> armed_{true};
+
+    std::mutex mutex_;
+    ClockController controller_;
+    std::optional<Acknowledgements> answers_;
+    std::optional<Error> late_answer_;
+    std::vector<RequestWord> observed_;  // by track
+    TimePoint sent_{};
+    bool nudged_ = false;  // the controller was told what no cell shows
+    bool let_go_ = false;
+};
+
+}  // namespace kdvfs::detail

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/control/gate.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
+#include <kdvfs/detail/control/votes.hpp>
+#include <kdvfs/detail/gpu/clock_arbiter.hpp>
+#include <kdvfs/detail/gpu/meter.hpp>
+#include <kdvfs/detail/gpu/scope_accounts.hpp>
+#include <kdvfs/detail/gpu/scope_kinds.hpp>
+#include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/options.hpp>
+#include <kdvfs/report.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::detail {
+
+/// What drives a GPU object's controller and sampler: threads on real GPUs, the event loop of the
+/// simulated one.
+class ControlLoop {
+public:
+    virtual ~ControlLoop() = default;
+    /// Something has changed that no marker will tell of.
+    virtual void wake() noexcept = 0;
+    /// Lets so much of the device's time go by: a thread sleeps, a simulation goes on.
+    virtual void sleep_for(Duration time) = 0;
+    /// Carries out what the controller still wants, within a deadline of its own, and ends.
+    /// @returns whether it is over; false where a device call did not come back
+    virtual bool finish() noexcept = 0;
+    /// The device call that has not come back for a second or more, if there is one.
+    [[nodiscard]] virtual std::optional<Error> stalled_call() { return std::nullopt; }
+};
+
+/// What a GPU object is made of.
+template <StreamRuntime Runtime>
+struct GpuParts {
+    DeviceInfo info{};
+    SupportedClocks clocks{};
+    std::optional<ClockState> initial{};  ///< nothing: measure only
+    std::shared_ptr<Runtime> runtime{};
+};
+
+/// What is behind every `Gpu` handle of one device: takes scopes in, asks for their clocks, and
+/// meters. Scopes that outlive it find it ended (see `retire`). Thread-safe.
+template <StreamRuntime Runtime>
+class GpuCore final : public GpuService {
+public:
+    GpuCore(GpuParts<Runtime> parts, GpuOptions options)
+        : info_{std::move(parts.info)},
+          clocks_{std::move(parts.clocks)},
+          options_{checked(options, info_)},
+          runtime_{std::move(parts.runtime)},
+          windows_{options_.meter_every},
+          meter_{std::make_unique<Meter>(options_, kinds_, windows_, events_, runtime_->now())},
+          arbiter_{requests_,          tracks_, events_, to_string(info_), std::move(parts.initial),
+                   options_.controller} {
+        const auto highest = [](const ClockDomain& domain) {
+            return domain.listed.empty() ? auto_clock : domain.listed.back();
+        };
+        highest_ = {highest(clocks_.core), highest(clocks_.memory)};
+        if (!measure_only()) {
+            const TimePoint now = runtime_->now();
+            const ClockPoint initial = arbiter_.applied();
+            events_.push({.kind = ClockEvent::Kind::applied,
+                          .called = now,
+                          .at = now,
+                          .from = initial,
+                          .to = initial});
+            meter_->pump();
+        }
+        if (options_.ordering == Ordering::acked) {
+            arbiter_.answer_at(answer_word(), options_.ack_deadline);
+        }
+    }
+
+    ~GpuCore() override {
+        if (!in_forked_child()) {
+            shut_down();
+        } else if (meter_) {
+            meter_->leave_trace();  // its stream is the parent's
+            static_cast<void>(meter_.release());
+        }
+    }
+
+    GpuCore(const GpuCore&) = delete;
+    GpuCore& operator=(const GpuCore&) = delete;
+
+    // Scopes. Each is a copy that does nothing in a forked child, and finds the object ended after
+    // `shut_down`.
+
+    ScopeToken enter(StreamRef stream, const ScopeKind& kind) override {
+        if (ended_.load(std::memory_order_relaxed) || in_forked_child()) return {};
+        const TrackKey key = runtime_->track_key(stream);
+        StreamTrack& track = tracks_.find(key, [this] { return runtime_->make_cell(); });
+        const bool metered = kind.metered && windows_.metering();
+
+        const std::lock_guard lock{track.mutex};
+        const ScopeOutcome outcome = judge(kind, track);
+        const bool asks = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::captured ||
+                          outcome == ScopeOutcome::stream_elided;
+        const bool rested = track.word().request() == no_request;
+        const TrackStep step = track.enter(asks ? kind.index : no_request, kind.number);
+        if (step.changed || metered) {
+            try {
+                put(track, step, {track.id().value, kind.number, false}, metered);
+            } catch (...) {
+                track.leave(step.entry);
+                give_up(track, metered);
+                throw;
+            }
+        }
+        if (rested && step.changed) wake();
+        track.counts.count(kind.number, outcome);
+        if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
+        return {&track, step.entry, &kind, metered};
+    }
+
+    void leave(const ScopeToken& token) override {
+        if (token.track == nullptr || ended_.load(std::memory_order_relaxed) || in_forked_child()) {
+            return;
+        }
+        StreamTrack& track = *token.track;
+        const std::lock_guard lock{track.mutex};
+        const auto step = track.leave(token.entry);
+        if (!step) return;
+        try {
+            if (const TrackKey key = runtime_->key_now(track.key()); key != track.key()) {
+                throw straddled(track, key);
+            }
+            if (!step->changed && !token.metered) return;
+            put(track, *step, {track.id().value, token.kind->number, true}, token.metered);
+        } catch (...) {
+            give_up(track, token.metered);
+            throw;
+        }
+    }
+
+    void leave_noexcept(const ScopeToken& token) noexcept override {
+        try {
+            leave(token);
+        } catch (const Error& error) {
+            keep(error);
+        } catch (const std::exception& error) {
+            keep(Error{Errc::io,
+                       {.action = "leave a scope",
+                        .object = to_string(info_),
+                        .vendor_words = error.what(),
+                        .remedy = "check what the stream runs"}});
+        }
+    }
+
+    const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
+                             bool metered) override {
+        check_clocks(kernel, request);
+        const RequestIndex index = request.asks ? requests_.index_of(request.point) : no_request;
+        return kinds_.find(kernel, variant, request, index, metered);
+    }
+
+    void check_clocks(std::string_view kernel, const ClockRequest& request) const override {
+        if (!request.asks || measure_only() || supports(clocks_, request.point)) return;
+        throw Error{
+            Errc::invalid_input,
+            {.action = "run kernel '" + std::string{kernel} + "' at " + to_string(request.point),
+             .object = to_string(info_),
+             .vendor_words = "not in the device's list of clocks",
+             .remedy = "plan again for this GPU, or pick clocks that `kdvfs info` lists"}};
+    }
+
+    void note_kept(std::string_view kernel) override { kinds_.note_kept(kernel); }
+
+    void protect(StreamRef stream, ClockPoint at_least) override {
+        StreamTrack& track =
+            tracks_.find(runtime_->track_key(stream), [this] { return runtime_->make_cell(); });
+        arbiter_.protect(track.id(), at_least, runtime_->now());
+        wake();
+    }
+
+    // What the control loop calls.
+
+    [[nodiscard]] ClockArbiter& arbiter() { return arbiter_; }
+    [[nodiscard]] Meter& meter() { return *meter_; }
+    [[nodiscard]] Runtime& runtime() { return *runtime_; }
+    [[nodiscard]] const GpuOptions& options() const { return options_; }
+    void drive_with(std::unique_ptr<ControlLoop> loop) { loop_ = std::move(loop); }
+
+    // What users ask, through `Gpu`.
+
+    [[nodiscard]] const DeviceInfo& info() const override { return info_; }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const override { return clocks_; }
+    [[nodiscard]] bool ended() const override { return ended_; }
+    [[nodiscard]] bool measure_only() const override { return arbiter_.measure_only(); }
+
+    [[nodiscard]] measure::Report report() override {
+        measure::Report report;
+        report.device = info_;
+        report.measure_only = measure_only();
+        meter_->harvest(*runtime_);
+        ScopeAccounts accounts{kinds_, arbiter_.asked_scopes()};
+        accounts.add(tracks_, [this](KernelId kernel, std::uint64_t calls) {
+            meter_->add_unmetered(kernel, calls);
+        });
+        meter_->fill(report);
+        accounts.fill(report);
+        report.scopes.writes = arbiter_.counts().writes;
+        if (!options_.switch_latency) {
+            report.notes.emplace_back(
+                "the not_worth_it gate is off: no switching latency is known (measure it with "
+                "examples/switch_latency)");
+        }
+        report.notes.push_back("markers: " + std::string{runtime_->marker_mechanism()});
+        if (const auto stalled = stalled_call()) report.notes.emplace_back(stalled->what());
+        return report;
+    }
+
+    measure::SelfCheck self_check() override {
+        if (!loop_ || ended_) {
+            throw Error{Errc::invalid_input,
+                        {.action = "check the energy counter",
+                         .object = to_string(info_),
+                         .vendor_words = "the GPU has been closed",
+                         .remedy = "open it again"}};
+        }
+        const std::lock_guard one_at_a_time{checking_};
+        loop_->sleep_for(meter_->sampling().begin_check(runtime_->now()));
+        return meter_->sampling().end_check(runtime_->now());
+    }
+
+    void check() override {
+        if (const auto error = take_error()) throw Error{*error};
+        if (const auto stalled = stalled_call()) throw Error{*stalled};
+    }
+
+    void rearm() override {
+        arbiter_.rearm();
+        wake();
+    }
+
+    void next_iteration() override { meter_->next_iteration(*runtime_); }
+    std::uint32_t begin_iteration(bool metered) override {
+        return meter_->begin_iteration(*runtime_, metered);
+    }
+    void keep_record(bool on) override { meter_->keep_record(on); }
+    [[nodiscard]] measure::MeterRecord take_record() override {
+        return meter_->take_record(*runtime_);
+    }
+
+    void trace_to(std::ostream& out) override { meter_->trace_to(out, info_, runtime_->now()); }
+    void end_trace() override { meter_->end_trace(); }
+
+    void shut_down() noexcept override {
+        if (!loop_ || in_forked_child()) return;
+        const std::lock_guard lock{closing_};  // whoever comes second waits until it is done
+        if (ended_.exchange(true)) return;
+        arbiter_.let_go();
+        finished_ = loop_->finish();
+    }
+
+    /// The last handle is gone. What late scopes may still touch stays; the rest goes, unless a
+    /// device call that has not come back may yet ask for it.
+    void retire() noexcept {
+        shut_down();
+        if (in_forked_child() || (loop_ && !finished_)) return;
+        loop_.reset();
+        meter_.reset();
+    }
+
+    [[nodiscard]] std::optional<Error> take_error() noexcept override {
+        {
+            const std::lock_guard lock{kept_};
+            if (error_) return std::exchange(error_, std::nullopt);
+        }
+        return arbiter_.take_error();
+    }
+
+private:
+    static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
+        if (options.controller.verify_every > Duration::zero()) return options;
+        throw Error{Errc::invalid_input,
+                    {.action = "verify the clocks every " +
+                               std::to_string(options.controller.verify_every.count()) + " ns",
+                     .object = to_string(info),
+                     .vendor_words = "",
+                     .remedy = "give verify_every a time above 0, an hour if it shall be rare"}};
+    }
+
+    [[nodiscard]] std::uint32_t* answer_word() {
+        if constexpr (WaitingRuntime<Runtime>) {
+            return runtime_->make_answer_word();
+        } else {
+            throw Error{Errc::not_supported,
+                        {.action = "let a stream wait for an answer",
+                         .object = to_string(info_),
+                         .vendor_words = "its streams cannot wait",
+                         .remedy = "use Ordering::stream"}};
+        }
+    }
+
+    void wake() {
+        if (loop_) loop_->wake();
+    }
+
+    [[nodiscard]] std::optional<Error> stalled_call() {
+        return loop_ ? loop_->stalled_call() : std::nullopt;
+    }
+
+    /// What becomes of a scope, as far as enqueueing can tell. The track is locked.
+    ScopeOutcome judge(const ScopeKind& kind, StreamTrack& track) {
+        if (!kind.request.asks) return ScopeOutcome::kept;
+        if (!arbiter_.armed()) {
+            return measure_only() ? ScopeOutcome::measured : ScopeOutcome::refused;
+        }
+        if (track.word().request() == kind.index) return ScopeOutcome::stream_elided;
+        if (track.captured()) return ScopeOutcome::captured;
+        if (!options_.switch_latency) return ScopeOutcome::asked;
+        const auto seen = kind.median_dwell.load(std::memory_order_relaxed);
+        GateFacts facts{.switch_latency = options_.switch_latency, .highest = highest_};
+        if (seen > 0) {
+            facts.dwell = Duration{seen};
+        } else if (kind.request.lasts > Duration::zero()) {
+            facts.dwell = kind.request.lasts;
+        }
+        const auto refusal = gate_refusal(kind.request.point, facts, options_.gate);
+        if (!refusal || raises(kind.request.point, track.word().request())) {
+            return ScopeOutcome::asked;
+        }
+        track.counts.of(kind.number).refusal = refusal;
+        return ScopeOutcome::not_worth_it;
+    }
+
+    /// Whether a scope asks for no less than what encloses it: then the gate has no say, since a
+    /// clock that stays low would slow its kernel down.
+    [[nodiscard]] bool raises(ClockPoint point, RequestIndex around) const {
+        return around != no_request && higher_cap(point, requests_.point(around)) == point;
+    }
+
+    void put(StreamTrack& track, const TrackStep& step, MarkerTag tag, bool timestamped) {
+        tag.window = track.captured() ? MeteringWindows::in_graph : windows_.window();
+        const auto put_marker = [&] {
+            runtime_->put_marker(track.key().stream,
+                                 {&track.cell(), step.word, tag, timestamped, track.captured()});
+            track.was_put(step.word);  // whatever fails from here on
+        };
+        put_marker_or_wait(track, step, tag, put_marker);
+        if (timestamped && !track.captured()) windows_.expect_timestamp();
+        if (options_.ordering == Ordering::host && !track.captured()) {
+            runtime_->synchronize(track.key().stream);
+        }
+    }
+
+    template <class Put>
+    void put_marker_or_wait(const StreamTrack& track, const TrackStep& step, const MarkerTag& tag,
+                            Put put_marker) {
+        if constexpr (WaitingRuntime<Runtime>) {
+            if (arbiter_.answers() && step.changed) {
+                arbiter_.put_and_wait(*runtime_, track, tag.leaving, put_marker);
+                return;
+            }
+        }
+        put_marker();
+    }
+
+    /// A marker could not be put: the runtime refused it, or the scope began live and ends in a
+    /// capture, or the other way round. Better too early than never: a live track's last word is
+    /// overruled here and now; a captured track, whose graph would leave its request behind at each
+    /// replay, loses its vote.
+    void give_up(StreamTrack& track, bool metered) {
+        if (track.captured()) {
+            arbiter_.withdraw(track, runtime_->now());
+        } else {
+            track.overrule();
+            if (metered) windows_.break_off();
+        }
+        wake();
+    }
+
+    [[nodiscard]] Error straddled(const StreamTrack& track, const TrackKey& now) const {
+        if (now.thread != track.key().thread) {
+            return Error{Errc::invalid_input,
+                         {.action = "leave a scope on another thread",
+                          .object = to_string(info_),
+                          .vendor_words = "its stream is the default stream of the thread that "
+                                          "entered it",
+                          .remedy = "leave it where it was entered, or use a stream of your own"}};
+        }
+        return Error{Errc::invalid_input,
+                     {.action = std::string{"leave a scope that "} +
+                                (track.captured() ? "began inside a capture and ends outside"
+                                                  : "began before a capture and ends inside"),
+                      .object = to_string(info_),
+                      .vendor_words = "",
+                      .remedy = "open and close the scope on the same side of the capture's begin "
+                                "and end"}};
+    }
+
+    void keep(const Error& error) noexcept {
+        const std::lock_guard lock{kept_};
+        if (!error_) error_ = error;
+    }
+
+    [[nodiscard]] bool in_forked_child() const { return fork_generation() != generation_; }
+
+    const DeviceInfo info_;
+    const SupportedClocks clocks_;
+    const GpuOptions options_;
+    std::shared_ptr<Runtime> runtime_;
+    const std::uint32_t generation_ = fork_generation();
+    ClockPoint highest_{};
+
+    RequestTable requests_;
+    TrackTable tracks_;
+    ScopeKinds kinds_;
+    MeteringWindows windows_;
+    ClockEvents events_;
+    std::unique_ptr<Meter> meter_;
+    ClockArbiter arbiter_;
+
+    std::mutex checking_;
+    std::mutex kept_;
+    std::optional<Error> error_;
+
+    std::unique_ptr<ControlLoop> loop_;
+    std::mutex closing_;
+    bool finished_ = false;
+    std::atomic<bool> ended_{false};
+};
+
+}  // namespace kdvfs::detail

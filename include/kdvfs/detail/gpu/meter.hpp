@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/control/gate.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/gpu/clock_events.hpp>
+#include <kdvfs/detail/gpu/scope_kinds.hpp>
+#include <kdvfs/detail/gpu/trace_file.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/measure/sampler.hpp>
+#include <kdvfs/measure/self_check.hpp>
+#include <kdvfs/options.hpp>
+#include <kdvfs/report.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::detail {
+
+/// Which iterations are metered. Free of locks for scopes; one thread at a time begins iterations.
+class MeteringWindows {
+public:
+    explicit MeteringWindows(unsigned every) : every_{std::max(every, 1U)} {}
+
+    /// Whether scopes are metered in this iteration.
+    [[nodiscard]] bool metering() const { return metering_.load(std::memory_order_relaxed); }
+    /// Which metered stretch of iterations this is.
+    [[nodiscard]] std::uint32_t window() const { return window_.load(std::memory_order_relaxed); }
+    /// The window of timestamps in graphs, which are replayed in any iteration.
+    static constexpr std::uint32_t in_graph = 0;
+
+    /// A timestamped marker was put into a stream, not into a graph.
+    void expect_timestamp() { expected_.fetch_add(1, std::memory_order_relaxed); }
+    [[nodiscard]] std::uint64_t expected() const {
+        return expected_.load(std::memory_order_relaxed);
+    }
+    /// A scope was entered with a timestamp and will not be left with one: what is open when the
+    /// timestamps of the next window come is not paired with them.
+    void break_off() { broken_at_ = window_.fetch_add(1) + 1; }
+    [[nodiscard]] std::uint32_t broken_at() const {
+        return broken_at_.load(std::memory_order_relaxed);
+    }
+
+    /// Whether the next iteration is metered, by the rule of one in `every`.
+    bool next_is_metered() { return iteration_.fetch_add(1) % every_ == every_ - 1; }
+    void begin(bool metered) {
+        if (metered && !metering()) window_.fetch_add(1, std::memory_order_relaxed);
+        metering_.store(metered, std::memory_order_relaxed);
+    }
+
+private:
+    std::uint64_t every_;
+    std::atomic<std::uint64_t> iteration_{0};
+    std::atomic<bool> metering_{true};
+    std::atomic<std::uint32_t> window_{1};
+    std::atomic<std::uint32_t> broken_at_{0};
+    std::atomic<std::uint64_t> expected_{0};
+};
+
+/// The sampling of a counter, and the check of it: the part of the meter that the actuator drives.
+/// Its lock is never held while something is solved or written. Thread-safe.
+class CounterSampling {
+public:
+    CounterSampling(const measure::SamplerSettings& settings, TimePoint start)
+        : limits_{settings.limits}, sampler_{settings, start} {}
+
+    /// The sampler's next read is due then.
+    [[nodiscard]] TimePoint next_read() const {
+        const std::lock_guard lock{mutex_};
+        return sampler_.next_read();
+    }
+    /// A read of the counter has come back. @returns what it was worth
+    ReadingStatus sampled(const EnergyReading& reading, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        const ReadingStatus status = sampler_.complete(reading, now);
+        if (check_) check_->take(reading, now);
+        if (sampler_.found_counter_period()) limits_.period = sampler_.counter_period();
+        return status;
+    }
+    void take_samples(std::vector<measure::EnergySample>& samples) {
+        const std::lock_guard lock{mutex_};
+        sampler_.take_samples(samples);
+    }
+    /// The counter's period where it was found, not given.
+    [[nodiscard]] std::optional<Duration> found_period() const {
+        const std::lock_guard lock{mutex_};
+        if (!sampler_.found_counter_period()) return std::nullopt;
+        return sampler_.counter_period();
+    }
+    [[nodiscard]] measure::CounterFaults faults() const {
+        const std::lock_guard lock{mutex_};
+        return sampler_.faults();
+    }
+
+    /// Begins to watch the counter beside the power. @returns for how long to go on
+    [[nodiscard]] Duration begin_check(TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        check_.emplace(limits_);
+        if (sampler_.last_status() == ReadingStatus::absent) check_->take(EnergyReading{}, now);
+        checking_ = true;
+        // A counter that fails is asked once a second at least.
+        const Duration every = sampler_.last_status() == ReadingStatus::failed
+                                   ? std::chrono::seconds{1}
+                                   : sampler_.period();
+        return measure::SelfCheckRun::shortest + 2 * std::max(every, limits_.period);
+    }
+    /// Whether power readings are wanted beside the counter's.
+    [[nodiscard]] bool checking() const { return checking_; }
+    void power_read(const PowerReading& reading, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        if (check_ && reading.status == ReadingStatus::ok) check_->take(reading.watts, now);
+    }
+    [[nodiscard]] measure::SelfCheck end_check(TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        checking_ = false;
+        if (sampler_.last_status() == ReadingStatus::absent) check_->take(EnergyReading{}, now);
+        checked_ = check_->result();
+        check_.reset();
+        return *checked_;
+    }
+    /// The last check, if there was one.
+    [[nodiscard]] std::optional<measure::SelfCheck> checked() const {
+        const std::lock_guard lock{mutex_};
+        return checked_;
+    }
+
+private:
+    mutable std::mutex mutex_;
+    measure::CounterLimits limits_;
+    measure::Sampler sampler_;
+    std::optional<measure::SelfCheckRun> check_;  ///< while one goes on
+    std::optional<measure::SelfCheck> checked_;   ///< the last one
+    std::atomic<bool> checking_{false};
+};
+
+/// The measuring half of a GPU object: turns timestamps into intervals and samples into energies,
+/// learns how long scopes last, and writes trace and record. Timestamps are harvested on the user's
+/// own threads; the threads that drive clocks and counter only ever try its lock. Thread-safe.
+class Meter {
+public:
+    /// All but the options by reference; they must outlive it.
+    Meter(const GpuOptions& options, const ScopeKinds& kinds, MeteringWindows& windows,
+          ClockEvents& events, TimePoint start)
+        : windows_{windows},
+          sampling_{options.sampler, start},
+          events_{events},
+          kinds_{&kinds},
+          accumulator_{kinds.kernels(), options.accumulator},
+          counter_period_{options.sampler.limits.period} {}
+
+    [[nodiscard]] CounterSampling& sampling() { return sampling_; }
+
+    /// A read of the counter has come back.
+    void sampled(const EnergyReading& reading, TimePoint now) {
+        const ReadingStatus status = sampling_.sampled(reading, now);
+        if (status != ReadingStatus::ok && status != ReadingStatus::unchanged) {
+            ClockEvent event{.kind = ClockEvent::Kind::fault, .at = now};
+            event.say(std::string{"energy counter: "}.append(to_string(status)));
+            events_.push(event);
+        }
+        new_samples_.store(true, std::memory_order_release);
+        pump();
+    }
+
+    /// Takes in events and samples, unless the meter is busy: then whoever has it does, or the
+    /// next.
+    void pump() {
+        if (!events_.any() && !new_samples_.load(std::memory_order_acquire)) return;
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        if (lock) take_in();
+    }
+
+    /// The next iteration begins. Where the meter is busy (a report is made), what the markers have
+    /// left behind waits for the next time.
+    template <class Runtime>
+    void next_iteration(Runtime& runtime) {
+        const bool metered = windows_.next_is_metered();
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        if (lock) {
+            begin(runtime, metered);
+        } else {
+            windows_.begin(metered);
+        }
+    }
+    /// The same, metered or not as the caller says.
+    /// @returns the window of this iteration's timestamps
+    template <class Runtime>
+    std::uint32_t begin_iteration(Runtime& runtime, bool metered) {
+        const std::lock_guard lock{mutex_};
+        begin(runtime, metered);
+        return windows_.window();
+    }
+
+    void keep_record(bool on) {
+        const std::lock_guard lock{mutex_};
+        record_ = on ? std::make_unique<measure::MeterRecord>() : nullptr;
+    }
+    /// What has been kept since the last call; nothing unless `keep_record` is on.
+    template <class Runtime>
+    measure::MeterRecord take_record(Runtime& runtime) {
+        const std::lock_guard lock{mutex_};
+        join_until(drain(runtime));
+        return record_ ? std::exchange(*record_, {}) : measure::MeterRecord{};
+    }
+
+    /// Takes in what markers have left behind since the last time.
+    template <class Runtime>
+    void harvest(Runtime& runtime) {
+        const std::lock_guard lock{mutex_};
+        join_until(drain(runtime));
+    }
+
+    /// Calls that left no interval.
+    void add_unmetered(KernelId kernel, std::uint64_t calls) {
+        const std::lock_guard lock{mutex_};
+        accumulator_.add_unmetered(kernel, calls);
+    }
+
+    void fill(measure::Report& report) {
+        const std::lock_guard lock{mutex_};
+        accumulator_.fill(report);
+        for (const KernelId kernel : kinds_->kept()) {
+            measure::ReportRow row;
+            row.kernel = kinds_->kernels().key(kernel);
+            row.kept = true;
+            report.rows.push_back(std::move(row));
+        }
+        add_notes(report);
+    }
+
+    /// Writes what happens from now on as Chrome trace events. `out` must outlive the trace.
+    void trace_to(std::ostream& out, const DeviceInfo& info, TimePoint now) {
+        {
+            std::unique_ptr<TraceFile> before;  // ends first: it may write to the same stream
+            const std::lock_guard lock{mutex_};
+            before.swap(trace_);
+        }
+        auto trace = std::make_unique<TraceFile>(out, info, now);
+        const std::lock_guard lock{mutex_};
+        trace_ = std::move(trace);
+    }
+    /// Lets the trace be, unfinished: it is another process's.
+    void leave_trace() noexcept { static_cast<void>(trace_.release()); }
+    /// Ends the trace. @throws Error if it could not be written
+    void end_trace() {
+        std::unique_ptr<TraceFile> trace;
+        {
+            const std::lock_guard lock{mutex_};
+            take_in();
+            trace = std::move(trace_);
+        }
+        if (trace) trace->close();
+    }
+
+private:
+    static std::string milliseconds(Duration time) {
+        const auto tenths = (time.count() + 50'000) / 100'000;
+        return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " ms";
+    }
+
+    void add_notes(measure::Report& report) const {
+        if (const auto period = sampling_.found_period()) {
+            report.notes.push_back("the energy counter was found to be updated every " +
+                                   milliseconds(*period));
+        }
+        const auto checked = sampling_.checked();
+        if (checked && checked->power_window) {
+            report.notes.push_back("power readings were found to be means over " +
+                                   milliseconds(*checked->power_window));
+        }
+        if (checked && !checked->passed) {
+            report.notes.push_back(
+                "the self-check refused the energy counter, believe no joules: " + checked->reason);
+        }
+        if (const measure::CounterFaults faults = sampling_.faults(); faults.sum() > 0) {
+            report.notes.push_back("the energy counter: " + to_string(faults) +
+                                   "; what they hide is in no kernel's joules");
+        }
+        if (lost_ > 0) {
+            report.notes.push_back(
+                std::to_string(lost_) +
+                " marker timestamps were overwritten before they were read, or could not be taken: "
+                "call next_iteration() more often, or meter fewer iterations");
+        }
+        if (const std::uint64_t lost = events_.lost(); lost > 0) {
+            report.notes.push_back(std::to_string(lost) +
+                                   " clock events were lost: call next_iteration() more often; "
+                                   "joules may be counted at the wrong clock");
+        }
+    }
+
+    /// Events first: samples and intervals are judged under the clocks that they tell of.
+    void take_in() {
+        if (events_.any()) {
+            events_.take(taken_events_);
+            for (const ClockEvent& event : taken_events_) take(event);
+        }
+        if (!new_samples_.exchange(false, std::memory_order_acq_rel)) return;
+        if (const auto period = sampling_.found_period(); period && *period != counter_period_) {
+            counter_period_ = *period;
+            accumulator_.counter_period(counter_period_);
+        }
+        sampling_.take_samples(samples_);
+        for (const measure::EnergySample& sample : samples_) take(sample);
+    }
+
+    void take(const ClockEvent& event) {
+        switch (event.kind) {
+            case ClockEvent::Kind::asked:
+                if (trace_) trace_->writer().clock_asked(event.at, event.to);
+                break;
+            case ClockEvent::Kind::applied:
+                accumulator_.clocks_applied(event.at, event.to);
+                if (record_) record_->add(measure::ClockChange{event.at, event.to});
+                if (!trace_) break;
+                trace_->writer().clock_applied(event.at, event.to);
+                trace_->writer().clock_switch(event.called, event.at, event.from, event.to);
+                break;
+            case ClockEvent::Kind::fault:
+                if (trace_) trace_->writer().fault(event.at, event.words.data());
+                break;
+            case ClockEvent::Kind::abandoned:
+                ignored_.insert(event.track);
+                builder_.forget_open();
+                break;
+        }
+    }
+
+    void take(const measure::EnergySample& sample) {
+        accumulator_.add(sample);
+        if (record_) record_->add(sample);
+        if (trace_ && last_sample_ && last_sample_->segment == sample.segment &&
+            sample.at > last_sample_->at) {
+            trace_->writer().power(sample.at, (sample.total - last_sample_->total) /
+                                                  Seconds{sample.at - last_sample_->at});
+        }
+        last_sample_ = sample;
+    }
+
+    template <class Runtime>
+    void begin(Runtime& runtime, bool metered) {
+        const TimePoint before = drain(runtime);
+        windows_.begin(metered);
+        join_until(before);
+    }
+
+    /// @returns a moment before which no more timestamps will come
+    template <class Runtime>
+    TimePoint drain(Runtime& runtime) {
+        take_in();
+        const TimePoint before = runtime.now();
+        std::array<MarkerTimestamp, 256> timestamps;
+        while (true) {
+            // What is lost by now lies before what is drained next.
+            if (const auto lost = runtime.lost_timestamps(); lost != lost_) {
+                lost_ = lost;
+                builder_.forget_open();
+            }
+            const std::size_t count = runtime.drain_timestamps(timestamps);
+            if (count == 0) break;
+            for (std::size_t i = 0; i < count; ++i) take(timestamps[i]);
+        }
+        return before;
+    }
+
+    void take(const MarkerTimestamp& timestamp) {
+        const std::uint32_t window = timestamp.tag.window;
+        if (window != MeteringWindows::in_graph) ++drained_;
+        if (ignored_.count({timestamp.tag.track}) > 0) return;
+        if (window != MeteringWindows::in_graph && window != seen_window_) {
+            begin_window(window, timestamp.time);
+        } else if (window == MeteringWindows::in_graph && seen_window_ == closed_window_ &&
+                   windows_.metering()) {
+            begin_window(windows_.window(), timestamp.time);  // there may be nothing but graphs
+        }
+        last_timestamp_ = std::max(last_timestamp_, timestamp.time);
+        builder_.take(timestamp, [this](const auto& stretch) { take_stretch(stretch); });
+    }
+
+    void begin_window(std::uint32_t window, TimePoint now) {
+        accumulator_.metering(last_timestamp_, false);
+        accumulator_.metering(now, true);
+        seen_window_ = window;
+        forget_broken(window);
+    }
+
+    void forget_broken(std::uint32_t window) {
+        const std::uint32_t broken = windows_.broken_at();
+        if (broken == forgotten_ || broken > window) return;
+        builder_.forget_open();
+        forgotten_ = broken;
+    }
+
+    void take_stretch(const measure::IntervalBuilder::Stretch& stretch) {
+        const ScopeKind& kind = kinds_->at(stretch.tag.scope_kind);
+        const KernelInterval interval{.kernel = kind.kernel,
+                                      .track = {stretch.tag.track},
+                                      .asked = kind.request.point,
+                                      .start = stretch.start,
+                                      .end = stretch.end,
+                                      .core_cycles = stretch.core_cycles,
+                                      .ends_scope = stretch.dwell.has_value()};
+        accumulator_.add(interval);
+        if (record_) record_->add(measure::MeteredRun{interval, stretch.tag.window});
+        if (stretch.dwell) learn_dwell(kind, *stretch.dwell);
+        if (!trace_) return;
+        const KernelKey& key = kinds_->kernels().key(kind.kernel);
+        if (stretch.end > stretch.start) trace_->writer().kernel(interval, key);
+        if (stretch.dwell) {
+            trace_->writer().scope(interval.track, key, stretch.end - *stretch.dwell, stretch.end);
+        }
+    }
+
+    void learn_dwell(const ScopeKind& kind, Duration dwell) {
+        if (dwells_.size() <= kind.number) dwells_.resize(kind.number + std::size_t{1});
+        dwells_[kind.number].add(dwell.count());
+        kind.median_dwell.store(dwells_[kind.number].median(), std::memory_order_relaxed);
+    }
+
+    /// Joins intervals and samples as far as nothing earlier can come any more.
+    void join_until(TimePoint now) {
+        const bool all_in = drained_ + lost_ >= windows_.expected();
+        if (all_in) forget_broken(windows_.window());
+        if (all_in && !windows_.metering() && seen_window_ != closed_window_) {
+            accumulator_.metering(last_timestamp_, false);
+            closed_window_ = seen_window_;
+        }
+        TimePoint until = all_in ? now : last_timestamp_;
+        if (const auto open = builder_.oldest_open()) until = std::min(until, *open);
+        if (last_sample_) until = std::min(until, last_sample_->at);
+        accumulator_.advance(until);
+    }
+
+    MeteringWindows& windows_;
+    CounterSampling sampling_;
+    ClockEvents& events_;
+    std::atomic<bool> new_samples_{false};
+    const ScopeKinds* kinds_;
+
+    std::mutex mutex_;
+    measure::EnergyAccumulator accumulator_;
+    measure::IntervalBuilder builder_;
+    std::vector<MovingMedian> dwells_;  ///< by scope kind
+    std::set<TrackId> ignored_;
+    std::vector<ClockEvent> taken_events_;
+    std::vector<measure::EnergySample> samples_;
+    std::optional<measure::EnergySample> last_sample_;
+    std::unique_ptr<TraceFile> trace_;
+    std::unique_ptr<measure::MeterRecord> record_;
+    Duration counter_period_;
+    TimePoint last_timestamp_{};
+    std::uint64_t drained_ = 0;
+    std::uint64_t lost_ = 0;
+    std::uint32_t seen_window_ = 1;
+    std::uint32_t forgotten_ = 0;
+    std::uint32_t closed_window_ = ~std::uint32_t{0};
+};
+
+}  // namespace kdvfs::detail

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/gpu/core.hpp>
+#include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/gpu/thread_loop.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/restore/guarded_clocks.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/options.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace kdvfs::detail {
+
+/// Shows, before anything is promised, that clocks of this device can be set: applies its highest
+/// core clock (the smallest disturbance there is), reads it back, and restores what was found.
+/// @returns the state that the device was found in
+/// @throws Error naming what failed; the device is back in its found state, unless that failed too
+template <ClockControl Device>
+ClockState prove_clock_control(Device& device) {
+    const ClockState found = device.read_clock_state();
+    const auto& core = device.supported_clocks().core.listed;
+    if (core.empty()) {
+        throw Error{Errc::not_supported,
+                    {.action = "set the core clock",
+                     .object = to_string(device.info()),
+                     .vendor_words = "the device lists no core clocks",
+                     .remedy = "open it with OnRefused::measure_only to measure without setting "
+                               "clocks"}};
+    }
+    const auto refuse = [&](std::string action, const ClockState& seen) {
+        throw Error{
+            Errc::refused,
+            {.action = std::move(action),
+             .object = to_string(device.info()),
+             .vendor_words = "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
+             .remedy = "see which other tool governs this GPU's clocks, or open it with "
+                       "OnRefused::measure_only"}};
+    };
+    const ClockPoint probe{.core = core.back()};
+    try {
+        device.apply(probe);
+        const ClockState seen = device.read_clock_state();
+        if (seen.cap != probe) refuse("set " + to_string(probe), seen);
+    } catch (const std::exception&) {
+        try {
+            device.restore(found);
+        } catch (const std::exception&) {  // the first error says more
+        }
+        throw;
+    }
+    device.restore(found);
+    const ClockState restored = device.read_clock_state();
+    if (restored != found) refuse("restore the clock settings", restored);
+    return found;
+}
+
+/// Keeps a GPU object whose last handle is gone: a late scope, answer or wake finds it ended, never
+/// freed. A list that a leak checker sees.
+class RetiredGpus {
+public:
+    static void keep(GpuService* gpu) noexcept {
+        static constinit std::atomic<Node*> first{nullptr};
+        auto* const node = new (std::nothrow) Node{gpu, first.load()};
+        while (node != nullptr && !first.compare_exchange_weak(node->next, node)) {
+        }
+    }
+
+private:
+    struct Node {
+        GpuService* gpu;
+        Node* next;
+    };
+};
+
+/// Owns a GPU object by its handles. When the last is gone the clocks go back, an error that nobody
+/// asked for is printed, and the object is retired.
+template <class Core>
+std::shared_ptr<Core> share(std::unique_ptr<Core> core) {
+    return {core.release(), [](Core* last) {
+                last->retire();
+                if (const auto error = last->take_error()) {
+                    std::fputs("kdvfs: an error that nobody asked for with check(): ", stderr);
+                    std::fputs(error->what(), stderr);
+                    std::fputc('\n', stderr);
+                }
+                RetiredGpus::keep(last);
+            }};
+}
+
+/// The GPU objects of this process, by device: opening a device again gives the same object, as
+/// long as it has not been closed. Thread-safe; a second opening waits for the first.
+/// @param device what tells devices apart: a PCI address, or an address in memory for simulated
+///               ones
+/// @param make   makes the object where there is none
+template <class Make>
+std::shared_ptr<GpuService> find_or_open(const std::string& device, Make make) {
+    // A forked child's copies of its parent's objects are not its own, and the parent's lock may be
+    // held by nobody there: each generation has a list. Never destroyed: a static Gpu may outlive
+    // any static of ours.
+    struct Open {
+        std::uint32_t generation = fork_generation();
+        std::mutex mutex{};
+        std::map<std::string, std::weak_ptr<GpuService>> gpus{};
+    };
+    static constinit std::atomic<Open*> current{nullptr};
+    Open* open = current.load();
+    if (open == nullptr || open->generation != fork_generation()) {
+        auto fresh = std::make_unique<Open>();
+        if (current.compare_exchange_strong(open, fresh.get())) open = fresh.release();
+    }
+    const std::lock_guard lock{open->mutex};
+    std::weak_ptr<GpuService>& known = open->gpus[device];
+    if (auto gpu = known.lock(); gpu && !gpu->ended()) return gpu;
+    std::shared_ptr<GpuService> gpu = make();
+    known = gpu;
+    return gpu;
+}
+
+/// Clocks with a lock, a guard and a journal: first the lock, then the first write.
+template <class Clocks>
+struct OwnedClocks {
+    template <class... Arguments>
+    explicit OwnedClocks(Arguments&&... arguments)
+        : clocks{std::forward<Arguments>(arguments)...}, guarded{clocks} {
+        if constexpr (requires { guarded.probe(); }) guarded.probe();
+    }
+
+    Clocks clocks;
+    GuardedClocks<Clocks> guarded;
+};
+
+/// Opens a real device, all vendors alike: owns its clocks and proves that they can be set, or,
+/// where `options` say so, falls back to measuring it; counts its energy; starts the threads.
+/// @param key         what tells devices apart in this process
+/// @param open_clocks returns a `shared_ptr<OwnedClocks<...>>`, null to measure only; throws
+/// `Error`
+/// @throws Error what a function throws, unless `options.on_refused` says to go on
+template <class OpenRuntime, class OpenClocks, class OpenReadings>
+std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open_runtime,
+                                        OpenClocks open_clocks, OpenReadings open_readings,
+                                        GpuOptions options) {
+    return find_or_open(key, [&] {
+        using Runtime = typename decltype(open_runtime())::element_type;
+        using Guarded = std::remove_reference_t<decltype(open_clocks()->guarded)>;
+        using Readings = typename decltype(open_readings())::element_type;
+        DeviceSides<Guarded, Readings> device{.readings = open_readings()};
+        GpuParts<Runtime> parts{.info = device.readings->info(),
+                                .clocks = device.readings->supported_clocks()};
+        try {
+            if (const auto owned = open_clocks()) {
+                parts.initial = prove_clock_control(owned->guarded);
+                parts.info = owned->guarded.info();
+                parts.clocks = owned->guarded.supported_clocks();
+                device.clocks = {owned, &owned->guarded};
+            }
+        } catch (const Error& refused) {
+            if (options.on_refused == OnRefused::fail) throw;
+            parts.info.mechanism = std::string{"measure only: "} + refused.what();
+        }
+        parts.runtime = open_runtime();
+        options.sampler.limits.period = device.readings->counter_period();
+        options.accumulator.counter_period = device.readings->counter_period();
+        using Core = GpuCore<Runtime>;
+        auto core = share(std::make_unique<Core>(std::move(parts), options));
+        core->drive_with(
+            std::make_unique<ThreadLoop<Core, Guarded, Readings>>(*core, std::move(device)));
+        return core;
+    });
+}
+
+}  // namespace kdvfs::detail

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/measure/self_check.hpp>
+#include <kdvfs/report.hpp>
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string_view>
+
+namespace kdvfs::detail {
+
+/// What a `Gpu` handle needs of the object behind it, and nothing of how it is done: files with hot
+/// kernels compile against this, the files that open a GPU against `GpuCore`. Thread-safe.
+/// `Gpu` documents each of these functions.
+class GpuService : public ScopeSink {
+public:
+    virtual ~GpuService() = default;
+
+    [[nodiscard]] virtual const DeviceInfo& info() const = 0;
+    [[nodiscard]] virtual const SupportedClocks& supported_clocks() const = 0;
+    [[nodiscard]] virtual bool measure_only() const = 0;
+    [[nodiscard]] virtual measure::Report report() = 0;
+    [[nodiscard]] virtual measure::SelfCheck self_check() = 0;
+    virtual void check() = 0;
+    virtual void rearm() = 0;
+    virtual void shut_down() noexcept = 0;
+    [[nodiscard]] virtual bool ended() const = 0;
+    /// The first error that nobody has asked for yet.
+    [[nodiscard]] virtual std::optional<Error> take_error() noexcept = 0;
+    virtual void protect(StreamRef stream, ClockPoint at_least) = 0;
+    virtual void next_iteration() = 0;
+    virtual void trace_to(std::ostream& out) = 0;
+    virtual void end_trace() = 0;
+
+    /// Tells iterations apart, the caller choosing the metered ones.
+    /// @returns the window that the records of this iteration carry, if it is metered
+    virtual std::uint32_t begin_iteration(bool metered) = 0;
+    /// Keeps what is metered for `take_record`, or no longer.
+    virtual void keep_record(bool on) = 0;
+    /// What has been metered since the last call.
+    [[nodiscard]] virtual measure::MeterRecord take_record() = 0;
+
+    /// The kind that scopes of a kernel, a variant and a request share.
+    /// @throws Error (invalid_input) if the device does not list the requested clocks
+    virtual const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
+                                     bool metered) = 0;
+    /// @throws Error (invalid_input) if the device does not list the requested clocks
+    virtual void check_clocks(std::string_view kernel, const ClockRequest& request) const = 0;
+    /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.
+    virtual void note_kept(std::string_view kernel) = 0;
+};
+
+/// What a forked child's copies of handles talk to: it does nothing and waits for no lock, since
+/// the parent's may be held by nobody there. What never changes (`info` and the like) is asked of
+/// the parent's object.
+class ForkedService final : public GpuService {
+public:
+    explicit ForkedService(const GpuService& parents) : parents_{parents} {}
+
+    ScopeToken enter(StreamRef, const ScopeKind&) override { return {}; }
+    void leave(const ScopeToken&) override {}
+    void leave_noexcept(const ScopeToken&) noexcept override {}
+    [[nodiscard]] const DeviceInfo& info() const override { return parents_.info(); }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const override {
+        return parents_.supported_clocks();
+    }
+    [[nodiscard]] bool measure_only() const override { return parents_.measure_only(); }
+    [[nodiscard]] bool ended() const override { return true; }
+    [[nodiscard]] measure::Report report() override {
+        measure::Report report;
+        report.device = info();
+        report.measure_only = measure_only();
+        report.notes.emplace_back("a forked process measures nothing: ask the one it is of");
+        return report;
+    }
+    [[nodiscard]] measure::SelfCheck self_check() override {
+        throw Error{Errc::invalid_input,
+                    {.action = "check the energy counter",
+                     .object = to_string(info()),
+                     .vendor_words = "this process was forked from the one that opened it",
+                     .remedy = "check it there, or open the GPU here"}};
+    }
+    void check() override {}
+    void rearm() override {}
+    void shut_down() noexcept override {}
+    [[nodiscard]] std::optional<Error> take_error() noexcept override { return std::nullopt; }
+    void protect(StreamRef, ClockPoint) override {}
+    void next_iteration() override {}
+    void trace_to(std::ostream&) override {}
+    void end_trace() override {}
+    std::uint32_t begin_iteration(bool) override { return 0; }
+    void keep_record(bool) override {}
+    [[nodiscard]] measure::MeterRecord take_record() override { return {}; }
+    const ScopeKind& kind_of(std::string_view, Variant, ClockRequest, bool) override {
+        static const ScopeKind kind;
+        return kind;
+    }
+    void check_clocks(std::string_view, const ClockRequest&) const override {}
+    void note_kept(std::string_view) override {}
+
+private:
+    const GpuService& parents_;
+};
+
+}  // namespace kdvfs::detail

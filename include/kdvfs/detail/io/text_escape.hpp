@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace kdvfs::detail {
+
+/// A JSON string with its quotes. Control characters are escaped; bytes that are not UTF-8 become
+/// U+FFFD, because a driver's words may be anything and the file must stay valid.
+inline std::string json_string(std::string_view text) {
+    constexpr std::string_view hex = "0123456789abcdef";
+    const auto continuation = [&](std::size_t at) {
+        return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
+    };
+    std::string out = "\"";
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        const std::size_t length = byte < 0x80                    ? 1
+                                   : byte >= 0xC2 && byte <= 0xDF ? 2
+                                   : byte >= 0xE0 && byte <= 0xEF ? 3
+                                   : byte >= 0xF0 && byte <= 0xF4 ? 4
+                                                                  : 0;
+        bool whole = length > 0;
+        for (std::size_t k = 1; k < length; ++k) whole = whole && continuation(i + k);
+        if (!whole) {
+            out += "\\ufffd";
+        } else if (length > 1) {
+            out += text.substr(i, length);
+            i += length - 1;
+        } else if (byte == '"' || byte == '\\') {
+            out += '\\';
+            out += text[i];
+        } else if (byte < 0x20 || byte == 0x7F) {
+            out += "\\u00";
+            out += hex[byte >> 4U];
+            out += hex[byte & 15U];
+        } else {
+            out += text[i];
+        }
+    }
+    return out += '"';
+}
+
+/// A number that JSON and CSV can hold: the shortest text that reads back as the same double.
+/// JSON has no word for what is not finite, hence null.
+inline std::string json_number(double value) {
+    if (!std::isfinite(value)) return "null";
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    return {digits.data(), end};
+}
+
+/// A field of CSV by RFC 4180: quoted where it has to be.
+inline std::string csv_field(std::string_view text) {
+    if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string{text};
+    std::string quoted = "\"";
+    for (const char c : text) {
+        if (c == '"') quoted += '"';
+        quoted += c;
+    }
+    return quoted += '"';
+}
+
+/// A name for a column: of a long one, the beginning and the end.
+inline std::string shortened(const std::string& name, std::size_t most = 56) {
+    if (name.size() <= most) return name;
+    const std::size_t end = most / 3;
+    return name.substr(0, most - end - 3) + "..." + name.substr(name.size() - end);
+}
+
+}  // namespace kdvfs::detail

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/solve/schedule.hpp>
+#include <kdvfs/tune/switch_model.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::detail {
+
+/// How hard the search for the best schedule tries.
+struct ScheduleEffort {
+    double tolerance = 1e-5;        ///< relative, of the cheapest schedule at given prices
+    std::size_t starts = 3;         ///< clocks at the iteration's start that are tried for it
+    std::size_t labels = 16;        ///< partial schedules kept per launch and clock
+    std::size_t patience = 30'000;  ///< partial schedules looked at in all
+};
+
+/// Finds the schedule of least energy within a time limit: partial schedules that no other
+/// dominates, launch by launch, as long as the relaxation of the rest (its price at the time
+/// limit's shadow price) can beat the incumbent.
+class ScheduleSearch {
+public:
+    /// `incumbent` is any schedule within the limit, `time_price` the limit's shadow price.
+    ScheduleSearch(const tune::SwitchModel& model, double time_limit, double time_price,
+                   Schedule incumbent, ScheduleEffort effort)
+        : model_{model},
+          limit_{time_limit},
+          to_go_{model, {time_price, 1}},
+          best_{std::move(incumbent)},
+          effort_{effort} {}
+
+    [[nodiscard]] const Schedule& best() const { return best_; }
+
+    /// Searches all starts. @returns what no schedule within the limit can use less energy than
+    double run() {
+        CostToGo free_end = to_go_;
+        free_end.solve(CostToGo::any);
+        double proven = unreachable;
+        for (const Start& start : starts(model_, free_end)) {
+            if (bound_of(start.bound) >= best_.total.energy) break;
+            if (looked_at_ > effort_.patience) {
+                proven = std::min(proven, bound_of(start.bound));
+                break;
+            }
+            to_go_.solve(start.clock);
+            proven = std::min(proven, search(start.clock));
+        }
+        return std::min(proven, best_.total.energy);
+    }
+
+private:
+    static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+    struct Label {
+        Choice total;
+        double bound = 0;             ///< no completion uses less energy
+        std::uint32_t parent = none;  ///< index into `history_`
+    };
+    /// A request made on the way to a label.
+    struct Step {
+        Schedule::Request request;
+        std::uint32_t parent = none;
+    };
+
+    [[nodiscard]] double bound_of(double price) const {
+        return price - to_go_.prices().time * limit_;
+    }
+    [[nodiscard]] double bound_of(const Choice& total, std::size_t launch,
+                                  std::size_t clock) const {
+        return bound_of(to_go_.prices().of(total) + to_go_(launch, clock));
+    }
+
+    double search(std::size_t start) {
+        start_ = start;
+        double lost = unreachable;
+        history_.clear();
+        labels_.assign((model_.launches() + 1) * model_.size(), {});
+        push({}, none, 0, start);
+        for (std::size_t launch = 0; launch < model_.launches(); ++launch) {
+            for (std::size_t clock = 0; clock < model_.size(); ++clock) {
+                std::vector<Label> labels = std::move(at(launch, clock));
+                lost = std::min(lost, thin(labels));
+                if (looked_at_ > effort_.patience) {
+                    for (const Label& label : labels) lost = std::min(lost, label.bound);
+                    continue;
+                }
+                for (const Label& label : labels) extend(label, launch, clock);
+            }
+        }
+        adopt_best_end();
+        return lost;
+    }
+
+    std::vector<Label>& at(std::size_t launch, std::size_t clock) {
+        return labels_[launch * model_.size() + clock];
+    }
+
+    void push(const Choice& total, std::uint32_t parent, std::size_t launch, std::size_t clock) {
+        const double bound = bound_of(total, launch, clock);
+        if (bound < best_.total.energy && total.time <= limit_)
+            at(launch, clock).push_back({total, bound, parent});
+    }
+
+    void extend(const Label& label, std::size_t launch, std::size_t clock) {
+        ++looked_at_;
+        complete(label, launch, clock);
+        push(label.total + model_.cost(launch, clock), label.parent, launch + 1, clock);
+        for (std::size_t to = 0; to < model_.size(); ++to) {
+            if (to == clock) continue;
+            const tune::Transition* transition = model_.transition(launch, model_.slot(clock, to));
+            if (transition == nullptr) continue;
+            const Choice total = label.total + model_.cost(*transition, clock, to);
+            if (bound_of(total, transition->effective_at, to) >= best_.total.energy) continue;
+            history_.push_back({{launch, to}, label.parent});
+            push(total, static_cast<std::uint32_t>(history_.size() - 1), transition->effective_at,
+                 to);
+        }
+    }
+
+    /// The cheapest way on at the shadow price is a schedule; where it is in time, it may be the
+    /// best so far. Tried where a label's own request was just made, and at the start.
+    void complete(const Label& label, std::size_t launch, std::size_t clock) {
+        if (label.bound >= best_.total.energy) return;
+        if (launch != 0 && (label.parent == none || last_completed_ == label.parent)) return;
+        last_completed_ = label.parent;
+        Schedule rest{start_, {}, label.total};
+        follow(model_, to_go_, launch, clock, rest);
+        if (rest.total.time > limit_ || rest.total.energy >= best_.total.energy) return;
+        std::vector<Schedule::Request> requests = requests_of(label.parent);
+        requests.insert(requests.end(), rest.requests.begin(), rest.requests.end());
+        rest.requests = std::move(requests);
+        best_ = std::move(rest);
+    }
+
+    [[nodiscard]] std::vector<Schedule::Request> requests_of(std::uint32_t step) const {
+        std::vector<Schedule::Request> requests;
+        for (; step != none; step = history_[step].parent)
+            requests.push_back(history_[step].request);
+        std::reverse(requests.begin(), requests.end());
+        return requests;
+    }
+
+    /// Removes what is dominated or too much. @returns the least bound of what was too much
+    double thin(std::vector<Label>& labels) const {
+        std::sort(labels.begin(), labels.end(), [](const Label& a, const Label& b) {
+            return a.total.time < b.total.time ||
+                   (a.total.time == b.total.time && a.total.energy < b.total.energy);
+        });
+        double least = unreachable;
+        std::erase_if(labels, [&](const Label& label) {
+            if (label.bound >= best_.total.energy || label.total.energy >= least) return true;
+            least = label.total.energy;
+            return false;
+        });
+        if (labels.size() <= effort_.labels) return unreachable;
+        const auto end = labels.begin() + static_cast<std::ptrdiff_t>(effort_.labels);
+        std::nth_element(labels.begin(), end, labels.end(),
+                         [](const Label& a, const Label& b) { return a.bound < b.bound; });
+        const double lost = end->bound;
+        labels.erase(end, labels.end());
+        return lost;
+    }
+
+    void adopt_best_end() {
+        for (const Label& label : at(model_.launches(), start_)) {
+            if (label.total.time <= limit_ && label.total.energy < best_.total.energy)
+                best_ = {start_, requests_of(label.parent), label.total};
+        }
+    }
+
+    const tune::SwitchModel& model_;
+    double limit_;
+    CostToGo to_go_;
+    Schedule best_;
+    ScheduleEffort effort_;
+    std::size_t start_ = 0;
+    std::size_t looked_at_ = 0;
+    std::uint32_t last_completed_ = none;
+    std::vector<std::vector<Label>> labels_;  // [launch][clock]
+    std::vector<Step> history_;
+};
+
+}  // namespace kdvfs::detail

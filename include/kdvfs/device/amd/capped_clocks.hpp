@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/amd/card.hpp>
+#include <kdvfs/device/amd/guard_script.hpp>
+#include <kdvfs/device/amd/settable_clocks.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace kdvfs::device::amd {
+
+/// `ClockControl` for every amdgpu board, whichever way its settings are written. What is read is
+/// read from sysfs: ROCm SMI ends the process on texts it does not expect.
+///
+/// Facts that shape it (aldebaran_ppt.c, smu_v13_0_6_ppt.c and arcturus_ppt.c of the driver):
+/// - limits are taken in level `manual` only, and the driver remembers edits that were never
+///   committed, so both ends are always written;
+/// - some boards refuse a limit on the wrong side of the present range, so a range that does not
+///   touch the present one is reached by way of `auto`;
+/// - only level `auto` undoes everything, for core and memory together;
+/// - which core levels are allowed can be written but not read: a board that knows no other way is
+///   driven only from a level in which they do not count, and while its level is `manual` it holds
+///   the cap that was written last.
+template <ClockWriter Writer>
+class CappedClocks {
+public:
+    CappedClocks(Card card, Writer writer)
+        : card_{std::move(card)},
+          writer_{std::move(writer)},
+          files_{card_},
+          clocks_{SettableClocks::of(card_, files_)} {
+        info_ = {card_.name, to_string(card_.address), card_.architecture, {}, false};
+        describe();
+    }
+
+    [[nodiscard]] const Card& card() const noexcept { return card_; }
+    [[nodiscard]] const DeviceInfo& info() const noexcept { return info_; }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const noexcept {
+        return clocks_.supported;
+    }
+
+    /// @throws Error where a file cannot be read or understood, or a level mask holds that kdvfs
+    /// has not written.
+    [[nodiscard]] ClockState read_clock_state() const {
+        ClockState state;
+        state.mode = files_.level();
+        if (state.mode == manual && clocks_.way == ClockWay::level_mask) {
+            state.cap.core = masked_cap();
+        } else if (state.mode == manual || state.mode == determinism) {
+            read_limits_into(state);
+        }
+        return state;
+    }
+
+    /// Caps the clocks. The highest clock of a domain and `auto_clock` are the same limit to the
+    /// board where the other domain is capped.
+    /// @throws Error (invalid_input) for a clock that is not supported, (not_supported) where
+    /// clocks cannot be set, else what the driver said.
+    void apply(ClockPoint point) {
+        require_settable(point);
+        asked_ = point;
+        if (point.is_auto()) {
+            writer_.write_level("auto");
+        } else if (clocks_.way == ClockWay::determinism) {
+            writer_.write_determinism(or_highest(point.core, clocks_.bounds.core_max));
+        } else if (clocks_.way == ClockWay::level_mask) {
+            allow_levels_up_to(point.core);
+        } else {
+            move_to({clocks_.bounds.core_min, or_highest(point.core, clocks_.bounds.core_max),
+                     or_highest(point.memory, clocks_.bounds.memory_max)});
+        }
+    }
+
+    /// @throws Error (invalid_input) for a mode the driver does not know, else what it said.
+    void restore(const ClockState& state) {
+        if (!ClockFiles::knows_level(state.mode)) {
+            throw Error{Errc::invalid_input,
+                        {"restore the clocks", to_string(info_),
+                         "there is no performance level '" + state.mode + "'", ""}};
+        }
+        asked_ = state.cap;
+        if (state.mode == determinism) {
+            writer_.write_determinism(or_highest(state.cap.core, clocks_.bounds.core_max));
+        } else if (state.mode == manual && clocks_.way == ClockWay::level_mask) {
+            allow_levels_up_to(state.cap.core);
+        } else if (state.mode == manual) {
+            move_to({or_highest(state.floor.core, clocks_.bounds.core_min),
+                     or_highest(state.cap.core, clocks_.bounds.core_max),
+                     or_highest(state.cap.memory, clocks_.bounds.memory_max)});
+        } else {
+            writer_.write_level(state.mode);
+        }
+    }
+
+    /// What an earlier owner that died left behind, for a board that does not tell which levels are
+    /// allowed; nothing = it cannot be known, but was that owner's.
+    void adopt(const std::optional<ClockState>& written) {
+        if (clocks_.way != ClockWay::level_mask) return;
+        masked_cap_ = written ? written->cap.core : clocks_.supported.core.listed.front();
+    }
+
+    /// What puts the board back without kdvfs, and how it sees a state.
+    [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
+        return amd::guard_order(card_.folder, clocks_.bounds, found);
+    }
+    [[nodiscard]] std::string guard_words(const ClockState& state) const {
+        return amd::guard_words(clocks_.bounds, state);
+    }
+
+    /// Tries every way to set the clocks and settles on the cheapest: a range, else determinism,
+    /// which sleeps up to 1 ms in the driver, else the list of allowed levels. A clock is tried by
+    /// a cap slightly below the highest, read back and taken away again; the list by allowing all
+    /// of it, since it cannot be read back. The state found is there again when it returns or
+    /// throws.
+    /// @throws Error with the driver's answer where no way works, or the state did not come back.
+    Capabilities probe() {
+        require_settable({});
+        const ClockState found = read_clock_state();
+        Capabilities result;
+        std::optional<Error> refusal;
+        if (clocks_.has_table) {
+            const std::uint32_t range =
+                clocks_.bounds.core_max.count - clocks_.bounds.core_min.count;
+            const ClockPoint below{Megahertz{clocks_.bounds.core_max.count - range / 8},
+                                   auto_clock};
+            refusal = try_out(found, below, ClockWay::range, result.range);
+            const auto other = try_out(found, below, ClockWay::determinism, result.determinism);
+            static_cast<void>(other);  // the first answer says more
+        }
+        const ClockList levels = try_levels(found, result.level_mask, refusal);
+        if (result.range == Capability::supported) {
+            clocks_.way = ClockWay::range;
+        } else if (result.determinism == Capability::supported) {
+            clocks_.way = ClockWay::determinism;
+        } else if (result.level_mask == Capability::supported) {
+            clocks_ = SettableClocks::by_levels(levels);
+        } else {
+            throw Error{*refusal};
+        }
+        if (!clocks_.supported.memory.listed.empty()) {
+            const ClockPoint lowest{auto_clock, clocks_.supported.memory.listed.front()};
+            static_cast<void>(try_out(found, lowest, clocks_.way, result.memory));
+        }
+        if (result.memory != Capability::supported) {
+            clocks_.supported.memory = {};
+            clocks_.bounds.memory_max = auto_clock;
+        }
+        describe();
+        return result;
+    }
+
+private:
+    static constexpr std::string_view manual = "manual";
+    static constexpr std::string_view determinism = "perf_determinism";
+    static constexpr const char* core_levels = "pp_dpm_sclk";
+
+    static Megahertz or_highest(Megahertz clock, Megahertz highest) {
+        return clock == auto_clock ? highest : clock;
+    }
+
+    [[nodiscard]] ClockLimits read_limits() const {
+        const OverdriveTable table = files_.table();
+        ClockLimits limits{table.core.clocks.front(), table.core.clocks.back()};
+        if (clocks_.bounds.memory_max != auto_clock && !table.memory.clocks.empty()) {
+            limits.memory_max = table.memory.clocks.back();
+        }
+        return limits;
+    }
+
+    void read_limits_into(ClockState& state) const {
+        const ClockLimits limits = read_limits();
+        // A limit at the top has two names, `auto_clock` and the number: it gets the asked one.
+        const auto cap = [](Megahertz limit, Megahertz highest, Megahertz asked) {
+            return limit == highest && asked != highest ? auto_clock : limit;
+        };
+        state.cap.core = cap(limits.core_max, clocks_.bounds.core_max, asked_.core);
+        if (state.mode == manual) {
+            state.floor.core = limits.core_min;
+            state.cap.memory = cap(limits.memory_max, clocks_.bounds.memory_max, asked_.memory);
+        }
+    }
+
+    /// The cap of the levels that kdvfs has allowed.
+    [[nodiscard]] Megahertz masked_cap() const {
+        if (masked_cap_) return *masked_cap_;
+        throw Error{Errc::refused,
+                    {"read the clock settings", to_string(info_),
+                     "its level is 'manual', and it does not tell which core levels somebody has "
+                     "allowed",
+                     "set its performance level to auto first"}};
+    }
+
+    void allow_levels_up_to(Megahertz cap) {
+        const Megahertz highest = or_highest(cap, clocks_.bounds.core_max);
+        const auto& levels = clocks_.supported.core.listed;
+        const auto above = std::upper_bound(levels.begin(), levels.end(), highest);
+        masked_cap_ = cap;  // before: what a write that fails half-way leaves is kdvfs's own, too
+        writer_.write_levels_up_to(static_cast<unsigned>(above - levels.begin()) - 1);
+    }
+
+    void describe() {
+        if (!clocks_.why_not.empty()) {
+            info_.mechanism = "none: " + clocks_.why_not;
+            return;
+        }
+        info_.mechanism = std::string{Writer::name} + " " + std::string{to_string(clocks_.way)};
+        if (card_.secondary_die) info_.mechanism += ", second die of its package";
+        if (card_.shares_counter) info_.mechanism += ", energy of both dies of the package";
+        if (card_.energy_folder.empty())
+            info_.mechanism += ", whose first die was not found: no energy";
+    }
+
+    void require_settable(ClockPoint point) const {
+        if (!clocks_.why_not.empty()) {
+            throw Error{Errc::not_supported,
+                        {"set the clocks", to_string(info_), clocks_.why_not,
+                         "open the GPU to measure only, or see why it cannot be set"}};
+        }
+        if (!supports(clocks_.supported, point)) {
+            throw Error{Errc::invalid_input,
+                        {"set " + to_string(point), to_string(info_), "not a clock of this board",
+                         "ask for a clock of supported_clocks()"}};
+        }
+    }
+
+    /// Sets a range, by way of `auto` where it does not touch the present one.
+    void move_to(ClockLimits wanted) {
+        const ClockLimits present = read_limits();
+        if (wanted.core_max <= present.core_min || wanted.core_min >= present.core_max) {
+            writer_.write_level("auto");
+        }
+        writer_.write_limits(wanted);
+    }
+
+    /// One way, tried and undone. @returns what was said where it does not work
+    std::optional<Error> try_out(const ClockState& found, ClockPoint point, ClockWay way,
+                                 Capability& capability) {
+        std::optional<Error> refusal;
+        clocks_.way = way;
+        capability = Capability::refused;
+        try {
+            apply(point);
+            if (read_clock_state().cap == point) {
+                capability = Capability::supported;
+            } else {
+                refusal = Error{Errc::refused,
+                                {"set " + to_string(point), to_string(info_),
+                                 "written without an error, but the board did not take it", ""}};
+            }
+        } catch (const Error& error) {
+            if (error.code() == Errc::not_supported) capability = Capability::absent;
+            refusal = error;
+        }
+        put_back(found);
+        return refusal;
+    }
+
+    /// The list of allowed levels, tried by allowing all of it, and undone.
+    /// @returns the levels of level `manual`; they may be others than those of `auto`
+    ClockList try_levels(const ClockState& found, Capability& capability,
+                         std::optional<Error>& refusal) {
+        ClockList levels;
+        capability = Capability::refused;
+        try {
+            masked_cap_ = auto_clock;
+            writer_.write_level(std::string{manual});
+            levels = files_.levels_of(core_levels);
+            writer_.write_levels_up_to(static_cast<unsigned>(levels.clocks.size()) - 1);
+            capability = Capability::supported;
+        } catch (const Error& error) {
+            if (error.code() == Errc::not_supported) capability = Capability::absent;
+            if (!refusal) refusal = error;
+        }
+        put_back(found);
+        return levels;
+    }
+
+    /// After a trial.
+    void put_back(const ClockState& found) {
+        if (read_clock_state() != found) restore(found);
+        if (read_clock_state() == found) return;
+        throw Error{Errc::io,
+                    {"restore the clocks after trying them", to_string(info_),
+                     "the board did not take back mode " + found.mode, ""}};
+    }
+
+    Card card_;
+    Writer writer_;
+    ClockFiles files_;
+    DeviceInfo info_;
+    SettableClocks clocks_;
+    ClockPoint asked_;  // last, by this object
+    std::optional<Megahertz> masked_cap_;
+};
+
+}  // namespace kdvfs::device::amd

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/device/amd/card.hpp>
+#include <kdvfs/device/amd/guard_script.hpp>
+#include <kdvfs/device/amd/system_files.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace kdvfs::device::amd {
+
+/// What a board was found to allow when it was tried.
+enum class Capability {
+    absent,     ///< there is no file for it
+    refused,    ///< the driver said no
+    supported,  ///< tried and seen to work; a clock was read back and put back
+};
+
+constexpr std::string_view to_string(Capability capability) {
+    switch (capability) {
+        case Capability::absent: return "absent";
+        case Capability::refused: return "refused";
+        case Capability::supported: return "supported";
+    }
+    return "unknown";
+}
+
+/// The ways to set the clocks of a board, each tried once, and whether it counts its energy.
+struct Capabilities {
+    Capability range = Capability::absent;        ///< limits in performance level `manual`
+    Capability determinism = Capability::absent;  ///< a limit in level `perf_determinism`
+    /// A list of allowed core levels. The driver does not tell which are allowed: accepted counts.
+    Capability level_mask = Capability::absent;
+    Capability memory = Capability::absent;  ///< an upper limit of the memory clock
+    Capability energy = Capability::absent;  ///< a counter; a second die's is its package's
+};
+
+/// How the core clock is capped.
+enum class ClockWay { range, determinism, level_mask };
+
+constexpr std::string_view to_string(ClockWay way) {
+    switch (way) {
+        case ClockWay::range: return "range";
+        case ClockWay::determinism: return "determinism";
+        case ClockWay::level_mask: return "level mask";
+    }
+    return "unknown";
+}
+
+/// Limits as the driver takes them: all of them are numbers.
+struct ClockLimits {
+    Megahertz core_min;
+    Megahertz core_max;
+    Megahertz memory_max = auto_clock;  ///< auto: there is none to write
+
+    friend bool operator==(ClockLimits, ClockLimits) = default;
+};
+
+/// How settings get to the driver: by its files, or through a library. Each call throws `Error` and
+/// may then have done its first half: no setter of the driver is atomic.
+template <class Writer>
+concept ClockWriter = requires(Writer& writer, const std::string& level, const ClockLimits& limits,
+                               Megahertz cap, unsigned highest_level) {
+    { Writer::name } -> std::convertible_to<std::string_view>;
+    { writer.write_level(level) } -> std::same_as<void>;
+    { writer.write_limits(limits) } -> std::same_as<void>;
+    { writer.write_determinism(cap) } -> std::same_as<void>;
+    { writer.write_levels_up_to(highest_level) } -> std::same_as<void>;
+};
+
+/// What the clock files of a board say, or an error that names the file. Reads only.
+class ClockFiles {
+public:
+    explicit ClockFiles(const Card& card) : folder_{card.folder}, object_{to_string(card)} {}
+
+    /// Whether the driver has a performance level of this name.
+    static bool knows_level(std::string_view level) {
+        static constexpr std::array<std::string_view, 10> levels{"auto",
+                                                                 "low",
+                                                                 "high",
+                                                                 "manual",
+                                                                 "profile_exit",
+                                                                 "profile_standard",
+                                                                 "profile_peak",
+                                                                 "profile_min_sclk",
+                                                                 "profile_min_mclk",
+                                                                 "perf_determinism"};
+        return std::find(levels.begin(), levels.end(), level) != levels.end();
+    }
+
+    /// @throws Error
+    [[nodiscard]] std::string level() const {
+        const std::string text = text_of("power_dpm_force_performance_level");
+        std::string level{detail::trimmed(text)};
+        if (!knows_level(level)) throw not_understood("power_dpm_force_performance_level", text);
+        return level;
+    }
+
+    /// The limits that hold, as pp_od_clk_voltage tells them. @throws Error
+    [[nodiscard]] OverdriveTable table() const {
+        const std::string text = text_of("pp_od_clk_voltage");
+        auto table = parse_overdrive_table(text);
+        if (!table) throw not_understood("pp_od_clk_voltage", text);
+        return std::move(*table);
+    }
+
+    /// The levels of pp_dpm_sclk or pp_dpm_mclk. @throws Error
+    [[nodiscard]] ClockList levels_of(std::string_view file) const {
+        const std::string text = text_of(file);
+        auto list = parse_clock_list(text);
+        if (!list) throw not_understood(file, text);
+        return std::move(*list);
+    }
+
+private:
+    [[nodiscard]] std::string path(std::string_view file) const {
+        return folder_ + "/" + std::string{file};
+    }
+
+    [[nodiscard]] std::string text_of(std::string_view file) const {
+        FileText answer = read_file(path(file));
+        if (answer.error != 0) {
+            throw file_error("read the clock settings", object_, path(file), answer.error);
+        }
+        return std::move(answer.text);
+    }
+
+    [[nodiscard]] Error not_understood(std::string_view file, const std::string& text) const {
+        return Error{
+            Errc::io,
+            {"read the clock settings", object_, path(file) + " says '" + text.substr(0, 60) + "'",
+             "the GPU may be in reset or halted by a memory error; see the kernel log"}};
+    }
+
+    std::string folder_;
+    std::string object_;
+};
+
+/// Which clocks a board can be capped at, and how, as far as its files tell.
+struct SettableClocks {
+    SupportedClocks supported;
+    ClockBounds bounds;
+    ClockWay way = ClockWay::range;
+    bool has_table = false;  ///< pp_od_clk_voltage is there
+    std::string why_not;     ///< why the clocks cannot be set; empty where they can
+
+    /// Reads only, and never throws: what cannot be read is a reason why not.
+    static SettableClocks of(const Card& card, const ClockFiles& files) {
+        SettableClocks clocks;
+        if (!card.partition.empty() && card.partition != "SPX") {
+            clocks.why_not = "the GPU is partitioned (" + card.partition +
+                             "), and the driver sets clocks in SPX mode only; its counter is of "
+                             "all partitions together";
+            return clocks;
+        }
+        try {
+            clocks.learn_range(card, files, files.table());
+        } catch (const Error& error) {
+            clocks = without_table(files, error.text().vendor_words);
+        }
+        return clocks;
+    }
+
+    /// Of a board whose only way is its list of levels.
+    static SettableClocks by_levels(const ClockList& list) {
+        SettableClocks clocks;
+        clocks.way = ClockWay::level_mask;
+        clocks.supported.core = {list.clocks, false};
+        clocks.bounds = {list.clocks.front(), list.clocks.back(), auto_clock,
+                         static_cast<unsigned>(list.clocks.size())};
+        return clocks;
+    }
+
+private:
+    static SettableClocks without_table(const ClockFiles& files, const std::string& why_no_table) {
+        try {
+            const ClockList list = files.levels_of("pp_dpm_sclk");
+            if (list.clocks.size() > 1) return by_levels(list);
+        } catch (const Error&) {  // what the table's file said, says more
+        }
+        SettableClocks none;
+        none.why_not = why_no_table;
+        return none;
+    }
+
+    void learn_range(const Card& card, const ClockFiles& files, const OverdriveTable& table) {
+        has_table = true;
+        bounds.core_min = lowest_core_clock(card, files, table);
+        bounds.core_max = card.core_max != auto_clock ? card.core_max : table.core.clocks.back();
+        if (bounds.core_min >= bounds.core_max) {
+            why_not = "its clock range does not show in performance level " + files.level();
+            return;
+        }
+        supported.core = {{Megahertz{bounds.core_min.count + 1}, bounds.core_max}, true};
+        if (table.memory_is_settable) learn_memory(files);
+    }
+
+    void learn_memory(const ClockFiles& files) {
+        supported.memory.listed = files.levels_of("pp_dpm_mclk").clocks;
+        std::sort(supported.memory.listed.begin(), supported.memory.listed.end());
+        bounds.memory_max = supported.memory.listed.back();
+    }
+
+    /// The bottom of the board's own range. The table tells it in level `auto` or in a section of
+    /// its own; else it shows somebody's limit, and only MI200's 500 MHz is known beforehand. The
+    /// limit then bounds what kdvfs asks for.
+    static Megahertz lowest_core_clock(const Card& card, const ClockFiles& files,
+                                       const OverdriveTable& table) {
+        if (table.core_min) return *table.core_min;
+        if (card.architecture == "gfx90a" && files.level() != "auto") return Megahertz{500};
+        return table.core.clocks.front();
+    }
+};
+
+}  // namespace kdvfs::device::amd

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace kdvfs {
+
+/// Who a device is and how its clocks are set; read once, when it is opened.
+struct DeviceInfo {
+    std::string name{};          ///< "AMD Instinct MI210"
+    std::string address{};       ///< PCI "0000:03:00.0", or "simulated"
+    std::string architecture{};  ///< what `ByArch` matches: "gfx90a", "sm_90"
+    std::string mechanism{};     ///< how clocks are set, and why so: "rocm_smi determinism"
+    bool simulated = false;      ///< no real hardware, no real joule
+};
+
+/// "AMD Instinct MI210 (0000:03:00.0)", the way errors name a device.
+inline std::string to_string(const DeviceInfo& info) {
+    return info.name + " (" + info.address + ")";
+}
+
+/// The clocks a domain can be capped at.
+struct ClockDomain {
+    std::vector<Megahertz> listed{};  ///< ascending; empty where the domain cannot be set
+    bool continuous = false;          ///< any clock between the first and the last is accepted
+};
+
+/// What a device can be asked for. `auto_clock` is always accepted and never listed.
+struct SupportedClocks {
+    ClockDomain core{};
+    ClockDomain memory{};
+};
+
+/// Whether a domain can be capped at a clock.
+inline bool supports(const ClockDomain& domain, Megahertz clock) {
+    if (clock == auto_clock) return true;
+    if (domain.listed.empty()) return false;
+    if (domain.continuous) return domain.listed.front() <= clock && clock <= domain.listed.back();
+    return std::binary_search(domain.listed.begin(), domain.listed.end(), clock);
+}
+
+/// Whether a device can be capped at a clock point.
+inline bool supports(const SupportedClocks& clocks, ClockPoint point) {
+    return supports(clocks.core, point.core) && supports(clocks.memory, point.memory);
+}
+
+/// The clock settings a device holds, as data that can be compared, kept in a journal and written
+/// back. `mode` is the vendor's word for how clocks are governed (AMD's performance level).
+struct ClockState {
+    ClockPoint cap;    ///< upper limits; `auto_clock` where none is set
+    ClockPoint floor;  ///< lower limits; `auto_clock` where none is set
+    std::string mode = "auto";
+
+    friend bool operator==(const ClockState&, const ClockState&) = default;
+};
+
+/// The contract of a device whose clocks can be set. All calls may block for milliseconds and are
+/// made by one thread at a time (the actuator). A failed `apply` throws and may leave the device
+/// changed: the caller reads back and restores.
+/// - `apply(point)` caps the clocks, `auto_clock` freeing a domain, such that
+///   `read_clock_state().cap == point` afterwards; throws `Error`;
+/// - `read_clock_state()` asks the hardware, never a cache; throws `Error`;
+/// - `restore(state)` writes back a state that `read_clock_state` returned; throws `Error`.
+template <class Device>
+concept ClockControl = requires(Device& device, ClockPoint point, const ClockState& state) {
+    { device.info() } -> std::convertible_to<const DeviceInfo&>;
+    { device.supported_clocks() } -> std::convertible_to<const SupportedClocks&>;
+    { device.read_clock_state() } -> std::same_as<ClockState>;
+    { device.apply(point) } -> std::same_as<void>;
+    { device.restore(state) } -> std::same_as<void>;
+};
+
+/// What a guard runs: a fixed shell script that belongs to a kind of device, and the arguments that
+/// tell it about this one. The script reads notes from its standard input, one line each:
+/// - `idle`: nothing is owed;
+/// - `uncertain`: a write is under way, the device may hold anything;
+/// - `held WORDS`: the device holds this, in words that the script finds out by itself;
+///
+/// and, when its input ends, puts the device back if the last note says so.
+struct GuardOrder {
+    std::string script;
+    std::vector<std::string> arguments;
+};
+
+/// A device that can be put back without kdvfs.
+/// - `guard_order(found)`: what brings the device into the state `found`;
+/// - `guard_words(state)`: how the order's script sees that state.
+template <class Device>
+concept Guardable = ClockControl<Device> && requires(Device& device, const ClockState& state) {
+    { device.guard_order(state) } -> std::same_as<GuardOrder>;
+    { device.guard_words(state) } -> std::same_as<std::string>;
+};
+
+/// What is known about one reading. Only `ok` carries a number that may be used.
+/// A device reports `ok`, `absent` or `failed`; the others are found by comparing readings.
+enum class ReadingStatus {
+    ok,
+    absent,       ///< the device has no such counter
+    failed,       ///< the read itself failed
+    unchanged,    ///< the sample is the one read before: not an error, no news
+    frozen,       ///< unchanged for longer than the counter's period allows
+    wrapped,      ///< the counter started again from zero
+    backwards,    ///< less than before, and no wrap
+    implausible,  ///< more than the board can draw
+};
+
+constexpr std::string_view to_string(ReadingStatus status) {
+    switch (status) {
+        case ReadingStatus::ok: return "ok";
+        case ReadingStatus::absent: return "absent";
+        case ReadingStatus::failed: return "failed";
+        case ReadingStatus::unchanged: return "unchanged";
+        case ReadingStatus::frozen: return "frozen";
+        case ReadingStatus::wrapped: return "wrapped";
+        case ReadingStatus::backwards: return "backwards";
+        case ReadingStatus::implausible: return "implausible";
+    }
+    return "unknown";
+}
+
+/// One look at an energy counter.
+struct EnergyReading {
+    Joules joules{};         ///< since an origin of the device's choosing
+    TimePoint sampled_at{};  ///< when the device took the sample, not when it was read
+    ReadingStatus status = ReadingStatus::absent;
+};
+
+/// The contract of a device that counts its energy. A read may take milliseconds.
+/// `counter_period()` is the time between two samples, 0 where unknown.
+template <class Device>
+concept EnergySource = requires(Device& device) {
+    { device.read_energy() } -> std::same_as<EnergyReading>;
+    requires noexcept(device.read_energy());
+    { device.counter_period() } -> std::same_as<Duration>;
+};
+
+/// One look at a board's power meter.
+struct PowerReading {
+    Watts watts;
+    TimePoint sampled_at;  ///< when the device took the sample, where it says so
+    ReadingStatus status = ReadingStatus::absent;
+};
+
+/// The contract of a device that shows the power it draws. A read may take milliseconds.
+template <class Device>
+concept PowerSource = requires(Device& device) {
+    { device.read_power() } -> std::same_as<PowerReading>;
+    requires noexcept(device.read_power());
+};
+
+/// A clock request as a small number, stable for the life of a GPU. `RequestTable` knows the clock
+/// point behind it.
+struct RequestIndex {
+    std::uint32_t value = 0;
+
+    friend constexpr bool operator==(RequestIndex, RequestIndex) = default;
+    friend constexpr auto operator<=>(RequestIndex, RequestIndex) = default;
+};
+
+/// No request: the track has no vote.
+inline constexpr RequestIndex no_request{0};
+
+/// What a marker stores into a track's cell: the track's whole request *as a level*, and the ticket
+/// of the scope it belongs to, so that the controller can tell a new scope from an old one seen
+/// again. 32 bits, because that is what every vendor's stream can write. Tickets wrap after 2^20
+/// scopes of a track; only neighbours are ever compared.
+class RequestWord {
+public:
+    static constexpr unsigned request_bits = 12;
+    static constexpr std::uint32_t most_requests = (1U << request_bits) - 1;
+
+    constexpr RequestWord() = default;
+    constexpr explicit RequestWord(std::uint32_t raw) : raw_{raw} {}
+    constexpr RequestWord(RequestIndex request, std::uint32_t ticket)
+        : raw_{(ticket << request_bits) | (request.value & most_requests)} {}
+
+    [[nodiscard]] constexpr RequestIndex request() const { return {raw_ & most_requests}; }
+    [[nodiscard]] constexpr std::uint32_t ticket() const { return raw_ >> request_bits; }
+    [[nodiscard]] constexpr std::uint32_t raw() const { return raw_; }
+
+    friend constexpr bool operator==(RequestWord, RequestWord) = default;
+
+private:
+    std::uint32_t raw_ = 0;
+};
+
+/// The host-visible word that a track's markers write and the listener polls. Mapped by kdvfs,
+/// registered with the runtime, valid until the process ends. A cache line of its own.
+struct alignas(64) RequestCell {
+    std::uint32_t word = 0;
+
+    [[nodiscard]] RequestWord load() noexcept {
+        return RequestWord{std::atomic_ref{word}.load(std::memory_order_acquire)};
+    }
+    /// The host's own write, for what a stream cannot write any more.
+    void store(RequestWord level) noexcept {
+        std::atomic_ref{word}.store(level.raw(), std::memory_order_release);
+    }
+};
+
+/// A vendor's stream handle, whatever its type: HIP, CUDA and the simulated GPU all use pointers.
+/// The null pointer is the default stream.
+class StreamRef {
+public:
+    constexpr StreamRef() = default;
+    // Implicit on purpose: users pass their hipStream_t or cudaStream_t.
+    // NOLINTNEXTLINE(google-explicit-constructor)
+    template <class Handle>
+    requires(!std::is_pointer_v<Handle>)  // a handle's address is not the handle
+        StreamRef(Handle* handle)
+        : handle_{handle} {}
+    // NOLINTNEXTLINE(google-explicit-constructor)
+    StreamRef(std::nullptr_t) {}
+
+    template <class Handle>
+    [[nodiscard]] Handle* as() const {
+        return static_cast<Handle*>(handle_);
+    }
+
+    friend bool operator==(StreamRef, StreamRef) = default;
+    friend auto operator<=>(StreamRef, StreamRef) = default;
+
+private:
+    void* handle_ = nullptr;
+};
+
+/// Which track a call on a stream belongs to. `thread` tells the tracks of a per-thread default
+/// stream apart and is 0 for every other stream; `capture` is the id of the capture that the
+/// stream is recording, 0 for live work.
+struct TrackKey {
+    StreamRef stream{};
+    std::uint64_t thread = 0;
+    std::uint64_t capture = 0;
+
+    friend bool operator==(const TrackKey&, const TrackKey&) = default;
+    friend auto operator<=>(const TrackKey&, const TrackKey&) = default;
+};
+
+/// Whose timestamp a marker pushes. Computed on the host at enqueue, repeated by every replay of a
+/// captured graph.
+struct MarkerTag {
+    std::uint32_t track = 0;
+    std::uint32_t scope_kind = 0;
+    bool leaving = false;
+    std::uint32_t window = 0;  ///< which metered stretch of iterations it belongs to; may wrap
+};
+
+/// A one-thread operation in a stream: stores a level, and pushes a timestamp where asked to.
+struct Marker {
+    RequestCell* cell = nullptr;
+    RequestWord word{};
+    MarkerTag tag{};
+    bool timestamped = false;
+    bool captured = false;  ///< the stream is being captured, as its key has just told
+};
+
+/// What a timestamped marker left behind when the stream passed it.
+struct MarkerTimestamp {
+    MarkerTag tag{};
+    TimePoint time{};
+    std::uint64_t core_cycles =
+        0;                   ///< a free-running count of core clock cycles, 0 if there is none
+    std::uint32_t unit = 0;  ///< whose count it is: only those of one unit can be subtracted
+};
+
+/// The contract of a runtime whose streams can carry markers. Called on the user's own threads,
+/// by many at once; no kdvfs thread ever calls it but for `now`.
+/// - `track_key(stream)`: throws `Error` for a stream of another device;
+/// - `key_now(key)`: the key that its stream has now, by whether it is captured and who asks; the
+///   stream's device is not looked up again; throws `Error`;
+/// - `make_cell()`: a cell valid until the process ends; throws `Error`;
+/// - `put_marker(stream, marker)`: enqueues, never waits; throws `Error` where the request was not
+///   put, while a timestamp alone that fails is lost and counted;
+/// - `drain_timestamps(out)`: moves the oldest timestamps out, in stream order within a track, and
+///   returns how many; never blocks;
+/// - `lost_timestamps()`: how many were overwritten before they were drained, or could
+///   not be taken;
+/// - `synchronize(stream)`: waits until the stream is empty; throws `Error`;
+/// - `marker_mechanism()`: which way markers go on this machine, for the report.
+template <class Runtime>
+concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const TrackKey& key,
+                                 const Marker& marker, std::span<MarkerTimestamp> timestamps) {
+    { runtime.track_key(stream) } -> std::same_as<TrackKey>;
+    { runtime.key_now(key) } -> std::same_as<TrackKey>;
+    { runtime.make_cell() } -> std::same_as<RequestCell*>;
+    { runtime.put_marker(stream, marker) } -> std::same_as<void>;
+    { runtime.drain_timestamps(timestamps) }
+    noexcept->std::same_as<std::size_t>;
+    { runtime.lost_timestamps() }
+    noexcept->std::same_as<std::uint64_t>;
+    { runtime.synchronize(stream) } -> std::same_as<void>;
+    { runtime.now() }
+    noexcept->std::same_as<TimePoint>;
+    { runtime.marker_mechanism() } -> std::convertible_to<std::string_view>;
+};
+
+/// A runtime whose streams can also wait for the host: for measuring, since a wait may hold a queue
+/// that other streams need.
+/// - `make_answer_word()`: a word that streams can wait for, valid until the process ends; throws
+///   `Error`;
+/// - `put_wait(stream, word, number)`: lets the stream stand still until the word is at least that
+///   number; throws `Error`.
+template <class Runtime>
+concept WaitingRuntime = StreamRuntime<Runtime> &&
+    requires(Runtime& runtime, StreamRef stream, std::uint32_t* word, std::uint32_t number) {
+    { runtime.make_answer_word() } -> std::same_as<std::uint32_t*>;
+    { runtime.put_wait(stream, word, number) } -> std::same_as<void>;
+};
+
+}  // namespace kdvfs

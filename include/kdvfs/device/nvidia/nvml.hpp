@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/device/nvidia/nvml_library.hpp>
+#include <kdvfs/device/nvidia/nvml_readings.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace kdvfs::device {
+
+/// Whether a device may be asked to change its clocks.
+enum class ClockAccess {
+    measure_only,  ///< nothing is ever changed; the setting functions are not even looked up
+    set,
+};
+
+/// How an NVIDIA device is opened.
+struct NvmlOptions {
+    ClockAccess access = ClockAccess::measure_only;
+    std::string library = "libnvidia-ml.so.1";
+    std::string restorer = "nvidia-smi";  ///< what a guard frees clocks with
+    /// How long after a write the running clock may still be above the cap: longer than any
+    /// published switching latency of an NVIDIA GPU (they reach 500 ms).
+    Duration settle = std::chrono::seconds{1};
+};
+
+/// An NVIDIA GPU through NVML: caps are locked clocks from the lowest listed clock up to the cap.
+///
+/// NVML has no call that reads locked clocks back. `read_clock_state` therefore tells what this
+/// object has written, unless a write failed (mode "unsure") or the running clock contradicts it
+/// ("lock lost": by a reset, or undone by somebody); a external lock found at opening is told from
+/// the limit reasons, which show it only under load.
+///
+/// Fulfils ClockControl. Clock calls: one thread at a time.
+class Nvml : public NvmlReadings {
+public:
+    /// @param address PCI "0000:03:00.0".
+    /// @throws Error if there is no driver, no such GPU, or clocks are to be set and cannot be.
+    explicit Nvml(const std::string& address, NvmlOptions options = {})
+        : NvmlReadings{address, options.library}, options_{std::move(options)} {
+        if (options_.access == ClockAccess::measure_only) return;
+        setters_ = library().find_setters();
+        if (clocks_.core.listed.empty()) {
+            check(nvml::Status::not_supported, "list the core clocks");
+        }
+        if (setters_.lock_memory == nullptr || setters_.unlock_memory == nullptr) {
+            clocks_.memory.listed.clear();
+        }
+        info_.mechanism = "NVML locked clocks, driver " + driver_version();
+        limited_at_opening_ = read_limit_reasons().set_clocks();
+    }
+
+    /// @throws Error (refused) if opened to measure only; (busy) if somebody else had set clocks
+    /// when the device was opened; or with NVML's words. The core clock may be changed when the
+    /// memory clock then fails.
+    void apply(ClockPoint point) {
+        check_settable();
+        if (!supports(clocks_, point)) {
+            throw Error{Errc::invalid_input,
+                        {"cap the clocks at " + to_string(point), to_string(info_), "",
+                         "choose clocks that the board lists"}};
+        }
+        // A core clock is listed for some memory clocks only: the memory clock is raised before
+        // the core clock and lowered after it.
+        const bool memory_rises = higher_cap(point.memory, memory_.cap) == point.memory;
+        if (memory_rises) cap_memory(point.memory);
+        cap_core(point.core);
+        if (!memory_rises) cap_memory(point.memory);
+    }
+
+    /// See the class about what NVML can tell.
+    /// @throws Error with NVML's words.
+    [[nodiscard]] ClockState read_clock_state() {
+        const bool settled = Timeline::time_point{now()} - written_at_ >= options_.settle;
+        ClockState state;
+        state.cap = {core_.cap, memory_.cap};
+        if (settled && exceeds(nvml::clock_core, core_.cap)) state.cap.core = auto_clock;
+        if (settled && exceeds(nvml::clock_memory, memory_.cap)) state.cap.memory = auto_clock;
+        if (core_.unsure || memory_.unsure) {
+            state.mode = "unsure";
+        } else if (state.cap != ClockPoint{core_.cap, memory_.cap}) {
+            state.mode = "lock lost";
+        } else if (!state.cap.is_auto()) {
+            state.mode = "locked";
+        } else if (limited_at_opening_) {
+            state.mode = "limited by somebody else";
+        }
+        return state;
+    }
+
+    /// Takes back what this object wrote, domain by domain; a failure in one does not keep the
+    /// other from being restored.
+    /// @throws Error the first failure.
+    void restore(const ClockState& state) {
+        check_settable();
+        std::optional<Error> first;
+        const auto attempt = [&](auto&& write) {
+            try {
+                write();
+            } catch (const Error& error) {
+                if (!first) first = error;
+            }
+        };
+        if (core_.touched) attempt([&] { cap_core(state.cap.core); });
+        if (memory_.touched) attempt([&] { cap_memory(state.cap.memory); });
+        if (first) throw Error{*first};
+    }
+
+    /// Takes over what an earlier owner had written, or, of a write cut short, may have.
+    void adopt(const std::optional<ClockState>& written) {
+        const auto taken = [&](Megahertz cap) {
+            return Written{
+                .cap = cap, .touched = !written || cap != auto_clock, .unsure = !written};
+        };
+        const ClockPoint cap = written ? written->cap : ClockPoint{};
+        core_ = taken(cap.core);
+        memory_ = taken(cap.memory);
+        if (clocks_.memory.listed.empty()) memory_ = {};
+        limited_at_opening_ = false;  // by that owner
+    }
+
+    /// What frees the clocks after this process has died. There is nothing else to go back to:
+    /// clocks that somebody had set are never changed.
+    [[nodiscard]] GuardOrder guard_order(const ClockState& /*found*/) const {
+        return {guard_script, {options_.restorer, info_.address}};
+    }
+    /// The domains that are locked; a script cannot ask NVML what holds.
+    [[nodiscard]] std::string guard_words(const ClockState& state) const {
+        std::string words;
+        if (state.cap.core != auto_clock) words += "core ";
+        if (state.cap.memory != auto_clock) words += "memory ";
+        return words;
+    }
+
+private:
+    // $1 nvidia-smi, $2 the PCI address. A write under way may have locked either domain.
+    static constexpr const char* guard_script = R"(
+last=idle
+while IFS= read -r note; do last=$note; done
+case $last in
+    idle) exit 0 ;;
+    uncertain) last='core memory' ;;
+esac
+case $last in *core*) "$1" -i "$2" -rgc ;; esac
+case $last in *memory*) "$1" -i "$2" -rmc ;; esac
+)";
+
+    void check_settable() const {
+        if (options_.access == ClockAccess::measure_only) {
+            throw Error{Errc::refused,
+                        {"change clocks", to_string(info_), "",
+                         "it was opened to measure only: open it with ClockAccess::set"}};
+        }
+        if (limited_at_opening_) {
+            throw Error{Errc::busy,
+                        {"change clocks", to_string(info_), "",
+                         "somebody had set its clocks, and NVML cannot tell to what, so they "
+                         "could not be restored: reset them first (nvidia-smi -rgc -rmc)"}};
+        }
+    }
+
+    /// What this object has done to a domain.
+    struct Written {
+        Megahertz cap = auto_clock;
+        bool touched = false;  ///< a write was tried: it may have been done even if it failed
+        bool unsure = false;   ///< the last one failed
+    };
+
+    /// A domain that was never touched needs no freeing.
+    template <class Lock, class Unlock>
+    void write(Written& domain, const char* name, Megahertz cap, Lock lock, Unlock unlock) {
+        if (cap == auto_clock && !domain.touched) return;
+        domain.touched = true;
+        domain.unsure = true;
+        written_at_ = TimePoint{now()};
+        check(cap == auto_clock ? unlock() : lock(),
+              std::string{"set the "} + name + " clock to " + to_string(cap));
+        domain.cap = cap;
+        domain.unsure = false;
+    }
+
+    void cap_core(Megahertz cap) {
+        write(
+            core_, "core", cap,
+            [&] {
+                return setters_.lock_core(handle(), clocks_.core.listed.front().count, cap.count);
+            },
+            [&] { return setters_.unlock_core(handle()); });
+    }
+
+    void cap_memory(Megahertz cap) {
+        write(
+            memory_, "memory", cap,
+            [&] {
+                return setters_.lock_memory(handle(), clocks_.memory.listed.front().count,
+                                            cap.count);
+            },
+            [&] { return setters_.unlock_memory(handle()); });
+    }
+
+    bool exceeds(std::uint32_t domain, Megahertz cap) {
+        return cap != auto_clock && read_clock(domain) > cap;
+    }
+
+    NvmlOptions options_;
+    nvml::Setters setters_;
+    Written core_, memory_;
+    TimePoint written_at_;
+    bool limited_at_opening_ = false;
+};
+
+static_assert(Guardable<Nvml>);
+
+}  // namespace kdvfs::device

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace kdvfs {
+
+/// A kernel and variant as a small number; a `measure::KernelTable` knows the name behind it.
+struct KernelId {
+    std::uint32_t value = 0;
+
+    friend constexpr bool operator==(KernelId, KernelId) = default;
+    friend constexpr auto operator<=>(KernelId, KernelId) = default;
+};
+
+/// A track of stream work as a small number, in order of first use; 0 is the first.
+struct TrackId {
+    std::uint32_t value = 0;
+
+    friend constexpr bool operator==(TrackId, TrackId) = default;
+    friend constexpr auto operator<=>(TrackId, TrackId) = default;
+};
+
+/// One run of a scope's own work on the GPU: between its two markers, less what nested scopes ran.
+/// A scope with others nested in it has several, of which the last `ends_scope`.
+struct KernelInterval {
+    KernelId kernel{};
+    TrackId track{};
+    ClockPoint asked{};             ///< what the scope asked for
+    TimePoint start{};              ///< when the stream passed the marker before it
+    TimePoint end{};                ///< when the stream passed the marker behind it
+    std::uint64_t core_cycles = 0;  ///< core clock cycles between the two, 0 where not counted
+    bool ends_scope = true;         ///< false for a stretch that a nested scope has cut short
+};
+
+/// The core clock that really held over an interval, in MHz; `auto_clock` where not counted.
+constexpr Megahertz held_clock(const KernelInterval& interval) {
+    const auto nanoseconds = (interval.end - interval.start).count();
+    if (interval.core_cycles == 0 || nanoseconds <= 0) return auto_clock;
+    return {static_cast<std::uint32_t>(
+        static_cast<double>(interval.core_cycles) * 1e3 / static_cast<double>(nanoseconds) + 0.5)};
+}
+
+}  // namespace kdvfs
+
+namespace kdvfs::measure {
+
+/// Pairs the timestamps of entering and leaving markers into intervals. An enclosing scope's time
+/// is its own only while nothing is nested in it: each moment of a track belongs to the innermost
+/// scope. Timestamps of a track must come in stream order, tracks may be mixed. Not thread-safe.
+class IntervalBuilder {
+public:
+    /// A stretch of a scope's own time; `dwell` is the scope's whole duration, given with its last
+    /// stretch.
+    struct Stretch {
+        MarkerTag tag;
+        TimePoint start;
+        TimePoint end;
+        std::uint64_t core_cycles = 0;
+        std::optional<Duration> dwell;
+    };
+
+    template <class Sink>
+    void take(const MarkerTimestamp& timestamp, Sink sink) {
+        auto& open = tracks_[timestamp.tag.track];
+        if (!timestamp.tag.leaving) {
+            if (!open.empty()) close_stretch(open.back(), timestamp, std::nullopt, sink);
+            open.push_back({timestamp.tag, timestamp.time, timestamp.time, timestamp.core_cycles,
+                            timestamp.unit});
+            return;
+        }
+        const auto entered = std::find_if(open.rbegin(), open.rend(), [&](const Open& scope) {
+            return scope.tag.scope_kind == timestamp.tag.scope_kind;
+        });
+        if (entered == open.rend()) {
+            ++unpaired_;  // its entering timestamp was lost
+            return;
+        }
+        const Duration dwell = timestamp.time - entered->entered;
+        if (entered == open.rbegin()) {
+            close_stretch(open.back(), timestamp, dwell, sink);
+        } else {
+            // Left out of order: the time since the last timestamp belongs to the innermost scope,
+            // and the one that ends has no time of its own left.
+            close_stretch(open.back(), timestamp, std::nullopt, sink);
+            sink(Stretch{entered->tag, timestamp.time, timestamp.time, 0, dwell});
+        }
+        open.erase(std::next(entered).base());
+        if (!open.empty()) {
+            open.back().start = timestamp.time;
+            open.back().cycles = timestamp.core_cycles;
+            open.back().unit = timestamp.unit;
+        }
+    }
+
+    /// Forgets scopes that are open since before a timestamp was lost.
+    void forget_open() { tracks_.clear(); }
+
+    /// The earliest start of a stretch that has not ended; nothing where all have.
+    [[nodiscard]] std::optional<TimePoint> oldest_open() const {
+        std::optional<TimePoint> oldest;
+        for (const auto& [track, open] : tracks_) {
+            if (!open.empty())
+                oldest = std::min(oldest.value_or(TimePoint::max()), open.back().start);
+        }
+        return oldest;
+    }
+
+    [[nodiscard]] std::uint64_t unpaired() const { return unpaired_; }
+
+private:
+    struct Open {
+        MarkerTag tag;
+        TimePoint entered;
+        TimePoint start;
+        std::uint64_t cycles;
+        std::uint32_t unit;
+    };
+
+    template <class Sink>
+    static void close_stretch(Open& scope, const MarkerTimestamp& timestamp,
+                              std::optional<Duration> dwell, Sink& sink) {
+        // 0 is no count, and each compute unit counts its own cycles.
+        const bool counted = scope.cycles != 0 && timestamp.unit == scope.unit &&
+                             timestamp.core_cycles > scope.cycles;
+        const std::uint64_t cycles = counted ? timestamp.core_cycles - scope.cycles : 0;
+        sink(Stretch{scope.tag, scope.start, timestamp.time, cycles, dwell});
+        scope.start = timestamp.time;
+        scope.cycles = timestamp.core_cycles;
+        scope.unit = timestamp.unit;
+    }
+
+    std::map<std::uint32_t, std::vector<Open>> tracks_;
+    std::uint64_t unpaired_ = 0;
+};
+
+}  // namespace kdvfs::measure

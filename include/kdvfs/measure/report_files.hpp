@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/report.hpp>
+
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace kdvfs::measure {
+
+/// One line per kernel. The columns are stable; new ones are added at the end.
+/// | column | what |
+/// |---|---|
+/// | kernel, variant | the key |
+/// | calls, metered_calls | scopes; those whose interval is known |
+/// | time_s | wall time of the metered calls |
+/// | counted_time_s | of it, under trusted counter samples, shared by 1/n among overlapping kernels
+/// | | energy_j, energy_half_width_j | over counted_time_s, 95 %; empty where not resolved | |
+/// energy_status | `resolved` or `too_short_to_tell` | | asked_core_mhz ... applied_memory_mhz |
+/// caps, 0 = auto | | held_core_mhz, held_share | median clock by cycles, 0 = not counted; time
+/// share within 2 % | | direct_power_w | by counter differences of long scopes; empty where there
+/// were none | | source | `simulated` or `measured` | | clocks | `set` or `measure_only` |
+inline void write_csv(std::ostream& out, const Report& report) {
+    out << "kernel,variant,calls,metered_calls,time_s,counted_time_s,energy_j,"
+           "energy_half_width_j,energy_status,asked_core_mhz,asked_memory_mhz,applied_core_mhz,"
+           "applied_memory_mhz,held_core_mhz,held_share,direct_power_w,source,clocks\n";
+    for (const ReportRow& row : report.rows) {
+        const bool resolved = row.energy.resolved;
+        out << kdvfs::detail::csv_field(row.kernel.name) << ',' << row.kernel.variant.index << ','
+            << row.calls << ',' << row.metered_calls << ','
+            << kdvfs::detail::json_number(row.time.count()) << ','
+            << kdvfs::detail::json_number(row.counted_time.count()) << ','
+            << (resolved ? kdvfs::detail::json_number(row.energy.joules.count) : "") << ','
+            << (resolved ? kdvfs::detail::json_number(row.energy.half_width.count) : "") << ','
+            << (resolved ? "resolved" : "too_short_to_tell") << ',' << row.asked.core.count << ','
+            << row.asked.memory.count << ',' << row.applied.core.count << ','
+            << row.applied.memory.count << ',' << row.held.count << ','
+            << kdvfs::detail::json_number(row.held_share) << ','
+            << (row.direct_power ? kdvfs::detail::json_number(row.direct_power->count) : "") << ','
+            << (report.device.simulated ? "simulated" : "measured") << ','
+            << (report.measure_only ? "measure_only" : "set") << '\n';
+    }
+}
+
+namespace report_json {
+
+inline void put(std::ostream& out, const EnergyEstimate& energy) {
+    if (energy.resolved) {
+        out << R"({"joules":)" << kdvfs::detail::json_number(energy.joules.count)
+            << R"(,"half_width_95":)" << kdvfs::detail::json_number(energy.half_width.count)
+            << R"(,"status":"resolved"})";
+    } else {
+        out << R"({"joules":null,"half_width_95":null,"status":"too_short_to_tell"})";
+    }
+}
+
+inline void put(std::ostream& out, ClockPoint point) {
+    out << R"({"core_mhz":)" << point.core.count << R"(,"memory_mhz":)" << point.memory.count
+        << '}';
+}
+
+inline void put(std::ostream& out, const KernelKey& key) {
+    out << R"("kernel":)" << kdvfs::detail::json_string(key.name) << R"(,"variant":)"
+        << key.variant.index;
+}
+
+inline void put(std::ostream& out, const GateRefusal& gate) {
+    const auto seconds = [](Duration time) {
+        return kdvfs::detail::json_number(Seconds{time}.count());
+    };
+    out << R"({"failed":")" << (gate.too_short ? "dwell" : "late_raise") << R"(","dwell_s":)"
+        << seconds(gate.dwell) << R"(,"switch_latency_s":)" << seconds(gate.switch_latency)
+        << R"(,"least_latencies":)" << kdvfs::detail::json_number(gate.least_latencies)
+        << R"(,"loss":)" << kdvfs::detail::json_number(gate.loss) << R"(,"tolerated_loss":)"
+        << kdvfs::detail::json_number(gate.tolerated_loss) << '}';
+}
+
+inline void put(std::ostream& out, const KernelScopes& scopes) {
+    out << R"({"asked":)" << scopes.asked << R"(,"observed":)" << scopes.observed << R"(,"missed":)"
+        << scopes.missed << R"(,"switched":)" << scopes.switched << R"(,"overtaken":)"
+        << scopes.overtaken << R"(,"not_worth_it":)" << scopes.not_worth_it << R"(,"gate":)";
+    if (scopes.gate) {
+        put(out, *scopes.gate);
+    } else {
+        out << "null";
+    }
+    out << '}';
+}
+
+inline void put(std::ostream& out, const ReportRow& row) {
+    out << '{';
+    put(out, row.kernel);
+    out << R"(,"calls":)" << row.calls << R"(,"metered_calls":)" << row.metered_calls
+        << R"(,"time_s":)" << kdvfs::detail::json_number(row.time.count())
+        << R"(,"counted_time_s":)" << kdvfs::detail::json_number(row.counted_time.count())
+        << R"(,"energy":)";
+    put(out, row.energy);
+    out << R"(,"asked":)";
+    put(out, row.asked);
+    out << R"(,"applied":)";
+    put(out, row.applied);
+    out << R"(,"held_core_mhz":)" << row.held.count << R"(,"held_share":)"
+        << kdvfs::detail::json_number(row.held_share) << R"(,"direct_power_w":)"
+        << (row.direct_power ? kdvfs::detail::json_number(row.direct_power->count) : "null")
+        << R"(,"direct_disagrees":)" << (row.direct_disagrees ? "true" : "false") << R"(,"kept":)"
+        << (row.kept ? "true" : "false") << R"(,"asked_share":)"
+        << kdvfs::detail::json_number(row.asked_share) << R"(,"scopes":)";
+    put(out, row.scopes);
+    out << '}';
+}
+
+inline void put(std::ostream& out, const KernelGroup& group) {
+    out << R"({"kernels":[)";
+    std::string_view comma;
+    for (const KernelKey& kernel : group.kernels) {
+        out << comma << '{';
+        put(out, kernel);
+        out << '}';
+        comma = ",";
+    }
+    out << R"(],"with_idle":)" << (group.with_idle ? "true" : "false") << R"(,"energy":)";
+    put(out, group.energy);
+    out << '}';
+}
+
+inline void put(std::ostream& out, const EnergyTotals& totals) {
+    out << R"({"counter_j":)" << kdvfs::detail::json_number(totals.counter.count)
+        << R"(,"kernels":)";
+    put(out, totals.kernels);
+    out << R"(,"idle":)";
+    put(out, totals.idle);
+    out << R"(,"unexplained_j":)" << kdvfs::detail::json_number(totals.unexplained.count)
+        << R"(,"counted_time_s":)" << kdvfs::detail::json_number(totals.counted_time.count())
+        << R"(,"idle_time_s":)" << kdvfs::detail::json_number(totals.idle_time.count())
+        << R"(,"outside_j":)" << kdvfs::detail::json_number(totals.outside.count) << '}';
+}
+
+inline void put(std::ostream& out, const ScopeCounts& scopes) {
+    out << R"({"scopes":)" << scopes.scopes << R"(,"switches":)" << scopes.switches
+        << R"(,"stream_elided":)" << scopes.stream_elided << R"(,"device_elided":)"
+        << scopes.device_elided << R"(,"not_worth_it":)" << scopes.not_worth_it << R"(,"missed":)"
+        << scopes.missed << R"(,"overtaken":)" << scopes.overtaken << R"(,"pending":)"
+        << scopes.pending << R"(,"refused":)" << scopes.refused << R"(,"kept":)" << scopes.kept
+        << R"(,"captured":)" << scopes.captured << R"(,"measured":)" << scopes.measured
+        << R"(,"unmetered":)" << scopes.unmetered << R"(,"writes":)" << scopes.writes << '}';
+}
+
+inline void put(std::ostream& out, const std::string& text) {
+    out << kdvfs::detail::json_string(text);
+}
+
+template <class Items>
+void put_list(std::ostream& out, const Items& items) {
+    out << '[';
+    std::string_view comma;
+    for (const auto& item : items) {
+        out << comma << '\n';
+        put(out, item);
+        comma = ",";
+    }
+    out << ']';
+}
+
+}  // namespace report_json
+
+/// The whole report as one JSON object. An energy that was not resolved is null, never 0.
+inline void write_json(std::ostream& out, const Report& report) {
+    const DeviceInfo& device = report.device;
+    out << R"({"device":{"name":)" << kdvfs::detail::json_string(device.name) << R"(,"address":)"
+        << kdvfs::detail::json_string(device.address) << R"(,"architecture":)"
+        << kdvfs::detail::json_string(device.architecture) << R"(,"mechanism":)"
+        << kdvfs::detail::json_string(device.mechanism) << R"(,"simulated":)"
+        << (device.simulated ? "true" : "false") << R"(},"measure_only":)"
+        << (report.measure_only ? "true" : "false") << R"(,"scopes":)";
+    report_json::put(out, report.scopes);
+    out << R"(,"totals":)";
+    report_json::put(out, report.totals);
+    out << R"(,"rows":)";
+    report_json::put_list(out, report.rows);
+    out << R"(,"groups":)";
+    report_json::put_list(out, report.groups);
+    out << R"(,"notes":)";
+    report_json::put_list(out, report.notes);
+    out << "}\n";
+}
+
+}  // namespace kdvfs::measure

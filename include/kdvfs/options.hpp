@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/measure/sampler.hpp>
+#include <kdvfs/units.hpp>
+
+#include <chrono>
+#include <optional>
+
+namespace kdvfs {
+
+struct ControllerOptions {
+    /// No scope lowers a clock below this; `auto_clock`: no floor. Where collectives (RCCL, NCCL)
+    /// or other unscoped work run beside scopes, a clock asked for one kernel slows them all.
+    ClockPoint never_below{};
+    Duration lower_after{0};                          ///< hold a lowering back for so long
+    Duration verify_every = std::chrono::seconds{1};  ///< read what the device really holds
+    unsigned retries = 3;                             ///< of a transient refusal
+    Duration first_retry_after = std::chrono::milliseconds{1};  ///< then four times longer each
+};
+
+/// What the `not_worth_it` gate may cost and must bring.
+struct GateOptions {
+    /// Largest share of a scope's own time that its switches may waste.
+    double tolerated_loss = 0.003;
+    /// A scope must last this many switching latencies, or its clock arrives when it is over.
+    double least_latencies = 2.0;
+};
+
+/// What `open` does where the clocks cannot be set.
+enum class OnRefused {
+    fail,          ///< throw, saying why and what to do
+    measure_only,  ///< go on without setting clocks, and say so in every report
+};
+
+/// When a scope's clock is asked for.
+enum class Ordering {
+    stream,  ///< when the stream gets there; the host never waits
+    host,    ///< the host waits for the stream at each marker: for debugging
+    /// As `stream`, and the stream waits until the clock is set: for measuring how long that takes.
+    /// One stream at a time, never in a capture; on ROCm a waiting stream may hold up others.
+    acked,
+};
+
+struct GpuOptions {
+    OnRefused on_refused = OnRefused::fail;
+    Ordering ordering = Ordering::stream;
+    /// How long a stream waits at most, with `Ordering::acked`; then it goes on, and `check()` says
+    /// so.
+    Duration ack_deadline = std::chrono::milliseconds{100};
+    ControllerOptions controller{};
+    GateOptions gate{};
+    /// From a marker to the clock's effect, where it has been measured; without it the gate is
+    /// off, and the report says so.
+    std::optional<Duration> switch_latency{};
+    /// Every how many iterations scopes are metered; 1 = always.
+    unsigned meter_every = 16;
+    measure::SamplerSettings sampler{};
+    measure::AccumulatorSettings accumulator{};
+    /// How often the listener looks at the cells.
+    Duration listen_every = std::chrono::microseconds{50};
+};
+
+}  // namespace kdvfs

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/core/error.hpp>
+#include <kdvfs/core/units.hpp>
+#include <kdvfs/detail/gaussian_process.hpp>
+
+#include <Eigen/Cholesky>
+#include <Eigen/Core>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <numbers>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::train {
+
+struct BatchSizeOptions {
+    std::vector<std::uint32_t> sizes;  ///< those that may be tried
+    std::uint32_t usual = 0;    ///< the user's own, tried first and taken to reach the target
+    double stop_at = 2;         ///< a run is stopped at this multiple of the best run's cost
+    Seconds lost_after{86400};  ///< a run that has not ended after this time never will
+    std::uint64_t seed = 1;
+};
+
+/// What an epoch takes at a batch size under its best power limit: from `PowerLimit`'s profile.
+struct EpochProfile {
+    std::optional<Watts> limit;  ///< none: not searched for, the cost is a whole run's average
+    double cost = 0;             ///< in the unit that runs are compared in: joules, or Zeus' cost
+};
+
+/// A run of the recurring job, as suggested.
+struct SuggestedRun {
+    std::uint64_t id = 0;
+    std::uint32_t batch_size = 0;
+    std::optional<EpochProfile> profile;  ///< none: find the power limit in the first epoch
+    /// Stop the run when its cost reaches this; infinite before any run has reached the target.
+    double most_cost = std::numeric_limits<double>::infinity();
+};
+
+enum class RunEnd {
+    reached,  ///< the target
+    stopped,  ///< at its `most_cost`
+    failed,   ///< out of epochs or of memory, or diverged: that size is not to be tried again
+    lost,     ///< killed for a reason of its own: nothing is learned
+};
+
+struct RunOutcome {
+    RunEnd end = RunEnd::reached;
+    double epochs = 0;  ///< finished; parts count
+    double cost = 0;    ///< of the whole run
+};
+
+/// What is known of one batch size.
+struct BatchSizeRecord {
+    std::optional<EpochProfile> profile;
+    std::vector<double> reached;  ///< epochs to the target, by run
+    std::vector<double> stopped;  ///< epochs after which the target was not reached
+    std::size_t failures = 0;
+};
+
+/// All that `BatchSize` remembers: plain data, to be kept between runs.
+struct BatchSizeState {
+    struct Pending {
+        std::uint32_t batch_size = 0;
+        bool explores = false;
+        double started = 0;  ///< seconds
+    };
+
+    std::map<std::uint32_t, BatchSizeRecord> sizes;
+    std::map<std::uint64_t, Pending> pending;  ///< runs that have not ended, by id
+    std::uint64_t next_id = 1;
+    std::uint64_t draws = 0;  ///< from the random numbers
+    double least_cost =
+        std::numeric_limits<double>::infinity();  ///< of a run that reached the target
+};
+
+/// Learns the best batch size of a job that recurs. What a run costs is epochs(b) * cost per
+/// epoch(b). The second factor is known exactly once a size's power limit has been profiled; the
+/// first is learned by Thompson sampling on a Gaussian process of log epochs over log2 b. So a
+/// run may be stopped as early as after its first epoch, and sizes that fail, and those beyond
+/// them, are left alone. A pure state machine (`BatchSizeFile` keeps it between processes), not
+/// thread-safe.
+///
+///     const SuggestedRun run = sizes.suggest(now);
+///     // train at run.batch_size; if !run.profile, after the first epoch:
+///     most_cost = sizes.profiled(run.id, {limit, search.epoch_cost(steps)});
+///     sizes.observe(run.id, {RunEnd::reached, epochs, cost});
+class BatchSize {
+public:
+    /// @throws Error (invalid_input) for sizes, options or a state that make no sense
+    explicit BatchSize(BatchSizeOptions options, BatchSizeState state = {})
+        : options_{std::move(options)}, state_{std::move(state)} {
+        std::sort(options_.sizes.begin(), options_.sizes.end());
+        check();
+        for (const std::uint32_t size : options_.sizes) state_.sizes.try_emplace(size);
+    }
+
+    [[nodiscard]] const BatchSizeState& state() const { return state_; }
+
+    /// The next run. While another run explores, it is one of the best size known.
+    /// @param now seconds since any fixed origin, the same for all processes
+    /// @throws Error (not_supported) when every size has failed
+    SuggestedRun suggest(Seconds now) {
+        forget_lost(now);
+        const auto best = best_known();
+        const bool busy = std::any_of(state_.pending.begin(), state_.pending.end(),
+                                      [](const auto& entry) { return entry.second.explores; });
+        const std::uint32_t size = busy && best ? *best : explore();
+        const std::uint64_t id = state_.next_id++;
+        state_.pending[id] = {size, size != best, now.count()};
+        return {id, size, record(size).profile, most_cost()};
+    }
+
+    /// Tells what an epoch costs at a run's size.
+    /// @return the cost at which to stop the run; 0: now, as another size is known to be better
+    /// @throws Error (invalid_input) for a run that was not suggested or a cost that is not
+    /// positive
+    double profiled(std::uint64_t id, const EpochProfile& profile) {
+        if (!is_positive(profile.cost) || (profile.limit && !is_positive(profile.limit->count)))
+            fail("take an epoch's profile", id, "its cost or limit is not a positive number");
+        const std::uint32_t size = pending(id).batch_size;
+        state_.sizes[size].profile = profile;
+        if (!std::isfinite(state_.least_cost) || is_worth_going_on(size)) return most_cost();
+        return 0;
+    }
+
+    /// Tells how a run ended. The outcome of a run given up as lost is welcome, too.
+    /// @throws Error (invalid_input) for a run that was never suggested or has ended already, and
+    ///         for numbers that make no sense
+    void observe(std::uint64_t id, const RunOutcome& outcome) {
+        const std::uint32_t size = pending(id).batch_size;
+        const bool has_numbers = std::isfinite(outcome.epochs) && outcome.epochs >= 0 &&
+                                 std::isfinite(outcome.cost) && outcome.cost >= 0;
+        const bool reached = outcome.end == RunEnd::reached;
+        if (!has_numbers || (reached && (outcome.epochs <= 0 || outcome.cost <= 0)))
+            fail("take a run's outcome", id, "its epochs or cost are not positive numbers");
+        BatchSizeRecord& record = state_.sizes[size];
+        switch (outcome.end) {
+            case RunEnd::reached:
+                record.reached.push_back(outcome.epochs);
+                state_.least_cost = std::min(state_.least_cost, outcome.cost);
+                if (!record.profile)
+                    record.profile = EpochProfile{std::nullopt, outcome.cost / outcome.epochs};
+                break;
+            case RunEnd::stopped:
+                // Less than two epochs say next to nothing about how many it takes.
+                if (outcome.epochs >= 2) record.stopped.push_back(outcome.epochs);
+                break;
+            case RunEnd::failed: ++record.failures; break;
+            case RunEnd::lost: break;
+        }
+        state_.pending.erase(id);
+    }
+
+    /// The size of least expected cost among those that have reached the target.
+    [[nodiscard]] std::optional<std::uint32_t> best_known() const {
+        std::vector<std::uint32_t> tried;
+        for (const auto& [size, record] : state_.sizes)
+            if (!record.reached.empty() && !is_failing(record)) tried.push_back(size);
+        if (tried.empty()) return std::nullopt;
+        return tried[argmin(mean(log_epochs(tried)) + mean(log_epoch_costs(tried)))];
+    }
+
+    /// A size's expected cost, in proportion to the others'. For reports and tests.
+    [[nodiscard]] double expected_cost(std::uint32_t size) const {
+        return std::exp(mean(log_epochs({size}))(0) + mean(log_epoch_costs({size}))(0));
+    }
+
+private:
+    /// What the logarithm of a quantity that follows a law of batch size has beside that law: an
+    /// unknown level, and smooth deviations over octaves.
+    struct Deviations {
+        double size;
+
+        static constexpr double level = 3;   // wide: nothing is known
+        static constexpr double length = 2;  // octaves
+        static constexpr double own = 0.02;  // what a size has to itself
+
+        double operator()(double a, double b) const {
+            const double distance = std::sqrt(3.0) * std::abs(a - b) / length;
+            return level * level + size * size * (1 + distance) * std::exp(-distance) +
+                   (a == b ? own * own : 0);
+        }
+    };
+    /// 1 - share + share * 2^(growth * octaves): one part is constant, the other grows or shrinks
+    /// in proportion to the batch size. How large the shares are is not known.
+    struct Law {
+        double growth;
+        double deviations;
+
+        [[nodiscard]] double log(double share, double octaves) const {
+            return std::log(1 - share + share * std::exp2(growth * octaves));
+        }
+    };
+    /// Epochs grow as 1 + b / b_noise (McCandlish et al., An Empirical Model of Large-Batch
+    /// Training, 2018), apart from very small batches.
+    static constexpr Law epochs_law{+1, 0.2};
+    /// An epoch costs as much for each sample, and as much for each step.
+    static constexpr Law epoch_cost_law{-1, 0.1};
+    /// Runs of the same size differ in their epochs by about a tenth; worth four runs' evidence.
+    static constexpr double usual_deviation = 0.1;
+    static constexpr double usual_weight = 4;
+    /// How much more than a run of the best size one may cost that tells of another size.
+    static constexpr double worth_of_learning = 1.2;
+
+    struct Normal {
+        double weight;
+        Eigen::VectorXd mean;
+        Eigen::MatrixXd covariance;
+    };
+    using Mixture = std::vector<Normal>;  ///< weights sum to 1
+
+    static bool is_positive(double value) { return std::isfinite(value) && value > 0; }
+
+    [[noreturn]] static void fail(const char* action, std::uint64_t id, const char* why) {
+        throw Error{Errc::invalid_input, {action, "run " + std::to_string(id), why, ""}};
+    }
+
+    void check() const {
+        const auto& sizes = options_.sizes;
+        const bool distinct =
+            std::adjacent_find(sizes.begin(), sizes.end()) == sizes.end() && !sizes.empty();
+        const bool has_usual = std::binary_search(sizes.begin(), sizes.end(), options_.usual);
+        const bool known =
+            std::all_of(state_.sizes.begin(), state_.sizes.end(), [&](const auto& entry) {
+                return std::binary_search(sizes.begin(), sizes.end(), entry.first);
+            });
+        const bool stops = !std::isnan(options_.stop_at) && options_.stop_at > 1;
+        if (distinct && sizes.front() > 0 && has_usual && known && stops) return;
+        throw Error{Errc::invalid_input,
+                    {"learn a batch size", std::to_string(sizes.size()) + " sizes",
+                     !distinct || sizes.front() == 0 ? "they are none, repeated or zero"
+                     : !has_usual ? "the usual one, " + std::to_string(options_.usual) +
+                                        ", is not among them"
+                     : !known ? "the state to go on from has others"
+                              : "runs would be stopped below the best cost",
+                     "give distinct sizes with the usual one, and stop at more than 1"}};
+    }
+
+    [[nodiscard]] const BatchSizeRecord& record(std::uint32_t size) const {
+        return state_.sizes.at(size);
+    }
+    [[nodiscard]] const BatchSizeState::Pending& pending(std::uint64_t id) const {
+        const auto run = state_.pending.find(id);
+        if (run == state_.pending.end()) fail("take a report", id, "no such run is under way");
+        return run->second;
+    }
+    [[nodiscard]] double most_cost() const { return options_.stop_at * state_.least_cost; }
+    [[nodiscard]] double octaves(std::uint32_t size) const {
+        return std::log2(static_cast<double>(size) / options_.usual);
+    }
+    [[nodiscard]] std::vector<double> octaves(const std::vector<std::uint32_t>& sizes) const {
+        std::vector<double> places;
+        for (const std::uint32_t size : sizes) places.push_back(octaves(size));
+        return places;
+    }
+
+    static bool is_failing(const BatchSizeRecord& record) {
+        return record.failures > 2 * record.reached.size();
+    }
+
+    /// Sizes that may be suggested: none that fails or lies beyond one that fails, and none farther
+    /// than an octave, or one size, from those that have reached the target.
+    /// @pre one has
+    [[nodiscard]] std::vector<std::uint32_t> candidates() const {
+        std::uint32_t low = best_known().value();  // of those that have reached the target
+        std::uint32_t high = low;
+        std::uint32_t floor = 0;  // failing sizes
+        std::uint32_t ceiling = std::numeric_limits<std::uint32_t>::max();
+        for (const auto& [size, record] : state_.sizes) {
+            if (!is_failing(record)) continue;
+            if (size <= low) floor = size;
+            if (size >= high) ceiling = std::min(ceiling, size);
+        }
+        for (const auto& [size, record] : state_.sizes) {
+            if (record.reached.empty()) continue;
+            low = std::min(low, size);
+            high = std::max(high, size);
+        }
+        std::vector<std::uint32_t> sizes;
+        const auto next_up = state_.sizes.upper_bound(high);
+        const auto at_low = state_.sizes.find(low);
+        for (auto entry = state_.sizes.begin(); entry != state_.sizes.end(); ++entry) {
+            const std::uint32_t size = entry->first;
+            if (size <= floor || size >= ceiling) continue;
+            const bool near = 2.0 * size >= low && size <= 2.0 * high;
+            const bool next =
+                entry == next_up || (at_low != state_.sizes.begin() && entry == std::prev(at_low));
+            if (near || next) sizes.push_back(size);
+        }
+        return sizes;
+    }
+
+    /// A lost run keeps nobody from exploring; much later it is forgotten.
+    void forget_lost(Seconds now) {
+        const auto age = [&](const BatchSizeState::Pending& run) {
+            return now.count() - run.started;
+        };
+        for (auto& [id, run] : state_.pending)
+            if (age(run) > options_.lost_after.count()) run.explores = false;
+        std::erase_if(state_.pending, [&](const auto& entry) {
+            return age(entry.second) > 30 * options_.lost_after.count();
+        });
+    }
+
+    std::uint32_t explore() {
+        if (!best_known()) return nearest_untried();
+        const std::vector<std::uint32_t> sizes = candidates();
+        return sizes[argmin(sampled_costs(sizes))];
+    }
+
+    /// While none has reached the target: the size nearest to the usual one that has not failed.
+    [[nodiscard]] std::uint32_t nearest_untried() const {
+        std::optional<std::uint32_t> nearest;
+        for (const auto& [size, record] : state_.sizes) {
+            if (is_failing(record)) continue;
+            if (!nearest || std::abs(octaves(size)) < std::abs(octaves(*nearest))) nearest = size;
+        }
+        if (nearest) return *nearest;
+        throw Error{Errc::not_supported,
+                    {"suggest a batch size", "the recurring job",
+                     "every size that was tried has failed to reach the target",
+                     "give other sizes, or more epochs"}};
+    }
+
+    /// Whether the rest of a run at this size, just profiled, is thought to cost less than a run
+    /// at the best other size that has reached the target.
+    bool is_worth_going_on(std::uint32_t size) {
+        std::vector<std::uint32_t> sizes{size};
+        for (const auto& [other, record] : state_.sizes)
+            if (other != size && !record.reached.empty() && !is_failing(record))
+                sizes.push_back(other);
+        if (sizes.size() == 1) return true;
+        const Eigen::VectorXd costs = sampled_costs(sizes);
+        const double rest = std::exp(costs(0)) - record(size).profile->cost;
+        return rest <= worth_of_learning * std::exp(costs.tail(costs.size() - 1).minCoeff());
+    }
+
+    /// Logarithms of what runs cost, drawn from what is known. Of a size whose epochs have not been
+    /// profiled, the best of three draws: to know better takes no more than an epoch there.
+    Eigen::VectorXd sampled_costs(const std::vector<std::uint32_t>& sizes) {
+        constexpr int looks = 3;
+        std::seed_seq seed{options_.seed, state_.draws++};
+        std::mt19937_64 random{seed};
+        const Mixture epochs = log_epochs(sizes);
+        const Mixture epoch_costs = log_epoch_costs(sizes);
+        Eigen::VectorXd least;
+        for (int look = 0; look < looks; ++look) {
+            const Eigen::VectorXd costs = sample(epochs, random) + sample(epoch_costs, random);
+            if (look == 0) least = costs;
+            for (std::size_t i = 0; i < sizes.size(); ++i) {
+                const auto k = static_cast<Eigen::Index>(i);
+                if (!record(sizes[i]).profile) least(k) = std::min(least(k), costs(k));
+            }
+        }
+        return least;
+    }
+
+    static Eigen::VectorXd sample(const Mixture& mixture, std::mt19937_64& random) {
+        double left = std::uniform_real_distribution<double>{}(random);
+        const Normal* chosen = &mixture.back();
+        for (const Normal& part : mixture) {
+            left -= part.weight;
+            if (left >= 0) continue;
+            chosen = &part;
+            break;
+        }
+        Eigen::MatrixXd covariance = chosen->covariance;
+        covariance.diagonal().array() += 1e-9;  // rounding
+        std::normal_distribution<double> standard;
+        Eigen::VectorXd numbers(chosen->mean.size());
+        for (double& number : numbers) number = standard(random);
+        return chosen->mean + Eigen::LLT<Eigen::MatrixXd>{covariance}.matrixL() * numbers;
+    }
+
+    static Eigen::VectorXd mean(const Mixture& mixture) {
+        Eigen::VectorXd sum = Eigen::VectorXd::Zero(mixture.front().mean.size());
+        for (const Normal& part : mixture) sum += part.weight * part.mean;
+        return sum;
+    }
+
+    static std::size_t argmin(const Eigen::VectorXd& values) {
+        Eigen::Index least = 0;
+        values.minCoeff(&least);
+        return static_cast<std::size_t>(least);
+    }
+
+    /// The variance of log epochs between runs of the same size.
+    [[nodiscard]] double run_variance() const {
+        double squares = usual_weight * usual_deviation * usual_deviation;
+        double freedom = usual_weight;
+        for (const auto& [size, record] : state_.sizes) {
+            if (record.reached.size() < 2) continue;
+            const double mean = mean_log(record.reached);
+            for (const double epochs : record.reached)
+                squares += (std::log(epochs) - mean) * (std::log(epochs) - mean);
+            freedom += static_cast<double>(record.reached.size() - 1);
+        }
+        return squares / freedom;
+    }
+
+    static double mean_log(const std::vector<double>& values) {
+        double sum = 0;
+        for (const double value : values) sum += std::log(value);
+        return sum / static_cast<double>(values.size());
+    }
+
+    struct Observed {
+        std::vector<double> places;
+        std::vector<double> logs;
+        std::vector<double> variances;
+
+        void add(double place, double log, double variance) {
+            places.push_back(place);
+            logs.push_back(log);
+            variances.push_back(variance);
+        }
+    };
+
+    [[nodiscard]] Mixture log_epochs(const std::vector<std::uint32_t>& sizes) const {
+        const double variance = run_variance();
+        Observed observed;
+        for (const auto& [size, record] : state_.sizes) {
+            if (!record.reached.empty())
+                observed.add(octaves(size), mean_log(record.reached),
+                             variance / static_cast<double>(record.reached.size()));
+            // A stopped run would have gone on for an unknown time: half as long again, or so.
+            if (!record.stopped.empty())
+                observed.add(octaves(size), mean_log(record.stopped) + 0.4,
+                             (variance + 0.1) / static_cast<double>(record.stopped.size()));
+        }
+        return predict(observed, epochs_law, octaves(sizes));
+    }
+
+    [[nodiscard]] Mixture log_epoch_costs(const std::vector<std::uint32_t>& sizes) const {
+        Observed observed;
+        for (const auto& [size, record] : state_.sizes)
+            if (record.profile) observed.add(octaves(size), std::log(record.profile->cost), 1e-8);
+        return predict(observed, epoch_cost_law, octaves(sizes));
+    }
+
+    /// One part for each share that the law may have, weighted by the likelihood of what was seen.
+    [[nodiscard]] static Mixture predict(const Observed& observed, const Law& law,
+                                         const std::vector<double>& at) {
+        Mixture mixture;
+        double most = -std::numeric_limits<double>::infinity();
+        for (const double share : {0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0}) {
+            mixture.push_back(predict(observed, law, share, at));
+            most = std::max(most, mixture.back().weight);
+        }
+        double sum = 0;
+        for (Normal& part : mixture) sum += part.weight = std::exp(part.weight - most);
+        for (Normal& part : mixture) part.weight /= sum;
+        return mixture;
+    }
+
+    /// The part for one share, with the log likelihood for its weight.
+    [[nodiscard]] static Normal predict(const Observed& observed, const Law& law, double share,
+                                        const std::vector<double>& at) {
+        const auto n = static_cast<Eigen::Index>(observed.places.size());
+        Eigen::VectorXd values(n);
+        Eigen::VectorXd noise(n);
+        double level = 0;
+        for (const double log : observed.logs) level += log / static_cast<double>(n);
+        for (Eigen::Index i = 0; i < n; ++i) {
+            const auto k = static_cast<std::size_t>(i);
+            values(i) = observed.logs[k] - level - law.log(share, observed.places[k]);
+            noise(i) = observed.variances[k];
+        }
+        const Process process{observed.places, values, noise, Deviations{law.deviations}};
+        Normal part{process.log_likelihood(), process.mean(at), process.posterior(at)};
+        for (std::size_t i = 0; i < at.size(); ++i)
+            part.mean(static_cast<Eigen::Index>(i)) += level + law.log(share, at[i]);
+        return part;
+    }
+    using Process = kdvfs::detail::GaussianProcess<double, Deviations>;
+
+    BatchSizeOptions options_;
+    BatchSizeState state_;
+};
+
+}  // namespace kdvfs::train

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/solve/knapsack.hpp>
+#include <kdvfs/detail/solve/schedule_minimum.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/switch_model.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::tune {
+
+/// Launches of an iteration over which one clock is asked for. The clock is in force from inside
+/// launch `arrives_in`; asking so early is the plan's way to have a raise in time (`lead`).
+struct Segment {
+    std::size_t first = 0;       ///< the launch before which the clock is asked for
+    std::size_t last = 0;        ///< one past the last launch before the next request
+    std::size_t arrives_in = 0;  ///< the launch in which the clock arrives; `first` if it holds
+    Seconds lead{0};             ///< from asking to the clock's arrival; 0 if it holds already
+    ClockPoint clock;
+    Cost expected;  ///< of its launches, switch included
+
+    friend bool operator==(const Segment&, const Segment&) = default;
+};
+
+/// Clocks for a sequence of launches that repeats, and what they save.
+struct SegmentPlan {
+    std::string gpu;
+    std::string objective;
+    double max_slowdown = std::numeric_limits<double>::infinity();
+    ClockPoint baseline_clock;
+    Cost baseline;       ///< of one iteration at the baseline clock
+    Cost expected;       ///< of one iteration, by the model of a switch
+    double gap_pct = 0;  ///< how far from the best it can be, in percent of the baseline's score
+    std::vector<Segment> segments;
+    std::string reason;  ///< why the plan is one clock; empty where it is several
+
+    Cost single;  ///< of the best single clock
+    ClockPoint single_clock;
+    Cost without_latency;  ///< if each launch had its own clock and switching took no time
+
+    [[nodiscard]] double time_pct() const { return time_percent(expected, baseline); }
+    [[nodiscard]] double energy_pct() const { return energy_percent(expected, baseline); }
+};
+
+struct SegmentOptions {
+    /// A plan of several clocks must score better than one clock by so many percent of the
+    /// baseline's score, or it is one clock. 0.1: what repeated measurements of an iteration can
+    /// still tell apart.
+    double worthwhile_pct = 0.1;
+    std::optional<kdvfs::detail::ScheduleEffort> effort{};  ///< else `effort_for` the problem
+};
+
+/// The launches of an iteration as indices into a table's kernels.
+/// @throws Error (invalid_input) naming a kernel that the table does not have, or for no launch
+inline std::vector<std::size_t> launch_indices(const CostTable& table,
+                                               std::span<const KernelKey> launches) {
+    std::map<KernelKey, std::size_t> index;
+    for (std::size_t k = 0; k < table.kernels.size(); ++k) index[table.kernels[k].key] = k;
+    std::vector<std::size_t> indices;
+    const auto fail = [](const std::string& object, const char* why) {
+        throw Error{Errc::invalid_input, {"plan a sequence of launches", object, why, ""}};
+    };
+    for (const KernelKey& key : launches) {
+        const auto found = index.find(key);
+        if (found == index.end()) fail(to_string(key), "the profile does not have this kernel");
+        indices.push_back(found->second);
+    }
+    if (indices.empty()) fail("the sequence", "there is no launch in it");
+    return indices;
+}
+
+namespace detail {
+
+inline std::vector<Segment> to_segments(const SwitchModel& model,
+                                        const kdvfs::detail::Schedule& schedule) {
+    std::vector<Segment> segments;
+    std::size_t clock = schedule.start;
+    const auto open = [&](std::size_t first, std::size_t to) {
+        if (!segments.empty()) segments.back().last = first;
+        segments.push_back({first, model.launches(), first, Seconds{0}, model.clocks()[to], {}});
+        if (to == clock) return;
+        const std::size_t slot = model.slot(clock, to);
+        const Transition& transition = *model.transition(first, slot);
+        segments.back().arrives_in = transition.arrives_in;
+        segments.back().lead =
+            Seconds{transition.before.time +
+                    transition.old_share * model.cost(transition.arrives_in, clock).time +
+                    model.pause(slot).time};
+        segments.back().expected = kdvfs::detail::to_cost(model.cost(transition, clock, to));
+    };
+    const auto fill = [&] {
+        Segment& segment = segments.back();
+        const bool holds = segment.lead.count() == 0 && segment.expected.time.count() == 0;
+        for (std::size_t i = holds ? segment.first : segment.arrives_in + 1; i < segment.last; ++i)
+            segment.expected += kdvfs::detail::to_cost(model.cost(i, clock));
+    };
+    if (schedule.requests.empty() || schedule.requests.front().before > 0) open(0, clock);
+    for (const kdvfs::detail::Schedule::Request& request : schedule.requests) {
+        if (!segments.empty()) {
+            segments.back().last = request.before;
+            fill();
+        }
+        open(request.before, request.clock);
+        clock = request.clock;
+    }
+    fill();
+    return segments;
+}
+
+inline kdvfs::detail::Schedule best_single(const SwitchModel& model, const Objective& objective,
+                                           std::size_t baseline) {
+    kdvfs::detail::Schedule best = kdvfs::detail::one_clock(model, baseline);
+    const Cost reference = kdvfs::detail::to_cost(best.total);
+    const double limit = time_limit(objective, reference).count();
+    for (std::size_t clock = 0; clock < model.size(); ++clock) {
+        const kdvfs::detail::Schedule candidate = kdvfs::detail::one_clock(model, clock);
+        if (candidate.total.time <= limit &&
+            objective.score(kdvfs::detail::to_cost(candidate.total), reference) <
+                objective.score(kdvfs::detail::to_cost(best.total), reference))
+            best = candidate;
+    }
+    return best;
+}
+
+inline Cost best_without_latency(const SwitchModel& model, const Objective& objective,
+                                 const Cost& baseline) {
+    kdvfs::detail::MultipleChoice problem;
+    std::vector<kdvfs::detail::Choice> choices(model.size());
+    for (std::size_t launch = 0; launch < model.launches(); ++launch) {
+        for (std::size_t clock = 0; clock < model.size(); ++clock)
+            choices[clock] = model.cost(launch, clock);
+        problem.add_class(choices);
+    }
+    const auto minimum = kdvfs::detail::minimise(problem, objective, baseline);
+    return minimum ? kdvfs::detail::to_cost(minimum->selection.total) : baseline;
+}
+
+}  // namespace detail
+
+/// Plans clocks for a sequence of launches that repeats, `launches` being indices into the table's
+/// kernels (`launch_indices`). Proven for the model of `SwitchModel`, up to the gap it states. If
+/// several clocks are not worth it, the plan is one clock, and says why.
+inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::size_t>& launches,
+                                 const SwitchCosts& costs, const Objective& objective,
+                                 const SegmentOptions& options = {}) {
+    const SwitchModel model{table, launches, costs};
+    const auto at = std::lower_bound(model.clocks().begin(), model.clocks().end(), table.baseline);
+    const auto baseline_index = static_cast<std::size_t>(at - model.clocks().begin());
+    const Cost baseline =
+        kdvfs::detail::to_cost(kdvfs::detail::one_clock(model, baseline_index).total);
+    const auto score = [&](const kdvfs::detail::Schedule& schedule) {
+        return objective.score(kdvfs::detail::to_cost(schedule.total), baseline);
+    };
+
+    const kdvfs::detail::Schedule single = detail::best_single(model, objective, baseline_index);
+    kdvfs::detail::ScheduleMinimum minimum =
+        kdvfs::detail::minimise(model, objective, baseline_index,
+                                options.effort.value_or(kdvfs::detail::effort_for(model)));
+    SegmentPlan plan{table.gpu,
+                     objective.name,
+                     objective.max_slowdown,
+                     table.baseline,
+                     baseline,
+                     {},
+                     minimum.gap_pct,
+                     {},
+                     "",
+                     kdvfs::detail::to_cost(single.total),
+                     model.clocks()[single.start],
+                     detail::best_without_latency(model, objective, baseline)};
+
+    const double whole = std::abs(objective.score(baseline, baseline));
+    const double gain_pct = 100 * (score(single) - score(minimum.schedule)) / whole;
+    if (minimum.schedule.requests.empty()) {
+        plan.reason = "no switch pays for its latency";
+    } else if (gain_pct < options.worthwhile_pct) {
+        plan.reason = "several clocks gain " +
+                      kdvfs::detail::to_text(std::round(gain_pct * 1e4) / 1e4) +
+                      " % over one, less than the " +
+                      kdvfs::detail::to_text(options.worthwhile_pct) + " % that count";
+        plan.gap_pct += std::max(0.0, gain_pct);
+        minimum.schedule = single;
+    }
+    plan.expected = kdvfs::detail::to_cost(minimum.schedule.total);
+    plan.segments = detail::to_segments(model, minimum.schedule);
+    return plan;
+}
+
+}  // namespace kdvfs::tune

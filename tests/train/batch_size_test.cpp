@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/train/batch_size.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace kdvfs::train {
+namespace {
+
+constexpr Seconds now{1000};
+
+BatchSizeOptions options(std::vector<std::uint32_t> sizes, std::uint32_t usual,
+                         std::uint64_t seed = 1) {
+    BatchSizeOptions options;
+    options.sizes = std::move(sizes);
+    options.usual = usual;
+    options.seed = seed;
+    return options;
+}
+
+/// A job with the laws of the literature, and a tenth of noise; sizes below `fails` never get
+/// there.
+struct SimulatedJob {
+    double noise_scale = 1000;
+    double step_cost = 200;
+    std::uint32_t fails = 0;
+    std::mt19937_64 random{5};
+
+    [[nodiscard]] double epoch_cost(std::uint32_t size) const { return 1 + step_cost / size; }
+    [[nodiscard]] double mean_epochs(std::uint32_t size) const {
+        return 20 * (1 + size / noise_scale);
+    }
+    [[nodiscard]] double cost(std::uint32_t size) const {
+        return epoch_cost(size) * mean_epochs(size);
+    }
+    /// One recurrence: what its runs cost until one has reached the target.
+    double recur(BatchSize& sizes) {
+        double spent = 0;
+        for (int run = 0; run < 50; ++run) {
+            const RunOutcome outcome = train(sizes, sizes.suggest(now));
+            spent += outcome.cost;
+            if (outcome.end == RunEnd::reached) return spent;
+        }
+        ADD_FAILURE() << "the target is never reached";
+        return spent;
+    }
+    RunOutcome train(BatchSize& sizes, const SuggestedRun& run) {
+        const double epoch = epoch_cost(run.batch_size);
+        double most = run.most_cost;
+        if (!run.profile) most = sizes.profiled(run.id, {Watts{150}, epoch});
+        std::normal_distribution<double> normal{0, 0.1};
+        const double needed =
+            run.batch_size < fails
+                ? std::numeric_limits<double>::infinity()
+                : std::round(mean_epochs(run.batch_size) * std::exp(normal(random)));
+        const double end = std::min({needed, std::max(1.0, std::floor(most / epoch)), 200.0});
+        const RunEnd how = end >= needed ? RunEnd::reached
+                           : end >= 200  ? RunEnd::failed
+                                         : RunEnd::stopped;
+        sizes.observe(run.id, {how, end, end * epoch});
+        return {how, end, end * epoch};
+    }
+};
+
+const std::vector<std::uint32_t> powers{8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+
+TEST(BatchSize, TriesTheUsualSizeFirst) {
+    BatchSize sizes{options(powers, 256)};
+    EXPECT_FALSE(sizes.best_known());
+    const SuggestedRun run = sizes.suggest(now);
+    EXPECT_EQ(run.batch_size, 256U);
+    EXPECT_FALSE(run.profile);
+    EXPECT_TRUE(std::isinf(run.most_cost));
+    EXPECT_TRUE(std::isinf(sizes.profiled(run.id, {Watts{150}, 2})));
+    sizes.observe(run.id, {RunEnd::reached, 20, 41});
+    EXPECT_EQ(sizes.best_known(), 256U);
+    EXPECT_DOUBLE_EQ(sizes.suggest(now).most_cost, 82);  // twice the best
+}
+
+TEST(BatchSize, LearnsTheBestFromAnyUsualSize) {
+    for (const std::uint32_t usual : {32U, 256U, 2048U}) {
+        double regret = 0;
+        const SimulatedJob truth;
+        double least = std::numeric_limits<double>::infinity();
+        for (const std::uint32_t size : powers) least = std::min(least, truth.cost(size));
+        constexpr int seeds = 5;
+        for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+            SimulatedJob job;
+            job.random.seed(seed);
+            BatchSize sizes{options(powers, usual, seed)};
+            for (int r = 0; r < 80; ++r) regret += job.recur(sizes) / least - 1;
+            EXPECT_LE(truth.cost(*sizes.best_known()), 1.1 * least);
+        }
+        // Beside first runs at the usual size: less than a tenth of what never learning costs.
+        EXPECT_LE(regret / seeds, 4 + 4 * (truth.cost(usual) / least - 1)) << usual;
+    }
+}
+
+TEST(BatchSize, StopsAHopelessRunAfterItsFirstEpoch) {
+    BatchSize sizes{options({128, 256}, 256)};
+    SuggestedRun run = sizes.suggest(now);
+    sizes.profiled(run.id, {Watts{150}, 1});
+    sizes.observe(run.id, {RunEnd::reached, 20, 20});
+    while (run.batch_size != 128) {
+        run = sizes.suggest(now);
+        if (run.batch_size == 256) sizes.observe(run.id, {RunEnd::reached, 20, 20});
+    }
+    // An epoch as dear as half of the best run: no number of epochs makes up for that.
+    EXPECT_EQ(sizes.profiled(run.id, {Watts{150}, 10}), 0);
+    sizes.observe(run.id, {RunEnd::stopped, 1, 10});
+    for (int r = 0; r < 30; ++r) {
+        run = sizes.suggest(now);
+        EXPECT_EQ(run.batch_size, 256U);
+        sizes.observe(run.id, {RunEnd::reached, 20, 20});
+    }
+}
+
+TEST(BatchSize, LeavesFailingSizesAndThoseBeyondAlone) {
+    SimulatedJob job{.noise_scale = 100, .step_cost = 10, .fails = 100};  // lures it downwards
+    BatchSize sizes{options(powers, 512)};
+    for (int r = 0; r < 60; ++r) job.recur(sizes);
+    EXPECT_EQ(sizes.best_known(), 128U);
+    for (const std::uint32_t size : {8U, 16U, 32U}) {
+        EXPECT_TRUE(sizes.state().sizes.at(size).reached.empty());
+        EXPECT_TRUE(sizes.state().sizes.at(size).stopped.empty()) << size;
+    }
+
+    BatchSize memory{options(powers, 256)};
+    SuggestedRun run = memory.suggest(now);
+    memory.observe(run.id, {RunEnd::reached, 20, 20.0 / 16});
+    std::set<std::uint32_t> tried;
+    for (int r = 0; r < 60; ++r) {
+        run = memory.suggest(now);
+        tried.insert(run.batch_size);
+        const double epoch = 1 / std::sqrt(run.batch_size);  // bigger is better, but
+        const bool fits = run.batch_size <= 512;
+        if (fits) memory.profiled(run.id, {Watts{150}, epoch});
+        memory.observe(run.id, fits ? RunOutcome{RunEnd::reached, 20, 20 * epoch}
+                                    : RunOutcome{RunEnd::failed, 0, 0});
+    }
+    EXPECT_TRUE(tried.contains(1024));
+    EXPECT_FALSE(tried.contains(2048));
+    EXPECT_EQ(memory.best_known(), 512U);
+}
+
+TEST(BatchSize, LooksElsewhereWhereTheUsualSizeFails) {
+    BatchSize sizes{options({64, 128, 256}, 128)};
+    std::set<std::uint32_t> tried;
+    for (int r = 0; r < 3; ++r) {
+        const SuggestedRun run = sizes.suggest(now);
+        EXPECT_TRUE(tried.insert(run.batch_size).second);
+        sizes.observe(run.id, {RunEnd::failed, 100, 100});
+    }
+    try {
+        sizes.suggest(now);
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::not_supported);
+    }
+}
+
+TEST(BatchSize, ConcurrentRunsUseTheBestSizeKnown) {
+    SimulatedJob job;
+    BatchSize sizes{options(powers, 256, 3)};
+    const SuggestedRun first = sizes.suggest(now);
+    EXPECT_EQ(sizes.suggest(now).batch_size, 256U);  // nothing else is known
+    job.train(sizes, first);
+    // The second of the two is under way; it explores no other size, but nothing is known yet that
+    // it could be compared with, so it still counts until it ends.
+    for (int r = 0; r < 20; ++r) job.recur(sizes);
+    BatchSizeState state = sizes.state();
+    state.pending.clear();
+    BatchSize later{options(powers, 256, 3), state};
+    SuggestedRun exploring = later.suggest(now);
+    while (exploring.batch_size == *later.best_known()) exploring = later.suggest(now);
+    for (int r = 0; r < 5; ++r)
+        EXPECT_EQ(later.suggest(now + Seconds{60}).batch_size, *later.best_known());
+    // Given up as lost, it keeps nobody from exploring, and its outcome is still welcome.
+    std::set<std::uint32_t> tried;
+    for (int r = 0; r < 60; ++r) {
+        const SuggestedRun run = later.suggest(now + Seconds{2 * 86400});
+        tried.insert(run.batch_size);
+        later.observe(run.id, {RunEnd::lost, 0, 0});
+    }
+    EXPECT_GT(tried.size(), 1U);
+    EXPECT_NO_THROW(later.observe(exploring.id, {RunEnd::reached, 20, 30}));
+}
+
+TEST(BatchSize, IsDeterministicAndGoesOnFromItsState) {
+    SimulatedJob job;
+    BatchSize one{options(powers, 256)};
+    for (int r = 0; r < 10; ++r) job.recur(one);
+    SimulatedJob same = job;
+    BatchSize other{options(powers, 256), one.state()};
+    for (int r = 0; r < 20; ++r) EXPECT_EQ(job.recur(one), same.recur(other));
+}
+
+TEST(BatchSize, RejectsWhatMakesNoSense) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_THROW(BatchSize{options({}, 1)}, Error);
+    EXPECT_THROW((BatchSize{options({32, 32}, 32)}), Error);
+    EXPECT_THROW((BatchSize{options({0, 32}, 32)}), Error);
+    EXPECT_THROW((BatchSize{options({16, 32}, 64)}), Error);
+    BatchSizeOptions early = options({16, 32}, 32);
+    early.stop_at = 1;
+    EXPECT_THROW(BatchSize{early}, Error);
+    BatchSizeState other;
+    other.sizes[64];
+    EXPECT_THROW((BatchSize{options({16, 32}, 32), other}), Error);
+
+    BatchSize sizes{options({16, 32}, 32)};
+    EXPECT_THROW(sizes.observe(1, {RunEnd::reached, 5, 5}), Error);
+    const SuggestedRun run = sizes.suggest(now);
+    EXPECT_THROW(sizes.profiled(run.id + 1, {Watts{100}, 5}), Error);
+    EXPECT_THROW(sizes.profiled(run.id, {Watts{100}, nan}), Error);
+    EXPECT_THROW(sizes.profiled(run.id, {Watts{-1}, 5}), Error);
+    EXPECT_THROW(sizes.observe(run.id, {RunEnd::reached, 0, 5}), Error);
+    EXPECT_THROW(sizes.observe(run.id, {RunEnd::reached, 5, nan}), Error);
+    EXPECT_THROW(sizes.observe(run.id, {RunEnd::stopped, -1, 5}), Error);
+    EXPECT_TRUE(sizes.state().sizes.at(32).reached.empty());
+    sizes.observe(run.id, {RunEnd::reached, 5, 5});
+    EXPECT_THROW(sizes.observe(run.id, {RunEnd::reached, 5, 5}), Error);  // a second time
+}
+
+}  // namespace
+}  // namespace kdvfs::train

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#include <bench/recurring_jobs/limits.hpp>
+#include <bench/recurring_jobs/regret.hpp>
+#include <bench/recurring_jobs/trace.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <vector>
+
+namespace recurring_jobs {
+namespace {
+
+/// Zeus' published traces, which are no part of the project.
+class PublishedTraces : public testing::Test {
+protected:
+    void SetUp() override {
+        const std::filesystem::path folder = KDVFS_SOURCE_DIR "/../shared/data/zeus";
+        if (!std::filesystem::exists(folder))
+            GTEST_SKIP() << "no traces in " << folder << ": bench/recurring_jobs says which";
+        jobs = read_jobs(folder / "train.csv", folder / "power_v100.csv");
+        ASSERT_EQ(jobs.size(), 6U);
+    }
+
+    std::vector<Job> jobs;
+};
+
+TEST_F(PublishedTraces, PowerLimitsAreFoundWithFewWindows) {
+    std::size_t windows = 0;
+    std::size_t scanned = 0;
+    std::size_t good = 0;
+    for (const Job& job : jobs) {
+        for (const auto& [batch_size, trace] : job.sizes) {
+            const FoundLimit found = search_limit(job, trace);
+            windows += found.measured.size();
+            scanned += trace.limits.size();
+            good += found.loss <= 0.01;
+            EXPECT_LE(found.loss, 0.04) << job.dataset << " at " << batch_size;
+        }
+    }
+    EXPECT_GE(good, 50U);
+    EXPECT_LE(static_cast<double>(windows), 0.6 * static_cast<double>(scanned));
+}
+
+/// What a recurrence costs beyond the best one is spread widely over seeds: few of them here, and
+/// no more than that learning pays; bench/recurring_jobs has the figures.
+TEST_F(PublishedTraces, LearningTheBatchSizePays) {
+    constexpr std::size_t seeds = 3;
+    double logs = 0;
+    for (const Job& job : jobs) {
+        const double ours = mean_regret(job, seeds, learned_regret).mean;
+        EXPECT_LE(ours, mean_regret(job, seeds, default_regret).mean) << job.dataset;
+        logs += std::log(ours / mean_regret(job, 20, zeus_regret).mean) / 6;
+    }
+    EXPECT_LE(std::exp(logs), 0.7);
+}
+
+}  // namespace
+}  // namespace recurring_jobs
