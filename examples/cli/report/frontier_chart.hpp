@@ -81,22 +81,22 @@ inline std::vector<PlanePoint> frontier_points(const kdvfs::tune::CostTable& tab
                                                const Noise& noise) {
     using namespace kdvfs::tune;
     constexpr double corners = 80;
-    MultipleChoice problem;
+    kdvfs::detail::MultipleChoice problem;
     for (const KernelCosts& kernel : table.kernels) {
-        std::vector<Choice> choices;
+        std::vector<kdvfs::detail::Choice> choices;
         for (std::size_t p = 0; p < kernel.points.size(); ++p)
             choices.push_back({kernel.at(p).time.count(), kernel.at(p).energy.count});
         problem.add_class(choices);
     }
-    const HullWalk walk{problem};
+    const kdvfs::detail::HullWalk walk{problem};
     const double baseline = table.baseline_cost().time.count();
     const auto point_after = [&](std::size_t steps) {
-        const Selection selection = walk.selection_after(steps);
+        const kdvfs::detail::Selection selection = walk.selection_after(steps);
         return plane_point("", table, {selection.chosen.begin(), selection.chosen.end()}, noise);
     };
     std::vector<PlanePoint> points{point_after(0)};
     const double apart = (drawn_slowdown_pct - points.front().time) / corners;
-    Choice total = walk.start().total;
+    kdvfs::detail::Choice total = walk.start().total;
     double drawn = points.front().time;
     for (std::size_t step = 0; step < walk.steps().size(); ++step) {
         total = walk.after(total, walk.steps()[step]);
