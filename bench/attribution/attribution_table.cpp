@@ -139,7 +139,7 @@ void iterations(CounterModel counter, Duration iteration, Duration length, bool 
     // What the plan varies tells what it saves, even where no kernel can be told: the joules of one
     // iteration in which a quarter of the kernels is capped, less those of one in which it is not.
     for (std::uint32_t quarter = 0; quarter < 4; ++quarter) {
-        std::vector<double> seconds(sums.equations.columns());
+        std::vector<double> seconds(sums.columns_seen());
         double truth = 0;
         double whole = 0;
         for (const std::size_t i : order) {

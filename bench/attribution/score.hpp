@@ -37,12 +37,9 @@ public:
     /// The joules of a sum of columns against the truth; `whole` is what widths are related to.
     void add_effect(const measure::EnergySums& sums, const std::vector<double>& seconds,
                     double truth, double whole) {
-        const measure::PowerPosterior posterior{sums, measure::AttributionSettings{}.spread};
-        const Eigen::MatrixXd row = Eigen::Map<const Eigen::RowVectorXd>(
-            seconds.data(), static_cast<Eigen::Index>(seconds.size()));
-        const double half_width = posterior.student() * std::sqrt(posterior.covariance(row)(0, 0));
+        const auto [joules, half_width] = measure::Attributing{sums}.interval(seconds);
         effects_.push_back(half_width / whole);
-        if (std::abs(posterior.joules(row)[0] - truth) <= half_width) ++effects_covered_;
+        if (std::abs(joules - truth) <= half_width) ++effects_covered_;
     }
     [[nodiscard]] double effect_coverage() const {
         return share(effects_covered_, effects_.size());

@@ -5,9 +5,8 @@
 #include <kdvfs/measure/attribution.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/measure/meter_response.hpp>
 #include <kdvfs/measure/power_windows.hpp>
-
-#include <Eigen/Dense>
 
 #include <algorithm>
 #include <charconv>
@@ -43,15 +42,13 @@ struct MixSample {
 };
 
 struct RecordedMix {
-    std::vector<MixRun> runs;        ///< in order
-    std::vector<MixSample> samples;  ///< in order
+    std::vector<MixRun> runs;                           ///< in order
+    std::vector<MixSample> samples;                     ///< of the power, in order
+    std::vector<kdvfs::measure::TimedReading> counter;  ///< joules, in order; may be empty
 };
 
-/// A board's meter: a sample is the mean over a window that ended a while before its time.
-struct MeterResponse {
-    Duration window{std::chrono::milliseconds{10}};
-    Duration delay{0};
-};
+using kdvfs::measure::CounterClock;
+using kdvfs::measure::MeterResponse;
 
 /// Calls `row(fields)` for each line that is neither empty, nor a comment, nor the header.
 /// @throws kdvfs::Error naming file and line where there are too few fields or `row` finds fault.
@@ -94,7 +91,7 @@ inline bool parse(const std::string& text, TimePoint& time) {
     return good;
 }
 
-/// Reads mix_runs.csv and mix_power.csv of a round.
+/// Reads mix_runs.csv and mix_power.csv of a round, and mix_energy.csv where it is.
 inline RecordedMix read_mix(const std::filesystem::path& folder) {
     RecordedMix mix;
     read_csv(folder / "mix_runs.csv", 6, [&](const std::vector<std::string>& fields) {
@@ -107,14 +104,19 @@ inline RecordedMix read_mix(const std::filesystem::path& folder) {
         MixSample& sample = mix.samples.emplace_back();
         return parse(fields[0], sample.at) && parse(fields[1], sample.watts.count);
     });
+    if (!std::filesystem::exists(folder / "mix_energy.csv")) return mix;
+    read_csv(folder / "mix_energy.csv", 2, [&](const std::vector<std::string>& fields) {
+        auto& reading = mix.counter.emplace_back();
+        return parse(fields[0], reading.read_at) && parse(fields[1], reading.value);
+    });
     return mix;
 }
 
 /// What came out for one kernel.
 struct MixKernel {
     std::string name;
-    std::optional<Watts> truth;       ///< mean power of its long runs, once the board has settled
-    std::optional<Watts> unsettled;   ///< mean power of their first 0.2 s
+    std::optional<Watts> truth;       ///< mean of the samples wholly inside its short runs
+    std::optional<Watts> settled;     ///< mean power of its long runs, once the board has settled
     std::optional<Watts> attributed;  ///< nothing where it is not told
     Watts half_width;                 ///< of the attributed power, 95 %
     double seconds = 0;               ///< of its short runs
@@ -123,141 +125,135 @@ struct MixKernel {
         if (!truth || !attributed) return std::nullopt;
         return attributed->count / truth->count - 1;
     }
+    [[nodiscard]] bool covered() const {
+        return truth && attributed && std::abs((*attributed - *truth).count) <= half_width.count;
+    }
 };
 
 struct MixResult {
     std::vector<MixKernel> kernels;
-    double residual = 0;  ///< standard deviation of a window's power from the model's, W
+    double residual = 0;  ///< standard deviation of a row's power from the model's, W
+    kdvfs::measure::Report report;
 };
 
-/// The mean power of each kernel's truth runs between two times after their begin.
-inline std::map<std::string, Watts> truths(const RecordedMix& mix, Duration from, Duration to) {
-    std::map<std::string, std::pair<double, int>> sums;
+/// Sums of watts by kernel.
+class MeanWatts {
+public:
+    void add(const std::string& kernel, Watts watts) {
+        auto& [sum, count] = sums_[kernel];
+        sum += watts.count;
+        ++count;
+    }
+    [[nodiscard]] std::optional<Watts> of(const std::string& kernel) const {
+        const auto found = sums_.find(kernel);
+        if (found == sums_.end()) return std::nullopt;
+        return Watts{found->second.first / found->second.second};
+    }
+
+private:
+    std::map<std::string, std::pair<double, int>> sums_;
+};
+
+/// The mean of the samples that lie wholly inside runs, short or long ones, without the begin.
+inline MeanWatts watts_inside(const RecordedMix& mix, MeterResponse response, bool long_runs,
+                              Duration without = Duration{0}) {
+    MeanWatts means;
     for (const MixRun& run : mix.runs) {
-        if (!run.truth) continue;
+        if (run.truth != long_runs) continue;
         for (const MixSample& sample : mix.samples) {
-            if (sample.at < run.start + from || sample.at >= std::min(run.end, run.start + to)) {
-                continue;
-            }
-            sums[run.kernel].first += sample.watts.count;
-            ++sums[run.kernel].second;
+            const TimePoint end = sample.at - response.delay;
+            if (end - response.window < run.start + without || end > run.end) continue;
+            means.add(run.kernel, sample.watts);
         }
     }
-    std::map<std::string, Watts> means;
-    for (const auto& [kernel, sum] : sums) means[kernel] = {sum.first / sum.second};
     return means;
 }
 
-/// Attributes the short runs' power; no sample that touches a truth run is looked at.
-inline MixResult attribute_mix(const RecordedMix& mix, MeterResponse response) {
-    kdvfs::measure::KernelTable table;
-    kdvfs::measure::EnergyAccumulator accumulator{table, {.capacity = 1U << 20U}};
-    for (const MixRun& run : mix.runs) {
-        kdvfs::KernelInterval interval;
-        interval.kernel = table.id(run.kernel, {});
-        interval.start = run.start;
-        interval.end = run.end;
-        accumulator.add(interval);
+/// Attributes the short runs' power as a user's program would have it: what the meter says goes
+/// into an `EnergyAccumulator`, whose report is the result. No sample that touches a long run is
+/// looked at.
+class MixReplay {
+public:
+    explicit MixReplay(const RecordedMix& mix) : mix_{&mix} {
+        for (const MixRun& run : mix.runs) {
+            kdvfs::KernelInterval interval;
+            interval.kernel = table_.id(run.kernel, {});
+            interval.start = run.start;
+            interval.end = run.end;
+            intervals_.push_back(interval);
+            accumulator_.add(interval);
+        }
     }
-    const auto in_truth = [&](TimePoint begin, TimePoint end) {
-        return std::any_of(mix.runs.begin(), mix.runs.end(), [&](const MixRun& run) {
+    [[nodiscard]] const std::vector<kdvfs::KernelInterval>& intervals() const { return intervals_; }
+
+    [[nodiscard]] MixResult by_power(MeterResponse response) {
+        for (const MixSample& sample : mix_->samples) {
+            const TimePoint end = sample.at - response.delay;
+            if (!usable(end - response.window, end)) continue;
+            accumulator_.add(kdvfs::measure::PowerSample{end, sample.watts, response.window});
+        }
+        return result(response);
+    }
+    /// @param response of the power meter, which knows the truth
+    [[nodiscard]] MixResult by_counter(CounterClock clock, MeterResponse response) {
+        std::optional<kdvfs::measure::EnergySample> last;
+        std::uint32_t segment = 0;
+        for (const auto& reading : mix_->counter) {
+            const TimePoint at = clock.moved(reading.read_at);
+            if (last && at <= last->at) continue;
+            if (last && !usable(last->at, at)) ++segment;
+            last = kdvfs::measure::EnergySample{at, {reading.value}, segment};
+            accumulator_.add(*last);
+        }
+        return result(response);
+    }
+
+private:
+    [[nodiscard]] bool usable(TimePoint begin, TimePoint end) const {
+        if (begin < mix_->runs.front().start || end > mix_->runs.back().end) return false;
+        return std::none_of(mix_->runs.begin(), mix_->runs.end(), [&](const MixRun& run) {
             return run.truth && begin < run.end && run.start < end;
         });
-    };
-    kdvfs::measure::PowerWindows windows;
-    for (const MixSample& sample : mix.samples) {
-        const TimePoint end = sample.at - response.delay;
-        if (end - response.window < mix.runs.front().start || end > mix.runs.back().end ||
-            in_truth(end - response.window, end)) {
-            continue;
+    }
+
+    [[nodiscard]] MixResult result(MeterResponse response) {
+        accumulator_.advance(mix_->runs.back().end + std::chrono::seconds{1});
+        MixResult found;
+        accumulator_.fill(found.report);
+        found.residual = found.report.fit.scatter.count;
+        const MeanWatts inside = watts_inside(*mix_, response, false);
+        const MeanWatts settled =
+            watts_inside(*mix_, response, true, std::chrono::milliseconds{500});
+        for (const auto& row : found.report.rows) {
+            MixKernel& out = found.kernels.emplace_back();
+            out.name = row.kernel.name;
+            out.seconds = row.counted_time.count();
+            out.truth = inside.of(out.name);
+            out.settled = settled.of(out.name);
+            if (!row.energy.resolved) continue;
+            out.attributed = row.energy.joules / row.counted_time;
+            out.half_width = row.energy.half_width / row.counted_time;
         }
-        if (const auto pair = windows.take({end, sample.watts, response.window})) {
-            for (const auto& edge : *pair) accumulator.add(edge);
-        }
+        return found;
     }
-    accumulator.advance(mix.runs.back().end + std::chrono::seconds{1});
 
-    const kdvfs::measure::EnergySums sums = accumulator.sums();
-    const kdvfs::measure::Attribution attribution = kdvfs::measure::attribute(sums);
-    MixResult result;
-    result.residual = sums.scatter().count / std::sqrt(kdvfs::Seconds{response.window}.count());
-    using std::chrono::milliseconds;
-    const auto truth = truths(mix, milliseconds{500}, Duration::max() / 2);
-    const auto unsettled = truths(mix, response.window + response.delay, milliseconds{200});
-    for (const auto& kernel : attribution.kernels) {
-        MixKernel& out = result.kernels.emplace_back();
-        out.name = table.key(kernel.kernel).name;
-        out.seconds = kernel.time.count();
-        if (const auto found = truth.find(out.name); found != truth.end())
-            out.truth = found->second;
-        if (const auto found = unsettled.find(out.name); found != unsettled.end())
-            out.unsettled = found->second;
-        if (!kernel.energy.resolved) continue;
-        out.attributed = kernel.energy.joules / kernel.time;
-        out.half_width = kernel.energy.half_width / kernel.time;
-    }
-    return result;
-}
+    const RecordedMix* mix_;
+    kdvfs::measure::KernelTable table_;
+    std::vector<kdvfs::KernelInterval> intervals_;
+    kdvfs::measure::EnergyAccumulator accumulator_{table_, {.capacity = 1U << 20U}};
+};
 
-/// Which share of a window each kernel ran for, in the order of `kernels`; the last is idle.
-inline Eigen::RowVectorXd shares(const RecordedMix& mix, const std::vector<std::string>& kernels,
-                                 TimePoint begin, TimePoint end) {
-    Eigen::RowVectorXd row =
-        Eigen::RowVectorXd::Zero(static_cast<Eigen::Index>(kernels.size()) + 1);
-    row[row.size() - 1] = 1;
-    auto run = std::lower_bound(mix.runs.begin(), mix.runs.end(), begin,
-                                [](const MixRun& r, TimePoint t) { return r.end <= t; });
-    for (; run != mix.runs.end() && run->start < end; ++run) {
-        const Duration both = std::min(end, run->end) - std::max(begin, run->start);
-        const double share =
-            static_cast<double>(both.count()) / static_cast<double>((end - begin).count());
-        const auto kernel = std::find(kernels.begin(), kernels.end(), run->kernel);
-        row[static_cast<Eigen::Index>(kernel - kernels.begin())] += share;
-        row[row.size() - 1] -= share;
-    }
-    return row;
-}
-
-/// Root mean square of what a window and a delay leave unexplained of the samples, in W.
-inline double unexplained(const RecordedMix& mix, const std::vector<std::string>& kernels,
-                          MeterResponse response) {
-    const auto columns = static_cast<Eigen::Index>(kernels.size()) + 1;
-    Eigen::MatrixXd gram = Eigen::MatrixXd::Identity(columns, columns) * 1e-9;
-    Eigen::VectorXd right = Eigen::VectorXd::Zero(columns);
-    double squares = 0;
-    int rows = 0;
-    for (const MixSample& sample : mix.samples) {
-        const TimePoint end = sample.at - response.delay;
-        if (end - response.window < mix.runs.front().start || end > mix.runs.back().end) continue;
-        const auto row = shares(mix, kernels, end - response.window, end);
-        gram += row.transpose() * row;
-        right += row.transpose() * sample.watts.count;
-        squares += sample.watts.count * sample.watts.count;
-        ++rows;
-    }
-    const Eigen::VectorXd watts = gram.ldlt().solve(right);
-    return std::sqrt(std::max(0.0, squares - watts.dot(right)) / std::max(rows, 1));
-}
-
-/// The window and delay that explain the samples best, by one mean power per kernel.
+/// The window and delay that explain the samples best.
 inline MeterResponse find_response(const RecordedMix& mix) {
-    using std::chrono::milliseconds;
-    std::vector<std::string> kernels;
-    for (const MixRun& run : mix.runs) kernels.push_back(run.kernel);
-    std::sort(kernels.begin(), kernels.end());
-    kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
-    MeterResponse best;
-    double least = std::numeric_limits<double>::infinity();
-    for (const int window : {1, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200}) {
-        for (int delay = -20; delay <= 150; delay += 2) {
-            const MeterResponse response{milliseconds{window}, milliseconds{delay}};
-            const double rms = unexplained(mix, kernels, response);
-            if (rms >= least) continue;
-            least = rms;
-            best = response;
-        }
-    }
-    return best;
+    std::vector<kdvfs::measure::TimedReading> samples;
+    for (const MixSample& sample : mix.samples) samples.push_back({sample.at, sample.watts.count});
+    return kdvfs::measure::find_meter_response(samples, MixReplay{mix}.intervals());
+}
+
+/// When the counter moves; NVML's does every 100 ms (`HARDWARE` tables).
+inline CounterClock find_clock(const RecordedMix& mix) {
+    return kdvfs::measure::find_counter_clock(mix.counter, MixReplay{mix}.intervals(),
+                                              std::chrono::milliseconds{100});
 }
 
 }  // namespace measuring

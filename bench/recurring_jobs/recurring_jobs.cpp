@@ -5,7 +5,7 @@
 #include <bench/recurring_jobs/limits.hpp>
 #include <bench/recurring_jobs/regret.hpp>
 #include <bench/recurring_jobs/trace.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -4,7 +4,7 @@
 #include <bench/recurring_jobs/limits.hpp>
 #include <bench/recurring_jobs/trace.hpp>
 #include <bench/recurring_jobs/zeus.hpp>
-#include <kdvfs/core/error.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/train/batch_size.hpp>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/tune/csv.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/error.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -93,7 +93,7 @@ inline std::vector<std::map<std::string, std::string>> rows(const std::filesyste
                            {"read a trace", path.string(), "it cannot be opened",
                             "give the folder of train.csv and power_*.csv"}};
     }
-    kdvfs::tune::CsvReader reader{file, path.string()};
+    kdvfs::detail::CsvReader reader{file, path.string()};
     std::vector<std::string> names;
     std::vector<std::string> fields;
     std::vector<std::map<std::string, std::string>> all;
@@ -109,7 +109,7 @@ inline std::vector<std::map<std::string, std::string>> rows(const std::filesyste
 inline double number(const std::map<std::string, std::string>& row, const std::string& column) {
     const auto field = row.find(column);
     const auto value =
-        field == row.end() ? std::nullopt : kdvfs::tune::parse_number<double>(field->second);
+        field == row.end() ? std::nullopt : kdvfs::detail::parse_number<double>(field->second);
     if (!value || !std::isfinite(*value)) {
         throw kdvfs::Error{kdvfs::Errc::invalid_input,
                            {"read a trace", "column " + column, "there is no number", ""}};

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <examples/gpt3_iteration/boards.hpp>
-#include <kdvfs/detail/restore/device_lock.hpp>
-#include <kdvfs/detail/restore/journal.hpp>
-#include <kdvfs/detail/restore/private_folder.hpp>
+#include <kdvfs/detail/restore/lock.hpp>
 #include <kdvfs/device/amd/sysfs.hpp>
 
 #include <CLI/CLI.hpp>
@@ -55,8 +53,10 @@ private:
             print(gpu.info(), gpu.supported_clocks());
             const kdvfs::ClockState now = gpu.read_clock_state();
             std::cout << "  now        " << to_string(now.cap) << ", mode " << now.mode << '\n';
-            const auto folder = kdvfs::detail::PrivateFolder::of_this_user();
-            const kdvfs::detail::DeviceLock lock{folder, gpu.info().address};
+            const std::string& address = gpu.info().address;
+            const auto place = kdvfs::detail::RestorePlace::of_this_process(address);
+            std::cout << "  record in  " << place.words() << '\n';
+            const kdvfs::detail::DeviceLock lock{place, address};
             std::cout << "  held by    nobody\n";
         } catch (const kdvfs::Error& error) {
             std::cout << "  " << error.what() << '\n';

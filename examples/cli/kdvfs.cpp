@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
 // The kdvfs command: profile, plan, validate, draw, and put clocks back.
-// Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble.
+// Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
+// target.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/plan_command.hpp>
+#include <examples/cli/plan_pipeline_command.hpp>
+#include <examples/cli/plan_pool_command.hpp>
+#include <examples/cli/recommend_command.hpp>
 #include <examples/cli/report_command.hpp>
 #include <examples/cli/restore_command.hpp>
 #include <examples/cli/sweep_command.hpp>
@@ -44,11 +48,16 @@ int main(int argc, char** argv) try {
     cli::InfoCommand::add_to(app);
     cli::SweepCommand::add_to(app);
     cli::PlanCommand::add_to(app);
+    cli::PlanPipelineCommand::add_to(app);
     cli::ValidateCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
     cli::ReportCommand::add_to(app);
+    cli::RecommendCommand::add_to(app);
+    cli::PlanPoolCommand::add_to(app);
     try {
         app.parse(argc, argv);
+    } catch (const CLI::RuntimeError& ended) {
+        return ended.get_exit_code();
     } catch (const CLI::ParseError& error) {
         if (app.exit(error) != 0) return bad_input;  // 0 after --help and --version
     }

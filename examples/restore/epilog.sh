@@ -1,13 +1,37 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # A scheduler's epilog, run as root when a job is over, whatever became of it: puts back the clocks
-# that a killed container or node left changed, then takes the clock files back from the job's user.
-# Slurm: Epilog=/path/to/epilog.sh
-kdvfs-restore
-for file in power_dpm_force_performance_level pp_od_clk_voltage; do
-    for card in /sys/class/drm/card[0-9]*/device; do
-        [ "$(cat "$card/vendor" 2>/dev/null)" = 0x1002 ] || continue
-        [ -e "$card/$file" ] && chown root:root "$card/$file" && chmod 0644 "$card/$file"
+# that a killed container left changed, then takes the job's GPUs, and no others, back from its
+# user. GPUs as for prolog.sh:
+#   KDVFS_JOB_GPUS="0000:c1:00.0 0000:c4:00.0" epilog.sh
+# Slurm: Epilog=/path/to/epilog.sh. Where clocks could not be put back it fails, and Slurm drains
+# the node.
+shared=/run/kdvfs
+restore=${KDVFS_RESTORE:-kdvfs-restore}
+
+# give_back ADDRESS: fails where its clocks are not back.
+give_back() {
+    "$restore" "$1"
+    owed=$?
+    for file in power_dpm_force_performance_level pp_od_clk_voltage pp_dpm_sclk; do
+        path=/sys/bus/pci/devices/$1/$file
+        [ ! -e "$path" ] || { chown root "$path" && chmod 0644 "$path"; } || owed=1
     done
+    # A process of the job that escaped may hold the lock still, but has lost the clock files.
+    [ $owed -eq 0 ] || { "$restore" --suspended "$1" && owed=0; }
+    if [ -e "$shared/$1" ]; then
+        chown root "$shared/$1" && chmod 0755 "$shared/$1"
+        [ $owed -ne 0 ] || rm -rf "${shared:?}/$1"  # else it is left for whoever looks into it
+    fi
+    [ ! -e "$shared/$1.lock" ] || { chown root "$shared/$1.lock" && chmod 0600 "$shared/$1.lock"; }
+    return $owed
+}
+
+status=0
+for address in $KDVFS_JOB_GPUS; do
+    case $address in
+    *[!0-9a-f:.]*) echo "epilog.sh: no PCI address: $address" >&2; status=1 ;;
+    *) give_back "$address" || status=1 ;;
+    esac
 done
-exit 0
+exit $status

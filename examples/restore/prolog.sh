@@ -1,17 +1,31 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# A scheduler's prolog, run as root before a job: hands the clock files of the job's GPUs, and no
-# others, to its user. kdvfs then needs no root (it uses amdgpu sysfs; ROCm SMI insists on root).
+# A scheduler's prolog, run as root before a job: hands the job's GPUs, and no others, to its user:
+# the clock files, and in /run/kdvfs, which all users of the machine share, a folder and a lock for
+# each GPU. kdvfs then needs no root (it uses amdgpu sysfs; ROCm SMI insists on root).
 # GPUs are named by PCI address, which no visibility variable renumbers:
 #   KDVFS_JOB_GPUS="0000:c1:00.0 0000:c4:00.0" prolog.sh USER
-# Slurm: Prolog=/path/to/prolog.sh, with the addresses from the job's GRES.
+# Slurm: Prolog=/path/to/prolog.sh, with the addresses from the job's GRES. Bind-mount /run/kdvfs
+# into containers. Jobs that use kdvfs must not use --gpu-freq: see README.md.
 user=${1:-$SLURM_JOB_USER}
+shared=/run/kdvfs
+restore=${KDVFS_RESTORE:-kdvfs-restore}
 [ -n "$user" ] || { echo "usage: prolog.sh USER" >&2; exit 1; }
+mkdir -p "$shared" && chown root "$shared" && chmod 0755 "$shared" || exit 1
 for address in $KDVFS_JOB_GPUS; do
     case $address in
     *[!0-9a-f:.]*) echo "prolog.sh: no PCI address: $address" >&2; exit 1 ;;
     esac
-    for file in power_dpm_force_performance_level pp_od_clk_voltage; do
-        chown "$user" "/sys/bus/pci/devices/$address/$file" || exit 1
+    # What a job left behind whose epilog never ran, as when the node's daemon was restarted.
+    [ ! -e "$shared/$address/record" ] || "$restore" "$address" || exit 1
+    rm -rf "${shared:?}/$address"
+    mkdir -m 0755 "$shared/$address" || exit 1
+    # One lock for all users and containers. It is never replaced, and only ever opened for reading.
+    [ -e "$shared/$address.lock" ] || (umask 077 && : >"$shared/$address.lock") || exit 1
+    chmod 0400 "$shared/$address.lock" || exit 1
+    chown "$user" "$shared/$address" "$shared/$address.lock" || exit 1
+    for file in power_dpm_force_performance_level pp_od_clk_voltage pp_dpm_sclk; do
+        path=/sys/bus/pci/devices/$address/$file
+        [ ! -e "$path" ] || chown "$user" "$path" || exit 1
     done
 done

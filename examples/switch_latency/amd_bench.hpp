@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-/// An AMD GPU: its clocks under lock, guard and journal, its streams through HIP.
+/// An AMD GPU: its clocks under lock, restore record and watchdog, its streams through HIP.
 class AmdBench final : public SwitchBench {
 public:
     /// Enqueues one iteration of so many steps.
@@ -24,7 +24,7 @@ public:
           stream_{hip_device},
           launch_{std::move(launch)},
           iterations_{runtime_,
-                      proven(clocks_.guarded),
+                      proven(clocks_.owned),
                       {.stream = stream_.get(),
                        .launch = [this] { launch_(stream_.get(), steps_); },
                        .pass = [](kdvfs::Duration time) { std::this_thread::sleep_for(time); }},
@@ -39,9 +39,9 @@ public:
         }
     }
 
-    [[nodiscard]] const kdvfs::DeviceInfo& info() const override { return clocks_.guarded.info(); }
+    [[nodiscard]] const kdvfs::DeviceInfo& info() const override { return clocks_.owned.info(); }
     [[nodiscard]] const kdvfs::SupportedClocks& supported_clocks() const override {
-        return clocks_.guarded.supported_clocks();
+        return clocks_.owned.supported_clocks();
     }
     [[nodiscard]] kdvfs::measure::SwitchExperiment experiment() override {
         return {.steady = [this](auto clock) { return iterations_.steady(clock); },
@@ -51,9 +51,9 @@ public:
     void restore() override { iterations_.restore(); }
 
 private:
-    using Guarded = kdvfs::detail::GuardedClocks<kdvfs::rocm::detail::Clocks>;
+    using Owned = kdvfs::detail::OwnedClocks<kdvfs::rocm::detail::Clocks>;
 
-    static Guarded& proven(Guarded& clocks) {
+    static Owned& proven(Owned& clocks) {
         static_cast<void>(kdvfs::detail::prove_clock_control(clocks));
         return clocks;
     }
@@ -86,10 +86,10 @@ private:
         return kdvfs::device::amd::find_card(*address);
     }
 
-    kdvfs::rocm::detail::OwnedClocks clocks_;
+    kdvfs::rocm::detail::OwnedCard clocks_;
     kdvfs::device::Hip runtime_;
     OwnStream stream_;
     Launch launch_;
     unsigned steps_ = 10'000;
-    kdvfs::measure::MarkedIterations<kdvfs::device::Hip, Guarded> iterations_;
+    kdvfs::measure::MarkedIterations<kdvfs::device::Hip, Owned> iterations_;
 };

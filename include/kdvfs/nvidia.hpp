@@ -14,7 +14,7 @@
 namespace kdvfs::nvidia {
 namespace detail {
 
-using OwnedClocks = kdvfs::detail::OwnedClocks<device::Nvml>;
+using OwnedBoard = kdvfs::detail::OwnedDevice<device::Nvml>;
 
 /// @param open_clocks as `kdvfs::detail::open_device` takes it
 template <class OpenClocks>
@@ -37,7 +37,7 @@ Gpu open_device(const std::string& key, int cuda_device, const std::string& addr
 inline Gpu open(int cuda_device, const GpuOptions& options = {}) {
     const std::string address = device::pci_address<device::CudaApi>(cuda_device);
     const auto open_clocks = [&] {
-        return std::make_shared<detail::OwnedClocks>(
+        return std::make_shared<detail::OwnedBoard>(
             address, device::NvmlOptions{.access = device::ClockAccess::set});
     };
     return detail::open_device(address, cuda_device, address, open_clocks, options);
@@ -49,7 +49,7 @@ inline Gpu open(int cuda_device, const GpuOptions& options = {}) {
 /// @throws Error if there is no such device, driver or library.
 inline Gpu measure(int cuda_device, const GpuOptions& options = {}) {
     const std::string address = device::pci_address<device::CudaApi>(cuda_device);
-    const auto open_nothing = [] { return std::shared_ptr<detail::OwnedClocks>{}; };
+    const auto open_nothing = [] { return std::shared_ptr<detail::OwnedBoard>{}; };
     return detail::open_device(address + " measured", cuda_device, address, open_nothing, options);
 }
 

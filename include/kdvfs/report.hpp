@@ -80,13 +80,31 @@ struct KernelGroup {
 
 /// Where the joules of the counter went: `kernels + idle + unexplained = counter`.
 struct EnergyTotals {
-    Joules counter;           ///< trusted joules of the metered time
-    EnergyEstimate kernels;   ///< all kernels together, told or not one by one
-    EnergyEstimate idle;      ///< time with no kernel
-    Joules unexplained;       ///< the rest: printed, never spread
-    Seconds counted_time{0};  ///< metered time under trusted samples
-    Seconds idle_time{0};     ///< of it, with no kernel
-    Joules outside;           ///< trusted joules outside the metered time
+    Joules counter;                    ///< trusted joules of the metered time
+    EnergyEstimate kernels;            ///< all kernels together, told or not one by one
+    EnergyEstimate idle;               ///< time with no kernel
+    Joules unexplained;                ///< the rest: printed, never spread
+    Seconds counted_time{0};           ///< metered time under trusted samples
+    Seconds idle_time{0};              ///< of it, with no kernel
+    Joules outside;                    ///< trusted joules outside the metered time
+    Joules unexplained_half_width{0};  ///< of the 95 % interval of `unexplained`
+};
+
+/// What the attribution rests on.
+struct AttributionFit {
+    std::string source = "energy counter";
+    std::uint64_t rows = 0;          ///< metered counter intervals
+    std::uint64_t refused_rows = 0;  ///< more of them, whose reading is impossible
+    double autocorrelation = 0;      ///< of what a row leaves unexplained with the row before
+    Watts scatter{0};       ///< standard deviation of an interval's power from what is explained
+    bool whitened = false;  ///< rows were fitted less what those before them foretell
+    /// Of the energies' errors, J^2: of all kernels, as `Report::rows` has them, then of idle.
+    std::vector<std::vector<double>> covariance;
+
+    [[nodiscard]] double refused_share() const {
+        const auto all = static_cast<double>(rows + refused_rows);
+        return all > 0 ? static_cast<double>(refused_rows) / all : 0;
+    }
 };
 
 /// What became of the scopes: each is in exactly one of the counts from `switches` to `measured`.
@@ -115,6 +133,7 @@ struct Report {
     std::vector<ReportRow> rows;
     std::vector<KernelGroup> groups;
     EnergyTotals totals;
+    AttributionFit fit;
     std::vector<std::string> notes;  ///< sentences a reader must not miss
 };
 

@@ -29,7 +29,7 @@ inline Gpu open(int hip_device, const GpuOptions& options = {}) {
                      "HIP says '" + at + "'", ""}};
     }
     const device::amd::Card card = device::amd::find_card(*address);
-    using Owned = kdvfs::detail::OwnedClocks<device::amd::Clocks>;
+    using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
     return Gpu{kdvfs::detail::open_device(
         to_string(*address), [&] { return std::make_shared<device::Hip>(hip_device); },
         [&] { return std::make_shared<Owned>(card); },

@@ -17,29 +17,44 @@ constexpr TimePoint at(Duration time) { return TimePoint{time}; }
 TEST(PowerWindows, BecomeEnergyBetweenTheirEnds) {
     PowerWindows windows;
     const auto pair = windows.take({at(10ms), {300}, 4ms});
-    ASSERT_TRUE(pair);
-    EXPECT_EQ((*pair)[0].at, at(6ms));
-    EXPECT_EQ((*pair)[1].at, at(10ms));
-    EXPECT_NEAR(((*pair)[1].total - (*pair)[0].total).count, 1.2, 1e-12);
-    EXPECT_NE(windows.take({at(20ms), {300}, 4ms})->front().segment, (*pair)[0].segment);
+    ASSERT_EQ(pair.size(), 2U);
+    EXPECT_EQ(pair[0].at, at(6ms));
+    EXPECT_EQ(pair[1].at, at(10ms));
+    EXPECT_NEAR((pair[1].total - pair[0].total).count, 1.2, 1e-12);
+    const std::uint32_t segment = pair[0].segment;
+    EXPECT_NE(windows.take({at(20ms), {300}, 4ms}).front().segment, segment);
+}
+
+TEST(PowerWindows, WhatFollowsWithinTheJitterIsOneSegment) {
+    PowerWindows windows;
+    const auto first = windows.take({at(20ms), {300}, 20ms});
+    const EnergySample end = first[1];
+    for (const Duration time : {39ms, 61ms, 80ms}) {
+        const auto next = windows.take({at(time), {300}, 20ms});
+        ASSERT_EQ(next.size(), 1U);
+        EXPECT_EQ(next[0].at, at(time));
+        EXPECT_EQ(next[0].segment, end.segment);
+        EXPECT_NEAR((next[0].total - end.total).count, 300 * Seconds{time - 20ms}.count(), 1e-9);
+    }
+    EXPECT_EQ(windows.take({at(110ms), {300}, 20ms}).size(), 2U);
 }
 
 TEST(PowerWindows, OverlappingAndUnorderedOnesAreSkipped) {
     PowerWindows windows;
-    EXPECT_TRUE(windows.take({at(10ms), {300}, 8ms}));
-    EXPECT_FALSE(windows.take({at(12ms), {300}, 8ms}));
-    EXPECT_FALSE(windows.take({at(9ms), {300}, 1ms}));
-    EXPECT_FALSE(windows.take({at(10ms), {300}, 8ms}));
-    EXPECT_TRUE(windows.take({at(18ms), {300}, 8ms}));
+    EXPECT_EQ(windows.take({at(10ms), {300}, 8ms}).size(), 2U);
+    EXPECT_TRUE(windows.take({at(12ms), {300}, 8ms}).empty());
+    EXPECT_TRUE(windows.take({at(9ms), {300}, 1ms}).empty());
+    EXPECT_TRUE(windows.take({at(10ms), {300}, 8ms}).empty());
+    EXPECT_EQ(windows.take({at(18ms), {300}, 8ms}).size(), 1U);
     EXPECT_EQ(windows.skipped(), 3U);
 }
 
 TEST(PowerWindows, NonsenseIsNeverANumber) {
     PowerWindows windows;
     for (const double watts : {std::numeric_limits<double>::quiet_NaN(), -1.0, 1e6}) {
-        EXPECT_FALSE(windows.take({at(10ms), {watts}, 1ms}));
+        EXPECT_TRUE(windows.take({at(10ms), {watts}, 1ms}).empty());
     }
-    EXPECT_FALSE(windows.take({at(10ms), {300}, 0ms}));
+    EXPECT_TRUE(windows.take({at(10ms), {300}, 0ms}).empty());
     EXPECT_EQ(windows.implausible(), 4U);
 }
 
@@ -70,8 +85,9 @@ TEST(PowerWindows, AttributeLikeACounter) {
     };
     for (Duration time = 5ms; time < edges.back().first; time += 10ms) {
         const double mean = (joules_at(time) - joules_at(time - 5ms)) / 5e-3;
-        const auto ends = windows.take({at(time), {mean}, 5ms});
-        for (const EnergySample& sample : ends.value()) accumulator.add(sample);
+        for (const EnergySample& sample : windows.take({at(time), {mean}, 5ms})) {
+            accumulator.add(sample);
+        }
     }
     accumulator.advance(at(edges.back().first));
     Report report;

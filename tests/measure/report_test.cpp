@@ -33,6 +33,10 @@ Report sample_report() {
     report.groups = {{{{"a", {}}, {"b", {}}}, true, {{7}, {1}, true}}};
     report.totals = {{200}, {{150}, {2}, true}, {{30}, {3}, true}, {20}, Seconds{1}, Seconds{0.5},
                      {0}};
+    report.fit.rows = 98;
+    report.fit.refused_rows = 2;
+    report.fit.autocorrelation = 0.25;
+    report.fit.covariance = {{4, -1, 0}, {-1, 9, 0}, {0, 0, 1}};
     report.notes = {"line one\nand \\ two"};
     return report;
 }
@@ -108,6 +112,13 @@ TEST(ReportJson, ReadsBack) {
     EXPECT_EQ(totals["kernels"]["joules"].get<double>() + totals["idle"]["joules"].get<double>() +
                   totals["unexplained_j"].get<double>(),
               totals["counter_j"].get<double>());
+    const auto& fit = json["fit"];
+    EXPECT_EQ(fit["source"], "energy counter");
+    EXPECT_EQ(fit["rows"], 98);
+    EXPECT_EQ(fit["refused_share"], 0.02);
+    EXPECT_EQ(fit["autocorrelation"], 0.25);
+    EXPECT_EQ(fit["covariance_j2"][0][1], -1);
+    EXPECT_EQ(fit["covariance_j2"].size(), 3U);
 }
 
 TEST(JsonString, StaysValidWhateverADriverSays) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 namespace {
 
@@ -74,6 +76,14 @@ struct FieldValue {
     int status;
     Value value;
 };
+
+/// For the board's owner, and for who is in another process.
+void note_write(const std::string& text) {
+    board.writes.push_back(text);
+    if (const char* const log = std::getenv("NVML_DOUBLE_LOG")) {
+        std::ofstream{log, std::ios::app} << text << '\n';
+    }
+}
 
 }  // namespace
 
@@ -207,7 +217,7 @@ int nvmlDeviceGetSamples(void*, unsigned type, unsigned long long since, unsigne
 }
 
 int nvmlDeviceSetGpuLockedClocks(void*, unsigned low, unsigned high) {
-    board.writes.push_back(call("core", low, high));
+    note_write(call("core", low, high));
     return guarded(__func__, [&] {
         if (low > high) return invalid_argument;
         board.core_lock = {low, high};
@@ -216,7 +226,7 @@ int nvmlDeviceSetGpuLockedClocks(void*, unsigned low, unsigned high) {
 }
 
 int nvmlDeviceResetGpuLockedClocks(void*) {
-    board.writes.emplace_back("core free");
+    note_write("core free");
     return guarded(__func__, [] {
         board.core_lock.reset();
         return success;
@@ -225,7 +235,7 @@ int nvmlDeviceResetGpuLockedClocks(void*) {
 
 #ifndef NVML_DOUBLE_OLD_DRIVER
 int nvmlDeviceSetMemoryLockedClocks(void*, unsigned low, unsigned high) {
-    board.writes.push_back(call("memory", low, high));
+    note_write(call("memory", low, high));
     return guarded(__func__, [&] {
         if (low > high) return invalid_argument;
         board.memory_lock = {low, high};
@@ -234,7 +244,7 @@ int nvmlDeviceSetMemoryLockedClocks(void*, unsigned low, unsigned high) {
 }
 
 int nvmlDeviceResetMemoryLockedClocks(void*) {
-    board.writes.emplace_back("memory free");
+    note_write("memory free");
     return guarded(__func__, [] {
         board.memory_lock.reset();
         return success;

@@ -319,6 +319,21 @@ TEST(Verifying, AsksAgainAfterAReset) {
     EXPECT_EQ(board.state, board.found());
 }
 
+TEST(Verifying, AsksAgainWhereTheFoundStateWasPutBackUnderAStoppedProcess) {
+    ControlledBoard board{{.initial = {{.core = 1500_MHz}, {}, "manual"}}};
+    board.enter(0, low);
+    board.settle();
+    board.state = board.found();
+    board.pass(seconds{1});
+    EXPECT_EQ(board.state.cap, low);
+    EXPECT_EQ(board.counts().resets, 1U);
+    EXPECT_EQ(board.counts().external_changes, 0U);
+    EXPECT_TRUE(board.controller.armed());
+    board.leave(0);
+    board.settle();
+    EXPECT_EQ(board.state, board.found());
+}
+
 TEST(Verifying, WhatAResetUndidIsNotPutBack) {
     ControlledBoard board{{.initial = {{.core = 1500_MHz}, {}, "manual"}}};
     board.enter(0, low);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/train/power_limit.hpp>
+#include <kdvfs/units.hpp>
 
 #include <cstddef>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/simulated/operating_point.hpp>
-#include <kdvfs/device/simulated/presets/h100.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/train/power_limit.hpp>
 #include <tests/train/power_limit_double.hpp>
 
@@ -230,7 +230,7 @@ TEST(PowerLimitGuard, LeavesForeignLimitsAlone) {
         guard.close();
         FAIL();
     } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Errc::foreign_change);
+        EXPECT_EQ(error.code(), Errc::external_change);
     }
     EXPECT_EQ(device.held, Watts{280});
 }

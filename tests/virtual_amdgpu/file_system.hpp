@@ -15,8 +15,9 @@
 
 namespace virtual_amdgpu {
 
-/// Two virtual GPUs mounted over /sys, in a mount namespace that this process enters for good, with
-/// /run and /dev/shm of its own. What it starts sees the same GPUs. Call before any thread starts.
+/// Four virtual GPUs mounted over /sys, in a mount namespace that this process enters for good,
+/// with /run and /dev/shm of its own. What it starts sees the same GPUs. Call before any thread
+/// starts.
 class FileSystem {
 public:
     FileSystem() {
@@ -46,17 +47,17 @@ public:
     /// Why it is not there; empty where it is.
     [[nodiscard]] const std::string& missing() const { return missing_; }
 
-    /// What the first board holds, as "level min max memory power", by a way of the test's own.
-    static std::string settings() {
-        std::ifstream file{"/sys/control/gpu0"};
+    /// What a board holds, as "level min max memory power", by a way of the test's own.
+    static std::string settings(unsigned gpu = 0) {
+        std::ifstream file{"/sys/control/gpu" + std::to_string(gpu)};
         std::string line;
         std::getline(file, line);
         return line;
     }
 
     /// "reset", "busy", "idle", "freeze" (the energy counter) or "thaw".
-    static void tell(const std::string& word) {
-        std::ofstream{"/sys/control/gpu0"} << word << std::flush;
+    static void tell(const std::string& word, unsigned gpu = 0) {
+        std::ofstream{"/sys/control/gpu" + std::to_string(gpu)} << word << std::flush;
     }
 
 private:

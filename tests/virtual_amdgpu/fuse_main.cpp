@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// virtual_amdgpu_fuse MOUNTPOINT: two virtual GPUs (MI210, MI300X) as a file system, so that
-// several processes, and programs that are not ours, see the same boards. A write takes 1 ms, as on
-// real ones. Stays in the foreground.
+// virtual_amdgpu_fuse MOUNTPOINT: four virtual GPUs (MI210 and MI300X, two of each) as a file
+// system, so that several processes, and programs that are not ours, see the same boards. A write
+// takes 1 ms, as on real ones. Files have owners and modes, which can be changed. Stays in the
+// foreground.
 #define FUSE_USE_VERSION 31
 #include "machine.hpp"
 
@@ -14,7 +15,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace {
@@ -23,6 +26,21 @@ using virtual_amdgpu::Machine;
 using virtual_amdgpu::Node;
 
 std::unique_ptr<Machine> machine;
+
+/// Whose a file is, where somebody has changed that.
+struct Rights {
+    uid_t user = 0;
+    gid_t group = 0;
+    mode_t mode = 0;
+};
+std::map<std::string, Rights> changed_rights;
+std::mutex rights_mutex;
+
+Rights rights_of(const std::string& path, mode_t mode) {
+    const std::lock_guard lock{rights_mutex};
+    const auto changed = changed_rights.find(path);
+    return changed != changed_rights.end() ? changed->second : Rights{.mode = mode};
+}
 
 std::string full(const char* path) {
     return std::strcmp(path, "/") == 0 ? "/sys" : "/sys" + std::string{path};
@@ -41,7 +59,35 @@ int get_attributes(const char* path, struct stat* status, fuse_file_info*) {
             status->st_size = 4096;
             break;
     }
+    const Rights rights = rights_of(full(path), status->st_mode);
+    status->st_uid = rights.user;
+    status->st_gid = rights.group;
+    status->st_mode = rights.mode;
     return 0;
+}
+
+/// Changes the rights of a file by `change`.
+template <class Change>
+int change_rights(const char* path, Change change) {
+    struct stat status {};
+    if (const int error = get_attributes(path, &status, nullptr)) return error;
+    Rights rights{status.st_uid, status.st_gid, status.st_mode};
+    change(rights);
+    const std::lock_guard lock{rights_mutex};
+    changed_rights[full(path)] = rights;
+    return 0;
+}
+
+int change_owner(const char* path, uid_t user, gid_t group, fuse_file_info*) {
+    return change_rights(path, [&](Rights& rights) {
+        if (user != static_cast<uid_t>(-1)) rights.user = user;
+        if (group != static_cast<gid_t>(-1)) rights.group = group;
+    });
+}
+
+int change_mode(const char* path, mode_t mode, fuse_file_info*) {
+    return change_rights(
+        path, [&](Rights& rights) { rights.mode = (rights.mode & S_IFMT) | (mode & 07777U); });
 }
 
 int list(const char* path, void* buffer, fuse_fill_dir_t fill, off_t, fuse_file_info*,
@@ -93,7 +139,8 @@ int truncate_file(const char*, off_t, fuse_file_info*) { return 0; }
 
 int main(int argc, char** argv) {
     machine =
-        std::make_unique<Machine>(std::vector{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()});
+        std::make_unique<Machine>(std::vector{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x(),
+                                              virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()});
     for (std::size_t i = 0; i < machine->size(); ++i) {
         machine->gpu(i).set_access_time({}, std::chrono::milliseconds{1});
     }
@@ -105,8 +152,13 @@ int main(int argc, char** argv) {
     operations.read = read_file;
     operations.write = write_file;
     operations.truncate = truncate_file;
+    operations.chown = change_owner;
+    operations.chmod = change_mode;
     char foreground[] = "-f";
+    // Jobs are not root: the kernel checks their rights, as for sysfs.
+    char option[] = "-o";
+    char rights[] = "allow_other,default_permissions,attr_timeout=0";
     std::vector<char*> arguments{argv, argv + argc};
-    arguments.push_back(foreground);
+    for (char* word : {foreground, option, rights}) arguments.push_back(word);
     return fuse_main(static_cast<int>(arguments.size()), arguments.data(), &operations, nullptr);
 }

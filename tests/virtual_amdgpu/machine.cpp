@@ -100,6 +100,8 @@ void Machine::add_gpu(std::size_t index) {
         add_link("/sys/class/drm/" + node,
                  "../../devices/pci0000:c0/" + address(index) + "/drm/" + node);
     }
+    add_link("/sys/bus/pci/devices/" + address(index),
+             "../../../devices/pci0000:c0/" + address(index));
     add_text(device + "/vendor", "0x1002\n");
     add_text(device + "/device", "0x" + hex(board.device_id, 4) + "\n");
     add_text(device + "/subsystem_vendor", "0x1002\n");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What examples/switch_latency does on a real AMD GPU, on HIP's double and a virtual board: clocks
-// through guard and journal, iterations between markers. The board follows at once, so what is
+// through watchdog and restore record, iterations between markers. The board follows at once, so what is
 // found is the cost of the call itself.
 #include <examples/switch_latency/amd_bench.hpp>
 

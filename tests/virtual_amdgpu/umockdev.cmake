@@ -4,7 +4,7 @@
 file(MAKE_DIRECTORY ${FOLDER}/runtime)
 execute_process(COMMAND ${TREE} ${FOLDER} COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_COMMAND} -E env UMOCKDEV_DIR=${FOLDER} LD_PRELOAD=${PRELOAD}
-                        ${PROGRAM} ${FOLDER}/runtime
+                        ${PROGRAM} --folder ${FOLDER}/runtime
                 OUTPUT_VARIABLE out ERROR_VARIABLE errors RESULT_VARIABLE result)
 message("${out}${errors}")
 foreach(line "AMD Instinct MI210 (0000:c1:00.0): nothing to do"

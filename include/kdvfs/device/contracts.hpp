@@ -25,6 +25,9 @@ struct DeviceInfo {
     std::string architecture{};  ///< what `ByArch` matches: "gfx90a", "sm_90"
     std::string mechanism{};     ///< how clocks are set, and why so: "rocm_smi determinism"
     bool simulated = false;      ///< no real hardware, no real joule
+    /// Where what must be put back is recorded, for whom the device is locked, and what the end of
+    /// the process cannot do; empty where clocks are not set.
+    std::string restoring{};
 };
 
 /// "AMD Instinct MI210 (0000:03:00.0)", the way errors name a device.
@@ -57,7 +60,7 @@ inline bool supports(const SupportedClocks& clocks, ClockPoint point) {
     return supports(clocks.core, point.core) && supports(clocks.memory, point.memory);
 }
 
-/// The clock settings a device holds, as data that can be compared, kept in a journal and written
+/// The clock settings a device holds, as data that can be compared, kept in a record and written
 /// back. `mode` is the vendor's word for how clocks are governed (AMD's performance level).
 struct ClockState {
     ClockPoint cap;    ///< upper limits; `auto_clock` where none is set
@@ -83,25 +86,19 @@ concept ClockControl = requires(Device& device, ClockPoint point, const ClockSta
     { device.restore(state) } -> std::same_as<void>;
 };
 
-/// What a guard runs: a fixed shell script that belongs to a kind of device, and the arguments that
-/// tell it about this one. The script reads notes from its standard input, one line each:
-/// - `idle`: nothing is owed;
-/// - `uncertain`: a write is under way, the device may hold anything;
-/// - `held WORDS`: the device holds this, in words that the script finds out by itself;
-///
-/// and, when its input ends, puts the device back if the last note says so.
-struct GuardOrder {
-    std::string script;
+/// How a device is put back without kdvfs: shell functions that belong to a kind of device, and the
+/// words that tell them about this one. What they must do is said in
+/// detail/restore/watchdog_script.hpp.
+struct RestoreScript {
+    std::string kind;  ///< "amdgpu" or "nvml": which of them, for the restore record
+    std::string functions;
     std::vector<std::string> arguments;
 };
 
 /// A device that can be put back without kdvfs.
-/// - `guard_order(found)`: what brings the device into the state `found`;
-/// - `guard_words(state)`: how the order's script sees that state.
 template <class Device>
-concept Guardable = ClockControl<Device> && requires(Device& device, const ClockState& state) {
-    { device.guard_order(state) } -> std::same_as<GuardOrder>;
-    { device.guard_words(state) } -> std::same_as<std::string>;
+concept Restorable = ClockControl<Device> && requires(const Device& device) {
+    { device.restore_script() } -> std::same_as<RestoreScript>;
 };
 
 /// What is known about one reading. Only `ok` carries a number that may be used.

@@ -4,32 +4,32 @@
 #include <kdvfs/measure/energy_groups.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
-#include <kdvfs/measure/least_squares.hpp>
-#include <kdvfs/measure/non_negative.hpp>
+#include <kdvfs/measure/power_estimate.hpp>
+#include <kdvfs/measure/student.hpp>
+#include <kdvfs/measure/symmetric_matrix.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
-
-#include <Eigen/Dense>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
 
-/// What attribution assumes and when it keeps silent.
+/// When attribution keeps silent.
 struct AttributionSettings {
     /// An energy whose 95 % half-width is a larger share of it is `too_short_to_tell`.
     double widest_resolved = 0.10;
-    /// Kernels' powers lie around the board's mean power, by about this; it matters only where the
-    /// counter says nothing. Boards draw 0 to 750 W (MI300X), so this assumes next to nothing.
+    /// Kernels' powers lie around the board's mean power, by about this: `PowerPrior::spread`.
     Watts spread{500};
 };
 
-/// A kernel under one clock, or idle.
+/// A kernel under one clock.
 struct AttributedPower {
     KernelId kernel;
     ClockPoint applied;
@@ -57,199 +57,195 @@ struct AttributedGroup {
 struct Attribution {
     std::vector<AttributedPower> powers;    ///< by kernel and clock
     std::vector<AttributedKernel> kernels;  ///< over all clocks
-    std::vector<AttributedGroup> groups;    ///< of kernels that are not told one by one
+    std::vector<AttributedGroup> groups;    ///< of kernels not told one by one, largest first
     EnergyTotals totals;
-    std::size_t rows = 0;
-    std::size_t rank = 0;  ///< of the columns' times, to rounding
-    /// Largest over smallest singular value of the scaled columns; large = mixes hardly vary.
-    double condition = 0;
+    AttributionFit fit;
 };
 
-/// Attributes by weighted least squares with non-negative powers, a wide prior for what the counter
-/// leaves open, and the full covariance. Intervals are 95 % by Student's t. Kernels that are told
-/// only together form groups; that choice looks at the covariance and never at the energies'
-/// values, so intervals stay honest. Throws nothing; without samples everything is untold.
-[[nodiscard]] Attribution attribute(const EnergySums& sums, AttributionSettings settings = {});
-
-/// The posterior of all columns' watts.
-class PowerPosterior {
+/// Attributes the joules of the counter: weighted least squares of the rows' powers on the shares
+/// of their time, with powers that are not negative, a wide prior for what the rows leave open, and
+/// intervals (95 %) that hold where the noise lasts from row to row and where a kernel's power
+/// depends on what ran before it; see `RowFit` and `PowerEstimate`. Kernels that are told only
+/// together form groups; that choice looks at the spread of errors. Throws nothing; without rows
+/// everything is untold.
+class Attributing {
 public:
-    PowerPosterior(const EnergySums& sums, Watts spread);
+    static constexpr double any_width = std::numeric_limits<double>::infinity();
 
-    [[nodiscard]] bool solved() const { return degrees_ >= 3; }
-    [[nodiscard]] std::size_t rank() const { return rank_; }
-    [[nodiscard]] double condition() const { return condition_; }
-    /// Joules of each unit, where `seconds` has a row per unit and a column per column of the sums.
-    [[nodiscard]] Eigen::VectorXd joules(const Eigen::MatrixXd& seconds) const {
-        return seconds * watts_;
+    explicit Attributing(const EnergySums& sums, AttributionSettings settings = {});
+
+    [[nodiscard]] bool solved() const { return estimate_.has_value(); }
+    struct Interval {
+        double joules = 0;
+        double half_width = any_width;
+    };
+    /// The energy of `seconds[j]` seconds, which may be negative, of each column j.
+    [[nodiscard]] Interval interval(std::span<const double> seconds) const;
+    /// The same, told or not by `widest_resolved`.
+    [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds,
+                                        double widest_resolved) const;
+    [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds) const {
+        return energy(seconds, settings_.widest_resolved);
     }
-    [[nodiscard]] Eigen::MatrixXd covariance(const Eigen::MatrixXd& seconds) const {
-        return seconds * covariance_ * seconds.transpose();
-    }
-    /// Half-width of a 95 % interval in standard deviations.
-    [[nodiscard]] double student() const { return student_95(degrees_); }
+    [[nodiscard]] Attribution result() const;
 
 private:
-    std::size_t rank_ = 0;
-    std::size_t degrees_ = 0;
-    double condition_ = 0;
-    Eigen::VectorXd watts_;
-    Eigen::MatrixXd covariance_;
+    static constexpr double fewest_degrees = 3;
+
+    [[nodiscard]] EnergyTotals totals() const;
+    [[nodiscard]] SymmetricMatrix covariance(const std::vector<std::vector<double>>& units) const;
+    [[nodiscard]] std::vector<AttributedGroup> groups(const std::vector<KernelId>& kernels,
+                                                      const std::vector<std::vector<double>>& units,
+                                                      const SymmetricMatrix& covariance) const;
+    [[nodiscard]] std::vector<double> idle_seconds() const {
+        std::vector<double> seconds(sums_->columns_seen());
+        seconds[EnergySums::idle_column] = sums_->seconds(EnergySums::idle_column);
+        return seconds;
+    }
+    const EnergySums* sums_;
+    AttributionSettings settings_;
+    std::optional<PowerEstimate> estimate_;
 };
 
-inline PowerPosterior::PowerPosterior(const EnergySums& sums, Watts spread) {
-    const NormalEquations& equations = sums.equations;
-    const LeastSquares plain = equations.solve();
-    rank_ = plain.rank();
-    degrees_ = plain.degrees_of_freedom();
-    if (!solved()) return;
-    // Rows without any noise would make the counter infinitely certain.
-    constexpr double rounding = 1e-12;
-    const double variance =
-        std::max(plain.residual_variance(),
-                 rounding * equations.squares() / static_cast<double>(equations.rows()));
-    const auto n = static_cast<Eigen::Index>(equations.columns());
-    Eigen::MatrixXd precision(n, n);
-    Eigen::VectorXd right(n);
-    for (Eigen::Index i = 0; i < n; ++i) {
-        right[i] = equations.right(static_cast<std::size_t>(i));
-        for (Eigen::Index j = 0; j < n; ++j) {
-            precision(i, j) =
-                equations.gram(static_cast<std::size_t>(i), static_cast<std::size_t>(j));
+[[nodiscard]] inline Attribution attribute(const EnergySums& sums,
+                                           AttributionSettings settings = {}) {
+    return Attributing{sums, settings}.result();
+}
+
+inline Attributing::Attributing(const EnergySums& sums, AttributionSettings settings)
+    : sums_{&sums}, settings_{settings} {
+    if (sums.rows.rows <= fewest_degrees) return;
+    estimate_.emplace(sums.rows, sums.column_seconds, settings.spread.count);
+    if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
+}
+
+inline Attributing::Interval Attributing::interval(std::span<const double> seconds) const {
+    if (!estimate_) return {};
+    double joules = 0;
+    double variance = 0;
+    double rows = 0;
+    std::vector<std::size_t> used;
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+        if (seconds[i] == 0) continue;
+        used.push_back(i);
+        joules += seconds[i] * estimate_->watts()[i];
+        rows += estimate_->rows_of(i);
+        for (const std::size_t j : used) {
+            variance += (i == j ? 1 : 2) * seconds[i] * seconds[j] * estimate_->covariance()(i, j);
         }
     }
-    const Eigen::VectorXd scale = precision.diagonal().cwiseMax(1e-300).cwiseSqrt().cwiseInverse();
-    const auto spectrum =
-        Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>{
-            scale.asDiagonal() * precision * scale.asDiagonal(), Eigen::EigenvaluesOnly}
-            .eigenvalues();
-    condition_ = spectrum[0] > 0 ? std::sqrt(spectrum[n - 1] / spectrum[0])
-                                 : std::numeric_limits<double>::infinity();
-    const double prior = 1 / (spread.count * spread.count);
-    precision = precision / variance + prior * Eigen::MatrixXd::Identity(n, n);
-    right = right / variance + Eigen::VectorXd::Constant(n, prior * sums.mean_power().count);
-    watts_ = non_negative_minimum(precision, right);
-    covariance_ = precision.llt().solve(Eigen::MatrixXd::Identity(n, n));
+    return {joules, student_95(std::min(rows - 1, estimate_->degrees_of_freedom())) *
+                        std::sqrt(std::max(variance, 0.0))};
 }
 
-namespace attribution_detail {
-
-/// Joules, their half-widths and what is told, for units that are sums of columns.
-class Units {
-public:
-    Units(const PowerPosterior& posterior, Eigen::MatrixXd seconds)
-        : seconds_{std::move(seconds)},
-          joules_{posterior.joules(seconds_)},
-          covariance_{posterior.covariance(seconds_)},
-          student_{posterior.student()} {}
-
-    [[nodiscard]] EnergyEstimate estimate(Eigen::Index unit, double widest_resolved) const {
-        const double joules = joules_[unit];
-        const double half_width = student_ * std::sqrt(std::max(covariance_(unit, unit), 0.0));
-        const bool told = joules > 0 && half_width <= widest_resolved * joules;
-        return told ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
-    }
-    [[nodiscard]] const Eigen::MatrixXd& seconds() const { return seconds_; }
-    [[nodiscard]] const Eigen::MatrixXd& covariance() const { return covariance_; }
-    [[nodiscard]] const Eigen::VectorXd& joules() const { return joules_; }
-
-private:
-    Eigen::MatrixXd seconds_;
-    Eigen::VectorXd joules_;
-    Eigen::MatrixXd covariance_;
-    double student_;
-};
-
-/// Time per kernel (rows) and column; the last row is idle.
-inline Eigen::MatrixXd kernel_seconds(const EnergySums& sums,
-                                      const std::vector<KernelId>& kernels) {
-    const auto columns = static_cast<Eigen::Index>(sums.equations.columns());
-    const auto units = static_cast<Eigen::Index>(kernels.size()) + 1;
-    Eigen::MatrixXd seconds = Eigen::MatrixXd::Zero(units, columns);
-    for (Eigen::Index unit = 0; unit + 1 < units; ++unit) {
-        const auto row = sums.seconds_of(kernels[static_cast<std::size_t>(unit)]);
-        seconds.row(unit) = Eigen::Map<const Eigen::RowVectorXd>(row.data(), columns);
-    }
-    constexpr auto idle = static_cast<Eigen::Index>(EnergySums::idle_column);
-    seconds(units - 1, idle) = sums.seconds(EnergySums::idle_column);
-    return seconds;
+inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
+                                          double widest_resolved) const {
+    const auto [joules, half_width] = interval(seconds);
+    const bool told =
+        joules > 0 && std::isfinite(half_width) && half_width <= widest_resolved * joules;
+    return told ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
 }
 
-inline std::vector<AttributedPower> powers(const EnergySums& sums, const PowerPosterior& posterior,
-                                           const std::vector<KernelId>& kernels,
-                                           double widest_resolved) {
-    const auto n = static_cast<Eigen::Index>(sums.equations.columns());
-    Eigen::MatrixXd seconds = Eigen::MatrixXd::Zero(n, n);
-    for (Eigen::Index i = 0; i < n; ++i) {
-        seconds(i, i) = sums.seconds(static_cast<std::size_t>(i));
-    }
-    const Units units{posterior, seconds};
-    std::vector<AttributedPower> result;
-    for (const KernelId kernel : kernels) {
-        for (const auto& [applied, column] : sums.columns.of(kernel)) {
-            result.push_back({kernel, applied, Seconds{sums.seconds(column)},
-                              units.estimate(static_cast<Eigen::Index>(column), widest_resolved)});
+/// In joules^2, where `units` has seconds per column for each unit.
+inline SymmetricMatrix Attributing::covariance(
+    const std::vector<std::vector<double>>& units) const {
+    SymmetricMatrix result{units.size()};
+    std::vector<double> half(sums_->columns_seen());
+    for (std::size_t a = 0; a < units.size(); ++a) {
+        std::fill(half.begin(), half.end(), 0.0);
+        for (std::size_t i = 0; i < half.size(); ++i) {
+            if (units[a][i] == 0) continue;
+            for (std::size_t j = 0; j < half.size(); ++j) {
+                half[j] += units[a][i] * estimate_->covariance()(i, j);
+            }
+        }
+        for (std::size_t b = 0; b <= a; ++b) {
+            for (std::size_t j = 0; j < half.size(); ++j) result(a, b) += half[j] * units[b][j];
         }
     }
     return result;
 }
 
-inline void add_totals(EnergyTotals& totals, const PowerPosterior& posterior,
-                       const Eigen::MatrixXd& kernel_seconds, double widest_resolved) {
-    constexpr double any_width = std::numeric_limits<double>::infinity();
-    const Eigen::Index kernels = kernel_seconds.rows() - 1;
-    Eigen::MatrixXd seconds(3, kernel_seconds.cols());
-    seconds.row(0) = kernel_seconds.topRows(kernels).colwise().sum();
-    seconds.row(1) = kernel_seconds.row(kernels);
-    seconds.row(2) = seconds.row(0) + seconds.row(1);
-    const Units units{posterior, seconds};
-    const bool apart = kernels == 0 || units.estimate(0, widest_resolved).resolved;
-    totals.kernels = units.estimate(apart ? 0 : 2, any_width);
-    if (apart) totals.idle = units.estimate(1, any_width);
-    totals.unexplained = totals.counter - totals.kernels.joules - totals.idle.joules;
-}
-
-}  // namespace attribution_detail
-
-inline Attribution attribute(const EnergySums& sums, AttributionSettings settings) {
-    Attribution result;
-    EnergyTotals& totals = result.totals;
-    totals.counter = totals.unexplained = sums.counter;
-    totals.outside = sums.outside;
-    totals.counted_time = sums.counted_time;
-    totals.idle_time = Seconds{sums.seconds(EnergySums::idle_column)};
-    result.rows = sums.equations.rows();
-    const std::vector<KernelId> kernels = sums.columns.kernels();
-    const Eigen::MatrixXd seconds = attribution_detail::kernel_seconds(sums, kernels);
-    for (std::size_t i = 0; i < kernels.size(); ++i) {
-        result.kernels.push_back(
-            {kernels[i], Seconds{seconds.row(static_cast<Eigen::Index>(i)).sum()}, {}});
+inline std::vector<AttributedGroup> Attributing::groups(
+    const std::vector<KernelId>& kernels, const std::vector<std::vector<double>>& units,
+    const SymmetricMatrix& covariance) const {
+    std::vector<double> joules;
+    for (const auto& seconds : units) {
+        double sum = 0;
+        for (std::size_t j = 0; j < seconds.size(); ++j) sum += seconds[j] * estimate_->watts()[j];
+        joules.push_back(sum);
     }
-    const PowerPosterior posterior{sums, settings.spread};
-    result.rank = posterior.rank();
-    if (!posterior.solved()) return result;
-    result.condition = posterior.condition();
-    result.powers = attribution_detail::powers(sums, posterior, kernels, settings.widest_resolved);
-    const attribution_detail::Units units{posterior, seconds};
-    for (std::size_t i = 0; i < kernels.size(); ++i) {
-        result.kernels[i].energy =
-            units.estimate(static_cast<Eigen::Index>(i), settings.widest_resolved);
-    }
-    const EnergyGroups groups{units.joules(), units.covariance(), posterior.student(),
-                              settings.widest_resolved};
-    const auto idle = static_cast<Eigen::Index>(kernels.size());
-    for (const EnergyGroups::Group& group : groups.found()) {
-        AttributedGroup& told = result.groups.emplace_back();
+    const EnergyGroups found{joules, covariance, student_95(sums_->rows.fewer_rows),
+                             settings_.widest_resolved};
+    std::vector<AttributedGroup> result;
+    for (const EnergyGroups::Group& group : found.found()) {
+        AttributedGroup& told = result.emplace_back();
         told.energy = {{group.joules}, {group.half_width}, true};
-        for (const Eigen::Index unit : group.units) {
-            if (unit == idle) {
+        for (const std::size_t unit : group.units) {
+            if (unit == kernels.size()) {
                 told.with_idle = true;
             } else {
-                told.kernels.push_back(kernels[static_cast<std::size_t>(unit)]);
+                told.kernels.push_back(kernels[unit]);
             }
         }
     }
-    attribution_detail::add_totals(totals, posterior, seconds, settings.widest_resolved);
+    return result;
+}
+
+inline EnergyTotals Attributing::totals() const {
+    EnergyTotals totals;
+    totals.counter = totals.unexplained = sums_->counter;
+    totals.outside = sums_->outside;
+    totals.counted_time = sums_->counted_time;
+    totals.idle_time = Seconds{sums_->seconds(EnergySums::idle_column)};
+    if (!estimate_) return totals;
+    std::vector<double> all = sums_->column_seconds;
+    const EnergyEstimate explained = energy(all, any_width);
+    std::vector<double> kernels = all;
+    kernels[EnergySums::idle_column] = 0;
+    const bool apart = sums_->columns.kernels().empty() || totals.idle_time.count() == 0 ||
+                       energy(kernels).resolved;
+    totals.kernels = apart ? energy(kernels, any_width) : explained;
+    if (apart) totals.idle = energy(idle_seconds(), any_width);
+    totals.unexplained = totals.counter - totals.kernels.joules - totals.idle.joules;
+    // The counter's own noise counts, too, where the fit has seen through it.
+    const double noise = student_95(estimate_->degrees_of_freedom()) *
+                         std::sqrt(std::max(estimate_->total_variance(), 0.0));
+    totals.unexplained_half_width = {std::max(explained.half_width.count, noise)};
+    return totals;
+}
+
+inline Attribution Attributing::result() const {
+    Attribution result;
+    result.totals = totals();
+    if (sums_->by_power) result.fit.source = "power samples";
+    result.fit.rows = sums_->row_count;
+    result.fit.refused_rows = sums_->refused_rows;
+    result.fit.scatter = sums_->scatter();
+    result.fit.autocorrelation = sums_->rows.autocorrelation();
+    const std::vector<KernelId> kernels = sums_->columns.kernels();
+    std::vector<std::vector<double>> units;
+    for (const KernelId kernel : kernels) {
+        units.push_back(sums_->seconds_of(kernel));
+        double time = 0;
+        for (const double seconds : units.back()) time += seconds;
+        result.kernels.push_back({kernel, Seconds{time}, energy(units.back())});
+        if (!solved()) continue;
+        for (const auto& [applied, column] : sums_->columns.of(kernel)) {
+            std::vector<double> seconds(sums_->columns_seen());
+            seconds[column] = sums_->seconds(column);
+            result.powers.push_back({kernel, applied, Seconds{seconds[column]}, energy(seconds)});
+        }
+    }
+    if (!solved()) return result;
+    units.push_back(idle_seconds());
+    const SymmetricMatrix spread = covariance(units);
+    result.groups = groups(kernels, units, spread);
+    result.fit.whitened = estimate_->whitened();
+    for (std::size_t a = 0; a < units.size(); ++a) {
+        auto& row = result.fit.covariance.emplace_back();
+        for (std::size_t b = 0; b < units.size(); ++b) row.push_back(spread(a, b));
+    }
     return result;
 }
 

@@ -7,8 +7,10 @@
 #include <kdvfs/measure/kernel_facts.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/measure/power_rows.hpp>
+#include <kdvfs/measure/power_windows.hpp>
 #include <kdvfs/measure/report_filler.hpp>
-#include <kdvfs/measure/robust_rows.hpp>
+#include <kdvfs/measure/row_fit.hpp>
 #include <kdvfs/measure/sample_join.hpp>
 #include <kdvfs/report.hpp>
 
@@ -26,6 +28,8 @@ struct AccumulatorSettings {
     std::size_t capacity = 1 << 16;   ///< intervals, and samples, that may wait for each other
     std::size_t most_columns = 1024;  ///< (kernel, clock) pairs told apart; later ones are not
     double widest_resolved = 0.10;    ///< a half-width beyond this share is `too_short_to_tell`
+    /// More is no power of a board: the reading is refused.
+    Watts highest_power = CounterLimits{}.highest_power;
 };
 
 /// Adds up calls, times and clocks per kernel, and attributes the counter's joules to kernels by
@@ -38,11 +42,12 @@ public:
     explicit EnergyAccumulator(const KernelTable& kernels, AccumulatorSettings settings = {})
         : kernels_{&kernels},
           settings_{settings},
-          join_{settings.capacity, direct_from(settings.counter_period)} {
-        rows_.add_column();  // EnergySums::idle_column
+          join_{settings.capacity, direct_from(settings.counter_period)},
+          windows_{settings.highest_power} {
+        add_column();  // EnergySums::idle_column
     }
 
-    /// One metered scope. Intervals of one or several tracks, in any order.
+    /// One metered scope. Intervals of one or several lanes, in any order.
     void add(const KernelInterval& interval) {
         facts_.of(interval.kernel).add(interval);
         join_.add(interval, *this);
@@ -53,6 +58,12 @@ public:
     }
     /// The next sample of the counter, in order of time.
     void add(const EnergySample& sample) { join_.add(sample, *this); }
+    /// The next sample of a power meter, in order of time, where joules are taken from one and not
+    /// from a counter.
+    void add(const PowerSample& sample) {
+        by_power_ = true;
+        for (const EnergySample& end : windows_.take(sample)) add(end);
+    }
     /// From `at` on the device held these caps. In order of time.
     void clocks_applied(TimePoint at, ClockPoint applied) { join_.clocks_applied(at, applied); }
     /// From `at` on every scope is metered, or not. In order of time; metered at the start.
@@ -75,6 +86,8 @@ public:
     [[nodiscard]] EnergySums sums() const;
 
 private:
+    static constexpr std::size_t nowhere = ~std::size_t{0};
+
     static Duration direct_from(Duration period) {
         constexpr int periods = 20;  // so that an error of a period at each end is 5 % at most
         return period > Duration::zero() ? periods * period : Duration::max();
@@ -82,20 +95,34 @@ private:
 
     friend class SampleJoin;  // the sink's half
     void run(KernelId kernel, ClockPoint applied, Seconds share, bool in_row);
-    void idle(Seconds time) { rows_.add(EnergySums::idle_column, time.count()); }
+    void idle(Seconds time) { add_time(EnergySums::idle_column, time.count()); }
     void end_row(double joules, Seconds time, bool metered);
-    void break_row();
+    void break_row(bool impossible);
     void measured_directly(KernelId kernel, ClockPoint applied, CountedJoules counted);
+
+    std::size_t add_column();
+    void add_time(std::size_t column, double seconds);
+    void discard_row();
+    void fit_if_full();
 
     const KernelTable* kernels_;
     AccumulatorSettings settings_;
     SampleJoin join_;
-    RobustRows rows_;
+    PowerWindows windows_;
+    bool by_power_ = false;
+    RowSums sums_;                       // of rows that were fitted
+    PowerRows waiting_;                  // for the fit
+    std::vector<PowerRows::Entry> row_;  // under construction, in seconds
+    std::vector<std::size_t> place_;     // of a column in it
+    std::vector<double> column_seconds_;
     KernelColumns columns_;
     FactsByKernel facts_;
     std::vector<CountedJoules> direct_;  // by column
 
     bool row_overflowed_ = false;
+    bool follows_ = false;  // the next row begins where the last one ended
+    std::uint64_t row_count_ = 0;
+    std::uint64_t refused_rows_ = 0;
     double counter_joules_ = 0;
     double outside_joules_ = 0;
     double counted_seconds_ = 0;
@@ -107,37 +134,77 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, Seconds 
     facts_.of(kernel).applied.add(applied, std::chrono::duration_cast<Duration>(share));
     if (!in_row) return;
     auto column = columns_.find(kernel, applied);
-    if (!column && rows_.columns() < settings_.most_columns) {
-        column = rows_.add_column();
+    if (!column && place_.size() < settings_.most_columns) {
+        column = add_column();
         columns_.insert(kernel, applied, *column);
     }
     if (column) {
-        rows_.add(*column, share.count());
+        add_time(*column, share.count());
     } else {
         row_overflowed_ = true;
     }
 }
 
+inline std::size_t EnergyAccumulator::add_column() {
+    sums_.add_column();
+    column_seconds_.push_back(0);
+    place_.push_back(nowhere);
+    return place_.size() - 1;
+}
+
+inline void EnergyAccumulator::add_time(std::size_t column, double seconds) {
+    if (seconds <= 0) return;
+    std::size_t& place = place_[column];
+    if (place == nowhere) {
+        place = row_.size();
+        row_.push_back({column, 0});
+    }
+    row_[place].share += seconds;
+}
+
 inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered) {
     if (!metered) {
         outside_joules_ += joules;
-        break_row();
+        break_row(false);
+        return;
+    }
+    if (joules > settings_.highest_power.count * time.count()) {
+        break_row(true);
         return;
     }
     counter_joules_ += joules;
     counted_seconds_ += time.count();
-    if (row_overflowed_) {
-        ++overflowed_rows_;
-        break_row();
+    if (row_overflowed_ || row_.empty()) {
+        overflowed_rows_ += row_overflowed_ ? 1 : 0;
+        break_row(false);
         return;
     }
-    // Noise that is white in power grows a row's variance with its length.
-    rows_.finish_row(joules, 1 / time.count());
+    for (const auto& [column, seconds] : row_) column_seconds_[column] += seconds;
+    waiting_.push(row_, joules, follows_);
+    ++row_count_;
+    discard_row();
+    follows_ = true;
+    fit_if_full();
 }
 
-inline void EnergyAccumulator::break_row() {
-    rows_.discard_row();
+inline void EnergyAccumulator::break_row(bool impossible) {
+    refused_rows_ += impossible ? 1 : 0;
+    discard_row();
+    follows_ = false;
+}
+
+inline void EnergyAccumulator::discard_row() {
+    for (const PowerRows::Entry& entry : row_) place_[entry.column] = nowhere;
+    row_.clear();
     row_overflowed_ = false;
+}
+
+/// Many rows at a time: enough to know the noise by, and to share the cost of solving.
+inline void EnergyAccumulator::fit_if_full() {
+    constexpr std::size_t fewest = 4096;
+    if (waiting_.size() < std::max(fewest, 8 * place_.size())) return;
+    RowFit{waiting_, sums_}.add_to(sums_);
+    waiting_.clear();
 }
 
 inline void EnergyAccumulator::measured_directly(KernelId kernel, ClockPoint applied,
@@ -149,17 +216,19 @@ inline void EnergyAccumulator::measured_directly(KernelId kernel, ClockPoint app
 }
 
 inline EnergySums EnergyAccumulator::sums() const {
-    JudgedRows judged = rows_.judged();
-    return {.equations = std::move(judged.equations),
-            .refused_seconds = std::move(judged.refused_seconds),
+    RowSums rows = sums_;
+    RowFit{waiting_, sums_}.add_to(rows);
+    return {.rows = std::move(rows),
             .columns = columns_,
+            .column_seconds = column_seconds_,
             .direct = direct_,
             .counter_period = settings_.counter_period,
             .counter = {counter_joules_},
             .outside = {outside_joules_},
             .counted_time = Seconds{counted_seconds_},
-            .squares = judged.squares,
-            .refused_rows = judged.refused,
+            .row_count = row_count_,
+            .by_power = by_power_,
+            .refused_rows = refused_rows_ + windows_.implausible(),
             .overflowed_rows = overflowed_rows_,
             .late = join_.late(),
             .overflows = join_.overflows()};

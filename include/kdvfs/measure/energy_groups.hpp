@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <Eigen/Dense>
+#include <kdvfs/measure/symmetric_matrix.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -19,32 +20,34 @@ namespace kdvfs::measure {
 class EnergyGroups {
 public:
     struct Group {
-        std::vector<Eigen::Index> units;
+        std::vector<std::size_t> units;
         double joules = 0;
         double half_width = 0;
     };
 
-    EnergyGroups(const Eigen::VectorXd& joules, const Eigen::MatrixXd& covariance, double student,
+    EnergyGroups(std::span<const double> joules, SymmetricMatrix covariance, double student,
                  double widest_resolved)
-        : covariance_{covariance}, student_{student}, widest_told_{widest_resolved} {
-        for (Eigen::Index i = 0; i < joules.size(); ++i) {
+        : covariance_{std::move(covariance)}, student_{student}, widest_resolved_{widest_resolved} {
+        for (std::size_t i = 0; i < joules.size(); ++i) {
             Group unit{{i}, joules[i], student_ * deviation(i)};
-            if (!told(unit) && covariance(i, i) > 0) open_.push_back(std::move(unit));
+            if (!told(unit) && covariance_(i, i) > 0) open_.push_back(std::move(unit));
         }
         while (join_most_opposed()) {
         }
         join_leftovers();
+        std::sort(found_.begin(), found_.end(),
+                  [](const Group& a, const Group& b) { return a.joules > b.joules; });
     }
 
-    /// Groups of two or more units that are told together.
+    /// Groups of two or more units that are told together, largest first.
     [[nodiscard]] const std::vector<Group>& found() const { return found_; }
 
 private:
-    [[nodiscard]] double deviation(Eigen::Index i) const {
+    [[nodiscard]] double deviation(std::size_t i) const {
         return std::sqrt(std::max(covariance_(i, i), 0.0));
     }
     [[nodiscard]] bool told(const Group& group) const {
-        return group.joules > 0 && group.half_width <= widest_told_ * group.joules;
+        return group.joules > 0 && group.half_width <= widest_resolved_ * group.joules;
     }
 
     [[nodiscard]] double correlation(const Group& a, const Group& b) const {
@@ -54,10 +57,12 @@ private:
 
     /// A group's variance lies in `covariance_` at its first unit, and so do its covariances.
     void join(Group& into, const Group& from) {
-        const Eigen::Index i = into.units.front();
-        const Eigen::Index j = from.units.front();
-        covariance_.row(i) += covariance_.row(j);
-        covariance_.col(i) += covariance_.col(j);
+        const std::size_t i = into.units.front();
+        const std::size_t j = from.units.front();
+        covariance_(i, i) += 2 * covariance_(i, j) + covariance_(j, j);
+        for (std::size_t k = 0; k < covariance_.size(); ++k) {
+            if (k != i) covariance_(i, k) += covariance_(j, k);
+        }
         into.units.insert(into.units.end(), from.units.begin(), from.units.end());
         into.joules += from.joules;
         into.half_width = student_ * deviation(i);
@@ -85,19 +90,19 @@ private:
         return true;
     }
 
-    /// What is left over belongs to the told group that it trades most with, if that stays told.
+    /// What is left over goes to the told group that it trades most with, if that stays told.
     void join_leftovers() {
         for (const Group& rest : open_) {
             Group* partner = nullptr;
-            double lowest = 0;
+            double lowest = 2;
             for (Group& group : found_) {
                 if (correlation(group, rest) >= lowest) continue;
                 lowest = correlation(group, rest);
                 partner = &group;
             }
             if (partner == nullptr) continue;
-            const Eigen::Index i = partner->units.front();
-            const Eigen::Index j = rest.units.front();
+            const std::size_t i = partner->units.front();
+            const std::size_t j = rest.units.front();
             const double variance = covariance_(i, i) + 2 * covariance_(i, j) + covariance_(j, j);
             if (told({{}, partner->joules + rest.joules, student_ * std::sqrt(variance)})) {
                 join(*partner, rest);
@@ -105,9 +110,9 @@ private:
         }
     }
 
-    Eigen::MatrixXd covariance_;
+    SymmetricMatrix covariance_;
     double student_;
-    double widest_told_;
+    double widest_resolved_;
     std::vector<Group> open_;
     std::vector<Group> found_;
 };

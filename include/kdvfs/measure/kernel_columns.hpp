@@ -2,11 +2,9 @@
 #pragma once
 
 #include <kdvfs/measure/kernel_interval.hpp>
-#include <kdvfs/measure/least_squares.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -47,19 +45,6 @@ public:
         std::vector<KernelId> found;
         for (std::uint32_t i = 0; i < by_kernel_.size(); ++i) {
             if (!by_kernel_[i].empty()) found.push_back({i});
-        }
-        return found;
-    }
-
-    /// Sets of two or more columns that cannot be told apart.
-    [[nodiscard]] std::vector<std::vector<std::size_t>> mixes(const LeastSquares& squares) const {
-        std::map<std::size_t, std::vector<std::size_t>> by_group;
-        for (std::size_t i = 0; i < by_column_.size(); ++i) {
-            by_group[squares.group(i)].push_back(i);
-        }
-        std::vector<std::vector<std::size_t>> found;
-        for (auto& [group, columns] : by_group) {
-            if (columns.size() > 1) found.push_back(std::move(columns));
         }
         return found;
     }

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,32 +22,43 @@ struct PowerSample {
     Duration window{0};
 };
 
-/// Turns the windows of a power logger into pairs of energy samples, so that attribution takes
-/// both kinds of logger. Windows that overlap carry the same noise twice, so of those only every
-/// n-th that does not overlap is used: intervals stay honest. Time between windows is in no row.
+/// Turns the windows of a power logger into energy samples, so that attribution takes both kinds
+/// of logger. Windows that follow each other are one segment; where they overlap by a little, as a
+/// logger whose times jitter says, the later one counts from the earlier one's end on. Of windows
+/// that overlap by more only every n-th is used: they carry the same noise twice. Time between
+/// windows is in no row.
 class PowerWindows {
 public:
     explicit PowerWindows(Watts highest_power = CounterLimits{}.highest_power)
         : highest_power_{highest_power} {}
 
-    /// The two ends of the window as energy samples of a segment of their own; nothing where the
-    /// window overlaps one used before or came out of order, or its watts cannot be right.
-    std::optional<std::array<EnergySample, 2>> take(const PowerSample& sample) {
+    /// The ends of the window as energy samples: both, its later one alone where it follows the
+    /// window before, or none where it overlaps that one or came out of order, or its watts cannot
+    /// be right. Valid until the next call.
+    std::span<const EnergySample> take(const PowerSample& sample) {
         if (!std::isfinite(sample.mean.count) || sample.mean.count < 0 ||
             sample.mean > highest_power_ || sample.window <= Duration::zero()) {
             ++implausible_;
             return {};
         }
-        const TimePoint from = sample.at - sample.window;
-        if (from < used_to_) {
+        TimePoint from = sample.at - sample.window;
+        const bool first = used_to_ == TimePoint::min();
+        // Only of a logger whose samples follow each other as its windows do.
+        const bool jitters = first || sample.at - seen_ >= sample.window / 2;
+        const Duration jitter = sample.window / (jitters ? 4 : 32);
+        seen_ = sample.at;
+        if (!first && from < used_to_ - jitter) {
             ++skipped_;
             return {};
         }
+        const bool follows = !first && from < used_to_ + jitter;
+        if (follows) from = used_to_;
         used_to_ = sample.at;
-        ++segment_;
-        const EnergySample begin{from, total_, segment_};
-        total_ += sample.mean * Seconds{sample.window};
-        return std::array{begin, EnergySample{sample.at, total_, segment_}};
+        if (!follows) ++segment_;
+        ends_[0] = {from, total_, segment_};
+        total_ += sample.mean * Seconds{sample.at - from};
+        ends_[1] = {sample.at, total_, segment_};
+        return std::span{ends_}.subspan(follows ? 1 : 0);
     }
 
     [[nodiscard]] std::uint64_t implausible() const { return implausible_; }
@@ -57,8 +67,10 @@ public:
 private:
     Watts highest_power_;
     TimePoint used_to_ = TimePoint::min();
+    TimePoint seen_ = TimePoint::min();  // the last sample, used or not
     Joules total_;
     std::uint32_t segment_ = 0;
+    std::array<EnergySample, 2> ends_;
     std::uint64_t implausible_ = 0;
     std::uint64_t skipped_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kdvfs::measure {
 
@@ -132,9 +133,32 @@ inline void put(std::ostream& out, const EnergyTotals& totals) {
     out << R"(,"idle":)";
     put(out, totals.idle);
     out << R"(,"unexplained_j":)" << kdvfs::detail::json_number(totals.unexplained.count)
+        << R"(,"unexplained_half_width_j":)"
+        << kdvfs::detail::json_number(totals.unexplained_half_width.count)
         << R"(,"counted_time_s":)" << kdvfs::detail::json_number(totals.counted_time.count())
         << R"(,"idle_time_s":)" << kdvfs::detail::json_number(totals.idle_time.count())
         << R"(,"outside_j":)" << kdvfs::detail::json_number(totals.outside.count) << '}';
+}
+
+inline void put(std::ostream& out, const AttributionFit& fit) {
+    using kdvfs::detail::json_number;
+    out << R"({"source":)" << kdvfs::detail::json_string(fit.source) << R"(,"rows":)" << fit.rows
+        << R"(,"refused_rows":)" << fit.refused_rows << R"(,"refused_share":)"
+        << json_number(fit.refused_share()) << R"(,"autocorrelation":)"
+        << json_number(fit.autocorrelation) << R"(,"scatter_w":)" << json_number(fit.scatter.count)
+        << R"(,"whitened":)" << (fit.whitened ? "true" : "false") << R"(,"covariance_j2":[)";
+    const char* line = "";
+    for (const std::vector<double>& row : fit.covariance) {
+        out << line;
+        const char* comma = "[";
+        for (const double value : row) {
+            out << comma << json_number(value);
+            comma = ",";
+        }
+        out << ']';
+        line = ",";
+    }
+    out << "]}";
 }
 
 inline void put(std::ostream& out, const ScopeCounts& scopes) {
@@ -177,6 +201,8 @@ inline void write_json(std::ostream& out, const Report& report) {
     report_json::put(out, report.scopes);
     out << R"(,"totals":)";
     report_json::put(out, report.totals);
+    out << R"(,"fit":)";
+    report_json::put(out, report.fit);
     out << R"(,"rows":)";
     report_json::put_list(out, report.rows);
     out << R"(,"groups":)";

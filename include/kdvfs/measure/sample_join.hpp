@@ -34,7 +34,8 @@ struct CountedJoules {
 ///   any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
 ///   `idle(time)`: for this long, in the open row, none did;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
-///   time outside the metering are not metered; `break_row()`: the row has no joules;
+///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,
+///   because the counter lost its thread or, impossibly, went back;
 /// - `measured_directly(kernel, applied, CountedJoules)`: a run longer than `direct_from`, alone on
 ///   the device and under one clock: its joules by interpolated counter difference.
 /// Memory is bounded by `capacity`, allocation stops once the buffers have grown.
@@ -221,7 +222,7 @@ void SampleJoin::meet(const EnergySample& sample, Sink& sink) {
                      row_metered_);
     } else {
         for (Run& run : running_) run.direct = false;
-        sink.break_row();
+        sink.break_row(same_segment);
     }
     ended_.clear();
     last_ = sample;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/units.hpp>
 #include <kdvfs/detail/gaussian_process.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
 
 #include <Eigen/Cholesky>
 #include <Eigen/Core>

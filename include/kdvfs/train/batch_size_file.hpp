@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/atomic_file.hpp>
-#include <kdvfs/core/descriptor.hpp>
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/train/batch_size.hpp>
+#include <kdvfs/units.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -142,7 +142,7 @@ public:
     }
 
 private:
-    Descriptor file_;
+    kdvfs::detail::Descriptor file_;
 };
 
 }  // namespace detail
@@ -193,7 +193,7 @@ private:
         const detail::FileTurn turn{path_};
         BatchSize sizes = load();
         apply(sizes);
-        write_file_atomically(path_, detail::to_text(sizes.state(), job_));
+        kdvfs::detail::write_file_atomically(path_, detail::to_text(sizes.state(), job_));
     }
 
     [[nodiscard]] BatchSize load() const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cmath>

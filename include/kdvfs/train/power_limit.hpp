@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/core/error.hpp>
-#include <kdvfs/core/units.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/train/limit_search.hpp>
+#include <kdvfs/units.hpp>
 
 #include <unistd.h>
 
@@ -256,7 +256,7 @@ public:
         if (is_same(held, found_)) return;
         // A set that threw half-way may have left either.
         if (!is_same(held, written_) && !is_same(held, before_)) {
-            throw Error{Errc::foreign_change,
+            throw Error{Errc::external_change,
                         {"restore the power limit of " + text(found_), "the board",
                          "it holds " + text(held) + ", set by somebody else", ""}};
         }

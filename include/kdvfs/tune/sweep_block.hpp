@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -76,11 +77,11 @@ public:
         if (sums.counted_time <= Seconds{0}) return std::nullopt;
         MeasuredBlock measured{
             block_, Seconds{to_ - from_} / block_.iterations, sums.mean_power(), {}};
-        const measure::PowerPosterior posterior{sums, sums.mean_power() * spread};
+        const measure::Attributing attributing{sums, {.spread = sums.mean_power() * spread}};
         for (const auto& [kernel, tally] : tallies()) {
             if (tally.launches == 0 || tally.time <= Seconds{0}) continue;
             const double per_launch = 1 / static_cast<double>(tally.launches);
-            const Cost all{tally.time, power_of(kernel, sums, posterior) * tally.share};
+            const Cost all{tally.time, power_of(kernel, sums, attributing) * tally.share};
             measured.kernels.push_back({kernel, tally.launches, all * per_launch});
         }
         return measured;
@@ -109,7 +110,7 @@ private:
         }
         void idle(Seconds) const {}
         void end_row(double, Seconds, bool) const {}
-        void break_row() const {}
+        void break_row(bool) const {}
         void measured_directly(KernelId, ClockPoint, measure::CountedJoules) const {}
     };
 
@@ -142,13 +143,12 @@ private:
 
     /// Over the time for which the counter saw the kernel.
     static Watts power_of(KernelId kernel, const measure::EnergySums& sums,
-                          const measure::PowerPosterior& posterior) {
+                          const measure::Attributing& attributing) {
         const Watts mean = sums.mean_power();
         const std::vector<double> seconds = sums.seconds_of(kernel);
-        const auto columns = static_cast<Eigen::Index>(seconds.size());
-        const Eigen::Map<const Eigen::RowVectorXd> row{seconds.data(), columns};
-        if (!posterior.solved() || row.sum() <= 0) return mean;
-        return std::max(Watts{posterior.joules(row)[0] / row.sum()}, mean * least_power);
+        const double time = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+        if (!attributing.solved() || time <= 0) return mean;
+        return std::max(Watts{attributing.interval(seconds).joules / time}, mean * least_power);
     }
 
     SweepBlock block_;

@@ -9,7 +9,7 @@
 
 namespace kdvfs::detail {
 
-/// What kdvfs knows of a device's clocks: enough to put them back, and all that a journal needs.
+/// What kdvfs knows of a device's clocks: enough to put them back, and all that a record needs.
 struct ClockHistory {
     ClockState initial{};                 ///< the state at first touch
     std::optional<ClockState> written{};  ///< what the device held after kdvfs's last write

@@ -46,7 +46,9 @@ struct ControllerCounts {
     std::uint64_t writes = 0;    ///< clock points written
     std::uint64_t restores = 0;  ///< times the initial state was put back
     std::uint64_t retries = 0;
-    std::uint64_t resets = 0;            ///< times the device had fallen back to its defaults
+    /// Times the device had fallen back: to its defaults, as by a GPU reset, or to what was found,
+    /// as where the watchdog put it back while the process was stopped.
+    std::uint64_t resets = 0;
     std::uint64_t external_changes = 0;  ///< times somebody else had changed the clocks
 };
 
@@ -361,7 +363,8 @@ private:
     /// The device holds neither what kdvfs wrote nor what was found: that is the state to go back
     /// to from here on.
     void displaced(const ClockState& state) {
-        if (state == ClockState{}) {  // a reset, or an administrator's: ask again
+        // A reset, or put back while this process was stopped: ask again.
+        if (state == ClockState{} || state == history_.initial) {
             ++counts_.resets;
             forget_writes();
             history_.initial = state;

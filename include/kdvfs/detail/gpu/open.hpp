@@ -5,7 +5,7 @@
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/gpu/thread_loop.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>
-#include <kdvfs/detail/restore/guarded_clocks.hpp>
+#include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
@@ -129,23 +129,23 @@ std::shared_ptr<GpuService> find_or_open(const std::string& device, Make make) {
     return gpu;
 }
 
-/// Clocks with a lock, a guard and a journal: first the lock, then the first write.
-template <class Clocks>
-struct OwnedClocks {
+/// A device with a lock, a restore record and a watchdog: first the lock, then the first write.
+template <class Device>
+struct OwnedDevice {
     template <class... Arguments>
-    explicit OwnedClocks(Arguments&&... arguments)
-        : clocks{std::forward<Arguments>(arguments)...}, guarded{clocks} {
-        if constexpr (requires { guarded.probe(); }) guarded.probe();
+    explicit OwnedDevice(Arguments&&... arguments)
+        : device{std::forward<Arguments>(arguments)...}, clocks{device} {
+        if constexpr (requires { clocks.probe(); }) clocks.probe();
     }
 
-    Clocks clocks;
-    GuardedClocks<Clocks> guarded;
+    Device device;
+    OwnedClocks<Device> clocks;
 };
 
 /// Opens a real device, all vendors alike: owns its clocks and proves that they can be set, or,
 /// where `options` say so, falls back to measuring it; counts its energy; starts the threads.
 /// @param key         what tells devices apart in this process
-/// @param open_clocks returns a `shared_ptr<OwnedClocks<...>>`, null to measure only; throws
+/// @param open_clocks returns a `shared_ptr<OwnedDevice<...>>`, null to measure only; throws
 /// `Error`
 /// @throws Error what a function throws, unless `options.on_refused` says to go on
 template <class OpenRuntime, class OpenClocks, class OpenReadings>
@@ -154,17 +154,18 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
                                         GpuOptions options) {
     return find_or_open(key, [&] {
         using Runtime = typename decltype(open_runtime())::element_type;
-        using Guarded = std::remove_reference_t<decltype(open_clocks()->guarded)>;
+        using Owned = std::remove_reference_t<decltype(open_clocks()->clocks)>;
         using Readings = typename decltype(open_readings())::element_type;
-        DeviceSides<Guarded, Readings> device{.readings = open_readings()};
+        DeviceSides<Owned, Readings> device{.readings = open_readings()};
         GpuParts<Runtime> parts{.info = device.readings->info(),
                                 .clocks = device.readings->supported_clocks()};
         try {
             if (const auto owned = open_clocks()) {
-                parts.initial = prove_clock_control(owned->guarded);
-                parts.info = owned->guarded.info();
-                parts.clocks = owned->guarded.supported_clocks();
-                device.clocks = {owned, &owned->guarded};
+                parts.initial = prove_clock_control(owned->clocks);
+                parts.info = owned->clocks.info();
+                parts.info.restoring = owned->clocks.describe();
+                parts.clocks = owned->clocks.supported_clocks();
+                device.clocks = {owned, &owned->clocks};
             }
         } catch (const Error& refused) {
             if (options.on_refused == OnRefused::fail) throw;
@@ -176,7 +177,7 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
         using Core = GpuCore<Runtime>;
         auto core = share(std::make_unique<Core>(std::move(parts), options));
         core->drive_with(
-            std::make_unique<ThreadLoop<Core, Guarded, Readings>>(*core, std::move(device)));
+            std::make_unique<ThreadLoop<Core, Owned, Readings>>(*core, std::move(device)));
         return core;
     });
 }

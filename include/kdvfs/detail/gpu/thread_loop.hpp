@@ -87,7 +87,7 @@ public:
     void sleep_for(Duration time) override { std::this_thread::sleep_for(time); }
 
     /// Lets the actuator carry out what is still wanted. A device call that does not come back
-    /// within two seconds is left to itself: the guard restores what it has not.
+    /// within two seconds is left to itself: the watchdog restores what it has not.
     bool finish() noexcept override {
         if (!actuator_.joinable()) return !state_->abandoned;
         {
@@ -105,7 +105,7 @@ public:
         lock.unlock();
         if (done) {
             actuator_.join();
-            state_->device = {};  // lets go of the device, its lock and its guard
+            state_->device = {};  // lets go of the device, its lock and its watchdog
         } else {
             actuator_.detach();
         }

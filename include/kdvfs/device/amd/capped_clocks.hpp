@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/guard_script.hpp>
+#include <kdvfs/device/amd/restore_script.hpp>
 #include <kdvfs/device/amd/settable_clocks.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -105,12 +105,9 @@ public:
         masked_cap_ = written ? written->cap.core : clocks_.supported.core.listed.front();
     }
 
-    /// What puts the board back without kdvfs, and how it sees a state.
-    [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
-        return amd::guard_order(card_.folder, clocks_.bounds, found);
-    }
-    [[nodiscard]] std::string guard_words(const ClockState& state) const {
-        return amd::guard_words(clocks_.bounds, state);
+    /// What puts the board back without kdvfs.
+    [[nodiscard]] RestoreScript restore_script() const {
+        return amd::restore_script(card_.folder, clocks_.bounds);
     }
 
     /// Tries every way to set the clocks and settles on the cheapest: a range, else determinism,

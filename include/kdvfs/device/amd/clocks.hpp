@@ -34,11 +34,8 @@ public:
     void adopt(const std::optional<ClockState>& written) {
         library_ ? library_->adopt(written) : files_.adopt(written);
     }
-    [[nodiscard]] GuardOrder guard_order(const ClockState& found) const {
-        return library_ ? library_->guard_order(found) : files_.guard_order(found);
-    }
-    [[nodiscard]] std::string guard_words(const ClockState& state) const {
-        return library_ ? library_->guard_words(state) : files_.guard_words(state);
+    [[nodiscard]] RestoreScript restore_script() const {
+        return library_ ? library_->restore_script() : files_.restore_script();
     }
 
     /// Chooses the way, by trying.

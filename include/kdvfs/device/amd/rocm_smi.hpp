@@ -308,7 +308,7 @@ private:
     std::uint32_t index_;
 };
 
-static_assert(ClockControl<RocmSmi> && Guardable<RocmSmi>);
+static_assert(ClockControl<RocmSmi> && Restorable<RocmSmi>);
 static_assert(EnergySource<RocmSmi>);
 
 }  // namespace kdvfs::device

@@ -3,7 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/guard_script.hpp>
+#include <kdvfs/device/amd/restore_script.hpp>
 #include <kdvfs/device/amd/system_files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>

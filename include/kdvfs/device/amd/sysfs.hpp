@@ -84,7 +84,7 @@ public:
     }
 };
 
-static_assert(ClockControl<AmdgpuSysfs> && Guardable<AmdgpuSysfs>);
+static_assert(ClockControl<AmdgpuSysfs> && Restorable<AmdgpuSysfs>);
 static_assert(EnergySource<AmdgpuSysfs>);
 
 }  // namespace kdvfs::device

@@ -25,7 +25,7 @@ enum class ClockAccess {
 struct NvmlOptions {
     ClockAccess access = ClockAccess::measure_only;
     std::string library = "libnvidia-ml.so.1";
-    std::string restorer = "nvidia-smi";  ///< what a guard frees clocks with
+    std::string restorer = "nvidia-smi";  ///< what a watchdog frees clocks with
     /// How long after a write the running clock may still be above the cap: longer than any
     /// published switching latency of an NVIDIA GPU (they reach 500 ms).
     Duration settle = std::chrono::seconds{1};
@@ -128,29 +128,30 @@ public:
 
     /// What frees the clocks after this process has died. There is nothing else to go back to:
     /// clocks that somebody had set are never changed.
-    [[nodiscard]] GuardOrder guard_order(const ClockState& /*found*/) const {
-        return {guard_script, {options_.restorer, info_.address}};
-    }
-    /// The domains that are locked; a script cannot ask NVML what holds.
-    [[nodiscard]] std::string guard_words(const ClockState& state) const {
-        std::string words;
-        if (state.cap.core != auto_clock) words += "core ";
-        if (state.cap.memory != auto_clock) words += "memory ";
-        return words;
+    [[nodiscard]] RestoreScript restore_script() const {
+        return {"nvml", restore_functions, {options_.restorer, info_.address}};
     }
 
 private:
-    // $1 nvidia-smi, $2 the PCI address. A write under way may have locked either domain.
-    static constexpr const char* guard_script = R"(
-last=idle
-while IFS= read -r note; do last=$note; done
-case $last in
-    idle) exit 0 ;;
-    uncertain) last='core memory' ;;
-esac
-case $last in *core*) "$1" -i "$2" -rgc ;; esac
-case $last in *memory*) "$1" -i "$2" -rmc ;; esac
-)";
+    // Words: nvidia-smi, the PCI address. It cannot ask NVML what holds: what the record says is
+    // held is freed. A write under way may have locked either domain.
+    static constexpr const char* restore_functions = R"sh(
+restorer=$1 address=$2 freed=
+
+see() { :; }
+
+holds() { :; }
+
+is_back() { [ "$freed" = "$order" ]; }
+
+put_back() {
+    core=$held_core memory=$held_memory
+    [ "$held" != uncertain ] || core=1 memory=1
+    [ "$core" = 0 ] || "$restorer" -i "$address" -rgc || return 1
+    [ "$memory" = 0 ] || "$restorer" -i "$address" -rmc || return 1
+    freed=$order
+}
+)sh";
 
     void check_settable() const {
         if (options_.access == ClockAccess::measure_only) {
@@ -216,6 +217,6 @@ case $last in *memory*) "$1" -i "$2" -rmc ;; esac
     bool limited_at_opening_ = false;
 };
 
-static_assert(Guardable<Nvml>);
+static_assert(Restorable<Nvml>);
 
 }  // namespace kdvfs::device

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT
+//
+// Serving in virtual time: what clocks alone save on a trace of requests, policy by policy, against
+// the top clock. Simulated throughout, unless --table has measured steps; without --trace the
+// requests are synthetic.
+//   --trace  CSV with columns arrival_s,prompt_tokens,answer_tokens (seconds since the beginning),
+//            or dms,in,out (milliseconds since the request before).
+//   --table  CSV with columns phase,batch,context,core_mhz,time_s,energy_j (see
+//            kdvfs/serve/step_table_csv.hpp); --write-table shows one.
+// Plans are made from the first ten minutes at the top clock.
+#include <bench/serving/pools.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/serve/requests.hpp>
+#include <kdvfs/serve/simulated/clock_policies.hpp>
+#include <kdvfs/serve/simulated/roofline_board.hpp>
+#include <kdvfs/serve/simulated/serving_cluster.hpp>
+#include <kdvfs/serve/simulated/synthetic_requests.hpp>
+#include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/serve/step_table_csv.hpp>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace kdvfs;
+using namespace kdvfs::serve;
+
+constexpr Seconds observed{600};
+
+struct Options {
+    std::string trace;
+    std::string table;
+    std::string policy = "all";
+    std::string switch_latency = "6ms";
+    std::string gap = "100ms";
+    std::string write_table;
+    std::string write_trace;
+    std::string format = "table";
+    std::uint32_t clock = 0;
+    std::size_t boards = 4;
+    std::uint64_t seed = 1;
+    bool pools = false;
+};
+
+struct Row {
+    std::string name;
+    ServingCounts counts;
+    std::string remark;
+    double cpu_seconds = 0;
+};
+
+/// "6ms", "10us", "0.2s".
+Seconds parse_time(const std::string& option, const std::string& text) {
+    const std::size_t unit = text.find_first_not_of("0123456789.");
+    const auto number = kdvfs::detail::parse_number<double>(text.substr(0, unit));
+    const std::string name = unit == std::string::npos ? "" : text.substr(unit);
+    const double scale = name == "s" ? 1 : name == "ms" ? 1e-3 : name == "us" ? 1e-6 : 0;
+    if (number && scale != 0) return Seconds{*number * scale};
+    throw Error{Errc::invalid_input,
+                {"read the option " + option, '"' + text + '"', "", "give a time such as 6ms"}};
+}
+
+/// The policies of one trace on one kind of board, whose steps cost what `Costs` says.
+template <StepCosts Costs>
+class Bench {
+public:
+    Bench(const Costs& costs, const StepTable& table, std::vector<Request> requests,
+          const Options& options)
+        : costs_{costs}, table_{table}, requests_{std::move(requests)} {
+        cluster_.boards = options.boards;
+        cluster_.switch_latency = parse_time("--switch-latency", options.switch_latency);
+        cluster_.targets.gap = parse_time("--gap", options.gap);
+        const StepShape most = table.largest();
+        cluster_.limits.chunk_tokens = std::min(cluster_.limits.chunk_tokens, most.prompt_tokens);
+        cluster_.limits.max_sequences = std::min(cluster_.limits.max_sequences, most.sequences);
+    }
+
+    Row fixed(Megahertz clock) {
+        return timed("fixed " + to_string(clock),
+                     [&] { return std::make_unique<FixedClock>(clock); });
+    }
+    Row loop() {
+        return timed("loop5s", [&] {
+            return std::make_unique<EpochLoop>(table_, cluster_.targets.gap,
+                                               cluster_.limits.chunk_tokens);
+        });
+    }
+    Row planned(const std::string& name, StepPolicy policy) {
+        const StepPlan plan =
+            make_step_plan(table_, load(),
+                           {policy, cluster_.targets.gap, 0.999, cluster_.switch_latency,
+                            cluster_.limits.chunk_tokens});
+        Row row = timed(name, [&] { return std::make_unique<PlannedClocks>(plan); });
+        if (!plan.reason().empty())
+            row.remark = "one clock, " + to_string(plan.idle_clock()) + ": " + plan.reason();
+        return row;
+    }
+
+private:
+    template <class MakePolicy>
+    Row timed(std::string name, MakePolicy make_policy) {
+        const std::clock_t begin = std::clock();
+        Row row{std::move(name), serve_trace(costs_, requests_, cluster_, make_policy), "", 0};
+        row.cpu_seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+        return row;
+    }
+
+    /// The steps of the first minutes at the top clock.
+    const StepLoad& load() {
+        if (load_) return *load_;
+        load_.emplace(StepBuckets{});
+        const auto end =
+            std::find_if(requests_.begin(), requests_.end(),
+                         [](const Request& request) { return request.arrival >= observed; });
+        const std::vector<Request> beginning{requests_.begin(), end};
+        serve_trace(
+            costs_, beginning, cluster_,
+            [&] { return std::make_unique<FixedClock>(table_.clocks().back()); }, &*load_);
+        return *load_;
+    }
+
+    const Costs& costs_;
+    const StepTable& table_;
+    std::vector<Request> requests_;
+    ClusterOptions cluster_;
+    std::optional<StepLoad> load_;
+};
+
+template <StepCosts Costs>
+std::vector<Row> run_policies(Bench<Costs>& bench, const StepTable& table, const Options& options) {
+    std::vector<Row> rows{bench.fixed(table.clocks().back())};
+    const auto wanted = [&](const char* name) {
+        return options.policy == "all" || options.policy == name;
+    };
+    if (wanted("fixed"))
+        for (const Megahertz clock : table.clocks())
+            if (clock != table.clocks().back() &&
+                (options.clock == 0 || options.clock == clock.count))
+                rows.push_back(bench.fixed(clock));
+    if (wanted("loop5s")) rows.push_back(bench.loop());
+    for (const auto& [name, policy] :
+         {std::pair{"one_clock", StepPolicy::one_clock}, std::pair{"no_harm", StepPolicy::no_harm},
+          std::pair{"two_clocks", StepPolicy::two_clocks},
+          std::pair{"by_step", StepPolicy::by_step}})
+        if (wanted(name)) rows.push_back(bench.planned(name, policy));
+    return rows;
+}
+
+void print_table(const std::vector<Row>& rows) {
+    const ServingCounts& base = rows.front().counts;
+    std::printf("%llu requests, %llu tokens; changes are against the first row\n",
+                static_cast<unsigned long long>(base.requests),
+                static_cast<unsigned long long>(base.tokens));
+    std::printf("%-15s %8s %8s %9s %8s %9s %9s %9s %9s %6s\n", "policy", "energy %", "J/token",
+                "first tok", "points", "gaps kept", "first p99", "gap p99.9", "switches", "CPU s");
+    for (const Row& row : rows) {
+        const ServingCounts& counts = row.counts;
+        std::printf(
+            "%-15s %+8.2f %8.4f %7.3f %% %+8.3f %7.3f %% %6.0f ms %6.1f ms %9llu %6.2f\n",
+            row.name.c_str(), 100 * (counts.energy / base.energy - 1),
+            counts.energy.count / static_cast<double>(std::max<std::uint64_t>(counts.tokens, 1)),
+            counts.first_tokens_pct(), counts.first_tokens_pct() - base.first_tokens_pct(),
+            counts.gaps_pct(), counts.first_token.quantile(0.99).count() * 1e3,
+            counts.gap.quantile(0.999).count() * 1e3,
+            static_cast<unsigned long long>(counts.switches), row.cpu_seconds);
+        if (!row.remark.empty()) std::printf("    %s\n", row.remark.c_str());
+    }
+}
+
+void print_csv(const std::vector<Row>& rows) {
+    const ServingCounts& base = rows.front().counts;
+    std::printf(
+        "policy,energy_j,energy_pct,joules_per_token,first_tokens_in_time_pct,gaps_kept_pct,"
+        "first_token_p99_s,gap_p999_s,switches,cpu_s,remark\n");
+    for (const Row& row : rows) {
+        const ServingCounts& counts = row.counts;
+        std::printf(
+            "%s,%.6g,%.4f,%.6g,%.4f,%.4f,%.4g,%.4g,%llu,%.3g,%s\n", row.name.c_str(),
+            counts.energy.count, 100 * (counts.energy / base.energy - 1),
+            counts.energy.count / static_cast<double>(std::max<std::uint64_t>(counts.tokens, 1)),
+            counts.first_tokens_pct(), counts.gaps_pct(), counts.first_token.quantile(0.99).count(),
+            counts.gap.quantile(0.999).count(), static_cast<unsigned long long>(counts.switches),
+            row.cpu_seconds, kdvfs::detail::to_csv_field(row.remark).c_str());
+    }
+}
+
+std::string trace_csv(const std::vector<Request>& requests) {
+    std::string text = "arrival_s,prompt_tokens,answer_tokens\n";
+    for (const Request& request : requests)
+        text += kdvfs::detail::to_text(request.arrival.count()) + ',' +
+                std::to_string(request.prompt_tokens) + ',' +
+                std::to_string(request.answer_tokens) + '\n';
+    return text;
+}
+
+/// One pool of all boards at the top clock, and what pools add, freedom by freedom.
+std::vector<Row> run_pools(const std::vector<Request>& requests, const Options& options) {
+    const LatencyTargets targets{parse_time("--gap", options.gap)};
+    ClusterOptions single;
+    single.boards = options.boards;
+    single.targets = targets;
+    const RooflineBoard board;
+    std::vector<Row> rows{
+        {"single pool",
+         serve_trace(board, requests, single,
+                     [&] { return std::make_unique<FixedClock>(board.clocks().back()); }),
+         "", 0}};
+    const auto classes = pools::measured_classes(requests, targets);
+    for (const pools::Freedom& freedom : {pools::Freedom{"pools", false, false, false},
+                                          {"instances", false, false, true},
+                                          {"parallelism", true, false, false},
+                                          {"clocks", false, true, false},
+                                          {"all", true, true, true}}) {
+        const std::clock_t begin = std::clock();
+        pools::PooledCluster cluster{classes, options.boards, freedom, targets};
+        Row row{freedom.name, cluster.serve(requests), "", 0};
+        row.cpu_seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+        char remark[80];
+        std::snprintf(remark, sizeof remark, "%.1f boards in use on average, %zu epochs overloaded",
+                      cluster.mean_boards(), cluster.overloaded());
+        row.remark = remark;
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
+void run(const Options& options) {
+    const RooflineBoard board;
+    const StepTable table = options.table.empty()
+                                ? StepTable{sample_steps(board)}
+                                : read_step_table(std::filesystem::path{options.table});
+    std::vector<Request> requests = options.trace.empty()
+                                        ? synthetic_conversations(Seconds{3600}, options.seed)
+                                        : read_requests(std::filesystem::path{options.trace});
+    if (!options.write_table.empty())
+        kdvfs::detail::write_file_atomically(options.write_table, to_csv(sample_steps(board)));
+    if (!options.write_trace.empty())
+        kdvfs::detail::write_file_atomically(options.write_trace, trace_csv(requests));
+    const bool csv = options.format == "csv";
+    if (!csv)
+        std::printf(
+            "%s on %zu simulated boards, %s; %s\n",
+            options.trace.empty() ? "A synthetic hour of conversations" : options.trace.c_str(),
+            options.boards,
+            options.table.empty() ? "by a roofline of Qwen2.5-7B on 350 W"
+                                  : ("by the steps of " + options.table).c_str(),
+            table.range().c_str());
+    std::vector<Row> rows;
+    if (options.pools) {
+        if (!options.table.empty())
+            throw Error{
+                Errc::invalid_input,
+                {"plan pools", options.table, "", "--pools works on the built-in board only"}};
+        rows = run_pools(requests, options);
+    } else if (options.table.empty()) {
+        Bench<RooflineBoard> bench{board, table, std::move(requests), options};
+        rows = run_policies(bench, table, options);
+    } else {
+        Bench<StepTable> bench{table, table, std::move(requests), options};
+        rows = run_policies(bench, table, options);
+    }
+    csv ? print_csv(rows) : print_table(rows);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+    Options options;
+    CLI::App app{"What clocks save while serving a trace, in virtual time."};
+    app.add_option("--trace", options.trace, "CSV of requests; else a synthetic hour");
+    app.add_option("--table", options.table, "CSV of measured steps; else the built-in board");
+    app.add_option("--boards", options.boards, "Boards")->capture_default_str();
+    app.add_option("--policy", options.policy, "Beside the top clock")
+        ->check(CLI::IsMember(
+            {"all", "fixed", "loop5s", "one_clock", "no_harm", "two_clocks", "by_step"}))
+        ->capture_default_str();
+    app.add_option("--clock", options.clock, "MHz of the policy fixed; else each of the table");
+    app.add_option("--switch-latency", options.switch_latency, "Such as 6ms")
+        ->capture_default_str();
+    app.add_option("--gap", options.gap, "Target between two tokens")->capture_default_str();
+    app.add_option("--seed", options.seed, "Of the synthetic hour")->capture_default_str();
+    app.add_flag(
+        "--pools", options.pools,
+        "Instead: pools by class, planned every 5 minutes, as DynamoLLM and its baselines");
+    app.add_option("--write-table", options.write_table, "File for the built-in board's steps");
+    app.add_option("--write-trace", options.write_trace, "File for the requests");
+    app.add_option("--format", options.format, "Output")
+        ->check(CLI::IsMember({"table", "csv"}))
+        ->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+    run(options);
+    return 0;
+} catch (const kdvfs::Error& error) {
+    std::cerr << "serving: " << error.what() << '\n';
+    return 1;
+}

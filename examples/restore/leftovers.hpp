@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/restore/lock.hpp>
+#include <kdvfs/detail/restore/place.hpp>
+#include <kdvfs/detail/restore/record.hpp>
+#include <kdvfs/detail/restore/settle.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/device/nvidia/nvml.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace restoring {
+
+using kdvfs::Error;
+using kdvfs::detail::RestoreDecision;
+
+/// What is to be restored, and how.
+struct Request {
+    std::vector<std::string> folders;  ///< in which a folder for each GPU may be
+    std::vector<std::string> gpus{};   ///< PCI addresses; none = all
+    /// The owner is frozen by a scheduler: it holds the lock, and is not waited for.
+    bool suspended = false;
+};
+
+constexpr std::string_view words_for(RestoreDecision decision) {
+    switch (decision) {
+        case RestoreDecision::nothing: return "nothing to do";
+        case RestoreDecision::write_back: return "restored";
+        case RestoreDecision::leave_external: return "changed by someone else since: left";
+    }
+    return "";
+}
+
+/// Where this user's records may be. Root looks into the machine's folder alone: what a user writes
+/// into a folder of its own says nothing about GPUs that it was given.
+inline std::vector<std::string> usual_folders() {
+    std::vector<std::string> folders{kdvfs::detail::RestorePlace::machine_root};
+    if (::geteuid() != 0) folders.push_back(kdvfs::detail::RestorePlace::own_root());
+    return folders;
+}
+
+/// Puts clocks back by what restore records tell, whoever has written them.
+class Leftovers {
+public:
+    explicit Leftovers(Request request) : request_{std::move(request)} {}
+
+    /// @returns whether all is well; what is not is told on the error stream
+    bool settle() {
+        bool all_is_well = true;
+        for (const std::string& gpu : gpus()) {
+            try {
+                require_address(gpu);
+                std::cout << name_of(gpu) << ": " << settle(gpu) << std::endl;
+            } catch (const Error& error) {
+                std::cerr << "kdvfs-restore: " << error.what() << std::endl;
+                // A neighbour who works is no trouble, unless it is this GPU that was meant.
+                const bool left = error.code() == kdvfs::Errc::busy && request_.gpus.empty();
+                all_is_well = all_is_well && left;
+            }
+        }
+        return all_is_well;
+    }
+
+private:
+    /// Those that were asked for, else all that there are or that there is a record of.
+    std::vector<std::string> gpus() const {
+        std::vector<std::string> all = request_.gpus;
+        if (all.empty()) {
+            for (const auto& card : cards_) all.push_back(to_string(card.address));
+            for (const std::string& folder : request_.folders) {
+                for (auto& name : kdvfs::device::amd::detail::names_in(folder)) {
+                    if (kdvfs::device::amd::parse_pci_address(name)) all.push_back(name);
+                }
+            }
+        }
+        std::sort(all.begin(), all.end());
+        all.erase(std::unique(all.begin(), all.end()), all.end());
+        return all;
+    }
+
+    static void require_address(const std::string& gpu) {
+        if (kdvfs::device::amd::parse_pci_address(gpu)) return;
+        throw Error{kdvfs::Errc::invalid_input,
+                    {"restore the clocks", gpu, "it is no PCI address", "as in 0000:c1:00.0"}};
+    }
+
+    std::string name_of(const std::string& gpu) const {
+        for (const auto& card : cards_) {
+            if (to_string(card.address) == gpu) return to_string(card);
+        }
+        return gpu;
+    }
+
+    std::string settle(const std::string& gpu) const {
+        std::string said;
+        auto decision = RestoreDecision::nothing;
+        for (const std::string& root : request_.folders) {
+            auto folder = kdvfs::detail::RestoreFolder::find(root + "/" + gpu);
+            if (!folder || !kdvfs::detail::find_record(*folder, gpu)) continue;
+            if (::geteuid() != 0 && folder->owner() != ::geteuid()) continue;
+            said = words_of_watchdog(*folder);
+            const kdvfs::detail::RestorePlace place{std::move(*folder), root + "/" + gpu + ".lock"};
+            const auto done = request_.suspended ? settle_frozen(place, gpu) : settle(place, gpu);
+            if (done != RestoreDecision::nothing) decision = done;
+        }
+        return std::string{words_for(decision)} + said;
+    }
+
+    /// What the record's watchdog has done, where it has.
+    static std::string words_of_watchdog(const kdvfs::detail::RestoreFolder& folder) {
+        const auto file = folder.open(kdvfs::detail::record_name);
+        const std::string words = kdvfs::detail::read_note(file.get()).words;
+        if (words.empty() || words == "none" || words == "watching") return {};
+        return " (its watchdog says: " + words + ")";
+    }
+
+    /// Behind an owner that has ended: the lock says so.
+    static RestoreDecision settle(const kdvfs::detail::RestorePlace& place,
+                                  const std::string& gpu) {
+        const kdvfs::detail::DeviceLock lock{
+            place, gpu, {.for_watchdog = std::chrono::seconds{10}}};
+        const auto entry = kdvfs::detail::find_record(place.folder, gpu);
+        if (!entry) return RestoreDecision::nothing;  // its owner ended in peace meanwhile
+        const auto decision = write_back(place, *entry);
+        place.folder.remove(kdvfs::detail::record_name);
+        return decision;
+    }
+
+    /// Under an owner that its scheduler has frozen. What tells it from one that works is that its
+    /// heart does not beat: a controller that holds a clock looks at it once a second.
+    static RestoreDecision settle_frozen(const kdvfs::detail::RestorePlace& place,
+                                         const std::string& gpu) {
+        const auto file = place.folder.open(kdvfs::detail::record_name);
+        const std::string beat = kdvfs::detail::read_beat(file.get());
+        std::this_thread::sleep_for(std::chrono::milliseconds{1500});
+        const auto entry = kdvfs::detail::find_record(place.folder, gpu);
+        if (!entry) return RestoreDecision::nothing;
+        if (kdvfs::detail::read_beat(file.get()) != beat) {
+            throw Error{kdvfs::Errc::busy,
+                        {"restore under a suspended process", gpu,
+                         "process " + std::to_string(entry->process) + " of user " +
+                             std::to_string(entry->user) + " is at work",
+                         "freeze the whole job first"}};
+        }
+        return write_back(place, *entry);
+    }
+
+    static RestoreDecision write_back(const kdvfs::detail::RestorePlace& place,
+                                      const kdvfs::detail::RestoreEntry& entry) {
+        const auto record = place.folder.open(kdvfs::detail::record_name, O_RDWR);
+        auto note = kdvfs::detail::read_note(record.get());
+        note.process = ::getpid();
+        note.words = "restoring";
+        if (entry.owes_restore()) kdvfs::detail::write_note(record.get(), note);
+        const auto decision = settle_device(entry);
+        if (decision == RestoreDecision::write_back) ++note.while_stopped;
+        note.words = words_for(decision);
+        kdvfs::detail::write_note(record.get(), note);
+        return decision;
+    }
+
+    static RestoreDecision settle_device(const kdvfs::detail::RestoreEntry& entry) {
+        if (!entry.owes_restore()) return RestoreDecision::nothing;
+        if (entry.kind == "nvml") {
+            kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};
+            return kdvfs::detail::settle(entry, gpu);
+        }
+        const auto address = kdvfs::device::amd::parse_pci_address(entry.device);
+        if (entry.kind != "amdgpu" || !address) {
+            throw Error{kdvfs::Errc::not_supported,
+                        {"restore the clocks", entry.device,
+                         "its record is of a kind '" + entry.kind + "' that is not known here",
+                         "use the kdvfs-restore of the kdvfs that has written it"}};
+        }
+        kdvfs::device::AmdgpuSysfs gpu{*address};
+        return kdvfs::detail::settle(entry, gpu);
+    }
+
+    Request request_;
+    std::vector<kdvfs::device::amd::Card> cards_ = kdvfs::device::amd::find_cards();
+};
+
+}  // namespace restoring

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/restore/lock.hpp>
+#include <kdvfs/detail/restore/place.hpp>
+#include <kdvfs/detail/restore/record.hpp>
+#include <kdvfs/detail/restore/settle.hpp>
+#include <kdvfs/detail/restore/watchdog.hpp>
+#include <kdvfs/device/contracts.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace kdvfs::detail {
+
+/// `ClockControl` that outlives its process: holds the device's lock, keeps the restore record,
+/// which says what is owed before the device is written, and has a watchdog from the first write
+/// on. What an earlier owner left behind is settled first. A switch costs two stores into the
+/// mapped record and one `poll`; the watchdog is told nothing and never waited for, but by the
+/// destructor where something is owed, and there not for ever.
+template <Restorable Device>
+class OwnedClocks {
+public:
+    /// @throws Error (busy) naming the process that drives the device already, (refused) where an
+    /// earlier record is not to be trusted, (io) where there is no space for one
+    OwnedClocks(Device& device, RestorePlace place)
+        : device_{device}, place_{std::move(place)}, lock_{place_, device.info().address} {
+        const std::string& address = device.info().address;
+        if (const auto left = find_record(place_.folder, address)) {
+            settled_ = settle(*left, device);
+        }
+        history_.initial = device.read_clock_state();
+        make_record();
+    }
+
+    explicit OwnedClocks(Device& device)
+        : OwnedClocks{device, RestorePlace::of_this_process(device.info().address)} {}
+
+    OwnedClocks(const OwnedClocks&) = delete;
+    OwnedClocks& operator=(const OwnedClocks&) = delete;
+
+    ~OwnedClocks() {
+        if (fork_generation() != generation_) return;
+        const bool owes = owes_restore();
+        const pid_t watchdog = record_->note().process;
+        if (!owes) {
+            // Said before the lock is let go of: the watchdog reads it, and does nothing.
+            record_->write({.initial = history_.initial});
+            record_->remove();
+            lock_.release();
+        }
+        watchdog_.reset();
+        if (owes) wait_for_watchdog(watchdog);
+        if (adopts_orphans() && watchdog > 0) bury(watchdog);
+    }
+
+    [[nodiscard]] const DeviceInfo& info() const { return device_.info(); }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const {
+        return device_.supported_clocks();
+    }
+    /// What had to be done for an earlier owner.
+    [[nodiscard]] RestoreDecision settled() const noexcept { return settled_; }
+    /// How often the clocks were put back while this process was stopped.
+    [[nodiscard]] std::uint64_t restored_while_stopped() const {
+        return record_->note().while_stopped;
+    }
+    /// The watchdog's process id, in its own PID namespace; 0 while there is none.
+    [[nodiscard]] pid_t watchdog() const { return watchdog_ ? record_->note().process : 0; }
+
+    /// Who restores, and for whom the lock holds, for `info()`.
+    [[nodiscard]] std::string describe() const {
+        std::string words = "record in " + place_.words();
+        if (adopts_orphans()) {
+            words +=
+                "; the watchdog is a child of this process, which adopts orphans (PID 1 or a "
+                "subreaper): a wait for any child does not end before it";
+        }
+        if (!Watchdog::sees_stops()) {
+            words += "; no bash here: a stopped process keeps its clocks";
+        }
+        return words;
+    }
+
+    [[nodiscard]] ClockState read_clock_state() {
+        record_->beat();
+        if (watchdog_ && !watchdog_->lives()) replace_watchdog_noexcept();
+        ClockState state = device_.read_clock_state();
+        if (history_.uncertain) {
+            note_held(state);
+        } else if (history_.written && state == history_.initial) {
+            note_held(state);  // a reset, or put back while this process was stopped
+        }
+        return state;
+    }
+
+    /// Somebody else has set the clocks since, and nothing of kdvfs's own is left: theirs is the
+    /// state that goes back from here on.
+    void will_go_back_to(const ClockState& found) {
+        if (found == history_.initial || history_.uncertain) return;
+        history_ = {.initial = found};
+        record_->write(history_);
+    }
+
+    void apply(ClockPoint point) {
+        if (!watchdog_ || !watchdog_->lives()) start_watchdog();
+        note_uncertain();
+        device_.apply(point);
+    }
+
+    /// What is owed is paid even where no watchdog can be started.
+    void restore(const ClockState& state) {
+        if (!watchdog_ || !watchdog_->lives()) replace_watchdog_noexcept();
+        note_uncertain();
+        device_.restore(state);
+    }
+
+    /// Lets the device find out what it can do, which writes.
+    void probe() requires requires(Device& device) { device.probe(); }
+    {
+        start_watchdog();
+        note_uncertain();
+        device_.probe();
+        static_cast<void>(read_clock_state());
+        // The device may be put back in another way from here on. What the old watchdog reads when
+        // its pipe ends is the old record, by which nothing is owed.
+        make_record();
+        start_watchdog();
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    void make_record() {
+        record_.reset();
+        record_.emplace(place_.folder, RestoreEntry{.boot = boot_id(),
+                                                    .kind = device_.restore_script().kind,
+                                                    .device = device_.info().address,
+                                                    .process = ::getpid(),
+                                                    .user = ::geteuid(),
+                                                    .history = history_});
+    }
+
+    /// Whether the device still holds what kdvfs wrote, or cannot tell.
+    bool owes_restore() noexcept {
+        if (!history_.written && !history_.uncertain) return false;
+        try {
+            return decide_restore(history_, device_.read_clock_state()) ==
+                   RestoreDecision::write_back;
+        } catch (const Error&) {
+            return true;
+        }
+    }
+
+    void note_uncertain() {
+        record_->beat();
+        if (history_.uncertain) return;
+        history_.uncertain = true;
+        record_->write(history_);
+    }
+
+    void note_held(const ClockState& state) {
+        history_.uncertain = false;
+        history_.written.reset();
+        if (state != history_.initial) history_.written = state;
+        record_->write(history_);
+    }
+
+    /// Waits until it says that it watches: what cannot run is found out now, not when it is
+    /// needed.
+    /// @throws Error (io)
+    void start_watchdog() {
+        watchdog_.reset();
+        record_->clear_note();
+        watchdog_.emplace(device_.restore_script(), lock_.descriptor(), record_->descriptor());
+        const auto deadline = Clock::now() + std::chrono::seconds{5};
+        while (record_->note().words != "watching") {
+            if (!watchdog_->lives() || Clock::now() >= deadline) {
+                watchdog_.reset();
+                throw Error{Errc::io,
+                            {.action = "start the watchdog that puts clocks back",
+                             .object = to_string(device_.info()),
+                             .vendor_words = "the shell ended, or did not begin within 5 s",
+                             .remedy = "see that /bin/sh runs, and that /proc is mounted"}};
+            }
+            std::this_thread::sleep_for(std::chrono::microseconds{200});
+        }
+    }
+
+    /// The record holds without a watchdog, too.
+    void replace_watchdog_noexcept() noexcept {
+        try {
+            start_watchdog();
+        } catch (const Error&) {  // tried again at the next call
+        }
+    }
+
+    /// A restore that failed here is now the watchdog's, which tries for minutes. It is given the
+    /// time that it takes where nothing is wrong.
+    void wait_for_watchdog(pid_t watchdog) const {
+        const auto deadline = Clock::now() + std::chrono::seconds{1};
+        while (Clock::now() < deadline) {
+            const RestoreNote note = record_->note();
+            if (note.process != watchdog) return;
+            if (note.words != "watching" && note.words != "restoring") return;
+            std::this_thread::sleep_for(std::chrono::microseconds{500});
+        }
+    }
+
+    /// Where orphans come back to this process, so do dead ones.
+    static void bury(pid_t watchdog) noexcept {
+        const auto deadline = Clock::now() + std::chrono::milliseconds{200};
+        while (::waitpid(watchdog, nullptr, WNOHANG) == 0 && Clock::now() < deadline) {
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        }
+    }
+
+    Device& device_;
+    RestorePlace place_;
+    DeviceLock lock_;
+    RestoreDecision settled_ = RestoreDecision::nothing;
+    ClockHistory history_{};
+    std::optional<RestoreRecord> record_;
+    std::optional<Watchdog> watchdog_;
+    std::uint32_t generation_ = fork_generation();
+};
+
+}  // namespace kdvfs::detail

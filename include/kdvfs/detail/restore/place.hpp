@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/error.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace kdvfs::detail {
+
+[[noreturn]] inline void mistrust(const std::string& path, std::string why) {
+    throw Error{Errc::refused,
+                {.action = "trust what is written",
+                 .object = path,
+                 .vendor_words = std::move(why),
+                 .remedy = "see that the GPU's clocks are as they should be, then remove it"}};
+}
+
+/// A descriptor above the three of standard input, output and error, and above those that a
+/// watchdog is given: what a program does to its low numbers does not reach it.
+inline Descriptor raised(Descriptor file) {
+    if (!file.is_open() || file.get() >= 10) return file;
+    const int error = errno;
+    Descriptor above{::fcntl(file.get(), F_DUPFD_CLOEXEC, 10)};
+    errno = above.is_open() ? error : errno;
+    return above;
+}
+
+/// The folder that holds the restore record of one GPU. It steers what a privileged process does
+/// later: it has one owner, only the owner or root may write there, and no link is followed into or
+/// out of it.
+class RestoreFolder {
+public:
+    /// Opens a folder; nothing where there is none or it may not be opened.
+    /// @throws Error (refused) where it is a link, no folder, or others may write to it
+    static std::optional<RestoreFolder> find(const std::string& path) {
+        Descriptor folder{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+        if (!folder.is_open()) {
+            if (errno == ELOOP || errno == ENOTDIR) mistrust(path, "it is no folder, or a link");
+            return std::nullopt;
+        }
+        struct stat status {};
+        if (::fstat(folder.get(), &status) != 0) mistrust(path, "it cannot be examined");
+        if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) mistrust(path, "others may write to it");
+        return RestoreFolder{path, raised(std::move(folder)), status.st_uid};
+    }
+
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+    [[nodiscard]] int descriptor() const noexcept { return folder_.get(); }
+    [[nodiscard]] uid_t owner() const noexcept { return owner_; }
+
+    /// Opens a file that is there; not open where there is none.
+    /// @throws Error (refused) where it is not to be trusted
+    [[nodiscard]] Descriptor open(const char* name, int access = O_RDONLY) const {
+        const std::string path = path_ + "/" + name;
+        Descriptor file = raised(Descriptor{::openat(
+            folder_.get(), name, access | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)});
+        if (!file.is_open()) {
+            if (errno == ENOENT) return file;
+            mistrust(path,
+                     errno == ELOOP ? "it is a link" : std::generic_category().message(errno));
+        }
+        struct stat status {};
+        if (::fstat(file.get(), &status) != 0) mistrust(path, "it cannot be examined");
+        if (!S_ISREG(status.st_mode)) mistrust(path, "it is no file");
+        if (status.st_nlink > 1) mistrust(path, "it has a second name");
+        if (status.st_uid != owner_ && status.st_uid != 0) {
+            mistrust(path, "it belongs to user " + std::to_string(status.st_uid) +
+                               " and its folder to user " + std::to_string(owner_));
+        }
+        if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) mistrust(path, "others may write to it");
+        return file;
+    }
+
+    void remove(const char* name) const noexcept { ::unlinkat(folder_.get(), name, 0); }
+
+private:
+    RestoreFolder(std::string path, Descriptor folder, uid_t owner)
+        : path_{std::move(path)}, folder_{std::move(folder)}, owner_{owner} {}
+
+    std::string path_;
+    Descriptor folder_;
+    uid_t owner_;
+};
+
+/// Where a GPU's restore record and its lock are, and for whom they hold.
+///
+/// A machine has one folder for all its users, /run/kdvfs, made by root: in it a folder for each
+/// GPU, which a scheduler's prolog gives to the user of the job, and beside that the GPU's lock,
+/// which is made by root and only ever opened for reading (`flock` asks for no more, and where
+/// fs.protected_regular is 2 nobody may create over another's file). Without it a user has a folder
+/// of its own, and what is locked there is locked for that user alone.
+struct RestorePlace {
+    static constexpr const char* machine_root = "/run/kdvfs";
+
+    RestoreFolder folder;
+    std::string lock;          ///< path
+    bool for_machine = false;  ///< the lock is the one of all users of the machine
+
+    /// Where this process keeps what it owes to a GPU.
+    /// @throws Error (refused) where the GPU is given to somebody else, (io) where no folder can be
+    /// made
+    static RestorePlace of_this_process(const std::string& device,
+                                        const std::string& machine = machine_root) {
+        if (::geteuid() == 0) make_for_machine(machine, device);
+        const std::string shared_lock = machine + "/" + device + ".lock";
+        const bool has_lock = may_read(shared_lock, device);
+        const std::string given = machine + "/" + device;
+        if (has_lock) {
+            auto folder = RestoreFolder::find(given);
+            const bool may_use =
+                folder && (folder->owner() == ::geteuid() || ::geteuid() == 0) &&
+                ::faccessat(folder->descriptor(), ".", W_OK | X_OK, AT_EACCESS) == 0;
+            if (may_use) return {std::move(*folder), shared_lock, true};
+        }
+        return in_own(own_root(), device, has_lock ? shared_lock : std::string{});
+    }
+
+    /// A place in a folder of the caller's own; for tests, and machines without /run/kdvfs.
+    static RestorePlace in_own(const std::string& root, const std::string& device,
+                               std::string shared_lock = {}) {
+        const std::string path = root + "/" + device;
+        for (const std::string& made : {root, path}) {
+            if (::mkdir(made.c_str(), 0700) != 0 && errno != EEXIST) cannot("make", made);
+            auto folder = RestoreFolder::find(made);
+            if (!folder) cannot("open", made);
+            if (folder->owner() != ::geteuid()) {
+                mistrust(made, "it belongs to user " + std::to_string(folder->owner()));
+            }
+        }
+        const bool for_machine = !shared_lock.empty();
+        if (!for_machine) {
+            shared_lock = path + ".lock";
+            make_lock(shared_lock, 0600);
+        }
+        return {*RestoreFolder::find(path), std::move(shared_lock), for_machine};
+    }
+
+    /// "/run/kdvfs/0000:c1:00.0, one owner on this machine".
+    [[nodiscard]] std::string words() const {
+        return folder.path() + (for_machine
+                                    ? ", one owner on this machine"
+                                    : ", one owner among this user's processes only (there is no "
+                                      "/run/kdvfs for this GPU)");
+    }
+
+    /// Where a user keeps records on a machine that has no folder for all: the folder that the
+    /// session manager made for the user, else one in /tmp. Gone after a reboot, as is what they
+    /// tell of.
+    static std::string own_root() {
+        const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+        if (runtime != nullptr && is_own_folder(runtime)) return std::string{runtime} + "/kdvfs";
+        const std::string user = std::to_string(::geteuid());
+        if (is_own_folder("/run/user/" + user)) return "/run/user/" + user + "/kdvfs";
+        return "/tmp/kdvfs-" + user;
+    }
+
+private:
+    [[noreturn]] static void cannot(const char* what, const std::string& path) {
+        throw Error{Errc::io,
+                    {.action = std::string{what} + " a folder for restore records",
+                     .object = path,
+                     .vendor_words = std::generic_category().message(errno),
+                     .remedy = "let an administrator make /run/kdvfs (prolog.sh does), or set "
+                               "XDG_RUNTIME_DIR to a folder of this user's own"}};
+    }
+
+    static bool is_own_folder(const std::string& path) {
+        struct stat status {};
+        return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+               status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    }
+
+    /// What root lacks is made, what it cannot make is seen later.
+    static void make_for_machine(const std::string& machine, const std::string& device) {
+        for (const std::string& path : {machine, machine + "/" + device}) {
+            if (::mkdir(path.c_str(), 0755) == 0)
+                ::chmod(path.c_str(), 0755);  // whatever the umask
+        }
+        make_lock(machine + "/" + device + ".lock", 0644);
+    }
+
+    static void make_lock(const std::string& path, mode_t mode) {
+        const Descriptor made{
+            ::open(path.c_str(), O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)};
+        if (made.is_open()) ::fchmod(made.get(), mode);
+    }
+
+    /// @throws Error (refused) where there is a lock, given to somebody else
+    static bool may_read(const std::string& lock, const std::string& device) {
+        struct stat status {};
+        if (::lstat(lock.c_str(), &status) != 0) return false;
+        if (::faccessat(AT_FDCWD, lock.c_str(), R_OK, AT_EACCESS | AT_SYMLINK_NOFOLLOW) == 0) {
+            return true;
+        }
+        throw Error{Errc::refused,
+                    {.action = "own the clocks",
+                     .object = device,
+                     .vendor_words = lock + " is given to user " + std::to_string(status.st_uid),
+                     .remedy = "use a GPU of this user's job, or open it to measure only"}};
+    }
+};
+
+}  // namespace kdvfs::detail

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/measure/autoregression.hpp>
+#include <kdvfs/measure/power_rows.hpp>
+#include <kdvfs/measure/row_sums.hpp>
+#include <kdvfs/measure/symmetric_matrix.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::measure {
+
+/// Fits a block of rows, together with the sums of those before it, and adds it to them.
+/// A row's noise is scaled by what is seen of each of its columns, since a kernel that runs into
+/// the power limit, say, scatters more than others; residuals beyond `huber` standard deviations
+/// are drawn in to there (Huber 1981, 7.8: pseudo-observations).
+class RowFit {
+public:
+    RowFit(const PowerRows& rows, const RowSums& before);
+
+    void add_to(RowSums& into) const;
+
+private:
+    static constexpr double huber = 3;
+    /// Mean square of a standard normal variate that is drawn in to +-`huber`.
+    static constexpr double huber_square = 0.9950;
+
+    static constexpr double least_variance = 1e-18;
+
+    [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_}; }
+    void find_powers(const RowSums& before);
+    void start_scales();
+    void standardise();
+    void rescale();
+    [[nodiscard]] NormalSums equations(const NormalSums& before) const;
+    void find_autocorrelation();
+    [[nodiscard]] double explained(std::size_t i, std::span<const double> watts) const {
+        double sum = 0;
+        for (const auto& [column, share] : rows_->entries(i)) sum += share * watts[column];
+        return sum;
+    }
+    /// A gain that wavers makes noise that grows with the power.
+    [[nodiscard]] double power_scale(double watts) const {
+        constexpr double least = 0.1;  // of the mean: there is other noise, too
+        return std::max({watts, least * mean_watts_, 1e-9});
+    }
+    [[nodiscard]] double leverage(std::size_t i, const SymmetricMatrix& gram) const;
+    void add_level(RowSums& into) const;
+    void add_white(NormalSums& into) const;
+    void add_shared(RowSums& into) const;
+
+    const PowerRows* rows_;
+    std::size_t columns_;
+    double mean_watts_ = 0;
+    double least_deviation_ = 0;
+    std::vector<double> watts_;
+    std::vector<double> variances_;
+    std::vector<double> deviation_;   // of each row, W
+    std::vector<double> noise_;       // of each row in its deviations, drawn in
+    std::vector<std::size_t> known_;  // rows before each without a gap
+    Autoregression following_;
+};
+
+inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
+    : rows_{&rows},
+      columns_{before.columns()},
+      variances_{before.variances},
+      deviation_(rows.size(), 1.0),
+      noise_(rows.size()),
+      known_(rows.size()) {
+    if (rows.size() == 0) return;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        mean_watts_ += rows[i].watts;
+        known_[i] = i > 0 && rows[i].follows ? known_[i - 1] + 1 : 0;
+    }
+    mean_watts_ = (mean_watts_ + before.watts) / (static_cast<double>(rows.size()) + before.rows);
+    // Rows without any noise would be infinitely certain, beyond what doubles can say.
+    constexpr double least_noise = 1e-4;
+    least_deviation_ = std::max(least_noise * std::abs(mean_watts_), 1e-9);
+    find_powers(before);
+    find_autocorrelation();
+}
+
+inline void RowFit::find_powers(const RowSums& before) {
+    constexpr int most_rounds = 12;
+    constexpr double still = 1e-3;  // of a deviation
+    const bool known = before.rows >= static_cast<double>(rows_->size());
+    if (known) {
+        watts_ = prior().watts(prior().factor(before.level.gram), before.level.right);
+    } else {
+        for (std::size_t i = 0; i < rows_->size(); ++i) noise_[i] = (*rows_)[i].watts;
+        watts_.assign(columns_, 0.0);
+        NormalSums plain;
+        plain.grow(columns_);
+        plain = equations(plain);
+        watts_ = prior().watts(prior().factor(plain.gram), plain.right);
+    }
+    start_scales();
+    for (int round = 0; round < most_rounds; ++round) {
+        standardise();
+        const NormalSums all = equations(before.level);
+        std::vector<double> next = prior().watts(prior().factor(all.gram), all.right);
+        double moved = 0;
+        for (std::size_t j = 0; j < columns_; ++j) {
+            moved = std::max(moved, std::abs(next[j] - watts_[j]) * std::sqrt(all.gram(j, j)));
+        }
+        watts_ = std::move(next);
+        const std::vector<double> last = variances_;
+        rescale();
+        double grown = 0;
+        for (std::size_t j = 0; j < columns_; ++j) {
+            grown = std::max(grown, std::abs(variances_[j] / last[j] - 1));
+        }
+        if (moved < still && grown < 0.02) break;
+        if (known && round >= 1) break;
+    }
+    standardise();
+}
+
+/// Columns that were never seen before start with the scatter of all rows, which outliers do not
+/// move.
+inline void RowFit::start_scales() {
+    std::vector<double> distances(rows_->size());
+    for (std::size_t i = 0; i < distances.size(); ++i) {
+        const PowerRows::Row& row = (*rows_)[i];
+        const double watts = explained(i, watts_);
+        distances[i] = std::abs(row.watts - watts) / power_scale(watts) * std::sqrt(row.seconds);
+    }
+    const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
+    std::nth_element(distances.begin(), middle, distances.end());
+    constexpr double median_to_deviation = 1.4826;  // of the absolute value of a normal variate
+    const double all = std::pow(median_to_deviation * *middle, 2) + least_variance;
+    for (double& variance : variances_) variance = variance > 0 ? variance : all;
+}
+
+/// Residuals in their deviations, drawn in.
+inline void RowFit::standardise() {
+    for (std::size_t i = 0; i < rows_->size(); ++i) {
+        const PowerRows::Row& row = (*rows_)[i];
+        double watts = 0;
+        double variance = 0;
+        for (const auto& [column, share] : rows_->entries(i)) {
+            watts += share * watts_[column];
+            variance += share * variances_[column];
+        }
+        deviation_[i] =
+            std::max(power_scale(watts) * std::sqrt(variance / row.seconds), least_deviation_);
+        noise_[i] = std::clamp((row.watts - watts) / deviation_[i], -huber, huber);
+    }
+}
+
+/// Each column's variance from the rows in which it ran, by its share of them.
+inline void RowFit::rescale() {
+    constexpr double borrowed = 4;  // rows' worth of the scatter of all
+    std::vector<double> squares(columns_);
+    std::vector<double> shares(columns_);
+    double all = 0;
+    for (std::size_t i = 0; i < rows_->size(); ++i) {
+        const double relative = noise_[i] * deviation_[i] / power_scale(explained(i, watts_));
+        const double square = relative * relative * (*rows_)[i].seconds / huber_square;
+        all += square;
+        for (const auto& [column, share] : rows_->entries(i)) {
+            squares[column] += share * square;
+            shares[column] += share;
+        }
+    }
+    const auto rows = static_cast<double>(rows_->size());
+    double used = 0;
+    for (const double share : shares) used += std::min(share, 1.0);
+    all /= std::max(rows - used, 0.5 * rows);
+    for (std::size_t j = 0; j < columns_; ++j) {
+        const double free = std::max(shares[j] - 1, 0.5 * shares[j]);
+        variances_[j] = (squares[j] + borrowed * all) / (free + borrowed) + least_variance;
+    }
+}
+
+inline NormalSums RowFit::equations(const NormalSums& before) const {
+    NormalSums all;
+    all.gram = before.gram;
+    all.right = before.right;
+    for (std::size_t i = 0; i < rows_->size(); ++i) {
+        const auto entries = rows_->entries(i);
+        const double precision = 1 / (deviation_[i] * deviation_[i]);
+        const double watts = explained(i, watts_) + noise_[i] * deviation_[i];
+        for (std::size_t a = 0; a < entries.size(); ++a) {
+            const auto& [column, share] = entries[a];
+            const double weighted = precision * share;
+            all.right[column] += weighted * watts;
+            for (std::size_t b = 0; b <= a; ++b) {
+                all.gram(column, entries[b].column) += weighted * entries[b].share;
+            }
+        }
+    }
+    return all;
+}
+
+inline void RowFit::find_autocorrelation() {
+    constexpr std::size_t rows_per_lag = 20;
+    const std::size_t lags = std::min(Autoregression::most_lags, rows_->size() / rows_per_lag);
+    std::vector<double> products(lags);
+    std::vector<double> pairs(lags);
+    double square = 0;
+    for (std::size_t i = 0; i < noise_.size(); ++i) {
+        square += noise_[i] * noise_[i];
+        for (std::size_t k = 1; k <= std::min(lags, known_[i]); ++k) {
+            products[k - 1] += noise_[i] * noise_[i - k];
+            ++pairs[k - 1];
+        }
+    }
+    if (square <= 0) return;
+    std::vector<double> correlations;
+    for (std::size_t k = 0; k < lags; ++k) {
+        // Divided by all rows, and not by the pairs, the correlations are those of some process.
+        if (pairs[k] < static_cast<double>(rows_per_lag)) break;
+        correlations.push_back(products[k] / square);
+    }
+    following_ = Autoregression{correlations, static_cast<double>(noise_.size())};
+}
+
+/// About how much of a row's noise the fit takes for power of its columns.
+inline double RowFit::leverage(std::size_t i, const SymmetricMatrix& gram) const {
+    double sum = 0;
+    for (const auto& [column, share] : rows_->entries(i)) {
+        sum += share * share / (deviation_[i] * deviation_[i] * gram(column, column));
+    }
+    return std::min(sum, 0.5);
+}
+
+inline void RowFit::add_to(RowSums& into) const {
+    if (rows_->size() == 0) return;
+    if (following_.order() > 0 && !into.whitened) {
+        into.white = into.level;
+        into.whitened = true;
+    }
+    const NormalSums all = equations(into.level);
+    into.level.gram = all.gram;
+    into.level.right = all.right;
+    if (into.whitened) add_white(into.white);
+    add_level(into);
+    add_shared(into);
+    into.variances = variances_;
+    into.rows += static_cast<double>(rows_->size());
+    double sum = 1;
+    for (const double weight : following_.predictor(following_.order())) sum -= weight;
+    const double long_run = following_.innovation(following_.order()) / (sum * sum);
+    into.fewer_rows += static_cast<double>(rows_->size()) / std::max(long_run, 1.0);
+    for (std::size_t i = 0; i < rows_->size(); ++i) {
+        into.watts += (*rows_)[i].watts;
+        into.scatter += std::pow(noise_[i] * deviation_[i], 2);
+        into.square += noise_[i] * noise_[i];
+        if (known_[i] > 0) into.product += noise_[i] * noise_[i - 1];
+        for (const auto& [column, share] : rows_->entries(i)) {
+            into.shares[column] += share;
+            into.squared_shares[column] += share * share;
+        }
+    }
+}
+
+/// The scatter of the level equations. Their right side is a sum of noise times shares; noise that
+/// follows from the noise before it is a sum of innovations, which are independent of each other,
+/// each times the shares of all later rows that it reaches. The squares of the innovations stand
+/// for their variances (White, Econometrica 48, 1980), corrected for what the fit has bent to them.
+inline void RowFit::add_level(RowSums& into) const {
+    const std::size_t order = following_.order();
+    std::vector<std::vector<double>> reach(order + 1, std::vector<double>(columns_));
+    std::vector<std::size_t> columns;
+    std::vector<double> values;
+    for (std::size_t i = rows_->size(); i-- > 0;) {
+        const auto before = following_.predictor(known_[i]);
+        double innovation = noise_[i];
+        for (std::size_t k = 0; k < before.size(); ++k) {
+            innovation -= before[k] * noise_[i - 1 - k];
+        }
+        const double square = innovation * innovation / (1 - leverage(i, into.level.gram));
+        if (order == 0) {
+            columns.clear();
+            values.clear();
+            for (const auto& [column, share] : rows_->entries(i)) {
+                columns.push_back(column);
+                values.push_back(share / deviation_[i]);
+            }
+            into.level.scatter.add_outer(columns, values, square);
+            continue;
+        }
+        std::vector<double>& now = reach[i % (order + 1)];
+        std::fill(now.begin(), now.end(), 0.0);
+        for (const auto& [column, share] : rows_->entries(i)) {
+            now[column] += share / deviation_[i];
+        }
+        for (std::size_t k = 1; k <= order && i + k < rows_->size(); ++k) {
+            if (known_[i + k] < k) break;
+            const auto later = following_.predictor(known_[i + k]);
+            if (k > later.size()) continue;
+            const std::vector<double>& then = reach[(i + k) % (order + 1)];
+            for (std::size_t j = 0; j < columns_; ++j) now[j] += later[k - 1] * then[j];
+        }
+        into.level.scatter.add_outer(now, square);
+    }
+}
+
+/// The same rows, each less what those before it foretell.
+inline void RowFit::add_white(NormalSums& into) const {
+    struct WhiteRow {
+        std::size_t first;
+        double watts;
+    };
+    std::vector<WhiteRow> rows;
+    std::vector<std::size_t> columns;
+    std::vector<double> values;
+    std::vector<double> dense(columns_);
+    for (std::size_t i = 0; i < rows_->size(); ++i) {
+        const auto before = following_.predictor(known_[i]);
+        const double scale = 1 / std::sqrt(following_.innovation(known_[i]));
+        const std::size_t first = columns.size();
+        double watts = 0;
+        const auto take = [&](std::size_t row, double weight) {
+            watts += weight * (explained(row, watts_) / deviation_[row] + noise_[row]);
+            for (const auto& [column, share] : rows_->entries(row)) {
+                if (dense[column] == 0) columns.push_back(column);
+                dense[column] += weight * share / deviation_[row];
+                if (dense[column] == 0) dense[column] = 1e-300;
+            }
+        };
+        take(i, scale);
+        for (std::size_t k = 0; k < before.size(); ++k) take(i - 1 - k, -scale * before[k]);
+        for (std::size_t a = first; a < columns.size(); ++a) {
+            values.push_back(std::exchange(dense[columns[a]], 0.0));
+            into.right[columns[a]] += values[a] * watts;
+        }
+        rows.push_back({first, watts});
+        const std::span part{columns};
+        into.gram.add_outer(part.subspan(first), std::span{values}.subspan(first), 1);
+    }
+    const std::vector<double> found = prior().watts(prior().factor(into.gram), into.right);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const std::size_t end = i + 1 < rows.size() ? rows[i + 1].first : columns.size();
+        const auto own = std::span{columns}.subspan(rows[i].first, end - rows[i].first);
+        const auto value = std::span{values}.subspan(rows[i].first, end - rows[i].first);
+        double innovation = rows[i].watts;
+        double bent = 0;
+        for (std::size_t a = 0; a < own.size(); ++a) {
+            innovation -= value[a] * found[own[a]];
+            bent += value[a] * value[a] / into.gram(own[a], own[a]);
+        }
+        into.scatter.add_outer(own, value, innovation * innovation / (1 - std::min(bent, 0.5)));
+    }
+}
+
+/// What rows that several columns share hold beyond the fit: where powers depend on what ran
+/// before, or for how long, or on a limit, it does not cancel.
+inline void RowFit::add_shared(RowSums& into) const {
+    double sum = 1;
+    for (const double weight : following_.predictor(following_.order())) sum -= weight;
+    const double long_run = std::max(1.0, following_.innovation(following_.order()) / (sum * sum));
+    for (std::size_t i = 0; i < rows_->size(); ++i) {
+        const double excess = noise_[i] * deviation_[i];
+        // What lies much farther is no kernel's habit but a fault.
+        constexpr double fault = 10;
+        const double farthest = fault * deviation_[i];
+        const double whole = (*rows_)[i].watts - explained(i, watts_);
+        const double drawn_in = std::clamp(whole, -farthest, farthest) - excess;
+        for (const auto& [column, share] : rows_->entries(i)) {
+            const double shared = share * (1 - share) * excess;
+            into.drawn_in[column] += share * drawn_in;
+            into.shared_excess[column] += shared;
+            into.shared_variance[column] += shared * shared * long_run;
+        }
+    }
+}
+
+}  // namespace kdvfs::measure

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/error.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <istream>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::serve {
+
+/// A latency (or any other column) that must not be above a value.
+struct Bound {
+    std::string column;
+    double at_most = 0;
+};
+
+/// What a configuration is looked for by. Empty texts and lists admit all.
+struct Wish {
+    std::string task{};
+    std::string model{};
+    std::vector<std::string> gpus{};
+    std::vector<Bound> bounds{};
+    std::string energy = "joules_per_token";  ///< the column to make least
+};
+
+/// A table of measured configurations, a row each: ML.ENERGY's rows, or any other with a header.
+/// Columns with a meaning of their own: `task`, `model`, `gpu` (texts to choose by), `gpus` (1
+/// where it is missing) and `batch` (breaks ties); every column may bound or rank. Constant after
+/// reading: threads may share it.
+class ConfigurationTable {
+public:
+    /// @throws Error (invalid_input) naming file and line
+    ConfigurationTable(std::istream& input, std::string name) : name_{std::move(name)} {
+        kdvfs::detail::CsvReader reader{input, name_};
+        if (!reader.next(header_)) reader.fail("the file is empty");
+        numbers_.resize(header_.size());
+        std::vector<std::string> fields;
+        while (reader.next(fields)) {
+            if (fields.size() != header_.size())
+                reader.fail("the line has not as many fields as the header");
+            lines_.push_back(reader.line());
+            for (std::size_t c = 0; c < fields.size(); ++c)
+                numbers_[c].push_back(
+                    kdvfs::detail::parse_number<double>(fields[c]).value_or(nothing));
+            texts_.push_back(std::move(fields));
+        }
+        index();
+    }
+
+    [[nodiscard]] std::size_t size() const { return texts_.size(); }
+    [[nodiscard]] const std::vector<std::string>& header() const { return header_; }
+    [[nodiscard]] const std::vector<std::string>& row(std::size_t row) const { return texts_[row]; }
+    /// Where the row stands in the file; the header has line 1.
+    [[nodiscard]] std::size_t line(std::size_t row) const { return lines_[row]; }
+
+    /// @throws Error (invalid_input) where there is no such column
+    [[nodiscard]] std::size_t column(std::string_view name) const {
+        if (const auto place = find_column(name)) return *place;
+        throw Error{
+            Errc::invalid_input,
+            {"look for a configuration", name_, "there is no column '" + std::string{name} + "'",
+             "see the file's first line"}};
+    }
+    [[nodiscard]] std::optional<std::size_t> find_column(std::string_view name) const {
+        const auto place = std::find(header_.begin(), header_.end(), name);
+        if (place == header_.end()) return std::nullopt;
+        return static_cast<std::size_t>(place - header_.begin());
+    }
+    /// Not a number where the field is none.
+    [[nodiscard]] double number(std::size_t column, std::size_t row) const {
+        return numbers_[column][row];
+    }
+
+    /// Whether the first row is to be preferred where energies are equal: fewer GPUs, smaller
+    /// batch, earlier line.
+    [[nodiscard]] bool before(std::size_t a, std::size_t b) const {
+        const auto [gpus_a, batch_a] = ties_[a];
+        const auto [gpus_b, batch_b] = ties_[b];
+        if (gpus_a != gpus_b) return gpus_a < gpus_b;
+        if (batch_a != batch_b) return batch_a < batch_b;
+        return a < b;
+    }
+
+    /// The rows of a task and a model, in the order of the file.
+    [[nodiscard]] const std::vector<std::uint32_t>& rows(const std::string& task,
+                                                         const std::string& model) const {
+        static const std::vector<std::uint32_t> none;
+        const auto place = groups_.find(key(task, model));
+        return place == groups_.end() ? none : place->second;
+    }
+
+    /// A number for each GPU's name; none where no row has it.
+    [[nodiscard]] std::optional<std::uint32_t> gpu_index(const std::string& gpu) const {
+        const auto place = gpu_names_.find(gpu);
+        if (place == gpu_names_.end()) return std::nullopt;
+        return place->second;
+    }
+    [[nodiscard]] std::uint32_t gpu_of(std::size_t row) const { return gpus_[row]; }
+
+private:
+    static constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+
+    static std::string key(const std::string& task, const std::string& model) {
+        return task + '\n' + model;  // no field has a line break
+    }
+
+    void index() {
+        const auto task = find_column("task"), model = find_column("model"),
+                   gpu = find_column("gpu"), gpus = find_column("gpus"),
+                   batch = find_column("batch");
+        const auto text = [&](const auto& column, std::size_t row) {
+            return column ? texts_[row][*column] : std::string{};
+        };
+        const auto tie = [&](const auto& column, std::size_t row, double otherwise) {
+            const double value = column ? numbers_[*column][row] : otherwise;
+            return std::isnan(value) ? std::numeric_limits<double>::infinity() : value;
+        };
+        for (std::size_t r = 0; r < texts_.size(); ++r) {
+            // Also under what leaves the task or the model open.
+            const std::string t = text(task, r), m = text(model, r);
+            const auto place = static_cast<std::uint32_t>(r);
+            groups_[key("", "")].push_back(place);
+            if (!t.empty()) groups_[key(t, "")].push_back(place);
+            if (!m.empty()) groups_[key("", m)].push_back(place);
+            if (!t.empty() && !m.empty()) groups_[key(t, m)].push_back(place);
+            const auto next = static_cast<std::uint32_t>(gpu_names_.size());
+            gpus_.push_back(gpu_names_.try_emplace(text(gpu, r), next).first->second);
+            ties_.emplace_back(tie(gpus, r, 1), tie(batch, r, 0));
+        }
+    }
+
+    std::string name_;
+    std::vector<std::string> header_;
+    std::vector<std::vector<std::string>> texts_;
+    std::vector<std::vector<double>> numbers_;  ///< by column, then row
+    std::vector<std::size_t> lines_;
+    std::vector<std::pair<double, double>> ties_;  ///< GPUs and batch of each row
+    std::unordered_map<std::string, std::vector<std::uint32_t>> groups_;
+    std::unordered_map<std::string, std::uint32_t> gpu_names_;
+    std::vector<std::uint32_t> gpus_;
+};
+
+/// @throws Error (io, invalid_input)
+inline ConfigurationTable read_configurations(const std::filesystem::path& path) {
+    std::ifstream input{path};
+    if (!input) throw Error{Errc::io, {"open a table", path.string(), "", "check the file's name"}};
+    return ConfigurationTable{input, path.string()};
+}
+
+namespace detail {
+
+/// Calls `visit` with each row of the wished task, model and GPUs, in the order of the file.
+/// @throws Error (invalid_input) where the table has no column for what was asked
+template <class Visit>
+void visit_admitted(const ConfigurationTable& table, const Wish& wish, Visit visit) {
+    if (!wish.task.empty()) static_cast<void>(table.column("task"));
+    if (!wish.model.empty()) static_cast<void>(table.column("model"));
+    if (!wish.gpus.empty()) static_cast<void>(table.column("gpu"));
+    std::vector<std::uint32_t> gpus;
+    for (const std::string& gpu : wish.gpus)
+        if (const auto index = table.gpu_index(gpu)) gpus.push_back(*index);
+    for (const std::uint32_t row : table.rows(wish.task, wish.model))
+        if (wish.gpus.empty() ||
+            std::find(gpus.begin(), gpus.end(), table.gpu_of(row)) != gpus.end())
+            visit(row);
+}
+
+}  // namespace detail
+
+/// The row of least energy that keeps all bounds; of equal ones that with fewer GPUs, then the
+/// smaller batch, then the earlier. Nothing where no row keeps them. A row without a number in a
+/// column that counts does not take part.
+/// @throws Error (invalid_input) where the table has no column for what was asked
+inline std::optional<std::size_t> recommend(const ConfigurationTable& table, const Wish& wish) {
+    const std::size_t energy = table.column(wish.energy);
+    std::vector<std::pair<std::size_t, double>> bounds;
+    for (const Bound& bound : wish.bounds)
+        bounds.emplace_back(table.column(bound.column), bound.at_most);
+    std::optional<std::size_t> best;
+    detail::visit_admitted(table, wish, [&](std::size_t row) {
+        const double value = table.number(energy, row);
+        if (std::isnan(value)) return;
+        for (const auto& [column, at_most] : bounds)
+            if (!(table.number(column, row) <= at_most)) return;
+        const double least = best ? table.number(energy, *best) : value;
+        if (!best || value < least || (value == least && table.before(row, *best))) best = row;
+    });
+    return best;
+}
+
+/// The rows of the wished task, model and GPUs that no other beats in both the first bound's
+/// column and energy, from the fastest to the most frugal; bounds do not matter. Of rows that are
+/// equal in both, the preferred one.
+/// @throws Error (invalid_input) without a bound, or where the table has no such column
+inline std::vector<std::size_t> frontier(const ConfigurationTable& table, const Wish& wish) {
+    if (wish.bounds.empty())
+        throw Error{Errc::invalid_input,
+                    {"draw a frontier", "", "there is no latency", "name one as a target"}};
+    const std::size_t latency = table.column(wish.bounds.front().column);
+    const std::size_t energy = table.column(wish.energy);
+    std::vector<std::size_t> rows;
+    detail::visit_admitted(table, wish, [&](std::size_t row) {
+        if (!std::isnan(table.number(latency, row)) && !std::isnan(table.number(energy, row)))
+            rows.push_back(row);
+    });
+    std::sort(rows.begin(), rows.end(), [&](std::size_t a, std::size_t b) {
+        if (table.number(latency, a) != table.number(latency, b))
+            return table.number(latency, a) < table.number(latency, b);
+        if (table.number(energy, a) != table.number(energy, b))
+            return table.number(energy, a) < table.number(energy, b);
+        return table.before(a, b);
+    });
+    std::vector<std::size_t> best;
+    for (const std::size_t row : rows)
+        if (best.empty() || table.number(energy, row) < table.number(energy, best.back()))
+            best.push_back(row);
+    return best;
+}
+
+}  // namespace kdvfs::serve

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/serve/step.hpp>
+#include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/serve/step_table.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace kdvfs::serve {
+
+/// Decides the clock of one simulated engine, step by step.
+class ClockPolicy {
+public:
+    ClockPolicy() = default;
+    ClockPolicy(const ClockPolicy&) = delete;
+    ClockPolicy& operator=(const ClockPolicy&) = delete;
+    virtual ~ClockPolicy() = default;
+
+    /// The clock for a step that begins now; `slack` as of FirstTokenSlack.
+    virtual Megahertz for_step(Seconds now, StepShape shape, Seconds slack) = 0;
+    /// The clock for a board that has nothing to do.
+    virtual Megahertz when_idle(Seconds now) = 0;
+    /// The plan to reckon slack with; none where slack is of no use.
+    [[nodiscard]] virtual const StepPlan* slack_plan() const { return nullptr; }
+};
+
+/// The same clock always.
+class FixedClock final : public ClockPolicy {
+public:
+    explicit FixedClock(Megahertz clock) : clock_{clock} {}
+    Megahertz for_step(Seconds, StepShape, Seconds) override { return clock_; }
+    Megahertz when_idle(Seconds) override { return clock_; }
+
+private:
+    Megahertz clock_;
+};
+
+/// What a plan decides for each step.
+class PlannedClocks final : public ClockPolicy {
+public:
+    /// Refers to the plan.
+    explicit PlannedClocks(const StepPlan& plan) : plan_{plan} {}
+    Megahertz for_step(Seconds, StepShape shape, Seconds slack) override {
+        return plan_.decide(shape, slack).clock;
+    }
+    Megahertz when_idle(Seconds) override { return plan_.idle_clock(); }
+    [[nodiscard]] const StepPlan* slack_plan() const override {
+        return plan_.policy() == StepPolicy::by_step && plan_.reason().empty() ? &plan_ : nullptr;
+    }
+
+private:
+    const StepPlan& plan_;
+};
+
+/// One clock for an epoch of 5 s, chosen from what the epoch before it did (the instance manager of
+/// DynamoLLM, HPCA'25): the most frugal clock at which a full chunk beside as many sequences keeps
+/// the token gap and prompts take at most half of the time; the top clock where none does.
+class EpochLoop final : public ClockPolicy {
+public:
+    /// Refers to the table.
+    EpochLoop(const StepTable& table, Seconds gap, std::uint32_t chunk_tokens)
+        : table_{table}, gap_{gap}, chunk_{chunk_tokens}, clock_{table.clocks().back()} {}
+
+    Megahertz for_step(Seconds now, StepShape shape, Seconds) override {
+        next_epoch(now);
+        prompt_tokens_ += shape.prompt_tokens;
+        if (shape.sequences > most_.sequences) most_ = shape;
+        return clock_;
+    }
+    Megahertz when_idle(Seconds now) override {
+        next_epoch(now);
+        return clock_;
+    }
+
+private:
+    static constexpr Seconds epoch{5};
+    static constexpr double most_prompt_time = 0.5;
+
+    void next_epoch(Seconds now) {
+        if (now - began_ < epoch) return;
+        clock_ = choose(now - began_);
+        began_ = now;
+        prompt_tokens_ = 0;
+        most_ = {};
+    }
+
+    [[nodiscard]] Megahertz choose(Seconds span) const {
+        const StepShape full{prompt_tokens_ > 0 ? chunk_ : 0, most_.sequences,
+                             most_.context_tokens};
+        Megahertz best = table_.clocks().back();
+        double least = std::numeric_limits<double>::infinity();
+        for (std::size_t c = 0; c < table_.clocks().size(); ++c) {
+            const auto cost = table_.cost_at(full, c);
+            if (!cost) continue;
+            const double busy = prompt_tokens_ / chunk_ * cost->time.count() / span.count();
+            if (cost->time > gap_ || busy > most_prompt_time) continue;
+            const auto rest = table_.cost_at({0, most_.sequences, most_.context_tokens}, c);
+            if (!rest) continue;
+            // The engine works all the time: what is not spent on prompts goes into decode steps.
+            const double decode_watts =
+                most_.sequences == 0 ? 0 : (rest->energy / rest->time).count;
+            const double watts =
+                busy * (cost->energy / cost->time).count + (1 - busy) * decode_watts;
+            if (watts >= least) continue;
+            least = watts;
+            best = table_.clocks()[c];
+        }
+        return best;
+    }
+
+    const StepTable& table_;
+    Seconds gap_;
+    std::uint32_t chunk_;
+    Megahertz clock_;
+    Seconds began_{0};
+    double prompt_tokens_ = 0;
+    StepShape most_{};
+};
+
+}  // namespace kdvfs::serve

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/serve/step.hpp>
+#include <kdvfs/serve/step_load.hpp>
+#include <kdvfs/serve/step_table.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::serve {
+
+/// How clocks follow the steps of an engine.
+enum class StepPolicy {
+    one_clock,   ///< the most frugal one that keeps the token gap
+    no_harm,     ///< top clock while prompts are in the batch, a low one in pure decode
+    two_clocks,  ///< one clock for steps with prompts, one for pure decode
+    by_step,     ///< a clock per bucket, the top clock where the slack of a first token is short
+};
+
+/// What a plan must keep, and what it may count on.
+struct StepTargets {
+    StepPolicy policy = StepPolicy::no_harm;
+    Seconds gap{0.1};          ///< longest time between two tokens of a sequence
+    double gap_share = 0.999;  ///< of the tokens that must keep it
+    Seconds switch_latency{0.006};
+    std::uint32_t chunk_tokens = 512;  ///< most prompt tokens of one step
+};
+
+/// How long a step takes that begins at one clock and is at another after the switching latency.
+inline Seconds raised_time(Seconds at_first, Seconds at_last, Seconds latency) {
+    if (at_first <= latency) return at_first;
+    return latency + at_last * (1 - latency / at_first);
+}
+
+namespace detail {
+class StepPlanner;
+}
+
+/// A step's clock. The variant is what its scope is counted under.
+struct StepDecision {
+    Megahertz clock = auto_clock;
+    Variant variant{};
+    bool urgent = false;  ///< the top clock, because time is short or the shape was never measured
+};
+
+/// The clock of every bucket of steps. Constant after it was made: threads may share it.
+class StepPlan {
+public:
+    /// What a step is to run at; `slack` is how much later than at the top clock the tightest
+    /// first token of its prompts may come (FirstTokenSlack). Allocates nothing, throws nothing.
+    [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack) const noexcept {
+        if (phase_of(shape) == Phase::idle) return {idle_clock_, {}, false};
+        const std::size_t bucket = buckets_.bucket(shape);
+        const bool urgent = !reason_.empty()
+                                ? false
+                                : !measured(shape) || slack - reserve_ < entries_[bucket].delay;
+        const Megahertz clock = urgent ? table_.clocks().back() : entries_[bucket].clock;
+        return {clock, buckets_.variant(shape, urgent), urgent};
+    }
+
+    /// Whether the plan has one clock for everything, and why; empty where it follows the phases.
+    [[nodiscard]] const std::string& reason() const { return reason_; }
+    [[nodiscard]] StepPolicy policy() const { return policy_; }
+    [[nodiscard]] const StepBuckets& buckets() const { return buckets_; }
+    [[nodiscard]] const StepTable& table() const { return table_; }
+    [[nodiscard]] std::uint32_t chunk_tokens() const { return chunk_tokens_; }
+    /// The clock of a bucket where there is time.
+    [[nodiscard]] Megahertz clock(std::size_t bucket) const { return entries_[bucket].clock; }
+    /// The clock of decode steps that nothing else raises, and of an idle board.
+    [[nodiscard]] Megahertz idle_clock() const { return idle_clock_; }
+    /// Slack that is never given away: another full chunk may arrive before the next step.
+    [[nodiscard]] Seconds reserve() const { return reserve_; }
+
+private:
+    friend class detail::StepPlanner;
+
+    struct Entry {
+        Megahertz clock = auto_clock;
+        Seconds delay{0};  ///< against the top clock; minus infinity where prompts do not wait
+    };
+
+    explicit StepPlan(StepTable table, StepBuckets buckets)
+        : table_{std::move(table)}, buckets_{std::move(buckets)}, entries_(buckets_.size()) {}
+
+    [[nodiscard]] bool measured(StepShape shape) const {
+        const StepShape most = table_.largest();
+        return buckets_.covered(shape) && shape.prompt_tokens <= most.prompt_tokens &&
+               shape.sequences <= most.sequences && shape.context_tokens <= most.context_tokens;
+    }
+
+    StepTable table_;
+    StepBuckets buckets_;
+    std::vector<Entry> entries_;
+    StepPolicy policy_ = StepPolicy::no_harm;
+    Megahertz idle_clock_ = auto_clock;
+    Seconds reserve_{0};
+    std::uint32_t chunk_tokens_ = 0;
+    std::string reason_;
+};
+
+namespace detail {
+
+/// Makes one plan.
+class StepPlanner {
+public:
+    StepPlanner(const StepTable& table, const StepLoad& load, const StepTargets& targets)
+        : table_{table}, load_{load}, targets_{targets}, top_{table.clocks().size() - 1} {
+        for (std::size_t bucket = 0; bucket < load.buckets().size(); ++bucket)
+            costs_.push_back(costs_of(clipped(load.buckets().corner(bucket))));
+    }
+
+    [[nodiscard]] StepPlan make() const {
+        StepPlan plan{table_, load_.buckets()};
+        plan.policy_ = targets_.policy;
+        plan.chunk_tokens_ = targets_.chunk_tokens;
+        plan.reserve_ = longest_step_with_prompts();
+        const auto low = targets_.policy == StepPolicy::one_clock ? std::nullopt : low_clock();
+        plan.reason_ = targets_.policy == StepPolicy::one_clock ? "one clock was asked for"
+                                                                : why_one_clock(low);
+        if (!plan.reason_.empty()) return with_one_clock(std::move(plan));
+        plan.idle_clock_ = table_.clocks()[*low];
+        const std::size_t high =
+            targets_.policy == StepPolicy::two_clocks ? high_clock(*low) : top_;
+        for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket)
+            plan.entries_[bucket] = entry(bucket, *low, high);
+        return plan;
+    }
+
+private:
+    using PerClock = std::vector<std::optional<Cost>>;
+
+    /// A bucket reaches as far as the table does; what lies beyond is never decided by it.
+    [[nodiscard]] StepShape clipped(StepShape shape) const {
+        const StepShape most = table_.largest();
+        return {std::min(shape.prompt_tokens, most.prompt_tokens),
+                std::min(shape.sequences, most.sequences),
+                std::min(shape.context_tokens, most.context_tokens)};
+    }
+
+    [[nodiscard]] PerClock costs_of(StepShape shape) const {
+        PerClock costs;
+        for (std::size_t clock = 0; clock <= top_; ++clock)
+            costs.push_back(table_.cost_at(shape, clock));
+        return costs;
+    }
+
+    [[nodiscard]] bool has_prompts(std::size_t bucket) const {
+        return load_.buckets().corner(bucket).prompt_tokens > 0;
+    }
+    [[nodiscard]] bool known(std::size_t bucket, std::size_t clock) const {
+        return costs_[bucket][clock] && costs_[bucket][top_];
+    }
+    [[nodiscard]] Seconds time(std::size_t bucket, std::size_t clock) const {
+        return costs_[bucket][clock]->time;
+    }
+    [[nodiscard]] Seconds raised(std::size_t bucket, std::size_t from, std::size_t to) const {
+        return raised_time(time(bucket, from), time(bucket, to), targets_.switch_latency);
+    }
+
+    /// A step's energy over that of the same time without work.
+    [[nodiscard]] double energy(std::size_t bucket, std::size_t clock) const {
+        const Cost& cost = *costs_[bucket][clock];
+        return cost.energy.count -
+               table_.idle_power(table_.clocks().front()).count * cost.time.count();
+    }
+
+    /// The sum of `energy` over the load's buckets that `which` chooses; infinite if one is
+    /// unknown at this clock. What is unknown at the top clock has no choice.
+    template <class Which>
+    [[nodiscard]] double load_energy(std::size_t clock, Which which) const {
+        double sum = 0;
+        for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket) {
+            if (load_.steps(bucket) == 0 || !which(bucket) || !costs_[bucket][top_]) continue;
+            if (!known(bucket, clock)) return std::numeric_limits<double>::infinity();
+            sum += load_.steps(bucket) * energy(bucket, clock);
+        }
+        return sum;
+    }
+
+    /// Whether the load keeps the gap: decode at `low`, steps with prompts begun there, at `high`
+    /// after the latency. A decode step that would break it may have a higher clock of its own.
+    [[nodiscard]] bool keeps_gap(std::size_t low, std::size_t high) const {
+        double all = 0, late = 0;
+        for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket) {
+            const double tokens = load_.tokens(bucket);
+            if (tokens == 0 || !costs_[bucket][top_]) continue;
+            all += tokens;
+            const bool in_time = known(bucket, low) && known(bucket, high) &&
+                                 (has_prompts(bucket) ? raised(bucket, low, high)
+                                                      : time(bucket, low)) <= targets_.gap;
+            if (!in_time) late += tokens;
+        }
+        return late <= (1 - targets_.gap_share) * all;
+    }
+
+    /// The most frugal clock of those that `allowed` admits.
+    template <class Allowed, class Which>
+    [[nodiscard]] std::optional<std::size_t> cheapest(Allowed allowed, Which which) const {
+        std::optional<std::size_t> best;
+        double least = std::numeric_limits<double>::infinity();
+        for (std::size_t clock = 0; clock <= top_; ++clock) {
+            const double sum = load_energy(clock, which);
+            if (!(sum < least) || !allowed(clock)) continue;
+            best = clock;
+            least = sum;
+        }
+        return best;
+    }
+
+    [[nodiscard]] std::optional<std::size_t> low_clock() const {
+        return cheapest([&](std::size_t clock) { return keeps_gap(clock, top_); },
+                        [&](std::size_t bucket) { return !has_prompts(bucket); });
+    }
+    [[nodiscard]] std::size_t high_clock(std::size_t low) const {
+        return cheapest([&](std::size_t clock) { return clock >= low && keeps_gap(low, clock); },
+                        [&](std::size_t bucket) { return has_prompts(bucket); })
+            .value_or(top_);
+    }
+
+    [[nodiscard]] std::string why_one_clock(std::optional<std::size_t> low) const {
+        const auto ms = [](Seconds time) {
+            char text[32];
+            std::snprintf(text, sizeof text, "%.3g ms", time.count() * 1e3);
+            return std::string{text};
+        };
+        const Seconds shortest = std::min(load_.prompt_phase(), load_.decode_phase());
+        if (shortest == Seconds{0}) return "one of the two phases was not seen";
+        if (shortest < targets_.switch_latency * 3)
+            return "phases last " + ms(shortest) + ", less than three switching latencies of " +
+                   ms(targets_.switch_latency);
+        if (!low || *low == top_)
+            return "raises take " + ms(targets_.switch_latency) + ", too long for a token gap of " +
+                   ms(targets_.gap);
+        return "";
+    }
+
+    /// No harm means the top clock, where it cannot mean two.
+    [[nodiscard]] StepPlan with_one_clock(StepPlan plan) const {
+        const auto best = cheapest([&](std::size_t clock) { return keeps_gap(clock, clock); },
+                                   [](std::size_t) { return true; });
+        const bool stay = targets_.policy == StepPolicy::no_harm;
+        plan.idle_clock_ = table_.clocks()[stay ? top_ : best.value_or(top_)];
+        for (auto& entry : plan.entries_)
+            entry = {plan.idle_clock_, -Seconds{std::numeric_limits<double>::infinity()}};
+        return plan;
+    }
+
+    [[nodiscard]] StepPlan::Entry entry(std::size_t bucket, std::size_t low,
+                                        std::size_t high) const {
+        const Seconds never = -Seconds{std::numeric_limits<double>::infinity()};
+        if (!has_prompts(bucket)) return {table_.clocks()[decode_clock(bucket, low)], never};
+        if (targets_.policy != StepPolicy::by_step) return {table_.clocks()[high], never};
+        const std::size_t chosen = prompt_clock(bucket, low);
+        if (chosen == top_) return {table_.clocks()[top_], never};
+        return {table_.clocks()[chosen], raised(bucket, low, chosen) - raised(bucket, low, top_)};
+    }
+
+    [[nodiscard]] std::size_t decode_clock(std::size_t bucket, std::size_t low) const {
+        for (std::size_t clock = low; clock < top_; ++clock)
+            if (known(bucket, clock) && time(bucket, clock) <= targets_.gap) return clock;
+        return top_;
+    }
+
+    [[nodiscard]] std::size_t prompt_clock(std::size_t bucket, std::size_t low) const {
+        std::size_t best = top_;
+        for (std::size_t clock = top_; clock-- > low;) {
+            if (!known(bucket, clock) || !known(bucket, low)) continue;
+            const bool gap_kept = load_.buckets().corner(bucket).sequences == 0 ||
+                                  raised(bucket, low, clock) <= targets_.gap;
+            if (gap_kept && energy(bucket, clock) < energy(bucket, best)) best = clock;
+        }
+        return best;
+    }
+
+    [[nodiscard]] Seconds longest_step_with_prompts() const {
+        Seconds longest{0};
+        for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket)
+            if (load_.steps(bucket) > 0 && has_prompts(bucket) && known(bucket, top_))
+                longest = std::max(longest, time(bucket, top_));
+        return longest;
+    }
+
+    const StepTable& table_;
+    const StepLoad& load_;
+    StepTargets targets_;
+    std::size_t top_;
+    std::vector<PerClock> costs_;  ///< of each bucket's largest shape, by clock
+};
+
+}  // namespace detail
+
+/// Chooses clocks by phase from what steps cost and which steps the load is made of. The token gap
+/// is kept first, energy is saved second. Where a raise would come too late for the gap, or phases
+/// are shorter than three switching latencies, the plan has one clock and `reason()` says why: for
+/// `no_harm` the top clock, else the most frugal one that keeps the gap.
+/// @throws Error (invalid_input) where targets make no sense or the load is empty
+inline StepPlan make_step_plan(const StepTable& table, const StepLoad& load,
+                               const StepTargets& targets) {
+    const auto reject = [](const char* what, const char* remedy) {
+        throw Error{Errc::invalid_input, {"plan the clocks of steps", what, "", remedy}};
+    };
+    if (!(targets.gap.count() > 0)) reject("token gap", "give a positive time");
+    if (!(targets.switch_latency.count() >= 0) || !std::isfinite(targets.switch_latency.count()))
+        reject("switching latency", "give a time of at least 0");
+    if (!(targets.gap_share >= 0 && targets.gap_share <= 1))
+        reject("share of tokens that keep the gap", "give a share between 0 and 1");
+    double steps = 0;
+    for (std::size_t bucket = 0; bucket < load.buckets().size(); ++bucket)
+        steps += load.steps(bucket);
+    if (steps == 0) reject("load", "record steps for some minutes at the top clock");
+    return detail::StepPlanner{table, load, targets}.make();
+}
+
+/// How much later than at the top clock the first tokens of waiting prompts may come, prompt by
+/// prompt in the order in which they are read. Allocates nothing. For one step, one thread.
+class FirstTokenSlack {
+public:
+    /// `sequences` of `context_tokens` are decoded beside the prompts.
+    FirstTokenSlack(const StepPlan& plan, std::uint32_t sequences, std::uint32_t context_tokens)
+        : plan_{plan}, sequences_{sequences}, context_{context_tokens} {
+        chunk_time_ = time_of(plan.chunk_tokens());
+    }
+
+    /// The next prompt: tokens still to read, and the time left until its first token is due.
+    void prompt(std::uint32_t tokens_left, Seconds time_left) {
+        tokens_ += tokens_left;
+        const double chunks = static_cast<double>(tokens_) / plan_.chunk_tokens();
+        Seconds until = chunk_time_ * chunks;
+        if (tokens_ < plan_.chunk_tokens())
+            until = std::max(until, time_of(static_cast<std::uint32_t>(tokens_)));
+        slack_ = std::min(slack_, time_left - until);
+    }
+
+    /// Infinite before the first prompt.
+    [[nodiscard]] Seconds value() const { return slack_; }
+
+private:
+    [[nodiscard]] Seconds time_of(std::uint32_t tokens) const {
+        const auto cost = plan_.table().cost_at({tokens, sequences_, context_},
+                                                plan_.table().clocks().size() - 1);
+        // Unknown: no first token is taken to be in time.
+        return cost ? cost->time : Seconds{std::numeric_limits<double>::infinity()};
+    }
+
+    const StepPlan& plan_;
+    std::uint32_t sequences_;
+    std::uint32_t context_;
+    std::uint64_t tokens_ = 0;
+    Seconds chunk_time_{0};
+    Seconds slack_{std::numeric_limits<double>::infinity()};
+};
+
+}  // namespace kdvfs::serve

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/serve/step_table.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <istream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Step tables as files. Columns, in any order, others are ignored:
+/// `phase` (prefill, decode or idle), `batch` (sequences), `context` (tokens of each; a prefill row
+/// reads batch x context prompt tokens in one step), `core_mhz` (-1 or auto for the board's own
+/// choice), `time_s`, `energy_j` (of one step; of an idle row any span of time and its energy).
+/// Several rows of one place are samples of it.
+namespace kdvfs::serve {
+namespace detail {
+
+/// Where the columns of a header are. @throws Error (invalid_input) naming one that is missing
+template <std::size_t Count>
+std::array<std::size_t, Count> find_columns(const kdvfs::detail::CsvReader& reader,
+                                            const std::vector<std::string>& header,
+                                            const std::array<std::string_view, Count>& names) {
+    std::array<std::size_t, Count> places{};
+    for (std::size_t n = 0; n < Count; ++n) {
+        const auto place = std::find(header.begin(), header.end(), names[n]);
+        if (place == header.end())
+            reader.fail("the header has no column '" + std::string{names[n]} + "'");
+        places[n] = static_cast<std::size_t>(place - header.begin());
+    }
+    return places;
+}
+
+/// One field as a number. @throws Error (invalid_input) naming line and column
+template <class Number>
+Number number_field(const kdvfs::detail::CsvReader& reader, const std::string& field,
+                    std::string_view column) {
+    const auto number = kdvfs::detail::parse_number<Number>(field);
+    if (!number)
+        reader.fail("'" + field + "' in column '" + std::string{column} +
+                    "' is no number of its kind");
+    return *number;
+}
+
+inline StepRow parse_step_row(const kdvfs::detail::CsvReader& reader,
+                              const std::array<std::string_view, 6>& names,
+                              const std::array<std::string, 6>& fields) {
+    StepRow row;
+    if (fields[0] == "prefill")
+        row.phase = Phase::prefill;
+    else if (fields[0] == "decode")
+        row.phase = Phase::decode;
+    else if (fields[0] == "idle")
+        row.phase = Phase::idle;
+    else
+        reader.fail("'" + fields[0] + "' is no phase: prefill, decode or idle");
+    row.batch = number_field<std::uint32_t>(reader, fields[1], names[1]);
+    row.context = number_field<std::uint32_t>(reader, fields[2], names[2]);
+    const auto clock = kdvfs::detail::parse_clock(fields[3]);
+    if (!clock) reader.fail("'" + fields[3] + "' is no clock in MHz");
+    row.clock = *clock;
+    row.cost = {Seconds{number_field<double>(reader, fields[4], names[4])},
+                Joules{number_field<double>(reader, fields[5], names[5])}};
+    return row;
+}
+
+}  // namespace detail
+
+/// @throws Error (invalid_input) naming file and line; see StepTable
+inline StepTable read_step_table(std::istream& input, const std::string& name) {
+    static constexpr std::array<std::string_view, 6> names{"phase",    "batch",  "context",
+                                                           "core_mhz", "time_s", "energy_j"};
+    kdvfs::detail::CsvReader reader{input, name};
+    std::vector<std::string> fields;
+    if (!reader.next(fields)) reader.fail("the file is empty");
+    const std::size_t width = fields.size();
+    const auto places = detail::find_columns(reader, fields, names);
+    std::vector<StepRow> rows;
+    while (reader.next(fields)) {
+        if (fields.size() != width) reader.fail("the line has not as many fields as the header");
+        std::array<std::string, 6> chosen;
+        for (std::size_t n = 0; n < chosen.size(); ++n) chosen[n] = fields[places[n]];
+        rows.push_back(detail::parse_step_row(reader, names, chosen));
+    }
+    return StepTable{rows};
+}
+
+/// @throws Error (io, invalid_input)
+inline StepTable read_step_table(const std::filesystem::path& path) {
+    std::ifstream input{path};
+    if (!input)
+        throw Error{Errc::io, {"open a step table", path.string(), "", "check the file's name"}};
+    return read_step_table(input, path.string());
+}
+
+/// Rows as such a file.
+inline std::string to_csv(const std::vector<StepRow>& rows) {
+    std::string text = "phase,batch,context,core_mhz,time_s,energy_j\n";
+    for (const StepRow& row : rows) {
+        text.append(to_string(row.phase)).append(",");
+        text += std::to_string(row.batch) + ',' + std::to_string(row.context) + ',' +
+                kdvfs::detail::to_csv_field(row.clock) + ',' +
+                kdvfs::detail::to_text(row.cost.time.count()) + ',' +
+                kdvfs::detail::to_text(row.cost.energy.count) + '\n';
+    }
+    return text;
+}
+
+}  // namespace kdvfs::serve

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/error.hpp>
+#include <kdvfs/train/curve.hpp>
+#include <kdvfs/train/operation.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::train {
+
+/// In which order a stage runs the operations of its microbatches.
+enum class Schedule {
+    gpipe,             ///< all forwards, then all backwards
+    one_f_one_b,       ///< "1f1b": backward and forward in turn (PipeDream-Flush)
+    interleaved_1f1b,  ///< 1F1B with several chunks of the model on each stage (Megatron-LM)
+    zb_h1,             ///< 1F1B with backwards split in two (Qi et al., ICLR 2024)
+    graph,             ///< any other: the program gives the order and the dependencies
+};
+
+constexpr std::string_view to_string(Schedule schedule) {
+    switch (schedule) {
+        case Schedule::gpipe: return "gpipe";
+        case Schedule::one_f_one_b: return "1f1b";
+        case Schedule::interleaved_1f1b: return "interleaved_1f1b";
+        case Schedule::zb_h1: return "zb_h1";
+        case Schedule::graph: return "graph";
+    }
+    return "unknown";
+}
+
+/// One operation may start when the other has ended.
+struct Dependency {
+    std::uint32_t first = 0;  ///< index into `Pipeline::operations`
+    std::uint32_t then = 0;
+};
+
+/// One training iteration of a pipeline. Made by `make_pipeline` or `make_graph`, which check it.
+struct Pipeline {
+    Schedule schedule = Schedule::graph;
+    std::uint32_t stages = 0;
+    std::uint32_t chunks = 1;
+    std::uint32_t microbatches = 0;
+    Watts blocking_power{};  ///< of one stage that waits for another
+    std::vector<Curve> curves;
+    std::vector<Operation> operations;               ///< stage by stage, in the order they run in
+    std::vector<std::uint32_t> stage_begin;          ///< first operation of each stage, and the end
+    std::vector<Dependency> dependencies;            ///< those between neighbours of a stage, too
+    std::vector<std::uint32_t> topological_order{};  ///< of the operations
+
+    /// What all stages use while they wait for an iteration of this length: the difference between
+    /// effective and total energy.
+    [[nodiscard]] Joules blocking_energy(Seconds iteration) const {
+        return blocking_power * iteration * static_cast<double>(stages);
+    }
+};
+
+namespace detail {
+
+[[noreturn]] inline void reject_pipeline(const std::string& object, const std::string& why,
+                                         const std::string& remedy) {
+    throw Error{Errc::invalid_input, {"plan a pipeline", object, why, remedy}};
+}
+
+/// Sorts the operations so that each comes after what it depends on.
+inline void sort_topologically(Pipeline& pipeline) {
+    const std::size_t count = pipeline.operations.size();
+    std::vector<std::uint32_t> missing(count, 0);
+    std::vector<std::uint32_t> begin(count + 2, 0);
+    for (const Dependency& d : pipeline.dependencies) {
+        ++missing[d.then];
+        ++begin[d.first + 2];
+    }
+    for (std::size_t i = 2; i < begin.size(); ++i) begin[i] += begin[i - 1];
+    std::vector<std::uint32_t> next(pipeline.dependencies.size());
+    for (const Dependency& d : pipeline.dependencies) next[begin[d.first + 1]++] = d.then;
+
+    std::vector<std::uint32_t>& order = pipeline.topological_order;
+    order.clear();
+    order.reserve(count);
+    for (std::uint32_t i = 0; i < count; ++i)
+        if (missing[i] == 0) order.push_back(i);
+    for (std::size_t k = 0; k < order.size(); ++k)
+        for (std::uint32_t e = begin[order[k]]; e < begin[order[k] + 1]; ++e)
+            if (--missing[next[e]] == 0) order.push_back(next[e]);
+    if (order.size() == count) return;
+    for (std::size_t i = 0; i < count; ++i)
+        if (missing[i] > 0)
+            reject_pipeline("the " + to_string(pipeline.operations[i]),
+                            "it waits for itself, through a cycle of dependencies",
+                            "remove one of the dependencies");
+}
+
+}  // namespace detail
+
+/// A pipeline of any shape: for each stage its operations in the order they run in, and who waits
+/// for whom between stages. Operations are numbered stage by stage.
+/// @throws Error (invalid_input) for cycles, empty stages, and numbers that are out of range
+inline Pipeline make_graph(const std::vector<std::vector<Operation>>& stages,
+                           std::vector<Dependency> dependencies, std::vector<Curve> curves,
+                           Watts blocking_power) {
+    Pipeline pipeline;
+    pipeline.stages = static_cast<std::uint32_t>(stages.size());
+    pipeline.blocking_power = blocking_power;
+    pipeline.curves = std::move(curves);
+    pipeline.stage_begin.push_back(0);
+    if (stages.empty() || stages.size() > 2048)
+        detail::reject_pipeline("the pipeline", "its stages are not from 1 to 2048",
+                                "give the order of operations of each stage");
+    for (std::uint32_t s = 0; s < stages.size(); ++s) {
+        if (stages[s].empty())
+            detail::reject_pipeline("stage " + std::to_string(s), "it has no operations",
+                                    "leave the stage out");
+        for (Operation operation : stages[s]) {
+            operation.stage = s;
+            if (operation.curve >= pipeline.curves.size())
+                detail::reject_pipeline("the " + to_string(operation), "it has no curve",
+                                        "profile this operation, too");
+            pipeline.microbatches = std::max(pipeline.microbatches, operation.microbatch + 1);
+            pipeline.chunks = std::max(pipeline.chunks, operation.chunk + 1);
+            pipeline.operations.push_back(operation);
+        }
+        const auto end = static_cast<std::uint32_t>(pipeline.operations.size());
+        for (std::uint32_t i = pipeline.stage_begin.back() + 1; i < end; ++i)
+            dependencies.push_back({i - 1, i});
+        pipeline.stage_begin.push_back(end);
+    }
+    for (const Dependency& d : dependencies)
+        if (d.first >= pipeline.operations.size() || d.then >= pipeline.operations.size())
+            detail::reject_pipeline("the pipeline", "a dependency names an operation that is none",
+                                    "number operations from 0, stage by stage");
+    pipeline.dependencies = std::move(dependencies);
+    detail::sort_topologically(pipeline);
+    return pipeline;
+}
+
+}  // namespace kdvfs::train

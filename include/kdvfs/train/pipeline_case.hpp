@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/error.hpp>
+#include <kdvfs/train/schedules.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+/// Pipeline case files, `"format": "pipeline-case-1"`:
+/// `{"name", "schedule", "stages", "chunks", "microbatches", "blocking_power_w", "curves",`
+/// `"profiles": [{"stage", "op", "chunk"?, "points": [[MHz, seconds, joules], ...]}, ...]}`.
+/// `schedule` is gpipe, 1f1b, interleaved_1f1b, zb_h1 or graph; `op` is forward, backward,
+/// backward_input or backward_weight. A profile without `chunk` holds for all chunks of its stage;
+/// where there are chunks, a stage of `stages` or more is a part of the model, in its order.
+/// `"curves": "convex"` promises that each point is a corner of the hull; anything else promises
+/// nothing. A graph lists its `"operations": [{"stage", "op", "microbatch", "chunk"?}, ...]`, each
+/// stage's in the order they run in, and `"dependencies": [[first, then], ...]`, by their index.
+namespace kdvfs::train {
+
+struct PipelineCase {
+    std::string name;
+    Pipeline pipeline;
+};
+
+namespace detail {
+
+/// Reads a case; errors name the file and the field.
+class CaseReader {
+public:
+    explicit CaseReader(std::string file) : file_{std::move(file)} {}
+
+    [[nodiscard]] PipelineCase read(std::string_view text) {
+        const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+        if (json.is_discarded() || !json.is_object())
+            reject("it is no JSON object", "check that the file is whole; JSON has no NaN");
+        if (string(json, "format") != "pipeline-case-1")
+            reject("its format is not pipeline-case-1", "convert the file");
+        shape_.schedule = schedule(string(json, "schedule"));
+        shape_.stages = whole(json, "stages");
+        shape_.chunks = json.contains("chunks") ? whole(json, "chunks") : 1;
+        blocking_ = Watts{number(json, "blocking_power_w")};
+        if (shape_.schedule != Schedule::graph) {
+            shape_.microbatches = whole(json, "microbatches");
+            check_shape(shape_);
+        }
+        const bool convex = json.contains("curves") && json["curves"] == "convex";
+        read_profiles(array(json, "profiles"), convex ? Shape::convex : Shape::measured);
+        return {json.contains("name") ? string(json, "name") : file_, pipeline(json)};
+    }
+
+private:
+    using Json = nlohmann::json;
+
+    [[noreturn]] void reject(const std::string& why, const std::string& remedy) const {
+        throw Error{Errc::invalid_input, {"read a pipeline case", file_, why, remedy}};
+    }
+    [[noreturn]] void reject_field(const char* field, const std::string& what) const {
+        reject(std::string{"its field \""} + field + "\" is not " + what,
+               "see kdvfs/train/pipeline_case.hpp for the format");
+    }
+    [[nodiscard]] const Json& array(const Json& json, const char* field) const {
+        if (!json.contains(field) || !json[field].is_array()) reject_field(field, "a list");
+        return json[field];
+    }
+    [[nodiscard]] std::string string(const Json& json, const char* field) const {
+        if (!json.contains(field) || !json[field].is_string()) reject_field(field, "a text");
+        return json[field].get<std::string>();
+    }
+    [[nodiscard]] double number(const Json& json, const char* field) const {
+        if (!json.contains(field) || !json[field].is_number()) reject_field(field, "a number");
+        return json[field].get<double>();
+    }
+    [[nodiscard]] std::uint32_t whole(const Json& json, const char* field) const {
+        const double value = number(json, field);
+        if (!(value >= 0 && value <= 1e6) || value != std::floor(value))
+            reject_field(field, "a whole number from 0 to 1000000");
+        return static_cast<std::uint32_t>(value);
+    }
+
+    [[nodiscard]] Schedule schedule(const std::string& name) const {
+        for (const Schedule known : {Schedule::gpipe, Schedule::one_f_one_b,
+                                     Schedule::interleaved_1f1b, Schedule::zb_h1, Schedule::graph})
+            if (name == to_string(known)) return known;
+        reject("its schedule \"" + name + "\" is not known",
+               "give gpipe, 1f1b, interleaved_1f1b, zb_h1 or graph");
+    }
+    [[nodiscard]] Pass pass(const std::string& name) const {
+        for (const Pass known :
+             {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
+            if (name == to_string(known)) return known;
+        reject("its op \"" + name + "\" is not known",
+               "give forward, backward, backward_input or backward_weight");
+    }
+
+    void read_profiles(const Json& profiles, Shape shape) {
+        for (const Json& profile : profiles) {
+            if (!profile.is_object()) reject_field("profiles", "a list of objects");
+            std::uint32_t stage = whole(profile, "stage");
+            const Pass kind = pass(string(profile, "op"));
+            std::uint32_t first = 0;
+            std::uint32_t last = shape_.chunks;
+            if (profile.contains("chunk")) {
+                first = whole(profile, "chunk");
+                last = first + 1;
+            } else if (stage >= shape_.stages && shape_.stages > 0) {
+                first = stage / shape_.stages;
+                last = first + 1;
+                stage %= shape_.stages;
+            }
+            const std::string name =
+                "stage " + std::to_string(stage) + ", " + std::string{to_string(kind)};
+            if (stage >= shape_.stages || last > shape_.chunks)
+                reject("it has a profile of " + name + ", chunk " + std::to_string(first) +
+                           ", which the pipeline has not",
+                       "count stages and chunks from 0");
+            curves_.emplace_back(name, points(array(profile, "points"), name), blocking_, shape);
+            for (std::uint32_t chunk = first; chunk < last; ++chunk)
+                add(stage, kind, chunk, profile.contains("chunk") || first > 0);
+        }
+    }
+
+    /// A profile of one chunk comes before one of all chunks.
+    void add(std::uint32_t stage, Pass kind, std::uint32_t chunk, bool exact) {
+        const auto index = static_cast<std::uint32_t>(curves_.size() - 1);
+        const auto [at, is_new] = curve_of_.try_emplace({stage, kind, chunk}, index);
+        if (is_new) {
+            if (exact) exact_.emplace_back(stage, kind, chunk);
+            return;
+        }
+        const std::tuple key{stage, kind, chunk};
+        const bool was_exact = std::find(exact_.begin(), exact_.end(), key) != exact_.end();
+        if (was_exact == exact)
+            reject("it has two profiles of " + curves_.back().name(), "remove one of them");
+        if (!exact) return;
+        at->second = index;
+        exact_.push_back(key);
+    }
+
+    [[nodiscard]] std::vector<CurvePoint> points(const Json& list, const std::string& name) const {
+        std::vector<CurvePoint> all;
+        for (const Json& point : list) {
+            const bool is_triple = point.is_array() && point.size() == 3 &&
+                                   std::all_of(point.begin(), point.end(),
+                                               [](const Json& n) { return n.is_number(); });
+            if (!is_triple)
+                reject("a point of " + name + " is not [MHz, seconds, joules]",
+                       "give three numbers; JSON has no NaN");
+            const double clock = point[0].get<double>();
+            if (!(clock >= 1 && clock <= 100'000))
+                reject("a clock of " + name + " is not from 1 to 100000 MHz", "give it in MHz");
+            all.push_back({{Megahertz{static_cast<std::uint32_t>(std::lround(clock))}, auto_clock},
+                           Seconds{point[1].get<double>()},
+                           Joules{point[2].get<double>()}});
+        }
+        return all;
+    }
+
+    [[nodiscard]] Pipeline pipeline(const Json& json) {
+        if (shape_.schedule != Schedule::graph)
+            return make_pipeline(shape_, curve_of_, std::move(curves_), blocking_);
+        std::vector<std::vector<Operation>> stages(shape_.stages);
+        std::vector<std::vector<std::uint32_t>> listed(shape_.stages);
+        const Json& operations = array(json, "operations");
+        for (std::uint32_t i = 0; i < operations.size(); ++i) {
+            if (!operations[i].is_object()) reject_field("operations", "a list of objects");
+            Operation operation{whole(operations[i], "stage"), pass(string(operations[i], "op")), 0,
+                                whole(operations[i], "microbatch"), 0};
+            if (operations[i].contains("chunk")) operation.chunk = whole(operations[i], "chunk");
+            const auto curve = curve_of_.find({operation.stage, operation.pass, operation.chunk});
+            if (curve == curve_of_.end())
+                reject("it has no profile of the " + to_string(operation), "profile it, too");
+            operation.curve = curve->second;
+            stages[operation.stage].push_back(operation);
+            listed[operation.stage].push_back(i);
+        }
+        return make_graph(stages, dependencies(json, listed, operations.size()), std::move(curves_),
+                          blocking_);
+    }
+
+    /// Operations are listed in any order of stages, but numbered stage by stage.
+    [[nodiscard]] std::vector<Dependency> dependencies(
+        const Json& json, const std::vector<std::vector<std::uint32_t>>& listed,
+        std::size_t count) const {
+        std::vector<std::uint32_t> number(count);
+        std::uint32_t next = 0;
+        for (const auto& stage : listed)
+            for (const std::uint32_t i : stage) number[i] = next++;
+        std::vector<Dependency> all;
+        for (const Json& pair : array(json, "dependencies")) {
+            const bool is_pair = pair.is_array() && pair.size() == 2 &&
+                                 pair[0].is_number_unsigned() && pair[1].is_number_unsigned() &&
+                                 pair[0].get<std::uint64_t>() < count &&
+                                 pair[1].get<std::uint64_t>() < count;
+            if (!is_pair) reject_field("dependencies", "a list of pairs of operations");
+            all.push_back({number[pair[0].get<std::size_t>()], number[pair[1].get<std::size_t>()]});
+        }
+        return all;
+    }
+
+    std::string file_;
+    PipelineShape shape_{};
+    Watts blocking_{};
+    std::vector<Curve> curves_;
+    CurveIndex curve_of_;
+    std::vector<std::tuple<std::uint32_t, Pass, std::uint32_t>> exact_;
+};
+
+}  // namespace detail
+
+/// Reads a case from its text; `file` is what errors call it.
+/// @throws Error (invalid_input) naming the file, or the curve or operation that makes no sense
+inline PipelineCase parse_pipeline_case(std::string_view text, const std::string& file) {
+    return detail::CaseReader{file}.read(text);
+}
+
+/// Reads a case from a file.
+/// @throws Error (io) where the file cannot be read, else as `parse_pipeline_case`
+inline PipelineCase read_pipeline_case(const std::filesystem::path& path) {
+    std::ifstream input{path, std::ios::binary};
+    const std::string text{std::istreambuf_iterator<char>{input}, {}};
+    if (!input || input.bad())
+        throw Error{Errc::io,
+                    {"read a pipeline case", path.string(), "the file cannot be read",
+                     "check its name and permissions"}};
+    return parse_pipeline_case(text, path.string());
+}
+
+}  // namespace kdvfs::train

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/train/clock_table.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::train::detail {
+
+/// When an operation may start, and when it must have ended.
+struct Slot {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+};
+
+/// Chooses the clocks of one stage's operations, which run one after the other, each in its slot:
+/// the least energy for every number of switches, or for a price of a switch. Dynamic programming
+/// over (operation, switches, clock); of each such state the combinations of time and cost are
+/// kept that no other beats in both, thinned to a few dozen where stages are long.
+class StageClocks {
+public:
+    struct Choice {
+        double energy = 0;
+        std::vector<std::uint32_t> clock;  ///< of the stage's operations; empty: none ends in time
+    };
+
+    StageClocks(const ClockTable& table, std::uint32_t first, std::vector<Slot> slots)
+        : table_{&table}, first_{first}, slots_{std::move(slots)} {}
+
+    /// The cheapest clocks when a switch costs `worth` joules; ties go to fewer switches.
+    [[nodiscard]] Choice at_price(double worth) {
+        run(0, worth);
+        return best_of(0);
+    }
+
+    /// The cheapest clocks with 0, 1, ... `most` switches.
+    [[nodiscard]] std::vector<Choice> by_switches(std::uint32_t most) {
+        run(most, 0);
+        std::vector<Choice> choices;
+        for (std::uint32_t k = 0; k <= most; ++k) choices.push_back(best_of(k));
+        return choices;
+    }
+
+private:
+    static constexpr std::uint32_t none = ~0U;
+
+    /// One way to get here: when it ends and what it cost.
+    struct Label {
+        std::int64_t time = 0;
+        double cost = 0;
+        std::uint32_t before = none;  ///< label of the operation before
+        std::uint32_t clock = 0;
+    };
+
+    /// The labels of one operation: those of state `k * clocks + c` lie between `begin` of it and
+    /// of the next, sooner ones first, cheaper ones last.
+    struct Layer {
+        std::vector<Label> labels;
+        std::vector<std::uint32_t> begin;
+    };
+
+    void run(std::uint32_t most_switches, double worth) {
+        levels_ = most_switches + 1;
+        const std::size_t clocks = table_->size();
+        // Small stages can afford to keep all: a quarter of a million labels are a few megabytes.
+        most_labels_ =
+            std::clamp<std::size_t>(250'000 / (levels_ * clocks * (slots_.size() + 1)), 24, 1024);
+        layers_.assign(slots_.size() + 1, {});
+        // Before the first operation every clock is free: one label, as if at that clock.
+        Layer& origin = layers_.front();
+        for (std::size_t state = 0; state <= levels_ * clocks; ++state) {
+            origin.begin.push_back(static_cast<std::uint32_t>(origin.labels.size()));
+            if (state < clocks) origin.labels.push_back({0, 0, none, 0});
+        }
+        for (std::uint32_t i = 0; i < slots_.size(); ++i) extend(i, worth);
+    }
+
+    void extend(std::uint32_t i, double worth) {
+        const Layer& from = layers_[i];
+        Layer& to = layers_[i + 1];
+        const auto clocks = static_cast<std::uint32_t>(table_->size());
+        std::vector<std::uint32_t> any;  // labels of the level from which switches come
+        for (std::uint32_t k = 0; k < levels_; ++k) {
+            const std::uint32_t source = levels_ == 1 ? 0 : k - 1;
+            any.clear();
+            if (i > 0 && (levels_ == 1 || k > 0)) any = pareto(from, source);
+            for (std::uint32_t c = 0; c < clocks; ++c) {
+                to.begin.push_back(static_cast<std::uint32_t>(to.labels.size()));
+                arrive(i, k, c, any, worth);
+            }
+        }
+        to.begin.push_back(static_cast<std::uint32_t>(to.labels.size()));
+    }
+
+    /// The labels of a level, whatever their clock, that no other beats.
+    [[nodiscard]] std::vector<std::uint32_t> pareto(const Layer& layer, std::uint32_t level) const {
+        const std::size_t clocks = table_->size();
+        std::vector<std::uint32_t> all;
+        for (std::uint32_t l = layer.begin[level * clocks]; l < layer.begin[(level + 1) * clocks];
+             ++l)
+            all.push_back(l);
+        std::sort(all.begin(), all.end(), [&](std::uint32_t a, std::uint32_t b) {
+            return before(layer.labels[a], layer.labels[b]);
+        });
+        double cheapest = std::numeric_limits<double>::infinity();
+        std::erase_if(all, [&](std::uint32_t l) {
+            if (layer.labels[l].cost >= cheapest) return true;
+            cheapest = layer.labels[l].cost;
+            return false;
+        });
+        return all;
+    }
+
+    static bool before(const Label& a, const Label& b) {
+        return a.time < b.time || (a.time == b.time && a.cost < b.cost);
+    }
+
+    /// Makes the labels of one state: from the same clock, and from any other with a switch.
+    void arrive(std::uint32_t i, std::uint32_t level, std::uint32_t clock,
+                std::span<const std::uint32_t> switched, double worth) {
+        const ClockTable::Cell& cell = table_->at(first_ + i, clock);
+        const Slot& slot = slots_[i];
+        if (cell.time > slot.end - slot.begin) return;
+        const Layer& from = layers_[i];
+        fresh_.clear();
+        const auto offer = [&](std::uint32_t l, double extra) {
+            const Label& label = from.labels[l];
+            const std::int64_t end = std::max(label.time, slot.begin) + cell.time;
+            if (end <= slot.end)
+                fresh_.push_back({end, label.cost + cell.energy + extra, l, clock});
+        };
+        const std::size_t state = level * table_->size() + clock;
+        for (std::uint32_t l = from.begin[state]; l < from.begin[state + 1]; ++l) offer(l, 0);
+        for (const std::uint32_t l : switched) offer(l, worth + 1e-9);
+        std::sort(fresh_.begin(), fresh_.end(), before);
+        keep_best(layers_[i + 1].labels);
+    }
+
+    /// Keeps what no other beats: the soonest, the cheapest, and some between.
+    void keep_best(std::vector<Label>& labels) {
+        double cheapest = std::numeric_limits<double>::infinity();
+        std::erase_if(fresh_, [&](const Label& label) {
+            if (label.cost >= cheapest) return true;
+            cheapest = label.cost;
+            return false;
+        });
+        const std::size_t count = std::min(fresh_.size(), most_labels_);
+        for (std::size_t k = 0; k < count; ++k)
+            labels.push_back(fresh_[count < 2 ? k : k * (fresh_.size() - 1) / (count - 1)]);
+    }
+
+    [[nodiscard]] Choice best_of(std::uint32_t level) const {
+        const Layer& last = layers_.back();
+        const std::size_t clocks = table_->size();
+        std::uint32_t best = none;
+        for (std::uint32_t l = last.begin[level * clocks]; l < last.begin[(level + 1) * clocks];
+             ++l)
+            if (best == none || last.labels[l].cost < last.labels[best].cost) best = l;
+        Choice choice;
+        if (best == none) return choice;
+        choice.clock.resize(slots_.size());
+        for (auto i = static_cast<std::uint32_t>(slots_.size()); i-- > 0;) {
+            const Label& label = layers_[i + 1].labels[best];
+            choice.clock[i] = label.clock;
+            choice.energy += table_->at(first_ + i, label.clock).energy;
+            best = label.before;
+        }
+        return choice;
+    }
+
+    const ClockTable* table_;
+    std::uint32_t first_;
+    std::vector<Slot> slots_;
+    std::uint32_t levels_ = 1;
+    std::size_t most_labels_ = 24;
+    std::vector<Layer> layers_;
+    std::vector<Label> fresh_;
+};
+
+}  // namespace kdvfs::train::detail

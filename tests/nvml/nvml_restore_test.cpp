@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// What becomes of locked clocks when their owner dies. The watchdog's nvidia-smi is a script that
+// notes how it was called.
+#include "double_fixture.hpp"
+
+#include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <tests/restoring/temporary_folder.hpp>
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+namespace kdvfs::device {
+namespace {
+
+class NvmlOwner : public NvmlDouble {
+protected:
+    NvmlOwner() {
+        folder_.write("nvidia-smi", "#!/bin/sh\necho \"$@\" >>" + folder_.at("calls") + "\n");
+        ::chmod(folder_.at("nvidia-smi").c_str(), 0700);
+    }
+
+    using Clocks = kdvfs::detail::OwnedClocks<Nvml>;
+
+    [[nodiscard]] NvmlOptions owned_options() const {
+        NvmlOptions owned = options();
+        owned.restorer = folder_.at("nvidia-smi");
+        return owned;
+    }
+    [[nodiscard]] kdvfs::detail::RestorePlace place() const {
+        return kdvfs::detail::RestorePlace::in_own(folder_.at("own"), address);
+    }
+    /// What an owner that died with its watchdog has left.
+    void leave(const kdvfs::detail::ClockHistory& history) const {
+        const auto where = place();
+        const kdvfs::detail::RestoreRecord record{
+            where.folder, {kdvfs::detail::boot_id(), "nvml", address, 1, ::geteuid(), history}};
+    }
+
+    /// Runs `work` in a child that is killed where it ends; waits until its watchdog has let go.
+    template <class Work>
+    void kill_after(Work work) {
+        const pid_t child = fork();
+        if (child == 0) {
+            Nvml gpu{address, owned_options()};
+            Clocks clocks{gpu, place()};
+            work(clocks);
+            ::raise(SIGKILL);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
+        for (int tries = 0; tries < 500; ++tries) {
+            try {
+                const kdvfs::detail::DeviceLock lock{place(), address};
+                return;
+            } catch (const Error&) {
+                std::this_thread::sleep_for(std::chrono::milliseconds{10});
+            }
+        }
+        FAIL() << "the watchdog holds the lock for ever";
+    }
+    [[nodiscard]] std::string at(const std::string& name) const { return folder_.at(name); }
+    [[nodiscard]] std::string read(const std::string& name) const { return folder_.read(name); }
+    [[nodiscard]] std::string calls() const { return folder_.read("calls"); }
+
+private:
+    TemporaryFolder folder_;
+};
+
+TEST_F(NvmlOwner, AKilledOwnersLocksAreFreedDomainByDomain) {
+    kill_after([](auto& clocks) {
+        clocks.apply({.core = 1000_MHz});
+        (void)clocks.read_clock_state();
+    });
+    EXPECT_EQ(calls(), "-i 0000:1b:00.0 -rgc\n");
+}
+
+TEST_F(NvmlOwner, AWriteCutShortFreesBothDomains) {
+    kill_after([](auto& clocks) { clocks.apply({.core = 420_MHz, .memory = 405_MHz}); });
+    EXPECT_EQ(calls(), "-i 0000:1b:00.0 -rgc\n-i 0000:1b:00.0 -rmc\n");
+}
+
+TEST_F(NvmlOwner, AnOwnerThatPutBackLeavesNothingToDo) {
+    kill_after([](auto& clocks) {
+        const ClockState found = clocks.read_clock_state();
+        clocks.apply({.core = 1000_MHz});
+        (void)clocks.read_clock_state();
+        clocks.restore(found);
+        (void)clocks.read_clock_state();
+    });
+    EXPECT_EQ(calls(), "");
+}
+
+TEST_F(NvmlOwner, WhatAWatchdogCouldNotDoTheNextOwnerDoes) {
+    board().core_lock = {210, 1000};
+    board().limit_reasons = 0x2;
+    leave({.initial = {}, .written = ClockState{{.core = 1000_MHz}, {}, "locked"}});
+    Nvml gpu{address, owned_options()};
+    const Clocks clocks{gpu, place()};
+    EXPECT_EQ(clocks.settled(), kdvfs::detail::RestoreDecision::write_back);
+    EXPECT_FALSE(board().core_lock);
+    EXPECT_EQ(board().writes, std::vector<std::string>{"core free"});
+}
+
+TEST_F(NvmlOwner, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
+    board().memory_lock = {405, 405};
+    leave({.initial = {}, .uncertain = true});
+    Nvml gpu{address, owned_options()};
+    const Clocks clocks{gpu, place()};
+    EXPECT_FALSE(board().memory_lock);
+    EXPECT_EQ(board().writes, (std::vector<std::string>{"core free", "memory free"}));
+}
+
+#ifdef KDVFS_RESTORE_PROGRAM
+TEST_F(NvmlOwner, WhatIsLeftIsFreedByTheProgramForEpilogs) {
+    leave({.initial = {}, .uncertain = true});
+    const std::string command = "ln -s " NVML_DOUBLE " " + at("libnvidia-ml.so.1") +
+                                " && LD_LIBRARY_PATH=" + at("") + " NVML_DOUBLE_LOG=" + at("log") +
+                                " " KDVFS_RESTORE_PROGRAM " --folder " + at("own") + " " + address +
+                                " >" + at("said");
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    EXPECT_EQ(read("said"), std::string{address} + ": restored\n");
+    EXPECT_EQ(read("log"), "core free\nmemory free\n");
+    EXPECT_FALSE(kdvfs::detail::find_record(place().folder, address));
+}
+#endif
+
+}  // namespace
+}  // namespace kdvfs::device

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/train/pipeline_case.hpp>
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace kdvfs::train {
+namespace {
+
+nlohmann::json good_case() {
+    nlohmann::json json{{"format", "pipeline-case-1"}, {"name", "two"},
+                        {"schedule", "1f1b"},          {"stages", 2},
+                        {"microbatches", 3},           {"chunks", 1},
+                        {"blocking_power_w", 50.0},    {"curves", "measured"}};
+    for (int stage = 0; stage < 2; ++stage)
+        for (const char* op : {"forward", "backward"})
+            json["profiles"].push_back(
+                {{"stage", stage},
+                 {"op", op},
+                 {"points", {{1400, 0.1, 30.0}, {1200, 0.12, 28.0}, {1000, 0.15, 27.5}}}});
+    return json;
+}
+
+std::string refusal(const nlohmann::json& json) {
+    try {
+        (void)parse_pipeline_case(json.dump(), "case.json");
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::invalid_input);
+        EXPECT_FALSE(error.text().remedy.empty()) << error.what();
+        return error.what();
+    }
+    return "none";
+}
+
+void expect_refusal(const nlohmann::json& json, const std::string& words) {
+    EXPECT_NE(refusal(json).find(words), std::string::npos) << refusal(json);
+}
+
+TEST(PipelineCase, IsRead) {
+    const PipelineCase read = parse_pipeline_case(good_case().dump(), "case.json");
+    EXPECT_EQ(read.name, "two");
+    EXPECT_EQ(read.pipeline.operations.size(), 12U);
+    EXPECT_EQ(read.pipeline.curves.size(), 4U);
+    EXPECT_EQ(read.pipeline.blocking_power.count, 50);
+}
+
+TEST(PipelineCase, ChunksShareACurveOrHaveTheirOwn) {
+    nlohmann::json json = good_case();
+    json["schedule"] = "interleaved_1f1b";
+    json["chunks"] = 2;
+    json["microbatches"] = 4;
+    EXPECT_EQ(parse_pipeline_case(json.dump(), "c").pipeline.operations.size(), 32U);
+    nlohmann::json own = json["profiles"][0];
+    own["chunk"] = 1;
+    json["profiles"].push_back(own);
+    const Pipeline pipeline = parse_pipeline_case(json.dump(), "c").pipeline;
+    for (const Operation& operation : pipeline.operations)
+        if (operation.stage == 0 && operation.pass == Pass::forward) {
+            EXPECT_EQ(operation.curve, operation.chunk == 1 ? 4U : 0U);
+        }
+    json["profiles"].push_back(own);
+    expect_refusal(json, "two profiles");
+}
+
+TEST(PipelineCase, GraphsHaveOperationsAndDependencies) {
+    nlohmann::json json = good_case();
+    json["schedule"] = "graph";
+    json["operations"] = {{{"stage", 1}, {"op", "forward"}, {"microbatch", 0}},
+                          {{"stage", 0}, {"op", "forward"}, {"microbatch", 0}}};
+    json["dependencies"] = {{1, 0}};
+    const Pipeline pipeline = parse_pipeline_case(json.dump(), "c").pipeline;
+    ASSERT_EQ(pipeline.dependencies.size(), 1U);
+    EXPECT_EQ(pipeline.operations[pipeline.dependencies[0].first].stage, 0U);
+    EXPECT_EQ(pipeline.operations[pipeline.dependencies[0].then].stage, 1U);
+    json["dependencies"] = {{1, 0}, {0, 1}};
+    expect_refusal(json, "cycle");
+    json["dependencies"] = {{1, 2}};
+    expect_refusal(json, "dependencies");
+}
+
+TEST(PipelineCase, RejectsCurvesThatAreNone) {
+    nlohmann::json json = good_case();
+    auto& points = json["profiles"][2]["points"];
+    points = {{1400, 0.1, 30.0}};
+    expect_refusal(json, "one point");
+    points = nlohmann::json::array();
+    expect_refusal(json, "no points");
+    points = {{1400, -0.1, 30.0}, {1200, 0.12, 28.0}};
+    expect_refusal(json, "time");
+    points = {{1400, 0.1, -30.0}, {1200, 0.12, 28.0}};
+    expect_refusal(json, "energy");
+    points = {{1400, 0.1, 30.0}, {1400, 0.12, 28.0}};
+    expect_refusal(json, "two points");
+    points = {{1400, nullptr, 30.0}, {1200, 0.12, 28.0}};  // what a NaN becomes
+    expect_refusal(json, "point of stage 1, forward");
+    points = {{1400, 0.1, 30.0}, {0, 0.12, 28.0}};
+    expect_refusal(json, "clock");
+    points = {{1400, 0.1, 30.0}, {1200, 1e300, 28.0}};
+    expect_refusal(json, "time");
+}
+
+/// Measured points above the hull are left out; a curve that is said to be convex has none.
+TEST(PipelineCase, TakesTheHullOfWhatIsMeasuredAndRejectsWhatIsSaidToBeConvex) {
+    nlohmann::json json = good_case();
+    json["profiles"][0]["points"] = {{1400, 0.1, 30.0}, {1200, 0.12, 29.9}, {1000, 0.15, 26.0}};
+    EXPECT_EQ(parse_pipeline_case(json.dump(), "c").pipeline.curves[0].hull().size(), 2U);
+    json["curves"] = "convex";
+    expect_refusal(json, "convex");
+    EXPECT_NO_THROW((void)parse_pipeline_case(good_case().dump(), "c"));
+}
+
+TEST(PipelineCase, RejectsWhatIsNoPipeline) {
+    const auto with = [](const char* field, const nlohmann::json& value) {
+        nlohmann::json json = good_case();
+        json[field] = value;
+        return json;
+    };
+    expect_refusal(with("format", "other"), "format");
+    expect_refusal(with("schedule", "dualpipe"), "schedule");
+    expect_refusal(with("stages", 0), "stages");
+    expect_refusal(with("stages", -2), "stages");
+    expect_refusal(with("stages", 2.5), "stages");
+    expect_refusal(with("stages", 1), "which the pipeline has not");
+    expect_refusal(with("stages", 3), "no curve");
+    expect_refusal(with("microbatches", 0), "microbatches");
+    expect_refusal(with("microbatches", 1e15), "microbatches");
+    expect_refusal(with("chunks", 2), "one chunk");
+    expect_refusal(with("blocking_power_w", "much"), "blocking_power_w");
+    expect_refusal(with("blocking_power_w", -1), "blocking power");
+    expect_refusal(with("schedule", "zb_h1"), "backward_input");
+    expect_refusal(with("profiles", 3), "profiles");
+    nlohmann::json interleaved = with("schedule", "interleaved_1f1b");
+    interleaved["chunks"] = 2;
+    expect_refusal(interleaved, "do not divide");
+    EXPECT_THROW((void)parse_pipeline_case("{\"points\": NaN}", "c"), Error);
+    EXPECT_THROW((void)parse_pipeline_case("", "c"), Error);
+    EXPECT_THROW((void)read_pipeline_case("/nonexistent/case.json"), Error);
+}
+
+}  // namespace
+}  // namespace kdvfs::train

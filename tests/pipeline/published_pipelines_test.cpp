@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// What others measured and computed. The data are no part of the project: without them, skipped.
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/train/pipeline_case.hpp>
+#include <kdvfs/train/plan.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace kdvfs::train {
+namespace {
+
+const std::filesystem::path folder =
+    std::filesystem::path{KDVFS_SOURCE_DIR}.parent_path() / "shared/data/perseus";
+
+nlohmann::json read_json(const std::string& name) {
+    std::ifstream input{folder / name};
+    return nlohmann::json::parse(input);
+}
+
+double energy_at_top_clocks(const Pipeline& pipeline) {
+    double sum = 0;
+    for (const Operation& operation : pipeline.operations)
+        sum += to_joules(pipeline.curves[operation.curve].effective(0)).count;
+    return sum;
+}
+
+TEST(PublishedPipelines, TheSyntheticFrontierIsFound) {
+    if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+    const Frontier frontier{read_pipeline_case(folder / "synthetic_4x8.json").pipeline};
+    std::ifstream input{folder / "synthetic_4x8_frontier.csv"};
+    kdvfs::detail::CsvReader reader{input, "synthetic_4x8_frontier.csv"};
+    std::vector<std::string> fields;
+    ASSERT_TRUE(reader.next(fields));
+    int rows = 0;
+    double last = 0;
+    while (reader.next(fields)) {
+        const Seconds time{kdvfs::detail::parse_number<double>(fields[1]).value()};
+        const double effective = kdvfs::detail::parse_number<double>(fields[2]).value();
+        const double total = kdvfs::detail::parse_number<double>(fields[3]).value();
+        if (rows++ == 0) {
+            EXPECT_NEAR(frontier.shortest().count(), time.count(), 1e-6);
+        }
+        EXPECT_NEAR(frontier.effective(time).count / effective, 1, 1e-7);
+        EXPECT_NEAR(frontier.total(time).count / total, 1, 1e-7);
+        last = time.count();
+    }
+    EXPECT_EQ(rows, 49);
+    EXPECT_NEAR(frontier.frugal().count(), last, 1e-6);
+}
+
+TEST(PublishedPipelines, GptThreeSavesWhatPerseusLeaves) {
+    if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+    nlohmann::json json = read_json("gpt3_175b_a100.json");
+    for (const auto& [microbatches, least] : {std::pair{12, 15.7}, {24, 14.5}}) {
+        json["microbatches"] = microbatches;
+        const Frontier frontier{parse_pipeline_case(json.dump(), "gpt3").pipeline};
+        const Seconds time = frontier.shortest();
+        const PipelinePlan plan = make_plan(frontier, time, Clocks::one);
+        const double top = energy_at_top_clocks(frontier.pipeline()) +
+                           frontier.pipeline().blocking_energy(time).count;
+        EXPECT_GE(100 * (1 - plan.total.count / top), least) << microbatches;
+        EXPECT_LE(plan.gap(), 0.003) << microbatches;
+        EXPECT_LE(make_plan(frontier, time, Clocks::two).gap(), 1e-4) << microbatches;
+    }
+}
+
+TEST(PublishedPipelines, TwoStagesOfGptThreeSwitchSevenTimes) {
+    if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+    nlohmann::json json = read_json("gpt3_175b_a100.json");
+    nlohmann::json kept = nlohmann::json::array();
+    for (nlohmann::json profile : json["profiles"]) {
+        if (profile["stage"] != 0 && profile["stage"] != 7) continue;
+        profile["stage"] = profile["stage"] == 0 ? 0 : 1;
+        kept.push_back(profile);
+    }
+    json["profiles"] = kept;
+    json["stages"] = 2;
+    json["microbatches"] = 8;
+    const Frontier frontier{parse_pipeline_case(json.dump(), "2x8").pipeline};
+    const PipelinePlan plan = make_plan(frontier, frontier.shortest(), Clocks::one);
+    EXPECT_LE(plan.switches, 7U);
+    EXPECT_LE(plan.gap(), 0.003);
+}
+
+}  // namespace
+}  // namespace kdvfs::train

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT
+//
+// Owners of a board of plain files, in processes of their own, which end in every way.
+#include <kdvfs/detail/restore/owned_clocks.hpp>
+
+#include "file_board.hpp"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <thread>
+
+namespace kdvfs::detail {
+namespace {
+
+using namespace kdvfs::literals;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// Runs in a child process, whose exit status is what it returns.
+pid_t start(const std::function<int()>& body, unsigned long namespaces = 0) {
+    const auto child = static_cast<pid_t>(
+        namespaces == 0 ? ::fork() : ::syscall(SYS_clone, namespaces | SIGCHLD, 0, 0, 0, 0));
+    if (child != 0) return child;
+    try {
+        ::_exit(body());
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "child: %s\n", error.what());
+        ::_exit(99);
+    }
+}
+
+int status_of(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/// How long until it is so; 10 s is never.
+template <class Condition>
+Clock::duration time_until(Condition condition) {
+    const auto start = Clock::now();
+    while (!condition() && Clock::now() - start < 10s) std::this_thread::sleep_for(200us);
+    return Clock::now() - start;
+}
+
+class Owner : public testing::Test {
+protected:
+    using Clocks = OwnedClocks<FileBoard>;
+
+    [[nodiscard]] RestorePlace place() const {
+        return RestorePlace::in_own(own_.at("own"), board_.info().address);
+    }
+    [[nodiscard]] std::string level() const { return board_.level(); }
+    [[nodiscard]] RestoreEntry record() const {
+        return *find_record(place().folder, board_.info().address);
+    }
+    static void lower(Clocks& clocks) {
+        clocks.apply({900_MHz, auto_clock});
+        static_cast<void>(clocks.read_clock_state());
+    }
+    /// In a child: owns the board at a low clock and says so.
+    [[nodiscard]] pid_t start_owner(const std::function<int(Clocks&)>& then,
+                                    unsigned long namespaces = 0) {
+        const pid_t child = start(
+            [&] {
+                FileBoard board{files_};
+                Clocks clocks{board, place()};
+                lower(clocks);
+                files_.write("ready", "ready");
+                return then(clocks);
+            },
+            namespaces);
+        time_until([&] { return files_.read("ready") == "ready"; });
+        return child;
+    }
+
+    TemporaryFolder files_;
+    TemporaryFolder own_;
+    FileBoard board_{files_};
+};
+
+TEST_F(Owner, WritesTheRecordBeforeTheDevice) {
+    Clocks clocks{board_, place()};
+    EXPECT_FALSE(record().owes_restore());
+    unsigned writes = 0;
+    board_.before_a_write = [&] {
+        EXPECT_TRUE(record().history.uncertain);
+        ++writes;
+    };
+    clocks.apply({900_MHz, auto_clock});
+    const ClockState held = clocks.read_clock_state();
+    EXPECT_EQ(record().history.written, held);
+    clocks.restore({});
+    static_cast<void>(clocks.read_clock_state());
+    EXPECT_FALSE(record().owes_restore());
+    EXPECT_EQ(writes, 2U);
+}
+
+TEST_F(Owner, ThatEndsLeavesNothingAndCanBeFollowedAtOnce) {
+    for (int i = 0; i < 3; ++i) {
+        const auto began = Clock::now();
+        {
+            Clocks clocks{board_, place()};
+            lower(clocks);
+            EXPECT_EQ(level(), "manual");
+            if (i == 1) {
+                clocks.restore({});
+                static_cast<void>(clocks.read_clock_state());
+            }
+        }
+        EXPECT_EQ(level(), "auto");
+        EXPECT_LT(Clock::now() - began, 2s);
+    }
+}
+
+TEST_F(Owner, ThatIsKilledIsFollowedByItsWatchdog) {
+    const pid_t owner = start_owner([](Clocks&) { return ::pause(); });
+    EXPECT_EQ(level(), "manual");
+    ::kill(owner, SIGKILL);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    Clocks next{board_, place()};
+    EXPECT_EQ(next.settled(), RestoreDecision::nothing);
+}
+
+TEST_F(Owner, ThatIsKilledWithItsWatchdogIsSettledByTheNext) {
+    const pid_t owner = start_owner([](Clocks& clocks) {
+        ::kill(clocks.watchdog(), SIGKILL);
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    EXPECT_EQ(level(), "manual");
+    Clocks next{board_, place()};
+    EXPECT_EQ(next.settled(), RestoreDecision::write_back);
+    EXPECT_EQ(level(), "auto");
+}
+
+TEST_F(Owner, WhoseWatchdogCouldNotBeReplacedStillTellsTheNext) {
+    const pid_t owner = start_owner([](Clocks& clocks) {
+        ::kill(clocks.watchdog(), SIGKILL);
+        std::this_thread::sleep_for(20ms);
+        const rlimit none{0, 0};
+        ::setrlimit(RLIMIT_NOFILE, &none);  // no pipe for another
+        clocks.restore({});
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    EXPECT_TRUE(record().history.uncertain);
+}
+
+TEST_F(Owner, ReplacesAWatchdogThatWasKilled) {
+    const pid_t owner = start_owner([](Clocks& clocks) {
+        const pid_t first = clocks.watchdog();
+        ::kill(first, SIGKILL);
+        const auto replaced = [&] {
+            clocks.apply({800_MHz, auto_clock});
+            static_cast<void>(clocks.read_clock_state());
+            return clocks.watchdog() != first;
+        };
+        time_until(replaced);
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
+}
+
+TEST_F(Owner, IsNotHeldUpByAWatchdogThatStandsStill) {
+    const auto began = Clock::now();
+    {
+        Clocks clocks{board_, place()};
+        lower(clocks);
+        const pid_t watchdog = clocks.watchdog();
+        ::kill(watchdog, SIGSTOP);
+        for (unsigned i = 0; i < 50; ++i) {
+            clocks.apply({Megahertz{600 + i}, auto_clock});
+            static_cast<void>(clocks.read_clock_state());
+        }
+        EXPECT_EQ(clocks.watchdog(), watchdog);
+        // The end owes a restore: it waits for it, though not for ever.
+        std::thread{[watchdog] {
+            std::this_thread::sleep_for(2500ms);
+            ::kill(watchdog, SIGCONT);
+        }}.detach();
+    }
+    EXPECT_LT(Clock::now() - began, 2500ms);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 5s);
+}
+
+TEST_F(Owner, DoesNotKeepAProgramThatWaitsForItsChildren) {
+    Clocks clocks{board_, place()};
+    lower(clocks);
+    while (::wait(nullptr) > 0) {
+    }
+    EXPECT_EQ(errno, ECHILD);
+    EXPECT_GT(clocks.watchdog(), 0);
+}
+
+TEST_F(Owner, ThatAdoptsOrphansSaysThatTheWatchdogIsItsChild) {
+    const auto child_of_mine = [&](Clocks& clocks) {
+        int status = 0;
+        const bool mine = ::waitpid(clocks.watchdog(), &status, WNOHANG) == 0;
+        const bool said = clocks.describe().find("adopts orphans") != std::string::npos;
+        return mine && said;
+    };
+    {
+        Clocks clocks{board_, place()};
+        EXPECT_EQ(clocks.describe().find("adopts orphans"), std::string::npos);
+    }
+    const pid_t subreaper = start([&] {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        {
+            FileBoard board{files_};
+            Clocks clocks{board, place()};
+            lower(clocks);
+            if (!child_of_mine(clocks)) return 1;
+        }
+        return ::wait(nullptr) < 0 ? 0 : 2;  // nothing of it is left to wait for
+    });
+    EXPECT_EQ(status_of(subreaper), 0);
+    EXPECT_EQ(level(), "auto");
+    if (::geteuid() != 0) return;
+    const pid_t first = start(
+        [&] {
+            ::mount("proc", "/proc", "proc", 0, nullptr);
+            FileBoard board{files_};
+            Clocks clocks{board, place()};
+            lower(clocks);
+            return ::getpid() == 1 && child_of_mine(clocks) ? 0 : 1;
+        },
+        CLONE_NEWPID | CLONE_NEWNS);
+    EXPECT_EQ(status_of(first), 0);
+}
+
+TEST_F(Owner, WithItsStandardFilesClosedConfusesNothing) {
+    const pid_t owner = start([&] {
+        for (const int fd : {0, 1, 2}) ::close(fd);
+        FileBoard board{files_};
+        Clocks clocks{board, place()};
+        lower(clocks);
+        // What a program opens next gets the low numbers, and closes them again.
+        for (int i = 0; i < 3; ++i) {
+            if (::open("/dev/null", O_RDWR) > 2) return 1;
+        }
+        for (const int fd : {0, 1, 2, 3, 4, 5}) ::close(fd);
+        lower(clocks);
+        files_.write("ready", clocks.watchdog() > 0 ? "ready" : "none");
+        return ::pause();
+    });
+    time_until([&] { return !files_.read("ready").empty(); });
+    EXPECT_EQ(files_.read("ready"), "ready");
+    EXPECT_THROW((Clocks{board_, place()}), Error);  // its lock holds
+    ::kill(owner, SIGKILL);
+    status_of(owner);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
+}
+
+TEST_F(Owner, ThatIsStoppedLosesItsClocksAndTakesThemUpAgain) {
+    if (!Watchdog::sees_stops()) GTEST_SKIP() << "needs bash";
+    const pid_t owner = start_owner([&](Clocks& clocks) {
+        while (clocks.restored_while_stopped() == 0) {
+            static_cast<void>(clocks.read_clock_state());  // as once a second in earnest
+            std::this_thread::sleep_for(10ms);
+        }
+        const bool seen = clocks.read_clock_state() == ClockState{};
+        lower(clocks);
+        files_.write("again", seen ? "again" : "not seen");
+        return ::pause();
+    });
+    std::this_thread::sleep_for(1500ms);
+    EXPECT_EQ(level(), "manual") << "it was not stopped yet";
+    ::kill(owner, SIGSTOP);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 5s);
+    std::this_thread::sleep_for(100ms);
+    ::kill(owner, SIGCONT);
+    time_until([&] { return !files_.read("again").empty(); });
+    EXPECT_EQ(files_.read("again"), "again");
+    EXPECT_EQ(level(), "manual");
+    ::kill(owner, SIGKILL);
+    status_of(owner);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
+}
+
+TEST_F(Owner, ThatIsCancelledWithAllItsProcessesIsRestored) {
+    const pid_t owner = start_owner([](Clocks& clocks) {
+        ::kill(clocks.watchdog(), SIGTERM);  // as a scheduler does to a whole job
+        return ::raise(SIGTERM);
+    });
+    EXPECT_EQ(status_of(owner), -SIGTERM);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
+}
+
+TEST_F(Owner, KeepsASecondOutAndNamesItself) {
+    const Clocks first{board_, place()};
+    const std::string me = "process " + std::to_string(::getpid());
+    const pid_t second = start([&] {
+        FileBoard board{files_};
+        try {
+            const Clocks clocks{board, place()};
+        } catch (const Error& error) {
+            const bool named = std::string{error.what()}.find(me) != std::string::npos;
+            return error.code() == Errc::busy && named ? 0 : 2;
+        }
+        return 1;
+    });
+    EXPECT_EQ(status_of(second), 0);
+}
+
+TEST_F(Owner, WithARecordThatIsNotToBeTrustedIsToldSo) {
+    { Clocks clocks{board_, place()}; }
+    const std::string record = place().folder.path() + "/record";
+    ASSERT_EQ(::mkfifo(record.c_str(), 0600), 0);
+    board_.apply({900_MHz, auto_clock});
+    try {
+        const Clocks clocks{board_, place()};
+        FAIL() << "a fifo was taken for a record";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::refused);
+        EXPECT_EQ(error.text().vendor_words, "it is no file");
+    }
+    EXPECT_EQ(level(), "manual");
+}
+
+}  // namespace
+}  // namespace kdvfs::detail

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+# `kdvfs recommend` and `kdvfs plan-pool` from end to end, and what they say to bad input.
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER})
+
+# expect(CODE WORDS argument...): runs the command, which ends with CODE and says WORDS (a regular
+# expression); what it printed is in `said` then.
+function(expect code words)
+    execute_process(COMMAND ${KDVFS} ${ARGN} WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result
+                    OUTPUT_VARIABLE output ERROR_VARIABLE error)
+    if(NOT result STREQUAL "${code}" OR NOT "${output}${error}" MATCHES "${words}")
+        message(FATAL_ERROR "kdvfs ${ARGN}\nended with ${result}, not ${code}, or did not say "
+                            "\"${words}\":\n${output}${error}")
+    endif()
+    set(said "${output}" PARENT_SCOPE)
+endfunction()
+
+file(WRITE ${FOLDER}/rows.csv "task,model,gpu,gpus,batch,itl_p50_ms,joules_per_token\n"
+     "chat,org/a,H100,1,8,10,5\nchat,org/a,H100,2,16,20,3\nchat,org/a,B200,1,16,30,2.5\n")
+set(ask recommend rows.csv --task chat --model org/a --energy joules_per_token)
+expect(0 "line" ${ask} --gpu H100,B200 --target itl_p50_ms=30 --format json)
+string(JSON line GET "${said}" line)
+string(JSON energy GET "${said}" row joules_per_token)
+string(JSON gpu GET "${said}" row gpu)
+if(NOT line EQUAL 4 OR NOT energy EQUAL 2.5 OR NOT gpu STREQUAL "B200")
+    message(FATAL_ERROR "not the row of least energy:\n${said}")
+endif()
+expect(0 "line 3\n" ${ask} --gpu H100 --target itl_p50_ms=30)
+expect(3 "^null\n$" ${ask} --gpu H100 --target itl_p50_ms=9 --format json)
+expect(3 "nothing meets" ${ask} --gpu H100 --target itl_p50_ms=9)
+expect(3 "\"frontier\"" ${ask} --target itl_p50_ms=9 --frontier --format json)
+string(JSON points LENGTH "${said}" frontier)
+if(NOT points EQUAL 3)
+    message(FATAL_ERROR "a frontier of ${points} rows:\n${said}")
+endif()
+expect(1 "no column 'ttft'" ${ask} --target ttft=9)
+expect(1 "COLUMN=VALUE" ${ask} --target itl_p50_ms)
+expect(1 "rows2.csv" recommend rows2.csv)
+
+file(WRITE ${FOLDER}/pools.json [[{"gpus": 8, "classes": [
+  {"name": "short", "load_rps": 3, "first_token_ms": 250, "gap_ms": 100,
+   "profile": [{"parallelism": 2, "core_mhz": 1200, "load_rps": 2, "power_w": 500,
+                "first_token_ms": 200, "gap_ms": 50},
+               {"parallelism": 2, "core_mhz": 900, "load_rps": 2, "power_w": 400,
+                "first_token_ms": 300, "gap_ms": 50}]}]}]])
+expect(0 "\"feasible\": true" plan-pool pools.json)
+string(JSON power GET "${said}" power_w)
+string(JSON count GET "${said}" pools 0 instances 0 count)
+if(NOT power EQUAL 1000 OR NOT count EQUAL 2)
+    message(FATAL_ERROR "not the pool of least power:\n${said}")
+endif()
+file(READ ${FOLDER}/pools.json text)
+string(REPLACE "\"gpus\": 8" "\"gpus\": 2" text "${text}")
+file(WRITE ${FOLDER}/pools.json "${text}")
+expect(3 "\"feasible\": false" plan-pool pools.json)
+expect(1 "no JSON" plan-pool rows.csv)

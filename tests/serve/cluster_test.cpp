@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT
+// Serving in virtual time: engine and board by hand-made numbers, and what clocks alone save.
+#include <kdvfs/serve/requests.hpp>
+#include <kdvfs/serve/simulated/clock_policies.hpp>
+#include <kdvfs/serve/simulated/roofline_board.hpp>
+#include <kdvfs/serve/simulated/serving_cluster.hpp>
+#include <kdvfs/serve/simulated/synthetic_requests.hpp>
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kdvfs::serve {
+namespace {
+
+/// A step takes 1 ms a prompt token, 10 ms with sequences, at 1000 MHz, twice as long at 500 MHz;
+/// 100 W at work, 10 W idle.
+struct PlainBoard {
+    std::vector<Megahertz> list{{500}, {1000}};
+    [[nodiscard]] const std::vector<Megahertz>& clocks() const { return list; }
+    [[nodiscard]] std::optional<Cost> cost(StepShape shape, Megahertz clock) const {
+        if (shape.context_tokens > 100) return std::nullopt;
+        const double time =
+            (0.001 * shape.prompt_tokens + (shape.sequences > 0 ? 0.01 : 0)) * 1000 / clock.count;
+        return Cost{Seconds{time}, Joules{100 * time}};
+    }
+    [[nodiscard]] Watts idle_power(Megahertz) const { return {10}; }
+};
+
+TEST(ServingBoard, AWishHoldsAfterTheLatency) {
+    const PlainBoard costs;
+    ServingBoard board{costs, {500}, Seconds{0.1}};
+    board.ask({1000});
+    // 100 ms at half speed do half of it; the rest takes 50 ms.
+    EXPECT_NEAR(board.run({100, 0, 0}).count(), 0.15, 1e-12);
+    EXPECT_NEAR(board.energy().count, 15, 1e-9);
+    board.idle_until(Seconds{1.15});
+    EXPECT_NEAR(board.energy().count, 25, 1e-9);
+    EXPECT_EQ(board.switches(), 1U);
+}
+
+TEST(ServingEngine, ChunksSequencesAndFirstTokens) {
+    const PlainBoard costs;
+    FixedClock policy{{1000}};
+    EngineLimits limits;
+    limits.chunk_tokens = 40;
+    limits.max_sequences = 2;
+    LatencyTargets targets;
+    targets.first_token = Seconds{0.055};
+    targets.first_token_factor = 1;
+    targets.gap = Seconds{0.02};
+    ServingEngine engine{costs, policy, limits, targets, Seconds{0.006}};
+    engine.submit({Seconds{0}, 50, 3});
+    engine.submit({Seconds{0}, 20, 1});
+    engine.drain();
+    // 40 ms: 40 tokens. 30 ms: 10 and 20 tokens, both first tokens at 70 ms. Then two steps of
+    // 10 ms.
+    const ServingCounts counts = engine.counts();
+    EXPECT_EQ(counts.requests, 2U);
+    EXPECT_EQ(counts.first_tokens_in_time, 0U);
+    EXPECT_EQ(counts.tokens, 4U);
+    EXPECT_EQ(counts.gaps, 2U);
+    EXPECT_EQ(counts.gaps_kept, 2U);
+    EXPECT_EQ(counts.steps, 4U);
+    EXPECT_NEAR(engine.now().count(), 0.09, 1e-12);
+    EXPECT_NEAR(counts.energy.count, 9, 1e-9);
+    EXPECT_NEAR(counts.first_token.quantile(0.5).count(), 0.07, 2e-4);
+}
+
+TEST(ServingEngine, ThePlacesAndTheCacheAreLimits) {
+    const PlainBoard costs;
+    FixedClock policy{{1000}};
+    EngineLimits limits;
+    limits.max_sequences = 1;
+    ServingEngine one_place{costs, policy, limits, {}, Seconds{0}};
+    limits.max_sequences = 8;
+    limits.cache_tokens = 30;
+    ServingEngine small_cache{costs, policy, limits, {}, Seconds{0}};
+    for (auto* engine : {&one_place, &small_cache}) {
+        engine->submit({Seconds{0}, 10, 11});
+        engine->submit({Seconds{0}, 10, 11});
+        engine->drain();
+        // One after the other: 10 ms and ten steps of 10 ms, twice.
+        EXPECT_NEAR(engine->now().count(), 0.22, 1e-9);
+    }
+    EXPECT_THROW(small_cache.submit({Seconds{0}, 20, 11}), Error);
+}
+
+TEST(ServingEngine, AStepOfUnknownCostIsRefused) {
+    const PlainBoard costs;
+    FixedClock policy{{1000}};
+    ServingEngine engine{costs, policy, {}, {}, Seconds{0}};
+    engine.submit({Seconds{0}, 101, 2});
+    EXPECT_THROW(engine.drain(), Error);
+    EXPECT_THROW(serve_trace(costs, {}, {.boards = 0}, [] { return nullptr; }), Error);
+}
+
+TEST(SyntheticConversations, HaveTheStatisticsTheyAreMadeFrom) {
+    const auto requests = synthetic_conversations(Seconds{3500}, 1);
+    EXPECT_EQ(requests, synthetic_conversations(Seconds{3500}, 1));
+    EXPECT_NE(requests, synthetic_conversations(Seconds{3500}, 2));
+    double prompts = 0, answers = 0;
+    Seconds before{0};
+    for (const Request& request : requests) {
+        ASSERT_GE(request.arrival, before);
+        before = request.arrival;
+        prompts += request.prompt_tokens;
+        answers += request.answer_tokens;
+    }
+    const auto count = static_cast<double>(requests.size());
+    // The hour itself: 19366 requests, 1154.7 and 211.1 tokens.
+    EXPECT_NEAR(count, 19366, 0.03 * 19366);
+    EXPECT_NEAR(prompts / count, 1154.7, 0.05 * 1154.7);
+    EXPECT_NEAR(answers / count, 211.1, 0.05 * 211.1);
+}
+
+/// What the rules of this simulation give for one cluster and one trace.
+class ServedHour {
+public:
+    ServedHour(std::vector<Request> requests, std::size_t boards) : requests_{std::move(requests)} {
+        options_.boards = boards;
+        std::vector<Request> beginning;
+        for (const Request& request : requests_)
+            if (request.arrival < Seconds{600}) beginning.push_back(request);
+        serve_trace(board_, beginning, options_, fixed({2520}), &load_);
+        base_ = serve_trace(board_, requests_, options_, fixed({2520}));
+    }
+
+    ServingCounts with_plan(StepPolicy policy, Seconds latency) {
+        StepTargets targets;
+        targets.policy = policy;
+        targets.switch_latency = options_.switch_latency = latency;
+        plan_.emplace(make_step_plan(table_, load_, targets));
+        return serve_trace(board_, requests_, options_,
+                           [&] { return std::make_unique<PlannedClocks>(*plan_); });
+    }
+    ServingCounts with_fixed(Megahertz clock) {
+        return serve_trace(board_, requests_, options_, fixed(clock));
+    }
+    ServingCounts with_loop() {
+        return serve_trace(board_, requests_, options_,
+                           [&] { return std::make_unique<EpochLoop>(table_, Seconds{0.1}, 512); });
+    }
+    /// Percent of energy against the top clock.
+    [[nodiscard]] double saved(const ServingCounts& counts) const {
+        return 100 * (1 - counts.energy / base_.energy);
+    }
+    [[nodiscard]] double lost(const ServingCounts& counts) const {
+        return base_.first_tokens_pct() - counts.first_tokens_pct();
+    }
+    [[nodiscard]] const ServingCounts& base() const { return base_; }
+    [[nodiscard]] const StepPlan& plan() const { return *plan_; }
+
+private:
+    static std::function<std::unique_ptr<ClockPolicy>()> fixed(Megahertz clock) {
+        return [clock] { return std::make_unique<FixedClock>(clock); };
+    }
+
+    std::vector<Request> requests_;
+    RooflineBoard board_;
+    StepTable table_{sample_steps(board_)};
+    ClusterOptions options_;
+    StepLoad load_{StepBuckets{}};
+    ServingCounts base_;
+    std::optional<StepPlan> plan_;
+};
+
+void expect_four_boards_keep_the_figures(ServedHour& hour) {
+    double best_single = 0;
+    const RooflineBoard board;
+    for (const Megahertz clock : board.clocks()) {
+        const ServingCounts counts = hour.with_fixed(clock);
+        if (counts.gaps_pct() >= 99.9) best_single = std::max(best_single, hour.saved(counts));
+    }
+    const double loop = hour.saved(hour.with_loop());
+    for (const double ms : {6.0, 20.0}) {
+        const ServingCounts no_harm = hour.with_plan(StepPolicy::no_harm, Seconds{ms / 1000});
+        EXPECT_EQ(hour.plan().reason(), "");
+        EXPECT_GE(hour.saved(no_harm), 22) << ms;
+        EXPECT_LE(hour.lost(no_harm), 0.1) << ms;
+        EXPECT_GE(no_harm.gaps_pct(), 99.9) << ms;
+        const ServingCounts by_step = hour.with_plan(StepPolicy::by_step, Seconds{ms / 1000});
+        EXPECT_GE(hour.saved(by_step), 27) << ms;
+        EXPECT_LE(hour.lost(by_step), 0.2) << ms;
+        EXPECT_GE(by_step.gaps_pct(), 99.9) << ms;
+        EXPECT_GE(hour.saved(by_step), best_single + 6) << ms;
+        EXPECT_GE(hour.saved(by_step), loop + 8) << ms;
+    }
+    for (const StepPolicy policy :
+         {StepPolicy::no_harm, StepPolicy::two_clocks, StepPolicy::by_step}) {
+        const ServingCounts counts = hour.with_plan(policy, Seconds{0.1});
+        EXPECT_NE(hour.plan().reason(), "");
+        EXPECT_LE(counts.switches, 4U);
+        EXPECT_GE(counts.gaps_pct(), 99.9);
+    }
+}
+
+void expect_overload_does_little_harm(ServedHour& hour) {
+    EXPECT_NEAR(hour.base().first_tokens_pct(), 90, 4);
+    EXPECT_LE(hour.lost(hour.with_plan(StepPolicy::no_harm, Seconds{0.006})), 1);
+    EXPECT_LE(hour.lost(hour.with_plan(StepPolicy::by_step, Seconds{0.006})), 3);
+}
+
+TEST(Serving, SyntheticHourOnFourBoards) {
+    ServedHour hour{synthetic_conversations(Seconds{3500}, 1), 4};
+    expect_four_boards_keep_the_figures(hour);
+}
+
+std::optional<std::vector<Request>> azure_hour() {
+    const auto path = std::filesystem::path{KDVFS_SOURCE_DIR} / "../shared/data/azure/conv.csv";
+    if (!std::filesystem::exists(path)) return std::nullopt;
+    return read_requests(path);
+}
+
+TEST(Serving, AzureHourOnFourBoards) {
+    const auto requests = azure_hour();
+    if (!requests) GTEST_SKIP() << "shared/data/azure/conv.csv is absent";
+    ServedHour hour{*requests, 4};
+    expect_four_boards_keep_the_figures(hour);
+    // Another program by the same rules and the same board: 99.87 % of first tokens in time at the
+    // top clock; -23.0, -27.7, -20.6 and -18.8 % of energy.
+    EXPECT_NEAR(hour.base().first_tokens_pct(), 99.87, 0.05);
+    EXPECT_NEAR(hour.saved(hour.with_plan(StepPolicy::no_harm, Seconds{0.006})), 23.0, 0.3);
+    EXPECT_NEAR(hour.saved(hour.with_plan(StepPolicy::by_step, Seconds{0.006})), 27.7, 0.3);
+    EXPECT_NEAR(hour.saved(hour.with_fixed({1800})), 20.6, 0.3);
+    EXPECT_NEAR(hour.saved(hour.with_loop()), 18.8, 0.5);
+}
+
+TEST(Serving, AzureHourOnTwoBoards) {
+    const auto requests = azure_hour();
+    if (!requests) GTEST_SKIP() << "shared/data/azure/conv.csv is absent";
+    ServedHour hour{*requests, 2};
+    expect_overload_does_little_harm(hour);
+}
+
+TEST(Serving, AnHourTakesUnderFiveSeconds) {
+    const auto requests = synthetic_conversations(Seconds{3600}, 3);
+    const StepTable table{sample_steps(RooflineBoard{})};
+    StepLoad load{StepBuckets{}};
+    load.add({512, 12, 1000}, Seconds{0.07});
+    load.add({0, 12, 1000}, Seconds{0.07});
+    StepTargets targets;
+    targets.policy = StepPolicy::by_step;
+    const StepPlan plan = make_step_plan(table, load, targets);
+    const std::clock_t begin = std::clock();
+    const ServingCounts counts = serve_trace(RooflineBoard{}, requests, {},
+                                             [&] { return std::make_unique<PlannedClocks>(plan); });
+    const double took = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    std::cout << counts.steps << " steps in " << took << " s of CPU\n";
+    EXPECT_LT(took, 5);
+}
+
+}  // namespace
+}  // namespace kdvfs::serve

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/serve/requests.hpp>
+#include <kdvfs/serve/simulated/roofline_board.hpp>
+#include <kdvfs/serve/step.hpp>
+#include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/serve/step_table.hpp>
+#include <kdvfs/serve/step_table_csv.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace kdvfs::serve {
+namespace {
+
+constexpr Seconds forever{std::numeric_limits<double>::infinity()};
+
+void expect_refused(const std::function<void()>& action, const std::string& words) {
+    try {
+        action();
+        ADD_FAILURE() << "accepted, and did not say: " << words;
+    } catch (const Error& error) {
+        EXPECT_NE(std::string{error.what()}.find(words), std::string::npos) << error.what();
+    }
+}
+
+TEST(StepBuckets, TheCornerIsTheLargestShapeOfItsBucket) {
+    const StepBuckets buckets;
+    std::mt19937 random{1};
+    for (int i = 0; i < 10'000; ++i) {
+        const StepShape shape{static_cast<std::uint32_t>(random() % 700),
+                              static_cast<std::uint32_t>(random() % 140),
+                              static_cast<std::uint32_t>(1 + random() % 9000)};
+        const std::size_t bucket = buckets.bucket(shape);
+        const StepShape corner = buckets.corner(bucket);
+        ASSERT_LT(bucket, buckets.size());
+        ASSERT_EQ(buckets.bucket(corner), bucket);
+        ASSERT_EQ(phase_of(corner), phase_of(shape));
+        ASSERT_GE(corner.prompt_tokens, shape.prompt_tokens);
+        ASSERT_GE(corner.sequences, shape.sequences);
+        ASSERT_TRUE(shape.sequences == 0 || corner.context_tokens >= shape.context_tokens);
+        ASSERT_NE(buckets.variant(shape, true), buckets.variant(shape, false));
+    }
+    EXPECT_FALSE(buckets.covered({100'000, 1, 1}));
+    EXPECT_TRUE(buckets.covered({0, 512, 131072}));
+}
+
+TEST(StepBuckets, BadEdgesAreRefused) {
+    expect_refused([] { StepBuckets{{{1, 1}, {1}, {1}}}; }, "prompt tokens");
+    expect_refused([] { StepBuckets{{{1}, {}, {1}}}; }, "sequences");
+    expect_refused([] { StepBuckets{{{1}, {1}, {0, 5}}}; }, "context tokens");
+}
+
+std::vector<StepRow> small_grid() {
+    std::vector<StepRow> rows;
+    for (const std::uint32_t mhz : {1000U, 1500U, 3000U}) {
+        const auto cost = [&](double work) { return Cost{Seconds{work / mhz}, Joules{work}}; };
+        for (const std::uint32_t tokens : {100U, 300U, 500U})
+            rows.push_back({Phase::prefill, 1, tokens, {mhz}, cost(tokens)});
+        for (const std::uint32_t batch : {1U, 4U, 8U})
+            for (const std::uint32_t context : {100U, 200U, 400U})
+                rows.push_back(
+                    {Phase::decode, batch, context, {mhz}, cost(10 + batch + 0.01 * context)});
+    }
+    return rows;
+}
+
+/// Every single row left out: the table still knows its place, unless it is at the edge.
+TEST(StepTable, HolesAreInterpolatedInsideAndRefusedOutside) {
+    const auto rows = small_grid();
+    const StepTable whole{rows};
+    for (std::size_t hole = 0; hole < rows.size(); ++hole) {
+        auto rest = rows;
+        rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(hole));
+        const StepTable table{rest};
+        const StepRow& row = rows[hole];
+        const StepShape shape = row.phase == Phase::prefill ? StepShape{row.context, 0, 0}
+                                                            : StepShape{0, row.batch, row.context};
+        const auto between = [](auto low, auto value, auto high) {
+            return value > low && value < high;
+        };
+        const bool inside = between(1000U, row.clock.count, 3000U) ||
+                            (row.phase == Phase::prefill
+                                 ? between(100U, row.context, 500U)
+                                 : between(1U, row.batch, 8U) || between(100U, row.context, 400U));
+        const auto cost = table.cost(shape, row.clock);
+        ASSERT_EQ(cost.has_value(), inside) << hole;
+        // Times and energies of this table are linear in all that is interpolated over.
+        if (!inside) continue;
+        EXPECT_NEAR(cost->time.count(), row.cost.time.count(), 1e-12) << hole;
+        EXPECT_NEAR(cost->energy.count, row.cost.energy.count, 1e-9) << hole;
+    }
+    EXPECT_FALSE(whole.cost({99, 0, 0}, {1000}));
+    EXPECT_FALSE(whole.cost({501, 0, 0}, {1000}));
+    EXPECT_FALSE(whole.cost({0, 9, 100}, {1000}));
+    EXPECT_FALSE(whole.cost({0, 8, 401}, {1000}));
+    EXPECT_FALSE(whole.cost({200, 8, 99}, {1000}));
+    EXPECT_FALSE(whole.cost({200, 8, 100}, {1200}));
+    EXPECT_NEAR(whole.cost({0, 6, 300}, {1500})->energy.count, 19, 1e-12);
+    // A mixed step reads the weights once: less the decode step of one sequence near 256 tokens.
+    EXPECT_NEAR(whole.cost({300, 4, 200}, {1500})->energy.count, 300 + 16 - (11 + 2.56), 1e-9);
+}
+
+TEST(StepTable, AsAFileAndBack) {
+    auto rows = small_grid();
+    rows.push_back({Phase::idle, 0, 0, {1000}, {Seconds{2}, Joules{100}}});
+    rows.push_back({Phase::idle, 0, 0, {3000}, {Seconds{2}, Joules{160}}});
+    std::istringstream file{to_csv(rows)};
+    const StepTable table = read_step_table(file, "steps.csv");
+    EXPECT_EQ(table.clocks(), (std::vector<Megahertz>{{1000}, {1500}, {3000}}));
+    EXPECT_EQ(table.cost({0, 4, 200}, {1500}), StepTable{rows}.cost({0, 4, 200}, {1500}));
+    EXPECT_NEAR(table.idle_power({1500}).count, 50 + 30 * 0.5, 1e-12);
+    EXPECT_EQ(table.range(),
+              "prefill of 100 to 500 tokens, decode of 1 to 8 sequences of 100 to 400 tokens");
+}
+
+TEST(StepTable, RowsOfOnePlaceAreSamplesAndAutoIsTheTopClock) {
+    const Cost cheap{Seconds{1}, Joules{10}}, dear{Seconds{3}, Joules{20}};
+    const StepTable table{{{Phase::prefill, 2, 50, auto_clock, cheap},
+                           {Phase::prefill, 1, 100, auto_clock, dear},
+                           {Phase::decode, 1, 100, auto_clock, cheap},
+                           {Phase::decode, 1, 100, {900}, cheap}}};
+    EXPECT_EQ(table.clocks().back(), auto_clock);
+    EXPECT_EQ(table.cost({100, 0, 0}, auto_clock)->time, Seconds{2});
+    EXPECT_FALSE(table.cost({100, 0, 0}, {900}));
+}
+
+TEST(StepTable, BadFilesAreRefused) {
+    const auto read = [](const std::string& text) {
+        return [text] {
+            std::istringstream file{text};
+            read_step_table(file, "steps.csv");
+        };
+    };
+    const std::string header = "phase,batch,context,core_mhz,time_s,energy_j\n";
+    expect_refused(read(""), "empty");
+    expect_refused(read("phase,batch,context,core_mhz,time_s\n"), "no column 'energy_j'");
+    expect_refused(read(header + "decode,1,1,900,1,1\n"), "prefill");
+    expect_refused(read(header + "prefill,1,1,900,1,1\n"), "decode");
+    expect_refused(read(header + "verify,1,1,900,1,1\n"), "steps.csv:2");
+    expect_refused(read(header + "decode,1,1,0,1,1\n"), "no clock");
+    expect_refused(read(header + "decode,1,1,900,x,1\n"), "'time_s'");
+    expect_refused(read(header + "decode,1.5,1,900,1,1\n"), "'batch'");
+    expect_refused(read(header + "decode,1,1,900,1\n"), "fields");
+    expect_refused(read(header + "decode,0,1,900,1,1\n"), "batch and context");
+    expect_refused(read(header + "decode,1,1,900,-1,1\n"), "positive");
+    expect_refused(read(header + "decode,1,1,900,1,nan\n"), "positive");
+    expect_refused(read(header + "prefill,70000,70000,900,1,1\n"), "too large");
+}
+
+TEST(Requests, BothFormatsSayTheSame) {
+    std::istringstream absolute{"answer_tokens,arrival_s,prompt_tokens\n7,0.5,10\n8,0.75,20\n"};
+    std::istringstream relative{"dms,in,out\n500,10,7\n250,20,8\n"};
+    const auto requests = read_requests(absolute, "a.csv");
+    EXPECT_EQ(requests, read_requests(relative, "b.csv"));
+    ASSERT_EQ(requests.size(), 2U);
+    EXPECT_EQ(requests[1], (Request{Seconds{0.75}, 20, 8}));
+}
+
+TEST(Requests, BadTracesAreRefused) {
+    const auto read = [](const std::string& text) {
+        return [text] {
+            std::istringstream file{text};
+            read_requests(file, "trace.csv");
+        };
+    };
+    expect_refused(read("arrival_s,prompt_tokens,answer_tokens\n2,1,1\n1,1,1\n"),
+                   "trace.csv:3: the time goes back");
+    expect_refused(read("dms,in,out\n5,1,1\n-1,1,1\n"), "trace.csv:3: the time goes back");
+    expect_refused(read("arrival_s,prompt_tokens,answer_tokens\n-1,1,1\n"), "goes back");
+    expect_refused(read("dms,in,out\n5,0,1\n"), "at least one prompt token");
+    expect_refused(read("dms,in,out\n5,1,0\n"), "at least one prompt token");
+    expect_refused(read("dms,in\n5,1\n"), "no column 'out'");
+    expect_refused(read("arrival_s,prompt_tokens\n5,1\n"), "no column 'answer_tokens'");
+    expect_refused(read("dms,in,out\nnan,1,1\n"), "not finite");
+    expect_refused(read("dms,in,out\n5,-1,1\n"), "'in'");
+    expect_refused(read("dms,in,out\n"), "no requests");
+    expect_refused(read("dms,in,out\n5,1,1"), "cut short");
+}
+
+/// What an engine saw: half of its steps with a full chunk, phases of a third of a second.
+StepLoad mixed_load() {
+    StepLoad load{StepBuckets{}};
+    for (int phase = 0; phase < 100; ++phase) {
+        for (int step = 0; step < 5; ++step) load.add({512, 12, 1000}, Seconds{0.07});
+        for (int step = 0; step < 15; ++step) load.add({0, 12, 1000}, Seconds{0.025});
+    }
+    return load;
+}
+
+const StepTable& board_table() {
+    static const StepTable table{sample_steps(RooflineBoard{})};
+    return table;
+}
+
+TEST(StepPlan, NoHarmKeepsTheTopClockWhilePromptsAreThere) {
+    const StepPlan plan = make_step_plan(board_table(), mixed_load(), {});
+    EXPECT_EQ(plan.reason(), "");
+    EXPECT_EQ(plan.idle_clock(), Megahertz{900});
+    EXPECT_EQ(plan.decide({0, 12, 1000}, forever).clock, Megahertz{900});
+    EXPECT_EQ(plan.decide({1, 12, 1000}, forever).clock, Megahertz{2520});
+    EXPECT_EQ(plan.decide({512, 0, 0}, forever).clock, Megahertz{2520});
+    EXPECT_EQ(plan.decide({}, forever).clock, Megahertz{900});
+}
+
+TEST(StepPlan, BySlackBetweenARelaxedClockAndTheTopClock) {
+    StepTargets targets;
+    targets.policy = StepPolicy::by_step;
+    const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
+    const StepShape shape{512, 12, 1000};
+    const StepDecision relaxed = plan.decide(shape, forever);
+    EXPECT_FALSE(relaxed.urgent);
+    EXPECT_LT(relaxed.clock, Megahertz{2520});
+    EXPECT_LE(board_table().cost(shape, relaxed.clock)->time, targets.gap);
+    const StepDecision urgent = plan.decide(shape, Seconds{0});
+    EXPECT_TRUE(urgent.urgent);
+    EXPECT_EQ(urgent.clock, Megahertz{2520});
+    EXPECT_NE(urgent.variant, relaxed.variant);
+    // The slack that is needed: the reserve, and what the relaxed clock takes longer.
+    const Seconds lost =
+        board_table().cost(shape, relaxed.clock)->time - board_table().cost(shape, {2520})->time;
+    EXPECT_TRUE(plan.decide(shape, plan.reserve() + lost * 0.5).urgent);
+    EXPECT_FALSE(plan.decide(shape, plan.reserve() + lost * 1.5).urgent);
+    EXPECT_TRUE(plan.decide({512, 12, 20'000}, forever).urgent) << "never measured";
+}
+
+TEST(StepPlan, TheGapDecidesHowLowDecodeMayGo) {
+    StepTargets targets;
+    Megahertz before{0};
+    for (const double ms : {6.0, 40.0, 60.0}) {
+        targets.switch_latency = Seconds{ms / 1000};
+        const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
+        ASSERT_EQ(plan.reason(), "") << ms;
+        const StepShape shape{512, 12, 1000};
+        EXPECT_LE(raised_time(board_table().cost(shape, plan.idle_clock())->time,
+                              board_table().cost(shape, {2520})->time, targets.switch_latency),
+                  targets.gap);
+        EXPECT_GE(plan.idle_clock(), before);
+        before = plan.idle_clock();
+    }
+    EXPECT_GT(before, Megahertz{900});
+}
+
+TEST(StepPlan, OneClockWherePhasesAreTooShortAndItSaysSo) {
+    StepTargets targets;
+    targets.switch_latency = Seconds{0.15};
+    targets.policy = StepPolicy::two_clocks;
+    const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
+    EXPECT_EQ(plan.reason(), "phases last 350 ms, less than three switching latencies of 150 ms");
+    const StepShape shape{512, 12, 1000};
+    const Megahertz clock = plan.decide(shape, Seconds{0}).clock;
+    EXPECT_EQ(clock, plan.decide({0, 12, 1000}, forever).clock);
+    EXPECT_LE(board_table().cost(shape, clock)->time, targets.gap);
+    EXPECT_LT(clock, Megahertz{2520});
+    targets.policy = StepPolicy::no_harm;
+    EXPECT_EQ(make_step_plan(board_table(), mixed_load(), targets).idle_clock(), Megahertz{2520});
+}
+
+TEST(StepPlan, OneClockWhereRaisesComeTooLateAndItSaysSo) {
+    StepTargets targets;
+    targets.switch_latency = Seconds{0.1};
+    targets.gap = Seconds{0.08};
+    const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
+    EXPECT_EQ(plan.reason(), "raises take 100 ms, too long for a token gap of 80 ms");
+    EXPECT_EQ(plan.decide({0, 1, 100}, forever).clock, Megahertz{2520});
+}
+
+TEST(StepPlan, BadQuestionsAreRefused) {
+    StepTargets targets;
+    targets.gap = Seconds{0};
+    expect_refused([&] { make_step_plan(board_table(), mixed_load(), targets); }, "token gap");
+    targets = {};
+    targets.switch_latency = -Seconds{1};
+    expect_refused([&] { make_step_plan(board_table(), mixed_load(), targets); }, "latency");
+    expect_refused([&] { make_step_plan(board_table(), StepLoad{StepBuckets{}}, {}); }, "load");
+}
+
+TEST(StepPlan, ADecisionTakesLessThanTwoMicroseconds) {
+    StepTargets targets;
+    targets.policy = StepPolicy::by_step;
+    const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
+    constexpr int rounds = 100'000;
+    std::uint64_t sum = 0;
+    const std::clock_t begin = std::clock();
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+        FirstTokenSlack slack{plan, 1 + i % 100, 1 + i % 4000};
+        slack.prompt(400, Seconds{0.2});
+        slack.prompt(4000, Seconds{1.2});
+        sum += plan.decide({i % 512, 1 + i % 100, 1 + i % 4000}, slack.value()).clock.count;
+    }
+    const double each = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / rounds;
+    std::cout << "ns a decision with slack: " << each * 1e9 << '\n';
+    EXPECT_GT(sum, 0U);
+#ifdef __OPTIMIZE__
+    EXPECT_LT(each, 2e-6);
+#endif
+}
+
+TEST(FirstTokenSlack, CountsAllThatIsAhead) {
+    StepTargets targets;
+    targets.policy = StepPolicy::by_step;
+    const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
+    const double chunk = board_table().cost({512, 12, 1000}, {2520})->time.count();
+    const double part = board_table().cost({100, 12, 1000}, {2520})->time.count();
+    FirstTokenSlack slack{plan, 12, 1000};
+    EXPECT_EQ(slack.value(), forever);
+    slack.prompt(100, Seconds{1});
+    EXPECT_NEAR(slack.value().count(), 1 - part, 1e-9);
+    slack.prompt(924, Seconds{0.5});
+    EXPECT_NEAR(slack.value().count(), 0.5 - 2 * chunk, 1e-9);
+    slack.prompt(1, Seconds{9});
+    EXPECT_NEAR(slack.value().count(), 0.5 - 2 * chunk, 1e-9);
+}
+
+}  // namespace
+}  // namespace kdvfs::serve

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: MIT
+//
+// A node of four virtual GPUs under a scheduler: its prolog and epilog, jobs of users who are not
+// root, in containers and outside, that end in every way. What a job was given it finds as the node
+// was; what it leaves is put back; its neighbour is not touched.
+#include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <kdvfs/device/amd/sysfs.hpp>
+
+#include <tests/virtual_amdgpu/file_system.hpp>
+
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace kdvfs {
+namespace {
+
+using namespace kdvfs::literals;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using device::AmdgpuSysfs;
+using virtual_amdgpu::FileSystem;
+using Clocks = detail::OwnedClocks<AmdgpuSysfs>;
+
+const std::array<std::string, 4> gpus{"0000:c1:00.0", "0000:c4:00.0", "0000:c7:00.0",
+                                      "0000:ca:00.0"};
+constexpr uid_t alice = 61001;
+constexpr uid_t bob = 61002;
+constexpr uid_t carol = 61003;
+constexpr unsigned long in_container = CLONE_NEWPID | CLONE_NEWNS;
+
+/// How often a test that kills does so: a few times in the suite, 1000 times in the soak.
+unsigned kills(unsigned in_the_suite) {
+    const char* const number = std::getenv("KDVFS_KILLS");
+    return number != nullptr ? static_cast<unsigned>(std::atoi(number)) : in_the_suite;
+}
+
+/// A GPU that is owned, opened at once with its clocks.
+struct Owned {
+    explicit Owned(const std::string& address)
+        : gpu{*device::amd::parse_pci_address(address)}, clocks{gpu} {}
+
+    void lower(Megahertz cap = 900_MHz) {
+        clocks.apply({cap, auto_clock});
+        static_cast<void>(clocks.read_clock_state());
+    }
+
+    AmdgpuSysfs gpu;
+    Clocks clocks;
+};
+
+class Node : public testing::Test {
+protected:
+    static void SetUpTestSuite() { system_ = std::make_unique<FileSystem>(); }
+    static void TearDownTestSuite() { system_.reset(); }
+
+    void SetUp() override {
+        if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
+        ::setenv("KDVFS_RESTORE", KDVFS_RESTORE_PROGRAM, 0);
+        ::unsetenv("XDG_RUNTIME_DIR");
+        ::umask(022);
+        for (unsigned i = 0; i < gpus.size(); ++i) {
+            FileSystem::tell("reset", i);
+            found_[i] = FileSystem::settings(i);
+        }
+        std::system("rm -rf /run/kdvfs");
+        shared_ = static_cast<Shared*>(::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                                              MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        new (shared_) Shared;
+    }
+
+    static int prolog(uid_t user, const std::string& its) {
+        return script("prolog.sh", its, std::to_string(user));
+    }
+    static int epilog(const std::string& its) { return script("epilog.sh", its, ""); }
+
+    /// A process of a job, in a container of its own or not. Its exit status is what `body`
+    /// returns.
+    pid_t start(uid_t user, const std::function<int()>& body, unsigned long namespaces = 0) const {
+        const auto child = static_cast<pid_t>(
+            namespaces == 0 ? ::fork() : ::syscall(SYS_clone, namespaces | SIGCHLD, 0, 0, 0, 0));
+        if (child != 0) return child;
+        try {
+            if ((namespaces & CLONE_NEWNS) != 0) enter_container();
+            if (::setgroups(0, nullptr) != 0 || ::setgid(user) != 0 || ::setuid(user) != 0) {
+                ::_exit(98);
+            }
+            ::_exit(body());
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "job: %s\n", error.what());
+            ::_exit(99);
+        }
+    }
+
+    static int end_of(pid_t child) {
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+
+    void wait_for_words(unsigned count) const {
+        const auto begin = Clock::now();
+        while (shared_->said.load() < count) {
+            ASSERT_LT(Clock::now() - begin, 10s) << "the job has not set its clocks";
+            std::this_thread::sleep_for(100us);
+        }
+    }
+
+    static Clock::duration time_until(const std::function<bool()>& condition) {
+        const auto begin = Clock::now();
+        while (!condition() && Clock::now() - begin < 10s) std::this_thread::sleep_for(100us);
+        return Clock::now() - begin;
+    }
+
+    /// What opening a GPU says to a user: nothing, or the code of the error.
+    std::optional<Errc> refusal(uid_t user, const std::string& gpu,
+                                unsigned long namespaces = 0) const {
+        const int status = end_of(start(
+            user,
+            [&] {
+                try {
+                    const Owned owned{gpu};
+                } catch (const Error& error) {
+                    return 10 + static_cast<int>(error.code());
+                }
+                return 0;
+            },
+            namespaces));
+        if (status == 0) return std::nullopt;
+        return static_cast<Errc>(status - 10);
+    }
+
+    [[nodiscard]] bool is_as_found(unsigned gpu) const {
+        return FileSystem::settings(gpu) == found_[gpu];
+    }
+
+    struct Shared {
+        std::atomic<unsigned> said{0};
+        std::atomic<pid_t> watchdog{0};
+    };
+    Shared* shared_ = nullptr;
+    std::array<std::string, 4> found_;
+
+private:
+    static int script(const std::string& name, const std::string& its, const std::string& user) {
+        const std::string command = "KDVFS_JOB_GPUS='" + its + "' sh " KDVFS_SCRIPTS "/" + name +
+                                    " " + user + " >/dev/null";
+        const int status = std::system(command.c_str());
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+
+    /// As a container sees the node: a /run of its own, with the node's /run/kdvfs in it.
+    static void enter_container() {
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+        const bool made = ::mkdir("/dev/shm/kdvfs", 0755) == 0 || errno == EEXIST;
+        if (!made || ::mount("/run/kdvfs", "/dev/shm/kdvfs", nullptr, MS_BIND, nullptr) != 0 ||
+            ::mount("none", "/run", "tmpfs", 0, "mode=755") != 0 ||
+            ::mkdir("/run/kdvfs", 0755) != 0 ||
+            ::mount("/dev/shm/kdvfs", "/run/kdvfs", nullptr, MS_BIND, nullptr) != 0) {
+            ::_exit(97);
+        }
+        static_cast<void>(::mount("proc", "/proc", "proc", 0, nullptr));
+    }
+
+    static inline std::unique_ptr<FileSystem> system_;
+};
+
+TEST_F(Node, TellsOneStoryOfTwoJobsAndTheirSuccessor) {
+    const std::string first = gpus[0] + " " + gpus[1];
+    const std::string second = gpus[2] + " " + gpus[3];
+    ASSERT_EQ(prolog(alice, first), 0);
+    ASSERT_EQ(prolog(bob, second), 0);
+
+    const auto job = [&](unsigned one, unsigned two, Megahertz cap) {
+        return [=, this] {
+            Owned left{gpus[one]};
+            Owned right{gpus[two]};
+            if (left.clocks.describe().find("one owner on this machine") == std::string::npos) {
+                return 1;
+            }
+            left.lower(cap);
+            right.lower(cap);
+            shared_->said.fetch_add(1);
+            while (true) {
+                std::this_thread::sleep_for(20ms);
+                left.lower(cap);
+            }
+        };
+    };
+    const pid_t alices = start(alice, job(0, 1, 900_MHz), in_container);
+    const pid_t bobs = start(bob, job(2, 3, 1000_MHz));
+    wait_for_words(2);
+    for (unsigned i = 0; i < 4; ++i) EXPECT_FALSE(is_as_found(i)) << i;
+    const std::string bobs_clocks = FileSystem::settings(3);
+
+    // One lock for all users, namespaces and root.
+    EXPECT_EQ(refusal(bob, gpus[0]), Errc::refused) << "it is not bob's";
+    EXPECT_EQ(refusal(alice, gpus[0]), Errc::busy) << "outside the container";
+    EXPECT_EQ(refusal(alice, gpus[0], in_container), Errc::busy) << "in another";
+    EXPECT_EQ(refusal(0, gpus[0]), Errc::busy) << "root";
+
+    // The container is killed with all that is in it.
+    ::kill(alices, SIGKILL);
+    EXPECT_EQ(end_of(alices), -SIGKILL);
+    std::this_thread::sleep_for(50ms);
+    EXPECT_FALSE(is_as_found(0));
+    EXPECT_FALSE(is_as_found(1));
+    EXPECT_EQ(epilog(first), 0);
+    EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+    EXPECT_TRUE(is_as_found(1)) << FileSystem::settings(1);
+    EXPECT_EQ(FileSystem::settings(3), bobs_clocks) << "the neighbour's";
+    EXPECT_EQ(refusal(alice, gpus[0]), Errc::refused) << "it is alice's no longer";
+
+    // The next job finds the clocks as the node has them, while the neighbour goes on.
+    ASSERT_EQ(prolog(carol, first), 0);
+    const pid_t carols = start(carol, [&] {
+        Owned owned{gpus[0]};
+        if (owned.clocks.settled() != detail::RestoreDecision::nothing) return 1;
+        if (owned.clocks.read_clock_state() != ClockState{}) return 2;
+        owned.lower(700_MHz);
+        owned.clocks.restore({});
+        static_cast<void>(owned.clocks.read_clock_state());
+        return 0;
+    });
+    EXPECT_EQ(end_of(carols), 0);
+    EXPECT_EQ(epilog(first), 0);
+
+    // Bob's process alone is killed: his watchdogs need no root.
+    EXPECT_FALSE(is_as_found(2));
+    ::kill(bobs, SIGKILL);
+    EXPECT_EQ(end_of(bobs), -SIGKILL);
+    time_until([&] { return is_as_found(2) && is_as_found(3); });
+    for (unsigned i = 0; i < 4; ++i) EXPECT_TRUE(is_as_found(i)) << i;
+    EXPECT_EQ(epilog(second), 0);
+}
+
+TEST_F(Node, WithoutAFolderForAllHasOneForEachUser) {
+    // The clock files are the user's, by an udev rule, say.
+    const std::string files = "/sys/bus/pci/devices/" + gpus[0];
+    for (const char* name : {"power_dpm_force_performance_level", "pp_od_clk_voltage"}) {
+        ASSERT_EQ(::chown((files + "/" + name).c_str(), alice, alice), 0);
+    }
+    const pid_t owner = start(alice, [&] {
+        Owned owned{gpus[0]};
+        owned.lower();
+        if (owned.clocks.describe().find("this user's processes only") == std::string::npos) {
+            return 1;
+        }
+        ::kill(owned.clocks.watchdog(), SIGKILL);
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(end_of(owner), -SIGKILL);
+    EXPECT_FALSE(is_as_found(0));
+    const std::string words = std::string{KDVFS_RESTORE_PROGRAM} + " >/dev/null";
+    EXPECT_EQ(end_of(start(alice, [&] { return WEXITSTATUS(std::system(words.c_str())); })), 0);
+    EXPECT_TRUE(is_as_found(0));
+    std::system(("rm -rf /tmp/kdvfs-" + std::to_string(alice)).c_str());
+}
+
+/// Runs kdvfs-restore for a GPU. @returns its exit status and all that it says
+std::pair<int, std::string> restore(const std::string& words) {
+    const std::string command = std::string{KDVFS_RESTORE_PROGRAM} + " " + words + " 2>&1";
+    FILE* const pipe = ::popen(command.c_str(), "r");
+    std::string text;
+    std::array<char, 4096> part{};
+    while (const std::size_t count = std::fread(part.data(), 1, part.size(), pipe)) {
+        text.append(part.data(), count);
+    }
+    return {WEXITSTATUS(::pclose(pipe)), text};
+}
+
+TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
+    const std::string record = "/run/kdvfs/" + gpus[0] + "/record";
+    const auto spoilt = [&](const std::function<void()>& how) {
+        EXPECT_EQ(prolog(alice, gpus[0]), 0);
+        const pid_t owner = start(alice, [&] {
+            Owned owned{gpus[0]};
+            owned.lower();
+            ::kill(owned.clocks.watchdog(), SIGKILL);
+            return ::raise(SIGKILL);
+        });
+        EXPECT_EQ(end_of(owner), -SIGKILL);
+        const std::string held = FileSystem::settings();
+        how();
+        const auto [status, words] = restore(gpus[0]);
+        EXPECT_EQ(status, 1);
+        EXPECT_EQ(FileSystem::settings(), held) << words;
+        std::system(("rm -rf " + record).c_str());
+        EXPECT_EQ(epilog(gpus[0]), 0);
+        FileSystem::tell("reset");
+        return words;
+    };
+    const auto shell = [&](const std::string& command) {
+        return [=] { EXPECT_EQ(std::system(("cd /run/kdvfs && " + command).c_str()), 0); };
+    };
+    const auto contains = [](const std::string& text, const std::string& part) {
+        return text.find(part) != std::string::npos ? part : text;
+    };
+    const auto expect = [&](const std::string& command, const std::string& words) {
+        EXPECT_EQ(contains(spoilt(shell(command)), words), words) << command;
+    };
+    expect("truncate -s 500 " + record, "it is cut short");
+    expect("chmod 0666 " + record, "others may write to it");
+    expect("chown 61002 " + record, "it belongs to user 61002 and its folder to user 61001");
+    expect("mv " + record + " /run/other && ln -s /run/other " + record, "it is a link");
+    expect("rm " + record + " && mkfifo " + record, "it is no file");
+    expect("sed -i 's/kdvfs 1/kdvfs 2/' " + record + " && chown 61001 " + record,
+           "neither of its two copies is whole");
+    const auto rewrite = [&](const std::function<void(detail::RestoreEntry&)>& how) {
+        return [&, how] {
+            const auto folder = detail::RestoreFolder::find("/run/kdvfs/" + gpus[0]);
+            auto entry = *detail::find_record(*folder, gpus[0]);
+            how(entry);
+            const detail::RestoreRecord anew{*folder, entry};
+        };
+    };
+    EXPECT_EQ(
+        contains(spoilt(rewrite([](auto& entry) { entry.boot = "another"; })), "another boot"),
+        "another boot");
+    EXPECT_EQ(contains(spoilt(rewrite([](auto& entry) { entry.kind = "abacus"; })), "abacus"),
+              "abacus");
+
+    // A GPU that is gone.
+    const std::string gone = "0000:ff:00.0";
+    ASSERT_EQ(prolog(alice, gone), 0);
+    const auto folder = detail::RestoreFolder::find("/run/kdvfs/" + gone);
+    const detail::RestoreRecord left{
+        *folder, {detail::boot_id(), "amdgpu", gone, 1, alice, {.initial = {}, .uncertain = true}}};
+    const auto [status, words] = restore(gone);
+    EXPECT_EQ(status, 1);
+    EXPECT_EQ(contains(words, "the amdgpu driver shows"), "the amdgpu driver shows");
+}
+
+TEST_F(Node, RestoresUnderAJobThatItsSchedulerHasFrozen) {
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    const pid_t owner = start(alice, [&] {
+        Owned owned{gpus[0]};
+        owned.lower();
+        shared_->watchdog = owned.clocks.watchdog();
+        shared_->said = 1;
+        while (owned.clocks.restored_while_stopped() == 0) {
+            static_cast<void>(owned.clocks.read_clock_state());
+            std::this_thread::sleep_for(50ms);
+        }
+        owned.lower(800_MHz);
+        shared_->said = 2;
+        return ::pause();
+    });
+    wait_for_words(1);
+    auto [status, words] = restore("--suspended " + gpus[0]);
+    EXPECT_EQ(status, 1) << "it is at work: " << words;
+    EXPECT_FALSE(is_as_found(0));
+
+    ::kill(shared_->watchdog, SIGSTOP);
+    ::kill(owner, SIGSTOP);
+    std::tie(status, words) = restore("--suspended " + gpus[0]);
+    EXPECT_EQ(status, 0) << words;
+    EXPECT_TRUE(is_as_found(0));
+    ::kill(owner, SIGCONT);
+    ::kill(shared_->watchdog, SIGCONT);
+    wait_for_words(2);
+    EXPECT_FALSE(is_as_found(0)) << "it has taken up its clocks again";
+    ::kill(owner, SIGKILL);
+    end_of(owner);
+    time_until([&] { return is_as_found(0); });
+    EXPECT_TRUE(is_as_found(0));
+    EXPECT_EQ(epilog(gpus[0]), 0);
+}
+
+/// Which of a job's processes are killed.
+enum class Victim { process, watchdog, both, container };
+
+class Kills : public Node, public testing::WithParamInterface<Victim> {
+protected:
+    /// A job of alice's that drives a clock at random until it is killed.
+    int drive(unsigned seed) const {
+        Owned owned{gpus[0]};
+        std::minstd_rand random{seed};
+        while (true) {
+            owned.lower(Megahertz{501 + static_cast<std::uint32_t>(random() % 1199)});
+            shared_->watchdog = owned.clocks.watchdog();
+            shared_->said.fetch_add(1);
+            if (random() % 4 == 0) {
+                owned.clocks.restore({});
+                static_cast<void>(owned.clocks.read_clock_state());
+            }
+        }
+    }
+};
+
+TEST_P(Kills, LeaveNothingBehindAfterTheEpilog) {
+    const Victim victim = GetParam();
+    const unsigned count = kills(5);
+    std::vector<double> milliseconds;
+    std::minstd_rand random{11};
+    unsigned by_epilog = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        ASSERT_EQ(prolog(alice, gpus[0]), 0);
+        shared_->said = 0;
+        const bool contained = victim == Victim::container;
+        const pid_t job = start(
+            alice, [&] { return drive(i); }, contained ? in_container : 0UL);
+        wait_for_words(1);
+        const auto pause = [&] {
+            std::this_thread::sleep_for(std::chrono::microseconds{random() % 5000});
+        };
+        pause();
+        if (victim == Victim::watchdog) {
+            // Replaced at the switch after its end; then the process.
+            const pid_t first = shared_->watchdog;
+            ::kill(first, SIGKILL);
+            time_until([&] { return shared_->watchdog != first; });
+        } else if (victim == Victim::both) {
+            ::kill(i % 2 == 0 ? shared_->watchdog.load() : job, SIGKILL);
+            pause();
+            ::kill(i % 2 == 0 ? job : shared_->watchdog.load(), SIGKILL);
+        }
+        ::kill(job, SIGKILL);
+        ASSERT_EQ(end_of(job), -SIGKILL);
+        const auto killed = Clock::now();
+        if (victim == Victim::process || victim == Victim::watchdog) {
+            const bool changed = !is_as_found(0);
+            time_until([&] { return is_as_found(0); });
+            ASSERT_TRUE(is_as_found(0)) << i << ": a watchdog lived";
+            if (changed) {
+                milliseconds.push_back(
+                    std::chrono::duration<double, std::milli>(Clock::now() - killed).count());
+            }
+        } else if (!is_as_found(0)) {
+            ++by_epilog;
+        }
+        ASSERT_EQ(epilog(gpus[0]), 0) << i;
+        ASSERT_TRUE(is_as_found(0)) << i << ": " << FileSystem::settings();
+    }
+    std::sort(milliseconds.begin(), milliseconds.end());
+    if (!milliseconds.empty()) {
+        std::printf(
+            "%u kills, non-root; %zu found the clocks changed: restored by the watchdog, "
+            "median %.1f ms, worst %.1f ms (virtual GPU over FUSE, 1 ms a write)\n",
+            count, milliseconds.size(), milliseconds[milliseconds.size() / 2], milliseconds.back());
+    } else {
+        std::printf(
+            "%u kills, non-root: nothing left after the epilog, which had something to "
+            "restore, or a watchdog to wait for, %u times\n",
+            count, by_epilog);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Kills,
+                         testing::Values(Victim::process, Victim::watchdog, Victim::both,
+                                         Victim::container),
+                         [](const auto& of) {
+                             switch (of.param) {
+                                 case Victim::process: return "TheProcess";
+                                 case Victim::watchdog: return "TheWatchdogAndThenTheProcess";
+                                 case Victim::both: return "BothWithin5Ms";
+                                 case Victim::container: return "TheContainer";
+                             }
+                             return "";
+                         });
+
+}  // namespace
+}  // namespace kdvfs
