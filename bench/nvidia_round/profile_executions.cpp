@@ -152,13 +152,13 @@ int run(const std::filesystem::path& folder, MeterResponse response) {
         std::printf("%-10s %+9.2f%% %10.2f%% %+9.2f%% %10.2f%%\n", kernel.c_str(),
                     apart(a.execution, b.execution), rms_difference(a.execution, b.execution),
                     apart(a.power, b.power), rms_difference(a.power, b.power));
-        std::ofstream picture{folder / ("fingrav_" + kernel + ".svg")};
-        measure::write_profile_svg(picture,
-                                   {{"SSE, set a", &a.execution},
-                                    {"SSP, set a", &a.power},
-                                    {"SSE, set b", &b.execution},
-                                    {"SSP, set b", &b.power}},
-                                   false);
+        std::ofstream picture{folder / ("fingrav_" + kernel + ".json")};
+        measure::write_profile_json(picture,
+                                    {{"SSE, set a", &a.execution},
+                                     {"SSP, set a", &a.power},
+                                     {"SSE, set b", &b.execution},
+                                     {"SSP, set b", &b.power}},
+                                    false);
         std::ofstream points{folder / ("fingrav_" + kernel + "_ssp.csv")};
         measure::write_profile_csv(points, a.power);
     }

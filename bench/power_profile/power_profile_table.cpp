@@ -52,12 +52,13 @@ void check(bool holds, const char* what) {
     std::printf("    MISSED: %s\n", what);
 }
 
-void draw(const char* path) {
+void write_profiles(const char* path) {
     PowerProfiler profiler{KnownWaveform{1}, settings()};
     const PowerProfile execution = profiler.profile_execution();
     const PowerProfile power = profiler.profile_power();
     std::ofstream out{path};
-    write_profile_svg(out, {{"SSE", &execution}, {"SSP", &power}, {"SSP of XCD", &power, 1}}, true);
+    write_profile_json(out, {{"SSE", &execution}, {"SSP", &power}, {"SSP of XCD", &power, 1}},
+                       true);
     std::printf("wrote %s\n", path);
 }
 
@@ -66,7 +67,7 @@ void draw(const char* path) {
 int main(int argc, char** argv) {
     const int seeds = argc > 1 ? std::atoi(argv[1]) : 100;
     if (seeds < 1) {
-        std::fprintf(stderr, "usage: %s [SEEDS [FILE.svg]]\n", argv[0]);
+        std::fprintf(stderr, "usage: %s [SEEDS [FILE.json]]\n", argv[0]);
         return 2;
     }
     std::printf(
@@ -123,6 +124,6 @@ int main(int argc, char** argv) {
         std::printf("  %2zu: %zu %zu %zu\n", steady, found.front(), found[found.size() / 2],
                     found.back());
     }
-    if (argc > 2) draw(argv[2]);
+    if (argc > 2) write_profiles(argv[2]);
     return failed ? 1 : 0;
 }

@@ -49,9 +49,9 @@ inline RunTimes run_command(const std::vector<std::string>& command,
         result.push_back(nullptr);
         return result;
     };
-    const auto fail = [&](const std::string& why) {
+    const auto fail = [&](const std::string& why, const std::string& remedy) {
         throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                           {"run a program", command.front(), why, "see what it says above"}};
+                           {"run a program", command.front(), why, remedy}};
     };
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
@@ -64,14 +64,16 @@ inline RunTimes run_command(const std::vector<std::string>& command,
     const int failed = ::posix_spawnp(&child, command.front().c_str(), &actions, nullptr,
                                       pointers(command).data(), pointers(environment).data());
     ::posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) fail(std::strerror(failed));
+    if (failed != 0) fail(std::strerror(failed), "check its path and that it may be executed");
     int status = 0;
     while (::waitpid(child, &status, 0) < 0)
-        if (errno != EINTR) fail(std::strerror(errno));
+        if (errno != EINTR) fail(std::strerror(errno), "");
     times.ended = now();
-    if (WIFSIGNALED(status)) fail("it was ended by signal " + std::to_string(WTERMSIG(status)));
+    const char* const alone = "run it by itself: it must end with 0";
+    if (WIFSIGNALED(status))
+        fail("it was ended by signal " + std::to_string(WTERMSIG(status)), alone);
     if (WEXITSTATUS(status) != 0)
-        fail("it ended with exit code " + std::to_string(WEXITSTATUS(status)));
+        fail("it ended with exit code " + std::to_string(WEXITSTATUS(status)), alone);
     return times;
 }
 

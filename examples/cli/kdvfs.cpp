@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: MIT
 //
-// The kdvfs command: profile, plan, validate, plot, and put clocks back.
+// The kdvfs command: profile, plan, validate, draw, and put clocks back.
 // Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
 // target.
 #include <examples/cli/info_command.hpp>
+#include <examples/cli/output.hpp>
 #include <examples/cli/plan_command.hpp>
 #include <examples/cli/plan_pipeline_command.hpp>
 #include <examples/cli/plan_pool_command.hpp>
-#include <examples/cli/plot_command.hpp>
 #include <examples/cli/recommend_command.hpp>
+#include <examples/cli/report_command.hpp>
 #include <examples/cli/restore_command.hpp>
 #include <examples/cli/sweep_command.hpp>
 #include <examples/cli/validate_command.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/version.hpp>
 
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <iostream>
+#include <string>
 
 namespace {
 
@@ -31,18 +34,24 @@ int exit_code(kdvfs::Errc code) {
     }
 }
 
+std::string version() {
+    return "kdvfs " + std::to_string(KDVFS_VERSION_MAJOR) + "." +
+           std::to_string(KDVFS_VERSION_MINOR) + "." + std::to_string(KDVFS_VERSION_PATCH);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
     CLI::App app{"Runs every GPU kernel at the clock where it wastes no energy."};
     app.require_subcommand(1);
+    app.set_version_flag("--version", version());
     cli::InfoCommand::add_to(app);
     cli::SweepCommand::add_to(app);
     cli::PlanCommand::add_to(app);
     cli::PlanPipelineCommand::add_to(app);
     cli::ValidateCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
-    cli::PlotCommand::add_to(app);
+    cli::ReportCommand::add_to(app);
     cli::RecommendCommand::add_to(app);
     cli::PlanPoolCommand::add_to(app);
     try {
@@ -50,8 +59,9 @@ int main(int argc, char** argv) try {
     } catch (const CLI::RuntimeError& ended) {
         return ended.get_exit_code();
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : bad_input;
+        if (app.exit(error) != 0) return bad_input;  // 0 after --help and --version
     }
+    cli::finish_standard_output();
     return 0;
 } catch (const kdvfs::Error& error) {
     std::cerr << "kdvfs: " << error.what() << '\n';

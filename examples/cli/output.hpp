@@ -2,19 +2,42 @@
 #pragma once
 
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <string>
 
 namespace cli {
 
+/// Whether a file's name stands for standard output.
+inline bool is_standard_output(const std::string& file) {
+    return file.empty() || file == "-" || file == "/dev/stdout" || file == "/dev/fd/1" ||
+           file == "/proc/self/fd/1";
+}
+
+/// Makes sure that what was printed has arrived: a disk may be full, a pipe closed.
+/// @throws Error (io)
+inline void finish_standard_output() {
+    errno = 0;
+    const bool arrived = static_cast<bool>(std::cout.flush()) && std::fflush(stdout) == 0 &&
+                         std::ferror(stdout) == 0;
+    if (arrived) return;
+    // An earlier write may have failed, whose reason is gone.
+    throw kdvfs::Error{kdvfs::Errc::io,
+                       {"write", "standard output",
+                        errno == 0 ? "what was printed did not arrive" : std::strerror(errno),
+                        "check that the disk has space left and that the reader is there"}};
+}
+
 /// Prints a text, or writes it to a file as a whole.
+/// @throws Error (io)
 inline void write(const std::string& file, const std::string& text) {
-    if (file.empty() || file == "-") {
-        std::cout << text << std::flush;
-    } else {
-        kdvfs::detail::write_file_atomically(file, text);
-    }
+    if (!is_standard_output(file)) return kdvfs::detail::write_file_atomically(file, text);
+    std::cout << text;
+    finish_standard_output();
 }
 
 }  // namespace cli

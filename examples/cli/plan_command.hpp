@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/input.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/detail/io/files.hpp>
@@ -39,12 +40,19 @@ struct PlanCommand {
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<PlanCommand>();
         CLI::App* sub = app.add_subcommand("plan", "Choose a clock for each kernel of a profile");
+        sub->footer(
+            "A sweep file is a CSV with a header line and the columns gpu, kernel, core_mhz, "
+            "mem_mhz\n"
+            "(MHz, or auto), time_s and energy_j (of one launch), in any order; optional: "
+            "variant,\n"
+            "group, count (launches per iteration), sample, is_baseline. Commas separate, points\n"
+            "stand in numbers, quotes around texts that hold commas.");
         sub->add_option("profile", command->profile,
-                        "Sweep file; or a folder with profile.csv and profile.sequence.csv, as a "
-                        "sweep leaves them: plan segments")
+                        "Sweep file, - is standard input; or a folder with profile.csv and "
+                        "profile.sequence.csv, as a sweep leaves them: plan segments")
             ->required();
         sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
-        sub->add_option("--aggregate", command->aggregate, "What shares a clock")
+        sub->add_option("--aggregate", command->aggregate, "What shares a clock; not with --trace")
             ->check(CLI::IsMember({"global", "local", "per_group", "single"}))
             ->capture_default_str();
         sub->add_option(
@@ -63,33 +71,59 @@ struct PlanCommand {
         sub->add_option("--format", command->format, "Output")
             ->check(CLI::IsMember({"table", "json", "header"}))
             ->capture_default_str();
-        sub->add_option("--namespace", command->namespace_name, "Of the generated header")
+        sub->add_option("--namespace", command->namespace_name,
+                        "With --format header: of what is generated")
             ->capture_default_str();
         sub->add_option("--arch", command->architecture,
-                        "Bind the header's policies to one architecture");
+                        "With --format header: bind its policies to one architecture");
         sub->add_option("-o,--output", command->output, "File to write instead of printing");
-        sub->callback([command] { command->run(); });
+        sub->callback([command, sub] {
+            command->check(*sub);
+            command->run();
+        });
     }
 
     void run() const {
         using namespace kdvfs::tune;
         const bool folder = std::filesystem::is_directory(profile);
-        const std::filesystem::path sweep =
-            folder ? std::filesystem::path{profile} / "profile.csv" : profile;
-        const std::filesystem::path sequence =
-            trace.empty() && folder ? sequence_path(sweep) : std::filesystem::path{trace};
-        const Profile measured = read_profile(sweep);
+        const std::string sweep =
+            folder ? (std::filesystem::path{profile} / "profile.csv").string() : profile;
+        const std::string sequence =
+            trace.empty() && folder ? sequence_path(sweep).string() : trace;
+        Input input{sweep};
+        const Profile measured = read_profile(input.stream(), input.name());
         const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
         Objective chosen = parse_objective(objective, table);
         if (!max_slowdown.empty())
-            chosen = with_max_slowdown(chosen, parse_percent("--max-slowdown", max_slowdown));
-        const HeaderOptions header{namespace_name, "Policies", sweep.filename().string(),
+            chosen = with_max_slowdown(
+                chosen, parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct));
+        const HeaderOptions header{namespace_name, "Policies", source_name(),
                                    kdvfs::detail::content_hash(to_csv(measured))};
         write(output, sequence.empty() ? planned(table, chosen, header)
                                        : planned_by_segments(table, chosen, header, sequence));
     }
 
 private:
+    void check(const CLI::App& options) const {
+        if (format != "header") {
+            refuse_without_effect(options, "--namespace", "without --format header");
+            refuse_without_effect(options, "--arch", "without --format header");
+        }
+        if (trace.empty() && !std::filesystem::is_directory(profile)) {
+            refuse_without_effect(options, "--switch-latency",
+                                  "without --trace or a folder's sequence");
+        } else {
+            refuse_without_effect(options, "--aggregate", "where segments are chosen");
+            refuse_without_effect(options, "--arch", "where segments are chosen");
+        }
+    }
+
+    /// What the banner of a header says that it was made from.
+    [[nodiscard]] std::string source_name() const {
+        return profile == "-" ? "standard input"
+                              : std::filesystem::path{profile}.filename().string();
+    }
+
     [[nodiscard]] std::string planned(const kdvfs::tune::CostTable& table,
                                       const kdvfs::tune::Objective& chosen,
                                       const kdvfs::tune::HeaderOptions& header) const {
@@ -104,9 +138,10 @@ private:
     [[nodiscard]] std::string planned_by_segments(const kdvfs::tune::CostTable& table,
                                                   const kdvfs::tune::Objective& chosen,
                                                   const kdvfs::tune::HeaderOptions& header,
-                                                  const std::filesystem::path& sequence) const {
+                                                  const std::string& sequence) const {
         using namespace kdvfs::tune;
-        const LaunchSequence recorded = read_launches(sequence);
+        Input input{sequence};
+        const LaunchSequence recorded = read_launches(input.stream(), input.name());
         SegmentPlan plan =
             trace.empty()
                 ? plan_segments(table, match_launches(table, recorded.launches, recorded.gaps),
@@ -124,8 +159,9 @@ private:
         using namespace kdvfs::tune;
         if (!switch_latency.empty()) {
             const auto latency = parse_duration("--switch-latency", switch_latency);
-            return latency ? uniform_switch_costs(*latency)
-                           : read_switch_costs(std::filesystem::path{switch_latency});
+            if (latency) return uniform_switch_costs(*latency);
+            Input input{switch_latency};
+            return read_switch_costs(input.stream(), input.name());
         }
         if (const auto measured = find_switch_latencies(gpu)) return read_switch_costs(*measured);
         std::fprintf(stderr,

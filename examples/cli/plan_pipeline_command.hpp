@@ -91,7 +91,8 @@ private:
 
     [[nodiscard]] kdvfs::Seconds length(const kdvfs::train::Frontier& frontier) const {
         if (!slowdown.empty())
-            return frontier.shortest() * (1 + parse_percent("--slowdown", slowdown));
+            return frontier.shortest() *
+                   (1 + parse_percent("--slowdown", slowdown, most_slowdown_pct));
         const auto time = parse_duration("--at", at);
         if (!time) reject("--at", at, "give a time such as 2.4s");
         return *time;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/input.hpp>
 #include <examples/cli/measured_gpu.hpp>
+#include <examples/cli/output.hpp>
+#include <examples/cli/temporary_folder.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/tune/adaptive_sweep.hpp>
 #include <kdvfs/tune/sweep_file.hpp>
@@ -52,7 +55,8 @@ struct SweepCommand {
         CLI::App* sub = app.add_subcommand(
             "sweep", "Measure every kernel at every clock point; goes on where it was stopped");
         sub->add_option("--device", command->device, "sim:NAME or replay:FILE")->required();
-        sub->add_option("-o,--output", command->output, "Sweep file to make or to go on with")
+        sub->add_option("-o,--output", command->output,
+                        "Sweep file to make or to go on with; - prints it at the end")
             ->required();
         sub->add_option("--samples", command->samples, "Measurements of each point")
             ->check(CLI::Range(1U, 100'000U))
@@ -65,25 +69,47 @@ struct SweepCommand {
         sub->add_option("--noise", command->noise, "Of a simulated measurement, such as 1%")
             ->capture_default_str();
         sub->add_option("--seed", command->seed, "Of simulated noise and of replays")
+            ->check(CLI::NonNegativeNumber)
             ->capture_default_str();
-        sub->callback([command] { command->run(); });
+        sub->callback([command, sub] {
+            command->check(*sub);
+            command->run();
+        });
     }
 
     void run() const {
-        const MeasuredGpu gpu = open_measured(device, parse_percent("--noise", noise), seed);
-        kdvfs::tune::SweepFile file{output, gpu.name, gpu.baseline};
+        if (!is_standard_output(output)) return sweep_into(output);
+        const TemporaryFolder folder;
+        const std::string file = folder.path / "sweep.csv";
+        sweep_into(file);
+        write(output, read_input(file).text);
+    }
+
+private:
+    void check(const CLI::App& options) const {
+        if (!adaptive) refuse_without_effect(options, "--max-slowdown", "without --adaptive");
+        if (!device.starts_with("sim:"))
+            refuse_without_effect(options, "--noise", "unless the device is sim:NAME");
+    }
+
+    void sweep_into(const std::string& path) const {
+        const MeasuredGpu gpu =
+            open_measured(device, parse_percent("--noise", noise, most_noise_pct), seed);
+        kdvfs::tune::SweepFile file{path, gpu.name, gpu.baseline};
         if (!adaptive) {
             return kdvfs::tune::sweep_grid(file, gpu.kernels, gpu.points, samples, gpu.measure,
                                            ProgressLine{});
         }
         kdvfs::tune::AdaptiveOptions options;
         options.samples = samples;
-        const auto outcome = kdvfs::tune::sweep_adaptively(
-            file, gpu.kernels, gpu.points,
-            kdvfs::tune::relaxed_waste(parse_percent("--max-slowdown", max_slowdown)), options,
-            gpu.measure, ProgressLine{});
-        std::printf("%zu of %zu measurements, expected regret %.3f %% of the energy\n",
-                    outcome.measurements, outcome.grid, outcome.expected_regret_pct);
+        const auto outcome =
+            kdvfs::tune::sweep_adaptively(file, gpu.kernels, gpu.points,
+                                          kdvfs::tune::relaxed_waste(parse_percent(
+                                              "--max-slowdown", max_slowdown, most_slowdown_pct)),
+                                          options, gpu.measure, ProgressLine{});
+        std::fprintf(is_standard_output(output) ? stderr : stdout,
+                     "%zu of %zu measurements, expected regret %.3f %% of the energy\n",
+                     outcome.measurements, outcome.grid, outcome.expected_regret_pct);
     }
 };
 

@@ -6,8 +6,9 @@
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/objective.hpp>
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,13 +23,26 @@ namespace cli {
         {"read the option " + option, '"' + value + '"', "it makes no sense", remedy}};
 }
 
-/// "1%" or "1" as 0.01.
-inline double parse_percent(const std::string& option, const std::string& text) {
+inline constexpr double most_slowdown_pct = 1000;
+inline constexpr double most_noise_pct = 100;
+
+/// Refuses an option that would have no effect.
+inline void refuse_without_effect(const CLI::App& app, const std::string& option,
+                                  const std::string& why) {
+    if (app.count(option) > 0)
+        throw kdvfs::Error{
+            kdvfs::Errc::invalid_input,
+            {"take the option " + option, "", "it has no effect " + why, "leave it out"}};
+}
+
+/// "1%" or "1" as 0.01; up to `most` percent.
+inline double parse_percent(const std::string& option, const std::string& text, double most) {
     std::string_view digits = text;
     if (digits.ends_with('%')) digits.remove_suffix(1);
     const auto percent = kdvfs::detail::parse_number<double>(digits);
-    if (!percent || !(*percent >= 0) || !std::isfinite(*percent))
-        reject(option, text, "give a percentage such as 1%");
+    if (!percent || !(*percent >= 0 && *percent <= most))
+        reject(option, text,
+               "give a percentage such as 1%, from 0 to " + kdvfs::detail::to_text(most) + "%");
     return *percent / 100;
 }
 
@@ -40,7 +54,9 @@ inline std::optional<kdvfs::Seconds> parse_duration(const std::string& option,
     const auto number = kdvfs::detail::parse_number<double>(std::string_view{text}.substr(0, unit));
     const std::string name = unit == std::string::npos ? "" : text.substr(unit);
     const double scale = name == "s" ? 1 : name == "ms" ? 1e-3 : name == "us" ? 1e-6 : 0;
-    if (!number || scale == 0) reject(option, text, "give a time such as 6ms, or a file");
+    constexpr double longest = 100;  // seconds
+    if (!number || scale == 0 || !(*number * scale <= longest))
+        reject(option, text, "give a time such as 6ms, up to 100s, or a file");
     return kdvfs::Seconds{*number * scale};
 }
 

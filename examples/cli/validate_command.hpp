@@ -3,12 +3,16 @@
 
 #include <examples/cli/command_run.hpp>
 #include <examples/cli/energy_watch.hpp>
+#include <examples/cli/input.hpp>
 #include <examples/cli/measured_gpu.hpp>
+#include <examples/cli/output.hpp>
+#include <examples/cli/temporary_folder.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/validation.hpp>
+#include <kdvfs/tune/validation_json.hpp>
 
 #include <CLI/CLI.hpp>
 #include <cstddef>
@@ -33,12 +37,14 @@ struct ValidateCommand {
     std::size_t pairs = 20;
     std::string noise = "0%";
     std::uint64_t seed = 2;
+    std::string format = "table";
+    std::string output;
 
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<ValidateCommand>();
         CLI::App* sub = app.add_subcommand(
             "validate", "Compare a plan with the baseline by fresh runs in alternating pairs");
-        sub->add_option("plan", command->plan, "Plan file (JSON)")->required();
+        sub->add_option("plan", command->plan, "Plan file (JSON); - is standard input")->required();
         sub->add_option("command", command->command,
                         "After --: a program, run twice a pair, with KDVFS_PLAN set and without");
         sub->add_option("--device", command->device, "Instead of a program: sim:NAME, replay:FILE");
@@ -46,34 +52,77 @@ struct ValidateCommand {
                         "What counts a program's energy: a GPU's PCI address, hwmon:FILE "
                         "(microjoules), or program: it reports its own time and energy")
             ->capture_default_str();
-        sub->add_option("--pairs", command->pairs, "Pairs of runs")->capture_default_str();
+        sub->add_option("--pairs", command->pairs, "Pairs of runs")
+            ->check(CLI::Range(std::size_t{2}, std::size_t{100'000}))
+            ->capture_default_str();
         sub->add_option("--noise", command->noise, "Of a simulated measurement, such as 1%")
             ->capture_default_str();
         sub->add_option("--seed", command->seed, "Of noise, replays and resampling")
+            ->check(CLI::NonNegativeNumber)
             ->capture_default_str();
-        sub->callback([command] { command->run(); });
+        sub->add_option("--format", command->format, "Output")
+            ->check(CLI::IsMember({"table", "json"}))
+            ->capture_default_str();
+        sub->add_option("-o,--output", command->output, "File to write instead of printing");
+        sub->callback([command, sub] {
+            command->check(*sub);
+            command->run();
+        });
     }
 
     void run() const {
         using namespace kdvfs::tune;
         if (command.empty() == device.empty())
             reject("command", device, "give either --device, or a program after --");
-        const std::string text = read_trusted_file(plan);
-        const bool segments = has_sequence(text, plan);
+        const PlanText read{plan};
+        const bool segments = has_sequence(read.text, read.name);
         if (segments && command.empty())
             reject("--device", device, "a plan of segments is followed by a program: give one");
-        const Plan planned = segments ? parse_promise(text, plan) : parse_plan(text, plan);
-        const auto run_once = device.empty() ? program_runs() : device_runs(planned);
-        print(planned, validate(planned, pairs, run_once, seed));
+        const Plan planned =
+            segments ? parse_promise(read.text, read.name) : parse_plan(read.text, read.name);
+        const auto run_once = device.empty() ? program_runs(read.path) : device_runs(planned);
+        const Validation found = validate(planned, pairs, run_once, seed);
+        write(output, format == "json" ? to_json(found, planned.gpu) : to_text(planned, found));
     }
 
 private:
+    /// A plan as read, and the file that a program can be told to read.
+    struct PlanText {
+        explicit PlanText(const std::string& file)
+            : name{file}, path{std::filesystem::absolute(file)} {
+            if (file != "-") {
+                text = kdvfs::tune::read_trusted_file(file);
+                return;
+            }
+            name = "standard input";
+            text = read_input(file).text;
+            folder = std::make_unique<TemporaryFolder>();
+            path = folder->path / "plan.json";
+            kdvfs::detail::write_file_atomically(path, text);
+            std::filesystem::permissions(
+                path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+        }
+        std::string name;
+        std::string text;
+        std::filesystem::path path;
+        std::unique_ptr<TemporaryFolder> folder;
+    };
+
+    void check(const CLI::App& options) const {
+        if (command.empty() == device.empty())
+            reject("command", device, "give either --device, or a program after --");
+        if (!device.empty()) refuse_without_effect(options, "--counter", "with --device");
+        if (!device.starts_with("sim:"))
+            refuse_without_effect(options, "--noise", "unless the device is sim:NAME");
+    }
+
     /// What one iteration costs, under the plan or at the baseline.
     using Runs = std::function<kdvfs::tune::Cost(bool planned)>;
 
     [[nodiscard]] Runs device_runs(const kdvfs::tune::Plan& planned) const {
         using namespace kdvfs::tune;
-        const MeasuredGpu gpu = open_measured(device, parse_percent("--noise", noise), seed);
+        const MeasuredGpu gpu =
+            open_measured(device, parse_percent("--noise", noise, most_noise_pct), seed);
         if (gpu.name != planned.gpu)
             throw kdvfs::Error{kdvfs::Errc::invalid_input,
                                {"validate a plan", plan, "it is for another GPU, " + planned.gpu,
@@ -95,15 +144,16 @@ private:
         };
     }
 
-    [[nodiscard]] Runs program_runs() const {
-        const std::string file = std::filesystem::absolute(plan).string();
+    [[nodiscard]] Runs program_runs(const std::filesystem::path& path) const {
+        const std::string file = path.string();
         if (counter == "program") {
             return [this, file](bool planned) {
-                const ReportFile report;
+                const TemporaryFolder folder;
+                const std::filesystem::path report = folder.path / "cost.csv";
                 static_cast<void>(
                     run_command(command, environment_with({{"KDVFS_PLAN", planned ? file : ""},
-                                                           {"KDVFS_COST", report.path.string()}})));
-                return kdvfs::tune::read_cost(report.path);
+                                                           {"KDVFS_COST", report.string()}})));
+                return kdvfs::tune::read_cost(report);
             };
         }
         return [this, file, energy = open_counter(counter)](bool planned) {
@@ -115,38 +165,22 @@ private:
         };
     }
 
-    /// Where a program is to report to, in a folder that nobody else can write to.
-    struct ReportFile {
-        std::filesystem::path folder = make_folder();
-        std::filesystem::path path = folder / "cost.csv";
-
-        ReportFile() = default;
-        ReportFile(const ReportFile&) = delete;
-        ReportFile& operator=(const ReportFile&) = delete;
-        ~ReportFile() {
-            std::error_code ignored;
-            std::filesystem::remove_all(folder, ignored);
-        }
-
-        static std::filesystem::path make_folder() {
-            std::string name = (std::filesystem::temp_directory_path() / "kdvfs_XXXXXX").string();
-            if (::mkdtemp(name.data()) == nullptr)
-                kdvfs::detail::throw_file_error("make a folder", name, errno);
-            return name;
-        }
-    };
-
-    static void print(const kdvfs::tune::Plan& plan, const kdvfs::tune::Validation& found) {
-        const auto line = [](const char* what, double promised,
-                             const kdvfs::tune::PercentInterval& validated) {
-            std::printf("%-8s %+10.3f %% %+10.3f %%  [%+.3f, %+.3f]\n", what, promised,
-                        validated.mean, validated.low, validated.high);
+    static std::string to_text(const kdvfs::tune::Plan& plan,
+                               const kdvfs::tune::Validation& found) {
+        char row[160];
+        const auto line = [&](const char* what, double promised,
+                              const kdvfs::tune::PercentInterval& validated) {
+            std::snprintf(row, sizeof row, "%-8s %+10.3f %% %+10.3f %%  [%+.3f, %+.3f]\n", what,
+                          promised, validated.mean, validated.low, validated.high);
+            return std::string{row};
         };
-        std::printf("%s: %zu pairs of runs, plan against baseline\n", plan.gpu.c_str(),
-                    found.pairs);
-        std::printf("%-8s %12s %12s  95 %% interval\n", "", "promised", "validated");
-        line("time", found.promised_time_pct, found.time);
-        line("energy", found.promised_energy_pct, found.energy);
+        std::snprintf(row, sizeof row, "%-8s %12s %12s  95 %% interval\n", "", "promised",
+                      "validated");
+        std::string text = plan.gpu + ": " + std::to_string(found.pairs) +
+                           " pairs of runs, plan against baseline\n" + row;
+        text += line("time", found.promised_time_pct, found.time);
+        text += line("energy", found.promised_energy_pct, found.energy);
+        return text;
     }
 };
 

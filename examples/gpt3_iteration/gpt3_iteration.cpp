@@ -13,6 +13,8 @@
 #include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/measure/report_files.hpp>
+#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
 
 #include <unistd.h>
 
@@ -99,11 +101,17 @@ void run(const Arguments& arguments) {
     };
     write("summary.json", summary(job, outcome).dump(2) + "\n");
     write("report.csv", csv.str());
+    std::ostringstream json;
+    kdvfs::measure::write_json(json, report);
+    write("report.json", json.str());
+    write("profile.csv", kdvfs::tune::to_csv(profile));
+    write("plan.json", to_json(outcome.plans.waste, kdvfs::tune::Aggregate::global));
     write("policies.hpp", generate_policies(profile, outcome.plans.waste.global));
     write("trace.json", trace.str());
     std::printf(
-        "\nWrote summary.json, report.csv, policies.hpp and trace.json (for ui.perfetto.dev) "
-        "to %s\n",
+        "\nWrote summary.json, profile.csv, plan.json, report.csv, report.json, policies.hpp and\n"
+        "trace.json (for ui.perfetto.dev) to %s; kdvfs report draws profile, plan, report and "
+        "trace\n",
         arguments.out.string().c_str());
 }
 

@@ -56,6 +56,55 @@ using Policies = kdvfs::PolicyRegistry<
     kdvfs::Bind<"softmax_05", kdvfs::Lasting<1627705, kdvfs::CapClock<kdvfs::Megahertz{840}>>>,
     kdvfs::Bind<"softmax_15", kdvfs::Lasting<10044264, kdvfs::CapClock<kdvfs::Megahertz{1680}, kdvfs::Megahertz{9251}>>>,
     kdvfs::Bind<"wte_wpe_00", kdvfs::Lasting<595674, kdvfs::CapClock<kdvfs::Megahertz{630}>>>>;
+
+namespace kernels {
+struct BwdBias20 : kdvfs::Kernel<"bwd_bias_20"> {};
+struct BwdBias25 : kdvfs::Kernel<"bwd_bias_25"> {};
+struct BwdBias29 : kdvfs::Kernel<"bwd_bias_29"> {};
+struct BwdBias40 : kdvfs::Kernel<"bwd_bias_40"> {};
+struct BwdBiasReduce21 : kdvfs::Kernel<"bwd_bias_reduce_21"> {};
+struct BwdBiasReduce30 : kdvfs::Kernel<"bwd_bias_reduce_30"> {};
+struct BwdGelu23 : kdvfs::Kernel<"bwd_gelu_23"> {};
+struct BwdLayernorm18 : kdvfs::Kernel<"bwd_layernorm_18"> {};
+struct BwdLayernorm28 : kdvfs::Kernel<"bwd_layernorm_28"> {};
+struct BwdLayernorm43 : kdvfs::Kernel<"bwd_layernorm_43"> {};
+struct BwdSoftmax36 : kdvfs::Kernel<"bwd_softmax_36"> {};
+struct BwdWpe44 : kdvfs::Kernel<"bwd_wpe_44"> {};
+struct BwdWte45 : kdvfs::Kernel<"bwd_wte_45"> {};
+struct Gelu11 : kdvfs::Kernel<"gelu_11"> {};
+struct Gelu19 : kdvfs::Kernel<"gelu_19"> {};
+struct Gemm02 : kdvfs::Kernel<"gemm_02"> {};
+struct Gemm04 : kdvfs::Kernel<"gemm_04"> {};
+struct Gemm06 : kdvfs::Kernel<"gemm_06"> {};
+struct Gemm08 : kdvfs::Kernel<"gemm_08"> {};
+struct Gemm10 : kdvfs::Kernel<"gemm_10"> {};
+struct Gemm12 : kdvfs::Kernel<"gemm_12"> {};
+struct Gemm14 : kdvfs::Kernel<"gemm_14"> {};
+struct Gemm16 : kdvfs::Kernel<"gemm_16"> {};
+struct Gemm17 : kdvfs::Kernel<"gemm_17"> {};
+struct Gemm22 : kdvfs::Kernel<"gemm_22"> {};
+struct Gemm24 : kdvfs::Kernel<"gemm_24"> {};
+struct Gemm26 : kdvfs::Kernel<"gemm_26"> {};
+struct Gemm27 : kdvfs::Kernel<"gemm_27"> {};
+struct Gemm31 : kdvfs::Kernel<"gemm_31"> {};
+struct Gemm32 : kdvfs::Kernel<"gemm_32"> {};
+struct Gemm34 : kdvfs::Kernel<"gemm_34"> {};
+struct Gemm35 : kdvfs::Kernel<"gemm_35"> {};
+struct Gemm37 : kdvfs::Kernel<"gemm_37"> {};
+struct Gemm38 : kdvfs::Kernel<"gemm_38"> {};
+struct Gemm41 : kdvfs::Kernel<"gemm_41"> {};
+struct Gemm42 : kdvfs::Kernel<"gemm_42"> {};
+struct Layernorm01 : kdvfs::Kernel<"layernorm_01"> {};
+struct Permute03 : kdvfs::Kernel<"permute_03"> {};
+struct Permute07 : kdvfs::Kernel<"permute_07"> {};
+struct Permute33 : kdvfs::Kernel<"permute_33"> {};
+struct Permute39 : kdvfs::Kernel<"permute_39"> {};
+struct Residual09 : kdvfs::Kernel<"residual_09"> {};
+struct Residual13 : kdvfs::Kernel<"residual_13"> {};
+struct Softmax05 : kdvfs::Kernel<"softmax_05"> {};
+struct Softmax15 : kdvfs::Kernel<"softmax_15"> {};
+struct WteWpe00 : kdvfs::Kernel<"wte_wpe_00"> {};
+}  // namespace kernels
 // clang-format on
 
 }  // namespace gpt3

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // switch_latency: how long a clock switch takes on an AMD GPU, for every pair of some core clocks:
-// a matrix as JSON and a heat map as SVG. Some minutes. The clocks are put back at the end, after
-// an error, and after the program's death. Ends with 2 where there is no GPU whose clocks can be
-// set.
+// a matrix as JSON, which `kdvfs report` draws. Some minutes. The clocks are put back at the end,
+// after an error, and after the program's death. Ends with 2 where there is no GPU whose clocks can
+// be set.
 //
 //     switch_latency [--device N] [--clocks 500,1100,1700] [--longest MS] [--repeat N] [FOLDER]
 //     switch_latency --simulated [FOLDER]
@@ -180,9 +180,6 @@ int run(const Arguments& arguments) {
     std::ostringstream json;
     measure::write_switch_json(json, bench->info(), latencies);
     write_file(arguments.folder + "/switch_latency.json", json);
-    std::ostringstream svg;
-    measure::write_switch_svg(svg, bench->info(), latencies);
-    write_file(arguments.folder + "/switch_latency.svg", svg);
     return arguments.simulated && !near_the_truth(latencies) ? 1 : 0;
 }
 

@@ -23,23 +23,20 @@ struct FixedString {
     [[nodiscard]] constexpr std::string_view view() const { return {characters, Size - 1}; }
 };
 
-/// Whether a text may name a kernel: 1 to 64 letters, digits, underscores, dots, colons, commas,
-/// hyphens and angle brackets. Names become C++, JSON, SVG and file contents, so they are rejected
-/// rather than repaired.
+/// Whether a text may name a kernel: 1 to 1024 printable ASCII characters except '"' and '\', as
+/// demangled names have them. Whoever writes a name elsewhere escapes it; none is repaired.
 constexpr bool is_kernel_name(std::string_view text) {
-    constexpr auto allowed = [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-               std::string_view{"_.:<>,-"}.find(c) != std::string_view::npos;
-    };
-    return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), allowed);
+    constexpr auto allowed = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+    return !text.empty() && text.size() <= 1024 && std::all_of(text.begin(), text.end(), allowed);
 }
 
 /// The base of a kernel's tag type: `struct Gelu : kdvfs::Kernel<"gelu"> {};`
 /// The name is what policies, profiles, plans and reports know the kernel by.
 template <FixedString Name>
 struct Kernel {
-    static_assert(is_kernel_name(Name.view()),
-                  "a kernel name has 1 to 64 characters out of A-Z a-z 0-9 _ . : < > , -");
+    static_assert(
+        is_kernel_name(Name.view()),
+        "a kernel name has 1 to 1024 printable ASCII characters except quotes and backslashes");
     static constexpr std::string_view name = Name.view();
 };
 
@@ -70,9 +67,19 @@ struct KernelKey {
     friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
 };
 
-/// "gelu", or "gelu#2" for a shape.
+/// Whether a text ends as `to_string(KernelKey)` writes a shape: in '#' and digits.
+constexpr bool ends_in_variant(std::string_view text) {
+    const std::size_t hash = text.rfind('#');
+    return hash != std::string_view::npos && hash > 0 && hash + 1 < text.size() &&
+           std::all_of(text.begin() + static_cast<std::ptrdiff_t>(hash) + 1, text.end(),
+                       [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// "gelu", or "gelu#2" for a shape; "f()::{lambda()#1" is "f()::{lambda()#1#0", so that no two keys
+/// are written the same.
 inline std::string to_string(const KernelKey& key) {
-    return key.variant.index == 0 ? key.name : key.name + '#' + std::to_string(key.variant.index);
+    if (key.variant.index == 0 && !ends_in_variant(key.name)) return key.name;
+    return key.name + '#' + std::to_string(key.variant.index);
 }
 
 }  // namespace kdvfs

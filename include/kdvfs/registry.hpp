@@ -14,8 +14,9 @@ namespace kdvfs {
 /// One row of a registry: the kernel of that name follows `Policy`.
 template <FixedString Name, ClockPolicy Policy>
 struct Bind {
-    static_assert(is_kernel_name(Name.view()),
-                  "a kernel name has 1 to 64 characters out of A-Z a-z 0-9 _ . : < > , -");
+    static_assert(
+        is_kernel_name(Name.view()),
+        "a kernel name has 1 to 1024 printable ASCII characters except quotes and backslashes");
     using policy = Policy;
     static constexpr std::string_view name = Name.view();
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/units.hpp>
@@ -202,7 +203,7 @@ inline Cells cells(const ReportRow& row) {
     // Joules of a part of the time say of which part.
     const std::string part =
         counted < 0.99 * row.time.count() ? " in " + number("%.3g s", counted) : std::string{};
-    return {to_string(row.kernel),
+    return {detail::shortened(to_string(row.kernel)),
             std::to_string(row.calls),
             std::to_string(row.metered_calls),
             number("%.6g", row.time.count()),

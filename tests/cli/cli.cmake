@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# The kdvfs command from end to end: sweep, plan, validate, plot; and what it says to bad input.
+# The kdvfs command from end to end: sweep, plan, validate, report; and what it says to bad input.
 file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER})
 
@@ -41,8 +41,8 @@ endforeach()
 expect(0 "^$" plan sweep.csv --format json -o plan.json)
 expect(0 "promised    validated" validate plan.json --device sim:mi300x --noise 1% --pairs 10)
 expect(0 "promised    validated" validate plan.json --device replay:sweep.csv)
-expect(0 "<svg .*</svg>" plot sweep.csv)
-expect(0 "<svg .*</svg>" plot plan.json)
+expect(0 "<!doctype html>.*\"frontier\"" report sweep.csv)
+expect(0 "<!doctype html>.*\"plans\"" report plan.json)
 
 file(WRITE ${FOLDER}/trace.csv "kernel\n")
 foreach(launch RANGE 30)

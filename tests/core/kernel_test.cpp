@@ -15,7 +15,7 @@ struct ByHand {
     static constexpr std::string_view name = "by_hand";
 };
 struct BadByHand {
-    static constexpr std::string_view name = "by hand";
+    static constexpr std::string_view name = "by\"hand";
 };
 struct Nameless {};
 
@@ -25,27 +25,30 @@ static_assert(std::is_empty_v<Gelu>, "a tag costs nothing");
 static_assert(std::is_same_v<Kernel<"gelu">, Kernel<"gelu">>);
 static_assert(!std::is_same_v<Kernel<"gelu">, Kernel<"gelv">>);
 
-TEST(KernelName, HasOneToSixtyFourCharacters) {
+TEST(KernelName, HasOneTo1024Characters) {
     EXPECT_FALSE(is_kernel_name(""));
     EXPECT_TRUE(is_kernel_name("g"));
-    EXPECT_TRUE(is_kernel_name(std::string(64, 'g')));
-    EXPECT_FALSE(is_kernel_name(std::string(65, 'g')));
+    EXPECT_TRUE(is_kernel_name(std::string(1024, 'g')));
+    EXPECT_FALSE(is_kernel_name(std::string(1025, 'g')));
 }
 
 TEST(KernelName, AllowsExactlyTheDocumentedCharacters) {
-    const std::string allowed =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:<>,-";
     for (int c = 0; c < 256; ++c) {
         const std::string name(1, static_cast<char>(c));
-        EXPECT_EQ(is_kernel_name(name), allowed.find(name) != std::string::npos) << "code " << c;
+        EXPECT_EQ(is_kernel_name(name), c >= 32 && c <= 126 && c != '"' && c != '\\')
+            << "code " << c;
     }
 }
 
-TEST(KernelName, RejectsWhatWouldBecomeCode) {
-    for (const char* name :
-         {"a b", "a\"b", "a\\b", "a\nb", "../a", "a&b", "a'b", "a;b", "\xc3\xa9"}) {
+TEST(KernelName, MayBeADemangledOne) {
+    EXPECT_TRUE(is_kernel_name(
+        "void ns::f<int, (ns::Kind)2>(float const*, int (&) [8])::{lambda(auto:1&&)#2}::"
+        "operator()<char>(char) const [clone .kd] ~!=+|'"));
+}
+
+TEST(KernelName, RejectsWhatEndsAString) {
+    for (const char* name : {"a\"b", "a\\b", "a\nb", "a\tb", "\xc3\xa9", "\x7f"})
         EXPECT_FALSE(is_kernel_name(name)) << name;
-    }
     EXPECT_FALSE(is_kernel_name(std::string_view{"a\0b", 3}));
 }
 
@@ -67,7 +70,16 @@ TEST(KernelKey, ReadsAsText) {
 }
 
 TEST(KernelKey, TextOfTwoKeysNeverCollides) {
-    EXPECT_FALSE(is_kernel_name("gemm#2")) << "'#' separates the variant, so no name may have it";
+    EXPECT_EQ(to_string(KernelKey{"gemm#2", {}}), "gemm#2#0");
+    EXPECT_EQ(to_string(KernelKey{"gemm#2", variant(3)}), "gemm#2#3");
+    EXPECT_EQ(to_string(KernelKey{"{lambda()#1}", {}}), "{lambda()#1}");
+    std::map<std::string, KernelKey> texts;
+    for (const char* name : {"a", "a#", "a#0", "a#1", "a#1#0", "a#1#1", "#", "#1", "a#x"}) {
+        for (const std::uint32_t index : {0U, 1U}) {
+            const KernelKey key{name, variant(index)};
+            EXPECT_TRUE(texts.try_emplace(to_string(key), key).second) << to_string(key);
+        }
+    }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <tests/measure/known_waveform.hpp>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <random>
@@ -111,9 +112,7 @@ TEST(PowerProfiler, WhatRanBeforeIsSaidAndSeen) {
         const PowerProfile profile = profiler.profile_execution();
         EXPECT_EQ(profile.ran_before, which.ran_before);
         first.push_back(profile.curves[0].points[20].y);
-        std::ostringstream svg;
-        write_profile_svg(svg, {{"SSE", &profile}}, true);
-        EXPECT_NE(svg.str().find(interleaved ? "after gemm, gelu" : "isolated"), std::string::npos);
+        EXPECT_EQ(setting_of(profile), interleaved ? "after gemm, gelu" : "isolated");
     }
     EXPECT_NEAR(first[1] - first[0], 300 * 0.4 * 7 / 11, 25);
 }
@@ -143,7 +142,7 @@ TEST(PowerProfiler, NaNIsNotAPoint) {
     EXPECT_TRUE(profiler.profile_execution().points.empty());
 }
 
-TEST(PowerProfileOutput, WritesEveryPointAndADrawing) {
+TEST(PowerProfileOutput, WritesEveryPointAndCurve) {
     PowerProfiler profiler{KnownWaveform{1}, settings()};
     const PowerProfile profile = profiler.profile_execution();
     std::ostringstream csv;
@@ -156,13 +155,15 @@ TEST(PowerProfileOutput, WritesEveryPointAndADrawing) {
     while (std::getline(lines, line)) ++count;
     EXPECT_EQ(count, profile.points.size());
 
-    std::ostringstream svg;
-    write_profile_svg(svg, {{"SSE <4th>", &profile}, {"XCD", &profile, 1}}, true);
-    const std::string text = svg.str();
-    EXPECT_EQ(text.substr(0, 4), "<svg");
-    EXPECT_NE(text.find("SSE &lt;4th&gt;"), std::string::npos);
-    EXPECT_NE(text.find("simulated"), std::string::npos);
-    EXPECT_NE(text.find("</svg>"), std::string::npos);
+    std::ostringstream text;
+    write_profile_json(text, {{"SSE \"4th\"", &profile}, {"XCD", &profile, 1}}, true);
+    const auto json = nlohmann::json::parse(text.str());
+    EXPECT_TRUE(json["simulated"].get<bool>());
+    ASSERT_EQ(json["profiles"].size(), 2U);
+    EXPECT_EQ(json["profiles"][0]["name"], "SSE \"4th\"");
+    EXPECT_EQ(json["profiles"][0]["points"].size(), profile.points.size());
+    EXPECT_EQ(json["profiles"][1]["points"][3][1].get<double>(), profile.points[3].watts[1]);
+    EXPECT_EQ(json["profiles"][0]["curve"].size(), profile.curves[0].points.size());
 }
 
 }  // namespace

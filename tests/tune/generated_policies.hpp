@@ -29,6 +29,12 @@ using Policies = kdvfs::PolicyRegistry<
         kdvfs::OnArch<"gfx90a", kdvfs::Lasting<1582000, kdvfs::AutoClock>>,
         kdvfs::OnArch<"gfx942", kdvfs::Lasting<1582000, kdvfs::AutoClock>>,
         kdvfs::Otherwise<kdvfs::AutoClock>>>>;
+
+namespace kernels {
+struct FInt2 : kdvfs::Kernel<"f<int,2>"> {};
+struct Gemm : kdvfs::Kernel<"gemm"> {};
+struct Zeta : kdvfs::Kernel<"zeta"> {};
+}  // namespace kernels
 // clang-format on
 
 }  // namespace sample::clocks

@@ -62,9 +62,9 @@ TEST(PolicyHeader, DoesNotDependOnTheOrderOfItsInput) {
               committed());
 }
 
-struct Gemm : Kernel<"gemm"> {};
-struct Zeta : Kernel<"zeta"> {};
-struct Template : Kernel<"f<int,2>"> {};
+using sample::clocks::kernels::Gemm;
+using sample::clocks::kernels::Zeta;
+using Template = sample::clocks::kernels::FInt2;
 
 template <class K>
 ClockRequest request(std::string_view architecture, std::uint32_t index = 0) {
@@ -102,11 +102,26 @@ TEST(PolicyHeader, NamesThatCouldBecomeCodeAreRejected) {
     rejected([](auto&, HeaderOptions& o, auto&) { o.namespace_name = ""; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.namespace_name = "a::class"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.registry_name = "1st"; });
+    rejected([](auto&, HeaderOptions& o, auto&) { o.registry_name = "kernels"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.registry_name = "a__b"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.input = "a\nb"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.input = "a\\"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.input = "a?\?/"; });
     rejected([](auto&, auto&, std::string& a) { a = "gfx\"90a"; });
+}
+
+TEST(PolicyHeader, NamesOfCompilersBecomeLiteralsAndWords) {
+    Plan plan = sample_plan({1100});
+    plan.kernels = {planned("void f<int>(int [8])", 0, {}), planned("void f[int](int <8>)", 0, {}),
+                    planned("what?\?/ next", 0, {})};
+    const std::string text = to_policy_header(plan, options());
+    EXPECT_NE(text.find("kdvfs::Bind<\"void f<int>(int [8])\", "), std::string::npos) << text;
+    EXPECT_NE(text.find("struct VoidFIntInt8 : kdvfs::Kernel<\"void f<int>(int [8])\"> {};"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("struct VoidFIntInt8_2 : "), std::string::npos) << text;
+    EXPECT_NE(text.find("\"what?\\?/ next\""), std::string::npos) << text;
+    EXPECT_EQ(text.find("?\?/"), std::string::npos) << "a trigraph";
 }
 
 TEST(PolicyHeader, SeveralPlansNeedSeveralArchitectures) {

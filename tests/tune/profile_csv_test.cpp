@@ -48,6 +48,17 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"empty", "", "sweep.csv:1", "empty"},
         Bad{"only_header", header, "sweep.csv:2", "no measurements"},
         Bad{"no_energy_column", "gpu,kernel,core_mhz,mem_mhz,time_s\n", "sweep.csv:1", "energy_j"},
+        Bad{"several_columns_missing", "gpu,mem_mhz,energy_j\n", "sweep.csv:1",
+            "no columns kernel, core_mhz, time_s"},
+        Bad{"semicolons", "gpu;kernel;core_mhz;mem_mhz;time_s;energy_j\n", "sweep.csv:1",
+            "semicolons"},
+        Bad{"tabs", "gpu\tkernel\tcore_mhz\tmem_mhz\ttime_s\tenergy_j\n", "sweep.csv:1", "tabs"},
+        Bad{"decimal_comma", with("g,gelu,1100,auto,\"0,5\",1"), "sweep.csv:3",
+            "decimal comma: \"0,5\"; write 0.5"},
+        Bad{"bare_decimal_comma", with("g,gelu,1100,auto,0,5,1"), "sweep.csv:3", "decimal points"},
+        Bad{"too_short", with("g,gelu,1100,auto,1e-10,0"), "sweep.csv:3", "nanosecond"},
+        Bad{"too_long", with("g,gelu,1100,auto,1e8,0"), "sweep.csv:3", "1e7 s"},
+        Bad{"too_much_power", with("g,gelu,1100,auto,1e-3,1e6"), "sweep.csv:3", "megawatt"},
         Bad{"column_twice", "gpu,gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\n", "sweep.csv:1",
             "twice"},
         Bad{"few_fields", with("g,gelu,1100"), "sweep.csv:3", "fields"},
@@ -69,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"twice", with("g,gelu,auto,-1,1,1"), "sweep.csv:3", "twice"},
         Bad{"code_in_name", with("g,\"x\"\"; system(0); \"\"\",1100,auto,1,1"), "sweep.csv:3",
             "kernel name"},
-        Bad{"long_name", with("g," + std::string(65, 'a') + ",1100,auto,1,1"), "sweep.csv:3",
+        Bad{"long_name", with("g," + std::string(1025, 'a') + ",1100,auto,1,1"), "sweep.csv:3",
             "kernel name"},
         Bad{"gpu_with_code", std::string{header} + "\"g\\\",gelu,auto,auto,1,1\n", "sweep.csv:2",
             "GPU"},
@@ -81,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"control_character", with(std::string{"g,ge\0lu,1100,auto,1,1", 21}), "sweep.csv:3",
             "control"},
         Bad{"endless_line", with(std::string(100'000, 'x')), "sweep.csv:3", "64 KiB"},
-        Bad{"bad_variant", with("g,gelu#x,1100,auto,1,1"), "sweep.csv:3", "variant"},
+        Bad{"bad_variant", with("g,gelu#99999999999,1100,auto,1,1"), "sweep.csv:3", "variant"},
         Bad{"no_baseline", with("g,copy,1100,auto,1,1"), "sweep.csv:3", "copy was not measured"},
         Bad{"no_common_highest", std::string{header} + "g,gelu,1100,800,1,1\ng,gelu,1000,900,1,1\n",
             "sweep.csv:2", "baseline is missing"}),
@@ -98,9 +109,9 @@ TEST(SweepFile, OptionalColumnsAreChecked) {
              "g,gelu,1100,auto,1,1,0,fw,0,-1,0\n",   // negative
              "g,gelu,1100,auto,1,1,0,fw,0,1.5,0\n",  // half a launch
              "g,gelu,1100,auto,1,1,0,fw,2,24,0\n",   // no flag
-             "g,gelu,1100,auto,1,1,99999999999,fw,0,24,0\n", "g,gelu,1100,auto,1,1,0,f w,0,24,0\n",
-             "g,gelu,auto,auto,1,1,0,fw,0,24,0\n",    // the same sample again
-             "g,gelu#1,1100,auto,1,1,2,fw,0,24,0\n",  // two variants
+             "g,gelu,1100,auto,1,1,99999999999,fw,0,24,0\n",
+             "g,gelu,1100,auto,1,1,0,\"f\"\"w\",0,24,0\n",
+             "g,gelu,auto,auto,1,1,0,fw,0,24,0\n",  // the same sample again
          }) {
         EXPECT_THROW(read(wide + first + row), Error) << row;
     }
@@ -133,6 +144,27 @@ TEST(SweepFile, VariantsAreKernelsOfTheirOwn) {
     EXPECT_EQ(profile.kernels()[1].points.size(), 2U);
 }
 
+TEST(SweepFile, NamesOfCompilersComeBack) {
+    Profile profile{"g"};
+    for (const char* name : {"f<int, 2>(int [8])::{lambda()#1}", "sort#2", "sort", "a';b|c",
+                             " spaces ", "#", "-1", "=cmd()"}) {
+        for (const std::uint32_t index : {0U, 2U})
+            profile.add({{name, variant(index)}, {}, {Seconds{1}, Joules{1}}});
+    }
+    const std::string text = to_csv(profile);
+    const Profile again = read(text);
+    ASSERT_EQ(again.kernels().size(), 16U);
+    for (std::size_t k = 0; k < 16; ++k)
+        EXPECT_EQ(again.kernels()[k].key, profile.kernels()[k].key);
+    // Without a column of variants, too.
+    std::string bare = header;
+    for (const KernelProfile& kernel : profile.kernels())
+        bare += "g," + kdvfs::detail::to_csv_field(to_string(kernel.key)) + ",auto,auto,1,1\n";
+    const Profile narrow = read(bare);
+    for (std::size_t k = 0; k < 16; ++k)
+        EXPECT_EQ(narrow.kernels()[k].key, profile.kernels()[k].key);
+}
+
 TEST(SweepFile, TheBaselineIsTheMarkedElseAutoElseTheHighest) {
     const std::string marked = "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j,is_baseline\n";
     EXPECT_EQ(read(marked + "g,a,auto,auto,1,1,0\ng,a,900,auto,1,1,1\n").baseline(),
@@ -153,7 +185,7 @@ TEST(SweepFile, WhatIsWrittenReadsBackTheSame) {
                  true});
     profile.add({{"f<int,2>", variant(1)},
                  {{900}, auto_clock},
-                 {Seconds{1e-300}, Joules{0}},
+                 {Seconds{1e-9}, Joules{0}},
                  "fw",
                  24,
                  1,

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/svg.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/measure/power_profile.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -27,7 +25,7 @@ inline void write_profile_csv(std::ostream& out, const PowerProfile& profile) {
     }
 }
 
-/// A profile with the name that the drawing gives it: "SSE", "SSP".
+/// A profile with the name that a drawing gives it: "SSE", "SSP".
 struct NamedProfile {
     std::string name;
     const PowerProfile* profile;
@@ -43,45 +41,38 @@ inline std::string setting_of(const PowerProfile& profile) {
     return text.empty() ? "isolated" : text;
 }
 
-/// Time inside the kernel against watts of a component: points, smoothed curve and its 95 % band
-/// for each profile.
-inline void write_profile_svg(std::ostream& out, const std::vector<NamedProfile>& profiles,
-                              bool simulated) {
-    constexpr std::array colours{"#1f77b4", "#d62728", "#2ca02c", "#9467bd"};
-    kdvfs::detail::SvgPlot plot{out, "time inside the kernel, us",
-                                simulated ? "W (simulated)" : "W"};
+/// Profiles as one JSON object: of each its points (us, W) and its smoothed curve with the half
+/// width of its 95 % band (us, W, W). `kdvfs report` draws it.
+inline void write_profile_json(std::ostream& out, const std::vector<NamedProfile>& profiles,
+                               bool simulated) {
+    const auto microseconds = [](double seconds) {
+        return kdvfs::detail::json_number(seconds * 1e6);
+    };
+    out << R"({"simulated":)" << (simulated ? "true" : "false") << R"(,"profiles":[)";
+    std::string_view comma;
     for (const auto& [name, profile, component] : profiles) {
-        plot.include(0, 0);
-        plot.include(Seconds{profile->duration}.count() * 1e6, 0);
+        out << comma << "\n{\"name\":" << kdvfs::detail::json_string(name) << R"(,"setting":)"
+            << kdvfs::detail::json_string(setting_of(*profile)) << R"(,"duration_us":)"
+            << microseconds(Seconds{profile->duration}.count()) << R"(,"points":[)";
+        comma = "";
         for (const PowerProfile::Point& point : profile->points) {
-            plot.include(Seconds{point.time}.count() * 1e6, 1.05 * point.watts[component]);
+            out << comma << '[' << microseconds(Seconds{point.time}.count()) << ','
+                << kdvfs::detail::json_number(point.watts[component]) << ']';
+            comma = ",";
         }
-    }
-    plot.axes();
-    for (std::size_t i = 0; i < profiles.size(); ++i) {
-        const PowerProfile& profile = *profiles[i].profile;
-        const std::size_t component = profiles[i].component;
-        const char* colour = colours[i % colours.size()];
-        std::vector<kdvfs::detail::SvgPlot::Point> band;
-        std::vector<kdvfs::detail::SvgPlot::Point> curve;
-        if (component < profile.curves.size()) {
-            const auto& points = profile.curves[component].points;
-            for (const auto& p : points) {
-                curve.push_back({p.x * 1e6, p.y});
-                band.push_back({p.x * 1e6, p.y + p.half_width});
-            }
-            for (auto p = points.rbegin(); p != points.rend(); ++p) {
-                band.push_back({p->x * 1e6, p->y - p->half_width});
+        out << R"(],"curve":[)";
+        comma = "";
+        if (component < profile->curves.size()) {
+            for (const auto& p : profile->curves[component].points) {
+                out << comma << '[' << microseconds(p.x) << ',' << kdvfs::detail::json_number(p.y)
+                    << ',' << kdvfs::detail::json_number(p.half_width) << ']';
+                comma = ",";
             }
         }
-        plot.area(band, colour);
-        for (const PowerProfile::Point& point : profile.points) {
-            plot.dot({Seconds{point.time}.count() * 1e6, point.watts[component]}, colour);
-        }
-        plot.line(curve, colour);
-        plot.legend(i, profiles[i].name + ", " + setting_of(profile), colour);
+        out << "]}";
+        comma = ",";
     }
-    plot.close();
+    out << "]}\n";
 }
 
 }  // namespace kdvfs::measure

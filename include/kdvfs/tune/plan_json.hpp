@@ -172,6 +172,9 @@ inline PlannedKernel read_kernel(const PlanFields& fields) {
     kernel.clock = {fields.clock("core_mhz"), fields.clock("mem_mhz")};
     kernel.expected = fields.cost("time_s", "energy_j");
     kernel.baseline = fields.cost("baseline_time_s", "baseline_energy_j");
+    if (const auto fault = find_fault(kernel.expected)) fields.fail("time_s, energy_j:", *fault);
+    if (const auto fault = find_fault(kernel.baseline))
+        fields.fail("baseline_time_s, baseline_energy_j:", *fault);
     return kernel;
 }
 

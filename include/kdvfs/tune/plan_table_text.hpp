@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/segments.hpp>
 
@@ -50,14 +51,15 @@ inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
     }
     std::size_t width = 6;
     for (const PlannedKernel& kernel : plan.kernels)
-        width = std::max(width, to_string(kernel.key).size());
+        width = std::max(width, kdvfs::detail::shortened(to_string(kernel.key)).size());
     const int name_width = static_cast<int>(width) + 2;
     text << '\n'
          << std::left << std::setw(name_width) << "kernel" << std::right
          << "    core  memory   time %  energy %\n";
     for (const PlannedKernel& kernel : plan.kernels) {
-        text << std::left << std::setw(name_width) << to_string(kernel.key) << std::right
-             << std::setw(8) << detail::clock_column(kernel.clock.core) << std::setw(8)
+        text << std::left << std::setw(name_width)
+             << kdvfs::detail::shortened(to_string(kernel.key)) << std::right << std::setw(8)
+             << detail::clock_column(kernel.clock.core) << std::setw(8)
              << detail::clock_column(kernel.clock.memory) << std::showpos << std::fixed
              << std::setprecision(2) << std::setw(9)
              << time_percent(kernel.expected, kernel.baseline) << std::setw(10)

@@ -4,6 +4,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/coded_launches.hpp>
+#include <kdvfs/tune/cpp_names.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -82,18 +84,19 @@ inline bool is_comment_text(std::string_view text) {
 inline void check(const std::vector<PlanFor>& plans, const HeaderOptions& options) {
     if (!is_namespace_name(options.namespace_name))
         reject_header("namespace \"" + options.namespace_name + '"', "this is no namespace name");
-    if (!is_identifier(options.registry_name))
+    if (!is_identifier(options.registry_name) || options.registry_name == "kernels")
         reject_header("registry \"" + options.registry_name + '"', "this is no type name");
     if (!is_comment_text(options.input) || !is_comment_text(options.input_hash))
         reject_header("the banner", "the input's name has characters that are not allowed");
     if (plans.empty()) reject_header(options.namespace_name, "there is no plan");
     for (const PlanFor& entry : plans) {
-        if (!entry.architecture.empty() && !is_kernel_name(entry.architecture))
+        if (!entry.architecture.empty() &&
+            !(is_kernel_name(entry.architecture) && is_comment_text(entry.architecture)))
             reject_header("architecture \"" + entry.architecture + '"', "this is no architecture");
         if (entry.architecture.empty() && plans.size() > 1)
             reject_header(options.namespace_name, "of several plans, each needs an architecture");
         if (!is_gpu_name(entry.plan.gpu)) reject_header(entry.plan.gpu, "this is no GPU's name");
-        if (!is_kernel_name(entry.plan.objective))
+        if (!is_kernel_name(entry.plan.objective) || !is_comment_text(entry.plan.objective))
             reject_header(entry.plan.objective, "this is no objective's name");
         if (entry.plan.kernels.empty()) reject_header(entry.plan.gpu, "the plan has no kernels");
         for (const PlannedKernel& kernel : entry.plan.kernels)
@@ -149,15 +152,25 @@ inline PolicyTexts collect_policies(const std::vector<PlanFor>& plans) {
 inline std::string binding_text(
     const std::string& name,
     const std::map<std::string, std::map<std::uint32_t, std::string>>& by_arch) {
-    std::string text = "    kdvfs::Bind<\"" + name + "\", ";
+    std::string text = "    kdvfs::Bind<\"" + cpp_literal(name) + "\", ";
     if (by_arch.begin()->first.empty())
         return text + variants_text(by_arch.begin()->second, "    ") + ">";
     text += "kdvfs::ByArch<";
     for (const auto& [architecture, variants] : by_arch) {
-        text += "\n        kdvfs::OnArch<\"" + architecture + "\", " +
+        text += "\n        kdvfs::OnArch<\"" + cpp_literal(architecture) + "\", " +
                 variants_text(variants, "        ") + ">,";
     }
     return text + "\n        kdvfs::Otherwise<kdvfs::AutoClock>>>";
+}
+
+/// A tag type for each kernel, so that a scope can be written without its name.
+inline std::string tags_text(const PolicyTexts& policies) {
+    std::set<std::string> names;
+    for (const auto& [name, by_arch] : policies) names.insert(name);
+    std::string text = "\nnamespace kernels {\n";
+    for (const auto& [name, identifier] : cpp_identifiers(names))
+        text += "struct " + identifier + " : kdvfs::Kernel<\"" + cpp_literal(name) + "\"> {};\n";
+    return text + "}  // namespace kernels\n";
 }
 
 inline std::string percent_text(double percent) {
@@ -206,6 +219,7 @@ inline std::string to_policy_header(std::vector<PlanFor> plans, const HeaderOpti
     for (const auto& [name, by_arch] : policies)
         text += detail::binding_text(name, by_arch) + ",\n";
     text.replace(text.size() - 2, 2, ">;\n");
+    text += detail::tags_text(policies);
     return text + "// clang-format on\n\n}  // namespace " + options.namespace_name + "\n";
 }
 
@@ -224,7 +238,7 @@ inline void check_segments(const SegmentPlan& plan, const HeaderOptions& options
     if (!is_comment_text(options.input) || !is_comment_text(options.input_hash))
         reject_header("the banner", "the input's name has characters that are not allowed");
     if (!is_gpu_name(plan.gpu)) reject_header(plan.gpu, "this is no GPU's name");
-    if (!is_kernel_name(plan.objective))
+    if (!is_kernel_name(plan.objective) || !is_comment_text(plan.objective))
         reject_header(plan.objective, "this is no objective's name");
     if (plan.segments.empty()) reject_header(plan.gpu, "the plan has no segments");
     for (const PlannedSequence::Kernel& kernel : plan.sequence.kernels)

@@ -48,9 +48,29 @@ inline double energy_percent(const Cost& cost, const Cost& baseline) {
     return percent_change(cost.energy.count, baseline.energy.count);
 }
 
-/// Whether a text may name a GPU in files that kdvfs writes: up to 128 letters, digits, spaces,
-/// brackets, and characters of dot, colon, comma, slash, plus, at, hyphen and underscore. No
-/// character of it means anything inside C++ comments, JSON, SVG or CSV.
+/// What measured costs of one launch can be: no kernel starts and ends within a nanosecond, none
+/// runs for four months, and no board draws a megawatt.
+inline constexpr Seconds shortest_launch{1e-9};
+inline constexpr Seconds longest_launch{1e7};
+inline constexpr Watts most_board_power{1e6};
+
+/// What is wrong with a measured cost, as a clause ("the time is negative"); nothing if it is
+/// sound.
+inline std::optional<std::string> find_fault(const Cost& cost) {
+    const double time = cost.time.count();
+    if (!std::isfinite(time)) return "the time is not finite";
+    if (time <= 0) return "the time is not above zero";
+    if (cost.time < shortest_launch) return "the time is below a nanosecond";
+    if (cost.time > longest_launch) return "the time is above 1e7 s";
+    if (!std::isfinite(cost.energy.count)) return "the energy is not finite";
+    if (cost.energy.count < 0) return "the energy is negative";
+    if (cost.energy / cost.time > most_board_power)
+        return "energy over time is above a megawatt, which no GPU draws";
+    return std::nullopt;
+}
+
+/// Whether a text may name a GPU in files that kdvfs writes: up to 128 of letters, digits, space
+/// and `_.:,()/+@-`. No character of it means anything inside C++ comments, JSON, HTML or CSV.
 constexpr bool is_gpu_name(std::string_view text) {
     constexpr auto allowed = [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -73,13 +93,12 @@ struct ProfileRow {
 /// What is wrong with a row by itself, as a clause ("time is negative"); nothing if it is sound.
 inline std::optional<std::string> find_fault(const ProfileRow& row) {
     if (!is_kernel_name(row.key.name))
-        return "a kernel name has 1 to 64 characters out of A-Z a-z 0-9 _ . : < > , -";
+        return "a kernel name has 1 to 1024 printable ASCII characters except quotes and "
+               "backslashes";
     if (!row.group.empty() && !is_kernel_name(row.group))
-        return "a group name has 1 to 64 characters out of A-Z a-z 0-9 _ . : < > , -";
-    if (!std::isfinite(row.cost.time.count())) return "the time is not finite";
-    if (row.cost.time.count() <= 0) return "the time is not above zero";
-    if (!std::isfinite(row.cost.energy.count)) return "the energy is not finite";
-    if (row.cost.energy.count < 0) return "the energy is negative";
+        return "a group name has 1 to 1024 printable ASCII characters except quotes and "
+               "backslashes";
+    if (auto fault = find_fault(row.cost)) return fault;
     if (row.count == 0) return "the count of launches is zero";
     return std::nullopt;
 }

@@ -19,7 +19,8 @@
 /// Sweep files:
 /// `gpu,kernel,core_mhz,mem_mhz,time_s,energy_j[,variant][,group][,power_w][,is_baseline][,count]`
 /// `[,sample]`, columns in any order, unknown ones ignored. Time and energy are per launch; -1 or
-/// "auto" is the board's own clock; a kernel may also be written as `to_string(KernelKey)` does.
+/// "auto" is the board's own clock; without a variant a kernel is written as `to_string(KernelKey)`
+/// does.
 namespace kdvfs::tune {
 namespace detail {
 
@@ -31,8 +32,8 @@ public:
             if (!column_of_.try_emplace(header[column], column).second)
                 reader.fail("the column \"" + header[column] + "\" is there twice");
         }
-        for (const char* name : {"gpu", "kernel", "core_mhz", "mem_mhz", "time_s", "energy_j"})
-            if (!column_of_.contains(name)) reader.fail(std::string{"there is no column "} + name);
+        kdvfs::detail::require_columns(
+            header, {"gpu", "kernel", "core_mhz", "mem_mhz", "time_s", "energy_j"}, reader);
     }
 
     [[nodiscard]] std::size_t width() const { return width_; }
@@ -53,9 +54,7 @@ template <class Number>
 Number parse_field(std::string_view text, const char* column,
                    const kdvfs::detail::CsvReader& reader) {
     const auto value = kdvfs::detail::parse_number<Number>(text);
-    if (!value)
-        reader.fail(std::string{column} + " is not a number in range: \"" +
-                    std::string{text.substr(0, 40)} + '"');
+    if (!value) reader.fail(kdvfs::detail::number_fault(text, column));
     return *value;
 }
 
@@ -64,15 +63,14 @@ inline std::uint32_t parse_optional(std::string_view text, std::uint32_t otherwi
     return text.empty() ? otherwise : parse_field<std::uint32_t>(text, column, reader);
 }
 
+/// A name and its variant. Where no column says the variant, the name may: "sort#2".
 inline KernelKey parse_key(std::string_view kernel, std::string_view variant_text,
                            const kdvfs::detail::CsvReader& reader) {
-    const std::size_t hash = kernel.find('#');
-    if (hash == std::string_view::npos)
+    if (!variant_text.empty() || !ends_in_variant(kernel))
         return {std::string{kernel}, variant(parse_optional(variant_text, 0, "variant", reader))};
+    const std::size_t hash = kernel.rfind('#');
     const auto index =
         parse_field<std::uint32_t>(kernel.substr(hash + 1), "kernel#variant", reader);
-    if (parse_optional(variant_text, index, "variant", reader) != index)
-        reader.fail("the kernel's name and the variant column disagree");
     return {std::string{kernel.substr(0, hash)}, variant(index)};
 }
 
@@ -94,10 +92,7 @@ inline bool parse_flag(std::string_view text, const char* column,
 
 inline ProfileRow parse_row(const std::vector<std::string>& fields, const SweepColumns& columns,
                             const kdvfs::detail::CsvReader& reader) {
-    if (fields.size() != columns.width()) {
-        reader.fail("there are " + std::to_string(fields.size()) + " fields instead of " +
-                    std::to_string(columns.width()));
-    }
+    kdvfs::detail::require_width(fields, columns.width(), reader);
     const auto get = [&](const char* name) { return columns.get(fields, name); };
     ProfileRow row;
     row.key = parse_key(get("kernel"), get("variant"), reader);

@@ -38,14 +38,11 @@ public:
     NamedColumns(kdvfs::detail::CsvReader& reader, std::initializer_list<const char*> needed)
         : reader_{reader} {
         if (!reader.next(header_)) reader.fail("the file is empty");
-        for (const char* name : needed)
-            if (!has(name)) reader.fail(std::string{"there is no column "} + name);
+        kdvfs::detail::require_columns(header_, needed, reader);
     }
     bool next() {
         if (!reader_.next(fields_)) return false;
-        if (fields_.size() != header_.size())
-            reader_.fail("there are " + std::to_string(fields_.size()) + " fields instead of " +
-                         std::to_string(header_.size()));
+        kdvfs::detail::require_width(fields_, header_.size(), reader_);
         return true;
     }
     [[nodiscard]] bool has(const char* name) const {
@@ -73,8 +70,8 @@ inline Seconds parse_delay(const NamedColumns& columns, const char* name,
     const std::string text = columns.get(name);
     if (text.empty()) return Seconds{0};
     const double seconds = parse_field<double>(text, name, reader);
-    if (!std::isfinite(seconds) || seconds < 0)
-        reader.fail(std::string{name} + " is no time of zero or more");
+    if (!(seconds >= 0 && seconds <= 100))
+        reader.fail(std::string{name} + " is no time from 0 to 100 s");
     return Seconds{seconds};
 }
 

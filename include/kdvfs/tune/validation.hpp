@@ -132,7 +132,9 @@ inline Cost read_cost(std::istream& input, const std::string& name) {
             reader.fail("\"" + field.substr(0, 40) + "\" is no number above 0");
         return *value;
     };
-    return {Seconds{number(fields[0])}, Joules{number(fields[1])}};
+    const Cost cost{Seconds{number(fields[0])}, Joules{number(fields[1])}};
+    if (const auto fault = find_fault(cost)) reader.fail(*fault);
+    return cost;
 }
 
 /// @throws Error (invalid_input) where there is no such file, else as above

@@ -4,10 +4,12 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/error.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <istream>
 #include <optional>
 #include <string>
@@ -42,7 +44,8 @@ public:
     /// Rejects the line read last, or any other.
     [[noreturn]] void fail(const std::string& why, std::size_t line) const {
         throw Error{Errc::invalid_input,
-                    {"read a CSV file", name_ + ':' + std::to_string(line), why, ""}};
+                    {"read a CSV file", name_ + ':' + std::to_string(line), why,
+                     "mend that line; README.md, \"Sweep files\", has the columns"}};
     }
     [[noreturn]] void fail(const std::string& why) const { fail(why, line_); }
 
@@ -119,6 +122,44 @@ std::optional<Number> parse_number(std::string_view text) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
     return value;
+}
+
+/// Rejects a header that lacks columns, all of them at once, and says what other notation it sees.
+inline void require_columns(const std::vector<std::string>& header,
+                            std::initializer_list<const char*> needed, const CsvReader& reader) {
+    std::string missing;
+    for (const char* name : needed)
+        if (std::find(header.begin(), header.end(), name) == header.end())
+            missing += (missing.empty() ? "" : ", ") + std::string{name};
+    if (missing.empty()) return;
+    for (const auto& [separator, word] : {std::pair{';', "semicolons"}, std::pair{'\t', "tabs"}}) {
+        if (header.size() == 1 && header.front().find(separator) != std::string::npos)
+            reader.fail(std::string{"the columns are separated by "} + word +
+                        "; write it with commas between columns, and points in numbers");
+    }
+    const bool one = missing.find(',') == std::string::npos;
+    reader.fail((one ? "there is no column " : "there are no columns ") + missing);
+}
+
+/// Rejects a line that has not as many fields as the header.
+inline void require_width(const std::vector<std::string>& fields, std::size_t width,
+                          const CsvReader& reader) {
+    if (fields.size() == width) return;
+    reader.fail("there are " + std::to_string(fields.size()) + " fields instead of " +
+                std::to_string(width) +
+                (fields.size() > width ? "; numbers have decimal points, and texts with commas "
+                                         "stand in quotes"
+                                       : ""));
+}
+
+/// What to say of a field that is no number.
+inline std::string number_fault(std::string_view text, const std::string& column) {
+    const std::string shown = ": \"" + std::string{text.substr(0, 40)} + '"';
+    std::string pointed{text};
+    std::replace(pointed.begin(), pointed.end(), ',', '.');
+    if (pointed != text && parse_number<double>(pointed))
+        return column + " has a decimal comma" + shown + "; write " + pointed;
+    return column + " is not a number in range" + shown;
 }
 
 /// A clock in MHz as sweep files write it: "-1" or "auto" for auto, else a whole number from 1 to

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/error.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,8 +14,10 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace kdvfs::detail {
@@ -35,11 +39,10 @@ inline int write_all(int descriptor, std::string_view content) {
     return 0;
 }
 
-/// Replaces a file as a whole: readers see the old content or the new, never a part, and after a
-/// failure the old file is untouched. The content goes to a temporary beside the target, reaches
-/// the disk, and is renamed. A symbolic link at `path` is replaced, not followed.
-/// @throws Error (io) with the operating system's words. Thread-safe.
-inline void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+/// Puts a new file in the place of a regular one, or of none. `mode` is that of the new file, less
+/// the process' mask where there was none before.
+inline void replace_file(const std::filesystem::path& path, std::string_view content,
+                         std::optional<mode_t> mode) {
     static std::atomic<unsigned> counter{0};
     std::filesystem::path temporary = path;
     temporary.replace_filename("." + path.filename().string() + "." + std::to_string(::getpid()) +
@@ -50,6 +53,7 @@ inline void write_file_atomically(const std::filesystem::path& path, std::string
     if (descriptor < 0) throw_file_error("create a temporary file", temporary, errno);
 
     int error = write_all(descriptor, content);
+    if (error == 0 && mode && ::fchmod(descriptor, *mode & 0777U) != 0) error = errno;
     if (error == 0 && ::fsync(descriptor) != 0) error = errno;
     if (::close(descriptor) != 0 && error == 0) error = errno;
     if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
@@ -57,6 +61,44 @@ inline void write_file_atomically(const std::filesystem::path& path, std::string
         ::unlink(temporary.c_str());
         throw_file_error("write a file", path, error);
     }
+}
+
+/// The path of what was opened, links resolved by whoever opened it.
+inline std::filesystem::path path_of(int descriptor) {
+    std::error_code ignored;
+    return std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), ignored);
+}
+
+/// Replaces a file as a whole: readers see the old content or the new, never a part, and after a
+/// failure the old file is untouched. The content goes to a temporary beside the target, reaches
+/// the disk, and is renamed; the old file's mode stays. A link is followed, as far as the system
+/// lets this process follow it. What is no regular file is never replaced: devices, FIFOs and
+/// sockets are written to as they are, block devices and folders are refused.
+/// @throws Error (io) with the operating system's words. Thread-safe.
+inline void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+    const Descriptor there{::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC)};
+    if (!there.is_open() && errno == ENOENT) {
+        std::error_code ignored;
+        if (std::filesystem::is_symlink(path, ignored))
+            throw Error{Errc::io,
+                        {"write a file", path.string(), "it is a link that leads nowhere",
+                         "give the file itself"}};
+        return replace_file(path, content, std::nullopt);
+    }
+    struct stat status {};
+    if (!there.is_open() || ::fstat(there.get(), &status) != 0)
+        throw_file_error("write a file", path, errno);
+    if (S_ISBLK(status.st_mode))
+        throw Error{Errc::io,
+                    {"write a file", path.string(), "it is a block device", "give a file's path"}};
+    if (!S_ISREG(status.st_mode)) {
+        if (const int error = write_all(there.get(), content); error != 0)
+            throw_file_error("write a file", path, error);
+        return;
+    }
+    const std::filesystem::path target = path_of(there.get());
+    std::error_code ignored;
+    replace_file(std::filesystem::exists(target, ignored) ? target : path, content, status.st_mode);
 }
 
 /// "fnv1a64:0123456789abcdef": the 64-bit FNV-1a hash (Fowler, Noll, Vo; IETF draft-eastlake-fnv)

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -63,6 +64,13 @@ inline std::string csv_field(std::string_view text) {
         quoted += c;
     }
     return quoted += '"';
+}
+
+/// A name for a column: of a long one, the beginning and the end.
+inline std::string shortened(const std::string& name, std::size_t most = 56) {
+    if (name.size() <= most) return name;
+    const std::size_t end = most / 3;
+    return name.substr(0, most - end - 3) + "..." + name.substr(name.size() - end);
 }
 
 }  // namespace kdvfs::detail

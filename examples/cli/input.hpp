@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/io/files.hpp>
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+
+namespace cli {
+
+/// A file, or standard input where its name is "-".
+class Input {
+public:
+    /// @throws Error (io)
+    explicit Input(const std::string& file) : from_stdin_{file == "-"}, file_{file} {
+        if (from_stdin_) return;
+        opened_.open(file, std::ios::binary);
+        if (!opened_) kdvfs::detail::throw_file_error("open a file", file, errno);
+    }
+
+    [[nodiscard]] std::istream& stream() { return from_stdin_ ? std::cin : opened_; }
+    /// What errors call it.
+    [[nodiscard]] std::string name() const { return from_stdin_ ? "standard input" : file_; }
+
+private:
+    bool from_stdin_;
+    std::string file_;
+    std::ifstream opened_;
+};
+
+/// All of a file, and what errors call it.
+struct InputText {
+    std::string name;
+    std::string text;
+};
+
+/// Reads a file, or standard input, as a whole. @throws Error (io)
+inline InputText read_input(const std::string& file) {
+    Input input{file};
+    InputText read{input.name(), {std::istreambuf_iterator<char>{input.stream()}, {}}};
+    if (input.stream().bad()) kdvfs::detail::throw_file_error("read a file", read.name, errno);
+    return read;
+}
+
+}  // namespace cli

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+# What the kdvfs command does to files and streams: "-" is a stream, nothing special is replaced,
+# what could not be written is an error, and an option without effect is refused.
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER})
+
+# shell(CODE WORDS LINE): LINE, run by sh, ends with CODE and says WORDS (a regular expression);
+# "kdvfs" in it is the command.
+function(shell code words line)
+    string(REPLACE "kdvfs " "'${KDVFS}' " line "${line}")
+    execute_process(COMMAND sh -c "${line}" WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result
+                    OUTPUT_VARIABLE output ERROR_VARIABLE error TIMEOUT 60)
+    if(NOT result STREQUAL "${code}" OR NOT "${output}${error}" MATCHES "${words}")
+        message(SEND_ERROR "${line}\nended with ${result}, not ${code}, or did not say "
+                            "\"${words}\":\n${output}${error}")
+    endif()
+endfunction()
+
+shell(0 "^kdvfs [0-9]+\\.[0-9]+\\.[0-9]+\n$" "kdvfs --version")
+
+# "-" is standard input and output.
+shell(0 "^gpu,kernel,.*gemm_02" "kdvfs sweep --device sim:mi210 -o -")
+shell(0 "^$" "kdvfs sweep --device sim:mi210 --samples 3 --noise 1% -o sweep.csv")
+shell(0 "global .chosen." "kdvfs plan - < sweep.csv")
+shell(0 "^{.*\"kernels\"" "kdvfs plan - --format json -o - < sweep.csv")
+shell(0 "^{.*\"kernels\"" "kdvfs plan sweep.csv --format json -o /dev/stdout")
+shell(0 "From: standard input" "kdvfs plan - --format header < sweep.csv")
+shell(0 "promised" "kdvfs plan sweep.csv --format json | kdvfs validate - --device sim:mi210")
+shell(0 "<!doctype html>" "kdvfs report - < sweep.csv")
+shell(0 "launches +core" "printf 'kernel\\ngemm_02\\n' | kdvfs plan sweep.csv --trace -")
+shell(0 "^$" "kdvfs plan sweep.csv --format json -o plan.json")
+shell(1 "standard input:2" "printf 'gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\\ng,a,b,c,d,e\\n' | kdvfs plan -")
+shell(0 "KDVFS_PLAN=.*plan.json" "kdvfs validate - --pairs 2 --counter program -- \
+sh -c 'env | grep KDVFS_PLAN >&2; echo time_s,energy_j > \"$KDVFS_COST\"; echo 1,1 >> \"$KDVFS_COST\"' < plan.json")
+
+# Devices, FIFOs and links stay what they are.
+shell(0 "^$" "kdvfs plan sweep.csv -o /dev/null && test -c /dev/null")
+shell(1 "No space left" "kdvfs plan sweep.csv -o /dev/full")
+shell(0 "global .chosen." "mkfifo fifo && { kdvfs plan sweep.csv -o fifo & cat fifo; } && test -p fifo")
+shell(0 "global .chosen." "ln -s target link && touch target && kdvfs plan sweep.csv -o link && \
+test -L link && cat target")
+shell(1 "leads nowhere" "ln -s absent dangling && kdvfs plan sweep.csv -o dangling")
+shell(1 "directory" "mkdir folder && kdvfs plan sweep.csv -o folder")
+
+# What did not arrive is an error.
+foreach(command "plan sweep.csv" "report sweep.csv" "info" "--version" "--help" "restore"
+        "validate plan.json --device sim:mi210" "sweep --device sim:mi210 -o -")
+    shell(1 "No space left|did not arrive" "kdvfs ${command} > /dev/full")
+endforeach()
+
+# Ranges.
+foreach(command "validate plan.json --device sim:mi210 --pairs -1"
+        "validate plan.json --device sim:mi210 --pairs 1"
+        "validate plan.json --device sim:mi210 --pairs 1000000000"
+        "validate plan.json --device sim:mi210 --seed -1"
+        "validate plan.json --device sim:mi210 --noise 1000%"
+        "sweep --device sim:mi210 -o s.csv --samples 0"
+        "sweep --device sim:mi210 -o s.csv --samples -1"
+        "sweep --device sim:mi210 -o s.csv --noise inf"
+        "sweep --device sim:mi210 -o s.csv --seed 1.5"
+        "plan sweep.csv --max-slowdown 1e9%"
+        "plan sweep.csv --max-slowdown nan"
+        "plan sweep.csv --objective zeus:2"
+        "plan sweep.csv --trace sweep.csv --switch-latency 1000s")
+    shell(1 "." "kdvfs ${command}")
+endforeach()
+
+# Options without effect.
+foreach(command "plan sweep.csv --namespace a" "plan sweep.csv --arch gfx90a"
+        "plan sweep.csv --switch-latency 6ms" "plan sweep.csv --trace sweep.csv --aggregate local"
+        "sweep --device sim:mi210 -o s.csv --max-slowdown 1%"
+        "sweep --device replay:sweep.csv -o s.csv --noise 1%"
+        "validate plan.json --device sim:mi210 --counter auto"
+        "validate plan.json --device replay:sweep.csv --noise 1%"
+        "validate plan.json --noise 1% -- true")
+    shell(1 "no effect" "kdvfs ${command}")
+endforeach()
+
+# A report takes files of each kind, and says what it cannot take.
+shell(0 "^$" "kdvfs validate plan.json --device sim:mi210 --format json -o kept.json")
+shell(0 "\"promises\"" "kdvfs report kept.json")
+shell(1 "another plan already" "kdvfs report plan.json plan.json")
+shell(1 "nothing that kdvfs writes" "echo '{}' | kdvfs report -")
+shell(1 "standard input:1" "echo 'a;b' | kdvfs report -")
+shell(1 "standard input" "echo '{\"rows\":[{\"kernel\":1,\"energy\":{}}]}' | kdvfs report -")
+
+# Tables of other customs.
+shell(1 "there are no columns gpu, core_mhz, time_s$|there are no columns gpu, core_mhz, time_s"
+      "printf 'kernel,mem_mhz,energy_j\\n' | kdvfs plan -")
+shell(1 "semicolons" "printf 'gpu;kernel;core_mhz;mem_mhz;time_s;energy_j\\n' | kdvfs plan -")
+set(columns "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j")
+shell(1 "time_s has a decimal comma: .0,5.; write 0.5"
+      "printf '${columns}\\ng,a,auto,auto,\"0,5\",1\\n' | kdvfs plan -")
+shell(1 "7 fields instead of 6; numbers have decimal points"
+      "printf '${columns}\\ng,a,auto,auto,0,5,1\\n' | kdvfs plan -")
+foreach(row "1e308,1e308" "1e-300,1" "1,1e308" "1e9,1")
+    shell(1 "standard input:2" "printf '${columns}\\ng,a,auto,auto,${row}\\n' | kdvfs plan -")
+endforeach()
+
+# Names as compilers and profilers write them go everywhere and come back.
+file(WRITE ${FOLDER}/names.csv "${columns}\n")
+foreach(name "void f<int, 2>(float*)::{lambda()#1}::operator()(int [8]) const" "~a|b!=c&'d'??/e"
+        "</script>")
+    foreach(row "auto,auto,1,100" "1000,auto,1.001,80")
+        file(APPEND ${FOLDER}/names.csv "g,\"${name}\",${row}\n")
+    endforeach()
+endforeach()
+shell(0 "lambda" "kdvfs plan names.csv --max-slowdown 1%")
+shell(0 "Bind<\"~a.b!=c&'d'[?]\\\\[?]/e\".*struct ABCDE : kdvfs::Kernel<" "kdvfs plan names.csv --format header")
+shell(0 "promised" "kdvfs plan names.csv --format json | kdvfs validate - --device replay:names.csv")

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT
+# The files of the drawing library have the hashes that SHA256SUMS says.
+file(STRINGS ${FOLDER}/SHA256SUMS lines)
+list(LENGTH lines count)
+if(NOT count EQUAL 3)
+    message(FATAL_ERROR "SHA256SUMS has ${count} lines, not 3")
+endif()
+foreach(line ${lines})
+    string(REGEX MATCH "^([0-9a-f]+)  (.+)$" _ "${line}")
+    set(expected ${CMAKE_MATCH_1})
+    set(name ${CMAKE_MATCH_2})
+    file(SHA256 ${FOLDER}/${name} found)
+    if(NOT found STREQUAL expected)
+        message(FATAL_ERROR "${name} is not the file that was taken in: ${found}")
+    endif()
+endforeach()
