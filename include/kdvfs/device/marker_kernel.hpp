@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#if defined(__CUDACC__) || defined(__HIPCC__)
+
 namespace kdvfs::device {
 
 /// A timestamp's 64 bytes, in the widest pieces that one thread can write at once.
@@ -75,3 +77,5 @@ int launch_marker_kernel(void* stream, const MarkerArguments& arguments) {
 
 }  // namespace
 }  // namespace kdvfs::device
+
+#endif
