@@ -75,6 +75,26 @@ TEST_F(ScopeAccounts, CountWhatTheListenerDidNotSee) {
     EXPECT_LE(report.scopes.device_elided, 10u) << "what nobody saw was not elided";
     EXPECT_LE(report.scopes.writes, 10u);
     EXPECT_EQ(sum(report.scopes), 500u);
+}
+
+TEST_F(ScopeAccounts, MarkAKernelThatSeldomGotItsClock) {
+    simulated::DeviceOptions late = device_options();
+    late.clock_switch = simulated::uniform_switch(20ms);
+    simulated::Device other{simulated::mi210(), late};
+    auto* const its_stream = other.create_stream();
+    GpuOptions options = gpu_options();
+    options.listen_every = 3ms;
+    const auto gpu = simulated::open(other, options).with<Policies>();
+    for (int i = 0; i < 50; ++i) {
+        {
+            FrequencyScope<Slow> scope{gpu, its_stream};
+            other.launch(its_stream, work(1));
+        }
+        FrequencyScope<Middle> scope{gpu, its_stream};
+        other.launch(its_stream, work(9));
+    }
+    other.synchronize(its_stream);
+    const auto report = gpu.report();
     EXPECT_LT(row(report, "slow").asked_share, 0.5);
     EXPECT_NE(as_text(report).find("late clock: slow"), std::string::npos);
 }

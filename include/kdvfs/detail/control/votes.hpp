@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::detail {
@@ -67,10 +68,11 @@ public:
     Look observe(TrackId track, RequestWord word) {
         Vote& vote = votes_[track];
         vote.request = word.request();
-        const std::uint32_t ahead = tickets_ahead(word.ticket(), vote.last_ticket);
+        const bool entered = word.request() != no_request;
+        std::uint32_t ahead = tickets_ahead(word.ticket(), vote.last_ticket);
+        if (!std::exchange(vote.seen, true) && ahead == 0 && entered) ahead = 1;  // seen from afar
         if (ahead == 0) return {};
         vote.last_ticket = word.ticket();
-        const bool entered = word.request() != no_request;
         return {.entered = entered, .missed = ahead - (entered ? 1 : 0)};
     }
 
@@ -97,6 +99,7 @@ private:
     struct Vote {
         RequestIndex request = no_request;
         std::uint32_t last_ticket = 0;
+        bool seen = false;
         std::optional<ClockPoint> at_least{};
     };
 

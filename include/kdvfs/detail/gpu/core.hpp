@@ -106,7 +106,7 @@ public:
     // `shut_down`.
 
     ScopeToken enter(StreamRef stream, const ScopeKind& kind) override {
-        if (ended_.load(std::memory_order_relaxed) || in_forked_child()) return {};
+        if (retired_.load(std::memory_order_relaxed) || in_forked_child()) return {};
         const TrackKey key = runtime_->track_key(stream);
         StreamTrack& track = tracks_.find(key, [this] { return runtime_->make_cell(); });
         const bool metered = kind.metered && windows_.metering();
@@ -136,7 +136,8 @@ public:
     }
 
     void leave(const ScopeToken& token) override {
-        if (token.track == nullptr || ended_.load(std::memory_order_relaxed) || in_forked_child()) {
+        if (token.track == nullptr || retired_.load(std::memory_order_relaxed) ||
+            in_forked_child()) {
             return;
         }
         StreamTrack& track = *token.track;
@@ -316,7 +317,9 @@ public:
     /// device call that has not come back may yet ask for it.
     void retire() noexcept {
         shut_down();
-        if (in_forked_child() || (loop_ && !finished_)) return;
+        if (in_forked_child()) return;
+        retired_ = true;
+        if (loop_ && !finished_) return;
         loop_.reset();
         meter_.reset();
     }
@@ -584,7 +587,8 @@ private:
     std::unique_ptr<ControlLoop> loop_;
     std::mutex closing_;
     bool finished_ = false;
-    std::atomic<bool> ended_{false};
+    std::atomic<bool> ended_{false};    ///< the clocks are back: scopes are refused
+    std::atomic<bool> retired_{false};  ///< the last handle is gone: scopes do nothing
 };
 
 }  // namespace kdvfs::detail
