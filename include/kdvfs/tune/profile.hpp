@@ -69,8 +69,8 @@ inline std::optional<std::string> find_fault(const Cost& cost) {
     return std::nullopt;
 }
 
-/// Whether a text may name a GPU in files that kdvfs writes: up to 128 of letters, digits, space
-/// and `_.:,()/+@-`. No character of it means anything inside C++ comments, JSON, HTML or CSV.
+/// Whether a text may name a GPU in files that kdvfs writes: up to 128 letters, digits, spaces and
+/// a few marks. No character of it means anything inside C++ comments, JSON, HTML or CSV.
 constexpr bool is_gpu_name(std::string_view text) {
     constexpr auto allowed = [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
