@@ -61,7 +61,7 @@ TEST(KernelTableDeathTest, RefusesAForbiddenName) {
     EXPECT_DEATH(
         {
             KernelTable table;
-            table.id("no spaces");
+            table.id("no \"quotes\"");
         },
         "");
 }

@@ -66,7 +66,7 @@ TEST(Trace, FollowsTheSchema) {
         phases.insert(event["ph"]);
     }
     EXPECT_EQ(phases, (std::set<std::string>{"C", "M", "X", "i"}));
-    EXPECT_EQ(trace.events(), 10U);  // a clock point is two counters
+    EXPECT_EQ(trace.events(), 9U);  // a clock point is two counters
 }
 
 TEST(Trace, KeepsNanosecondsAndWords) {
