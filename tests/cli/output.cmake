@@ -43,7 +43,7 @@ shell(1 "leads nowhere" "ln -s absent dangling && kdvfs plan sweep.csv -o dangli
 shell(1 "directory" "mkdir folder && kdvfs plan sweep.csv -o folder")
 
 # What did not arrive is an error.
-foreach(command "plan sweep.csv" "report sweep.csv" "info" "--version" "--help" "restore"
+foreach(command "plan sweep.csv" "report sweep.csv" "info" "--version" "--help"
         "validate plan.json --device sim:mi210" "sweep --device sim:mi210 -o -")
     shell(1 "No space left|did not arrive" "kdvfs ${command} > /dev/full")
 endforeach()

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
@@ -29,6 +30,15 @@ protected:
     FakeVendor() {
         board_.write("core_cap", "0\n");
         ::setenv("XDG_RUNTIME_DIR", board_.path().c_str(), 1);  // where its record goes
+    }
+
+    /// A test's record is nobody else's business: as root it lies in the machine's folder.
+    ~FakeVendor() override {
+        const std::string place = "/run/kdvfs/" + acme::Readings::address_of(board_.path());
+        std::this_thread::sleep_for(50ms);  // a watchdog may still be writing
+        std::error_code none;
+        std::filesystem::remove_all(place, none);
+        std::filesystem::remove(place + ".lock", none);
     }
 
     /// Whether the board comes to hold this cap within two seconds.

@@ -72,7 +72,7 @@ TEST(PlanJson, HostileFilesAreRejectedByName) {
         EXPECT_NE(said.find("plan.json"), std::string::npos) << what << ": " << said;
         EXPECT_NE(said.find(words), std::string::npos) << what << ": " << said;
     };
-    rejected("\"gemm\"", "\"a b\"", "kernels[0].kernel");
+    rejected("\"gemm\"", "\"a\\\\b\"", "kernels[0].kernel");
     rejected("\"gemm\"", "7", "kernels[0].kernel");
     rejected("\"variant\": 2", "\"variant\": 0", "twice");
     rejected("\"variant\": 2", "\"variant\": -2", "variant");
