@@ -2,14 +2,21 @@
 #pragma once
 
 #include <kdvfs/detail/control/followed_plan.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
+#include <kdvfs/detail/control/votes.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/plan.hpp>
 #include <kdvfs/report.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace kdvfs::detail {
 
