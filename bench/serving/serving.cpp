@@ -15,7 +15,7 @@
 #include <kdvfs/serve/requests.hpp>
 #include <kdvfs/serve/simulated/clock_policies.hpp>
 #include <kdvfs/serve/simulated/roofline_board.hpp>
-#include <kdvfs/serve/simulated/serving_cluster.hpp>
+#include <kdvfs/serve/simulated/serving_engine.hpp>
 #include <kdvfs/serve/simulated/synthetic_requests.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <examples/gpt3_xl/boards.hpp>
-#include <kdvfs/detail/restore/lock.hpp>
+#include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/device/amd/sysfs.hpp>
 
 #include <CLI/CLI.hpp>

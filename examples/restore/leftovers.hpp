@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/restore/lock.hpp>
+#include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
-#include <kdvfs/detail/restore/settle.hpp>
 #include <kdvfs/device/amd/sysfs.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
 

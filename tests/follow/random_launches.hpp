@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/control/plan_track.hpp>
+#include <kdvfs/detail/control/plan_follower.hpp>
 
 #include <cstddef>
 #include <cstdint>

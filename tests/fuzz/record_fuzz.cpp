@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/restore/record_text.hpp>
+#include <kdvfs/detail/restore/record.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 /// What a process with privileges reads of a dead one. Sums and sequence numbers that would keep

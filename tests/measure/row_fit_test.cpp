@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/autoregression.hpp>
+#include <kdvfs/measure/attribution.hpp>
 #include <kdvfs/measure/power_estimate.hpp>
 #include <kdvfs/measure/row_fit.hpp>
 #include <kdvfs/measure/source_choice.hpp>
-#include <kdvfs/measure/student.hpp>
 
 #include <gtest/gtest.h>
 

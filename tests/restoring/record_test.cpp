@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/restore/record.hpp>
-#include <kdvfs/detail/restore/watchdog_script.hpp>
+#include <kdvfs/detail/restore/watchdog.hpp>
 
 #include "temporary_folder.hpp"
 

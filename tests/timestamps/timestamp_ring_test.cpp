@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/timestamp_ring.hpp>
+#include <kdvfs/device/marker_launch.hpp>
 
 #include <gtest/gtest.h>
 

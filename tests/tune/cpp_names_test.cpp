@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/cpp_names.hpp>
+#include <kdvfs/tune/policy_header.hpp>
 
 #include <gtest/gtest.h>
 

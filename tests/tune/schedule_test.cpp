@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/solve/schedule_minimum.hpp>
+#include <kdvfs/detail/solve/schedule_search.hpp>
 
 #include <gtest/gtest.h>
 

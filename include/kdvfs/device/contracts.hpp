@@ -123,7 +123,7 @@ concept WatchedControl = ClockControl<Device> && requires(Device& device, const 
 
 /// How a device is put back without kdvfs: shell functions that belong to a kind of device, and the
 /// words that tell them about this one. What they must do is said in
-/// detail/restore/watchdog_script.hpp.
+/// detail/restore/watchdog.hpp.
 struct RestoreScript {
     std::string kind;  ///< "amdgpu" or "nvml": which of them, for the restore record
     std::string functions;

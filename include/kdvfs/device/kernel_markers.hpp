@@ -5,7 +5,6 @@
 #include <kdvfs/device/device_clock.hpp>
 #include <kdvfs/device/gpu_api.hpp>
 #include <kdvfs/device/marker_launch.hpp>
-#include <kdvfs/device/timestamp_ring.hpp>
 
 #include <algorithm>
 #include <chrono>

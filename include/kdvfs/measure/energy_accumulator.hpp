@@ -3,11 +3,9 @@
 
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
-#include <kdvfs/measure/kernel_columns.hpp>
 #include <kdvfs/measure/kernel_facts.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
-#include <kdvfs/measure/power_rows.hpp>
 #include <kdvfs/measure/power_windows.hpp>
 #include <kdvfs/measure/report_filler.hpp>
 #include <kdvfs/measure/row_fit.hpp>

@@ -15,6 +15,44 @@
 
 namespace kdvfs::measure {
 
+/// Rows of a least squares on mean powers: which share of an interval each column had, and the
+/// power that the board drew meanwhile.
+class PowerRows {
+public:
+    struct Entry {
+        std::size_t column;
+        double share;
+    };
+    struct Row {
+        std::size_t first;  ///< of its entries
+        std::size_t count;
+        double seconds;
+        double watts;
+        bool follows;  ///< begins where the row before it ended
+    };
+
+    void push(std::span<const Entry> seconds, double joules, bool follows) {
+        double sum = 0;
+        for (const Entry& entry : seconds) sum += entry.share;
+        rows_.push_back({entries_.size(), seconds.size(), sum, joules / sum, follows});
+        for (const Entry& entry : seconds) entries_.push_back({entry.column, entry.share / sum});
+    }
+    void clear() {
+        rows_.clear();
+        entries_.clear();
+    }
+
+    [[nodiscard]] std::size_t size() const { return rows_.size(); }
+    [[nodiscard]] const Row& operator[](std::size_t i) const { return rows_[i]; }
+    [[nodiscard]] std::span<const Entry> entries(std::size_t i) const {
+        return std::span{entries_}.subspan(rows_[i].first, rows_[i].count);
+    }
+
+private:
+    std::vector<Row> rows_;
+    std::vector<Entry> entries_;
+};
+
 /// One reading of a logger that gives watts: the mean over the window that ends at `at`.
 struct PowerSample {
     TimePoint at;

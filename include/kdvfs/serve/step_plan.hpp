@@ -4,7 +4,6 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/step.hpp>
-#include <kdvfs/serve/step_load.hpp>
 #include <kdvfs/serve/step_table.hpp>
 #include <kdvfs/units.hpp>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/train/clock_table.hpp>
 #include <kdvfs/train/network.hpp>
 #include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/train/stage_clocks.hpp>

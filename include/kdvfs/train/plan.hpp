@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/clock.hpp>
 #include <kdvfs/train/clock_search.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
-#include <kdvfs/train/planned_clocks.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,6 +13,15 @@
 #include <vector>
 
 namespace kdvfs::train {
+
+/// The clocks of one operation of a plan: at `first` for `share` of its work, then at `second`.
+/// With one clock the share is 1.
+struct PlannedClocks {
+    Operation operation{};
+    ClockPoint first{};
+    double share = 1;
+    ClockPoint second{};
+};
 
 /// How many clocks an operation may run at.
 enum class Clocks {

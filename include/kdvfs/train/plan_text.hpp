@@ -149,7 +149,7 @@ inline std::string to_header(const PipelinePlan& plan, const tune::HeaderOptions
     if (!options.input_hash.empty()) text += "// Hash: " + options.input_hash + "\n";
     text += "// Iteration: " + kdvfs::detail::to_text(plan.time.count()) + " s, " +
             kdvfs::detail::to_text(plan.total.count) + " J, " + std::to_string(plan.switches) +
-            " switches\n#pragma once\n\n#include <kdvfs/train/planned_clocks.hpp>\n\n"
+            " switches\n#pragma once\n\n#include <kdvfs/train/plan.hpp>\n\n"
             "#include <array>\n\nnamespace " +
             options.namespace_name +
             " {\n\n// clang-format off\n"

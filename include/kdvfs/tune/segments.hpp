@@ -3,7 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/solve/knapsack.hpp>
-#include <kdvfs/detail/solve/schedule_minimum.hpp>
+#include <kdvfs/detail/solve/schedule_search.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/plan.hpp>

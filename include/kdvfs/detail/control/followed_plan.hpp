@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/detail/control/plan_follower.hpp>
-#include <kdvfs/detail/control/plan_track.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/control/votes.hpp>
 #include <kdvfs/device/contracts.hpp>

@@ -8,7 +8,6 @@
 #include <kdvfs/detail/gpu/clock_arbiter.hpp>
 #include <kdvfs/detail/gpu/followed_plans.hpp>
 #include <kdvfs/detail/gpu/meter.hpp>
-#include <kdvfs/detail/gpu/scope_accounts.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>

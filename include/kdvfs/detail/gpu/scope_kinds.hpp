@@ -2,12 +2,15 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/control/clock_controller.hpp>
 #include <kdvfs/detail/control/followed_plan.hpp>
 #include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/report.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -77,6 +80,101 @@ private:
     std::map<std::tuple<KernelId, bool, ClockPoint, bool, FollowedPlan*>, std::size_t> numbers_;
     std::deque<ScopeKind> kinds_;
     std::set<KernelId> kept_;
+};
+
+/// What became of all scopes, for a report: what enqueueing counted, settled with what the
+/// controller counted of those that asked.
+class ScopeAccounts {
+public:
+    /// @param asked by scope kind; taken before the tracks are counted, so that no scope is settled
+    ///              that was not counted yet
+    ScopeAccounts(const ScopeKinds& kinds, std::vector<AskedScopes> asked)
+        : kinds_{kinds}, asked_{std::move(asked)} {}
+
+    /// Adds up what the tracks have counted.
+    /// @param hand_on called with a kernel and its calls since the last time that left no interval
+    template <class HandOn>
+    void add(TrackTable& tracks, HandOn hand_on) {
+        for (StreamTrack* track : tracks.all()) {  // none is locked under the table's mutex
+            const std::lock_guard lock{track->mutex};
+            unmetered_ += track->counts.unmetered;
+            for (std::size_t kind = 0; kind < track->counts.kinds.size(); ++kind) {
+                add(kind, track->counts.kinds[kind]);
+            }
+        }
+        for (std::size_t kind = 0; kind < counted_.size(); ++kind) {
+            hand_on(kernel_of(kind), counted_[kind].unmetered_calls);
+        }
+    }
+
+    /// Fills in the counts of all scopes and those of each row's kernel.
+    void fill(measure::Report& report) const {
+        report.scopes = counts();
+        std::map<KernelKey, measure::KernelScopes> by_kernel;
+        for (std::size_t kind = 0; kind < counted_.size(); ++kind) {
+            measure::KernelScopes& scopes = by_kernel[kinds_.kernels().key(kernel_of(kind))];
+            scopes.asked += at(kind, ScopeOutcome::asked);
+            scopes.not_worth_it += at(kind, ScopeOutcome::not_worth_it);
+            if (counted_[kind].refusal) scopes.gate = counted_[kind].refusal;
+            if (kind >= asked_.size()) continue;
+            scopes.observed += asked_[kind].observed;
+            scopes.missed += asked_[kind].missed;
+            scopes.switched += asked_[kind].switched;
+            scopes.overtaken += asked_[kind].overtaken;
+        }
+        for (measure::ReportRow& row : report.rows) {
+            const auto found = by_kernel.find(row.kernel);
+            if (found != by_kernel.end()) row.scopes = found->second;
+        }
+    }
+
+private:
+    void add(std::size_t kind, TrackCounts::OfKind& counted) {
+        if (counted_.size() <= kind) counted_.resize(kind + 1);
+        TrackCounts::OfKind& sum = counted_[kind];
+        for (std::size_t i = 0; i < scope_outcomes; ++i) sum.outcomes[i] += counted.outcomes[i];
+        sum.unmetered_calls += std::exchange(counted.unmetered_calls, 0);  // handed on once
+        if (counted.refusal) sum.refusal = counted.refusal;
+    }
+
+    [[nodiscard]] measure::ScopeCounts counts() const {
+        measure::ScopeCounts counts;
+        counts.unmetered = unmetered_;
+        std::uint64_t asking = 0;
+        for (std::size_t kind = 0; kind < counted_.size(); ++kind) {
+            for (const std::uint64_t count : counted_[kind].outcomes) counts.scopes += count;
+            counts.kept += at(kind, ScopeOutcome::kept);
+            counts.stream_elided += at(kind, ScopeOutcome::stream_elided);
+            counts.not_worth_it += at(kind, ScopeOutcome::not_worth_it);
+            counts.captured += at(kind, ScopeOutcome::captured);
+            counts.measured += at(kind, ScopeOutcome::measured);
+            counts.followed += at(kind, ScopeOutcome::followed);
+            counts.refused += at(kind, ScopeOutcome::refused);
+            asking += at(kind, ScopeOutcome::asked);
+        }
+        AskedScopes settled;
+        for (const AskedScopes& kind : asked_) settled += kind;
+        counts.switches = settled.switched;
+        counts.refused += settled.refused;
+        counts.missed = settled.missed;
+        counts.overtaken = settled.overtaken;
+        counts.device_elided = settled.elided;
+        counts.pending = asking - settled.switched - settled.refused - settled.missed -
+                         settled.overtaken - settled.elided;
+        return counts;
+    }
+
+    [[nodiscard]] std::uint64_t at(std::size_t kind, ScopeOutcome outcome) const {
+        return counted_[kind].outcomes[static_cast<std::size_t>(outcome)];
+    }
+    [[nodiscard]] KernelId kernel_of(std::size_t kind) const {
+        return kinds_.at(static_cast<std::uint32_t>(kind)).kernel;
+    }
+
+    const ScopeKinds& kinds_;
+    std::vector<AskedScopes> asked_;            // by scope kind
+    std::vector<TrackCounts::OfKind> counted_;  // by scope kind
+    std::uint64_t unmetered_ = 0;
 };
 
 }  // namespace kdvfs::detail

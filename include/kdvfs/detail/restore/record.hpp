@@ -1,16 +1,254 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/restore/place.hpp>
-#include <kdvfs/detail/restore/record_text.hpp>
+#include <kdvfs/device/contracts.hpp>
 
-#include <sys/mman.h>
-
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/mman.h>
+#include <sys/types.h>
 
 namespace kdvfs::detail {
+
+/// What a restore record tells of one GPU: typed values, never paths, and never texts that are
+/// written anywhere.
+struct RestoreEntry {
+    std::string boot{};    ///< of which boot of the machine; clocks do not outlive one
+    std::string kind{};    ///< how the GPU is driven: "amdgpu" or "nvml"
+    std::string device{};  ///< PCI address
+    pid_t process = 0;     ///< the owner, as its own PID namespace numbers it
+    uid_t user = 0;
+    ClockHistory history{};
+
+    /// Whether there is anything to put back.
+    [[nodiscard]] bool owes_restore() const {
+        return history.written.has_value() || history.uncertain;
+    }
+};
+
+/// What somebody other than the owner did about a record last.
+struct RestoreNote {
+    /// How often the clocks were put back under an owner that was stopped.
+    std::uint64_t while_stopped = 0;
+    pid_t process = 0;    ///< who says so
+    std::string words{};  ///< "watching", "restoring", "restored", ...
+};
+
+/// The kernel's name for this boot.
+inline std::string boot_id() {
+    std::ifstream file{"/proc/sys/kernel/random/boot_id"};
+    std::string id;
+    std::getline(file, id);
+    return id;
+}
+
+/// The text of a record. Four lines of fixed length: a note by others than the owner, two slots
+/// that the owner writes in turn (a reader takes the newer one that is whole), and a heartbeat.
+/// Text, because its readers are C++ and a POSIX shell, which takes a line of words apart with its
+/// builtins. A slot's sequence number stands at both of its ends: it is written last at the end, so
+/// a slot that its writer did not finish shows by them, and its checksum tells of any other harm.
+namespace record_text {
+
+inline constexpr std::size_t note_size = 192;
+inline constexpr std::size_t slot_size = 384;
+inline constexpr std::size_t tail_size = 21;  ///< of a slot: its number, once more
+inline constexpr std::size_t beat_size = 32;
+inline constexpr std::size_t slots_at = note_size;
+inline constexpr std::size_t beat_at = slots_at + 2 * slot_size;
+inline constexpr std::size_t size = beat_at + beat_size;
+
+/// The CRC that POSIX's cksum prints (polynomial 0x04C11DB7, the length appended).
+inline std::uint32_t cksum(std::string_view text) {
+    std::uint32_t crc = 0;
+    const auto add = [&crc](std::uint32_t byte) {
+        crc ^= byte << 24U;
+        for (int bit = 0; bit < 8; ++bit) {
+            crc = (crc << 1U) ^ ((crc & 0x8000'0000U) != 0 ? 0x04C1'1DB7U : 0U);
+        }
+    };
+    for (const char c : text) add(static_cast<unsigned char>(c));
+    for (std::size_t length = text.size(); length > 0; length >>= 8U) add(length & 0xffU);
+    return ~crc;
+}
+
+/// A line of this length, its end included.
+inline std::string line(std::string text, std::size_t length, char end = '\n') {
+    text.resize(length - 1, ' ');
+    return text + end;
+}
+
+inline std::string trimmed(std::string_view text) {
+    const auto end = text.find_last_not_of(" \n");
+    return std::string{text.substr(0, end == std::string_view::npos ? 0 : end + 1)};
+}
+
+inline std::vector<std::string_view> fields(std::string_view text) {
+    std::vector<std::string_view> all;
+    while (!text.empty()) {
+        const auto end = std::min(text.find(' '), text.size());
+        all.push_back(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return all;
+}
+
+template <class Number>
+std::optional<Number> number(std::string_view text, Number most) {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc{} && end == text.data() + text.size();
+    return whole && value >= 0 && value <= most ? std::optional{value} : std::nullopt;
+}
+
+/// The vendor's word for a mode has spaces at NVIDIA; a field has none.
+inline std::string word(std::string mode) {
+    std::replace(mode.begin(), mode.end(), ' ', '-');
+    return mode;
+}
+
+inline bool is_mode(std::string_view text) {
+    return !text.empty() && text.size() <= 32 && std::all_of(text.begin(), text.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || c == '_' || c == '-';
+    });
+}
+
+inline bool is_name(std::string_view text) {
+    return !text.empty() && text.size() <= 40 && std::all_of(text.begin(), text.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == ':' || c == '.';
+    });
+}
+
+inline std::string of(const ClockState& state) {
+    const auto clock = [](Megahertz value) { return " " + std::to_string(value.count); };
+    return word(state.mode) + clock(state.cap.core) + clock(state.cap.memory) +
+           clock(state.floor.core) + clock(state.floor.memory);
+}
+
+/// With leading zeros: equal numbers are equal words.
+inline std::string numbered(std::uint64_t sequence) {
+    const std::string digits = std::to_string(sequence);
+    return std::string(tail_size - 1 - digits.size(), '0') + digits;
+}
+
+inline std::string of(const RestoreEntry& entry, std::uint64_t sequence) {
+    std::string held = "nothing - 0 0 0 0";
+    if (entry.history.uncertain) {
+        held = "uncertain - 0 0 0 0";
+    } else if (entry.history.written) {
+        held = "state " + of(*entry.history.written);
+    }
+    const std::string number = numbered(sequence);
+    std::string text = "kdvfs 1 " + number + ' ' + entry.boot + ' ' + entry.kind + ' ' +
+                       entry.device + ' ' + std::to_string(entry.process) + ' ' +
+                       std::to_string(entry.user) + ' ' + of(entry.history.initial) + ' ' + held;
+    text += ' ' + std::to_string(cksum(text));
+    return line(std::move(text), slot_size - tail_size, ' ') + number + '\n';
+}
+
+inline std::string of(const RestoreNote& note) {
+    return line("kdvfs-note " + std::to_string(note.while_stopped) + ' ' +
+                    std::to_string(note.process) + ' ' + note.words,
+                note_size);
+}
+
+/// Five fields: a mode and four clocks.
+inline std::optional<ClockState> state_of(const std::string_view* field) {
+    constexpr std::uint32_t highest = 100'000;
+    std::array<std::uint32_t, 4> clocks{};
+    if (!is_mode(field[0])) return std::nullopt;
+    for (std::size_t i = 0; i < clocks.size(); ++i) {
+        const auto clock = number<std::uint32_t>(field[i + 1], highest);
+        if (!clock) return std::nullopt;
+        clocks[i] = *clock;
+    }
+    ClockState state{{{clocks[0]}, {clocks[1]}}, {{clocks[2]}, {clocks[3]}}, std::string{field[0]}};
+    std::replace(state.mode.begin(), state.mode.end(), '-', ' ');
+    return state;
+}
+
+/// A slot that is whole.
+struct Slot {
+    std::uint64_t sequence = 0;
+    RestoreEntry entry;
+};
+
+/// Reads what `of` wrote; nothing for any other text.
+inline std::optional<Slot> parse_slot(std::string_view text) {
+    if (text.size() != slot_size) return std::nullopt;
+    const std::string whole = trimmed(text.substr(0, slot_size - tail_size));
+    const std::vector<std::string_view> field = fields(whole);
+    if (field.size() != 20 || field[2] != text.substr(slot_size - tail_size, tail_size - 1)) {
+        return std::nullopt;
+    }
+    if (field[0] != "kdvfs" || field[1] != "1") return std::nullopt;
+    const std::string_view body{whole.data(), whole.size() - field[19].size() - 1};
+    if (field[19] != std::to_string(cksum(body))) return std::nullopt;
+
+    constexpr std::uint32_t any_user = 0xffff'ffffU;
+    const auto sequence = number<std::uint64_t>(field[2], UINT64_MAX);
+    const auto process = number<pid_t>(field[6], INT32_MAX);
+    const auto user = number<std::uint32_t>(field[7], any_user);
+    const auto found = state_of(&field[8]);
+    const bool named = is_name(field[3]) && is_name(field[4]) && is_name(field[5]);
+    if (!sequence || !process || !user || !found || !named) return std::nullopt;
+    Slot slot{*sequence,
+              {std::string{field[3]},
+               std::string{field[4]},
+               std::string{field[5]},
+               *process,
+               *user,
+               {.initial = *found}}};
+    if (field[13] == "uncertain") {
+        slot.entry.history.uncertain = true;
+    } else if (field[13] == "state") {
+        slot.entry.history.written = state_of(&field[14]);
+        if (!slot.entry.history.written) return std::nullopt;
+    } else if (field[13] != "nothing") {
+        return std::nullopt;
+    }
+    return slot;
+}
+
+/// An empty note where the text is none.
+inline RestoreNote parse_note(std::string_view text) {
+    const std::string whole = trimmed(text);
+    const std::vector<std::string_view> field = fields(whole);
+    if (field.size() < 4 || field[0] != "kdvfs-note") return {};
+    return {number<std::uint64_t>(field[1], UINT64_MAX).value_or(0),
+            number<pid_t>(field[2], INT32_MAX).value_or(0),
+            whole.substr(static_cast<std::size_t>(field[3].data() - whole.data()))};
+}
+
+/// The newer slot of a whole record that can be read; nothing where neither can.
+inline std::optional<RestoreEntry> parse(std::string_view text) {
+    if (text.size() < size) return std::nullopt;
+    auto first = parse_slot(text.substr(slots_at, slot_size));
+    auto second = parse_slot(text.substr(slots_at + slot_size, slot_size));
+    if (!first || (second && second->sequence > first->sequence)) first = std::move(second);
+    if (!first) return std::nullopt;
+    // Whoever was at it and did not come to an end has left the device half-way.
+    const std::string words = parse_note(text.substr(0, note_size)).words;
+    if (words == "restoring" && first->entry.owes_restore()) {
+        first->entry.history.uncertain = true;
+        first->entry.history.written.reset();
+    }
+    return std::move(first->entry);
+}
+
+}  // namespace record_text
 
 inline constexpr const char* record_name = "record";
 

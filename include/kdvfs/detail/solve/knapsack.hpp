@@ -1,18 +1,279 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/solve/knapsack_search.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/tune/objective.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace kdvfs::detail {
+
+/// How hard `solve_knapsack` tries.
+struct KnapsackEffort {
+    double good_enough = 1e-6;         ///< relative gap that ends the search once patience is out
+    std::size_t patience = 30'000;     ///< partial solutions looked at whatever the gap
+    std::size_t states = 32'768;       ///< partial solutions kept at a time, at most
+    std::size_t open_classes = 2'000;  ///< more undecided classes than that are left as they are
+};
+
+/// A selection within a time limit, and a proof: no selection within it uses less than
+/// `energy_bound`.
+struct KnapsackSolution {
+    Selection selection;
+    double energy_bound = 0;
+};
+
+/// The linear relaxation of some of the classes, for any time limit: the hull walk through them.
+class Relaxation {
+public:
+    Relaxation() = default;
+    explicit Relaxation(Choice fastest) : sums_{fastest} {}
+
+    void add(double price, const Choice& from, const Choice& to) {
+        Choice sum = sums_.back();
+        sum -= from;
+        sums_.push_back(sum += to);
+        prices_.push_back(price);
+    }
+    /// How many steps fit within a time limit; the limit is at least the fastest sum's time.
+    [[nodiscard]] std::size_t steps_within(double time_limit) const {
+        const auto beyond =
+            std::upper_bound(sums_.begin() + 1, sums_.end(), time_limit,
+                             [](double limit, const Choice& sum) { return limit < sum.time; });
+        return static_cast<std::size_t>(beyond - sums_.begin()) - 1;
+    }
+    [[nodiscard]] const Choice& after(std::size_t steps) const { return sums_[steps]; }
+    /// No selection of these classes within the limit uses less.
+    [[nodiscard]] double energy_bound(std::size_t steps, double time_limit) const {
+        const double energy = sums_[steps].energy;
+        if (steps == prices_.size()) return energy;
+        return energy - prices_[steps] * std::max(0.0, time_limit - sums_[steps].time);
+    }
+
+private:
+    std::vector<Choice> sums_{{}};
+    std::vector<double> prices_;
+};
+
+/// Exact search: decides class by class, widest first, keeping the partial sums that no other
+/// partial sum dominates and whose relaxation of the rest can still beat the incumbent. The
+/// relaxation of each partial sum rounds to a selection, so the incumbent improves on the way.
+class KnapsackSearch {
+public:
+    /// `price` and `bound` are the relaxation's, `incumbent` any selection within the limit.
+    KnapsackSearch(const MultipleChoice& problem, const HullWalk& walk, double time_limit,
+                   double price, double bound, Selection incumbent, const KnapsackEffort& effort)
+        : problem_{problem},
+          walk_{walk},
+          time_limit_{time_limit},
+          price_{price},
+          relaxed_bound_{bound},
+          bound_{bound},
+          effort_{effort},
+          best_{std::move(incumbent)},
+          looked_at_{problem.choices()} {}
+
+    /// Searches with ever more states kept, as each round's incumbent shortens the next.
+    KnapsackSolution run() {
+        for (std::size_t states = std::min<std::size_t>(64, effort_.states);
+             !is_proven() && !is_enough(); states = std::min(8 * states, effort_.states)) {
+            open_classes();
+            if (open_.size() > effort_.open_classes) break;
+            search(states);
+            if (states == effort_.states) break;
+        }
+        return {best_, std::min(best_.total.energy, bound_)};
+    }
+
+private:
+    struct OpenClass {
+        std::uint32_t index = 0;
+        std::vector<std::uint32_t> kept;  ///< choices that the price alone does not rule out
+        double spread = 0;                ///< between the times of the slowest and the fastest kept
+        Relaxation rest;                  ///< of all open classes after this one
+    };
+    struct State {
+        Choice total;
+        double bound = 0;  ///< no completion uses less
+        std::uint32_t parent = 0;
+        std::uint32_t choice = 0;
+    };
+    using Layers = std::vector<std::vector<State>>;
+
+    [[nodiscard]] bool is_proven() const { return best_.total.energy <= bound_; }
+    [[nodiscard]] bool is_enough() const {
+        return looked_at_ >= effort_.patience &&
+               best_.total.energy - bound_ <= effort_.good_enough * best_.total.energy;
+    }
+    [[nodiscard]] double priced(const Choice& choice) const {
+        return choice.energy + price_ * choice.time;
+    }
+
+    /// A choice that at the relaxation's price costs so much more than its class' best that the gap
+    /// is used up cannot be in a better selection.
+    [[nodiscard]] std::vector<std::uint32_t> worth_keeping(std::size_t index) const {
+        const std::span<const Choice> choices = problem_[index];
+        double least = priced(choices.front());
+        for (const Choice& choice : choices) least = std::min(least, priced(choice));
+        std::vector<std::uint32_t> kept;
+        for (std::uint32_t j = 0; j < choices.size(); ++j) {
+            if (relaxed_bound_ + priced(choices[j]) - least < best_.total.energy ||
+                j == best_.chosen[index])
+                kept.push_back(j);
+        }
+        return kept;
+    }
+
+    /// Decides what needs no search: classes with one choice left keep the incumbent's.
+    void open_classes() {
+        open_.clear();
+        decided_ = {};
+        for (std::size_t i = 0; i < problem_.size(); ++i) {
+            OpenClass open{static_cast<std::uint32_t>(i), worth_keeping(i), 0, {}};
+            if (open.kept.size() == 1) {
+                decided_ += problem_[i][open.kept.front()];
+                continue;
+            }
+            const auto [low, high] = std::minmax_element(
+                open.kept.begin(), open.kept.end(), [&](std::uint32_t a, std::uint32_t b) {
+                    return problem_[i][a].time < problem_[i][b].time;
+                });
+            open.spread = problem_[i][*high].time - problem_[i][*low].time;
+            open_.push_back(std::move(open));
+        }
+        std::sort(open_.begin(), open_.end(),
+                  [](const OpenClass& a, const OpenClass& b) { return a.spread > b.spread; });
+        if (open_.size() <= effort_.open_classes) relax_rests();
+    }
+
+    void relax_rests() {
+        position_.assign(problem_.size(), 0);
+        Choice fastest;
+        for (std::size_t k = open_.size(); k-- > 0;) {
+            const std::uint32_t index = open_[k].index;
+            open_[k].rest = Relaxation{fastest};
+            fastest += problem_[index][walk_.start().chosen[index]];
+            position_[index] = k;
+        }
+        for (const HullWalk::Step& step : walk_.steps()) {
+            const std::span<const Choice> choices = problem_[step.of_class];
+            for (std::size_t k = 0; k < position_[step.of_class]; ++k)
+                open_[k].rest.add(step.price, choices[step.from], choices[step.to]);
+        }
+    }
+
+    /// One round. What it drops for want of room weakens its proof, never its solution.
+    void search(std::size_t most_states) {
+        lost_bound_ = std::numeric_limits<double>::infinity();
+        Layers layers{{State{decided_, relaxed_bound_, 0, 0}}};
+        for (const OpenClass& open : open_) {
+            if (is_enough()) return;
+            layers.push_back(extend(layers.back(), open));
+            adopt_best_rounding(layers);
+            if (layers.back().size() > most_states)
+                drop_least_promising(layers.back(), most_states);
+        }
+        bound_ = std::max(bound_, std::min(best_.total.energy, lost_bound_));
+    }
+
+    std::vector<State> extend(const std::vector<State>& states, const OpenClass& open) {
+        std::vector<State> next;
+        for (std::uint32_t parent = 0; parent < states.size(); ++parent) {
+            for (const std::uint32_t j : open.kept) {
+                const Choice total = states[parent].total + problem_[open.index][j];
+                const double left = time_limit_ - total.time;
+                if (left < open.rest.after(0).time) continue;
+                const std::size_t steps = open.rest.steps_within(left);
+                const double bound = total.energy + open.rest.energy_bound(steps, left);
+                if (bound < best_.total.energy) next.push_back({total, bound, parent, j});
+            }
+        }
+        looked_at_ += states.size() * open.kept.size();
+        remove_dominated(next);
+        return next;
+    }
+
+    static void remove_dominated(std::vector<State>& states) {
+        std::sort(states.begin(), states.end(), [](const State& a, const State& b) {
+            return a.total.time < b.total.time ||
+                   (a.total.time == b.total.time && a.total.energy < b.total.energy);
+        });
+        double least = std::numeric_limits<double>::infinity();
+        std::erase_if(states, [&](const State& state) {
+            if (state.total.energy >= least) return true;
+            least = state.total.energy;
+            return false;
+        });
+    }
+
+    /// What is dropped could have won: the bound remembers it.
+    void drop_least_promising(std::vector<State>& states, std::size_t most_states) {
+        const auto end = states.begin() + static_cast<std::ptrdiff_t>(most_states);
+        std::nth_element(states.begin(), end, states.end(),
+                         [](const State& a, const State& b) { return a.bound < b.bound; });
+        lost_bound_ = std::min(lost_bound_, end->bound);
+        states.erase(end, states.end());
+    }
+
+    /// Completes each state of the last layer by the steps of its relaxation that fit whole.
+    void adopt_best_rounding(const Layers& layers) {
+        const Relaxation& rest = open_[layers.size() - 2].rest;
+        const State* winner = nullptr;
+        double least = best_.total.energy;
+        for (const State& state : layers.back()) {
+            const std::size_t steps = rest.steps_within(time_limit_ - state.total.time);
+            const double energy = state.total.energy + rest.after(steps).energy;
+            if (energy < least) {
+                least = energy;
+                winner = &state;
+            }
+        }
+        if (winner != nullptr) adopt(layers, *winner);
+    }
+
+    void adopt(const Layers& layers, const State& winner) {
+        Selection found = best_;
+        const std::size_t decided = layers.size() - 1;
+        for (std::size_t k = decided; k < open_.size(); ++k)
+            found.chosen[open_[k].index] = walk_.start().chosen[open_[k].index];
+        std::size_t steps = open_[decided - 1].rest.steps_within(time_limit_ - winner.total.time);
+        for (auto step = walk_.steps().begin(); steps > 0; ++step) {
+            if (position_[step->of_class] < decided) continue;
+            found.chosen[step->of_class] = step->to;
+            --steps;
+        }
+        State state = winner;
+        for (std::size_t layer = decided; layer > 0; --layer) {
+            found.chosen[open_[layer - 1].index] = state.choice;
+            state = layers[layer - 1][state.parent];
+        }
+        found.total = sum_of(problem_, found.chosen);
+        if (found.total.energy < best_.total.energy && found.total.time <= time_limit_)
+            best_ = std::move(found);
+    }
+
+    const MultipleChoice& problem_;
+    const HullWalk& walk_;
+    double time_limit_;
+    double price_;
+    double relaxed_bound_;
+    double bound_;
+    KnapsackEffort effort_;
+    Selection best_;
+    Choice decided_;
+    std::vector<OpenClass> open_;
+    std::vector<std::size_t> position_;  ///< of each class in `open_`, 0 for decided ones
+    std::size_t looked_at_;  ///< starts at the problem's size, which costs as much to look at
+    double lost_bound_ = 0;
+};
 
 /// Where a hull walk crosses a time limit.
 struct Crossing {

@@ -4,7 +4,6 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/board.hpp>
-#include <kdvfs/device/simulated/energy_meter.hpp>
 #include <kdvfs/device/simulated/engine.hpp>
 #include <kdvfs/device/simulated/fault_plan.hpp>
 #include <kdvfs/device/simulated/stream.hpp>
