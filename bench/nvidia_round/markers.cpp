@@ -28,16 +28,6 @@ using kdvfs::device::Cuda;
 using kdvfs::device::MarkerWay;
 using namespace measuring;
 
-const char* name_of(MarkerWay way) {
-    switch (way) {
-        case MarkerWay::kernel: return "marker kernel";
-        case MarkerWay::stream_write: return "stream memory write";
-        case MarkerWay::memset: return "memset";
-        case MarkerWay::callback: return "host function";
-    }
-    return "";
-}
-
 constexpr int kernels_per_batch = 64;
 constexpr std::uint64_t kernel_nanoseconds = 15'000;
 
@@ -121,7 +111,8 @@ std::vector<Between> things_between(std::map<MarkerWay, std::unique_ptr<Cuda>>& 
             kinds.push_back({"marker kernel with timestamp", true, marker(true)});
             kinds.push_back({"marker kernel, no timestamp", true, marker(false)});
         } else {
-            kinds.push_back({name_of(way), way != MarkerWay::callback, marker(false)});
+            kinds.push_back(
+                {std::string{to_string(way)}, way != MarkerWay::callback, marker(false)});
         }
     }
     kinds.push_back({"event record", false, [event](cudaStream_t stream) {
@@ -208,7 +199,7 @@ int run(const std::filesystem::path& folder) {
             runtimes[way] = std::make_unique<Cuda>(0, way);
         } catch (const kdvfs::Error& error) {
             runtimes.erase(way);
-            std::printf("%s: %s\n", name_of(way), error.what());
+            std::printf("%s: %s\n", std::string{to_string(way)}.c_str(), error.what());
         }
     }
     std::printf(
@@ -226,7 +217,7 @@ int run(const std::filesystem::path& folder) {
     add_scopes(gpu, kinds);
     kinds.push_back(another_kernel());
     std::erase_if(kinds, [](const Between& between) {
-        return between.name == name_of(MarkerWay::callback);  // it would take seconds
+        return between.name == to_string(MarkerWay::callback);  // it would take seconds
     });
     std::printf("\nwhat is added between kernels, by events around batches\n");
     MarkerCost cost{kinds};

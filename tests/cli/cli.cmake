@@ -3,17 +3,7 @@
 file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER})
 
-# expect(CODE WORDS argument...): runs the command, which ends with CODE and says WORDS (a regular
-# expression); what it printed is in `said` then.
-function(expect code words)
-    execute_process(COMMAND ${KDVFS} ${ARGN} WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result
-                    OUTPUT_VARIABLE output ERROR_VARIABLE error)
-    if(NOT result STREQUAL "${code}" OR NOT "${output}${error}" MATCHES "${words}")
-        message(FATAL_ERROR "kdvfs ${ARGN}\nended with ${result}, not ${code}, or did not say "
-                            "\"${words}\":\n${output}${error}")
-    endif()
-    set(said "${output}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 
 expect(0 "sim:mi300x" info)
 expect(0 "^$" sweep --device sim:mi300x --samples 3 --noise 1% -o sweep.csv)

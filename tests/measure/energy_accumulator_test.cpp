@@ -78,10 +78,13 @@ protected:
         }
     }
 
-    void feed(EnergyAccumulator& accumulator, Duration period) const {
+    void feed(EnergyAccumulator& accumulator, const std::vector<EnergySample>& samples) const {
         for (const auto& interval : work.intervals) accumulator.add(interval);
-        for (const auto& sample : work.samples(period)) accumulator.add(sample);
+        for (const auto& sample : samples) accumulator.add(sample);
         accumulator.advance(at(work.now()));
+    }
+    void feed(EnergyAccumulator& accumulator, Duration period) const {
+        feed(accumulator, work.samples(period));
     }
 
     static Report report(const EnergyAccumulator& accumulator) {
@@ -283,9 +286,7 @@ TEST_F(Accumulating, JoulesAcrossALostSegmentAreNobodys) {
         samples[i].total.count += 1e6;
     }
     EnergyAccumulator accumulator{kernels};
-    for (const auto& interval : work.intervals) accumulator.add(interval);
-    for (const auto& sample : samples) accumulator.add(sample);
-    accumulator.advance(at(work.now()));
+    feed(accumulator, samples);
     const Report filled = report(accumulator);
     EXPECT_NEAR(power(filled.rows[0]), 650, 0.1);
     EXPECT_LT(filled.totals.counter.count, work.joules());
@@ -433,9 +434,7 @@ TEST_F(Accumulating, ImpossibleReadingsAreRefusedAndSaidSo) {
         if (i % 20 == 0) samples[i].total.count += 100;  // for one reading: 10 kW, then backwards
     }
     EnergyAccumulator accumulator{kernels};
-    for (const auto& interval : work.intervals) accumulator.add(interval);
-    for (const auto& sample : samples) accumulator.add(sample);
-    accumulator.advance(at(work.now()));
+    feed(accumulator, samples);
     const Report filled = report(accumulator);
     EXPECT_NEAR(power(filled.rows[0]), 650, 0.1);
     EXPECT_NEAR(filled.fit.refused_share(), 0.1, 0.01);

@@ -3,17 +3,7 @@
 file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER})
 
-# expect(CODE WORDS argument...): runs the command, which ends with CODE and says WORDS (a regular
-# expression); what it printed is in `said` then.
-function(expect code words)
-    execute_process(COMMAND ${KDVFS} ${ARGN} WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result
-                    OUTPUT_VARIABLE output ERROR_VARIABLE error)
-    if(NOT result STREQUAL "${code}" OR NOT "${output}${error}" MATCHES "${words}")
-        message(FATAL_ERROR "kdvfs ${ARGN}\nended with ${result}, not ${code}, or did not say "
-                            "\"${words}\":\n${output}${error}")
-    endif()
-    set(said "${output}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../cli/expect.cmake)
 
 file(WRITE ${FOLDER}/rows.csv "task,model,gpu,gpus,batch,itl_p50_ms,joules_per_token\n"
      "chat,org/a,H100,1,8,10,5\nchat,org/a,H100,2,16,20,3\nchat,org/a,B200,1,16,30,2.5\n")

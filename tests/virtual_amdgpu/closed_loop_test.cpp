@@ -43,14 +43,11 @@ double virtual_clock(int) {
 
 void set_load(int, bool busy) { FileSystem::tell(busy ? "busy" : "idle"); }
 
-class ClosedLoop : public testing::Test {
+class ClosedLoop : public virtual_amdgpu::FileSystemTest {
 protected:
-    static void SetUpTestSuite() { system_ = std::make_unique<FileSystem>(); }
-    static void TearDownTestSuite() { system_.reset(); }
-
     void SetUp() override {
-        if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
-        FileSystem::tell("reset");
+        FileSystemTest::SetUp();
+        if (IsSkipped()) return;
         hip_double::reset({"0000:c1:00.0", "0000:c4:00.0"});
         hip_double::set_board({virtual_clock, set_load});
         ASSERT_EQ(hipStreamCreate(&stream_), hipSuccess);
@@ -59,7 +56,7 @@ protected:
 
     void TearDown() override {
         if (stream_ != nullptr) static_cast<void>(hipStreamDestroy(stream_));
-        if (!system_->missing().empty()) return;
+        if (!present()) return;
         EXPECT_EQ(FileSystem::settings(), found_);
     }
 
@@ -79,7 +76,6 @@ protected:
 
     hipStream_t stream_ = nullptr;
     std::string found_;
-    static inline std::unique_ptr<FileSystem> system_;
 };
 
 TEST_F(ClosedLoop, OpensTheGpuThatHipMeansByRocmSmi) {

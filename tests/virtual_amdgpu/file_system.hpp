@@ -2,7 +2,9 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +12,8 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <memory>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -88,6 +92,33 @@ private:
 
     std::string missing_;
     pid_t process_ = -1;
+};
+
+/// What a test and the processes that it starts both see.
+template <class T>
+T* shared_with_children() {
+    void* const memory =
+        ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? nullptr : new (memory) T;
+}
+
+/// Tests on these boards: each finds them as they start; skipped, saying why, where there are none.
+class FileSystemTest : public testing::Test {
+protected:
+    static constexpr unsigned boards = 4;
+
+    static void SetUpTestSuite() { system_ = std::make_unique<FileSystem>(); }
+    static void TearDownTestSuite() { system_.reset(); }
+
+    void SetUp() override {
+        if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
+        for (unsigned i = 0; i < boards; ++i) FileSystem::tell("reset", i);
+    }
+
+    static bool present() { return system_->missing().empty(); }
+
+private:
+    static inline std::unique_ptr<FileSystem> system_;
 };
 
 }  // namespace virtual_amdgpu

@@ -11,7 +11,6 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -71,24 +70,17 @@ struct Owned {
     Clocks clocks;
 };
 
-class Node : public testing::Test {
+class Node : public virtual_amdgpu::FileSystemTest {
 protected:
-    static void SetUpTestSuite() { system_ = std::make_unique<FileSystem>(); }
-    static void TearDownTestSuite() { system_.reset(); }
-
     void SetUp() override {
-        if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
+        FileSystemTest::SetUp();
+        if (IsSkipped()) return;
         ::setenv("KDVFS_RESTORE", KDVFS_RESTORE_PROGRAM, 0);
         ::unsetenv("XDG_RUNTIME_DIR");
         ::umask(022);
-        for (unsigned i = 0; i < gpus.size(); ++i) {
-            FileSystem::tell("reset", i);
-            found_[i] = FileSystem::settings(i);
-        }
+        for (unsigned i = 0; i < gpus.size(); ++i) found_[i] = FileSystem::settings(i);
         std::system("rm -rf /run/kdvfs");
-        shared_ = static_cast<Shared*>(::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                                              MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-        new (shared_) Shared;
+        shared_ = virtual_amdgpu::shared_with_children<Shared>();
     }
 
     static int prolog(uid_t user, const std::string& its) {
@@ -183,8 +175,6 @@ private:
         }
         static_cast<void>(::mount("proc", "/proc", "proc", 0, nullptr));
     }
-
-    static inline std::unique_ptr<FileSystem> system_;
 };
 
 TEST_F(Node, TellsOneStoryOfTwoJobsAndTheirSuccessor) {

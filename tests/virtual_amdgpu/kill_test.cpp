@@ -10,7 +10,6 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,17 +60,12 @@ int wait_for(pid_t child) {
     return status;
 }
 
-class Killed : public testing::Test {
+class Killed : public virtual_amdgpu::FileSystemTest {
 protected:
-    static void SetUpTestSuite() { system_ = std::make_unique<FileSystem>(); }
-    static void TearDownTestSuite() { system_.reset(); }
-
     void SetUp() override {
-        if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
-        FileSystem::tell("reset");
-        shared_ = static_cast<Shared*>(::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                                              MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-        new (shared_) Shared;
+        FileSystemTest::SetUp();
+        if (IsSkipped()) return;
+        shared_ = virtual_amdgpu::shared_with_children<Shared>();
     }
 
     static std::string settings() { return FileSystem::settings(); }
@@ -114,8 +108,6 @@ protected:
         std::atomic<unsigned> writes{0};
     };
     Shared* shared_ = nullptr;
-
-    static inline std::unique_ptr<FileSystem> system_;
 };
 
 TEST_F(Killed, AnywhereTheWatchdogPutsTheClocksBack) {

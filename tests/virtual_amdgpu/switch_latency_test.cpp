@@ -44,29 +44,24 @@ void launch_on_double(hipStream_t stream, unsigned steps) {
     }
 }
 
-class SwitchLatencyOnAmd : public testing::Test {
+class SwitchLatencyOnAmd : public virtual_amdgpu::FileSystemTest {
 protected:
-    static void SetUpTestSuite() { system_ = std::make_unique<FileSystem>(); }
-    static void TearDownTestSuite() { system_.reset(); }
-
     void SetUp() override {
-        if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
-        FileSystem::tell("reset");
+        FileSystemTest::SetUp();
+        if (IsSkipped()) return;
         hip_double::reset({"0000:c1:00.0", "0000:c4:00.0"});
         hip_double::set_board({virtual_clock, nullptr});
         found_ = FileSystem::settings();
     }
     void TearDown() override {
-        if (system_->missing().empty()) {
-            EXPECT_EQ(FileSystem::settings(), found_);
-        }
+        if (!present()) return;
+        EXPECT_EQ(FileSystem::settings(), found_);
     }
 
     static constexpr measure::IterationSettings settings{
         .longest = 80ms, .before_call = 10ms, .steady = 20};
 
     std::string found_;
-    static inline std::unique_ptr<FileSystem> system_;
 };
 
 TEST_F(SwitchLatencyOnAmd, TheMatrixIsMeasuredAndTheClocksAreBack) {

@@ -40,6 +40,19 @@ inline Json specification(Json data) {
             {"data", {{"values", std::move(data)}}}};
 }
 
+/// One picture below the other for each value of a field, named above it.
+inline Json rows_of(const std::string& field) {
+    return {{"row",
+             {{"field", field},
+              {"type", "nominal"},
+              {"title", nullptr},
+              {"header",
+               {{"labelAngle", 0},
+                {"labelAnchor", "start"},
+                {"labelOrient", "top"},
+                {"labelFontWeight", 600}}}}}};
+}
+
 inline Json quantity(const std::string& field, const std::string& title) {
     Json channel{{"field", field}, {"type", "quantitative"}};
     if (title.empty())

@@ -61,15 +61,7 @@ inline Chart plan_power_chart(const kdvfs::tune::Plan& plan) {
     x["scale"] = {{"nice", false}};
     x["axis"] = {{"tickCount", 8}};
     Json spec = specification(rows);
-    spec["facet"] = {{"row",
-                      {{"field", "when"},
-                       {"type", "nominal"},
-                       {"title", nullptr},
-                       {"header",
-                        {{"labelAngle", 0},
-                         {"labelAnchor", "start"},
-                         {"labelOrient", "top"},
-                         {"labelFontWeight", 600}}}}}};
+    spec["facet"] = rows_of("when");
     spec["spec"] = {
         {"width", chart_width},
         {"height", 150},

@@ -56,15 +56,7 @@ inline Chart promise_chart(const std::vector<NamedValidation>& validations) {
               {"yOffset", {{"field", "kind"}, {"scale", {{"domain", {"promised", "kept"}}}}}},
               {"color", kind}};
     Json spec = specification(rows);
-    spec["facet"] = {{"row",
-                      {{"field", "what"},
-                       {"type", "nominal"},
-                       {"title", nullptr},
-                       {"header",
-                        {{"labelAngle", 0},
-                         {"labelAnchor", "start"},
-                         {"labelOrient", "top"},
-                         {"labelFontWeight", 600}}}}}};
+    spec["facet"] = rows_of("what");
     spec["resolve"] = {{"scale", {{"x", "independent"}}}};
     spec["spec"] = {{"width", 640},
                     {"height", {{"step", 34}, {"for", "position"}}},
