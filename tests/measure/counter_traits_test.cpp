@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/measure/counter_traits.hpp>
 
+#include <tests/measure/time_at.hpp>
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,8 +14,6 @@ namespace kdvfs::measure {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr TimePoint at(Duration time) { return TimePoint{time}; }
 
 TEST(UpdatePeriod, IsFoundByReadingFaster) {
     for (const Duration period : {Duration{1ms}, Duration{20ms}, Duration{100ms}}) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/measure/energy_accumulator.hpp>
 
+#include <tests/measure/time_at.hpp>
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +15,6 @@ namespace kdvfs::measure {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr TimePoint at(Duration time) { return TimePoint{time}; }
 
 /// Work whose power is known, and the counter that would have seen it.
 class KnownWork {

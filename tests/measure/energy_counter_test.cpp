@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/measure/energy_counter.hpp>
 
+#include <tests/measure/time_at.hpp>
+
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -9,8 +11,6 @@ namespace kdvfs::measure {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr TimePoint at(Duration time) { return TimePoint{time}; }
 
 /// A counter read at its sample's time.
 CounterStep take(EnergyCounter& counter, double joules, Duration time,

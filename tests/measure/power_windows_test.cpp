@@ -2,6 +2,8 @@
 #include <kdvfs/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/power_windows.hpp>
 
+#include <tests/measure/time_at.hpp>
+
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -11,8 +13,6 @@ namespace kdvfs::measure {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr TimePoint at(Duration time) { return TimePoint{time}; }
 
 TEST(PowerWindows, BecomeEnergyBetweenTheirEnds) {
     PowerWindows windows;

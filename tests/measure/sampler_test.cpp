@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/measure/sampler.hpp>
 
+#include <tests/measure/time_at.hpp>
+
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -9,8 +11,6 @@ namespace kdvfs::measure {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr TimePoint at(Duration time) { return TimePoint{time}; }
 
 EnergyReading reading(Duration time, ReadingStatus status = ReadingStatus::ok) {
     return {Watts{300} * Seconds{time}, at(time), status};

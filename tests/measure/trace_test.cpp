@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/measure/trace.hpp>
 
+#include <tests/measure/time_at.hpp>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -17,8 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
-
-constexpr TimePoint at(Duration time) { return TimePoint{time}; }
 
 const DeviceInfo device{"Example GPU", "simulated", "gfx90a", "virtual time", true};
 
