@@ -108,18 +108,66 @@ TEST_F(TrackTableTest, VisitsEveryTrackInOrderOfFirstUse) {
     EXPECT_EQ(keys, (std::vector{stream(2), stream(0), stream(1)}));
 }
 
+TEST_F(TrackTableTest, AThreadThatHasEndedLeavesItsTrackToTheNext) {
+    kdvfs::detail::TrackTable table;
+    const StreamRef handle{&handles[0]};
+    const auto in_a_thread = [&](auto body) {
+        std::thread{[&] {
+            body(TrackKey{.stream = handle, .thread = device::ThreadNumbers::mine()});
+        }}.join();
+    };
+    const auto pass = [&](kdvfs::detail::StreamTrack& track, RequestWord word) {
+        track.was_put(word);
+        track.cell().store(word);
+    };
+    const std::uint64_t mine = device::ThreadNumbers::mine();
+    kdvfs::detail::StreamTrack& living = find(table, {.stream = handle, .thread = mine});
+    for (int i = 0; i < 100; ++i) {
+        in_a_thread([&](const TrackKey& key) {
+            EXPECT_NE(key.thread, mine);
+            kdvfs::detail::StreamTrack& track = find(table, key);
+            EXPECT_NE(&track, &living);
+            const auto step = track.enter(RequestIndex{3});
+            pass(track, step.word);
+            pass(track, track.leave(step.entry)->word);
+            find(table, {.stream = handle, .thread = key.thread, .capture = 7});
+        });
+    }
+    EXPECT_EQ(cells.size(), 3U) << "the living thread's, the ended ones', that of their captures";
+
+    // Not where something of the old one's is left.
+    kdvfs::detail::StreamTrack* left = nullptr;
+    in_a_thread([&](const TrackKey& key) {
+        left = &find(table, key);
+        left->was_put(left->enter(RequestIndex{3}).word);
+    });
+    in_a_thread([&](const TrackKey& key) { EXPECT_NE(&find(table, key), left) << "a scope"; });
+    in_a_thread([&](const TrackKey& key) {
+        left = &find(table, key);
+        const auto step = left->enter(RequestIndex{3});
+        left->was_put(step.word);
+        left->was_put(left->leave(step.entry)->word);
+    });
+    in_a_thread([&](const TrackKey& key) { EXPECT_NE(&find(table, key), left) << "a marker"; });
+    in_a_thread([&](const TrackKey& key) {
+        left = &find(table, key);
+        left->is_protected = true;
+    });
+    in_a_thread([&](const TrackKey& key) { EXPECT_NE(&find(table, key), left) << "a vote"; });
+}
+
 TEST_F(TrackTableTest, ThreadsAgreeOnALane) {
     kdvfs::detail::TrackTable table;
-    std::vector<kdvfs::detail::StreamTrack*> found(4);
+    std::vector<kdvfs::detail::StreamTrack*> tracks(4);
     std::vector<std::thread> threads;
-    for (kdvfs::detail::StreamTrack*& track : found) {
+    for (kdvfs::detail::StreamTrack*& track : tracks) {
         threads.emplace_back([&] {
             for (std::size_t i = 0; i < 400; ++i) track = &find(table, stream(i % 4));
         });
     }
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(cells.size(), 4U);
-    EXPECT_EQ(std::vector<kdvfs::detail::StreamTrack*>(4, found[0]), found);
+    EXPECT_EQ(std::vector<kdvfs::detail::StreamTrack*>(4, tracks[0]), tracks);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <kdvfs/device/event_timestamps.hpp>
 #include <kdvfs/device/gpu_api.hpp>
 #include <kdvfs/device/kernel_markers.hpp>
+#include <kdvfs/device/thread_number.hpp>
 #include <kdvfs/error.hpp>
 
 #include <atomic>
@@ -159,19 +160,13 @@ private:
 
     // Streams.
 
-    static std::uint64_t this_thread() {
-        static std::atomic<std::uint64_t> threads{0};
-        thread_local const std::uint64_t number = ++threads;
-        return number;
-    }
-
     [[nodiscard]] TrackKey key_of(Stream stream) const {
         CaptureState capture;
         check(Api::capture_state(stream, capture), "ask whether a stream is captured");
         if (capture.invalidated) {
             check(Api::capture_invalidated, "use a stream whose capture has failed");
         }
-        return {stream, Api::is_per_thread(stream) ? this_thread() : 0,
+        return {stream, Api::is_per_thread(stream) ? ThreadNumbers::mine() : 0,
                 capture.active ? capture.id : 0};
     }
 

@@ -4,6 +4,7 @@
 #include <kdvfs/detail/control/followed_plan.hpp>
 #include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/device/contracts.hpp>
+#include <kdvfs/device/thread_number.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 
 #include <algorithm>
@@ -35,6 +36,7 @@ public:
             }
         }
     }
+    bool try_lock() noexcept { return !held_.exchange(true, std::memory_order_acquire); }
     void unlock() noexcept { held_.store(false, std::memory_order_release); }
 
 private:
@@ -138,6 +140,18 @@ public:
         return true;
     }
 
+    /// The live track of a thread that has ended serves the next thread's stream, as long as
+    /// nothing of the old one's is left: no scope, no marker on its way, no standing vote.
+    /// @returns whether it does
+    bool take_over(const TrackKey& key) {
+        if (abandoned || is_protected || !stack_.empty() || conducted() != no_request) return false;
+        if (!at_rest()) return false;
+        follower.reset();
+        has_graphs = false;
+        key_ = key;
+        return true;
+    }
+
     /// From here on this encloses all scopes of the track, until it is called again.
     /// @param kind of the scope at the boundary, for `kind_of`
     TrackStep conduct(RequestIndex request, std::uint32_t kind = 0) {
@@ -158,9 +172,18 @@ public:
         if (overruled != 0 && word_of(overruled) != put_ && cell_->load() == put_) {
             overruled_.store(0, std::memory_order_relaxed);  // the stream is past it
         }
+        // A graph shows its replays by any marker that says something new, a stream its end by the
+        // last one.
+        const bool showed = captured_ && marked_ && shows();
+        shows_.store(word != put_ || showed, std::memory_order_relaxed);
+        marked_ = true;
         put_ = word;
         last_.store(word.raw(), std::memory_order_relaxed);
     }
+    /// Whether the cell tells what the stream is at: of a live track that it has passed the last
+    /// marker, of a captured one that a graph is replayed. Markers that only take the time do not
+    /// show. Callable without `mutex`.
+    [[nodiscard]] bool shows() const { return shows_.load(std::memory_order_relaxed); }
 
     /// The stream could not be told of the word: the last word that was put, which may be still
     /// on its way, means the word instead. Its ticket is never used again.
@@ -206,6 +229,7 @@ public:
     std::unique_ptr<TrackFollower> follower;  ///< under `mutex`; null: follows no plan
     bool has_graphs = false;             ///< under `mutex`: captures of the stream end its request
     std::atomic<bool> abandoned{false};  ///< its cell says nothing any more
+    std::atomic<bool> is_protected{false};  ///< it has a standing vote
 
 private:
     struct Entry {
@@ -234,7 +258,7 @@ private:
     }
 
     TrackId id_;
-    TrackKey key_;  // under `mutex` where captured
+    TrackKey key_;  // under `mutex`
     RequestCell* cell_;
     const bool captured_;
     std::vector<Entry> stack_;
@@ -243,15 +267,18 @@ private:
     RequestWord outermost_{};
     RequestWord word_{};
     RequestWord put_{};
+    bool marked_ = false;  // once at least
     // Written under `mutex` only.
     std::array<std::atomic<std::uint32_t>, remembered> kinds_{};  // by ticket
     std::atomic<std::uint32_t> open_{0};
+    std::atomic<bool> shows_{true};
     std::atomic<std::uint32_t> last_{0};       // the word that the cell will end up with
     std::atomic<std::uint64_t> overruled_{0};  // a word, and the word that it means instead
 };
 
 /// All tracks of a GPU object, by stream. Tracks stay until it ends: a stream's handle may be used
-/// again, and a captured graph may be replayed at any time. Thread-safe.
+/// again, and a captured graph may be replayed at any time. Those of threads that have ended serve
+/// the threads that come, and those of captures the next capture. Thread-safe.
 class TrackTable {
 public:
     TrackTable() : serial_{next_serial()} {}
@@ -289,23 +316,54 @@ public:
     }
 
 private:
-    /// Captures of one stream come one after the other and have one track: the last capture's.
+    /// The track of a thread that has ended, for the same stream of a living one.
+    StreamTrack* take_over(const TrackKey& key, const TrackKey& place) {
+        const std::vector<std::uint64_t> living = device::ThreadNumbers::living();
+        auto each = by_place_.lower_bound(TrackKey{key.stream, 1, 0});
+        for (; each != by_place_.end() && each->first.stream == key.stream; ++each) {
+            if (each->first.capture != place.capture) continue;
+            if (std::binary_search(living.begin(), living.end(), each->first.thread)) continue;
+            StreamTrack& track = *each->second;
+            const std::unique_lock track_lock{track.mutex, std::try_to_lock};
+            if (!track_lock) continue;  // a scope that has outlived its thread is being left
+            if (key.capture != 0 ? !track.capture_again(key) : !track.take_over(key)) continue;
+            by_place_.erase(each);
+            by_place_[place] = &track;
+            return &track;
+        }
+        return nullptr;
+    }
+
+    /// A cell is made without the lock that the listener wants: the runtime may map memory for it.
     template <class MakeCell>
     StreamTrack& find_slowly(const TrackKey& key, MakeCell& make_cell) {
+        if (StreamTrack* const known = find_known(key)) return *known;
+        const std::lock_guard one_at_a_time{making_};
+        if (StreamTrack* const known = find_known(key)) return *known;
+        RequestCell* cell = make_cell();
+        const std::lock_guard lock{mutex_};
+        const TrackId id{static_cast<std::uint32_t>(tracks_.size())};
+        StreamTrack& track = tracks_.emplace_back(id, key, cell);
+        by_place_[place_of(key)] = &track;
+        return track;
+    }
+
+    static TrackKey place_of(const TrackKey& key) {
+        return {key.stream, key.thread, key.capture != 0 ? 1U : 0U};
+    }
+
+    /// Captures of one stream come one after the other and have one track: the last capture's.
+    StreamTrack* find_known(const TrackKey& key) {
         const bool captured = key.capture != 0;
-        const TrackKey place{key.stream, key.thread, captured ? 1U : 0U};
+        const TrackKey place = place_of(key);
         const std::lock_guard lock{mutex_};
         if (const auto known = by_place_.find(place); known != by_place_.end()) {
             StreamTrack& track = *known->second;
-            if (!captured) return track;
+            if (!captured) return &track;
             const std::lock_guard track_lock{track.mutex};
-            if (track.key() == key || track.capture_again(key)) return track;
+            if (track.key() == key || track.capture_again(key)) return &track;
         }
-        RequestCell* cell = make_cell();
-        const TrackId id{static_cast<std::uint32_t>(tracks_.size())};
-        StreamTrack& track = tracks_.emplace_back(id, key, cell);
-        by_place_[place] = &track;
-        return track;
+        return key.thread != 0 ? take_over(key, place) : nullptr;
     }
 
     // Addresses come back after a table has died, serial numbers do not.
@@ -315,6 +373,7 @@ private:
     }
 
     std::uint64_t serial_;
+    std::mutex making_;
     std::mutex mutex_;
     std::deque<StreamTrack> tracks_;
     std::map<TrackKey, StreamTrack*> by_place_;
