@@ -137,6 +137,27 @@ TEST(Options, ThatWouldNeverVerifyAreRefused) {
     EXPECT_THROW(static_cast<void>(simulated::open(device, never)), Error);
 }
 
+TEST_F(Scopes, AreVerifiedNeverWhereTheOptionsSayTheLongestTime) {
+    GpuOptions never = gpu_options();
+    for (Duration* time : {&never.controller.verify_every, &never.ack_deadline,
+                           &never.controller.first_retry_after, &never.sampler.resting_period}) {
+        *time = Duration::max();
+    }
+    simulated::Device other{simulated::mi210(), device_options()};
+    auto* const its_stream = other.create_stream();
+    const auto its_gpu = simulated::open(other, never).with<Policies>();
+    {
+        FrequencyScope<Slow> scope{its_gpu, its_stream};
+        other.launch(its_stream, work(1));
+        other.advance(100ms);
+        EXPECT_EQ(other.read_clock_state().cap, slow);
+        other.change_clocks_as_other({.cap = middle, .floor = {}, .mode = "manual"});
+        other.advance(10s);
+        its_gpu.check();  // nobody has looked
+    }
+    other.advance(100ms);
+}
+
 TEST_F(Scopes, CloseOnce) {
     FrequencyScope<Slow> scope{gpu, stream};
     run(stream, 1);

@@ -5,11 +5,15 @@
 
 #include <tests/hip_double/gpu_on_double.hpp>
 #include <tests/hip_double/hip_double.hpp>
+#include <tests/thread_loop/thread_costs.hpp>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -154,9 +158,118 @@ TEST_F(StreamLifetimes, AScopeAsksOnceForItsStreamsDeviceAndTwiceForItsCapture) 
         const FrequencyScope<Low> scope{*gpu_, stream};
     }
     const auto after = hip_double::queries();
+    std::printf("100 scopes asked %u times for their stream's device, %u times for its capture\n",
+                static_cast<unsigned>(after.device - before.device),
+                static_cast<unsigned>(after.capture - before.capture));
     EXPECT_EQ(after.device - before.device, 100u);
     EXPECT_EQ(after.capture - before.capture, 200u);
     ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+}
+
+bool soaks() { return std::getenv("KDVFS_SOAK") != nullptr; }
+
+/// Runs `once` so often, after some rounds that fill what is kept for ever. @returns by how many
+/// bytes the process has grown since those
+template <class Once>
+std::int64_t growth(int rounds, Once once) {
+    for (int i = 0; i < rounds / 10; ++i) once();
+    const std::size_t before = resident_bytes();
+    for (int i = 0; i < rounds; ++i) once();
+    return static_cast<std::int64_t>(resident_bytes()) - static_cast<std::int64_t>(before);
+}
+
+constexpr bool sanitized =
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    true;  // what is freed stays for a while
+#else
+    false;
+#endif
+
+TEST_F(StreamLifetimes, ThreadsThatComeAndGoLeaveNothing) {
+    const int threads = soaks() ? 10'000 : 1'500;
+    const std::int64_t grown = growth(threads, [&] {
+        std::thread{[&] {
+            FrequencyScope<Low> scope{*gpu_, hipStreamPerThread};
+            scope.close();
+            ASSERT_EQ(hipStreamSynchronize(hipStreamPerThread), hipSuccess);
+        }}.join();
+        gpu_->next_iteration();
+    });
+    std::printf("%d threads with streams of their own: the process has grown by %lld KiB\n",
+                threads, static_cast<long long>(grown / 1024));
+    if (!sanitized) {
+        EXPECT_LT(grown, 1 << 20);
+    }
+    gpu_->check();
+}
+
+TEST_F(StreamLifetimes, CapturesLeaveNothingAndAnIdleListener) {
+    const hipStream_t stream = create();
+    const int captures = soaks() ? 100'000 : 2'000;
+    const std::int64_t grown = growth(captures, [&] {
+        ASSERT_EQ(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal), hipSuccess);
+        { const FrequencyScope<Low> scope{*gpu_, stream}; }
+        hipGraph_t graph = nullptr;
+        hipGraphExec_t ready = nullptr;
+        ASSERT_EQ(hipStreamEndCapture(stream, &graph), hipSuccess);
+        ASSERT_EQ(hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0), hipSuccess);
+        ASSERT_EQ(hipGraphLaunch(ready, stream), hipSuccess);
+        ASSERT_EQ(hipStreamSynchronize(stream), hipSuccess);
+        ASSERT_EQ(hipGraphExecDestroy(ready), hipSuccess);
+        ASSERT_EQ(hipGraphDestroy(graph), hipSuccess);
+        gpu_->next_iteration();
+    });
+    std::printf("%d captures, each launched: the process has grown by %lld KiB\n", captures,
+                static_cast<long long>(grown / 1024));
+    if (!sanitized) {
+        EXPECT_LT(grown, 1 << 20);
+    }
+
+    // Nobody tells of a replay: the listener looks, ever less often.
+    std::this_thread::sleep_for(soaks() ? 12s : 1s);
+    const ThreadCost before[] = {cost_of_thread("kdvfs-listen"), cost_of_thread("kdvfs-act")};
+    const auto length = soaks() ? 20s : 1s;
+    std::this_thread::sleep_for(length);
+    const ThreadCost listener = cost_of_thread("kdvfs-listen") - before[0];
+    const ThreadCost actuator = cost_of_thread("kdvfs-act") - before[1];
+    const double seconds = std::chrono::duration<double>(length).count();
+    std::printf(
+        "idle after them: CPU of listener %.3f %%, actuator %.3f %% of a core; %.1f and %.1f "
+        "wakes a second\n",
+        100 * listener.cpu / seconds, 100 * actuator.cpu / seconds,
+        static_cast<double>(listener.wakes) / seconds,
+        static_cast<double>(actuator.wakes) / seconds);
+    EXPECT_LT(static_cast<double>(listener.wakes) / seconds, soaks() ? 15 : 150);
+    if (soaks()) {
+        EXPECT_LT((listener.cpu + actuator.cpu) / seconds, 0.0005);
+    }
+
+    // And hears the next one.
+    ASSERT_EQ(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal), hipSuccess);
+    {
+        const FrequencyScope<Low> scope{*gpu_, stream};
+        ASSERT_EQ(hip_double::launch(stream, [] { std::this_thread::sleep_for(500ms); }),
+                  hipSuccess);
+    }
+    hipGraph_t graph = nullptr;
+    hipGraphExec_t ready = nullptr;
+    ASSERT_EQ(hipStreamEndCapture(stream, &graph), hipSuccess);
+    ASSERT_EQ(hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0), hipSuccess);
+    std::this_thread::sleep_for(soaks() ? 12s : 500ms);
+    gpu_->next_iteration();
+    const auto launched = std::chrono::steady_clock::now();
+    ASSERT_EQ(hipGraphLaunch(ready, stream), hipSuccess);
+    EXPECT_TRUE(comes_to(900_MHz));
+    std::printf(
+        "the next replay was heard after %.1f ms\n",
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - launched)
+            .count());
+    ASSERT_EQ(hipStreamSynchronize(stream), hipSuccess);
+    EXPECT_TRUE(comes_to(auto_clock));
+    ASSERT_EQ(hipGraphExecDestroy(ready), hipSuccess);
+    ASSERT_EQ(hipGraphDestroy(graph), hipSuccess);
+    ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+    gpu_->check();
 }
 
 /// `Ordering::acked` where four hardware queues serve all streams, as on ROCm: a stream that waits

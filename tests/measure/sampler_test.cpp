@@ -59,6 +59,27 @@ TEST(Sampler, NeverAsksAnAbsentCounterAgain) {
     EXPECT_EQ(sampler.next_read(), Sampler::never);
 }
 
+TEST(Sampler, RestsAndGoesOnAtOnce) {
+    Sampler sampler{{}, at(0ms)};
+    sampler.complete(reading(0ms), at(0ms));
+    sampler.rest(at(5ms));
+    EXPECT_EQ(sampler.next_read(), at(10'005ms));
+    sampler.rest(at(6ms));
+    EXPECT_EQ(sampler.next_read(), at(10'005ms)) << "it rests already";
+    sampler.complete(reading(10'005ms), at(10'005ms));
+    EXPECT_EQ(sampler.next_read(), at(20'005ms));
+    sampler.resume(at(12s));
+    EXPECT_EQ(sampler.next_read(), at(12s));
+    sampler.complete(reading(12s), at(12s));
+    sampler.resume(at(12'001ms));
+    EXPECT_EQ(sampler.next_read(), at(12'010ms));
+    EXPECT_EQ(sampler.gaps(), 0U);
+    std::vector<EnergySample> samples;
+    sampler.take_samples(samples);
+    ASSERT_EQ(samples.size(), 3U);
+    EXPECT_EQ(samples.back().segment, 0U);
+}
+
 TEST(Sampler, HandsSamplesOnInOrderAndForgetsTheOldestWhenNobodyTakesThem) {
     Sampler sampler{{.capacity = 3}, at(0ms)};
     for (Duration time = 0ms; time < 50ms; time += 10ms) sampler.complete(reading(time), at(time));

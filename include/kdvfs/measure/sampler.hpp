@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -20,6 +21,10 @@ namespace kdvfs::measure {
 struct SamplerSettings {
     /// Time between two reads; 0 = at the counter's own rate (`limits.period`).
     Duration period = std::chrono::milliseconds{10};
+    /// The same while no scope has been entered and no iteration begun for a second: then there is
+    /// nothing to be told apart, and whoever reads keeps the board and a core awake. What a report
+    /// says of such time may be as old.
+    Duration resting_period = std::chrono::seconds{10};
     /// Samples kept until they are taken; the oldest give way, and are counted.
     std::size_t capacity = 4096;
     CounterLimits limits{};
@@ -45,6 +50,16 @@ public:
     [[nodiscard]] TimePoint next_read() const { return next_read_; }
     static constexpr TimePoint never = TimePoint::max();
 
+    /// From here on the next read is due once in the resting period.
+    void rest(TimePoint now) {
+        if (next_read_ == never || std::exchange(resting_, true)) return;
+        next_read_ = now + std::max(resting_period_, period_);
+    }
+    /// The next read is due now, and the others after it as often as before.
+    void resume(TimePoint now) {
+        if (std::exchange(resting_, false)) next_read_ = now;
+    }
+
     /// Takes the result of a read that was completed at `now`.
     ReadingStatus complete(const EnergyReading& reading, TimePoint now);
 
@@ -68,11 +83,13 @@ private:
     void learn(const EnergyReading& reading, TimePoint now);
 
     Duration period_;
+    Duration resting_period_;
     EnergyCounter counter_;
     PeriodFinder finder_;
     Duration counter_period_;
     bool found_ = false;
     TimePoint next_read_;
+    bool resting_ = false;
     ReadingStatus last_status_ = ReadingStatus::unchanged;
     std::uint32_t failures_in_a_row_ = 0;
     std::uint64_t gaps_ = 0;
@@ -86,6 +103,7 @@ inline Sampler::Sampler(SamplerSettings settings, TimePoint start)
     : period_{settings.period > Duration::zero()          ? settings.period
               : settings.limits.period > Duration::zero() ? settings.limits.period
                                                           : std::chrono::milliseconds{10}},
+      resting_period_{settings.resting_period},
       counter_{settings.limits},
       counter_period_{settings.limits.period},
       next_read_{start},
@@ -97,7 +115,7 @@ inline ReadingStatus Sampler::complete(const EnergyReading& reading, TimePoint n
     if (now - next_read_ > period_) ++gaps_;
     const CounterStep step = counter_.take(reading, now);
     last_status_ = step.status;
-    if (reading.status == ReadingStatus::ok) learn(reading, now);
+    if (reading.status == ReadingStatus::ok && !resting_) learn(reading, now);
     if (step.sample) {
         if (count_ == ring_.size()) {
             first_ = (first_ + 1) % ring_.size();
@@ -132,7 +150,8 @@ inline void Sampler::schedule(ReadingStatus status, TimePoint now) {
     failures_in_a_row_ = status == ReadingStatus::failed ? failures_in_a_row_ + 1 : 0;
     const auto slowness = std::int64_t{1} << std::min(failures_in_a_row_, 20U);
     const Duration wait =
-        failures_in_a_row_ == 0
+        resting_ ? std::max(resting_period_, period_)
+        : failures_in_a_row_ == 0
             ? period_
             : std::max(period_, std::min<Duration>(period_ * slowness, std::chrono::seconds{1}));
     // The grid of due times is kept, so that a slow read delays one sample and not all after it.

@@ -6,6 +6,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -25,7 +26,8 @@ public:
     RequestIndex index_of(ClockPoint point) {
         const std::lock_guard lock{mutex_};
         if (const auto known = indices_.find(point); known != indices_.end()) return known->second;
-        if (points_.size() > RequestWord::most_requests) {
+        const std::uint32_t size = size_.load(std::memory_order_relaxed);
+        if (size > RequestWord::most_requests) {
             throw Error{Errc::invalid_input,
                         {.action = "ask for " + to_string(point),
                          .object = "this GPU",
@@ -33,21 +35,24 @@ public:
                          .remedy = "one process may ask for 4095 different clock points: plan with "
                                    "a coarser clock list"}};
         }
-        const RequestIndex index{static_cast<std::uint32_t>(points_.size())};
-        points_.push_back(point);
+        const RequestIndex index{size};
+        points_[size] = point;
         indices_.emplace(point, index);
+        size_.store(size + 1, std::memory_order_release);
         return index;
     }
 
-    /// @pre the index came from `index_of`
+    /// Takes no lock: launches and the listener ask. @returns auto for what `index_of` never gave
     [[nodiscard]] ClockPoint point(RequestIndex index) const {
-        const std::lock_guard lock{mutex_};
-        return points_.at(index.value);
+        const bool given = index.value < size_.load(std::memory_order_acquire);
+        return given ? points_[index.value] : ClockPoint{};
     }
 
 private:
-    mutable std::mutex mutex_;
-    std::vector<ClockPoint> points_{ClockPoint{}};  // index 0 is "no request"
+    std::mutex mutex_;
+    // Index 0 is "no request".
+    std::vector<ClockPoint> points_ = std::vector<ClockPoint>(RequestWord::most_requests + 1);
+    std::atomic<std::uint32_t> size_{1};
     std::map<ClockPoint, RequestIndex> indices_;
 };
 

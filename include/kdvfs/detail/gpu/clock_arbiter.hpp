@@ -104,7 +104,11 @@ public:
     /// What a look at all cells found.
     struct Look {
         bool changed = false;  ///< some cell is not what it was at the last look, or users spoke
-        bool at_rest = false;  ///< no cell can change before the next scope is entered
+        bool at_rest = false;  ///< no cell can change before the next scope is entered,
+        bool graphs = false;   ///< but by graphs: there are some
+        bool asks = false;     ///< some cell asks for a clock
+        /// Whatever is under way, and whatever graph will be replayed, shows in the cells.
+        bool shows = false;
     };
 
     /// @param tracks and the others by reference must outlive it
@@ -119,17 +123,21 @@ public:
         armed_ = !measure_only_;
     }
 
-    /// Looks at all cells. Captured tracks never rest: their graphs may be replayed at any time.
+    /// Looks at all cells. Graphs may be replayed at any time: the cells of captured tracks must be
+    /// looked at for ever.
     Look listen(TimePoint now) {
         const std::lock_guard lock{mutex_};
-        Look all{.changed = std::exchange(nudged_, false), .at_rest = true};
+        Look all{.changed = std::exchange(nudged_, false), .at_rest = true, .shows = true};
         tracks_.for_each([&](StreamTrack& track) {
             if (track.abandoned) return;
             const std::size_t id = track.id().value;
             if (id >= observed_.size()) observed_.resize(id + 1);
-            const bool rests = !track.captured() && track.at_rest();  // before the cell is read
+            const bool rests = track.captured() || track.at_rest();  // before the cell is read
             const RequestWord word = track.observed();
             all.at_rest = all.at_rest && rests;
+            all.graphs = all.graphs || track.captured();
+            all.asks = all.asks || word.request() != no_request;
+            all.shows = all.shows && track.shows();
             if (word == observed_[id]) return;
             observed_[id] = word;
             all.changed = true;
@@ -193,9 +201,10 @@ public:
     [[nodiscard]] bool measure_only() const noexcept { return measure_only_; }
 
     /// The track's standing vote.
-    void protect(TrackId track, ClockPoint at_least, TimePoint now) {
+    void protect(StreamTrack& track, ClockPoint at_least, TimePoint now) {
         const std::lock_guard lock{mutex_};
-        controller_.protect(track, at_least, now);
+        track.is_protected = true;
+        controller_.protect(track.id(), at_least, now);
         nudged_ = true;
     }
 

@@ -49,7 +49,7 @@ public:
 
     void push(const ClockEvent& event) noexcept {
         const std::lock_guard lock{mutex_};
-        if (queue_.size() == capacity) {
+        if (queue_.size() == capacity_) {
             ++lost_;
             return;
         }
@@ -60,12 +60,26 @@ public:
     [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_acquire); }
 
     /// Moves all events to `out`, oldest first; what `out` held is gone.
-    void take(std::vector<ClockEvent>& out) {
+    /// @returns false where somebody was at it who is not waited for
+    bool take(std::vector<ClockEvent>& out, bool waits) {
         out.clear();
         out.reserve(capacity);
-        const std::lock_guard lock{mutex_};
+        std::unique_lock lock{mutex_, std::defer_lock};
+        if (waits) {
+            lock.lock();
+        } else if (!lock.try_lock()) {
+            return false;
+        }
         std::swap(queue_, out);
         any_.store(false, std::memory_order_relaxed);
+        return true;
+    }
+
+    /// Nobody will take them any more: what is pushed from here on is lost.
+    void end() noexcept {
+        const std::lock_guard lock{mutex_};
+        queue_ = {};
+        capacity_ = 0;
     }
 
     /// Events that found the queue full.
@@ -79,6 +93,7 @@ private:
 
     mutable std::mutex mutex_;
     std::vector<ClockEvent> queue_;
+    std::size_t capacity_ = capacity;
     std::uint64_t lost_ = 0;
     std::atomic<bool> any_{false};
 };

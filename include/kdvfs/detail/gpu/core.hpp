@@ -17,7 +17,9 @@
 #include <kdvfs/plan.hpp>
 #include <kdvfs/report.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -38,6 +40,9 @@ public:
     virtual ~ControlLoop() = default;
     /// Something has changed that no marker will tell of.
     virtual void wake() noexcept = 0;
+    /// Work begins of which no marker tells at once: a graph may be launched, and what the counter
+    /// says is wanted.
+    virtual void work_begins() noexcept {}
     /// Lets so much of the device's time go by: a thread sleeps, a simulation goes on.
     virtual void sleep_for(Duration time) = 0;
     /// Carries out what the controller still wants, within a deadline of its own, and ends.
@@ -223,7 +228,7 @@ public:
     void protect(StreamRef stream, ClockPoint at_least) override {
         StreamTrack& track =
             tracks_.find(runtime_->track_key(stream), [this] { return runtime_->make_cell(); });
-        arbiter_.protect(track.id(), at_least, runtime_->now());
+        arbiter_.protect(track, at_least, runtime_->now());
         wake();
     }
 
@@ -231,6 +236,7 @@ public:
 
     [[nodiscard]] ClockArbiter& arbiter() { return arbiter_; }
     [[nodiscard]] Meter& meter() { return *meter_; }
+    [[nodiscard]] bool counter_rests() const { return windows_.counter_rests(); }
     [[nodiscard]] Runtime& runtime() { return *runtime_; }
     [[nodiscard]] const GpuOptions& options() const { return options_; }
     void drive_with(std::unique_ptr<ControlLoop> loop) { loop_ = std::move(loop); }
@@ -274,7 +280,9 @@ public:
                          .remedy = "open it again"}};
         }
         const std::lock_guard one_at_a_time{checking_};
-        loop_->sleep_for(meter_->sampling().begin_check(runtime_->now()));
+        const Duration long_enough = meter_->sampling().begin_check(runtime_->now());
+        work_begins();
+        loop_->sleep_for(long_enough);
         return meter_->sampling().end_check(runtime_->now());
     }
 
@@ -291,17 +299,26 @@ public:
     void next_iteration() override {
         begin_plans();
         meter_->next_iteration(*runtime_);
+        work_begins();
     }
     std::uint32_t begin_iteration(bool metered) override {
         begin_plans();
-        return meter_->begin_iteration(*runtime_, metered);
+        const std::uint32_t window = meter_->begin_iteration(*runtime_, metered);
+        work_begins();
+        return window;
     }
-    void keep_record(bool on) override { meter_->keep_record(on); }
+    void keep_record(bool on) override {
+        meter_->keep_record(on);
+        work_begins();
+    }
     [[nodiscard]] measure::MeterRecord take_record() override {
         return meter_->take_record(*runtime_);
     }
 
-    void trace_to(std::ostream& out) override { meter_->trace_to(out, info_, runtime_->now()); }
+    void trace_to(std::ostream& out) override {
+        meter_->trace_to(out, info_, runtime_->now());
+        work_begins();
+    }
     void end_trace() override { meter_->end_trace(); }
 
     void shut_down() noexcept override {
@@ -312,18 +329,19 @@ public:
         finished_ = loop_->finish();
     }
 
-    /// The last handle is gone. What late scopes may still touch stays; the rest goes, unless a
-    /// device call that has not come back may yet ask for it.
+    /// The last handle is gone. What late scopes may still touch stays, the loop that they wake
+    /// among it; the rest goes, unless a device call that has not come back will yet ask for it.
     void retire() noexcept {
         shut_down();
         if (in_forked_child()) return;
         retired_ = true;
         if (loop_ && !finished_) return;
-        loop_.reset();
         meter_.reset();
+        events_.end();
     }
 
     [[nodiscard]] std::optional<Error> take_error() noexcept override {
+        if (in_forked_child()) return std::nullopt;  // its threads' locks are held by nobody here
         {
             const std::lock_guard lock{kept_};
             if (error_) return std::exchange(error_, std::nullopt);
@@ -333,6 +351,16 @@ public:
 
 private:
     static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
+        // "Never" may be said by the longest time there is, which nothing could be added to.
+        constexpr Duration longest = std::chrono::hours{24 * 365};
+        for (Duration* time : {&options.controller.verify_every, &options.controller.lower_after,
+                               &options.ack_deadline, &options.listen_every,
+                               &options.sampler.period, &options.sampler.resting_period}) {
+            *time = std::min(*time, longest);
+        }
+        // Each further try waits four times longer, up to a million times.
+        options.controller.first_retry_after =
+            std::min<Duration>(options.controller.first_retry_after, std::chrono::seconds{1});
         if (options.controller.verify_every > Duration::zero()) return options;
         throw Error{Errc::invalid_input,
                     {.action = "verify the clocks every " +
@@ -356,6 +384,9 @@ private:
 
     void wake() {
         if (loop_) loop_->wake();
+    }
+    void work_begins() {
+        if (loop_) loop_->work_begins();
     }
 
     [[nodiscard]] std::optional<Error> stalled_call() {
@@ -505,7 +536,10 @@ private:
             track.was_put(step.word);  // whatever fails from here on
         };
         put_marker_or_wait(track, step, tag, put_marker);
-        if (timestamped && !track.captured()) windows_.expect_timestamp();
+        if (timestamped && !track.captured()) {
+            windows_.expect_timestamp();
+            if (windows_.counter_rests()) work_begins();
+        }
         if (options_.ordering == Ordering::host && !track.captured()) {
             runtime_->synchronize(track.key().stream);
         }

@@ -54,9 +54,18 @@ public:
         return broken_at_.load(std::memory_order_relaxed);
     }
 
+    /// Grows with every timestamped marker and every iteration.
+    [[nodiscard]] std::uint64_t activity() const {
+        return expected() + begun_.load(std::memory_order_relaxed);
+    }
+    /// Whether the counter rests, because nothing is metered: whoever begins work must say so.
+    [[nodiscard]] bool counter_rests() const { return rests_.load(std::memory_order_relaxed); }
+    void let_counter_rest(bool rests) { rests_.store(rests, std::memory_order_relaxed); }
+
     /// Whether the next iteration is metered, by the rule of one in `every`.
     bool next_is_metered() { return iteration_.fetch_add(1) % every_ == every_ - 1; }
     void begin(bool metered) {
+        begun_.fetch_add(1, std::memory_order_relaxed);
         if (metered && !metering()) window_.fetch_add(1, std::memory_order_relaxed);
         metering_.store(metered, std::memory_order_relaxed);
     }
@@ -68,6 +77,8 @@ private:
     std::atomic<std::uint32_t> window_{1};
     std::atomic<std::uint32_t> broken_at_{0};
     std::atomic<std::uint64_t> expected_{0};
+    std::atomic<std::uint64_t> begun_{0};
+    std::atomic<bool> rests_{false};
 };
 
 /// The sampling of a counter, and the check of it: the part of the meter that the actuator drives.
@@ -90,9 +101,18 @@ public:
         if (sampler_.found_counter_period()) limits_.period = sampler_.counter_period();
         return status;
     }
-    void take_samples(std::vector<measure::EnergySample>& samples) {
-        const std::lock_guard lock{mutex_};
+    /// @returns false where somebody was at it who is not waited for
+    bool take_samples(std::vector<measure::EnergySample>& samples, std::optional<Duration>& period,
+                      bool waits) {
+        std::unique_lock lock{mutex_, std::defer_lock};
+        if (waits) {
+            lock.lock();
+        } else if (!lock.try_lock()) {
+            return false;
+        }
         sampler_.take_samples(samples);
+        if (sampler_.found_counter_period()) period = sampler_.counter_period();
+        return true;
     }
     /// The counter's period where it was found, not given.
     [[nodiscard]] std::optional<Duration> found_period() const {
@@ -103,6 +123,16 @@ public:
     [[nodiscard]] measure::CounterFaults faults() const {
         const std::lock_guard lock{mutex_};
         return sampler_.faults();
+    }
+
+    /// Nothing that runs is metered, or something is again.
+    void rest(bool rests, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        if (rests) {
+            sampler_.rest(now);
+        } else {
+            sampler_.resume(now);
+        }
     }
 
     /// Begins to watch the counter beside the power. @returns for how long to go on
@@ -157,6 +187,7 @@ public:
         : windows_{windows},
           sampling_{options.sampler, start},
           events_{events},
+          active_at_{start},
           kinds_{&kinds},
           accumulator_{kinds.kernels(), options.accumulator},
           counter_period_{options.sampler.limits.period} {}
@@ -175,21 +206,39 @@ public:
         pump();
     }
 
+    /// Lets the counter rest once nothing has happened for a second, and reads it again from the
+    /// moment on that something does. For one thread, the actuator.
+    /// @param streams_rest no scope is under way, as far as the cells show
+    /// @param shows        and all that is under way would show there
+    /// @param changes      how often the cells have changed
+    void rest_where_idle(bool streams_rest, bool shows, std::uint64_t changes, TimePoint now) {
+        const std::uint64_t activity = windows_.activity() + changes;
+        const bool all_in = windows_.expected() <= taken_in_.load(std::memory_order_relaxed);
+        const bool idle = streams_rest && (shows || all_in) && activity == activity_ &&
+                          !watched_.load(std::memory_order_relaxed) && !sampling_.checking();
+        activity_ = activity;
+        if (!idle) active_at_ = now;
+        const bool rests = now - active_at_ >= std::chrono::seconds{1};
+        if (rests == windows_.counter_rests()) return;
+        windows_.let_counter_rest(rests);
+        sampling_.rest(rests, now);
+    }
+
     /// Takes in events and samples, unless the meter is busy: then whoever has it does, or the
     /// next.
     void pump() {
         if (!events_.any() && !new_samples_.load(std::memory_order_acquire)) return;
         const std::unique_lock lock{mutex_, std::try_to_lock};
-        if (lock) take_in();
+        if (lock) take_in(false);
     }
 
-    /// The next iteration begins. Where the meter is busy (a report is made), what the markers have
-    /// left behind waits for the next time.
+    /// The next iteration begins. Where the meter is busy (a report is made, a sample comes in),
+    /// what the markers have left behind waits for the next time.
     template <class Runtime>
     void next_iteration(Runtime& runtime) {
         const bool metered = windows_.next_is_metered();
         const std::unique_lock lock{mutex_, std::try_to_lock};
-        if (lock) {
+        if (lock && take_in(false)) {
             begin(runtime, metered);
         } else {
             windows_.begin(metered);
@@ -200,6 +249,7 @@ public:
     template <class Runtime>
     std::uint32_t begin_iteration(Runtime& runtime, bool metered) {
         const std::lock_guard lock{mutex_};
+        take_in(true);
         begin(runtime, metered);
         return windows_.window();
     }
@@ -207,11 +257,13 @@ public:
     void keep_record(bool on) {
         const std::lock_guard lock{mutex_};
         record_ = on ? std::make_unique<measure::MeterRecord>() : nullptr;
+        watched_ = record_ || trace_;
     }
     /// What has been kept since the last call; nothing unless `keep_record` is on.
     template <class Runtime>
     measure::MeterRecord take_record(Runtime& runtime) {
         const std::lock_guard lock{mutex_};
+        take_in(true);
         join_until(drain(runtime));
         return record_ ? std::exchange(*record_, {}) : measure::MeterRecord{};
     }
@@ -220,6 +272,7 @@ public:
     template <class Runtime>
     void harvest(Runtime& runtime) {
         const std::lock_guard lock{mutex_};
+        take_in(true);
         join_until(drain(runtime));
     }
 
@@ -251,6 +304,7 @@ public:
         auto trace = std::make_unique<TraceFile>(out, info, now);
         const std::lock_guard lock{mutex_};
         trace_ = std::move(trace);
+        watched_ = true;
     }
     /// Lets the trace be, unfinished: it is another process's.
     void leave_trace() noexcept { static_cast<void>(trace_.release()); }
@@ -259,8 +313,9 @@ public:
         std::unique_ptr<TraceFile> trace;
         {
             const std::lock_guard lock{mutex_};
-            take_in();
+            take_in(true);
             trace = std::move(trace_);
+            watched_ = record_ != nullptr;
         }
         if (trace) trace->close();
     }
@@ -303,18 +358,24 @@ private:
     }
 
     /// Events first: samples and intervals are judged under the clocks that they tell of.
-    void take_in() {
+    /// @returns false where somebody was at them who is not waited for
+    bool take_in(bool waits) {
         if (events_.any()) {
-            events_.take(taken_events_);
+            if (!events_.take(taken_events_, waits)) return false;
             for (const ClockEvent& event : taken_events_) take(event);
         }
-        if (!new_samples_.exchange(false, std::memory_order_acq_rel)) return;
-        if (const auto period = sampling_.found_period(); period && *period != counter_period_) {
+        if (!new_samples_.exchange(false, std::memory_order_acq_rel)) return true;
+        std::optional<Duration> period;
+        if (!sampling_.take_samples(samples_, period, waits)) {
+            new_samples_.store(true, std::memory_order_release);
+            return false;
+        }
+        if (period && *period != counter_period_) {
             counter_period_ = *period;
             accumulator_.counter_period(counter_period_);
         }
-        sampling_.take_samples(samples_);
         for (const measure::EnergySample& sample : samples_) take(sample);
+        return true;
     }
 
     void take(const ClockEvent& event) {
@@ -360,7 +421,6 @@ private:
     /// @returns a moment before which no more timestamps will come
     template <class Runtime>
     TimePoint drain(Runtime& runtime) {
-        take_in();
         const TimePoint before = runtime.now();
         std::array<MarkerTimestamp, 256> timestamps;
         while (true) {
@@ -373,6 +433,7 @@ private:
             if (count == 0) break;
             for (std::size_t i = 0; i < count; ++i) take(timestamps[i]);
         }
+        taken_in_.store(drained_ + lost_, std::memory_order_relaxed);
         return before;
     }
 
@@ -448,6 +509,10 @@ private:
     CounterSampling sampling_;
     ClockEvents& events_;
     std::atomic<bool> new_samples_{false};
+    std::atomic<bool> watched_{false};        ///< a trace or a record wants all samples
+    std::atomic<std::uint64_t> taken_in_{0};  ///< timestamps
+    std::uint64_t activity_ = 0;              ///< the actuator's
+    TimePoint active_at_{};                   ///< the actuator's
     const ScopeKinds* kinds_;
 
     std::mutex mutex_;

@@ -7,14 +7,19 @@
 #include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/device/contracts.hpp>
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,9 +38,36 @@ struct DeviceSides {
     std::shared_ptr<Readings> readings{};
 };
 
+/// Lets one thread sleep until somebody wakes it, who takes no lock for that: a launch that wakes
+/// the listener waits for no thread that stands still.
+class WakeUp {
+public:
+    void wake() noexcept {
+        if (woken_.exchange(1, std::memory_order_acq_rel) != 0) return;
+        ::syscall(SYS_futex, &woken_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    }
+
+    /// For one thread. @returns whether it has been woken since the last call
+    bool wait_until(std::chrono::steady_clock::time_point until) noexcept {
+        while (woken_.exchange(0, std::memory_order_acq_rel) == 0) {
+            const Duration left = until - std::chrono::steady_clock::now();
+            if (left <= Duration::zero()) return false;
+            const timespec time{left / std::chrono::seconds{1},
+                                (left % std::chrono::seconds{1}).count()};
+            ::syscall(SYS_futex, &woken_, FUTEX_WAIT_PRIVATE, 0, &time, nullptr, 0);
+        }
+        return true;
+    }
+
+private:
+    std::atomic<std::uint32_t> woken_{0};
+    static_assert(sizeof(woken_) == sizeof(std::uint32_t) && decltype(woken_)::is_always_lock_free);
+};
+
 /// Drives a real GPU by two threads. The *listener* polls the cells and calls nothing that can
-/// block; it sleeps while no scope is under way. The *actuator* makes every call of the device:
-/// clocks first, counter reads in between, so that a clock write waits for one read at most.
+/// block; it sleeps while no scope is under way, and beside graphs, which may be replayed at any
+/// time, it looks less and less often. The *actuator* makes every call of the device: clocks first,
+/// counter reads in between, so that a clock write waits for one read at most.
 /// Neither calls HIP or CUDA. Both block all signals. A plugin whose code they run stays loaded:
 /// its clocks go back when its last handle is gone, at the latest at the end of the process.
 template <class Core, ClockControl Clocks, EnergySource Readings>
@@ -76,32 +108,32 @@ public:
     void wake() noexcept override {
         // Of this and the listener's exchange in `rest` one comes first: either the listener sees
         // the scope that was entered before, or this sees that the listener is asleep.
-        if (state_->asleep.fetch_add(0, std::memory_order_acq_rel) == 0) return;
-        {
-            const std::lock_guard lock{state_->mutex};
-            state_->woken = true;
+        if (state_->asleep.fetch_add(0, std::memory_order_acq_rel) == awake) return;
+        state_->listener_wakes.wake();
+    }
+
+    void work_begins() noexcept override {
+        if (state_->asleep.load(std::memory_order_relaxed) == beside_graphs) {
+            state_->listener_wakes.wake();
         }
-        state_->listener_wakes.notify_one();
+        if (state_->core.counter_rests()) state_->actuator_wakes.wake();
     }
 
     void sleep_for(Duration time) override { std::this_thread::sleep_for(time); }
 
-    /// Lets the actuator carry out what is still wanted. A device call that does not come back
-    /// within two seconds is left to itself: the watchdog restores what it has not.
+    /// Lets the actuator carry out what is still wanted. Where that takes longer than two seconds,
+    /// as while a device call does not come back, it goes on by itself: it puts the clocks back and
+    /// lets go of the device when it can. If the process ends before, the watchdog does it.
     bool finish() noexcept override {
         if (!actuator_.joinable()) return !state_->abandoned;
-        {
-            std::unique_lock lock{state_->mutex};
-            state_->stopping = true;
-            state_->listener_wakes.notify_one();
-            state_->actuator_wakes.notify_one();
-        }
+        state_->stopping = true;
+        state_->listener_wakes.wake();
+        state_->actuator_wakes.wake();
         if (listener_.joinable()) listener_.join();
         std::unique_lock lock{state_->mutex};
         const bool done = state_->actuator_done.wait_for(lock, std::chrono::seconds{2},
                                                          [this] { return state_->finished; });
         state_->abandoned = !done;
-        state_->actuator_wakes.notify_one();
         lock.unlock();
         if (done) {
             actuator_.join();
@@ -127,6 +159,11 @@ public:
     }
 
 private:
+    // How the listener sleeps.
+    static constexpr int awake = 0;
+    static constexpr int without_graphs = 1;  ///< until it is woken
+    static constexpr int beside_graphs = 2;   ///< for a while
+
     struct State {
         State(Core& its_core, DeviceSides<Clocks, Readings> its_device)
             : core{its_core}, device{std::move(its_device)} {}
@@ -135,16 +172,16 @@ private:
         DeviceSides<Clocks, Readings> device;
         std::atomic<Duration::rep> call_since{0};  ///< when the call under way began; 0: none is
         std::atomic<const char*> call_name{""};
-        std::mutex mutex;
-        std::condition_variable listener_wakes;
-        std::condition_variable actuator_wakes;
-        std::condition_variable actuator_done;
-        std::atomic<int> asleep{0};  ///< 1 while the listener waits to be woken
-        bool woken = false;
-        bool requests_changed = false;  ///< the actuator has something to look at
+        WakeUp listener_wakes;
+        WakeUp actuator_wakes;
+        std::atomic<int> asleep{awake};         ///< whether the listener waits to be woken
+        std::atomic<bool> shows{true};          ///< `ClockArbiter::Look::shows`, of the last look
+        std::atomic<std::uint64_t> changes{0};  ///< looks that found something changed
         std::atomic<bool> stopping{false};
-        bool finished = false;
-        bool abandoned = false;  ///< `core` is gone: touch nothing
+        std::mutex mutex;  ///< for the end alone
+        std::condition_variable actuator_done;
+        bool finished = false;   ///< under `mutex`
+        bool abandoned = false;  ///< under `mutex`: nobody waits any more
     };
 
     /// One call of the device, under its name while it lasts.
@@ -181,85 +218,87 @@ private:
 
     /// Looks often after a change, less and less often while nothing changes, and not at all once
     /// every cell holds what was last put into its stream. A change is seen late by a hundredth of
-    /// the quiet before it, or by eight of the shortest pauses, and by 2 ms at most. What changes
-    /// often does so again: the pause after a change is a tenth of the last quiet, within bounds.
+    /// the quiet before it, or by eight of the shortest pauses, and by 2 ms at most; where nothing
+    /// asks, and only the replay of a graph can change that, by 200 ms at most. What changes often
+    /// does so again: the pause after a change is a sixth of the last quiet, within bounds.
     static void listen(State& state) {
         name_thread("kdvfs-listen");
         const Duration often =
             std::max<Duration>(state.core.options().listen_every, std::chrono::microseconds{10});
         constexpr Duration longest = std::chrono::milliseconds{2};
+        constexpr Duration longest_at_rest = std::chrono::milliseconds{200};
         const bool streams_wait = state.core.options().ordering == Ordering::acked;
         Duration pause = often;
-        TimePoint changed_at{};
+        TimePoint changed_at = state.core.runtime().now();
         while (true) {
             const TimePoint now = state.core.runtime().now();
-            const ClockArbiter::Look look = state.core.arbiter().listen(now);
-            if (look.changed) tell_actuator(state);
+            const ClockArbiter::Look look = look_at(state, now);
             if (streams_wait) {
                 pause = often;
             } else if (look.changed) {
-                pause = std::clamp((now - changed_at) / 10, often, 4 * often);
+                pause = std::clamp((now - changed_at) / 6, often, 4 * often);
                 changed_at = now;
             } else {
-                const Duration soon = std::min(pause + pause / 4, 8 * often);
-                pause = std::max(soon, std::min((now - changed_at) / 100, longest));
+                const Duration soon = std::min(pause + pause / 2, 8 * often);
+                const Duration most = look.at_rest && !look.asks ? longest_at_rest : longest;
+                pause = std::max(soon, std::min((now - changed_at) / 100, most));
             }
-            if (look.at_rest && !look.changed) {
-                rest(state);
-                pause = often;
+            if (look.at_rest && !look.changed && (!look.graphs || pause > longest)) {
+                const bool woken = rest(state, look.graphs ? beside_graphs : without_graphs,
+                                        look.graphs ? pause : long_wait);
+                if (state.stopping.load(std::memory_order_acquire)) return;
+                if (woken) pause = often;
+                if (woken && look.graphs) changed_at = state.core.runtime().now();
+                continue;
             }
             if (state.stopping.load(std::memory_order_acquire)) return;
-            std::this_thread::sleep_for(pause);
+            state.listener_wakes.wait_until(std::chrono::steady_clock::now() + pause);
         }
     }
 
-    /// Sleeps until a scope is entered, unless one has been since the last look.
-    static void rest(State& state) {
-        state.asleep.exchange(1, std::memory_order_acq_rel);
-        const ClockArbiter::Look look = state.core.arbiter().listen(state.core.runtime().now());
-        if (look.changed) tell_actuator(state);
-        {
-            std::unique_lock lock{state.mutex};
-            if (look.at_rest && !look.changed) {
-                state.listener_wakes.wait(lock, [&] { return state.stopping || state.woken; });
-            }
-            state.woken = false;
+    static ClockArbiter::Look look_at(State& state, TimePoint now) {
+        const ClockArbiter::Look look = state.core.arbiter().listen(now);
+        state.shows.store(look.shows, std::memory_order_relaxed);
+        if (look.changed) {
+            state.changes.fetch_add(1, std::memory_order_relaxed);
+            state.actuator_wakes.wake();
         }
-        state.asleep.store(0, std::memory_order_relaxed);
+        return look;
     }
 
-    static void tell_actuator(State& state) {
-        const std::lock_guard lock{state.mutex};
-        state.requests_changed = true;
-        state.actuator_wakes.notify_one();
+    /// Sleeps for a while, or until a scope is entered, unless one has been since the last look.
+    /// @returns whether something has happened
+    static bool rest(State& state, int how, Duration time) {
+        state.asleep.exchange(how, std::memory_order_acq_rel);
+        const ClockArbiter::Look look = look_at(state, state.core.runtime().now());
+        const bool woken = !look.at_rest || look.changed || state.stopping ||
+                           state.listener_wakes.wait_until(std::chrono::steady_clock::now() + time);
+        state.asleep.store(awake, std::memory_order_relaxed);
+        return woken;
     }
 
     static void actuate(State& state) {
         name_thread("kdvfs-act");
-        std::unique_lock lock{state.mutex};
         while (true) {
-            const bool stopping = state.stopping;
-            state.requests_changed = false;
-            lock.unlock();
+            const bool stopping = state.stopping.load(std::memory_order_acquire);
             const bool busy = act(state, stopping);
-            lock.lock();
-            if (state.abandoned) return;
             if (busy) continue;
-            if (stopping) {  // a restore that was refused is tried again until nobody waits for it
+            if (stopping) {  // a restore that was refused is tried again until it works
                 const auto due = state.core.arbiter().next_deadline();
                 if (!due) break;
-                state.actuator_wakes.wait_until(lock, steady(*due),
-                                                [&] { return state.abandoned; });
-                continue;
+                state.actuator_wakes.wait_until(steady(*due));
+            } else {
+                state.actuator_wakes.wait_until(next_wake(state));
             }
-            lock.unlock();
-            const auto until = next_wake(state);
-            lock.lock();
-            state.actuator_wakes.wait_until(
-                lock, until, [&] { return state.stopping || state.requests_changed; });
         }
-        state.finished = true;
-        state.actuator_done.notify_one();
+        bool abandoned = false;
+        {
+            const std::lock_guard lock{state.mutex};
+            state.finished = true;
+            abandoned = state.abandoned;
+            state.actuator_done.notify_one();
+        }
+        if (abandoned) state.device = {};
     }
 
     /// One device call, if one is due. @returns whether to look again at once
@@ -269,7 +308,6 @@ private:
             const CommandOutcome outcome = call(state, name_of(command->kind), [&] {
                 return execute(*state.device.clocks, *command);
             });
-            if (is_abandoned(state)) return false;
             state.core.arbiter().completed(outcome, state.core.runtime().now());
             state.core.meter().pump();
             return true;
@@ -277,25 +315,22 @@ private:
         if (stopping || state.core.meter().sampling().next_read() > now) return false;
         const EnergyReading reading = call(state, "read the energy counter",
                                            [&] { return state.device.readings->read_energy(); });
-        if (is_abandoned(state)) return false;
         state.core.meter().sampled(reading, state.core.runtime().now());
         if constexpr (PowerSource<Readings>) {
             if (!state.core.meter().sampling().checking()) return true;
             const PowerReading power =
                 call(state, "read the power", [&] { return state.device.readings->read_power(); });
-            if (is_abandoned(state)) return false;
             state.core.meter().sampling().power_read(power, state.core.runtime().now());
         }
         return true;
     }
 
-    static bool is_abandoned(State& state) {
-        const std::lock_guard lock{state.mutex};
-        return state.abandoned;
-    }
-
     static std::chrono::steady_clock::time_point next_wake(State& state) {
-        TimePoint wake = state.core.runtime().now() + long_wait;
+        const TimePoint now = state.core.runtime().now();
+        state.core.meter().rest_where_idle(state.asleep.load(std::memory_order_relaxed) != awake,
+                                           state.shows.load(std::memory_order_relaxed),
+                                           state.changes.load(std::memory_order_relaxed), now);
+        TimePoint wake = now + long_wait;
         if (const auto deadline = state.core.arbiter().next_deadline())
             wake = std::min(wake, *deadline);
         return steady(std::min(wake, state.core.meter().sampling().next_read()));
