@@ -79,6 +79,13 @@ sanitize() {
     cmake --workflow --preset tsan
 }
 
+# What the last tests of a build have measured of kills, ends, wakes, locks and memory.
+figures() {
+    echo "Figures of build/$1:"
+    grep -E '^ *[a-z0-9-].*( kills,| ends | wake|blocked for| lock held|known scope|has grown|heard)' \
+        "build/$1/Testing/Temporary/LastTest.log"
+}
+
 [ $# -eq 1 ] || usage
 case $1 in
     demo | bench)
@@ -97,7 +104,12 @@ case $1 in
     soak)
         install_missing test
         cmake --workflow --preset soak
+        figures test
         sanitize
+        for build in asan tsan; do  # every way of ending a GPU object, 1000 times
+            ctest --test-dir "build/$build" -C soak -R '^ends_soak' --output-on-failure
+            figures "$build"
+        done
         ;;
     *) usage ;;
 esac
