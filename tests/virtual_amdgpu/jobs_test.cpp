@@ -315,7 +315,10 @@ TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
     expect("chmod 0666 " + record, "others may write to it");
     expect("chown 61002 " + record, "it belongs to user 61002 and its folder to user 61001");
     expect("mv " + record + " /run/other && ln -s /run/other " + record, "it is a link");
+    expect("ln " + record + " /run/kdvfs/second", "it has a second name");
     expect("rm " + record + " && mkfifo " + record, "it is no file");
+    expect("rm " + record + " && mknod " + record + " c 1 5", "it is no file");
+    expect("rm " + record + " && mkdir " + record, "it is no file");
     expect("sed -i 's/kdvfs 1/kdvfs 2/' " + record + " && chown 61001 " + record,
            "neither of its two copies is whole");
     const auto rewrite = [&](const std::function<void(detail::RestoreEntry&)>& how) {
