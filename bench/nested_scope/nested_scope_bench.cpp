@@ -78,6 +78,19 @@ void nested_same_request(benchmark::State& state) {
 }
 BENCHMARK(nested_same_request)->Apply(repeated);
 
+/// The same for a kernel of thousands of shapes.
+void nested_variant_1000(benchmark::State& state) {
+    const auto gpu = open<Metered>();
+    gpu.next_iteration();
+    FrequencyScope<Gelu> outer{gpu, nullptr};
+    for (std::uint32_t i = 0; i < 2000; ++i) FrequencyScope<Gelu> known{gpu, nullptr, variant(i)};
+    for (auto _ : state) {
+        FrequencyScope<Gelu> scope{gpu, nullptr, variant(1000)};
+        benchmark::ClobberMemory();
+    }
+}
+BENCHMARK(nested_variant_1000)->Apply(repeated);
+
 /// The same from streams in turn.
 void nested_same_request_on_streams_in_turn(benchmark::State& state) {
     const auto gpu = open<Metered>();

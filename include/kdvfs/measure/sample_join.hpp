@@ -50,8 +50,10 @@ public:
         if (interval.start < walked_to_) ++late_;
         if (interval.end <= walked_to_) return;
         if (intervals_.size() >= capacity_) make_room(intervals_, sink);
+        if (!intervals_.empty() && interval.start < intervals_.items.back().start) {
+            intervals_.sorted = false;
+        }
         intervals_.items.push_back(interval);
-        intervals_.sorted = false;
     }
 
     template <class Sink>
