@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -110,12 +111,15 @@ private:
 };
 
 void with_a_call_that_comes_back_too_late(Life& life) {
+    auto trace = std::make_unique<std::ostringstream>();
+    life.gpu->trace_to(*trace);
     auto scope = life.enter();
     life.board->block(true);
     scope.reset();  // the call that gives the clock back hangs
     const auto began = std::chrono::steady_clock::now();
     life.gpu.reset();
     EXPECT_LT(std::chrono::steady_clock::now() - began, 30s);
+    trace.reset();
     life.board->block(false);  // and now it comes back
     life.expect_alone();
     EXPECT_TRUE(life.is_as_found());

@@ -335,7 +335,10 @@ public:
         shut_down();
         if (in_forked_child()) return;
         retired_ = true;
-        if (loop_ && !finished_) return;
+        if (loop_ && !finished_) {
+            meter_->drop_trace();  // its stream may go now
+            return;
+        }
         meter_.reset();
         events_.end();
     }

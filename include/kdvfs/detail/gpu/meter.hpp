@@ -19,6 +19,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -308,6 +309,13 @@ public:
     }
     /// Lets the trace be, unfinished: it is another process's.
     void leave_trace() noexcept { static_cast<void>(trace_.release()); }
+    /// Ends the trace, written or not.
+    void drop_trace() noexcept {
+        try {
+            end_trace();
+        } catch (const std::exception&) {  // nobody is left to be told
+        }
+    }
     /// Ends the trace. @throws Error if it could not be written
     void end_trace() {
         std::unique_ptr<TraceFile> trace;
