@@ -3,8 +3,8 @@
 
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/gpu/core.hpp>
-#include <kdvfs/detail/gpu/keep_loaded.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/contracts.hpp>
 
 #include <pthread.h>
@@ -129,10 +129,14 @@ public:
 private:
     struct State {
         State(Core& its_core, DeviceSides<Clocks, Readings> its_device)
-            : core{its_core}, device{std::move(its_device)} {}
+            : core{its_core},
+              device{std::move(its_device)},
+              operating_point{core.info().operating_point} {}
 
         Core& core;
         DeviceSides<Clocks, Readings> device;
+        std::string operating_point;  ///< seen last, by the actuator; empty: there are none
+        TimePoint next_point_look{};
         std::atomic<Duration::rep> call_since{0};  ///< when the call under way began; 0: none is
         std::atomic<const char*> call_name{""};
         std::mutex mutex;
@@ -274,7 +278,9 @@ private:
             state.core.meter().pump();
             return true;
         }
-        if (stopping || state.core.meter().sampling().next_read() > now) return false;
+        if (stopping) return false;
+        watch_operating_point(state, now);
+        if (state.core.meter().sampling().next_read() > now) return false;
         const EnergyReading reading = call(state, "read the energy counter",
                                            [&] { return state.device.readings->read_energy(); });
         if (is_abandoned(state)) return false;
@@ -289,6 +295,26 @@ private:
         return true;
     }
 
+    /// Somebody else may switch a device's prepared operating point: said once per switch.
+    static void watch_operating_point(State& state, TimePoint now) {
+        if constexpr (OperatingPointSource<Readings>) {
+            if (state.operating_point.empty() || now < state.next_point_look) return;
+            state.next_point_look = now + state.core.options().controller.verify_every;
+            const std::string held = call(state, "read the operating point", [&] {
+                return state.device.readings->read_operating_point();
+            });
+            if (is_abandoned(state) || held.empty() || held == state.operating_point) return;
+            state.core.keep(
+                Error{Errc::external_change,
+                      {.action = "measure at one operating point",
+                       .object = to_string(state.core.info()),
+                       .vendor_words =
+                           "somebody has switched it from " + state.operating_point + " to " + held,
+                       .remedy = "switch it back, or measure and plan anew at this one"}});
+            state.operating_point = held;
+        }
+    }
+
     static bool is_abandoned(State& state) {
         const std::lock_guard lock{state.mutex};
         return state.abandoned;
@@ -298,6 +324,7 @@ private:
         TimePoint wake = state.core.runtime().now() + long_wait;
         if (const auto deadline = state.core.arbiter().next_deadline())
             wake = std::min(wake, *deadline);
+        if (!state.operating_point.empty()) wake = std::min(wake, state.next_point_look);
         return steady(std::min(wake, state.core.meter().sampling().next_read()));
     }
 
