@@ -191,8 +191,8 @@ struct CurrentPowerProfiles {
 
 int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(void*, CurrentPowerProfiles* profiles) {
     return guarded(__func__, [&] {
-        if (profiles->version != (sizeof *profiles | 1U << 24U)) return 25;  // version mismatch
-        if (board.power_profiles == 0) return not_supported;
+        const bool is_known = profiles->version == (sizeof *profiles | 1U << 24U);
+        if (!is_known || board.power_profiles == 0) return not_supported;
         profiles->supported[0] = board.power_profiles;
         profiles->enforced[0] = board.enforced_profiles;
         return success;
