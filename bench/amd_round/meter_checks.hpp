@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -108,6 +109,9 @@ private:
         }
         double shortest = 1e9;
         std::uint64_t unit = 0;
+        long long smallest = std::numeric_limits<long long>::max();
+        long long largest = 0;
+        int stood = 0;                       // samples without a step
         std::vector<double> read_intervals;  // ms
         double counted = 0;
         double drawn = 0;
@@ -123,6 +127,11 @@ private:
             }
             const double step = after.energy->count - before.energy->count;
             const auto steps = std::llround(step / kdvfs::device::amd::joules_per_energy_step);
+            if (steps == 0 && after.time_ns != before.time_ns) ++stood;
+            if (steps > 0) {
+                smallest = std::min(smallest, steps);
+                largest = std::max(largest, steps);
+            }
             unit = std::gcd(unit, static_cast<std::uint64_t>(std::max(0LL, steps)));
             if (!before.power || !after.power) continue;
             const double mean = (before.power->count + after.power->count) / 2;
@@ -140,7 +149,12 @@ private:
         }
         const double unit_joules =
             static_cast<double>(unit) * kdvfs::device::amd::joules_per_energy_step;
-        table_.add(quantum, number(unit_joules * 1e6, 1) + " uJ", unit_joules <= 1.0 / 16);
+        // Steps that are all alike, each with its sample, may be a steady power's as well.
+        if (smallest == largest && stood == 0) {
+            table_.leave_out(quantum, "all its steps were of " + number(unit_joules, 3) + " J");
+        } else {
+            table_.add(quantum, number(unit_joules * 1e6, 1) + " uJ", unit_joules <= 1.0 / 16);
+        }
         if (!samples.front().metrics.power) {
             table_.leave_out(energy, "this board tells no power");
             return;

@@ -160,6 +160,11 @@ public:
         : encoding_{encoding}, rest_{rest} {}
 
     [[nodiscard]] unsigned id() const { return bits(10, 10); }
+    [[nodiscard]] bool is_known() const {
+        constexpr std::uint64_t known = 1ULL << power | 1ULL << energy | 1ULL << system_clock |
+                                        1ULL << firmware_time | 1ULL << gfxclk;
+        return id() < 64 && (known >> id() & 1U) != 0;
+    }
     [[nodiscard]] unsigned unit() const { return bits(24, 8); }
     [[nodiscard]] unsigned instances() const { return bits(0, 10); }
     /// Whether the type, and so the length of its values, is known, and they lie in the table.
@@ -185,6 +190,12 @@ public:
             case 4: return read(std::uint32_t{});
             default: return read(std::uint64_t{});
         }
+    }
+    /// The mean of its values, which are clocks in MHz.
+    [[nodiscard]] std::optional<Megahertz> mean_clock() const {
+        MeanClock clocks;
+        for (std::size_t die = 0; die < instances(); ++die) clocks.add(value(die));
+        return clocks.mean();
     }
     /// The value of an attribute that has one.
     [[nodiscard]] std::optional<std::uint64_t> only_value() const {
@@ -225,11 +236,7 @@ inline void take_attribute(const MetricsAttribute& attribute, GpuMetrics& metric
         case Attribute::firmware_time: time[1] = nanoseconds(); break;
         case Attribute::gfxclk: {
             if (attribute.unit() != Attribute::megahertz) break;
-            MeanClock clocks;
-            for (std::size_t die = 0; die < attribute.instances(); ++die) {
-                clocks.add(attribute.value(die));
-            }
-            metrics.core_clock = clocks.mean();
+            metrics.core_clock = attribute.mean_clock();
             break;
         }
         default: break;
@@ -255,7 +262,7 @@ inline std::optional<GpuMetrics> parse_self_describing(std::span<const std::byte
         if (!encoding) return std::nullopt;
         const MetricsAttribute attribute{*encoding, rest};
         if (!attribute.is_sound()) return std::nullopt;
-        take_attribute(attribute, metrics, time);
+        if (attribute.is_known()) take_attribute(attribute, metrics, time);
         rest = rest.subspan(attribute.bytes());
     }
     if (!time[0] && !time[1]) return std::nullopt;
