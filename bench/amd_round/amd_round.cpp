@@ -106,7 +106,7 @@ int run(const Arguments& arguments) {
     if (arguments.set_clocks) {
         clocks.check_writes();
         clocks.check_domains();
-        clocks.check_latency(arguments.quick ? 30 : 2, arguments.quick ? 2000 : 500);
+        clocks.check_latency(arguments.quick ? 100 : 2, arguments.quick ? 2000 : 500);
         ScopeCheck{table, card}.run(arguments.device);
         clocks.check_kill(arguments.device);
     } else {

@@ -123,7 +123,8 @@ public:
         : card_{std::move(card)},
           writer_{std::move(writer)},
           files_{card_},
-          clocks_{SettableClocks::of(card_, files_)} {
+          learnt_{SettableClocks::of(card_, files_)},
+          clocks_{learnt_} {
         info_ = {card_.name, to_string(card_.address), card_.architecture, {}, false};
         describe();
     }
@@ -208,7 +209,7 @@ public:
     /// memory's is not offered.
     /// @throws Error with the driver's answer where no way works, or the state did not come back.
     Capabilities probe() {
-        clocks_ = SettableClocks::of(card_, files_);
+        clocks_ = learnt_;
         require_settable({});
         const ClockState found = read_clock_state();
         Capabilities result;
@@ -414,6 +415,7 @@ private:
     std::unique_ptr<ClockWriter> writer_;
     ClockFiles files_;
     DeviceInfo info_;
+    SettableClocks learnt_;  // by reading alone, before any trial
     SettableClocks clocks_;
     ClockPoint asked_;  // last, by this object
     std::optional<Megahertz> masked_cap_;
