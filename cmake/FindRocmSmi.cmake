@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# ROCm SMI: RocmSmi::RocmSmi. Debian's rocm_smi package files name a library and a folder that do
+# ROCm SMI for tests and benchmarks: RocmSmi::RocmSmi. Debian's rocm_smi package files name a library and a folder that do
 # not exist, and upstream's target has no namespace.
 find_path(RocmSmi_INCLUDE_DIR rocm_smi/rocm_smi.h
           HINTS ENV ROCM_PATH PATHS /opt/rocm PATH_SUFFIXES include)

@@ -3,6 +3,7 @@
 find_package(Eigen3 REQUIRED NO_MODULE)
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)
+find_package(RocmSmi QUIET)  # the library needs it at run time at most; tests and benchmarks do more
 enable_testing()
 
 if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)

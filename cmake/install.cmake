@@ -22,7 +22,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/kdvfs-config.cmake.in
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kdvfs-config-version.cmake
     COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 
-set(find_modules FindHipHost.cmake FindRocmSmi.cmake FindCudaHeaders.cmake)
+set(find_modules FindHipHost.cmake FindCudaHeaders.cmake)
 foreach(module ${find_modules})
     configure_file(${PROJECT_SOURCE_DIR}/cmake/${module} ${PROJECT_BINARY_DIR}/${module} COPYONLY)
     install(FILES ${PROJECT_SOURCE_DIR}/cmake/${module} DESTINATION ${package_folder})

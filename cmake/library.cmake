@@ -9,7 +9,6 @@ find_package(Microsoft.GSL REQUIRED)
 find_package(Eigen3 QUIET NO_MODULE)
 find_package(nlohmann_json QUIET)
 find_package(HipHost QUIET)
-find_package(RocmSmi QUIET)
 find_package(CudaHeaders QUIET)
 
 # kdvfs_library(NAME TARGET [LINKS target...]): kdvfs::NAME, exported on its own, so that a client
@@ -31,8 +30,8 @@ target_compile_features(kdvfs INTERFACE cxx_std_20)
 target_sources(kdvfs INTERFACE FILE_SET HEADERS
                BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${kdvfs_headers})
 
-kdvfs_library(rocm kdvfs_rocm LINKS kdvfs::kdvfs HipHost::HipHost RocmSmi::RocmSmi
-              ${CMAKE_DL_LIBS})
+# ROCm SMI and AMD SMI are looked for at run time.
+kdvfs_library(rocm kdvfs_rocm LINKS kdvfs::kdvfs HipHost::HipHost ${CMAKE_DL_LIBS})
 # NVIDIA's libraries are opened at run time; their headers serve where they are.
 kdvfs_library(nvidia kdvfs_nvidia LINKS kdvfs::kdvfs ${CMAKE_DL_LIBS}
               $<TARGET_NAME_IF_EXISTS:CudaHeaders::CudaHeaders>)

@@ -2,12 +2,13 @@
 //
 // What kdvfs costs on top of the bare calls, each beside the other in one run, on a virtual MI210
 // inside the process: the board's own time is that of a memory file, so only ratios mean anything.
-#include <kdvfs/device/amd/rocm_smi.hpp>
-#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/device/amd/clocks.hpp>
 
+#include <tests/amdgpu/by_library.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>
 
 #include <benchmark/benchmark.h>
+#include <rocm_smi/rocm_smi.h>
 
 #include <array>
 #include <cstddef>

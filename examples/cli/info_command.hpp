@@ -3,7 +3,7 @@
 
 #include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
-#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/device/amd/clocks.hpp>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -23,6 +23,10 @@ inline void print(const kdvfs::DeviceInfo& info, const kdvfs::SupportedClocks& c
     std::cout << to_string(info) << ", " << info.architecture << "\n  mechanism  " << info.mechanism
               << "\n  core       " << to_text(clocks.core) << "\n  memory     "
               << to_text(clocks.memory) << '\n';
+    if (!info.energy.empty()) std::cout << "  energy     " << info.energy << '\n';
+    if (!info.operating_point.empty()) {
+        std::cout << "  point      " << info.operating_point << '\n';
+    }
 }
 
 /// `kdvfs info`

@@ -6,8 +6,8 @@
 // Built by nvcc or hipcc it runs on the GPU:
 //   nvcc -std=c++20 -x cu -arch=native -I include gpt_train.cpp open_gpu.cpp -o gpt_train
 //   hipcc -std=c++20 -x hip --offload-arch=gfx90a -I include -c gpt_train.cpp
-//   g++ -std=c++20 -D__HIP_PLATFORM_AMD__ -I include gpt_train.o open_gpu.cpp -lamdhip64
-//       -lrocm_smi64 -o gpt_train      (one line with the one before)
+//   g++ -std=c++20 -D__HIP_PLATFORM_AMD__ -I include gpt_train.o open_gpu.cpp -lamdhip64 -ldl
+//       -o gpt_train      (one line with the one before)
 // Built by a plain C++ compiler it runs the same kernels thread by thread on the host, which is
 // for checking and slow.
 #include "frequency_scopes.hpp"

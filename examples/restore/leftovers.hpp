@@ -4,7 +4,7 @@
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
-#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/device/amd/clocks.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/sampler.hpp>
 #include <kdvfs/units.hpp>
@@ -46,6 +47,8 @@ enum class Ordering {
 
 struct GpuOptions {
     OnRefused on_refused = OnRefused::fail;
+    /// Through what an AMD GPU's clocks are written; other GPUs have one way.
+    ClockPath clock_path = ClockPath::best;
     Ordering ordering = Ordering::stream;
     /// How long a stream waits at most, with `Ordering::acked`; then it goes on, and `check()` says
     /// so.

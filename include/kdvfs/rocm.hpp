@@ -3,7 +3,6 @@
 
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/device/amd/gpu_metrics.hpp>
 #include <kdvfs/device/amd/hip_api.hpp>
 #include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/gpu.hpp>
@@ -32,7 +31,7 @@ inline Gpu open(int hip_device, const GpuOptions& options = {}) {
     using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
     return Gpu{kdvfs::detail::open_device(
         to_string(*address), [&] { return std::make_shared<device::Hip>(hip_device); },
-        [&] { return std::make_shared<Owned>(card); },
+        [&] { return std::make_shared<Owned>(card, options.clock_path); },
         [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, options)};
 }
 

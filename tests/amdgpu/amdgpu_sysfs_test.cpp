@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/device/amd/clocks.hpp>
 
 #include <tests/virtual_amdgpu/interpose.hpp>
 
@@ -406,6 +406,47 @@ TEST(LevelMask, IsTheLastResortOfABoardThatRefusesItsTable) {
     EXPECT_EQ(machine.gpu(0).running_clock(), 500u);
     gpu.restore({});
     EXPECT_EQ(machine.gpu(0).settings(), before);
+}
+
+TEST(MetricsFile, IsPowerTimesTimeWhereTheBoardTellsNoEnergy) {
+    for (const bool counts : {true, false}) {
+        Machine machine{{virtual_amdgpu::mi300x(9, counts)}};
+        const Mounted mounted{machine};
+        std::chrono::nanoseconds now = 10s;
+        machine.gpu(0).set_time_source([&] { return now; });
+        AmdgpuSysfs gpu{first_gpu};
+        EXPECT_EQ(gpu.info().energy.starts_with("power x time"), !counts) << gpu.info().energy;
+        EXPECT_EQ(gpu.probe().energy, Capability::supported);
+        const Joules first = gpu.read_energy().joules;
+        const double truth_before = machine.gpu(0).joules();
+        for (int millisecond = 0; millisecond < 4000; ++millisecond) {
+            machine.gpu(0).set_busy(millisecond % 500 < 300 ? 1 : 0.2);
+            now += 1ms;
+            ASSERT_EQ(gpu.read_energy().status, ReadingStatus::ok);
+        }
+        const double truth = machine.gpu(0).joules() - truth_before;
+        EXPECT_NEAR((gpu.read_energy().joules - first).count / truth, 1, 0.01) << counts;
+        EXPECT_TRUE(gpu.read_metrics().core_clock);
+    }
+}
+
+TEST(OperatingPoints, AreShownWithWhatIsInThem) {
+    {
+        Machine without{{virtual_amdgpu::mi400()}};
+        const Mounted mounted{without};
+        EXPECT_EQ(AmdgpuSysfs{first_gpu}.info().operating_point, "");
+    }
+    Machine machine{{virtual_amdgpu::mi400()}};
+    const std::string modes = machine.folder(0) + "/app_modes/";
+    machine.add_text(modes + "profile_abi", "1\n");
+    machine.add_text(modes + "active_profile", "2\n");
+    machine.add_text(modes + "profile_2/ppt0_limit", "600\n");
+    machine.add_text(modes + "profile_2/ppt1_limit", "900\n");
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    EXPECT_EQ(gpu.info().operating_point, "profile 2 (ppt0_limit 600, ppt1_limit 900)");
+    machine.set_file(modes + "active_profile", "0\n");
+    EXPECT_EQ(gpu.read_operating_point(), "profile 0");
 }
 
 TEST(MetricsFile, AFailedReadIsAStatus) {

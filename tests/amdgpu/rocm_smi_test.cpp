@@ -4,6 +4,7 @@
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/amd/rocm_smi.hpp>
 
+#include <tests/amdgpu/by_library.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>
 
 #include <fcntl.h>

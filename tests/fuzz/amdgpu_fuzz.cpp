@@ -12,7 +12,13 @@ void fuzzing::fuzz(const std::string& text) {
     static_cast<void>(parse_clock_list(text));
     static_cast<void>(parse_overdrive_table(text));
     const auto metrics = parse_gpu_metrics(std::as_bytes(std::span{text}));
-    if (metrics && metrics->energy)
+    if (!metrics) return;
+    if (metrics->energy)
         require(std::isfinite(metrics->energy->count) && metrics->energy->count >= 0,
                 "joules are finite");
+    if (metrics->power)
+        require(std::isfinite(metrics->power->count) && metrics->power->count >= 0,
+                "watts are finite");
+    if (metrics->core_clock)
+        require(*metrics->core_clock <= kdvfs::Megahertz{100'000}, "a core clock is one");
 }

@@ -74,6 +74,8 @@ struct Faults {
     bool clock_goes_back = false;
     double clock_factor = 1;  ///< of the wall clock's rate that the API claims
     std::uint32_t unit = 0;   ///< where kernels run
+    bool cycles_stand = false;
+    bool cycles_are_ticks = false;
     bool events_refused = false;
     double event_factor = 1;
     int late_looks = 0;  ///< so many queries of an event that has passed keep the host for long
@@ -352,6 +354,8 @@ private:
             static_cast<std::uint64_t>(now.count() * Vendor::megahertz * faults.clock_factor);
         if (faults.clock_goes_back) entry.ticks = ~entry.ticks >> 4U;
         entry.cycles = static_cast<std::uint64_t>(now.count() * 1700);
+        if (faults.cycles_are_ticks) entry.cycles = entry.ticks;
+        if (faults.cycles_stand) entry.cycles = 42;
         entry.unit = faults.unit;
         // The counter must be in the device's own memory.
         auto* const counter = behind(arguments.next_ticket, tag_of_device_memory());

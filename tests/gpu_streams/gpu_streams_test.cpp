@@ -150,6 +150,15 @@ TYPED_TEST(Streams, CountWhatACompilerCannotPlaceAsNoCycles) {
     EXPECT_EQ(seen[0].core_cycles, 0u);
 }
 
+TYPED_TEST(Streams, CountNothingWhereUnitsDoNotCountACoreClock) {
+    EXPECT_TRUE(contains(this->mechanism_with({.cycles_stand = true}),
+                         "no core cycles: what units count stands still"));
+    // At 1000 MHz, as CUDA's wall clock runs, core clocks run, too.
+    const bool is_told = contains(this->mechanism_with({.cycles_are_ticks = true}),
+                                  "no core cycles: what units count is the wall clock");
+    EXPECT_EQ(is_told, !TypeParam::records_writes);
+}
+
 TYPED_TEST(Streams, TellWhichUnitHasCounted) {
     GpuStreams<TypeParam> gpu{0};
     const auto stream = this->create();

@@ -34,6 +34,17 @@ TEST_F(NvmlReadings, EnergyIsInJoulesAtTheTimeOfTheRead) {
     EXPECT_LE(reading.sampled_at, now_on_timeline());
 }
 
+TEST_F(NvmlReadings, TheOperatingPointIsTheProfilesThatAreEnforced) {
+    EXPECT_EQ((Nvml{address, options()}.info().operating_point), "") << "it knows none";
+    board().power_profiles = 0b1000111;
+    EXPECT_EQ((Nvml{address, options()}.info().operating_point), "no workload power profile");
+    Nvml gpu{address, options(ClockAccess::measure_only)};
+    board().enforced_profiles = 0b1000010;  // by somebody else
+    EXPECT_EQ(gpu.read_operating_point(), "workload power profiles 1 6");
+    board().faults["nvmlDeviceWorkloadPowerProfileGetCurrentProfiles"] = {.code = 15};
+    EXPECT_EQ(gpu.read_operating_point(), "");
+}
+
 TEST_F(NvmlReadings, AReadThatFailsIsAStatusAndNoNumber) {
     Nvml gpu{address, options(ClockAccess::measure_only)};
     board().faults["nvmlDeviceGetTotalEnergyConsumption"] = {.code = 15};

@@ -182,6 +182,23 @@ int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) 
     });
 }
 
+struct CurrentPowerProfiles {
+    unsigned version;
+    unsigned supported[8];
+    unsigned requested[8];
+    unsigned enforced[8];
+};
+
+int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(void*, CurrentPowerProfiles* profiles) {
+    return guarded(__func__, [&] {
+        const bool is_known = profiles->version == (sizeof *profiles | 1U << 24U);
+        if (!is_known || board.power_profiles == 0) return not_supported;
+        profiles->supported[0] = board.power_profiles;
+        profiles->enforced[0] = board.enforced_profiles;
+        return success;
+    });
+}
+
 int nvmlDeviceGetFieldValues(void*, int count, FieldValue* values) {
     return guarded(__func__, [&] {
         for (int i = 0; i < count; ++i) {

@@ -39,6 +39,8 @@ struct Board {
     std::uint64_t millijoules = 0;
     unsigned milliwatts = 0;
     std::vector<PowerSample> samples;
+    std::uint32_t power_profiles = 0;  ///< the first 32 that it knows, as bits; 0: it knows none
+    std::uint32_t enforced_profiles = 0;
 
     std::map<std::string, Fault> faults;  ///< by the function's name
     std::vector<std::string> writes;      ///< every setting call, refused ones too, in order

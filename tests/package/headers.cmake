@@ -31,7 +31,7 @@ endfunction()
 
 # What is not installed here, as patterns of its headers.
 set(absent "^$")
-foreach(dependency HipHost:hip/ RocmSmi:rocm_smi/ CudaHeaders:cuda)
+foreach(dependency HipHost:hip/ CudaHeaders:cuda)
     string(REPLACE ":" ";" dependency ${dependency})
     list(GET dependency 0 package)
     list(GET dependency 1 headers)
@@ -47,7 +47,7 @@ endif()
 
 set(header_flags -std=c++20 ${kdvfs_warning_options} -I${PROJECT_SOURCE_DIR}/include)
 foreach(target Microsoft.GSL::GSL Eigen3::Eigen nlohmann_json::nlohmann_json HipHost::HipHost
-        RocmSmi::RocmSmi CudaHeaders::CudaHeaders)
+        CudaHeaders::CudaHeaders)
     if(TARGET ${target})
         get_target_property(directories ${target} INTERFACE_INCLUDE_DIRECTORIES)
         foreach(directory ${directories})
@@ -119,8 +119,7 @@ add_custom_target(headers_compile ALL DEPENDS ${header_objects})
 add_executable(link_twice link_a.cpp link_b.cpp)
 target_include_directories(link_twice PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
 target_link_libraries(link_twice PRIVATE kdvfs::kdvfs kdvfs::tune Threads::Threads kdvfs_warnings
-    $<TARGET_NAME_IF_EXISTS:HipHost::HipHost> $<TARGET_NAME_IF_EXISTS:RocmSmi::RocmSmi>
-    kdvfs::nvidia)
+    $<TARGET_NAME_IF_EXISTS:HipHost::HipHost> kdvfs::nvidia)
 add_test(NAME package/link_twice COMMAND link_twice)
 
 # Where the vendors' headers may be included, and a proof that the question can be answered "no".

@@ -3,7 +3,7 @@
 // The watchdog on plain files that stand for a board's.
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/detail/restore/watchdog.hpp>
-#include <kdvfs/device/amd/restore_script.hpp>
+#include <kdvfs/device/amd/capped_clocks.hpp>
 
 #include "temporary_folder.hpp"
 

@@ -242,6 +242,43 @@ TEST_F(ThreadLoopTest, SomebodyElsesClockIsFoundWithinASecondOrSoAndStays) {
     EXPECT_EQ(board_->state(), external);
 }
 
+/// A board with prepared operating points.
+class BoardWithPoints : public prompt::Board {
+public:
+    BoardWithPoints() : info_{prompt::Board::info()} { info_.operating_point = "profile 1"; }
+    const DeviceInfo& info() const { return info_; }
+    std::string read_operating_point() { return is_switched ? "profile 3" : "profile 1"; }
+
+    std::atomic<bool> is_switched{false};
+
+private:
+    DeviceInfo info_;
+};
+
+TEST_F(ThreadLoopTest, AnOperatingPointThatSomebodySwitchesIsToldOnce) {
+    GpuOptions options;
+    options.controller.verify_every = 20ms;
+    const auto board = std::make_shared<BoardWithPoints>();
+    const Gpu gpu = doubles::open_driven(doubles::borrowed(runtime_), board, options);
+    EXPECT_EQ(gpu.info().operating_point, "profile 1");
+    std::this_thread::sleep_for(100ms);
+    gpu.check();
+    board->is_switched = true;
+    std::string words;
+    EXPECT_TRUE(soon([&] {
+        try {
+            gpu.check();
+            return false;
+        } catch (const Error& error) {
+            words = error.what();
+            return error.code() == Errc::external_change;
+        }
+    }));
+    EXPECT_NE(words.find("from profile 1 to profile 3"), std::string::npos) << words;
+    std::this_thread::sleep_for(100ms);
+    gpu.check();
+}
+
 TEST_F(ThreadLoopTest, AForkedChildTouchesNothing) {
     auto gpu = std::make_unique<BoundGpu<Policies>>(open());
     auto scope = std::make_unique<FrequencyScope<Gelu>>(*gpu, stream(0));

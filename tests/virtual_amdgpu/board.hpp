@@ -22,10 +22,12 @@ struct Board {
     double idle_watts = 0;
     double power_cap_watts = 0;
     unsigned metrics_content = 3;  ///< gpu_metrics 1.x
+    bool counts_energy = true;     ///< 1.9: whether the energy accumulator is among its attributes
     bool determinism = true;
     bool level_mask = true;
     bool core_range = true;                    ///< pp_od_clk_voltage is there
     bool memory_cap = false;                   ///< `m 1 CLOCK` is accepted
+    bool memory_resets_core = false;           ///< a memory limit takes the core's away
     bool overdrive_headings = false;           ///< OD_SCLK/OD_MCLK instead of GFXCLK/MCLK
     bool range_checked_at_each_write = false;  ///< a max below the present min is refused at once
     bool secondary_die = false;                ///< zero power, zero energy, no power cap
@@ -102,6 +104,30 @@ inline Board mi300x() {
     board.memory_cap = true;
     board.overdrive_headings = true;
     board.deep_sleep_line = true;
+    return board;
+}
+
+/// An MI300X under a driver whose gpu_metrics have another revision.
+inline Board mi300x(unsigned metrics_content, bool counts_energy = true) {
+    Board board = mi300x();
+    board.metrics_content = metrics_content;
+    board.counts_energy = counts_energy;
+    return board;
+}
+
+/// As the driver's patches for MI400 have it: performance level `auto` or `manual`, a core range, a
+/// memory maximum, metrics that describe themselves. Clocks and power are made up.
+inline Board mi400() {
+    Board board = mi300x(9);
+    board.product = "AMD Instinct MI400";
+    board.device_id = 0x75c0;
+    board.gfx_target = 120500;
+    board.core_min = 200;
+    board.core_max = 2400;
+    board.memory = {1000, 1600, 2000};
+    board.idle_watts = 200;
+    board.power_cap_watts = 1400;
+    board.deep_sleep_line = false;
     return board;
 }
 

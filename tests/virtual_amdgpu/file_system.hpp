@@ -11,11 +11,13 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace virtual_amdgpu {
 
@@ -24,7 +26,8 @@ namespace virtual_amdgpu {
 /// starts.
 class FileSystem {
 public:
-    FileSystem() {
+    /// @param boards as virtual_amdgpu_fuse takes them; empty: its own four
+    explicit FileSystem(std::string boards = {}) : boards_{std::move(boards)} {
         if (::geteuid() != 0) {
             missing_ = "needs root, for a mount namespace";
         } else if (::access("/dev/fuse", R_OK | W_OK) != 0) {
@@ -59,7 +62,16 @@ public:
         return line;
     }
 
-    /// "reset", "busy", "idle", "freeze" (the energy counter) or "thaw".
+    /// What a kernel would run at, MHz, and the joules that the board has really drawn.
+    static std::pair<double, double> running(unsigned gpu = 0) {
+        std::ifstream file{"/sys/control/running" + std::to_string(gpu)};
+        std::pair<double, double> clock_and_joules;
+        file >> clock_and_joules.first >> clock_and_joules.second;
+        return clock_and_joules;
+    }
+
+    /// "reset", "busy", "idle", "freeze" (the energy counter), "thaw", or "ail" and the name of an
+    /// ailment (see `Ailments`).
     static void tell(const std::string& word, unsigned gpu = 0) {
         std::ofstream{"/sys/control/gpu" + std::to_string(gpu)} << word << std::flush;
     }
@@ -80,6 +92,7 @@ private:
     void start() {
         process_ = ::fork();
         if (process_ == 0) {
+            if (!boards_.empty()) ::setenv("KDVFS_VIRTUAL_BOARDS", boards_.c_str(), 1);
             ::execl(KDVFS_FUSE_PROGRAM, KDVFS_FUSE_PROGRAM, "/sys", nullptr);
             ::_exit(127);
         }
@@ -90,6 +103,7 @@ private:
         missing_ = "the file system did not start";
     }
 
+    std::string boards_;
     std::string missing_;
     pid_t process_ = -1;
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// virtual_amdgpu_fuse MOUNTPOINT: four virtual GPUs (MI210 and MI300X, two of each) as a file
-// system, so that several processes, and programs that are not ours, see the same boards. A write
+// virtual_amdgpu_fuse MOUNTPOINT: four virtual GPUs (MI210 and MI300X, two of each), or those that
+// KDVFS_VIRTUAL_BOARDS names ("mi210 mi300x_1.9"), as a file system, so that several processes,
+// and programs that are not ours, see the same boards. A write
 // takes 1 ms, as on real ones. Files have owners and modes, which can be changed. Stays in the
 // foreground.
 #define FUSE_USE_VERSION 31
@@ -14,11 +15,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -26,6 +30,27 @@ using virtual_amdgpu::Machine;
 using virtual_amdgpu::Node;
 
 std::unique_ptr<Machine> machine;
+
+constexpr const char* four_boards = "mi210 mi300x mi210 mi300x";
+
+/// @throws std::out_of_range for a name that is none
+std::vector<virtual_amdgpu::Board> boards_of(const std::string& names) {
+    using namespace virtual_amdgpu;
+    static const std::map<std::string, Board> known{{"mi210", mi210()},
+                                                    {"mi250x", mi250x()},
+                                                    {"mi250x_second", mi250x_secondary()},
+                                                    {"mi300x", mi300x()},
+                                                    {"mi300x_1.3", mi300x(3)},
+                                                    {"mi300x_1.6", mi300x(6)},
+                                                    {"mi300x_1.8", mi300x(8)},
+                                                    {"mi300x_1.9", mi300x(9)},
+                                                    {"mi300x_1.9_no_energy", mi300x(9, false)},
+                                                    {"mi400", mi400()}};
+    std::vector<Board> boards;
+    std::istringstream words{names};
+    for (std::string name; words >> name;) boards.push_back(known.at(name));
+    return boards;
+}
 
 /// Whose a file is, where somebody has changed that.
 struct Rights {
@@ -138,9 +163,8 @@ int truncate_file(const char*, off_t, fuse_file_info*) { return 0; }
 }  // namespace
 
 int main(int argc, char** argv) {
-    machine =
-        std::make_unique<Machine>(std::vector{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x(),
-                                              virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()});
+    const char* const named = std::getenv("KDVFS_VIRTUAL_BOARDS");
+    machine = std::make_unique<Machine>(boards_of(named != nullptr ? named : four_boards));
     for (std::size_t i = 0; i < machine->size(); ++i) {
         machine->gpu(i).set_access_time({}, std::chrono::milliseconds{1});
     }

@@ -103,6 +103,12 @@ void Gpu::freeze_counter(bool frozen) {
     frozen_ = frozen;
 }
 
+void Gpu::set_ailments(const Ailments& ailments) {
+    const Lock lock{mutex_};
+    advance();
+    ailments_ = ailments;
+}
+
 void Gpu::set_time_source(std::function<Nanoseconds()> now) {
     const Lock lock{mutex_};
     advance();
@@ -119,6 +125,7 @@ void Gpu::set_busy(double busy) {
 }
 
 unsigned Gpu::clock_now(double busy) const {
+    if (ailments_.stuck_clock && busy > 0) return board_.core_max;
     return busy > 0 ? settings_.core.max : settings_.core.min;
 }
 
@@ -143,7 +150,7 @@ void Gpu::advance() {
     const auto joules_until = [&](Nanoseconds time) {
         return joules_ + watts() * std::chrono::duration<double>(time - integrated_to_).count();
     };
-    const auto sample = now - now % sample_period;
+    const auto sample = now - now % (sample_period * (ailments_.slow_counter ? 50 : 1));
     if (sample > integrated_to_ && !frozen_) {
         sampled_joules_ = joules_until(sample);
         sampled_at_ = sample;
@@ -199,10 +206,17 @@ std::string Gpu::metrics() {
     MetricsSample sample;
     sample.watts = board_.secondary_die ? 0 : watts();
     sample.joules = board_.secondary_die ? 0 : sampled_joules_;
-    if (second_die_ != nullptr) sample.joules += second_die_->sampled_joules();
+    if (second_die_ != nullptr) {
+        sample.joules += second_die_->sampled_joules();
+        sample.watts += second_die_->watts();
+    }
+    if (ailments_.inflated_counter) sample.joules *= 1.5;
+    if (ailments_.coarse_counter) sample.joules = std::floor(sample.joules);
     sample.sampled_at = sampled_at_;
     sample.read_at = now_();
     sample.core_mhz = clock_now(busy_);
+    if (ailments_.unknown_metrics) return AttributeTable{}.image().replace(3, 1, 1, '\x0a');
+    if (board_.metrics_content == 9) return self_describing_image(sample, board_.counts_energy);
     return metrics_image(board_.metrics_content, sample);
 }
 
@@ -244,6 +258,8 @@ int Gpu::write_performance_level(std::string_view text) {
     if (text.ends_with('\n')) text.remove_suffix(1);
     if (std::find(levels.begin(), levels.end(), text) == levels.end()) return EINVAL;
     const bool common = text == "auto" || text == "manual";
+    const bool clings = ailments_.clinging != 0 && settings_.core.max == ailments_.clinging;
+    if (clings && text == "auto") return EINVAL;
     if (text == "perf_determinism" && !board_.determinism) return EOPNOTSUPP;
     if (board_.overdrive_headings && !common && text != "perf_determinism") return EOPNOTSUPP;
     if (settings_.level == "perf_determinism" && text != "perf_determinism") {
@@ -297,6 +313,7 @@ int Gpu::edit(char table, unsigned index, unsigned clock) {
     if (table == 'm') {
         if (!board_.memory_cap || index == 0 || clock > board_.memory.back()) return EINVAL;
         custom_memory_ = clock;
+        memory_edited_ = true;
         return 0;
     }
     const Limits present = settings_.core;
@@ -316,11 +333,19 @@ int Gpu::commit() {
     if (custom_core_.min == 0) custom_core_.min = settings_.core.min;
     if (custom_core_.max == 0) custom_core_.max = settings_.core.max;
     if (const int error = set_core_limits(custom_core_)) return error;
-    if (custom_memory_ != 0 && settings_.level == "manual") settings_.memory_max = custom_memory_;
+    if (custom_memory_ != 0 && settings_.level == "manual") {
+        settings_.memory_max = custom_memory_;
+        const bool is_cap = memory_edited_ && custom_memory_ < board_.memory.back();
+        if (is_cap && (board_.memory_resets_core || ailments_.mixes_domains)) {
+            settings_.core = {board_.core_min, board_.core_max};
+        }
+        memory_edited_ = false;
+    }
     return 0;
 }
 
 int Gpu::set_core_limits(Limits wanted) {
+    if (ailments_.deaf) return 0;
     if (settings_.level == "manual") {
         if (wanted.min >= wanted.max) return EINVAL;
         settings_.core = wanted;

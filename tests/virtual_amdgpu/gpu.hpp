@@ -30,6 +30,18 @@ struct Settings {
     friend bool operator==(const Settings&, const Settings&) = default;
 };
 
+/// What is wrong with a board.
+struct Ailments {
+    bool stuck_clock = false;       ///< what runs, runs at the board's highest clock
+    bool deaf = false;              ///< limits are accepted and not taken
+    bool slow_counter = false;      ///< a sample in 50 ms
+    bool coarse_counter = false;    ///< joules in whole numbers
+    bool inflated_counter = false;  ///< half a joule too much for each
+    bool unknown_metrics = false;   ///< a gpu_metrics of a revision to come
+    bool mixes_domains = false;     ///< a memory limit takes the core's away
+    unsigned clinging = 0;          ///< MHz: from there it does not go back to auto
+};
+
 /// One virtual amdgpu: the driver's rules for its clock files, a power model, an energy counter.
 /// Every call takes the device's lock, as in the driver, and holds it while a slow access sleeps.
 /// Writes return 0 or an errno.
@@ -70,6 +82,7 @@ public:
     void set_core_levels_text(std::string text);
     /// Lets this die's counter count the other die of its package, too.
     void count_for(Gpu& second_die);
+    void set_ailments(const Ailments& ailments);
     /// Stops the energy counter, as seen on MI210 boards in the field.
     void freeze_counter(bool frozen);
 
@@ -91,6 +104,7 @@ private:
     Settings settings_;
     Limits custom_core_;  // edited, not yet committed; the driver forgets to clear it
     unsigned custom_memory_ = 0;
+    bool memory_edited_ = false;
     double busy_ = 0;
     std::string core_levels_text_;
     Nanoseconds read_time_{0};
@@ -100,6 +114,7 @@ private:
     Nanoseconds sampled_at_{0};  // the firmware's latest sample, once per millisecond
     double sampled_joules_ = 0;
     bool frozen_ = false;
+    Ailments ailments_;
     Gpu* second_die_ = nullptr;
 };
 

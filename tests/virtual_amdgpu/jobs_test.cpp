@@ -4,7 +4,7 @@
 // root, in containers and outside, that end in every way. What a job was given it finds as the node
 // was; what it leaves is put back; its neighbour is not touched.
 #include <kdvfs/detail/restore/owned_clocks.hpp>
-#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/device/amd/clocks.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 

@@ -4,7 +4,7 @@
 // GPU is a file system mounted over /sys in a mount namespace of the test's own.
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
-#include <kdvfs/device/amd/sysfs.hpp>
+#include <kdvfs/device/amd/clocks.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 

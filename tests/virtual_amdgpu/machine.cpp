@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 namespace virtual_amdgpu {
@@ -22,6 +24,19 @@ std::string hex(unsigned value, std::size_t digits) {
         *digit = "0123456789abcdef"[value % 16];
     }
     return text;
+}
+
+/// "ail stuck_clock".
+std::optional<Ailments> ailments_of(std::string_view text) {
+    if (text == "ail stuck_clock") return Ailments{.stuck_clock = true};
+    if (text == "ail deaf") return Ailments{.deaf = true};
+    if (text == "ail slow_counter") return Ailments{.slow_counter = true};
+    if (text == "ail coarse_counter") return Ailments{.coarse_counter = true};
+    if (text == "ail inflated_counter") return Ailments{.inflated_counter = true};
+    if (text == "ail unknown_metrics") return Ailments{.unknown_metrics = true};
+    if (text == "ail mixes_domains") return Ailments{.mixes_domains = true};
+    if (text == "ail clinging") return Ailments{.clinging = 1260};  // three fifths of an MI300X
+    return std::nullopt;
 }
 
 std::string line(std::uint64_t value) { return std::to_string(value) + "\n"; }
@@ -149,7 +164,10 @@ void Machine::add_control(std::size_t index) {
     };
     node.write = [&gpu](std::string_view text) {
         if (text == "reset") {
+            gpu.set_ailments({});
             gpu.reset();
+        } else if (const auto ailments = ailments_of(text)) {
+            gpu.set_ailments(*ailments);
         } else if (text == "freeze" || text == "thaw") {
             gpu.freeze_counter(text == "freeze");
         } else if (text == "busy" || text == "idle") {
@@ -160,6 +178,11 @@ void Machine::add_control(std::size_t index) {
         return 0;
     };
     add_file("/sys/control/gpu" + std::to_string(index), std::move(node));
+    Node running;
+    running.read = [&gpu] {
+        return std::to_string(gpu.running_clock()) + " " + std::to_string(gpu.joules()) + "\n";
+    };
+    add_file("/sys/control/running" + std::to_string(index), std::move(running));
 }
 
 void Machine::add_hwmon(std::size_t index) {

@@ -74,6 +74,8 @@ public:
     Answer read(const std::string& path);
     int write(const std::string& path, std::string_view text);
 
+    /// A file that no board has by itself. Before the machine is mounted.
+    void add_text(const std::string& path, std::string text);
     /// Replaces or adds a file with fixed text; for the shapes of /sys that break readers.
     void set_file(const std::string& path, std::string text);
     void remove(const std::string& path);
@@ -95,7 +97,6 @@ private:
     void add_control(std::size_t index);
     void add_links_of_dies();
     void add_kfd_host();
-    void add_text(const std::string& path, std::string text);
     void add_link(const std::string& path, std::string target);
     void add_folder(const std::string& path);
     void add_file(const std::string& path, Node node);

@@ -29,6 +29,20 @@ struct DeviceInfo {
     /// Where what must be put back is recorded, for whom the device is locked, and what the end of
     /// the process cannot do; empty where clocks are not set.
     std::string restoring{};
+    /// What joules are taken from, where that is no energy counter, and what it misses.
+    std::string energy{};
+    /// The prepared operating point that holds (AMPP, NVML's workload power profiles); empty where
+    /// the device has none.
+    std::string operating_point{};
+};
+
+/// Through what clocks are written, where a vendor has several ways (AMD); all end in the driver's
+/// files.
+enum class ClockPath {
+    best,          ///< the first of these that works
+    rocm_smi,      ///< the library librocm_smi64; needs root
+    amd_smi,       ///< the library libamd_smi; needs root
+    driver_files,  ///< no library, and root only where the files ask for it
 };
 
 /// "AMD Instinct MI210 (0000:03:00.0)", the way errors name a device.
@@ -191,6 +205,14 @@ template <class Device>
 concept PowerSource = requires(Device& device) {
     { device.read_power() } -> std::same_as<PowerReading>;
     requires noexcept(device.read_power());
+};
+
+/// A device with prepared operating points, which others may switch: they bound what clocks do.
+/// - `read_operating_point()`: the one that holds, as `DeviceInfo::operating_point` has it; empty
+///   where there are none, or it cannot be read. May take milliseconds.
+template <class Device>
+concept OperatingPointSource = requires(Device& device) {
+    { device.read_operating_point() } -> std::same_as<std::string>;
 };
 
 /// A clock request as a small number, stable for the life of a GPU. `RequestTable` knows the clock

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -23,6 +25,34 @@ inline std::string flaw_of_order(RequestWord seen, RequestWord put) {
     if (seen == put) return {};
     return seen == RequestWord{} ? "nothing arrives in host memory" : "it runs out of order";
 }
+
+/// Whether what a unit counts is a core clock: it moves, and not as the device's wall clock does.
+class CycleProof {
+public:
+    void see(const TimestampEntry& entry) {
+        const auto [at, is_new] = first_.try_emplace(entry.unit, entry);
+        if (is_new || entry.ticks == at->second.ticks) return;
+        ticks_ += static_cast<double>(entry.ticks - at->second.ticks);
+        cycles_ += static_cast<double>(entry.cycles - at->second.cycles);
+    }
+
+    /// Empty where nothing is wrong, or where no unit was met twice.
+    /// @param wall_megahertz of the wall clock; one so fast that core clocks run at its rate, too,
+    ///                       tells nothing
+    [[nodiscard]] std::string flaw(double wall_megahertz) const {
+        constexpr double slower_than_any_core = 120;
+        if (ticks_ <= 0) return {};
+        if (cycles_ <= 0) return "what units count stands still";
+        const bool alike = std::abs(cycles_ / ticks_ - 1) < 0.002;
+        return alike && wall_megahertz < slower_than_any_core ? "what units count is the wall clock"
+                                                              : "";
+    }
+
+private:
+    std::map<std::uint32_t, TimestampEntry> first_;
+    double ticks_ = 0;
+    double cycles_ = 0;
+};
 
 /// Markers by the program's marker kernel: request, time and core cycles in one launch, in captures
 /// as well. Unusable before `prove` has found no flaw. Thread-safe from then on.
@@ -53,6 +83,8 @@ public:
         Sighting last;
         if (auto flaw = see_markers(stream.get(), 4, last); !flaw.empty()) return flaw;
         if (auto flaw = prove_rate(stream.get()); !flaw.empty()) return flaw;
+        if (has_cycles_) cycle_flaw_ = cycles_.flaw(Api::wall_clock_megahertz(device_));
+        has_cycles_ = has_cycles_ && cycle_flaw_.empty();
         clock_.center();
         clock_uncertainty_ = clock_.uncertainty();
         return {};
@@ -104,7 +136,11 @@ public:
     [[nodiscard]] std::string description() const {
         std::string text = "one-thread kernels, times by a wall clock of " +
                            megahertz(Api::wall_clock_megahertz(device_));
-        if (!has_cycles_) text += ", no core cycles: the compiler cannot tell where a kernel runs";
+        if (!has_cycles_) {
+            text += ", no core cycles: " + (cycle_flaw_.empty()
+                                                ? "the compiler cannot tell where a kernel runs"
+                                                : cycle_flaw_);
+        }
         return text;
     }
 
@@ -157,6 +193,7 @@ private:
             if (entry->scope_kind != i) return "its timestamps come out of order";
             if (i > 1 && entry->ticks < last.entry.ticks) return "its wall clock runs backwards";
             last = {*entry, before, now().time_since_epoch()};
+            cycles_.see(*entry);
         }
         while (cell_->load().raw() != word_ && now() < deadline) std::this_thread::yield();
         return flaw_of_order(cell_->load(), RequestWord{word_});
@@ -244,8 +281,10 @@ private:
     DeviceClock clock_;
     Duration clock_uncertainty_{};
     bool has_cycles_ = false;
+    std::string cycle_flaw_;
 
     // The proof's own.
+    CycleProof cycles_;
     RequestCell* cell_ = nullptr;
     std::uint32_t* address_ = nullptr;
     std::uint32_t word_ = 0;

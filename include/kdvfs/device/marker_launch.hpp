@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/gpu/keep_loaded.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/contracts.hpp>
 
 #include <array>

@@ -240,6 +240,11 @@ public:
     [[nodiscard]] Runtime& runtime() { return *runtime_; }
     [[nodiscard]] const GpuOptions& options() const { return options_; }
     void drive_with(std::unique_ptr<ControlLoop> loop) { loop_ = std::move(loop); }
+    /// An error for `check()`, unless it has one already.
+    void keep(const Error& error) noexcept {
+        const std::lock_guard lock{kept_};
+        if (!error_) error_ = error;
+    }
 
     // What users ask, through `Gpu`.
 
@@ -266,6 +271,11 @@ public:
                 "the not_worth_it gate is off: no switching latency is known (measure it with "
                 "examples/switch_latency)");
         }
+        if (!info_.simulated && !measure_only()) {
+            report.notes.emplace_back(
+                "applied is the driver's own word; that a clock ran is shown by held alone");
+        }
+        if (!info_.energy.empty()) report.notes.push_back("energy is " + info_.energy);
         report.notes.push_back("markers: " + std::string{runtime_->marker_mechanism()});
         if (const auto stalled = stalled_call()) report.notes.emplace_back(stalled->what());
         return report;
@@ -591,11 +601,6 @@ private:
                       .vendor_words = "",
                       .remedy = "open and close the scope on the same side of the capture's begin "
                                 "and end"}};
-    }
-
-    void keep(const Error& error) noexcept {
-        const std::lock_guard lock{kept_};
-        if (!error_) error_ = error;
     }
 
     [[nodiscard]] bool in_forked_child() const { return fork_generation() != generation_; }

@@ -162,6 +162,8 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
             if (const auto owned = open_clocks()) {
                 parts.initial = prove_clock_control(owned->clocks);
                 parts.info = owned->clocks.info();
+                parts.info.energy = device.readings->info().energy;
+                parts.info.operating_point = device.readings->info().operating_point;
                 parts.info.restoring = owned->clocks.describe();
                 parts.clocks = owned->clocks.supported_clocks();
                 device.clocks = {owned, &owned->clocks};

@@ -3,8 +3,8 @@
 
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/gpu/core.hpp>
-#include <kdvfs/detail/gpu/keep_loaded.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/contracts.hpp>
 
 #include <linux/futex.h>
@@ -166,10 +166,14 @@ private:
 
     struct State {
         State(Core& its_core, DeviceSides<Clocks, Readings> its_device)
-            : core{its_core}, device{std::move(its_device)} {}
+            : core{its_core},
+              device{std::move(its_device)},
+              operating_point{core.info().operating_point} {}
 
         Core& core;
         DeviceSides<Clocks, Readings> device;
+        std::string operating_point;  ///< seen last, by the actuator; empty: there are none
+        TimePoint next_point_look{};
         std::atomic<Duration::rep> call_since{0};  ///< when the call under way began; 0: none is
         std::atomic<const char*> call_name{""};
         WakeUp listener_wakes;
@@ -312,7 +316,9 @@ private:
             state.core.meter().pump();
             return true;
         }
-        if (stopping || state.core.meter().sampling().next_read() > now) return false;
+        if (stopping) return false;
+        watch_operating_point(state, now);
+        if (state.core.meter().sampling().next_read() > now) return false;
         const EnergyReading reading = call(state, "read the energy counter",
                                            [&] { return state.device.readings->read_energy(); });
         state.core.meter().sampled(reading, state.core.runtime().now());
@@ -325,6 +331,26 @@ private:
         return true;
     }
 
+    /// Somebody else may switch a device's prepared operating point: said once per switch.
+    static void watch_operating_point(State& state, TimePoint now) {
+        if constexpr (OperatingPointSource<Readings>) {
+            if (state.operating_point.empty() || now < state.next_point_look) return;
+            state.next_point_look = now + state.core.options().controller.verify_every;
+            const std::string held = call(state, "read the operating point", [&] {
+                return state.device.readings->read_operating_point();
+            });
+            if (held.empty() || held == state.operating_point) return;
+            state.core.keep(
+                Error{Errc::external_change,
+                      {.action = "measure at one operating point",
+                       .object = to_string(state.core.info()),
+                       .vendor_words =
+                           "somebody has switched it from " + state.operating_point + " to " + held,
+                       .remedy = "switch it back, or measure and plan anew at this one"}});
+            state.operating_point = held;
+        }
+    }
+
     static std::chrono::steady_clock::time_point next_wake(State& state) {
         const TimePoint now = state.core.runtime().now();
         state.core.meter().rest_where_idle(state.asleep.load(std::memory_order_relaxed) != awake,
@@ -333,6 +359,7 @@ private:
         TimePoint wake = now + long_wait;
         if (const auto deadline = state.core.arbiter().next_deadline())
             wake = std::min(wake, *deadline);
+        if (!state.operating_point.empty()) wake = std::min(wake, state.next_point_look);
         return steady(std::min(wake, state.core.meter().sampling().next_read()));
     }
 

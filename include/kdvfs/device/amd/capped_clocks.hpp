@@ -2,18 +2,108 @@
 #pragma once
 
 #include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/restore_script.hpp>
+#include <kdvfs/device/amd/clock_writer.hpp>
 #include <kdvfs/device/amd/settable_clocks.hpp>
+#include <kdvfs/device/amd/system_files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace kdvfs::device::amd {
+
+/// How an amdgpu board is put back by a POSIX shell and nothing but its builtins. Words: the
+/// device's folder; `memory` where the memory's limit counts, too, `level` where no limits can be
+/// read, else `none`; the board's lowest and highest core and highest memory clock; the text that
+/// allows all core levels. A state is seen as the performance level and, where limits count, the
+/// numbers in pp_od_clk_voltage. What is written is what `CappedClocks::restore` writes, by way of
+/// `auto`, from where every range is reached.
+inline constexpr std::string_view restore_functions = R"sh(
+level=$1/power_dpm_force_performance_level table=$1/pp_od_clk_voltage mask=$1/pp_dpm_sclk
+watched=$2 core_min=$3 core_max=$4 memory_max=$5 all_levels=$6
+
+see() { # what the board holds, in $seen
+    seen= low= high= memory= section=
+    IFS= read -r seen < "$level" || [ -n "$seen" ] || return 1
+    case $watched$seen in level*) return 0 ;; *manual | *perf_determinism) ;; *) return 0 ;; esac
+    while read -r key clock rest; do
+        case $key$clock in
+        OD_SCLK: | GFXCLK:) section=core ;;
+        OD_MCLK:) section=$watched ;;
+        S:*) ;;
+        [0-9]*:[0-9]*)
+            clock=${clock%%[!0-9]*}
+            case $section in
+            core) high=$clock low=${low:-$clock} ;;
+            memory) memory=$clock ;;
+            esac ;;
+        *) section= ;;
+        esac
+    done < "$table" || return 1
+    [ -n "$high" ] || return 1
+    [ "$seen" = manual ] || memory=
+    seen="$seen $low $high${memory:+ $memory}"
+}
+
+limit() { # $1 a clock, $2 what stands for 0, the board's own choice
+    [ "$1" = 0 ] && limit=$2 || limit=$1
+}
+
+expect() { # mode, core, memory and floor of a state, in $expected
+    expected=$1
+    case $watched$1 in level*) return ;; *manual | *perf_determinism) ;; *) return ;; esac
+    limit "$4" "$core_min"; expected="$expected $limit"
+    limit "$2" "$core_max"; expected="$expected $limit"
+    case $watched$1 in memorymanual) limit "$3" "$memory_max"; expected="$expected $limit" ;; esac
+}
+
+holds() {
+    expect "$held_mode" "$held_core" "$held_memory" "$held_floor"
+    [ "$seen" = "$expected" ]
+}
+
+is_back() {
+    expect "$found_mode" "$found_core" "$found_memory" "$found_floor"
+    [ "$seen" = "$expected" ]
+}
+
+edit() {
+    limit "$2" "$3"
+    printf '%s %s\n' "$1" "$limit" > "$table"
+}
+
+put_back() {
+    [ "$found_mode" != manual ] || printf auto > "$level" || return 1
+    printf %s "$found_mode" > "$level" || return 1
+    case $watched$found_mode in
+    levelmanual) printf %s "$all_levels" > "$mask" || return 1 ;;
+    level*) ;;
+    *manual)
+        edit 's 0' "$found_floor" "$core_min" && edit 's 1' "$found_core" "$core_max" || return 1
+        [ "$watched" != memory ] || edit 'm 1' "$found_memory" "$memory_max" || return 1
+        printf 'c\n' > "$table" ;;
+    *perf_determinism)
+        edit 's 1' "$found_core" "$core_max" && printf 'c\n' > "$table" ;;
+    esac
+}
+)sh";
+
+inline RestoreScript restore_script(const std::string& folder, const ClockBounds& bounds) {
+    const bool by_levels = bounds.levels > 0;
+    const bool has_memory = bounds.memory_max != auto_clock;
+    return {"amdgpu",
+            std::string{restore_functions},
+            {folder, by_levels ? "level" : (has_memory ? "memory" : "none"),
+             std::to_string(bounds.core_min.count), std::to_string(bounds.core_max.count),
+             std::to_string(bounds.memory_max.count),
+             by_levels ? levels_up_to(bounds.levels - 1) : std::string{}}};
+}
 
 /// `ClockControl` for every amdgpu board, whichever way its settings are written. What is read is
 /// read from sysfs: ROCm SMI ends the process on texts it does not expect.
@@ -27,14 +117,14 @@ namespace kdvfs::device::amd {
 /// - which core levels are allowed can be written but not read: a board that knows no other way is
 ///   driven only from a level in which they do not count, and while its level is `manual` it holds
 ///   the cap that was written last.
-template <ClockWriter Writer>
 class CappedClocks {
 public:
-    CappedClocks(Card card, Writer writer)
+    CappedClocks(Card card, std::unique_ptr<ClockWriter> writer)
         : card_{std::move(card)},
           writer_{std::move(writer)},
           files_{card_},
-          clocks_{SettableClocks::of(card_, files_)} {
+          learnt_{SettableClocks::of(card_, files_)},
+          clocks_{learnt_} {
         info_ = {card_.name, to_string(card_.address), card_.architecture, {}, false};
         describe();
     }
@@ -66,9 +156,9 @@ public:
         require_settable(point);
         asked_ = point;
         if (point.is_auto()) {
-            writer_.write_level("auto");
+            writer_->write_level("auto");
         } else if (clocks_.way == ClockWay::determinism) {
-            writer_.write_determinism(or_highest(point.core, clocks_.bounds.core_max));
+            writer_->write_determinism(or_highest(point.core, clocks_.bounds.core_max));
         } else if (clocks_.way == ClockWay::level_mask) {
             allow_levels_up_to(point.core);
         } else {
@@ -86,7 +176,7 @@ public:
         }
         asked_ = state.cap;
         if (state.mode == determinism) {
-            writer_.write_determinism(or_highest(state.cap.core, clocks_.bounds.core_max));
+            writer_->write_determinism(or_highest(state.cap.core, clocks_.bounds.core_max));
         } else if (state.mode == manual && clocks_.way == ClockWay::level_mask) {
             allow_levels_up_to(state.cap.core);
         } else if (state.mode == manual) {
@@ -94,7 +184,7 @@ public:
                      or_highest(state.cap.core, clocks_.bounds.core_max),
                      or_highest(state.cap.memory, clocks_.bounds.memory_max)});
         } else {
-            writer_.write_level(state.mode);
+            writer_->write_level(state.mode);
         }
     }
 
@@ -115,18 +205,25 @@ public:
     /// a cap slightly below the highest, read back and taken away again; the list by allowing all
     /// of it, since it cannot be read back. The state found is there again when it returns or
     /// throws.
+    /// The two domains are tried one by one and then together: where they disturb one another the
+    /// memory's is not offered.
     /// @throws Error with the driver's answer where no way works, or the state did not come back.
     Capabilities probe() {
+        clocks_ = learnt_;
         require_settable({});
         const ClockState found = read_clock_state();
         Capabilities result;
         std::optional<Error> refusal;
         if (clocks_.has_table) {
-            const std::uint32_t range =
-                clocks_.bounds.core_max.count - clocks_.bounds.core_min.count;
-            const ClockPoint below{Megahertz{clocks_.bounds.core_max.count - range / 8},
-                                   auto_clock};
+            const ClockPoint below{slightly_below_highest(), auto_clock};
             refusal = try_out(found, below, ClockWay::range, result.range);
+            if (result.range == Capability::refused && !clocks_.supported.memory.listed.empty()) {
+                // Each range is written with a memory limit: perhaps that undid the core's.
+                leave_memory_alone();
+                static_cast<void>(try_out(found, below, ClockWay::range, result.range));
+                result.both = Capability::refused;
+                if (result.range == Capability::supported) result.memory = result.range;
+            }
             const auto other = try_out(found, below, ClockWay::determinism, result.determinism);
             static_cast<void>(other);  // the first answer says more
         }
@@ -144,12 +241,29 @@ public:
             const ClockPoint lowest{auto_clock, clocks_.supported.memory.listed.front()};
             static_cast<void>(try_out(found, lowest, clocks_.way, result.memory));
         }
-        if (result.memory != Capability::supported) {
-            clocks_.supported.memory = {};
-            clocks_.bounds.memory_max = auto_clock;
+        if (result.memory == Capability::supported && !clocks_.supported.memory.listed.empty()) {
+            const ClockPoint both{slightly_below_highest(),
+                                  clocks_.supported.memory.listed.front()};
+            static_cast<void>(try_out(found, both, clocks_.way, result.both));
         }
+        if (result.both != Capability::supported) leave_memory_alone();
         describe();
+        if (result.memory == Capability::supported && result.both != Capability::supported) {
+            info_.mechanism +=
+                ", memory clock left alone: with a limit of its own the core's does not hold";
+        }
         return result;
+    }
+
+protected:
+    /// Settings are written this way from now on.
+    void write_by(std::unique_ptr<ClockWriter> writer) { writer_ = std::move(writer); }
+    /// Adds words to `info().mechanism`.
+    void add_to_mechanism(const std::string& words) { info_.mechanism += words; }
+    /// What `info()` is to say beside the clocks.
+    void say(std::string energy, std::string operating_point) {
+        info_.energy = std::move(energy);
+        info_.operating_point = std::move(operating_point);
     }
 
 private:
@@ -159,6 +273,16 @@ private:
 
     static Megahertz or_highest(Megahertz clock, Megahertz highest) {
         return clock == auto_clock ? highest : clock;
+    }
+
+    void leave_memory_alone() {
+        clocks_.supported.memory = {};
+        clocks_.bounds.memory_max = auto_clock;
+    }
+
+    [[nodiscard]] Megahertz slightly_below_highest() const {
+        const auto [lowest, highest] = std::pair{clocks_.bounds.core_min, clocks_.bounds.core_max};
+        return Megahertz{highest.count - (highest.count - lowest.count) / 8};
     }
 
     [[nodiscard]] ClockLimits read_limits() const {
@@ -198,7 +322,7 @@ private:
         const auto& levels = clocks_.supported.core.listed;
         const auto above = std::upper_bound(levels.begin(), levels.end(), highest);
         masked_cap_ = cap;  // before: what a write that fails half-way leaves is kdvfs's own, too
-        writer_.write_levels_up_to(static_cast<unsigned>(above - levels.begin()) - 1);
+        writer_->write_levels_up_to(static_cast<unsigned>(above - levels.begin()) - 1);
     }
 
     void describe() {
@@ -206,7 +330,7 @@ private:
             info_.mechanism = "none: " + clocks_.why_not;
             return;
         }
-        info_.mechanism = std::string{Writer::name} + " " + std::string{to_string(clocks_.way)};
+        info_.mechanism = writer_->name() + " " + std::string{to_string(clocks_.way)};
         if (card_.secondary_die) info_.mechanism += ", second die of its package";
         if (card_.shares_counter) info_.mechanism += ", energy of both dies of the package";
         if (card_.energy_folder.empty())
@@ -230,9 +354,9 @@ private:
     void move_to(ClockLimits wanted) {
         const ClockLimits present = read_limits();
         if (wanted.core_max <= present.core_min || wanted.core_min >= present.core_max) {
-            writer_.write_level("auto");
+            writer_->write_level("auto");
         }
-        writer_.write_limits(wanted);
+        writer_->write_limits(wanted);
     }
 
     /// One way, tried and undone. @returns what was said where it does not work
@@ -266,9 +390,9 @@ private:
         capability = Capability::refused;
         try {
             masked_cap_ = auto_clock;
-            writer_.write_level(std::string{manual});
+            writer_->write_level(std::string{manual});
             levels = files_.levels_of(core_levels);
-            writer_.write_levels_up_to(static_cast<unsigned>(levels.clocks.size()) - 1);
+            writer_->write_levels_up_to(static_cast<unsigned>(levels.clocks.size()) - 1);
             capability = Capability::supported;
         } catch (const Error& error) {
             if (error.code() == Errc::not_supported) capability = Capability::absent;
@@ -288,9 +412,10 @@ private:
     }
 
     Card card_;
-    Writer writer_;
+    std::unique_ptr<ClockWriter> writer_;
     ClockFiles files_;
     DeviceInfo info_;
+    SettableClocks learnt_;  // by reading alone, before any trial
     SettableClocks clocks_;
     ClockPoint asked_;  // last, by this object
     std::optional<Megahertz> masked_cap_;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>
-#include <kdvfs/device/amd/capped_clocks.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/gpu_metrics.hpp>
-#include <kdvfs/device/contracts.hpp>
-
-#include <rocm_smi/rocm_smi.h>
+#include <kdvfs/device/amd/clock_writer.hpp>
+#include <kdvfs/device/amd/system_files.hpp>
+#include <kdvfs/error.hpp>
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -56,28 +57,72 @@ inline std::string lost_mutexes(std::size_t cards) {
 
 }  // namespace kdvfs::device::amd
 
-namespace kdvfs::device {
-namespace rocm_smi {
+/// ROCm SMI, looked for when the program runs: kdvfs needs neither its header nor its import
+/// library to be built. The declarations follow rocm_smi.h of ROCm 5.2, which later ones have kept.
+namespace kdvfs::device::rocm_smi {
 
-/// What a status of ROCm SMI means. Any refused write answers NOT_SUPPORTED, whatever the driver
-/// said.
-constexpr Errc errc_of(rsmi_status_t status) {
-    switch (status) {
-        case RSMI_STATUS_PERMISSION:
-        case RSMI_STATUS_NOT_SUPPORTED:
-        case RSMI_STATUS_INVALID_ARGS:
-        case RSMI_STATUS_INPUT_OUT_OF_BOUNDS: return Errc::refused;
-        case RSMI_STATUS_BUSY:
-        case RSMI_STATUS_INTERRUPT: return Errc::busy;
-        default: return Errc::io;
-    }
+/// rsmi_status_t.
+enum class Status : std::uint32_t {
+    success = 0,
+    invalid_arguments = 1,
+    not_supported = 2,
+    permission = 4,
+    out_of_bounds = 7,
+    interrupted = 12,
+    unexpected_data = 15,
+    busy = 16,
+};
+
+/// rsmi_clk_type_t.
+enum class ClockType : std::uint32_t { core = 0, memory = 4 };
+
+inline constexpr std::uint32_t upper_limit = 1;  // rsmi_freq_ind_t
+inline constexpr std::size_t most_levels = 32;   // RSMI_MAX_NUM_FREQUENCIES
+
+/// rsmi_dev_perf_level_t: the words of these, from 0 on.
+inline constexpr std::array<std::string_view, 9> performance_levels{"auto",
+                                                                    "low",
+                                                                    "high",
+                                                                    "manual",
+                                                                    "profile_standard",
+                                                                    "profile_peak",
+                                                                    "profile_min_mclk",
+                                                                    "profile_min_sclk",
+                                                                    "perf_determinism"};
+
+/// The number of a performance level; AMD SMI has the same.
+constexpr std::optional<std::uint32_t> number_of_level(std::string_view level) {
+    const auto found = std::find(performance_levels.begin(), performance_levels.end(), level);
+    if (found == performance_levels.end()) return std::nullopt;
+    return static_cast<std::uint32_t>(found - performance_levels.begin());
 }
 
-inline std::string words_of(rsmi_status_t status) {
-    const char* words = nullptr;
-    rsmi_status_string(status, &words);
-    return "ROCm SMI status " + std::to_string(static_cast<std::uint32_t>(status)) +
-           (words != nullptr ? ": " + std::string{words} : std::string{});
+/// The functions that kdvfs calls.
+struct Functions {
+    Status (*init)(std::uint64_t) = nullptr;
+    Status (*shut_down)() = nullptr;
+    Status (*status_string)(Status, const char**) = nullptr;
+    Status (*num_monitor_devices)(std::uint32_t*) = nullptr;
+    Status (*dev_pci_id_get)(std::uint32_t, std::uint64_t*) = nullptr;
+    Status (*dev_perf_level_set)(std::uint32_t, std::uint32_t) = nullptr;
+    Status (*dev_clk_range_set)(std::uint32_t, std::uint64_t, std::uint64_t, ClockType) = nullptr;
+    Status (*dev_od_clk_info_set)(std::uint32_t, std::uint32_t, std::uint64_t, ClockType) = nullptr;
+    Status (*perf_determinism_mode_set)(std::uint32_t, std::uint64_t) = nullptr;
+    Status (*dev_gpu_clk_freq_set)(std::uint32_t, ClockType, std::uint64_t) = nullptr;
+};
+
+/// What a status of ROCm SMI means. Any refused write answers not_supported, whatever the driver
+/// said.
+constexpr Errc errc_of(Status status) {
+    switch (status) {
+        case Status::permission:
+        case Status::not_supported:
+        case Status::invalid_arguments:
+        case Status::out_of_bounds: return Errc::refused;
+        case Status::busy:
+        case Status::interrupted: return Errc::busy;
+        default: return Errc::io;
+    }
 }
 
 namespace detail {
@@ -99,14 +144,14 @@ inline void require_startable() {
     for (const amd::Card& card : cards) {
         if (amd::detail::names_in(card.folder + "/hwmon").empty()) {
             cannot_start(to_string(card) + " has no hwmon folder, without which the library aborts",
-                         "use amdgpu sysfs instead");
+                         "choose another ClockPath");
         }
     }
     const std::string nodes = "/sys/class/kfd/kfd/topology/nodes";
     for (const std::string& node : amd::detail::names_in(nodes)) {
         if (amd::detail::names_in(nodes + "/" + node + "/io_links").empty()) {
             cannot_start("KFD node " + node + " has no io_links, without which the library aborts",
-                         "use amdgpu sysfs instead");
+                         "choose another ClockPath");
         }
     }
 }
@@ -131,7 +176,7 @@ public:
         return session;
     }
 
-    ~Session() { rsmi_shut_down(); }
+    ~Session() { functions_.shut_down(); }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -142,30 +187,70 @@ public:
         const std::uint64_t wanted = std::uint64_t{at.domain} << 32 | std::uint64_t{at.bus} << 8 |
                                      std::uint64_t{at.device} << 3 | at.function;
         std::uint32_t count = 0;
-        rsmi_num_monitor_devices(&count);
+        functions_.num_monitor_devices(&count);
         for (std::uint32_t index = 0; index < count; ++index) {
             std::uint64_t address = 0;
-            if (rsmi_dev_pci_id_get(index, &address) == RSMI_STATUS_SUCCESS && address == wanted) {
-                return index;
-            }
+            const Status status = functions_.dev_pci_id_get(index, &address);
+            if (status == Status::success && address == wanted) return index;
         }
         throw Error{
             Errc::not_supported,
             {"find the GPU in ROCm SMI", to_string(card),
-             "it lists " + std::to_string(count) + " other GPUs", "use amdgpu sysfs instead"}};
+             "it lists " + std::to_string(count) + " other GPUs", "choose another ClockPath"}};
+    }
+
+    [[nodiscard]] const Functions& functions() const { return functions_; }
+
+    [[nodiscard]] std::string words_of(Status status) const {
+        const char* words = nullptr;
+        functions_.status_string(status, &words);
+        return "ROCm SMI status " + std::to_string(static_cast<std::uint32_t>(status)) +
+               (words != nullptr ? ": " + std::string{words} : std::string{});
     }
 
 private:
-    Session() {
+    /// Those of ROCm 6 and 7, of ROCm 5, and of Debian 12, whose declarations are the same.
+    static std::array<std::string, 4> names() {
+        return {"librocm_smi64.so.7", "librocm_smi64.so.6", "librocm_smi64.so.5",
+                "librocm_smi64.so.1"};
+    }
+
+    Session() : library_{names()} {
+        if (!library_.is_open()) {
+            detail::cannot_start("it is not installed here",
+                                 "install it, or choose another ClockPath");
+        }
+        find_functions();
         detail::require_startable();
         start();
-        rsmi_shut_down();
+        functions_.shut_down();
         start();
     }
 
-    static void start() {
-        const rsmi_status_t status = rsmi_init(0);
-        if (status == RSMI_STATUS_SUCCESS) return;
+    void find_functions() {
+        require(functions_.init, "rsmi_init");
+        require(functions_.shut_down, "rsmi_shut_down");
+        require(functions_.status_string, "rsmi_status_string");
+        require(functions_.num_monitor_devices, "rsmi_num_monitor_devices");
+        require(functions_.dev_pci_id_get, "rsmi_dev_pci_id_get");
+        require(functions_.dev_perf_level_set, "rsmi_dev_perf_level_set_v1");
+        require(functions_.dev_clk_range_set, "rsmi_dev_clk_range_set");
+        require(functions_.dev_od_clk_info_set, "rsmi_dev_od_clk_info_set");
+        require(functions_.perf_determinism_mode_set, "rsmi_perf_determinism_mode_set");
+        require(functions_.dev_gpu_clk_freq_set, "rsmi_dev_gpu_clk_freq_set");
+    }
+
+    template <class Function>
+    void require(Function*& function, const char* symbol) {
+        library_.find(function, symbol);
+        if (function == nullptr) {
+            detail::cannot_start(library_.name() + " has no " + symbol, "choose another ClockPath");
+        }
+    }
+
+    void start() {
+        const Status status = functions_.init(0);
+        if (status == Status::success) return;
         std::string words = words_of(status);
         std::string remedy = "see ROCm SMI's own message on the error stream";
         const std::string lost = amd::lost_mutexes(amd::find_cards().size());
@@ -175,85 +260,75 @@ private:
         }
         throw Error{Errc::busy, {"start ROCm SMI", "this machine", words, remedy}};
     }
+
+    kdvfs::detail::SharedLibrary library_;
+    Functions functions_;
 };
 
 /// Writes settings through the library, which turns each call into the same texts that
-/// `SysfsWriter` writes. All arguments on which the library would abort are refused before.
-class Writer {
+/// `SysfsWriter` writes. All arguments on which the library would abort are refused before. Calls
+/// are to come from one thread: the library's lock between processes is not safe between threads of
+/// one.
+class Writer final : public amd::ClockWriter {
 public:
-    static constexpr std::string_view name = "rocm_smi";
-
+    /// @throws Error where the library cannot be used for this GPU, saying what to use instead
     explicit Writer(const amd::Card& card)
         : session_{Session::open()},
           index_{session_->index_of(card)},
           object_{to_string(card)},
           levels_file_{card.folder + "/pp_dpm_sclk"} {}
 
-    void write_level(const std::string& level) {
-        const auto known = level_of(level);
-        if (!known) fail("set the performance level " + level, RSMI_STATUS_INVALID_ARGS);
-        check("set the performance level " + level, rsmi_dev_perf_level_set_v1(index_, *known));
+    [[nodiscard]] std::string name() const override { return "rocm_smi"; }
+
+    void write_level(const std::string& level) override {
+        const auto number = number_of_level(level);
+        if (!number) fail("set the performance level " + level, Status::invalid_arguments);
+        check("set the performance level " + level, call().dev_perf_level_set(index_, *number));
     }
 
-    void write_limits(const amd::ClockLimits& limits) {
+    void write_limits(const amd::ClockLimits& limits) override {
         const std::string action = "set core limits of " + to_string(limits.core_min) + " and " +
                                    to_string(limits.core_max);
-        if (limits.core_min >= limits.core_max) fail(action, RSMI_STATUS_INVALID_ARGS);
-        check(action, rsmi_dev_clk_range_set(index_, limits.core_min.count, limits.core_max.count,
-                                             RSMI_CLK_TYPE_SYS));
+        if (limits.core_min >= limits.core_max) fail(action, Status::invalid_arguments);
+        check(action, call().dev_clk_range_set(index_, limits.core_min.count, limits.core_max.count,
+                                               ClockType::core));
         if (limits.memory_max == auto_clock) return;
         check("set a memory limit of " + to_string(limits.memory_max),
-              rsmi_dev_od_clk_info_set(index_, RSMI_FREQ_IND_MAX, limits.memory_max.count,
-                                       RSMI_CLK_TYPE_MEM));
+              call().dev_od_clk_info_set(index_, upper_limit, limits.memory_max.count,
+                                         ClockType::memory));
     }
 
-    void write_determinism(Megahertz cap) {
+    void write_determinism(Megahertz cap) override {
         check("set a deterministic core limit of " + to_string(cap),
-              rsmi_perf_determinism_mode_set(index_, cap.count));
+              call().perf_determinism_mode_set(index_, cap.count));
     }
 
-    /// Allows the core levels from the lowest to this one. The library reads the list first, and
-    /// aborts the process on a text that it does not expect.
-    void write_levels_up_to(unsigned highest) {
+    /// The library reads the list of levels first, and aborts the process on a text that it does
+    /// not expect.
+    void write_levels_up_to(unsigned highest) override {
         const std::string action = "allow core levels up to " + std::to_string(highest);
         write_level("manual");  // the list may differ from level to level
         const auto file = amd::read_file(levels_file_);
         const auto list = amd::parse_clock_list(file.text);
         const bool expected = list && list->plain && list->one_current &&
-                              list->clocks.size() <= RSMI_MAX_NUM_FREQUENCIES &&
+                              list->clocks.size() <= most_levels &&
                               std::is_sorted(list->clocks.begin(), list->clocks.end());
-        if (!expected || highest >= list->clocks.size()) fail(action, RSMI_STATUS_UNEXPECTED_DATA);
+        if (!expected || highest >= list->clocks.size()) fail(action, Status::unexpected_data);
         const std::uint64_t mask = (std::uint64_t{2} << highest) - 1;
-        check(action, rsmi_dev_gpu_clk_freq_set(index_, RSMI_CLK_TYPE_SYS, mask));
+        check(action, call().dev_gpu_clk_freq_set(index_, ClockType::core, mask));
     }
 
 private:
-    static std::optional<rsmi_dev_perf_level_t> level_of(std::string_view level) {
-        static constexpr std::pair<std::string_view, rsmi_dev_perf_level_t> known[] = {
-            {"auto", RSMI_DEV_PERF_LEVEL_AUTO},
-            {"low", RSMI_DEV_PERF_LEVEL_LOW},
-            {"high", RSMI_DEV_PERF_LEVEL_HIGH},
-            {"manual", RSMI_DEV_PERF_LEVEL_MANUAL},
-            {"profile_standard", RSMI_DEV_PERF_LEVEL_STABLE_STD},
-            {"profile_peak", RSMI_DEV_PERF_LEVEL_STABLE_PEAK},
-            {"profile_min_mclk", RSMI_DEV_PERF_LEVEL_STABLE_MIN_MCLK},
-            {"profile_min_sclk", RSMI_DEV_PERF_LEVEL_STABLE_MIN_SCLK},
-            {"perf_determinism", RSMI_DEV_PERF_LEVEL_DETERMINISM},
-        };
-        for (const auto& [word, value] : known) {
-            if (word == level) return value;
-        }
-        return std::nullopt;
+    [[nodiscard]] const Functions& call() const { return session_->functions(); }
+
+    void check(std::string action, Status status) const {
+        if (status != Status::success) fail(std::move(action), status);
     }
 
-    void check(std::string action, rsmi_status_t status) const {
-        if (status != RSMI_STATUS_SUCCESS) fail(std::move(action), status);
-    }
-
-    [[noreturn]] void fail(std::string action, rsmi_status_t status) const {
+    [[noreturn]] void fail(std::string action, Status status) const {
         throw Error{errc_of(status),
-                    {std::move(action), object_, words_of(status),
-                     status == RSMI_STATUS_PERMISSION
+                    {std::move(action), object_, session_->words_of(status),
+                     status == Status::permission
                          ? "run as root: the library asks for it, even where the files do not"
                          : "the driver or the library does not accept this on this board"}};
     }
@@ -264,28 +339,4 @@ private:
     std::string levels_file_;
 };
 
-}  // namespace rocm_smi
-
-/// An AMD GPU through ROCm SMI. Settings are written by the library; what is read is read from the
-/// driver's files, because the library's readers abort the process on texts they do not expect
-/// (`S: 19Mhz *`, `unavailable`), and its energy is 0.27 % too high. Calls that set clocks are to
-/// come from one thread: the library's lock between processes is not safe between threads of one.
-class RocmSmi : public amd::CappedClocks<rocm_smi::Writer>, public amd::MetricsFile {
-public:
-    /// @throws Error where the library cannot be used for this GPU, saying what to use instead
-    explicit RocmSmi(const amd::Card& card)
-        : CappedClocks{card, rocm_smi::Writer{card}}, MetricsFile{card} {}
-
-    /// Tries the clocks (see `CappedClocks::probe`) and the counter.
-    /// @throws Error with the library's answer where no way to set clocks works
-    amd::Capabilities probe() {
-        amd::Capabilities found = CappedClocks::probe();
-        found.energy = energy_capability();
-        return found;
-    }
-};
-
-static_assert(ClockControl<RocmSmi> && Restorable<RocmSmi>);
-static_assert(EnergySource<RocmSmi>);
-
-}  // namespace kdvfs::device
+}  // namespace kdvfs::device::rocm_smi

@@ -3,14 +3,12 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/restore_script.hpp>
 #include <kdvfs/device/amd/system_files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,6 +39,8 @@ struct Capabilities {
     /// counts.
     Capability level_mask = Capability::absent;
     Capability memory = Capability::absent;  ///< an upper limit of the memory clock
+    /// The two domains hold their limits beside one another; else the memory's is left alone.
+    Capability both = Capability::absent;
     Capability energy = Capability::absent;  ///< a counter; a second die's is its package's
 };
 
@@ -55,27 +55,6 @@ constexpr std::string_view to_string(ClockWay way) {
     }
     return "unknown";
 }
-
-/// Limits as the driver takes them: all of them are numbers.
-struct ClockLimits {
-    Megahertz core_min;
-    Megahertz core_max;
-    Megahertz memory_max = auto_clock;  ///< auto: there is none to write
-
-    friend bool operator==(ClockLimits, ClockLimits) = default;
-};
-
-/// How settings get to the driver: by its files, or through a library. Each call throws `Error` and
-/// may then have done its first half: no setter of the driver is atomic.
-template <class Writer>
-concept ClockWriter = requires(Writer& writer, const std::string& level, const ClockLimits& limits,
-                               Megahertz cap, unsigned highest_level) {
-    { Writer::name } -> std::convertible_to<std::string_view>;
-    { writer.write_level(level) } -> std::same_as<void>;
-    { writer.write_limits(limits) } -> std::same_as<void>;
-    { writer.write_determinism(cap) } -> std::same_as<void>;
-    { writer.write_levels_up_to(highest_level) } -> std::same_as<void>;
-};
 
 /// What the clock files of a board say, or an error that names the file. Reads only.
 class ClockFiles {
@@ -143,6 +122,14 @@ private:
 
     std::string folder_;
     std::string object_;
+};
+
+/// The ends of a board's own clock ranges.
+struct ClockBounds {
+    Megahertz core_min;
+    Megahertz core_max;
+    Megahertz memory_max = auto_clock;  ///< auto where the memory clock cannot be set
+    unsigned levels = 0;  ///< of a board whose only way is a list of allowed levels; else 0
 };
 
 /// Which clocks a board can be capped at, and how, as far as its files tell.

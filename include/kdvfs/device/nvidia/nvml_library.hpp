@@ -74,6 +74,14 @@ struct FieldValue {
     Value value;
 };
 
+/// nvmlWorkloadPowerProfileCurrentProfiles_v1_t: bit sets of profile numbers.
+struct PowerProfiles {
+    std::uint32_t version = sizeof(PowerProfiles) | 1U << 24U;
+    std::array<std::uint32_t, 8> supported{};
+    std::array<std::uint32_t, 8> requested{};
+    std::array<std::uint32_t, 8> enforced{};
+};
+
 inline constexpr std::uint32_t field_power_average = 185;
 inline constexpr std::uint32_t field_power_instant = 186;
 inline constexpr std::uint32_t sampling_total_power = 0;
@@ -97,6 +105,7 @@ struct Readers {
     Status (*total_energy)(Handle, unsigned long long*);
     Status (*field_values)(Handle, int, FieldValue*);
     Status (*samples)(Handle, std::uint32_t, unsigned long long, ValueType*, unsigned*, Sample*);
+    Status (*power_profiles)(Handle, PowerProfiles*);
 };
 
 /// The functions that change a board. They are looked up only for a device opened to set clocks:
@@ -228,6 +237,7 @@ private:
         find(readers_.total_energy, "nvmlDeviceGetTotalEnergyConsumption");
         find(readers_.field_values, "nvmlDeviceGetFieldValues");
         find(readers_.samples, "nvmlDeviceGetSamples");
+        find(readers_.power_profiles, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles");
     }
 
     void check_driver() {

@@ -81,6 +81,26 @@ public:
         return {milliwatts * 1e-3};
     }
 
+    /// The workload power profiles that are enforced, whoever has asked for them: "workload power
+    /// profiles 1 6", "no workload power profile"; empty where the board has none.
+    [[nodiscard]] std::string read_operating_point() const {
+        nvml::PowerProfiles profiles;
+        const auto read_profiles = read().power_profiles;
+        const bool known =
+            read_profiles != nullptr && read_profiles(handle_, &profiles) == nvml::Status::success;
+        const auto numbers = [](const std::array<std::uint32_t, 8>& bits) {
+            std::string text;
+            for (std::size_t i = 0; i < bits.size() * 32; ++i) {
+                if ((bits[i / 32] >> i % 32 & 1U) != 0) text += " " + std::to_string(i);
+            }
+            return text;
+        };
+        if (!known || numbers(profiles.supported).empty()) return {};
+        const std::string enforced = numbers(profiles.enforced);
+        return enforced.empty() ? "no workload power profile"
+                                : "workload power profiles" + enforced;
+    }
+
     /// Since the driver was loaded. Slow: 3 ms a read on an H100, where the counter moves every
     /// 100 ms. NVML does not say when it took the sample: the time is that of the read.
     [[nodiscard]] EnergyReading read_energy() noexcept {
@@ -176,6 +196,7 @@ private:
         int minor = 0;
         check(read().compute_capability(handle_, &major, &minor), "read the architecture");
         info_.architecture = "sm_" + std::to_string(major) + std::to_string(minor);
+        info_.operating_point = read_operating_point();
     }
 
     /// A list of clocks by NVML's two-call protocol; empty where the board has none.

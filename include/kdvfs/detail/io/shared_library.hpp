@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <dlfcn.h>
+
+#include <span>
+#include <string>
+#include <utility>
+
+namespace kdvfs::detail {
+
+/// Keeps the library that holds this code mapped until the process ends: threads or devices run it,
+/// and a plugin may be closed under them. Does nothing for a program's own code, which always
+/// stays.
+inline void keep_loaded(const void* code) noexcept {
+    Dl_info where{};
+    if (::dladdr(code, &where) == 0 || where.dli_fname == nullptr) return;
+    static_cast<void>(::dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE));
+}
+
+/// A library that is looked for when the program runs, and may be missing. Once found it stays
+/// until the process ends: vendors' libraries have threads and destructors of their own.
+class SharedLibrary {
+public:
+    /// @param names what the dynamic loader is asked for, one after the other
+    explicit SharedLibrary(std::span<const std::string> names) {
+        for (const std::string& name : names) {
+            handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+            if (handle_ != nullptr) {
+                name_ = name;
+                return;
+            }
+            const char* const words = ::dlerror();
+            if (words != nullptr) words_ = words;
+        }
+    }
+    ~SharedLibrary() {
+        if (handle_ != nullptr) ::dlclose(handle_);
+    }
+    SharedLibrary(SharedLibrary&& other) noexcept
+        : handle_{std::exchange(other.handle_, nullptr)},
+          name_{std::move(other.name_)},
+          words_{std::move(other.words_)} {}
+    SharedLibrary(const SharedLibrary&) = delete;
+    SharedLibrary& operator=(const SharedLibrary&) = delete;
+
+    [[nodiscard]] bool is_open() const { return handle_ != nullptr; }
+    /// The name by which it was found.
+    [[nodiscard]] const std::string& name() const { return name_; }
+    /// What the loader said last where it was not.
+    [[nodiscard]] const std::string& words() const { return words_; }
+
+    /// Null where the library has no such function.
+    template <class Function>
+    void find(Function*& function, const char* symbol) const {
+        function = reinterpret_cast<Function*>(::dlsym(handle_, symbol));
+    }
+
+private:
+    void* handle_ = nullptr;
+    std::string name_;
+    std::string words_;
+};
+
+}  // namespace kdvfs::detail
