@@ -165,7 +165,21 @@ private:
         return costs_[bucket][clock]->time;
     }
     [[nodiscard]] Seconds raised(std::size_t bucket, std::size_t from, std::size_t to) const {
-        return raised_time(time(bucket, from), time(bucket, to), targets_.switch_latency);
+        return raised_time(slowest(bucket, from), time(bucket, to), targets_.switch_latency);
+    }
+    /// What a step takes at most: where it was not measured, what it took at a higher clock, slowed
+    /// down by the ratio of the clocks. A step never ran there, if a sweep kept the gap.
+    [[nodiscard]] Seconds slowest(std::size_t bucket, std::size_t clock) const {
+        if (costs_[bucket][clock]) return costs_[bucket][clock]->time;
+        Seconds longest{std::numeric_limits<double>::infinity()};
+        for (std::size_t above = clock + 1; above <= top_; ++above) {
+            const auto& clocks = table_.clocks();
+            if (!costs_[bucket][above] || clocks[above] == auto_clock) continue;
+            longest = std::min(
+                longest, costs_[bucket][above]->time * (static_cast<double>(clocks[above].count) /
+                                                        static_cast<double>(clocks[clock].count)));
+        }
+        return longest;
     }
 
     /// A step's energy over that of the same time without work.
@@ -175,17 +189,28 @@ private:
                table_.idle_power(table_.clocks().front()).count * cost.time.count();
     }
 
-    /// The sum of `energy` over the load's buckets that `which` chooses; infinite if one is
-    /// unknown at this clock. What is unknown at the top clock has no choice.
+    /// What a bucket runs at where `clock` is meant for it: the next one that it was measured at.
+    [[nodiscard]] std::size_t measured_from(std::size_t bucket, std::size_t clock) const {
+        while (clock < top_ && !known(bucket, clock)) ++clock;
+        return clock;
+    }
+
+    /// The sum of `energy` over the load's buckets that `which` chooses. What is unknown at the
+    /// top clock has no choice.
     template <class Which>
     [[nodiscard]] double load_energy(std::size_t clock, Which which) const {
         double sum = 0;
         for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket) {
             if (load_.steps(bucket) == 0 || !which(bucket) || !costs_[bucket][top_]) continue;
-            if (!known(bucket, clock)) return std::numeric_limits<double>::infinity();
-            sum += load_.steps(bucket) * energy(bucket, clock);
+            sum += load_.steps(bucket) * energy(bucket, measured_from(bucket, clock));
         }
         return sum;
+    }
+    [[nodiscard]] bool knows_load(std::size_t clock) const {
+        for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket)
+            if (load_.steps(bucket) > 0 && costs_[bucket][top_] && !known(bucket, clock))
+                return false;
+        return true;
     }
 
     /// Whether the load keeps the gap: decode at `low`, steps with prompts begun there, at `high`
@@ -196,9 +221,10 @@ private:
             const double tokens = load_.tokens(bucket);
             if (tokens == 0 || !costs_[bucket][top_]) continue;
             all += tokens;
-            const bool in_time = known(bucket, low) && known(bucket, high) &&
-                                 (has_prompts(bucket) ? raised(bucket, low, high)
-                                                      : time(bucket, low)) <= targets_.gap;
+            const std::size_t runs_at = measured_from(bucket, has_prompts(bucket) ? high : low);
+            const Seconds longest =
+                runs_at == low ? time(bucket, low) : raised(bucket, low, runs_at);
+            const bool in_time = longest <= targets_.gap;
             if (!in_time) late += tokens;
         }
         return late <= (1 - targets_.gap_share) * all;
@@ -247,8 +273,9 @@ private:
 
     /// No harm means the top clock, where it cannot mean two.
     [[nodiscard]] StepPlan with_one_clock(StepPlan plan) const {
-        const auto best = cheapest([&](std::size_t clock) { return keeps_gap(clock, clock); },
-                                   [](std::size_t) { return true; });
+        const auto best = cheapest(
+            [&](std::size_t clock) { return knows_load(clock) && keeps_gap(clock, clock); },
+            [](std::size_t) { return true; });
         const bool stay = targets_.policy == StepPolicy::no_harm;
         plan.idle_clock_ = table_.clocks()[stay ? top_ : best.value_or(top_)];
         for (auto& entry : plan.entries_)
@@ -260,7 +287,8 @@ private:
                                         std::size_t high) const {
         const Seconds never = -Seconds{std::numeric_limits<double>::infinity()};
         if (!has_prompts(bucket)) return {table_.clocks()[decode_clock(bucket, low)], never};
-        if (targets_.policy != StepPolicy::by_step) return {table_.clocks()[high], never};
+        if (targets_.policy != StepPolicy::by_step)
+            return {table_.clocks()[measured_from(bucket, high)], never};
         const std::size_t chosen = prompt_clock(bucket, low);
         if (chosen == top_) return {table_.clocks()[top_], never};
         return {table_.clocks()[chosen], raised(bucket, low, chosen) - raised(bucket, low, top_)};
@@ -275,7 +303,7 @@ private:
     [[nodiscard]] std::size_t prompt_clock(std::size_t bucket, std::size_t low) const {
         std::size_t best = top_;
         for (std::size_t clock = top_; clock-- > low;) {
-            if (!known(bucket, clock) || !known(bucket, low)) continue;
+            if (!known(bucket, clock)) continue;
             const bool gap_kept = load_.buckets().corner(bucket).sequences == 0 ||
                                   raised(bucket, low, clock) <= targets_.gap;
             if (gap_kept && energy(bucket, clock) < energy(bucket, best)) best = clock;
