@@ -84,6 +84,7 @@ public:
 
 private:
     friend class detail::StepPlanner;
+    friend StepPlan own_clock_plan(StepBuckets buckets);
 
     struct Entry {
         Megahertz clock = auto_clock;
@@ -348,6 +349,18 @@ inline StepPlan make_step_plan(const StepTable& table, const StepLoad& load,
         steps += load.steps(bucket);
     if (steps == 0) reject("load", "record steps for some minutes at the top clock");
     return detail::StepPlanner{table, load, targets}.make();
+}
+
+/// Leaves every step to the board's own clock: for counting and metering the steps of an engine
+/// that has no step table yet, and for GPUs that are only measured.
+inline StepPlan own_clock_plan(StepBuckets buckets = StepBuckets{}) {
+    const Cost unknown{Seconds{1}, Joules{1}};  // of one token: what lies beyond is never asked for
+    StepPlan plan{StepTable{{{Phase::prefill, 1, 1, auto_clock, unknown},
+                             {Phase::decode, 1, 1, auto_clock, unknown}}},
+                  std::move(buckets)};
+    plan.policy_ = StepPolicy::one_clock;
+    plan.reason_ = "the board's own clock was asked for";
+    return plan;
 }
 
 /// How much later than at the top clock the first tokens of waiting prompts may come, prompt by
