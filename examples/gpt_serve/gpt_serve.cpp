@@ -3,6 +3,7 @@
 // continuous batching, each step in a scope that gives it a clock.
 //   gpt_serve [--sequences N] [--context N] [--width N] [--heads N] [--layers N] [--chunk N]
 //             [--windows N] [--seconds S]   steady windows: joules per token, latencies
+//   gpt_serve --sweep STEPS.csv ...         measures a step table while serving, for --seconds
 //   gpt_serve --table STEPS.csv ...         steps follow a plan from a step table
 //   gpt_serve --overhead ...                tokens a second with and without scopes
 //   gpt_serve --check                       compares with the double-precision host reference
@@ -21,11 +22,14 @@
 #include <gpt_train/byte_text.hpp>
 #include <gpt_train/initial_parameters.hpp>
 #include <gpt_train/portable_gpu.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/gpu.hpp>
 #include <kdvfs/serve/steady_state.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_scope.hpp>
+#include <kdvfs/serve/step_sweep.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>
 #if defined(__CUDACC__)
 #include <kdvfs/cuda_markers.hpp>
@@ -34,12 +38,13 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <random>
@@ -59,15 +64,18 @@ struct Options {
     int windows = 2;
     double seconds = 60;
     std::string table;
+    std::string sweep;
     bool overhead = false;
     bool check = false;
 };
 
 [[noreturn]] void reject(std::string_view option) {
-    throw Error{Errc::invalid_input,
-                {"read the option", std::string{option}, "",
-                 "options are --sequences --context --width --heads --layers --chunk --windows "
-                 "--seconds, each with a number above 0, --table FILE, --overhead and --check"}};
+    throw Error{
+        Errc::invalid_input,
+        {"read the option", std::string{option}, "",
+         "options are --sequences --context --width --heads --layers --chunk --windows "
+         "--seconds, each with a number above 0, --sweep FILE, --table FILE, --overhead and "
+         "--check"}};
 }
 
 Options parse(int count, char** arguments) {
@@ -92,6 +100,8 @@ Options parse(int count, char** arguments) {
             reject(name);
         } else if (name == "--table") {
             options.table = arguments[++i];
+        } else if (name == "--sweep") {
+            options.sweep = arguments[++i];
         } else if (name == "--seconds") {
             options.seconds = std::atof(arguments[++i]);
         } else if (const auto number = numbers.find(name); number != numbers.end()) {
@@ -148,10 +158,16 @@ public:
 
     gpt::Batcher& batcher() { return batcher_; }
 
+    /// Chooses the tokens of the next step. @returns its shape
+    serve::StepShape choose() {
+        if (tokens_ == nullptr) tokens_ = &batcher_.next();
+        return batcher_.shape();
+    }
+
     /// One step, in a scope of `gpu`; bare where there is none.
     gpt::StepEvents step(const serve::PlannedGpu* gpu, serve::StepLoad* load = nullptr) {
-        const gpt::StepTokens& tokens = batcher_.next();
-        const serve::StepShape shape = batcher_.shape();
+        const serve::StepShape shape = choose();
+        const gpt::StepTokens& tokens = *std::exchange(tokens_, nullptr);
         const Seconds began = board_ != nullptr ? board_->now() : Seconds{0};
         {
             // All requests are sent at once: their first tokens are due at no time.
@@ -168,6 +184,7 @@ public:
 
 private:
     gpt::Board* board_;
+    const gpt::StepTokens* tokens_ = nullptr;  ///< chosen, not yet run
     gpt::Batcher batcher_;
     gpt::Generator generator_;
 };
@@ -310,6 +327,66 @@ bool serve_windows(const Options& options) {
     return good;
 }
 
+// ---- a step table from the engine itself ----
+
+/// Six clocks from under half of the highest to it.
+std::vector<Megahertz> clocks_to_sweep(const SupportedClocks& clocks) {
+    const auto& listed = clocks.core.listed;
+    std::vector<Megahertz> chosen;
+    if (listed.empty()) return chosen;
+    for (const double share : {0.45, 0.6, 0.75, 0.85, 0.93, 1.0}) {
+        const Megahertz wanted{static_cast<std::uint32_t>(share * listed.back().count)};
+        const Megahertz clock = *std::lower_bound(listed.begin(), listed.end() - 1, wanted);
+        if (chosen.empty() || chosen.back() < clock) chosen.push_back(clock);
+    }
+    return chosen;
+}
+
+/// Keeps the batch full while clocks are tried, then writes what steps cost.
+bool sweep_steps(const Options& options) {
+    gpt::Board board;
+    if (board.gpu().measure_only())
+        throw Error{Errc::not_supported,
+                    {"sweep the steps", to_string(board.gpu().info()), "it is only measured",
+                     "sweep on a GPU whose clocks may be set"}};
+    serve::StepSweepOptions sweep_options;
+    sweep_options.clocks = clocks_to_sweep(board.gpu().supported_clocks());
+    sweep_options.warm_up = Seconds{options.seconds / 6};
+    sweep_options.block = Seconds{std::min(4.0, options.seconds / 30)};
+    sweep_options.settle = sweep_options.block * 0.1;
+    sweep_options.grid = shapes_of(options);
+    serve::StepSweep sweep{sweep_options};
+    Requests requests{options.shape};
+    Engine engine{options.shape, options.chunk, &board, gpt::initial_parameters(options.shape, 1)};
+    StandingRequest request = board.gpu().request(sweep_options.clocks.back());
+    std::uint64_t steps = 0;
+    Seconds read_at{-1};
+    for (const Seconds end = board.now() + Seconds{options.seconds}; board.now() < end; ++steps) {
+        while (engine.batcher().waiting() < 2) engine.batcher().submit(requests.next());
+        const serve::StepShape shape = engine.choose();
+        const Seconds began = board.now();
+        request.change(sweep.clock_for(began, shape));
+        engine.step(nullptr);
+        sweep.ran(shape, began, board.now());
+        if (board.now() - read_at < Seconds{0.05}) continue;
+        read_at = board.now();
+        const EnergyReading reading = board.read_energy();
+        if (reading.status == ReadingStatus::ok)
+            sweep.energy(Seconds{reading.sampled_at.time_since_epoch()}, reading.joules);
+    }
+    for (std::size_t c = 0; c < sweep_options.clocks.size(); ++c)
+        std::printf("%s: %.0f steps, %.0f counter rows\n",
+                    to_string(sweep_options.clocks[c]).c_str(), sweep.steps_at(c),
+                    sweep.rows_at(c));
+    const std::vector<serve::StepRow> rows = sweep.rows();
+    if (std::ofstream file{options.sweep}; !(file << serve::to_csv(rows)).flush())
+        throw Error{Errc::io, {"write the step table", options.sweep, "", "check its folder"}};
+    std::printf("%zu rows from %llu steps in %s\n", rows.size(),
+                static_cast<unsigned long long>(steps), options.sweep.c_str());
+    board.gpu().check();
+    return !rows.empty();
+}
+
 // ---- what scopes cost ----
 
 bool compare_overhead(const Options& options) {
@@ -376,9 +453,10 @@ int main(int count, char** arguments) {
                     gpt::gpu::on_host
                         ? "host kernels, with the times and joules of a simulated H100"
                         : gpt::gpu::device_name().c_str());
-        const bool good = options.check      ? check_bytes()
-                          : options.overhead ? compare_overhead(options)
-                                             : serve_windows(options);
+        const bool good = options.check            ? check_bytes()
+                          : options.overhead       ? compare_overhead(options)
+                          : !options.sweep.empty() ? sweep_steps(options)
+                                                   : serve_windows(options);
         if (!good && options.check) std::printf("WRONG\n");
         return good ? 0 : 1;
     } catch (const std::exception& error) {

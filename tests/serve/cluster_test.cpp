@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <ctime>
 #include <deque>
 #include <filesystem>
@@ -195,6 +196,15 @@ private:
     std::optional<StepPlan> plan_;
 };
 
+/// What the house promises of serving, as it was found.
+void print_figures(const std::string& name, const ServedHour& hour, const ServingCounts& counts) {
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "%-22s energy %+6.2f %%, first tokens in time %+.3f points, gaps kept %.3f %%\n",
+                  name.c_str(), -hour.saved(counts), -hour.lost(counts), counts.gaps_pct());
+    std::cout << text;
+}
+
 void expect_four_boards_keep_the_figures(ServedHour& hour) {
     double best_single = 0;
     const RooflineBoard board;
@@ -203,13 +213,18 @@ void expect_four_boards_keep_the_figures(ServedHour& hour) {
         if (counts.gaps_pct() >= 99.9) best_single = std::max(best_single, hour.saved(counts));
     }
     const double loop = hour.saved(hour.with_loop());
+    std::cout << "best single clock that keeps the gap -" << best_single << " %, 5 s loop -" << loop
+              << " %\n";
     for (const double ms : {6.0, 20.0}) {
         const ServingCounts no_harm = hour.with_plan(StepPolicy::no_harm, Seconds{ms / 1000});
+        const std::string latency = ", " + std::to_string(static_cast<int>(ms)) + " ms";
+        print_figures("no_harm" + latency, hour, no_harm);
         EXPECT_EQ(hour.plan().reason(), "");
         EXPECT_GE(hour.saved(no_harm), 22) << ms;
         EXPECT_LE(hour.lost(no_harm), 0.1) << ms;
         EXPECT_GE(no_harm.gaps_pct(), 99.9) << ms;
         const ServingCounts by_step = hour.with_plan(StepPolicy::by_step, Seconds{ms / 1000});
+        print_figures("by_step" + latency, hour, by_step);
         EXPECT_GE(hour.saved(by_step), 27) << ms;
         EXPECT_LE(hour.lost(by_step), 0.2) << ms;
         EXPECT_GE(by_step.gaps_pct(), 99.9) << ms;
@@ -219,6 +234,7 @@ void expect_four_boards_keep_the_figures(ServedHour& hour) {
     for (const StepPolicy policy :
          {StepPolicy::no_harm, StepPolicy::two_clocks, StepPolicy::by_step}) {
         const ServingCounts counts = hour.with_plan(policy, Seconds{0.1});
+        print_figures("one clock, 100 ms", hour, counts);
         EXPECT_NE(hour.plan().reason(), "");
         EXPECT_LE(counts.switches, 4U);
         EXPECT_GE(counts.gaps_pct(), 99.9);
@@ -227,8 +243,12 @@ void expect_four_boards_keep_the_figures(ServedHour& hour) {
 
 void expect_overload_does_little_harm(ServedHour& hour) {
     EXPECT_NEAR(hour.base().first_tokens_pct(), 90, 4);
-    EXPECT_LE(hour.lost(hour.with_plan(StepPolicy::no_harm, Seconds{0.006})), 1);
-    EXPECT_LE(hour.lost(hour.with_plan(StepPolicy::by_step, Seconds{0.006})), 3);
+    const ServingCounts no_harm = hour.with_plan(StepPolicy::no_harm, Seconds{0.006});
+    print_figures("overload, no_harm", hour, no_harm);
+    EXPECT_LE(hour.lost(no_harm), 1);
+    const ServingCounts by_step = hour.with_plan(StepPolicy::by_step, Seconds{0.006});
+    print_figures("overload, by_step", hour, by_step);
+    EXPECT_LE(hour.lost(by_step), 3);
 }
 
 TEST(Serving, SyntheticHourOnFourBoards) {

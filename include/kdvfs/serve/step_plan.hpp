@@ -58,13 +58,14 @@ struct StepDecision {
 class StepPlan {
 public:
     /// What a step is to run at; `slack` is how much later than at the top clock the tightest
-    /// first token of its prompts may come (FirstTokenSlack). Allocates nothing, throws nothing.
+    /// first token of its prompts may come (FirstTokenSlack); no number counts as none. Allocates
+    /// nothing, throws nothing.
     [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack) const noexcept {
         if (phase_of(shape) == Phase::idle) return {idle_clock_, {}, false};
         const std::size_t bucket = buckets_.bucket(shape);
         const bool urgent = !reason_.empty()
                                 ? false
-                                : !measured(shape) || slack - reserve_ < entries_[bucket].delay;
+                                : !measured(shape) || !(slack - reserve_ >= entries_[bucket].delay);
         const Megahertz clock = urgent ? table_.clocks().back() : entries_[bucket].clock;
         return {clock, buckets_.variant(shape, urgent), urgent};
     }
@@ -266,6 +267,8 @@ private:
         if (shortest < targets_.switch_latency * 3)
             return "phases last " + ms(shortest) + ", less than three switching latencies of " +
                    ms(targets_.switch_latency);
+        if (!keeps_gap(top_, top_))
+            return "not even the top clock keeps a token gap of " + ms(targets_.gap);
         if (!low || *low == top_)
             return "raises take " + ms(targets_.switch_latency) + ", too long for a token gap of " +
                    ms(targets_.gap);

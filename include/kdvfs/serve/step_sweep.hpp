@@ -232,6 +232,7 @@ public:
 
     /// A sample of the energy counter, after all steps that began before it were told.
     void energy(Seconds time, Joules reading) {
+        if (last_reading_ && time <= last_sample_) return;  // the same sample again
         if (last_reading_ && last_sample_ >= steady_from_) {
             add_row(last_sample_, time, reading - *last_reading_);
         }
