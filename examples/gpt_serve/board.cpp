@@ -64,7 +64,8 @@ void Board::let_pass(Seconds time) {
 std::optional<serve::StepTable> Board::known_costs(const serve::StepBuckets::Edges& grid) const {
     const simulated::Board& board = state_->device.board();
     std::vector<serve::StepRow> rows;
-    for (const Megahertz clock : {Megahertz{900}, {1200}, {1500}, {1740}, {1980}}) {
+    for (const std::uint32_t mhz : {900U, 1200U, 1500U, 1740U, 1980U}) {
+        const Megahertz clock{mhz};
         const auto cost = [&](serve::StepShape shape) {
             const auto point = operate(board, work_of(board, shape), {.core = clock});
             return tune::Cost{point.time, point.power * point.time};

@@ -171,7 +171,9 @@ public:
     }
 
     /// A temporary GPU would be gone before the scope: keep it in a variable.
-    StepScope(const PlannedGpu&& gpu, StreamRef stream, StepShape shape, Seconds slack) = delete;
+    StepScope(const PlannedGpu&& gpu, StreamRef stream, StepShape shape,
+              Seconds slack = {}) = delete;
+    StepScope(const PlannedGpu&& gpu, StepShape shape, Seconds slack = {}) = delete;
     StepScope(const StepScope&) = delete;
     StepScope& operator=(const StepScope&) = delete;
     StepScope(StepScope&&) = delete;
