@@ -292,12 +292,12 @@ bool serve_windows(const Options& options) {
             good = good && report.refused.empty();
             joules.push_back(report.joules_per_token.value);
         }
-        for (const serve::PhaseReport& phase : gpu.phases(gpu.report()))
-            std::printf("  %s\n", to_string(phase).c_str());
     };
     {
         const serve::PlannedGpu own{board.gpu(), serve::own_clock_plan(buckets)};
         run(own, "the board's own clock");
+        for (const serve::PhaseReport& phase : own.phases(own.report()))
+            std::printf("  %s\n", to_string(phase).c_str());
     }
     const auto [least, most] = std::minmax_element(joules.begin(), joules.end());
     if (joules.size() > 1)

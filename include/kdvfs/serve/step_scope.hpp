@@ -76,7 +76,8 @@ public:
     /// The same without a stream, from now on.
     inline void rest() const;
 
-    /// By phase, those that occurred. `report()` is of this GPU.
+    /// By phase, those that occurred. `report` is this GPU's, whose joules are those of all metered
+    /// steps since it was opened: tell plans apart by opening it anew.
     [[nodiscard]] inline std::vector<PhaseReport> phases(const measure::Report& report) const;
 
 private:
