@@ -27,7 +27,8 @@
 /// `{"gpu","objective","max_slowdown_pct","baseline":{...},"plan":{...},"single":{...},`
 /// `"per_group":{...},"local":{...},"global":{...},"kernels":[...]}`. Percentages are against the
 /// baseline, negative = saved; `max_slowdown_pct` is null where there is no bound, and
-/// `launch_limit_s` is there where launches have one; clocks are MHz, -1 for auto. Times and energies are of one iteration, in `kernels` of one launch.
+/// `launch_limit_s` is there where launches have one; clocks are MHz, -1 for auto. Times and
+/// energies are of one iteration, in `kernels` of one launch.
 namespace kdvfs::tune {
 namespace detail {
 
@@ -211,8 +212,7 @@ inline Plan read_promise(const PlanFields& root) {
     if (!is_kernel_name(plan.objective)) root.fail("objective", "is no objective's name");
     if (!root.get("max_slowdown_pct").is_null())
         plan.max_slowdown = root.number("max_slowdown_pct", 0) / 100;
-    if (root.has("launch_limit_s"))
-        plan.launch_limit = Seconds{root.number("launch_limit_s", 0)};
+    if (root.has("launch_limit_s")) plan.launch_limit = Seconds{root.number("launch_limit_s", 0)};
     const PlanFields baseline = root.object("baseline");
     plan.baseline = baseline.cost("time_s", "energy_j");
     plan.baseline_clock = {baseline.clock("core_mhz"), baseline.clock("mem_mhz")};

@@ -124,9 +124,8 @@ inline kdvfs::detail::Choice to_choice(const Cost& cost) {
 inline bool is_allowed(const KernelCosts& kernel, const PointCost& point,
                        const Objective& objective) {
     if (keeps_bound(objective, point.cost.time)) return true;
-    return std::none_of(kernel.points.begin(), kernel.points.end(), [&](const PointCost& other) {
-        return other.cost.time < point.cost.time;
-    });
+    return std::none_of(kernel.points.begin(), kernel.points.end(),
+                        [&](const PointCost& other) { return other.cost.time < point.cost.time; });
 }
 
 /// The points that all kernels were measured at and may run at; where there is none, the fastest

@@ -181,7 +181,8 @@ public:
         if (swept.kind == nullptr || swept.block != block_) {
             // What might break its bound here, or was never met, runs as without a sweep. The
             // block is lost then: its clock did not hold.
-            const bool safe = course_.keeps_bound(find({std::string{kernel}, variant}), step_.clock);
+            const bool safe =
+                course_.keeps_bound(find({std::string{kernel}, variant}), step_.clock);
             const ClockPoint clock = safe ? step_.clock : options_.baseline;
             const ClockRequest request =
                 policy.asks ? ClockRequest{.asks = true, .point = clock} : policy;

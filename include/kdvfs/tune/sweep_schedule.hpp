@@ -132,8 +132,7 @@ public:
 
     /// Whether a launch of a kernel surely keeps its bound at a clock; `measured` null: never met.
     [[nodiscard]] bool keeps_bound(const KernelProfile* measured, ClockPoint clock) const {
-        if (clock == design_.baseline() ||
-            !std::isfinite(options_.objective.launch_limit.count()))
+        if (clock == design_.baseline() || !std::isfinite(options_.objective.launch_limit.count()))
             return true;
         return measured != nullptr &&
                tune::keeps_bound(options_.objective, design_.longest_possible(*measured, clock));
