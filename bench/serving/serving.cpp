@@ -18,6 +18,7 @@
 #include <kdvfs/serve/simulated/serving_engine.hpp>
 #include <kdvfs/serve/simulated/synthetic_requests.hpp>
 #include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/serve/step_sweep.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>
 
 #include <CLI/CLI.hpp>
@@ -26,6 +27,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <deque>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -100,8 +102,48 @@ public:
         });
     }
     Row planned(const std::string& name, StepPolicy policy) {
+        return planned(name, policy, table_, load());
+    }
+    /// Plans from what a sweep measured while it served the first half hour, each board for itself.
+    std::vector<Row> swept() {
+        StepSweepOptions options;
+        options.clocks = table_.clocks();
+        options.gap = cluster_.targets.gap;
+        options.switch_latency = cluster_.switch_latency;
+        const auto end =
+            std::find_if(requests_.begin(), requests_.end(),
+                         [](const Request& request) { return request.arrival >= swept_for; });
+        const std::vector<Request> beginning{requests_.begin(), end};
+        std::deque<StepSweep> sweeps;
+        const ServingCounts counts = serve_trace(costs_, beginning, cluster_, [&] {
+            sweeps.emplace_back(options);
+            return std::make_unique<SweepingClocks>(sweeps.back());
+        });
+        const ServingCounts base = serve_trace(costs_, beginning, cluster_, [&] {
+            return std::make_unique<FixedClock>(table_.clocks().back());
+        });
+        StepSweep all = sweeps.front();
+        for (std::size_t b = 1; b < sweeps.size(); ++b) all.add(sweeps[b]);
+        const StepTable table{all.rows()};
+        std::vector<Row> rows{planned("swept no_harm", StepPolicy::no_harm, table, all.load()),
+                              planned("swept by_step", StepPolicy::by_step, table, all.load())};
+        char remark[160];
+        std::snprintf(remark, sizeof remark,
+                      "while sweeping, %.0f min: energy %+.2f %%, first tokens %+.3f points, gaps "
+                      "kept %.3f %%",
+                      swept_for.count() / 60, 100 * (counts.energy / base.energy - 1),
+                      counts.first_tokens_pct() - base.first_tokens_pct(), counts.gaps_pct());
+        rows.back().remark += (rows.back().remark.empty() ? "" : "; ") + std::string{remark};
+        return rows;
+    }
+
+private:
+    static constexpr Seconds swept_for{1800};
+
+    Row planned(const std::string& name, StepPolicy policy, const StepTable& table,
+                const StepLoad& steps) {
         const StepPlan plan =
-            make_step_plan(table_, load(),
+            make_step_plan(table, steps,
                            {policy, cluster_.targets.gap, 0.999, cluster_.switch_latency,
                             cluster_.limits.chunk_tokens});
         Row row = timed(name, [&] { return std::make_unique<PlannedClocks>(plan); });
@@ -110,7 +152,6 @@ public:
         return row;
     }
 
-private:
     template <class MakePolicy>
     Row timed(std::string name, MakePolicy make_policy) {
         const std::clock_t begin = std::clock();
@@ -157,6 +198,9 @@ std::vector<Row> run_policies(Bench<Costs>& bench, const StepTable& table, const
           std::pair{"two_clocks", StepPolicy::two_clocks},
           std::pair{"by_step", StepPolicy::by_step}})
         if (wanted(name)) rows.push_back(bench.planned(name, policy));
+    // A sweep knows auto by no ratio to other clocks.
+    if (wanted("swept") && table.clocks().back() != auto_clock)
+        for (Row& row : bench.swept()) rows.push_back(std::move(row));
     return rows;
 }
 
@@ -286,7 +330,7 @@ int main(int argc, char** argv) try {
     app.add_option("--boards", options.boards, "Boards")->capture_default_str();
     app.add_option("--policy", options.policy, "Beside the top clock")
         ->check(CLI::IsMember(
-            {"all", "fixed", "loop5s", "one_clock", "no_harm", "two_clocks", "by_step"}))
+            {"all", "fixed", "loop5s", "one_clock", "no_harm", "two_clocks", "by_step", "swept"}))
         ->capture_default_str();
     app.add_option("--clock", options.clock, "MHz of the policy fixed; else each of the table");
     app.add_option("--switch-latency", options.switch_latency, "Such as 6ms")

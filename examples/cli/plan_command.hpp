@@ -27,6 +27,7 @@ namespace cli {
 struct PlanCommand {
     std::string profile;
     std::string max_slowdown;
+    std::string keep_under;
     std::string aggregate = "global";
     std::string objective = "waste";
     std::string estimates = "shrunk";
@@ -52,6 +53,9 @@ struct PlanCommand {
                         "profile.sequence.csv, as a sweep leaves them: plan segments")
             ->required();
         sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
+        sub->add_option("--keep-under", command->keep_under,
+                        "Longest time of a launch, such as 95ms: a latency target; not with "
+                        "--trace");
         sub->add_option("--aggregate", command->aggregate, "What shares a clock; not with --trace")
             ->check(CLI::IsMember({"global", "local", "per_group", "single"}))
             ->capture_default_str();
@@ -97,6 +101,11 @@ struct PlanCommand {
         if (!max_slowdown.empty())
             chosen = with_max_slowdown(
                 chosen, parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct));
+        if (!keep_under.empty()) {
+            const auto longest = parse_duration("--keep-under", keep_under);
+            if (!longest) reject("--keep-under", keep_under, "give a time such as 95ms");
+            chosen = kdvfs::tune::keep_under(chosen, *longest);
+        }
         const HeaderOptions header{namespace_name, "Policies", source_name(),
                                    kdvfs::detail::content_hash(to_csv(measured))};
         write(output, sequence.empty() ? planned(table, chosen, header)

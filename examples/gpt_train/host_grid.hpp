@@ -15,6 +15,7 @@
 
 #define __global__ inline
 #define __device__
+#define __host__
 #define __shared__ static  // one block runs at a time
 
 struct dim3 {

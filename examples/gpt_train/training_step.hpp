@@ -6,6 +6,7 @@
 #include "gemm_kernel.hpp"
 #include "kernel_names.hpp"
 #include "kernels.hpp"
+#include "launches.hpp"
 #include "model_shape.hpp"
 
 #include <cmath>
@@ -174,13 +175,11 @@ private:
     }
     template <class Function, class... Arguments>
     void per_row(Function kernel, int rows, Arguments... arguments) {
-        gpu::launch(kernel, dim3{static_cast<unsigned>(rows), 1, 1},
-                    dim3{kernels::block_threads, 1, 1}, stream_, arguments...);
+        launches::per_row(stream_, kernel, rows, arguments...);
     }
     template <class Function, class... Arguments>
     void elementwise(Function kernel, int count, Arguments... arguments) {
-        per_row(kernel, (count + kernels::block_threads - 1) / kernels::block_threads,
-                arguments...);
+        launches::elementwise(stream_, kernel, count, arguments...);
     }
     template <class Function, class... Arguments>
     void down_columns(Function kernel, int columns, Arguments... arguments) {
@@ -198,14 +197,7 @@ private:
     void product(LinearMap map, Product product, float* c, const float* a, const float* b,
                  const float* bias, int m, int n, int k) {
         run<Gemm>(
-            [&] {
-                const auto tiles = [](int size) {
-                    return static_cast<unsigned>((size + kernels::gemm_tile - 1) /
-                                                 kernels::gemm_tile);
-                };
-                gpu::launch(kernels::gemm<TransposeA, TransposeB>, dim3{tiles(n), tiles(m), 1},
-                            dim3{kernels::gemm_threads, 1, 1}, stream_, c, a, b, bias, m, n, k);
-            },
+            [&] { launches::product<TransposeA, TransposeB>(stream_, c, a, b, bias, m, n, k); },
             gemm_variant(map, product));
     }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/clock.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/registry.hpp>
 
 #include <gsl/pointers>
@@ -19,6 +21,7 @@ namespace kdvfs {
 
 template <class Registry>
 class BoundGpu;
+class StandingRequest;
 
 /// A GPU whose clocks kdvfs drives and whose energy it counts: a handle, cheap to copy. The clocks
 /// are back where they were found when the last handle is gone. Thread-safe.
@@ -72,6 +75,17 @@ public:
     void protect(StreamRef stream, ClockPoint at_least = {}) const {
         service().protect(stream, at_least);
     }
+    /// Asks for a clock from now until the end of what is returned, in the order of the host's own
+    /// calls: for engines that hide their streams, and for a process beside the one that works.
+    ///
+    ///     auto request = gpu.request(1200_MHz);
+    ///
+    /// It votes as a stream inside a scope does: the highest request wins.
+    /// @throws Error (invalid_input) if the device does not list the clock
+    [[nodiscard]] StandingRequest request(ClockPoint clock) const;
+    /// The same for the core clock, the memory's being left to the board.
+    [[nodiscard]] StandingRequest request(Megahertz core) const;
+
     /// Tells iterations apart: metering is on in one of `GpuOptions::meter_every`.
     void next_iteration() const { service().next_iteration(); }
 
@@ -94,6 +108,8 @@ protected:
     static detail::GpuService& service_of(const Gpu& gpu) { return gpu.service(); }
 
 private:
+    friend class StandingRequest;
+
     [[nodiscard]] detail::GpuService& forked_service() const {
         // Never freed: a scope may hold it. A forked child that uses its parent's GPUs has few.
         thread_local const detail::GpuService* parents = nullptr;
@@ -108,6 +124,37 @@ private:
     gsl::not_null<std::shared_ptr<detail::GpuService>> shared_;
     std::uint32_t generation_ = detail::fork_generation();
 };
+
+/// A request for a clock without a stream, as `Gpu::request` returns it: holds while it lives, and
+/// keeps the GPU open. In a forked child it does nothing. Thread-safe.
+class [[nodiscard]] StandingRequest {
+public:
+    /// @throws Error (invalid_input) if the device does not list the clock
+    StandingRequest(const Gpu& gpu, ClockPoint clock)
+        : gpu_{gpu}, request_{gpu_.service().begin_request(clock)} {}
+    ~StandingRequest() { gpu_.service().end_request(request_); }
+
+    StandingRequest(const StandingRequest&) = delete;
+    StandingRequest& operator=(const StandingRequest&) = delete;
+    StandingRequest(StandingRequest&&) = delete;
+    StandingRequest& operator=(StandingRequest&&) = delete;
+
+    /// Asks for another clock from now on. Allocates nothing.
+    /// @throws Error (invalid_input) if the device does not list the clock
+    void change(ClockPoint clock) { gpu_.service().change_request(request_, clock); }
+    void change(Megahertz core) { change(ClockPoint{.core = core}); }
+
+private:
+    Gpu gpu_;
+    TrackId request_;
+};
+
+inline StandingRequest Gpu::request(ClockPoint clock) const {
+    return StandingRequest{*this, clock};
+}
+inline StandingRequest Gpu::request(Megahertz core) const {
+    return request(ClockPoint{.core = core});
+}
 
 /// A GPU together with the policies its scopes follow.
 template <class Registry>

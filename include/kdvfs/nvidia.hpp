@@ -1,31 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/device/nvidia/cuda_api.hpp>
-#include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
+#include <kdvfs/nvidia_by_address.hpp>
 
 #include <memory>
-#include <string>
 
 namespace kdvfs::nvidia {
-namespace detail {
-
-using OwnedBoard = kdvfs::detail::OwnedDevice<device::Nvml>;
-
-/// @param open_clocks as `kdvfs::detail::open_device` takes it
-template <class OpenClocks>
-Gpu open_device(const std::string& key, int cuda_device, const std::string& address,
-                OpenClocks open_clocks, const GpuOptions& options) {
-    return Gpu{kdvfs::detail::open_device(
-        key, [&] { return std::make_shared<device::Cuda>(cuda_device); }, open_clocks,
-        [&] { return std::make_shared<device::NvmlReadings>(address); }, options)};
-}
-
-}  // namespace detail
 
 /// Opens a CUDA device: locks its clocks as scopes ask, counts its energy, and frees the clocks
 /// when the last handle is gone or the process ends. A second call for the same GPU gives the same
@@ -35,12 +19,9 @@ Gpu open_device(const std::string& key, int cuda_device, const std::string& addr
 ///         cannot be set, unless `options.on_refused` says to go on. It does try: where clocks
 ///         must not be touched, `measure` is the call.
 inline Gpu open(int cuda_device, const GpuOptions& options = {}) {
-    const std::string address = device::pci_address<device::CudaApi>(cuda_device);
-    const auto open_clocks = [&] {
-        return std::make_shared<detail::OwnedBoard>(
-            address, device::NvmlOptions{.access = device::ClockAccess::set});
-    };
-    return detail::open_device(address, cuda_device, address, open_clocks, options);
+    return detail::open_board(
+        device::pci_address<device::CudaApi>(cuda_device),
+        [&] { return std::make_shared<device::Cuda>(cuda_device); }, options);
 }
 
 /// Opens a CUDA device to measure it. Its clocks, power limit and modes are never touched: NVML's
@@ -48,9 +29,9 @@ inline Gpu open(int cuda_device, const GpuOptions& options = {}) {
 /// share, and for processes without the right to set clocks.
 /// @throws Error if there is no such device, driver or library.
 inline Gpu measure(int cuda_device, const GpuOptions& options = {}) {
-    const std::string address = device::pci_address<device::CudaApi>(cuda_device);
-    const auto open_nothing = [] { return std::shared_ptr<detail::OwnedBoard>{}; };
-    return detail::open_device(address + " measured", cuda_device, address, open_nothing, options);
+    return detail::measure_board(
+        device::pci_address<device::CudaApi>(cuda_device),
+        [&] { return std::make_shared<device::Cuda>(cuda_device); }, options);
 }
 
 }  // namespace kdvfs::nvidia

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
 #include <kdvfs/device/amd/hip_api.hpp>
 #include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
+#include <kdvfs/rocm_by_address.hpp>
 
 #include <memory>
 #include <string>
@@ -20,19 +19,9 @@ namespace kdvfs::rocm {
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
 ///         cannot be set, unless `options.on_refused` says to go on
 inline Gpu open(int hip_device, const GpuOptions& options = {}) {
-    const std::string at = device::pci_address<device::HipApi>(hip_device);
-    const auto address = device::amd::parse_pci_address(at);
-    if (!address) {
-        throw Error{Errc::invalid_input,
-                    {"read the PCI address", "HIP device " + std::to_string(hip_device),
-                     "HIP says '" + at + "'", ""}};
-    }
-    const device::amd::Card card = device::amd::find_card(*address);
-    using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
-    return Gpu{kdvfs::detail::open_device(
-        to_string(*address), [&] { return std::make_shared<device::Hip>(hip_device); },
-        [&] { return std::make_shared<Owned>(card, options.clock_path); },
-        [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, options)};
+    return detail::open_device(
+        device::pci_address<device::HipApi>(hip_device), "HIP device " + std::to_string(hip_device),
+        [&] { return std::make_shared<device::Hip>(hip_device); }, options);
 }
 
 }  // namespace kdvfs::rocm

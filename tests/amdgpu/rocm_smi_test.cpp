@@ -3,6 +3,7 @@
 // The real librocm_smi64 on virtual boards.
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/amd/rocm_smi.hpp>
+#include <kdvfs/rocm_by_address.hpp>
 
 #include <tests/amdgpu/by_library.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>
@@ -46,6 +47,19 @@ TEST(RocmSmi, FindsEachGpuByItsPciAddress) {
     const auto cards = amd::find_cards();
     ASSERT_EQ(cards.size(), 3u);
     for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(session->index_of(cards[i]), i);
+    EXPECT_TRUE(machine.writes().empty());
+}
+
+/// This program is linked without HIP.
+TEST(RocmSmi, AGpuIsOpenedByItsAddressWithoutHip) {
+    Machine machine{{virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    try {
+        static_cast<void>(rocm::open("0000:ff:00.0"));
+        FAIL() << "there is no such GPU";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string{error.what()}.find("0000:ff:00.0"), std::string::npos);
+    }
     EXPECT_TRUE(machine.writes().empty());
 }
 

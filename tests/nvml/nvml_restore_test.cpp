@@ -4,6 +4,7 @@
 #include "double_fixture.hpp"
 
 #include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <kdvfs/nvidia_by_address.hpp>
 #include <tests/restoring/temporary_folder.hpp>
 
 #include <sys/stat.h>
@@ -72,6 +73,31 @@ protected:
 private:
     TemporaryFolder folder_;
 };
+
+/// This program is linked without CUDA.
+TEST_F(NvmlOwner, ARequestNeedsNoStream) {
+    const auto locked_core = [&] { return board().core_lock ? board().core_lock->second : 0; };
+    const auto comes_to = [&](unsigned core) {
+        for (int tries = 0; tries < 500 && locked_core() != core; ++tries)
+            std::this_thread::sleep_for(std::chrono::milliseconds{2});
+        return locked_core() == core;
+    };
+    {
+        const Gpu gpu{kdvfs::detail::open_device(
+            "double", [] { return std::make_shared<NoStreams>(address); },
+            [&] {
+                return std::make_shared<kdvfs::detail::OwnedDevice<Nvml>>(address, owned_options());
+            },
+            [&] { return std::make_shared<NvmlReadings>(address, NVML_DOUBLE); }, {})};
+        auto request = gpu.request(1000_MHz);
+        EXPECT_TRUE(comes_to(1000));
+        request.change(1500_MHz);
+        EXPECT_TRUE(comes_to(1500));
+        gpu.check();
+    }
+    EXPECT_EQ(locked_core(), 0U) << "the last handle is gone";
+    EXPECT_THROW(static_cast<void>(nvidia::open(std::string{"0000:ff:00.0"})), Error);
+}
 
 TEST_F(NvmlOwner, AKilledOwnersLocksAreFreedDomainByDomain) {
     kill_after([](auto& clocks) {

@@ -164,6 +164,8 @@ TEST(PlanPool, IsWhatBruteForceFindsOrRefused) {
         ASSERT_NEAR(plan.power.count, truth, 1e-6) << seed;
         ++feasible;
     }
+    std::cout << "plan_pool: " << cases << " random cases, " << feasible << " as by brute force, "
+              << cases - feasible << " refused, as there\n";
     EXPECT_GT(feasible, cases / 4);
     EXPECT_LT(feasible, cases);
 }
@@ -192,6 +194,8 @@ TEST(PlanCluster, IsWhatBruteForceFindsOrRefused) {
         ++feasible;
         for (const ClusterPool& pool : plan.pools) spilling += pool.serves.size() > 1;
     }
+    std::cout << "plan_cluster: " << cases << " random cases, " << feasible
+              << " as by brute force, " << cases - feasible << " refused, as there\n";
     EXPECT_GT(feasible, cases / 4);
     EXPECT_LT(feasible, cases);
     EXPECT_GT(spilling, 0U);
@@ -220,7 +224,8 @@ TEST(PlanCluster, NineClassesInMilliseconds) {
         if (plan.refused.empty()) expect_sound(classes, plan, 96, 70);
     }
     std::sort(milliseconds.begin(), milliseconds.end());
-    std::cout << "CPU ms: median " << milliseconds[10] << ", worst " << milliseconds.back() << '\n';
+    std::cout << "plan_cluster, 9 classes: CPU ms: median " << milliseconds[10] << ", worst "
+              << milliseconds.back() << '\n';
 #ifdef __OPTIMIZE__
     EXPECT_LT(milliseconds.back(), 20);
 #endif

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <iostream>
 #include <random>
 #include <sstream>
 #include <string>
@@ -102,6 +103,8 @@ TEST(SteadyState, JoulesPerTokenAreTheTruth) {
         ASSERT_EQ(report.refused, "");
         EXPECT_DOUBLE_EQ(report.tokens, truth.tokens);
         const double each = truth.energy / truth.tokens;
+        std::cout << "joules per token " << report.joules_per_token.value << ", simulated truth "
+                  << each << " (" << 100 * (report.joules_per_token.value / each - 1) << " %)\n";
         EXPECT_NEAR(report.joules_per_token.value, each, 0.01 * each);
         EXPECT_LE(report.joules_per_token.low, each);
         EXPECT_GE(report.joules_per_token.high, each);

@@ -274,6 +274,36 @@ TEST(StepPlan, OneClockWhereRaisesComeTooLateAndItSaysSo) {
     EXPECT_EQ(plan.decide({0, 1, 100}, forever).clock, Megahertz{2520});
 }
 
+TEST(StepPlan, AGapThatNothingMeetsGetsTheTopClockAndIsNamed) {
+    StepTargets targets;
+    targets.gap = Seconds{0.02};
+    for (const StepPolicy policy :
+         {StepPolicy::no_harm, StepPolicy::two_clocks, StepPolicy::by_step}) {
+        targets.policy = policy;
+        const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
+        EXPECT_EQ(plan.reason(), "not even the top clock keeps a token gap of 20 ms");
+        EXPECT_EQ(plan.decide({512, 12, 1000}, forever).clock, Megahertz{2520});
+    }
+}
+
+TEST(StepPlan, ASlackThatIsNoNumberIsNone) {
+    StepTargets targets;
+    targets.policy = StepPolicy::by_step;
+    const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
+    EXPECT_TRUE(plan.decide({512, 12, 1000}, Seconds{std::nan("")}).urgent);
+}
+
+TEST(StepPlan, TheBoardsOwnClockIsAPlanWithoutATable) {
+    const StepPlan plan = own_clock_plan();
+    EXPECT_NE(plan.reason(), "");
+    for (const StepShape shape : {StepShape{512, 12, 1000}, StepShape{0, 1, 1}, StepShape{}}) {
+        const StepDecision decision = plan.decide(shape, Seconds{0});
+        EXPECT_EQ(decision.clock, auto_clock);
+        EXPECT_FALSE(decision.urgent);
+    }
+    EXPECT_NE(plan.decide({0, 1, 1}, forever).variant, plan.decide({0, 64, 1}, forever).variant);
+}
+
 TEST(StepPlan, BadQuestionsAreRefused) {
     StepTargets targets;
     targets.gap = Seconds{0};

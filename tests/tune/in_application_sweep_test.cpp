@@ -3,13 +3,16 @@
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
+#include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/sweep.hpp>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -122,6 +125,43 @@ TEST_F(InApplication, MeasuresWhatTheKernelsCost) {
     EXPECT_EQ(sweep.progress().blocks_dropped, 0U);
     std::printf("%llu iterations; %s\n", static_cast<unsigned long long>(iterations),
                 to_string(sweep.progress()).c_str());
+}
+
+/// A latency target is the sweep's own bound: no launch ever takes longer, and clocks at which one
+/// might are not tried.
+TEST_F(InApplication, KeepsEachLaunchUnderItsTarget) {
+    const Gpu gpu = simulated::open(device, options);
+    const Seconds limit = truth(gemm, {}).time * 1.5;
+    SweepOptions bounded = quick();
+    bounded.objective = keep_under(limit);
+    bounded.regret_pct = 0.01;
+    const Sweeping<Policies> sweep{gpu, bounded};
+    Seconds longest{0};
+    for (int i = 0; i < 100'000 && !sweep.done(); ++i) {
+        sweep.next_iteration();
+        const TimePoint began = device.now();
+        launch<Gemm>(sweep, stream, [&] { device.launch(stream, gemm); });
+        device.synchronize(stream);
+        longest = std::max(longest, Seconds{device.now() - began});
+        launch<Copy>(sweep, stream, [&] { device.launch(stream, copy); });
+        device.synchronize(stream);
+    }
+    EXPECT_TRUE(sweep.done());
+    // Two markers of 2 us stand beside the launch, and one more where the clock changes.
+    EXPECT_LE(longest, limit + Seconds{7e-6});
+    const Profile profile = sweep.profile();
+    std::size_t measured = 0;
+    for (const ClockPoint clock : few_points()) {
+        const bool within = truth(gemm, clock).time <= limit;
+        const bool found = profile.kernels()[0].find(clock) != nullptr;
+        EXPECT_TRUE(within || !found) << to_string(clock);
+        measured += found ? 1 : 0;
+    }
+    EXPECT_GE(measured, 3U);
+    const Plan plan = make_plan(mean_costs(profile), bounded.objective, Aggregate::local);
+    EXPECT_LE(plan.kernels[0].expected.time, limit);
+    std::printf("limit %.3f ms, longest launch %.3f ms, %zu points\n", limit.count() * 1e3,
+                longest.count() * 1e3, measured);
 }
 
 TEST_F(InApplication, KeepsItsSlowdownBelowTheBound) {

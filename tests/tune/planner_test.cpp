@@ -3,6 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
 #include <string>
 
 namespace kdvfs::tune {
@@ -68,6 +75,77 @@ TEST(Planner, TheBoardIsLeftAloneWhereNothingIsBetter) {
     for (const Aggregate aggregate : all_aggregates)
         EXPECT_TRUE(
             make_plan(mean_costs(profile), strict_waste(), aggregate).kernels[0].clock.is_auto());
+}
+
+/// Whatever the kernels, every launch is under the bound or as fast as it can be, and no choice of
+/// such clocks takes less energy.
+TEST(Planner, KeepUnderIsTheBestThatKeepsEachLaunchUnder) {
+    std::mt19937 random{1};
+    const auto uniform = [&](int from, int to) {
+        return from + static_cast<int>(random() % static_cast<unsigned>(to - from + 1));
+    };
+    const std::array<Megahertz, 3> clocks{auto_clock, Megahertz{1000}, Megahertz{500}};
+    for (int round = 0; round < 500; ++round) {
+        Profile profile{"g"};
+        const int kernels = uniform(1, 3);
+        for (int k = 0; k < kernels; ++k)
+            for (const Megahertz clock : clocks)
+                profile.add(row(std::string(1, static_cast<char>('a' + k)), clock, uniform(5, 15),
+                                uniform(50, 150), "", static_cast<std::uint32_t>(k + 1)));
+        const CostTable table = mean_costs(profile);
+        const Objective objective = keep_under(Seconds{10});
+        const auto allowed = [&](const KernelCosts& kernel, std::size_t p) {
+            Seconds fastest = kernel.points[0].cost.time;
+            for (const auto& point : kernel.points) fastest = std::min(fastest, point.cost.time);
+            return kernel.points[p].cost.time <= std::max(Seconds{10}, fastest);
+        };
+        double least = 0;
+        for (const KernelCosts& kernel : table.kernels) {
+            double best = std::numeric_limits<double>::infinity();
+            for (std::size_t p = 0; p < kernel.points.size(); ++p)
+                if (allowed(kernel, p)) best = std::min(best, kernel.at(p).energy.count);
+            least += best;
+        }
+        for (const Aggregate aggregate : {Aggregate::local, Aggregate::global}) {
+            const Plan plan = make_plan(table, objective, aggregate);
+            ASSERT_DOUBLE_EQ(plan.expected.energy.count, least) << round;
+            ASSERT_EQ(plan.launch_limit, Seconds{10});
+        }
+        // One clock for all: one that all may run at, where there is such a clock.
+        double single = std::numeric_limits<double>::infinity();
+        for (std::size_t p = 0; p < clocks.size(); ++p) {
+            Cost sum;
+            bool may = true;
+            for (const KernelCosts& kernel : table.kernels) {
+                sum += kernel.at(p);
+                may = may && allowed(kernel, p);
+            }
+            if (may) single = std::min(single, sum.energy.count);
+        }
+        const Plan one = make_plan(table, objective, Aggregate::single);
+        if (std::isfinite(single)) {
+            ASSERT_DOUBLE_EQ(one.expected.energy.count, single) << round;
+        }
+        EXPECT_EQ(make_plan(table, objective, Aggregate::automatic).energy_pct(), 0);
+    }
+}
+
+TEST(Planner, KeepUnderStandsBesideARelativeBound) {
+    Profile profile{"g"};
+    profile.add(row("a", auto_clock, 10, 100));
+    profile.add(row("a", {1000}, 10.4, 80));
+    profile.add(row("a", {500}, 14, 50));
+    const CostTable table = mean_costs(profile);
+    const auto clock = [&](const Objective& objective) {
+        return make_plan(table, objective, Aggregate::local).kernels[0].clock.core;
+    };
+    EXPECT_EQ(clock(keep_under(Seconds{20})), Megahertz{500});
+    EXPECT_EQ(clock(keep_under(Seconds{11})), Megahertz{1000});
+    EXPECT_EQ(clock(keep_under(relaxed_waste(0.05), Seconds{20})), Megahertz{1000});
+    EXPECT_EQ(clock(keep_under(relaxed_waste(0.05), Seconds{10.1})), auto_clock);
+    EXPECT_EQ(clock(keep_under(Seconds{1})), auto_clock) << "nothing meets it: as fast as it can";
+    EXPECT_THROW(keep_under(Seconds{0}), Error);
+    EXPECT_THROW(keep_under(Seconds{std::nan("")}), Error);
 }
 
 TEST(Planner, KernelsThatAreFasterAtLowerClocksAreUsedAsMeasured) {

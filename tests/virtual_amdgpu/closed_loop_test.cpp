@@ -87,6 +87,28 @@ TEST_F(ClosedLoop, OpensTheGpuThatHipMeansByRocmSmi) {
     EXPECT_EQ(&rocm::open(0).scope_sink(), &gpu.scope_sink());
 }
 
+TEST_F(ClosedLoop, ARequestByAddressNeedsNoStream) {
+    const auto gpu = rocm::open("0000:c1:00.0").with<Policies>();
+    {
+        auto request = gpu.request(850_MHz);
+        EXPECT_TRUE(comes_to("manual", 850));
+        request.change(auto_clock);
+        EXPECT_TRUE(comes_to("auto", 1700));
+        request.change(850_MHz);
+        EXPECT_TRUE(comes_to("manual", 850));
+    }
+    EXPECT_TRUE(comes_to("auto", 1700));
+    try {
+        const FrequencyScope<Slow> scope{gpu, stream_};
+        FAIL() << "a scope was entered without a stream";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::not_supported);
+        EXPECT_NE(std::string{error.what()}.find("Gpu::request"), std::string::npos);
+    }
+    EXPECT_EQ(&rocm::open(0).scope_sink(), &gpu.scope_sink()) << "one GPU, one object";
+    EXPECT_THROW(static_cast<void>(rocm::open("c1:00")), Error);
+}
+
 TEST_F(ClosedLoop, AScopeRunsItsKernelAtItsClock) {
     auto gpu = rocm::open(0).with<Policies>();
     const auto seconds_for = [&](double megacycles) {

@@ -58,13 +58,14 @@ struct StepDecision {
 class StepPlan {
 public:
     /// What a step is to run at; `slack` is how much later than at the top clock the tightest
-    /// first token of its prompts may come (FirstTokenSlack). Allocates nothing, throws nothing.
+    /// first token of its prompts may come (FirstTokenSlack); no number counts as none. Allocates
+    /// nothing, throws nothing.
     [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack) const noexcept {
         if (phase_of(shape) == Phase::idle) return {idle_clock_, {}, false};
         const std::size_t bucket = buckets_.bucket(shape);
         const bool urgent = !reason_.empty()
                                 ? false
-                                : !measured(shape) || slack - reserve_ < entries_[bucket].delay;
+                                : !measured(shape) || !(slack - reserve_ >= entries_[bucket].delay);
         const Megahertz clock = urgent ? table_.clocks().back() : entries_[bucket].clock;
         return {clock, buckets_.variant(shape, urgent), urgent};
     }
@@ -84,6 +85,7 @@ public:
 
 private:
     friend class detail::StepPlanner;
+    friend StepPlan own_clock_plan(StepBuckets buckets);
 
     struct Entry {
         Megahertz clock = auto_clock;
@@ -165,7 +167,21 @@ private:
         return costs_[bucket][clock]->time;
     }
     [[nodiscard]] Seconds raised(std::size_t bucket, std::size_t from, std::size_t to) const {
-        return raised_time(time(bucket, from), time(bucket, to), targets_.switch_latency);
+        return raised_time(slowest(bucket, from), time(bucket, to), targets_.switch_latency);
+    }
+    /// What a step takes at most: where it was not measured, what it took at a higher clock, slowed
+    /// down by the ratio of the clocks. A step never ran there, if a sweep kept the gap.
+    [[nodiscard]] Seconds slowest(std::size_t bucket, std::size_t clock) const {
+        if (costs_[bucket][clock]) return costs_[bucket][clock]->time;
+        Seconds longest{std::numeric_limits<double>::infinity()};
+        for (std::size_t above = clock + 1; above <= top_; ++above) {
+            const auto& clocks = table_.clocks();
+            if (!costs_[bucket][above] || clocks[above] == auto_clock) continue;
+            longest = std::min(
+                longest, costs_[bucket][above]->time * (static_cast<double>(clocks[above].count) /
+                                                        static_cast<double>(clocks[clock].count)));
+        }
+        return longest;
     }
 
     /// A step's energy over that of the same time without work.
@@ -175,17 +191,28 @@ private:
                table_.idle_power(table_.clocks().front()).count * cost.time.count();
     }
 
-    /// The sum of `energy` over the load's buckets that `which` chooses; infinite if one is
-    /// unknown at this clock. What is unknown at the top clock has no choice.
+    /// What a bucket runs at where `clock` is meant for it: the next one that it was measured at.
+    [[nodiscard]] std::size_t measured_from(std::size_t bucket, std::size_t clock) const {
+        while (clock < top_ && !known(bucket, clock)) ++clock;
+        return clock;
+    }
+
+    /// The sum of `energy` over the load's buckets that `which` chooses. What is unknown at the
+    /// top clock has no choice.
     template <class Which>
     [[nodiscard]] double load_energy(std::size_t clock, Which which) const {
         double sum = 0;
         for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket) {
             if (load_.steps(bucket) == 0 || !which(bucket) || !costs_[bucket][top_]) continue;
-            if (!known(bucket, clock)) return std::numeric_limits<double>::infinity();
-            sum += load_.steps(bucket) * energy(bucket, clock);
+            sum += load_.steps(bucket) * energy(bucket, measured_from(bucket, clock));
         }
         return sum;
+    }
+    [[nodiscard]] bool knows_load(std::size_t clock) const {
+        for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket)
+            if (load_.steps(bucket) > 0 && costs_[bucket][top_] && !known(bucket, clock))
+                return false;
+        return true;
     }
 
     /// Whether the load keeps the gap: decode at `low`, steps with prompts begun there, at `high`
@@ -196,9 +223,10 @@ private:
             const double tokens = load_.tokens(bucket);
             if (tokens == 0 || !costs_[bucket][top_]) continue;
             all += tokens;
-            const bool in_time = known(bucket, low) && known(bucket, high) &&
-                                 (has_prompts(bucket) ? raised(bucket, low, high)
-                                                      : time(bucket, low)) <= targets_.gap;
+            const std::size_t runs_at = measured_from(bucket, has_prompts(bucket) ? high : low);
+            const Seconds longest =
+                runs_at == low ? time(bucket, low) : raised(bucket, low, runs_at);
+            const bool in_time = longest <= targets_.gap;
             if (!in_time) late += tokens;
         }
         return late <= (1 - targets_.gap_share) * all;
@@ -239,6 +267,8 @@ private:
         if (shortest < targets_.switch_latency * 3)
             return "phases last " + ms(shortest) + ", less than three switching latencies of " +
                    ms(targets_.switch_latency);
+        if (!keeps_gap(top_, top_))
+            return "not even the top clock keeps a token gap of " + ms(targets_.gap);
         if (!low || *low == top_)
             return "raises take " + ms(targets_.switch_latency) + ", too long for a token gap of " +
                    ms(targets_.gap);
@@ -247,8 +277,9 @@ private:
 
     /// No harm means the top clock, where it cannot mean two.
     [[nodiscard]] StepPlan with_one_clock(StepPlan plan) const {
-        const auto best = cheapest([&](std::size_t clock) { return keeps_gap(clock, clock); },
-                                   [](std::size_t) { return true; });
+        const auto best = cheapest(
+            [&](std::size_t clock) { return knows_load(clock) && keeps_gap(clock, clock); },
+            [](std::size_t) { return true; });
         const bool stay = targets_.policy == StepPolicy::no_harm;
         plan.idle_clock_ = table_.clocks()[stay ? top_ : best.value_or(top_)];
         for (auto& entry : plan.entries_)
@@ -260,7 +291,8 @@ private:
                                         std::size_t high) const {
         const Seconds never = -Seconds{std::numeric_limits<double>::infinity()};
         if (!has_prompts(bucket)) return {table_.clocks()[decode_clock(bucket, low)], never};
-        if (targets_.policy != StepPolicy::by_step) return {table_.clocks()[high], never};
+        if (targets_.policy != StepPolicy::by_step)
+            return {table_.clocks()[measured_from(bucket, high)], never};
         const std::size_t chosen = prompt_clock(bucket, low);
         if (chosen == top_) return {table_.clocks()[top_], never};
         return {table_.clocks()[chosen], raised(bucket, low, chosen) - raised(bucket, low, top_)};
@@ -275,7 +307,7 @@ private:
     [[nodiscard]] std::size_t prompt_clock(std::size_t bucket, std::size_t low) const {
         std::size_t best = top_;
         for (std::size_t clock = top_; clock-- > low;) {
-            if (!known(bucket, clock) || !known(bucket, low)) continue;
+            if (!known(bucket, clock)) continue;
             const bool gap_kept = load_.buckets().corner(bucket).sequences == 0 ||
                                   raised(bucket, low, clock) <= targets_.gap;
             if (gap_kept && energy(bucket, clock) < energy(bucket, best)) best = clock;
@@ -320,6 +352,18 @@ inline StepPlan make_step_plan(const StepTable& table, const StepLoad& load,
         steps += load.steps(bucket);
     if (steps == 0) reject("load", "record steps for some minutes at the top clock");
     return detail::StepPlanner{table, load, targets}.make();
+}
+
+/// Leaves every step to the board's own clock: for counting and metering the steps of an engine
+/// that has no step table yet, and for GPUs that are only measured.
+inline StepPlan own_clock_plan(StepBuckets buckets = StepBuckets{}) {
+    const Cost unknown{Seconds{1}, Joules{1}};  // of one token: what lies beyond is never asked for
+    StepPlan plan{StepTable{{{Phase::prefill, 1, 1, auto_clock, unknown},
+                             {Phase::decode, 1, 1, auto_clock, unknown}}},
+                  std::move(buckets)};
+    plan.policy_ = StepPolicy::one_clock;
+    plan.reason_ = "the board's own clock was asked for";
+    return plan;
 }
 
 /// How much later than at the top clock the first tokens of waiting prompts may come, prompt by

@@ -127,6 +127,13 @@ AdaptiveOutcome sweep_adaptively(SweepFile& file, std::span<const SweepKernel> k
     const auto most = static_cast<std::size_t>(options.share * static_cast<double>(grid));
     std::size_t done = 0;
     const auto take = [&](std::size_t k, ClockPoint clock) {
+        const auto& known = file.profile().kernels();
+        const auto measured = std::find_if(known.begin(), known.end(), [&](const auto& kernel) {
+            return kernel.key == kernels[k].key;
+        });
+        if (clock != design.baseline() && measured != known.end() &&
+            !keeps_bound(objective, design.longest_possible(*measured, clock)))
+            return;
         for (std::uint32_t sample = 0; sample < options.samples; ++sample) {
             if (!has_sample(file.profile(), kernels[k].key, clock, sample)) {
                 file.append({kernels[k].key, clock, measure(k, clock), kernels[k].group,

@@ -22,6 +22,9 @@ struct Objective {
     std::function<double(const Cost& cost, const Cost& baseline)> score;
     /// The slowdown tolerated, as a fraction of the baseline's time.
     double max_slowdown = std::numeric_limits<double>::infinity();
+    /// No launch of any kernel and variant may take longer. What does so at every clock runs where
+    /// it is fastest.
+    Seconds launch_limit{std::numeric_limits<double>::infinity()};
 };
 
 /// The time that an objective tolerates. The allowance of 1e-12 keeps a sum of the very same
@@ -45,6 +48,29 @@ inline Objective with_max_slowdown(Objective objective, double max_slowdown) {
 /// Least energy, whatever the time.
 inline Objective minimum_energy() {
     return {"energy", [](const Cost& cost, const Cost&) { return cost.energy.count; }};
+}
+
+/// The same objective, with a bound on the time of each launch: a latency target.
+/// @throws Error (invalid_input) unless the bound is above zero (infinity is no bound).
+inline Objective keep_under(Objective objective, Seconds launch_limit) {
+    if (!(launch_limit > Seconds{0})) {
+        throw Error{Errc::invalid_input,
+                    {"bound the time of a launch", std::to_string(launch_limit.count()) + " s",
+                     "the bound is not above zero", "give a time such as 95 ms"}};
+    }
+    objective.launch_limit = launch_limit;
+    return objective;
+}
+
+/// Least energy with every launch under a bound: `keep_under(95ms)`.
+/// @throws Error (invalid_input) unless the bound is above zero.
+inline Objective keep_under(Seconds launch_limit) {
+    return keep_under(minimum_energy(), launch_limit);
+}
+
+/// Whether a launch keeps its bound, with the allowance of `time_limit`.
+inline bool keeps_bound(const Objective& objective, Seconds launch) {
+    return launch <= objective.launch_limit * (1 + 1e-12);
 }
 
 /// Relaxed waste: energy that can go within a tolerated slowdown.

@@ -26,8 +26,9 @@
 /// Plan files:
 /// `{"gpu","objective","max_slowdown_pct","baseline":{...},"plan":{...},"single":{...},`
 /// `"per_group":{...},"local":{...},"global":{...},"kernels":[...]}`. Percentages are against the
-/// baseline, negative = saved; `max_slowdown_pct` is null where there is no bound; clocks are MHz,
-/// -1 for auto. Times and energies are of one iteration, in `kernels` of one launch.
+/// baseline, negative = saved; `max_slowdown_pct` is null where there is no bound, and
+/// `launch_limit_s` is there where launches have one; clocks are MHz, -1 for auto. Times and
+/// energies are of one iteration, in `kernels` of one launch.
 namespace kdvfs::tune {
 namespace detail {
 
@@ -62,6 +63,8 @@ inline nlohmann::ordered_json plan_json(const Plan& plan) {
         json["max_slowdown_pct"] = 100 * plan.max_slowdown;
     else
         json["max_slowdown_pct"] = nullptr;
+    if (std::isfinite(plan.launch_limit.count()))
+        json["launch_limit_s"] = plan.launch_limit.count();
     json["baseline"] = {{"time_s", plan.baseline.time.count()},
                         {"energy_j", plan.baseline.energy.count},
                         {"core_mhz", clock_json(plan.baseline_clock.core)},
@@ -91,6 +94,7 @@ public:
         if (found == json_.end()) fail(field, "is missing");
         return *found;
     }
+    [[nodiscard]] bool has(const char* field) const { return json_.contains(field); }
     [[nodiscard]] PlanFields object(const char* field) const {
         return {get(field), file_, place_ + field + "."};
     }
@@ -208,6 +212,7 @@ inline Plan read_promise(const PlanFields& root) {
     if (!is_kernel_name(plan.objective)) root.fail("objective", "is no objective's name");
     if (!root.get("max_slowdown_pct").is_null())
         plan.max_slowdown = root.number("max_slowdown_pct", 0) / 100;
+    if (root.has("launch_limit_s")) plan.launch_limit = Seconds{root.number("launch_limit_s", 0)};
     const PlanFields baseline = root.object("baseline");
     plan.baseline = baseline.cost("time_s", "energy_j");
     plan.baseline_clock = {baseline.clock("core_mhz"), baseline.clock("mem_mhz")};

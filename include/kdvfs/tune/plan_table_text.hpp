@@ -19,9 +19,12 @@ inline std::string clock_column(Megahertz clock) {
 }
 
 inline std::string heading_text(const std::string& gpu, const std::string& objective,
-                                double max_slowdown, const Cost& baseline) {
+                                double max_slowdown, const Cost& baseline,
+                                Seconds launch_limit = Objective{}.launch_limit) {
     std::ostringstream text;
     text << gpu << ", " << objective;
+    if (std::isfinite(launch_limit.count()))
+        text << ", each launch under " << launch_limit.count() * 1e3 << " ms";
     if (std::isfinite(max_slowdown)) text << ", slowdown up to " << 100 * max_slowdown << " %";
     text << "\nbaseline " << baseline.time.count() << " s, " << baseline.energy.count
          << " J an iteration; % against it, negative = saved\n\n";
@@ -41,7 +44,8 @@ inline void add_totals(std::ostream& text, const std::string& name, const Cost& 
 inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
     const Plan& plan = plans[chosen];
     std::ostringstream text;
-    text << detail::heading_text(plan.gpu, plan.objective, plan.max_slowdown, plan.baseline)
+    text << detail::heading_text(plan.gpu, plan.objective, plan.max_slowdown, plan.baseline,
+                                 plan.launch_limit)
          << "plan               time %  energy %   gap %\n";
     for (const Aggregate aggregate : all_aggregates) {
         detail::add_totals(

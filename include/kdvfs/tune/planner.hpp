@@ -71,6 +71,7 @@ struct Plan {
     std::string objective;
     Aggregate aggregate = Aggregate::automatic;
     double max_slowdown = std::numeric_limits<double>::infinity();  ///< as a fraction
+    Seconds launch_limit{std::numeric_limits<double>::infinity()};
     ClockPoint baseline_clock;
     Cost baseline;       ///< of one iteration
     Cost expected;       ///< of one iteration
@@ -111,54 +112,73 @@ struct Unit {
     std::vector<ClockPoint> clocks;
     /// One per clock: seconds and joules per iteration.
     std::vector<kdvfs::detail::Choice> choices;
-    std::size_t baseline = 0;  ///< index into `clocks`
+    std::optional<std::size_t> baseline{};  ///< index into `clocks`; none where it breaks a bound
+    Cost baseline_cost{};                   ///< per iteration
 };
 
 inline kdvfs::detail::Choice to_choice(const Cost& cost) {
     return {cost.time.count(), cost.energy.count};
 }
 
-inline Unit make_unit(const KernelCosts& kernel, std::size_t index) {
-    Unit unit{{index}, {}, {}, kernel.baseline};
-    unit.clocks.reserve(kernel.points.size());
-    unit.choices.reserve(kernel.points.size());
-    for (std::size_t p = 0; p < kernel.points.size(); ++p) {
-        unit.clocks.push_back(kernel.points[p].clock);
-        unit.choices.push_back(to_choice(kernel.at(p)));
-    }
-    return unit;
+/// Whether a kernel may run at a point: within the bound of a launch, or nowhere faster.
+inline bool is_allowed(const KernelCosts& kernel, const PointCost& point,
+                       const Objective& objective) {
+    if (keeps_bound(objective, point.cost.time)) return true;
+    return std::none_of(kernel.points.begin(), kernel.points.end(),
+                        [&](const PointCost& other) { return other.cost.time < point.cost.time; });
 }
 
-inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels) {
-    std::map<ClockPoint, std::pair<std::size_t, kdvfs::detail::Choice>> sums;
+/// The points that all kernels were measured at and may run at; where there is none, the fastest
+/// of those that all were measured at.
+inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
+                      const Objective& objective = {}) {
+    struct Sum {
+        std::size_t measured = 0;
+        kdvfs::detail::Choice choice{};
+        bool allowed = true;
+    };
+    std::map<ClockPoint, Sum> sums;
+    Unit unit;
     for (const std::size_t k : kernels) {
-        for (std::size_t p = 0; p < table.kernels[k].points.size(); ++p) {
-            auto& [measured, sum] = sums[table.kernels[k].points[p].clock];
-            ++measured;
-            sum += to_choice(table.kernels[k].at(p));
+        const KernelCosts& kernel = table.kernels[k];
+        unit.baseline_cost += kernel.at(kernel.baseline);
+        for (std::size_t p = 0; p < kernel.points.size(); ++p) {
+            Sum& sum = sums[kernel.points[p].clock];
+            ++sum.measured;
+            sum.choice += to_choice(kernel.at(p));
+            sum.allowed = sum.allowed && is_allowed(kernel, kernel.points[p], objective);
         }
     }
-    Unit unit;
-    for (const auto& [clock, entry] : sums) {
-        if (entry.first != kernels.size()) continue;
+    std::erase_if(sums, [&](const auto& entry) { return entry.second.measured != kernels.size(); });
+    const auto allowed = [](const auto& entry) { return entry.second.allowed; };
+    if (std::none_of(sums.begin(), sums.end(), allowed)) {
+        std::min_element(sums.begin(), sums.end(), [](const auto& a, const auto& b) {
+            return a.second.choice.time < b.second.choice.time;
+        })->second.allowed = true;
+    }
+    for (const auto& [clock, sum] : sums) {
+        if (!sum.allowed) continue;
         if (clock == table.baseline) unit.baseline = unit.clocks.size();
         unit.clocks.push_back(clock);
-        unit.choices.push_back(entry.second);
+        unit.choices.push_back(sum.choice);
     }
     unit.kernels = std::move(kernels);
     return unit;
 }
 
-inline std::vector<Unit> make_units(const CostTable& table, Aggregate aggregate) {
+/// @param objective its bound on launches leaves points out
+inline std::vector<Unit> make_units(const CostTable& table, Aggregate aggregate,
+                                    const Objective& objective = {}) {
     std::map<std::string, std::vector<std::size_t>> members;
     std::vector<Unit> units;
     for (std::size_t k = 0; k < table.kernels.size(); ++k) {
         if (aggregate == Aggregate::local || aggregate == Aggregate::global)
-            units.push_back(make_unit(table.kernels[k], k));
+            units.push_back(make_unit(table, {k}, objective));
         else
             members[aggregate == Aggregate::per_group ? table.kernels[k].group : ""].push_back(k);
     }
-    for (auto& [group, kernels] : members) units.push_back(make_unit(table, std::move(kernels)));
+    for (auto& [group, kernels] : members)
+        units.push_back(make_unit(table, std::move(kernels), objective));
     return units;
 }
 
@@ -168,19 +188,28 @@ struct Decision {
     double gap_pct = 0;
 };
 
+inline std::size_t fastest(const Unit& unit) {
+    const auto found =
+        std::min_element(unit.choices.begin(), unit.choices.end(),
+                         [](const auto& a, const auto& b) { return a.time < b.time; });
+    return static_cast<std::size_t>(found - unit.choices.begin());
+}
+
 inline Decision decide(const std::vector<Unit>& units, const Objective& objective,
                        const Cost& baseline) {
     kdvfs::detail::MultipleChoice problem;
     Decision decision;
+    bool may_stay = true;
     for (const Unit& unit : units) {
         problem.add_class(unit.choices);
-        decision.chosen.push_back(unit.baseline);
+        may_stay = may_stay && unit.baseline.has_value();
+        decision.chosen.push_back(unit.baseline.value_or(fastest(unit)));
     }
     const auto minimum = kdvfs::detail::minimise(problem, objective, baseline);
     if (!minimum) return decision;
-    // Where nothing is better than the baseline, the board is left alone.
-    if (objective.score(kdvfs::detail::to_cost(minimum->selection.total), baseline) <
-        objective.score(baseline, baseline)) {
+    // Where nothing is better than the baseline, the board is left alone, unless that is too slow.
+    if (!may_stay || objective.score(kdvfs::detail::to_cost(minimum->selection.total), baseline) <
+                         objective.score(baseline, baseline)) {
         decision.chosen.assign(minimum->selection.chosen.begin(), minimum->selection.chosen.end());
     }
     decision.gap_pct = minimum->gap_pct;
@@ -190,8 +219,7 @@ inline Decision decide(const std::vector<Unit>& units, const Objective& objectiv
 inline Decision decide_each(const std::vector<Unit>& units, const Objective& objective) {
     Decision decision;
     for (const Unit& unit : units) {
-        const Cost baseline = kdvfs::detail::to_cost(unit.choices[unit.baseline]);
-        decision.chosen.push_back(decide({unit}, objective, baseline).chosen.front());
+        decision.chosen.push_back(decide({unit}, objective, unit.baseline_cost).chosen.front());
     }
     return decision;
 }
@@ -202,6 +230,7 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
               objective.name,
               aggregate,
               objective.max_slowdown,
+              objective.launch_limit,
               table.baseline,
               table.baseline_cost(),
               {},
@@ -230,10 +259,12 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
 /// `single` hold only the iteration to it, and their gap is proven. Pure; the table must be sound
 /// (`make_cost_table`).
 inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate) {
-    const std::vector<detail::Unit> units = detail::make_units(table, aggregate);
+    const bool bounded = aggregate != Aggregate::automatic;
+    const std::vector<detail::Unit> units =
+        detail::make_units(table, aggregate, bounded ? objective : Objective{});
     detail::Decision decision;
     if (aggregate == Aggregate::automatic) {
-        for (const detail::Unit& unit : units) decision.chosen.push_back(unit.baseline);
+        for (const detail::Unit& unit : units) decision.chosen.push_back(*unit.baseline);
     } else if (aggregate == Aggregate::local) {
         decision = detail::decide_each(units, objective);
     } else {

@@ -239,6 +239,11 @@ inline Cost best_without_latency(const SwitchModel& model, const Objective& obje
 inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::size_t>& launches,
                                  const SwitchCosts& costs, const Objective& objective,
                                  const SegmentOptions& options = {}) {
+    if (std::isfinite(objective.launch_limit.count()))
+        throw Error{Errc::not_supported,
+                    {"plan segments", "with a bound on each launch",
+                     "segments are held to a slowdown of the whole iteration",
+                     "plan kernel by kernel, or bound the slowdown"}};
     const SwitchModel model{table, launches, costs};
     const auto at = std::lower_bound(model.clocks().begin(), model.clocks().end(), table.baseline);
     const auto baseline_index = static_cast<std::size_t>(at - model.clocks().begin());

@@ -245,6 +245,30 @@ public:
         return 1 / (share.core * share.memory);
     }
 
+    /// The longest that a launch can take at a clock, as far as what was measured of it tells: no
+    /// kernel slows down by more than both clocks together do. Infinite where nothing was.
+    [[nodiscard]] Seconds longest_possible(const KernelProfile& kernel, ClockPoint clock) const {
+        const detail::ClockShare to{clock, top_};
+        Seconds longest{std::numeric_limits<double>::infinity()};
+        for (const ProfilePoint& point : kernel.points) {
+            const detail::ClockShare from{point.clock, top_};
+            const double slowdown =
+                std::max(1.0, from.core / to.core) * std::max(1.0, from.memory / to.memory);
+            longest = std::min(longest, point.mean().time * slowdown);
+        }
+        return longest;
+    }
+    /// Whether every kernel of the profile surely keeps the objective's bound at a clock. The
+    /// baseline is what runs without a sweep.
+    [[nodiscard]] bool keeps_bounds(const Profile& profile, ClockPoint clock,
+                                    const Objective& objective) const {
+        if (clock == baseline() || !std::isfinite(objective.launch_limit.count())) return true;
+        return std::all_of(profile.kernels().begin(), profile.kernels().end(),
+                           [&](const KernelProfile& kernel) {
+                               return keeps_bound(objective, longest_possible(kernel, clock));
+                           });
+    }
+
     /// For each kernel of the profile (in its order) and each point (in order).
     /// @throws Error (invalid_input) as `make_cost_table`
     [[nodiscard]] std::vector<std::vector<SweepForecast>> forecast(
@@ -269,6 +293,13 @@ public:
                     of_kernel.push_back({0, point->mean().time * known.count});
                     continue;
                 }
+                // What might break the bound is not worth a measurement.
+                if (const Seconds longest = longest_possible(profile.kernels()[k], clock);
+                    std::isfinite(objective.launch_limit.count()) &&
+                    !keeps_bound(objective, longest)) {
+                    of_kernel.push_back({0, longest * known.count});
+                    continue;
+                }
                 const detail::ClockShare share{clock, top_};
                 const LogPrediction time = times[k].predict(share);
                 const double gain = gain_of(time, powers[k].predict(share), price, least);
@@ -289,7 +320,7 @@ private:
     }
     static double estimate_price(const CostTable& table, const Objective& objective) {
         kdvfs::detail::MultipleChoice problem;
-        for (const detail::Unit& unit : detail::make_units(table, Aggregate::global))
+        for (const detail::Unit& unit : detail::make_units(table, Aggregate::global, objective))
             problem.add_class(unit.choices);
         return detail::time_price(problem, objective, table.baseline_cost());
     }

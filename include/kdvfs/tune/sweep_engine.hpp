@@ -179,8 +179,13 @@ public:
         if (step_.done) return service_->kind_of(kernel, variant, policy, metered);
         Swept& swept = kernels_.try_emplace({std::string{kernel}, variant}).first->second;
         if (swept.kind == nullptr || swept.block != block_) {
+            // What might break its bound here, or was never met, runs as without a sweep. The
+            // block is lost then: its clock did not hold.
+            const bool safe =
+                course_.keeps_bound(find({std::string{kernel}, variant}), step_.clock);
+            const ClockPoint clock = safe ? step_.clock : options_.baseline;
             const ClockRequest request =
-                policy.asks ? ClockRequest{.asks = true, .point = step_.clock} : policy;
+                policy.asks ? ClockRequest{.asks = true, .point = clock} : policy;
             swept.kind = &service_->kind_of(kernel, variant, request, true);
             swept.block = block_;
         }
@@ -254,6 +259,13 @@ private:
         if (std::find(points.begin(), points.end(), options.baseline) == points.end())
             points.push_back(options.baseline);
         return points;
+    }
+
+    [[nodiscard]] const KernelProfile* find(const KernelKey& key) const {
+        const auto& kernels = profile().kernels();
+        const auto found = std::find_if(kernels.begin(), kernels.end(),
+                                        [&](const auto& kernel) { return kernel.key == key; });
+        return found == kernels.end() ? nullptr : &*found;
     }
 
     [[nodiscard]] const Profile& profile() const { return file_ ? file_->profile() : profile_; }

@@ -130,6 +130,14 @@ public:
             ++given_up_;
     }
 
+    /// Whether a launch of a kernel surely keeps its bound at a clock; `measured` null: never met.
+    [[nodiscard]] bool keeps_bound(const KernelProfile* measured, ClockPoint clock) const {
+        if (clock == design_.baseline() || !std::isfinite(options_.objective.launch_limit.count()))
+            return true;
+        return measured != nullptr &&
+               tune::keeps_bound(options_.objective, design_.longest_possible(*measured, clock));
+    }
+
     [[nodiscard]] bool is_given_up(ClockPoint clock) const {
         const auto found = failures_.find(clock);
         return found != failures_.end() && found->second >= 3;
@@ -260,6 +268,7 @@ private:
 
     void add_to_round(ClockPoint clock, const Profile& profile) {
         if (clock == design_.baseline()) return;
+        if (!design_.keeps_bounds(profile, clock, options_.objective)) return;
         for (std::uint32_t v = visits(profile, clock); v < options_.samples; ++v)
             round_.push_back(clock);
     }
@@ -278,7 +287,8 @@ private:
         std::vector<Prospect> prospects;
         for (std::size_t p = 0; p < design_.points().size(); ++p) {
             const ClockPoint clock = design_.points()[p];
-            if (is_given_up(clock)) continue;
+            if (is_given_up(clock) || !design_.keeps_bounds(profile, clock, options_.objective))
+                continue;
             double gain = 0;
             Seconds longest{0};
             for (std::size_t k = 0; k < forecasts.size(); ++k) {

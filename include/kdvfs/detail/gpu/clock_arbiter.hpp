@@ -208,6 +208,35 @@ public:
         nudged_ = true;
     }
 
+    /// A standing vote that belongs to no track, until `end_request`.
+    /// @returns what it is known by
+    TrackId begin_request(ClockPoint point, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        // Tracks are numbered from 0 upwards, requests from the other end.
+        TrackId request{~std::uint32_t{0} - static_cast<std::uint32_t>(requests_)};
+        if (free_requests_.empty()) {
+            ++requests_;
+        } else {
+            request = free_requests_.back();
+            free_requests_.pop_back();
+        }
+        controller_.protect(request, point, now);
+        nudged_ = true;
+        return request;
+    }
+    /// Allocates nothing.
+    void change_request(TrackId request, ClockPoint point, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        controller_.protect(request, point, now);
+        nudged_ = true;
+    }
+    void end_request(TrackId request, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        controller_.withdraw(request, now);
+        free_requests_.push_back(request);
+        nudged_ = true;
+    }
+
     /// The track's cell says nothing any more: its vote ends.
     void withdraw(StreamTrack& track, TimePoint now) {
         const std::lock_guard lock{mutex_};
@@ -305,6 +334,8 @@ private:
     std::optional<Acknowledgements> answers_;
     std::optional<Error> late_answer_;
     std::vector<RequestWord> observed_;  // by track
+    std::size_t requests_ = 0;           // standing at once, at most, so far
+    std::vector<TrackId> free_requests_;
     TimePoint sent_{};
     bool nudged_ = false;  // the controller was told what no cell shows
     bool let_go_ = false;

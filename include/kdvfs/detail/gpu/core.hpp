@@ -139,6 +139,40 @@ public:
         return {&track, step.entry, &kind, metered};
     }
 
+    ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) override {
+        if (retired_.load(std::memory_order_relaxed) || in_forked_child()) return {};
+        const TrackKey key = runtime_->track_key(stream);
+        StreamTrack& track = tracks_.find(key, [this] { return runtime_->make_cell(); });
+        const std::lock_guard lock{track.mutex};
+        if (track.captured()) {
+            throw Error{Errc::not_supported,
+                        {.action = "hold a clock beyond a scope in a capture",
+                         .object = to_string(info_),
+                         .vendor_words = "each replay would leave its request behind",
+                         .remedy = "put the scope around the launch of the graph"}};
+        }
+        const bool armed = arbiter_.armed();
+        const bool asks = armed && kind.request.asks;
+        const RequestIndex wanted = asks ? kind.index : no_request;
+        const bool boundary = wanted != track.conducted();
+        const ScopeOutcome outcome = !armed     ? disarmed_outcome()
+                                     : !asks    ? ScopeOutcome::kept
+                                     : boundary ? ScopeOutcome::asked
+                                                : ScopeOutcome::followed;
+        return enter_conducted(track, kind, kind, boundary ? std::optional{wanted} : std::nullopt,
+                               outcome, kind.metered && windows_.metering());
+    }
+
+    void end_holding() noexcept override {
+        for (StreamTrack* track : tracks_.all()) {
+            const std::lock_guard lock{track->mutex};
+            if (track->follower != nullptr || track->conducted() == no_request) continue;
+            track->conduct(no_request);
+            track->overrule();
+        }
+        wake_unless_retired();
+    }
+
     void leave(const ScopeToken& token) override {
         if (token.track == nullptr || retired_.load(std::memory_order_relaxed) ||
             in_forked_child()) {
@@ -215,12 +249,7 @@ public:
 
     void check_clocks(std::string_view kernel, const ClockRequest& request) const override {
         if (!request.asks || measure_only() || supports(clocks_, request.point)) return;
-        throw Error{
-            Errc::invalid_input,
-            {.action = "run kernel '" + std::string{kernel} + "' at " + to_string(request.point),
-             .object = to_string(info_),
-             .vendor_words = "not in the device's list of clocks",
-             .remedy = "plan again for this GPU, or pick clocks that `kdvfs info` lists"}};
+        throw unlisted("run kernel '" + std::string{kernel} + "' at " + to_string(request.point));
     }
 
     void note_kept(std::string_view kernel) override { kinds_.note_kept(kernel); }
@@ -230,6 +259,22 @@ public:
             tracks_.find(runtime_->track_key(stream), [this] { return runtime_->make_cell(); });
         arbiter_.protect(track, at_least, runtime_->now());
         wake();
+    }
+
+    TrackId begin_request(ClockPoint point) override {
+        check_listed(point);
+        const TrackId request = arbiter_.begin_request(point, runtime_->now());
+        wake_unless_retired();
+        return request;
+    }
+    void change_request(TrackId request, ClockPoint point) override {
+        check_listed(point);
+        arbiter_.change_request(request, point, runtime_->now());
+        wake_unless_retired();
+    }
+    void end_request(TrackId request) noexcept override {
+        arbiter_.end_request(request, runtime_->now());
+        wake_unless_retired();
     }
 
     // What the control loop calls.
@@ -402,6 +447,22 @@ private:
         if (loop_) loop_->work_begins();
     }
 
+    void wake_unless_retired() {
+        if (!retired_.load(std::memory_order_relaxed)) wake();
+    }
+
+    [[nodiscard]] Error unlisted(std::string action) const {
+        return Error{Errc::invalid_input,
+                     {.action = std::move(action),
+                      .object = to_string(info_),
+                      .vendor_words = "not in the device's list of clocks",
+                      .remedy = "plan again for this GPU, or pick clocks that `kdvfs info` lists"}};
+    }
+    void check_listed(ClockPoint point) const {
+        if (!measure_only() && !supports(clocks_, point))
+            throw unlisted("request " + to_string(point));
+    }
+
     [[nodiscard]] std::optional<Error> stalled_call() {
         return loop_ ? loop_->stalled_call() : std::nullopt;
     }
@@ -446,25 +507,37 @@ private:
         const bool boundary =
             wanted != track.conducted() || (track.has_graphs && asks && follower.jumped());
         const bool ends = track.captured() && follower.at_end();
+        const ScopeOutcome outcome = !armed             ? disarmed_outcome()
+                                     : track.captured() ? ScopeOutcome::captured
+                                     : !asks            ? ScopeOutcome::kept
+                                     : boundary         ? ScopeOutcome::asked
+                                                        : ScopeOutcome::followed;
+        const ScopeKind& shown = metered && asks ? shown_kind(kind, follower) : kind;
+        return enter_conducted(track, kind, shown, boundary ? std::optional{wanted} : std::nullopt,
+                               outcome, metered, ends);
+    }
+
+    /// Enters a scope for which the track's outermost request speaks.
+    /// @param shown   what a metered interval is counted under
+    /// @param wanted  the new outermost request, where it changes here
+    /// @param ends    a plan ends with the scope
+    ScopeToken enter_conducted(StreamTrack& track, const ScopeKind& kind, const ScopeKind& shown,
+                               std::optional<RequestIndex> wanted, ScopeOutcome outcome,
+                               bool metered, bool ends = false) {
         const auto count = [&] {
-            track.counts.count(kind.number, !armed             ? disarmed_outcome()
-                                            : track.captured() ? ScopeOutcome::captured
-                                            : !asks            ? ScopeOutcome::kept
-                                            : boundary         ? ScopeOutcome::asked
-                                                               : ScopeOutcome::followed);
+            track.counts.count(kind.number, outcome);
             if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
         };
-        if (!boundary && !metered && !ends) {
+        if (!wanted && !metered && !ends) {
             count();
             return {};
         }
         TrackStep step =
-            boundary ? track.conduct(wanted, kind.number) : TrackStep{.word = track.word()};
+            wanted ? track.conduct(*wanted, kind.number) : TrackStep{.word = track.word()};
         const bool pushed = metered || ends;
         if (pushed) step.entry = track.enter(no_request).entry;
-        const ScopeKind& shown = metered && asks ? shown_kind(kind, follower) : kind;
         try {
-            if (boundary || metered) {
+            if (wanted || metered) {
                 put(track, step, {track.id().value, shown.number, false}, metered);
             }
         } catch (...) {
@@ -476,7 +549,7 @@ private:
         count();
         // Whatever comes behind the capture's last scope cannot be told of its end.
         if (track.captured()) track.end_with_last_word();
-        if (boundary) wake();
+        if (wanted) wake();
         if (!pushed) return {};
         return {&track, step.entry, &shown, metered, ends};
     }

@@ -100,29 +100,36 @@ std::shared_ptr<Core> share(std::unique_ptr<Core> core) {
             }};
 }
 
-/// The GPU objects of this process, by device: opening a device again gives the same object, as
-/// long as it has not been closed. Thread-safe; a second opening waits for the first.
+/// The GPU objects of this process, by device. One list, whoever opens them.
+struct OpenGpus {
+    std::uint32_t generation = fork_generation();
+    std::mutex mutex{};
+    std::map<std::string, std::weak_ptr<GpuService>> gpus{};
+
+    /// A forked child's copies of its parent's objects are not its own, and the parent's lock may
+    /// be held by nobody there: each generation has a list. Never destroyed: a static Gpu may
+    /// outlive any static of ours.
+    static OpenGpus& of_this_process() {
+        static constinit std::atomic<OpenGpus*> current{nullptr};
+        OpenGpus* open = current.load();
+        if (open == nullptr || open->generation != fork_generation()) {
+            auto fresh = std::make_unique<OpenGpus>();
+            if (current.compare_exchange_strong(open, fresh.get())) open = fresh.release();
+        }
+        return *open;
+    }
+};
+
+/// Opening a device again gives the same object, as long as it has not been closed. Thread-safe; a
+/// second opening waits for the first.
 /// @param device what tells devices apart: a PCI address, or an address in memory for simulated
 ///               ones
 /// @param make   makes the object where there is none
 template <class Make>
 std::shared_ptr<GpuService> find_or_open(const std::string& device, Make make) {
-    // A forked child's copies of its parent's objects are not its own, and the parent's lock may be
-    // held by nobody there: each generation has a list. Never destroyed: a static Gpu may outlive
-    // any static of ours.
-    struct Open {
-        std::uint32_t generation = fork_generation();
-        std::mutex mutex{};
-        std::map<std::string, std::weak_ptr<GpuService>> gpus{};
-    };
-    static constinit std::atomic<Open*> current{nullptr};
-    Open* open = current.load();
-    if (open == nullptr || open->generation != fork_generation()) {
-        auto fresh = std::make_unique<Open>();
-        if (current.compare_exchange_strong(open, fresh.get())) open = fresh.release();
-    }
-    const std::lock_guard lock{open->mutex};
-    std::weak_ptr<GpuService>& known = open->gpus[device];
+    OpenGpus& open = OpenGpus::of_this_process();
+    const std::lock_guard lock{open.mutex};
+    std::weak_ptr<GpuService>& known = open.gpus[device];
     if (auto gpu = known.lock(); gpu && !gpu->ended()) return gpu;
     std::shared_ptr<GpuService> gpu = make();
     known = gpu;

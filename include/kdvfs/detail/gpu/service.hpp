@@ -6,6 +6,7 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/plan.hpp>
@@ -37,6 +38,11 @@ public:
     /// The first error that nobody has asked for yet.
     [[nodiscard]] virtual std::optional<Error> take_error() noexcept = 0;
     virtual void protect(StreamRef stream, ClockPoint at_least) = 0;
+    /// A standing request, known by what is returned.
+    /// @throws Error (invalid_input) if the device does not list the clocks
+    virtual TrackId begin_request(ClockPoint point) = 0;
+    virtual void change_request(TrackId request, ClockPoint point) = 0;
+    virtual void end_request(TrackId request) noexcept = 0;
     virtual void next_iteration() = 0;
     virtual void trace_to(std::ostream& out) = 0;
     virtual void end_trace() = 0;
@@ -54,6 +60,12 @@ public:
     /// @param plan that the scopes follow, from `follow`
     virtual const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
                                      bool metered, FollowedPlan* plan = nullptr) = 0;
+    /// As `enter`, but what the scope asks for is the stream's outermost request beyond its end,
+    /// until the stream's next such scope, or `end_holding`: neighbours that ask for the same cost
+    /// no switch between them. @throws Error (not_supported) in a capture, and as `enter`
+    virtual ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) = 0;
+    /// No stream is held at a clock any more.
+    virtual void end_holding() noexcept = 0;
     /// A plan that scopes are to follow. Valid as long as the GPU object.
     /// @throws Error (invalid_input) for a sequence that makes no sense, or clocks that the device
     ///         does not list
@@ -74,6 +86,8 @@ public:
     explicit ForkedService(const GpuService& parents) : parents_{parents} {}
 
     ScopeToken enter(StreamRef, const ScopeKind&) override { return {}; }
+    ScopeToken enter_holding(StreamRef, const ScopeKind&) override { return {}; }
+    void end_holding() noexcept override {}
     void leave(const ScopeToken&) override {}
     void leave_noexcept(const ScopeToken&) noexcept override {}
     [[nodiscard]] const DeviceInfo& info() const override { return parents_.info(); }
@@ -101,6 +115,9 @@ public:
     void shut_down() noexcept override {}
     [[nodiscard]] std::optional<Error> take_error() noexcept override { return std::nullopt; }
     void protect(StreamRef, ClockPoint) override {}
+    TrackId begin_request(ClockPoint) override { return {}; }
+    void change_request(TrackId, ClockPoint) override {}
+    void end_request(TrackId) noexcept override {}
     void next_iteration() override {}
     void trace_to(std::ostream&) override {}
     void end_trace() override {}

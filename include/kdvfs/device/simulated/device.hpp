@@ -294,15 +294,15 @@ private:
         return fault;
     }
 
-    [[noreturn]] void fail(Fault fault, const std::string& action) const {
+    [[noreturn]] void fail(Fault fault, std::string_view action) const {
         throw Error{errc_of(fault),
-                    {.action = action,
+                    {.action = std::string{action},
                      .object = kdvfs::to_string(info_),
                      .vendor_words = "simulated fault: " + std::string{to_string(fault)},
                      .remedy = "this fault was injected into the simulated GPU"}};
     }
 
-    void fail_if_struck(Call call, const std::string& action) {
+    void fail_if_struck(Call call, std::string_view action) {
         if (const auto fault = struck(call)) fail(*fault, action);
     }
 

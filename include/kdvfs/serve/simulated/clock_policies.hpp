@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/serve/step_sweep.hpp>
 #include <kdvfs/serve/step_table.hpp>
 #include <kdvfs/units.hpp>
 
@@ -26,6 +27,9 @@ public:
     virtual Megahertz for_step(Seconds now, StepShape shape, Seconds slack) = 0;
     /// The clock for a board that has nothing to do.
     virtual Megahertz when_idle(Seconds now) = 0;
+    /// What the board has done, in order: a step, or nothing for an idle shape; `energy` is all
+    /// that it has drawn by then.
+    virtual void observe(StepShape, Seconds /*begin*/, Seconds /*end*/, Joules /*energy*/) {}
     /// The plan to reckon slack with; none where slack is of no use.
     [[nodiscard]] virtual const StepPlan* slack_plan() const { return nullptr; }
 };
@@ -56,6 +60,35 @@ public:
 
 private:
     const StepPlan& plan_;
+};
+
+/// A sweep while serving. Its energy counter shows a sample every so often, as boards' do.
+class SweepingClocks final : public ClockPolicy {
+public:
+    /// Refers to the sweep.
+    explicit SweepingClocks(StepSweep& sweep, Seconds counter_period = Seconds{0.1})
+        : sweep_{sweep}, period_{counter_period} {}
+    Megahertz for_step(Seconds now, StepShape shape, Seconds) override {
+        return sweep_.clock_for(now, shape);
+    }
+    Megahertz when_idle(Seconds now) override { return sweep_.clock_for(now, {}); }
+    void observe(StepShape shape, Seconds begin, Seconds end, Joules energy) override {
+        if (phase_of(shape) == Phase::idle)
+            sweep_.idled(end);
+        else
+            sweep_.ran(shape, begin, end);
+        for (; next_sample_ <= end; next_sample_ += period_) {
+            const double part = end > begin ? (next_sample_ - begin) / (end - begin) : 1;
+            sweep_.energy(next_sample_, before_ + (energy - before_) * std::max(part, 0.0));
+        }
+        before_ = energy;
+    }
+
+private:
+    StepSweep& sweep_;
+    Seconds period_;
+    Seconds next_sample_{0};
+    Joules before_{0};
 };
 
 /// One clock for an epoch of 5 s, chosen from what the epoch before it did (the instance manager of

@@ -175,8 +175,10 @@ public:
                 continue;
             }
             if (load_) load_->add({}, Seconds{0});
-            board_.ask(policy_.when_idle(board_.now()));
+            const Seconds begin = board_.now();
+            board_.ask(policy_.when_idle(begin));
             board_.idle_until(time);
+            policy_.observe({}, begin, board_.now(), board_.energy());
         }
     }
 
@@ -239,6 +241,7 @@ private:
             running == 0 ? 0 : static_cast<std::uint32_t>(context_sum_ / running)};
         board_.ask(policy_.for_step(board_.now(), shape, slack(shape)));
         const Seconds took = board_.run(shape);
+        policy_.observe(shape, board_.now() - took, board_.now(), board_.energy());
         if (load_) load_->add(shape, took);
         count(running, took);
         give_tokens();

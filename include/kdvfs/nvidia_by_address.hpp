@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/device/no_streams.hpp>
+#include <kdvfs/device/nvidia/nvml.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/kdvfs.hpp>
+
+#include <memory>
+#include <string>
+
+namespace kdvfs::nvidia {
+namespace detail {
+
+using OwnedBoard = kdvfs::detail::OwnedDevice<device::Nvml>;
+
+/// Opens a board to set its clocks; `open_streams` as `kdvfs::detail::open_device` takes it.
+template <class OpenStreams>
+Gpu open_board(const std::string& address, OpenStreams open_streams, const GpuOptions& options) {
+    const auto open_clocks = [&] {
+        return std::make_shared<OwnedBoard>(
+            address, device::NvmlOptions{.access = device::ClockAccess::set});
+    };
+    return Gpu{kdvfs::detail::open_device(
+        address, open_streams, open_clocks,
+        [&] { return std::make_shared<device::NvmlReadings>(address); }, options)};
+}
+
+/// The same to measure it.
+template <class OpenStreams>
+Gpu measure_board(const std::string& address, OpenStreams open_streams, const GpuOptions& options) {
+    return Gpu{kdvfs::detail::open_device(
+        address + " measured", open_streams, [] { return std::shared_ptr<OwnedBoard>{}; },
+        [&] { return std::make_shared<device::NvmlReadings>(address); }, options)};
+}
+
+}  // namespace detail
+
+/// Opens a board by its PCI address ("0000:03:00.0"), with no CUDA in the process: for a process
+/// beside the one that works, or inside an engine that hides its streams. `Gpu::request` asks for
+/// clocks; scopes, which need streams, throw. Where this process has opened the GPU already it is
+/// the same GPU, streams and all.
+/// @throws Error as `nvidia::open(int)`
+inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
+    return detail::open_board(
+        pci_address, [&] { return std::make_shared<device::NoStreams>(pci_address); }, options);
+}
+
+/// The same to measure it: nothing is ever set.
+inline Gpu measure(const std::string& pci_address, const GpuOptions& options = {}) {
+    return detail::measure_board(
+        pci_address, [&] { return std::make_shared<device::NoStreams>(pci_address); }, options);
+}
+
+}  // namespace kdvfs::nvidia

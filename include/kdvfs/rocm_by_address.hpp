@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/device/amd/clocks.hpp>
+#include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/device/no_streams.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/kdvfs.hpp>
+
+#include <memory>
+#include <string>
+
+namespace kdvfs::rocm {
+namespace detail {
+
+/// @param open_streams returns the runtime of the GPU's streams
+template <class OpenStreams>
+Gpu open_device(const std::string& at, const std::string& who, OpenStreams open_streams,
+                const GpuOptions& options) {
+    const auto address = device::amd::parse_pci_address(at);
+    if (!address) {
+        throw Error{
+            Errc::invalid_input,
+            {"read the PCI address", who, "'" + at + "' is none", "give one such as 0000:c1:00.0"}};
+    }
+    const device::amd::Card card = device::amd::find_card(*address);
+    using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
+    return Gpu{kdvfs::detail::open_device(
+        to_string(*address), open_streams, [&] { return std::make_shared<Owned>(card); },
+        [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, options)};
+}
+
+}  // namespace detail
+
+/// Opens an AMD GPU by its PCI address ("0000:c1:00.0"), with no HIP in the process: for a process
+/// beside the one that works, or inside an engine that hides its streams. `Gpu::request` asks for
+/// clocks; scopes, which need streams, throw. Where this process has opened the GPU already it is
+/// the same GPU, streams and all. Needs ROCm SMI and no HIP at link time.
+/// @throws Error as `rocm::open(int)`
+inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
+    const auto no_streams = [&] { return std::make_shared<device::NoStreams>(pci_address); };
+    return detail::open_device(pci_address, "an AMD GPU", no_streams, options);
+}
+
+}  // namespace kdvfs::rocm

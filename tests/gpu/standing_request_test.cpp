@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// Clocks asked for without a stream.
+#include <tests/gpu/rig.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+
+namespace {
+
+using namespace rig;
+
+class StandingRequests : public OnSimulatedGpu {
+protected:
+    StandingRequests() : gpu{simulated::open(device, gpu_options()).with<Policies>()} {}
+    [[nodiscard]] ClockPoint clocks() {
+        device.advance(1ms);
+        return device.effective_clocks();
+    }
+
+    BoundGpu<Policies> gpu;
+};
+
+TEST_F(StandingRequests, HoldTheClockFromBeginToEnd) {
+    {
+        const auto request = gpu.request(1100_MHz);
+        EXPECT_EQ(clocks(), middle);
+        run(stream, 5);
+        device.synchronize(stream);
+        EXPECT_EQ(probed, Clocks{middle}) << "work outside scopes runs at it";
+    }
+    EXPECT_EQ(clocks(), as_found);
+}
+
+TEST_F(StandingRequests, ChangeInTheHostsOrder) {
+    auto request = gpu.request(ClockPoint{.core = {1100}});
+    EXPECT_EQ(clocks(), middle);
+    request.change(800_MHz);
+    EXPECT_EQ(clocks(), slow);
+    request.change(ClockPoint{});
+    EXPECT_EQ(clocks(), as_found);
+}
+
+TEST_F(StandingRequests, VoteAsScopesDo) {
+    auto low = std::make_optional<StandingRequest>(gpu, slow);
+    {
+        const StandingRequest higher{gpu, middle};
+        EXPECT_EQ(clocks(), middle);
+        const FrequencyScope<Free> scope{gpu, stream};
+        device.synchronize(stream);
+        EXPECT_EQ(clocks(), as_found) << "a scope's auto is the highest request";
+    }
+    device.synchronize(stream);
+    EXPECT_EQ(clocks(), slow) << "only the low request is left";
+    low.reset();
+    EXPECT_EQ(clocks(), as_found);
+    // Numbers of requests that have ended are used again, and mean the new ones.
+    const auto first = gpu.request(1100_MHz);
+    const auto second = gpu.request(800_MHz);
+    EXPECT_EQ(clocks(), middle);
+}
+
+TEST_F(StandingRequests, ForClocksThatTheDeviceDoesNotListAreRefused) {
+    try {
+        const auto request = gpu.request(99999_MHz);
+        FAIL() << "accepted";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::invalid_input);
+        EXPECT_NE(std::string{error.what()}.find("99999"), std::string::npos) << error.what();
+    }
+    auto request = gpu.request(800_MHz);
+    EXPECT_THROW(request.change(Megahertz{99999}), Error);
+    EXPECT_EQ(clocks(), slow) << "what held before still does";
+}
+
+TEST_F(StandingRequests, KeepTheGpuOpenAndEndWithClose) {
+    auto request = std::make_optional<StandingRequest>(gpu, slow);
+    EXPECT_EQ(clocks(), slow);
+    gpu.close();
+    EXPECT_EQ(clocks(), as_found);
+    request->change(middle);
+    EXPECT_EQ(clocks(), as_found) << "closed is closed";
+    request.reset();
+}
+
+TEST_F(StandingRequests, DoNothingInAForkedChild) {
+    auto request = std::make_unique<StandingRequest>(gpu, slow);
+    EXPECT_EQ(clocks(), slow);
+    const pid_t child = fork();
+    if (child == 0) {
+        request->change(middle);
+        request.reset();
+        device.advance(1ms);
+        _exit(device.effective_clocks() == slow ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
+}  // namespace
