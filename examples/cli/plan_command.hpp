@@ -2,6 +2,7 @@
 #pragma once
 
 #include <examples/cli/input.hpp>
+#include <examples/cli/known_switch_costs.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/detail/io/files.hpp>
@@ -15,7 +16,6 @@
 #include <kdvfs/tune/shrinkage.hpp>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -145,31 +145,13 @@ private:
         SegmentPlan plan =
             trace.empty()
                 ? plan_segments(table, match_launches(table, recorded.launches, recorded.gaps),
-                                switch_costs(table.gpu), chosen)
+                                known_switch_costs(switch_latency, table.gpu), chosen)
                 : plan_segments(table, launch_indices(table, recorded.launches),
-                                switch_costs(table.gpu), chosen);
+                                known_switch_costs(switch_latency, table.gpu), chosen);
         plan.sequence.profile_hash = header.input_hash;
         if (format == "json") return to_json(plan);
         if (format == "header") return to_segment_header(plan, header);
         return to_text_table(plan);
-    }
-
-    /// What is given, else what has been measured, else a guess that says that it is one.
-    [[nodiscard]] kdvfs::tune::SwitchCosts switch_costs(const std::string& gpu) const {
-        using namespace kdvfs::tune;
-        if (!switch_latency.empty()) {
-            const auto latency = parse_duration("--switch-latency", switch_latency);
-            if (latency) return uniform_switch_costs(*latency);
-            Input input{switch_latency};
-            return read_switch_costs(input.stream(), input.name());
-        }
-        if (const auto measured = find_switch_latencies(gpu)) return read_switch_costs(*measured);
-        std::fprintf(stderr,
-                     "kdvfs: no switching latency of %s is known, 10 ms are assumed: give "
-                     "--switch-latency, or measure it (examples/switch_latency) and keep the file "
-                     "as %s\n",
-                     gpu.c_str(), switch_latency_paths(gpu).front().c_str());
-        return uniform_switch_costs(kdvfs::Seconds{0.010});
     }
 };
 
