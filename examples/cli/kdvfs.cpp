@@ -4,6 +4,7 @@
 // Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
 // target, or a promise was not kept.
 #include <examples/cli/info_command.hpp>
+#include <examples/cli/measure_latency_command.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/plan_command.hpp>
 #include <examples/cli/plan_pipeline_command.hpp>
@@ -52,6 +53,7 @@ int main(int argc, char** argv) try {
     cli::PlanPipelineCommand::add_to(app);
     cli::ValidateCommand::add_to(app);
     cli::TuneCommand::add_to(app);
+    cli::MeasureLatencyCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
     cli::ReportCommand::add_to(app);
     cli::RecommendCommand::add_to(app);

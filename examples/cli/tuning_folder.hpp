@@ -37,14 +37,15 @@ public:
     /// @param job what is tuned and how, as text
     /// @throws Error (busy) where another tuning works in it, (invalid_input) where it is of
     ///         another job, (io)
-    TuningFolder(std::filesystem::path folder, const std::string& job) : folder_{std::move(folder)} {
+    TuningFolder(std::filesystem::path folder, const std::string& job)
+        : folder_{std::move(folder)} {
         std::error_code failed;
         std::filesystem::create_directories(folder_, failed);
         const std::filesystem::path lock = file(".lock");
         lock_ = kdvfs::detail::Descriptor{
             ::open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)};
         if (!lock_.is_open()) kdvfs::detail::throw_file_error("open a folder", folder_, errno);
-        if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
+        if (!locked_soon(lock_.get(), std::chrono::seconds{5}))
             throw kdvfs::Error{kdvfs::Errc::busy,
                                {"tune into a folder", folder_.string(),
                                 "another kdvfs tune works in it", "wait for it, or give -o"}};
@@ -83,26 +84,32 @@ public:
     [[nodiscard]] std::vector<kdvfs::tune::SessionStatus> statuses(const std::string& name) const {
         std::vector<kdvfs::tune::SessionStatus> found;
         for (const std::filesystem::path& path : ranked(name))
-            found.push_back(kdvfs::tune::parse_session_status(read_input(path.string()).text,
-                                                              path.string()));
+            found.push_back(
+                kdvfs::tune::parse_session_status(read_input(path.string()).text, path.string()));
         return found;
     }
 
-    /// Waits until no program writes to a file any more: one of a tuning that was killed may need a
-    /// moment to end. @throws Error (busy) after ten seconds
+    /// Waits until no program writes to a file any more.
+    /// @throws Error (busy) after ten seconds
     static void wait_for(const std::filesystem::path& path) {
         const kdvfs::detail::Descriptor opened{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-        if (!opened.is_open()) return;
-        for (int tenths = 0; ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0; ++tenths) {
-            if (tenths == 100)
-                throw kdvfs::Error{kdvfs::Errc::busy,
-                                   {"go on with a sweep", path.string(),
-                                    "a program is still writing to it", "end that program"}};
-            std::this_thread::sleep_for(std::chrono::milliseconds{100});
-        }
+        if (opened.is_open() && !locked_soon(opened.get(), std::chrono::seconds{10}))
+            throw kdvfs::Error{kdvfs::Errc::busy,
+                               {"go on with a sweep", path.string(),
+                                "a program is still writing to it", "end that program"}};
     }
 
 private:
+    /// A tuning that was killed, and the program that it had started, need a moment to end.
+    static bool locked_soon(int file, std::chrono::milliseconds patience) {
+        constexpr std::chrono::milliseconds step{50};
+        for (auto waited = step; ::flock(file, LOCK_EX | LOCK_NB) != 0; waited += step) {
+            if (waited > patience) return false;
+            std::this_thread::sleep_for(step);
+        }
+        return true;
+    }
+
     std::filesystem::path folder_;
     kdvfs::detail::Descriptor lock_;
 };

@@ -60,18 +60,18 @@ inline std::vector<std::size_t> ranks_beside(const std::filesystem::path& file) 
 inline std::vector<RankProfile> read_rank_profiles(const std::filesystem::path& file) {
     const auto read = [](std::optional<std::size_t> rank, const std::filesystem::path& path) {
         const std::filesystem::path launches = sequence_path(path);
-        return RankProfile{rank, read_profile(path),
-                           std::filesystem::exists(launches) ? read_launches(launches)
-                                                             : LaunchSequence{}};
+        return RankProfile{
+            rank, read_profile(path),
+            std::filesystem::exists(launches) ? read_launches(launches) : LaunchSequence{}};
     };
     std::vector<RankProfile> ranks;
     if (std::filesystem::exists(file)) ranks.push_back(read(std::nullopt, file));
     for (const std::size_t rank : ranks_beside(file)) {
         if (!ranks.empty() && !ranks.front().rank)
-            throw Error{Errc::invalid_input,
-                        {"read profiles", file.string(),
-                         "there are profiles of single ranks beside it",
-                         "keep either the one or the others"}};
+            throw Error{
+                Errc::invalid_input,
+                {"read profiles", file.string(), "there are profiles of single ranks beside it",
+                 "keep either the one or the others"}};
         ranks.push_back(read(rank, rank_path(file, rank)));
     }
     if (ranks.empty()) ranks.push_back(read(std::nullopt, file));  // says that it is not there

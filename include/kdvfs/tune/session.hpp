@@ -143,8 +143,8 @@ public:
             bound_.emplace(gpu.template with<Registry>(read_plan(gpu, mode.file)));
         }
         if (const auto file = detail::environment("KDVFS_STATUS"); !file.empty())
-            teller_ = std::make_shared<Teller>(*this, mode.rank ? rank_path(file, *mode.rank)
-                                                                : std::filesystem::path{file});
+            teller_ = std::make_shared<Teller>(
+                *this, mode.rank ? rank_path(file, *mode.rank) : std::filesystem::path{file});
     }
 
     [[nodiscard]] SessionMode::Kind mode() const { return kind_; }

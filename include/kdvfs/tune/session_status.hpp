@@ -60,12 +60,12 @@ inline SessionStatus parse_session_status(std::string_view text, const std::stri
         if (!value.is_boolean()) fields.fail(field, "is neither true nor false");
         return value.get<bool>();
     };
-    SessionStatus status{.gpu = root.text("gpu"),
-                         .iterations = root.integer("iterations", 0),
-                         .grid_points = root.integer("grid_points", 0),
-                         .sample_period = std::chrono::round<Duration>(
-                             Seconds{root.number("sample_period_s", 0)}),
-                         .measure_only = flag(root, "measure_only")};
+    SessionStatus status{
+        .gpu = root.text("gpu"),
+        .iterations = root.integer("iterations", 0),
+        .grid_points = root.integer("grid_points", 0),
+        .sample_period = std::chrono::round<Duration>(Seconds{root.number("sample_period_s", 0)}),
+        .measure_only = flag(root, "measure_only")};
     if (!is_gpu_name(status.gpu)) root.fail("gpu", "is no GPU's name");
     if (json.contains("followed_pct")) status.followed_pct = root.number("followed_pct", 0);
     if (!json.contains("sweep")) return status;

@@ -76,7 +76,8 @@ inline Seconds expected_duration(const SweepOptions& options, std::size_t points
     const Seconds measuring = whole(options.block.measuring(sample_period));
     const Seconds block = whole(options.block.settling()) + measuring;
     // Small grids are measured as a whole, large ones to a tenth or so (bench/adaptive).
-    const double measured = std::min(static_cast<double>(points), 16 + static_cast<double>(points) / 16);
+    const double measured =
+        std::min(static_cast<double>(points), 16 + static_cast<double>(points) / 16);
     // Each block has a stretch at the baseline before it, and more to make up for its slowdown.
     constexpr double typical_slowdown = 0.2;
     const double baseline = std::max(1.0, typical_slowdown / options.max_slowdown);
