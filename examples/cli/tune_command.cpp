@@ -155,10 +155,9 @@ void announce(const TuningFolder& folder, const Trial& trial,
               const kdvfs::tune::SweepOptions& options, std::size_t pairs) {
     const auto& session = trial.sessions.front();
     const double iterations = static_cast<double>(session.iterations);
-    const kdvfs::Seconds needed = kdvfs::tune::expected_duration(
+    const auto expected = kdvfs::tune::expected_sweep(
         options, session.grid_points, trial.cost.time / iterations, session.sample_period);
-    const double sweeps =
-        swept(folder) ? 0 : std::max(1.0, std::ceil(needed / (trial.cost.time * 0.9)));
+    const double sweeps = swept(folder) ? 0 : expected.runs(trial.cost.time);
     const double runs = sweeps + 2 * static_cast<double>(pairs);
     std::printf("%s%s: a run takes %.3g s here and %.3g s on the GPU, %ju iterations\n",
                 session.gpu.c_str(),

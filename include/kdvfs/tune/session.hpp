@@ -12,6 +12,8 @@
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/session_status.hpp>
 #include <kdvfs/tune/sweep.hpp>
+#include <kdvfs/tune/sweep_engine.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
 
 #include <chrono>
 #include <cstddef>
