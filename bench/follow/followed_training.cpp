@@ -53,7 +53,7 @@ std::shared_ptr<Runtime> make_runtime() { return std::make_shared<Runtime>(0); }
 gpt::gpu::Stream make_stream(Runtime&) {
     cudaStream_t stream = nullptr;
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
-        throw Error{Errc::device_unavailable, {"make a stream", "CUDA device 0", "", ""}};
+        throw Error{Errc::not_supported, {"make a stream", "CUDA device 0", "", ""}};
     return stream;
 }
 StreamRef scoped_stream(gpt::gpu::Stream stream, Runtime&) { return stream; }

