@@ -60,7 +60,7 @@ StreamRef scoped_stream(gpt::gpu::Stream stream, Runtime&) { return stream; }
 void wait_for(Runtime& runtime, gpt::gpu::Stream stream) { runtime.synchronize(stream); }
 #else
 using Runtime = simulated::Device;
-constexpr gpt::ModelShape shape{.batch = 2, .sequence = 8, .width = 16, .heads = 2, .layers = 1};
+constexpr gpt::ModelShape shape{.batch = 1, .sequence = 4, .width = 16, .heads = 2, .layers = 1};
 constexpr int steps_per_block = 1;
 constexpr int rounds = 1;
 std::shared_ptr<Runtime> make_runtime() { return std::make_shared<Runtime>(simulated::mi210()); }
@@ -227,11 +227,12 @@ int run(const std::filesystem::path& folder) {
         const auto share = scopes[s]->report().followed->share();
         const bool within = measured <= expected + 0.1;
         const bool same = followed[s]->loss() == bare.loss();
-        std::printf(
-            "%4zu segments: step %+.3f %%, expected %+.3f %% (%s 0.1 points), followed "
-            "%.2f %%%s\n",
-            segments[s], measured, expected, within ? "within" : "NOT WITHIN", 100 * share,
-            same ? "" : ", OTHER RESULTS");
+        const char* verdict = gpt::gpu::on_host ? "on the host it says nothing"
+                              : within          ? "within 0.1 points"
+                                                : "NOT WITHIN 0.1 points";
+        std::printf("%4zu segments: step %+.3f %%, expected %+.3f %% (%s), followed %.2f %%%s\n",
+                    segments[s], measured, expected, verdict, 100 * share,
+                    same ? "" : ", OTHER RESULTS");
         good = good && same && share == 1 && (within || gpt::gpu::on_host);
     }
     return good ? 0 : 1;
