@@ -50,14 +50,14 @@ struct SegmentPlan {
     Cost expected;       ///< of one iteration, by the model of a switch
     double gap_pct = 0;  ///< how far from the best it can be, in percent of the baseline's score
     std::vector<Segment> segments;
-    std::string reason;   ///< why the plan is one clock; empty where it is several
+    std::string reason;  ///< why the plan is one clock; empty where it is several
 
     PlannedSequence sequence;  ///< the launches and the segments' clocks, for who follows them
 
     Cost single;  ///< of the best single clock
     ClockPoint single_clock;
     Cost without_latency;  ///< if each launch had its own clock and switching took no time
-    std::string level{};  ///< why clocks change with outer scopes alone; empty where they need not
+    std::string level{};   ///< why clocks change with outer scopes alone; empty where they need not
 
     [[nodiscard]] double time_pct() const { return time_percent(expected, baseline); }
     [[nodiscard]] double energy_pct() const { return energy_percent(expected, baseline); }
