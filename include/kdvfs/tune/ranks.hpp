@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/sequence_csv.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
