@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
-#include <spawn.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -39,10 +42,13 @@ inline std::vector<std::string> environment_with(
     return variables;
 }
 
-/// Runs a program to its end; what it prints goes where this process' errors go.
+/// Runs a program to its end; what it prints goes to `output`, by default where this process'
+/// errors go. It is told to end (SIGTERM) if this process dies first, so that it does not hold GPU
+/// and files while nobody waits for it.
 /// @throws Error (invalid_input) if it cannot be started or does not end with 0
 inline RunTimes run_command(const std::vector<std::string>& command,
-                            const std::vector<std::string>& environment) {
+                            const std::vector<std::string>& environment,
+                            int output = STDERR_FILENO) {
     const auto pointers = [](const std::vector<std::string>& texts) {
         std::vector<char*> result;
         for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
@@ -53,22 +59,36 @@ inline RunTimes run_command(const std::vector<std::string>& command,
         throw kdvfs::Error{kdvfs::Errc::invalid_input,
                            {"run a program", command.front(), why, remedy}};
     };
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
     const auto now = [] {
         return kdvfs::TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
     };
+    const std::vector<char*> arguments = pointers(command);
+    const std::vector<char*> variables = pointers(environment);
+    int failure[2] = {-1, -1};  // carries errno if the program cannot be started, else just closes
+    if (::pipe2(failure, O_CLOEXEC) != 0) fail(std::strerror(errno), "");
+    kdvfs::detail::Descriptor failed{failure[0]};
     RunTimes times{now(), {}};
-    pid_t child = 0;
-    const int failed = ::posix_spawnp(&child, command.front().c_str(), &actions, nullptr,
-                                      pointers(command).data(), pointers(environment).data());
-    ::posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) fail(std::strerror(failed), "check its path and that it may be executed");
+    const pid_t parent = ::getpid();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        // Between fork and exec only what a signal handler might do, too: there may be threads.
+        if (::dup2(output, STDOUT_FILENO) >= 0 && ::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 &&
+            ::getppid() == parent)
+            ::execvpe(arguments.front(), arguments.data(), variables.data());
+        const int error = errno;
+        if (::write(failure[1], &error, sizeof error) != sizeof error) ::_exit(126);
+        ::_exit(127);
+    }
+    const int forked = errno;
+    ::close(failure[1]);
+    if (child < 0) fail(std::strerror(forked), "");
+    int error = 0;
+    const bool started = ::read(failed.get(), &error, sizeof error) != sizeof error;
     int status = 0;
     while (::waitpid(child, &status, 0) < 0)
         if (errno != EINTR) fail(std::strerror(errno), "");
     times.ended = now();
+    if (!started) fail(std::strerror(error), "check its path and that it may be executed");
     const char* const alone = "run it by itself: it must end with 0";
     if (WIFSIGNALED(status))
         fail("it was ended by signal " + std::to_string(WTERMSIG(status)), alone);

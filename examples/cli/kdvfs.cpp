@@ -2,8 +2,9 @@
 //
 // The kdvfs command: profile, plan, validate, draw, and put clocks back.
 // Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
-// target.
+// target, or a promise was not kept.
 #include <examples/cli/info_command.hpp>
+#include <examples/cli/measure_latency_command.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/plan_command.hpp>
 #include <examples/cli/plan_pipeline_command.hpp>
@@ -12,6 +13,7 @@
 #include <examples/cli/report_command.hpp>
 #include <examples/cli/restore_command.hpp>
 #include <examples/cli/sweep_command.hpp>
+#include <examples/cli/tune_command.hpp>
 #include <examples/cli/validate_command.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/version.hpp>
@@ -50,6 +52,8 @@ int main(int argc, char** argv) try {
     cli::PlanCommand::add_to(app);
     cli::PlanPipelineCommand::add_to(app);
     cli::ValidateCommand::add_to(app);
+    cli::TuneCommand::add_to(app);
+    cli::MeasureLatencyCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
     cli::ReportCommand::add_to(app);
     cli::RecommendCommand::add_to(app);

@@ -2,23 +2,29 @@
 #pragma once
 
 #include <examples/cli/input.hpp>
+#include <examples/cli/known_switch_costs.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/plan_table_text.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cli {
@@ -26,6 +32,7 @@ namespace cli {
 /// `kdvfs plan PROFILE.csv ...`
 struct PlanCommand {
     std::string profile;
+    std::optional<std::size_t> rank;
     std::string max_slowdown;
     std::string keep_under;
     std::string aggregate = "global";
@@ -52,6 +59,9 @@ struct PlanCommand {
                         "Sweep file, - is standard input; or a folder with profile.csv and "
                         "profile.sequence.csv, as a sweep leaves them: plan segments")
             ->required();
+        sub->add_option(
+            "--rank", command->rank,
+            "Of a folder with several ranks (profile.rank0.csv ...) that are not equal");
         sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
         sub->add_option("--keep-under", command->keep_under,
                         "Longest time of a launch, such as 95ms: a latency target; not with "
@@ -89,13 +99,8 @@ struct PlanCommand {
 
     void run() const {
         using namespace kdvfs::tune;
-        const bool folder = std::filesystem::is_directory(profile);
-        const std::string sweep =
-            folder ? (std::filesystem::path{profile} / "profile.csv").string() : profile;
-        const std::string sequence =
-            trace.empty() && folder ? sequence_path(sweep).string() : trace;
-        Input input{sweep};
-        const Profile measured = read_profile(input.stream(), input.name());
+        const RankProfile chosen_rank = read();
+        const Profile& measured = chosen_rank.profile;
         const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
         Objective chosen = parse_objective(objective, table);
         if (!max_slowdown.empty())
@@ -108,8 +113,9 @@ struct PlanCommand {
         }
         const HeaderOptions header{namespace_name, "Policies", source_name(),
                                    kdvfs::detail::content_hash(to_csv(measured))};
-        write(output, sequence.empty() ? planned(table, chosen, header)
-                                       : planned_by_segments(table, chosen, header, sequence));
+        write(output, chosen_rank.sequence.launches.empty()
+                          ? planned(table, chosen, header)
+                          : planned_by_segments(table, chosen, header, chosen_rank.sequence));
     }
 
 private:
@@ -118,6 +124,8 @@ private:
             refuse_without_effect(options, "--namespace", "without --format header");
             refuse_without_effect(options, "--arch", "without --format header");
         }
+        if (!std::filesystem::is_directory(profile))
+            refuse_without_effect(options, "--rank", "without a folder");
         if (trace.empty() && !std::filesystem::is_directory(profile)) {
             refuse_without_effect(options, "--switch-latency",
                                   "without --trace or a folder's sequence");
@@ -125,6 +133,44 @@ private:
             refuse_without_effect(options, "--aggregate", "where segments are chosen");
             refuse_without_effect(options, "--arch", "where segments are chosen");
         }
+    }
+
+    /// The profile, and the launches where there are any: of a folder's only rank, of equal ranks
+    /// together, or of the rank that is asked for and those equal to it.
+    [[nodiscard]] kdvfs::tune::RankProfile read() const {
+        using namespace kdvfs::tune;
+        const auto launches = [](const std::string& file) {
+            Input input{file};
+            return read_launches(input.stream(), input.name());
+        };
+        if (!std::filesystem::is_directory(profile)) {
+            Input input{profile};
+            Profile measured = read_profile(input.stream(), input.name());
+            return {std::nullopt, std::move(measured),
+                    trace.empty() ? LaunchSequence{} : launches(trace)};
+        }
+        const std::filesystem::path file = std::filesystem::path{profile} / "profile.csv";
+        const auto ranks = read_rank_profiles(file);
+        const auto groups = equal_ranks(ranks);
+        const auto has_rank = [&](const auto& group) {
+            return std::any_of(group.begin(), group.end(),
+                               [&](std::size_t r) { return ranks[r].rank == rank; });
+        };
+        const auto group =
+            rank ? std::find_if(groups.begin(), groups.end(), has_rank) : groups.begin();
+        if (group == groups.end() || (!rank && groups.size() > 1))
+            throw kdvfs::Error{
+                kdvfs::Errc::invalid_input,
+                {"plan for ranks", profile,
+                 rank ? "there is no rank " + std::to_string(*rank) : "its ranks are not equal",
+                 "give --rank for each plan"}};
+        RankProfile chosen = ranks.size() == 1 ? ranks.front() : merge_ranks(ranks, *group);
+        // A folder's sequence is what makes it more than its profile.
+        if (!trace.empty())
+            chosen.sequence = launches(trace);
+        else if (chosen.sequence.launches.empty())
+            chosen.sequence = launches(sequence_path(file).string());
+        return chosen;
     }
 
     /// What the banner of a header says that it was made from.
@@ -144,41 +190,22 @@ private:
         return to_text_table(plans, by);
     }
 
-    [[nodiscard]] std::string planned_by_segments(const kdvfs::tune::CostTable& table,
-                                                  const kdvfs::tune::Objective& chosen,
-                                                  const kdvfs::tune::HeaderOptions& header,
-                                                  const std::string& sequence) const {
+    [[nodiscard]] std::string planned_by_segments(
+        const kdvfs::tune::CostTable& table, const kdvfs::tune::Objective& chosen,
+        const kdvfs::tune::HeaderOptions& header,
+        const kdvfs::tune::LaunchSequence& recorded) const {
         using namespace kdvfs::tune;
-        Input input{sequence};
-        const LaunchSequence recorded = read_launches(input.stream(), input.name());
         SegmentPlan plan =
-            trace.empty()
-                ? plan_segments(table, match_launches(table, recorded.launches, recorded.gaps),
-                                switch_costs(table.gpu), chosen)
-                : plan_segments(table, launch_indices(table, recorded.launches),
-                                switch_costs(table.gpu), chosen);
+            trace.empty() ? plan_segments(table,
+                                          match_launches(table, recorded.launches, recorded.gaps,
+                                                         recorded.depths),
+                                          known_switch_costs(switch_latency, table.gpu), chosen)
+                          : plan_segments(table, launch_indices(table, recorded.launches),
+                                          known_switch_costs(switch_latency, table.gpu), chosen);
         plan.sequence.profile_hash = header.input_hash;
         if (format == "json") return to_json(plan);
         if (format == "header") return to_segment_header(plan, header);
         return to_text_table(plan);
-    }
-
-    /// What is given, else what has been measured, else a guess that says that it is one.
-    [[nodiscard]] kdvfs::tune::SwitchCosts switch_costs(const std::string& gpu) const {
-        using namespace kdvfs::tune;
-        if (!switch_latency.empty()) {
-            const auto latency = parse_duration("--switch-latency", switch_latency);
-            if (latency) return uniform_switch_costs(*latency);
-            Input input{switch_latency};
-            return read_switch_costs(input.stream(), input.name());
-        }
-        if (const auto measured = find_switch_latencies(gpu)) return read_switch_costs(*measured);
-        std::fprintf(stderr,
-                     "kdvfs: no switching latency of %s is known, 10 ms are assumed: give "
-                     "--switch-latency, or measure it (examples/switch_latency) and keep the file "
-                     "as %s\n",
-                     gpu.c_str(), switch_latency_paths(gpu).front().c_str());
-        return uniform_switch_costs(kdvfs::Seconds{0.010});
     }
 };
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/cli/command_run.hpp>
-#include <examples/cli/energy_watch.hpp>
 #include <examples/cli/input.hpp>
 #include <examples/cli/measured_gpu.hpp>
 #include <examples/cli/output.hpp>
+#include <examples/cli/program_runs.hpp>
 #include <examples/cli/temporary_folder.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/error.hpp>
@@ -145,23 +144,8 @@ private:
     }
 
     [[nodiscard]] Runs program_runs(const std::filesystem::path& path) const {
-        const std::string file = path.string();
-        if (counter == "program") {
-            return [this, file](bool planned) {
-                const TemporaryFolder folder;
-                const std::filesystem::path report = folder.path / "cost.csv";
-                static_cast<void>(
-                    run_command(command, environment_with({{"KDVFS_PLAN", planned ? file : ""},
-                                                           {"KDVFS_COST", report.string()}})));
-                return kdvfs::tune::read_cost(report);
-            };
-        }
-        return [this, file, energy = open_counter(counter)](bool planned) {
-            EnergyWatch watch{energy};
-            const RunTimes times =
-                run_command(command, environment_with({{"KDVFS_PLAN", planned ? file : ""}}));
-            return kdvfs::tune::Cost{times.ended - times.began,
-                                     watch.between(times.began, times.ended)};
+        return [runs = ProgramRuns{command, counter}, file = path.string()](bool planned) {
+            return runs({{"KDVFS_PLAN", planned ? file : ""}, {"KDVFS_MODE", ""}}).cost;
         };
     }
 

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT
 //
-// A training loop that is its own profiler, on the simulated MI250X (no real joule in it):
+// A training loop that can be tuned, on the simulated MI250X (no real joule in it):
 //
-//     self_tuning profile.csv                                       sweeps while it trains
-//     kdvfs plan profile.csv --max-slowdown 2% --format json -o plan.json
-//     kdvfs validate plan.json --counter program -- self_tuning     with the plan and without
+//     kdvfs tune --max-slowdown 2% -- self_tuning
+//
+// The environment says what a run does (`kdvfs::tune::Session`); by itself it is measured:
+//
+//     KDVFS_MODE=sweep:profile.csv self_tuning 1000    measures its kernels at many clocks
+//     KDVFS_MODE=follow:plan.json self_tuning          obeys a plan, for 50 steps
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/tune/sweep.hpp>
+#include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/validation.hpp>
 
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 
@@ -21,7 +24,7 @@ struct Softmax : kdvfs::Kernel<"softmax"> {};
 struct Update : kdvfs::Kernel<"update"> {};
 using Policies = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::FromPlan<kdvfs::AutoClock>>>;
 
-/// One step of something that trains; `gpu` is a GPU with policies, or a sweep of it.
+/// One step of something that trains; `gpu` is a GPU with policies, or a session of it.
 class Training {
 public:
     explicit Training(kdvfs::simulated::Device& device)
@@ -49,30 +52,19 @@ private:
         roofline(device_.board(), {.vector_flops = 5e10, .memory_bytes = 8e9});
 };
 
-void sweep(kdvfs::simulated::Device& device, const kdvfs::Gpu& gpu, const char* profile) {
-    Training training{device};
-    kdvfs::tune::Sweeping<Policies> sweep{gpu, {.file = profile}};
-    while (!sweep.done()) {
-        sweep.next_iteration();  // the one line that a sweep adds to a loop
-        training.step(sweep);
-    }
-    std::cout << "simulated " << to_string(sweep.progress()) << '\n';
-}
-
-void train(kdvfs::simulated::Device& device, const kdvfs::Gpu& opened) {
-    const auto gpu = opened.with<Policies>(
-        kdvfs::tune::plan_from_environment<Policies>(opened.info(), opened.supported_clocks()));
+/// @returns what the steps took
+kdvfs::tune::Cost train(kdvfs::simulated::Device& device, const kdvfs::Gpu& gpu, int steps) {
     Training training{device};
     const auto began = device.now();
     const auto before = device.true_energy();
-    for (int step = 0; step < 50; ++step) {
-        gpu.next_iteration();
-        training.step(gpu);
+    const kdvfs::tune::Session<Policies> session{gpu};
+    for (int step = 0; step < steps; ++step) {
+        session.next_iteration();  // the one line that a session adds to a loop
+        training.step(session);
     }
-    const kdvfs::tune::Cost cost{device.now() - began, device.true_energy() - before};
-    std::cout << "50 steps: " << cost.time.count() << " s, " << cost.energy.count
-              << " J, simulated\n";
-    kdvfs::tune::report_cost(cost);
+    if (const auto progress = session.progress())
+        std::cout << "simulated " << to_string(*progress) << '\n';
+    return {device.now() - began, device.true_energy() - before};
 }
 
 }  // namespace
@@ -80,8 +72,10 @@ void train(kdvfs::simulated::Device& device, const kdvfs::Gpu& opened) {
 int main(int argc, char** argv) try {
     kdvfs::simulated::Device device{kdvfs::simulated::mi250x()};
     const kdvfs::Gpu gpu = kdvfs::simulated::open(device);
-    argc > 1 ? sweep(device, gpu, argv[1]) : train(device, gpu);
+    const kdvfs::tune::Cost cost = train(device, gpu, argc > 1 ? std::atoi(argv[1]) : 50);
     gpu.close();
+    std::cout << cost.time.count() << " s, " << cost.energy.count << " J, simulated\n";
+    kdvfs::tune::report_cost(cost);
     return 0;
 } catch (const std::exception& error) {
     std::cerr << "self_tuning: " << error.what() << '\n';

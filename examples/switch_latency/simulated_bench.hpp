@@ -3,14 +3,20 @@
 
 #include "switch_bench.hpp"
 
+#include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/device.hpp>
-#include <kdvfs/device/simulated/presets.hpp>
+#include <kdvfs/device/simulated/kernel_model.hpp>
 
-/// A simulated MI210 whose latencies are invented, 2 to 32 ms by target.
+#include <utility>
+
+/// A simulated board.
 class SimulatedBench final : public SwitchBench {
 public:
-    explicit SimulatedBench(kdvfs::measure::IterationSettings settings)
-        : iterations_{device_,
+    SimulatedBench(kdvfs::simulated::Board board, kdvfs::simulated::SwitchModel switching,
+                   kdvfs::measure::IterationSettings settings)
+        : board_{std::move(board)},
+          device_{board_, {.clock_switch = std::move(switching)}},
+          iterations_{device_,
                       device_,
                       {.stream = stream_,
                        .launch = [this] { device_.launch(stream_, kernel_); },
@@ -28,18 +34,20 @@ public:
     }
     void restore() override { iterations_.restore(); }
 
+    /// 2 to 32 ms by target.
     static kdvfs::simulated::SwitchDelays invented_delays(kdvfs::ClockPoint, kdvfs::ClockPoint to) {
         using namespace std::chrono_literals;
         return {.switching_latency = 2ms * (1 << (to.core.count / 100 % 5)), .transition = 500us};
     }
 
 private:
-    kdvfs::simulated::Board board_ = kdvfs::simulated::mi210();
-    kdvfs::simulated::Device device_{
-        board_, {.clock_switch = kdvfs::simulated::SwitchModel{.delays = invented_delays}}};
+    kdvfs::simulated::Board board_;
+    kdvfs::simulated::Device device_;
     kdvfs::simulated::Stream* stream_ = device_.create_stream();
-    kdvfs::simulated::KernelModel kernel_ =
-        kdvfs::simulated::roofline(board_, {.vector_flops = 2e9});
+    // About 150 us at the highest clock, on any board.
+    kdvfs::simulated::KernelModel kernel_ = kdvfs::simulated::roofline(
+        board_, {.vector_flops = 150e-6 * board_.throughput.vector_flops_per_cycle * 1e6 *
+                                 board_.reference_core.count});
     kdvfs::measure::MarkedIterations<kdvfs::simulated::Device, kdvfs::simulated::Device>
         iterations_;
 };

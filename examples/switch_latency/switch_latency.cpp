@@ -6,18 +6,22 @@
 // be set.
 //
 //     switch_latency [--device N] [--clocks 500,1100,1700] [--longest MS] [--repeat N] [FOLDER]
+//     switch_latency --board NAME [FOLDER]
 //     switch_latency --simulated [FOLDER]
 //
-// With --simulated it is a simulated MI210 whose latencies are invented, and the program says how
+// With --board it is a simulated board with its own latencies. With --simulated it is a simulated
+// MI210 whose latencies are invented, and the program says how
 // far its findings are from the truth; it ends with 1 where that is more than 5 % and one
 // iteration.
 #include "simulated_bench.hpp"
 #include "switch_bench.hpp"
 
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/measure/switch_latency.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -29,6 +33,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -38,6 +43,7 @@ using measure::SwitchLatency;
 
 struct Arguments {
     bool simulated = false;
+    std::string board;
     int device = 0;
     std::vector<std::uint32_t> clocks;
     measure::IterationSettings iterations{};
@@ -64,6 +70,8 @@ Arguments parse(int argc, char** argv) {
         };
         if (word == "--simulated") {
             arguments.simulated = true;
+        } else if (word == "--board") {
+            arguments.board = next();
         } else if (word == "--device") {
             arguments.device = static_cast<int>(number(next()));
         } else if (word == "--longest") {
@@ -163,11 +171,31 @@ bool near_the_truth(const std::vector<SwitchLatency>& latencies) {
     return near == latencies.size();
 }
 
+std::unique_ptr<SwitchBench> open(const Arguments& arguments) {
+    if (arguments.simulated)
+        return std::make_unique<SimulatedBench>(
+            simulated::mi210(), simulated::SwitchModel{.delays = SimulatedBench::invented_delays},
+            arguments.iterations);
+    if (arguments.board.empty()) return open_amd_gpu(arguments.device, arguments.iterations);
+    using Preset = simulated::Board (*)();
+    constexpr std::array<std::pair<std::string_view, Preset>, 5> presets{
+        {{"rtx_3080_ti", &simulated::rtx_3080_ti},
+         {"mi210", &simulated::mi210},
+         {"mi250x", &simulated::mi250x},
+         {"mi300x", &simulated::mi300x},
+         {"h100", &simulated::h100}}};
+    for (const auto& [name, preset] : presets) {
+        if (name != arguments.board) continue;
+        const simulated::Board board = preset();
+        return std::make_unique<SimulatedBench>(board, simulated::switch_model(board.clock_switch),
+                                                arguments.iterations);
+    }
+    throw std::invalid_argument{"there is no simulated board " + arguments.board};
+}
+
 int run(const Arguments& arguments) {
-    const std::unique_ptr<SwitchBench> bench =
-        arguments.simulated ? std::make_unique<SimulatedBench>(arguments.iterations)
-                            : open_amd_gpu(arguments.device, arguments.iterations);
-    std::printf("%s%s, clocks by %s\n", arguments.simulated ? "SIMULATED GPU " : "",
+    const std::unique_ptr<SwitchBench> bench = open(arguments);
+    std::printf("%s%s, clocks by %s\n", bench->info().simulated ? "SIMULATED GPU " : "",
                 to_string(bench->info()).c_str(), bench->info().mechanism.c_str());
     const auto clocks = choose_clocks(arguments.clocks, bench->supported_clocks());
     measure::SwitchExperiment experiment = bench->experiment();

@@ -44,14 +44,65 @@ expect(0 "launches +core" plan sweep.csv --trace trace.csv --switch-latency 100u
 expect(0 "\"segments\"" plan sweep.csv --trace trace.csv --switch-latency 6ms --format json)
 expect(0 "\"segment\"" plan sweep.csv --trace trace.csv --switch-latency 6ms --format header)
 
-# A program profiles itself, is planned for, and is run with the plan and without.
-execute_process(COMMAND ${SELF_TUNING} self.csv WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result
-                OUTPUT_VARIABLE output)
+# A program profiles itself, is planned for, and is run with the plan and without: step by step ...
+set(ENV{XDG_DATA_HOME} ${FOLDER}/data)
+execute_process(COMMAND ${CMAKE_COMMAND} -E env KDVFS_MODE=sweep:self.csv ${SELF_TUNING} 1000
+                WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result OUTPUT_VARIABLE output)
 if(NOT result EQUAL 0 OR NOT output MATCHES "sweep done")
     message(FATAL_ERROR "self_tuning ended with ${result}: ${output}")
 endif()
 expect(0 "^$" plan self.csv --max-slowdown 2% --format json -o self.json)
 expect(0 "energy +-[1-9][^\n]* -[1-9]" validate self.json --pairs 2 --counter program -- ${SELF_TUNING})
+
+# ... and by one command, which keeps bound and promise, survives being killed at any point, and
+# refuses what is another job.
+expect(0 "energy +-5[^\n]* -5[^\n]* kept" tune --max-slowdown 2% --pairs 3 -- ${SELF_TUNING})
+string(REGEX MATCHALL "kept\n" verdicts "${said}")
+list(LENGTH verdicts count)
+if(NOT count EQUAL 2 OR NOT said MATCHES "about [0-9]+ runs for the sweep, 6 to validate")
+    message(FATAL_ERROR "kdvfs tune did not keep both, or did not say how long it takes:\n${said}")
+endif()
+foreach(file plan.json policies.hpp kept.json report.html)
+    if(NOT EXISTS ${FOLDER}/kdvfs_tune/${file})
+        message(FATAL_ERROR "kdvfs tune left no ${file}")
+    endif()
+endforeach()
+expect(0 "kept" tune --max-slowdown 2% --pairs 3 -- ${SELF_TUNING})  # all is there
+expect(1 "begun with other options" tune --max-slowdown 3% -- ${SELF_TUNING})
+expect(0 "segments" plan kdvfs_tune --max-slowdown 2% --format json)
+file(WRITE ${FOLDER}/killed.sh "
+kills=0
+for delay in 0.05 0.2 0.4 0.1 0.3 0.15 0.6 0.25 0.35 0.5; do
+    timeout -s KILL $delay \"$@\" && break
+    kills=$((kills + 1))
+done
+\"$@\" && echo \"after $kills kills\"
+")
+execute_process(COMMAND sh killed.sh ${KDVFS} tune --max-slowdown 2% --pairs 40 -o killed
+                        -- ${SELF_TUNING}
+                WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result OUTPUT_VARIABLE output
+                ERROR_VARIABLE error)
+if(NOT result EQUAL 0 OR NOT output MATCHES "energy +-5[^\n]* kept.*after ([3-9]|10) kills")
+    message(FATAL_ERROR "a killed kdvfs tune did not go on (${result}):\n${output}\n${error}")
+endif()
+file(WRITE ${FOLDER}/cost.sh "printf 'time_s,energy_j\\n1,1\\n' > $KDVFS_COST\n")
+# Strict: this board has nothing to give, and the markers of one segment are no broken bound.
+expect(0 "1 segments.*kept" tune --max-slowdown 0% --pairs 2 -o strict -- ${SELF_TUNING})
+expect(1 "no kdvfs::tune::Session" tune -o none -- sh cost.sh)
+expect(1 "exit code 1" tune -o fails -- false)
+expect(1 "--run-slowdown" tune -o slow --run-slowdown 0% -- ${SELF_TUNING})
+# Five runs of one step measure nothing.
+expect(1 "two runs in a row" tune -o short -- ${SELF_TUNING} 1)
+
+# Switching latencies are kept where plans look for them.
+expect(0 "assumed" plan kdvfs_tune --max-slowdown 2% --format json -o assumed.json)
+expect(0 "kept in .*simulated_AMD_Instinct_MI250X.csv" measure-latency --device sim:mi250x --repeat 3 --clocks 500,1700)
+execute_process(COMMAND ${KDVFS} plan kdvfs_tune --max-slowdown 2% WORKING_DIRECTORY ${FOLDER}
+                RESULT_VARIABLE result ERROR_VARIABLE error OUTPUT_QUIET)
+if(NOT result EQUAL 0 OR error MATCHES "assumed")
+    message(FATAL_ERROR "a plan did not use the measured latencies: ${error}")
+endif()
+expect(1 "exit code 2" measure-latency --device sim:voodoo)
 expect(1 "obey a plan" validate plan.json --counter program -- ${SELF_TUNING})  # another GPU's
 
 # Joules from a counter: here a file in which the program itself counts up, slower under a plan.

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -141,6 +142,20 @@ TEST(FollowedPlan, FilesThatMakeNoSenseAreRefused) {
     refused("segments", [](Json& j) { j["segments"] = Json::array(); });
     refused("sequence", [](Json& j) { j.erase("sequence"); });
     refused("gpu", [](Json& j) { j["gpu"] = "x\n"; });
+}
+
+TEST(FollowedPlan, AMillionLaunchesAreCodedAndNoneAreNoPlan) {
+    SegmentPlan plan = planned();
+    std::vector<std::uint32_t>& launches = plan.sequence.launches;
+    launches.clear();
+    for (std::uint32_t i = 0; i < 1'000'000; ++i) launches.push_back(i % 1000 % 7 % 2);
+    const std::string text = to_json(plan);
+    EXPECT_LT(text.size(), launches.size());
+    EXPECT_EQ(parse_sequence(text, "plan.json").launches, launches);
+    launches.clear();
+    EXPECT_FALSE(has_sequence(to_json(plan), "plan.json"));
+    EXPECT_THROW(parse_sequence(to_json(plan), "plan.json"), Error);
+    EXPECT_THROW(parse_plan(to_json(plan), "plan.json"), Error);
 }
 
 TEST(FollowedPlan, NamesThatCouldBecomeCodeAreRejected) {

@@ -2,6 +2,7 @@
 // What a sweep records of a program's launches, and that a plan made of it is followed.
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
+#include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/sequence_recorder.hpp>
@@ -12,7 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -155,6 +159,8 @@ TEST_F(RecordedProgram, IsPlannedAndFollowed) {
     EXPECT_EQ(recorded.launches[0].name, "layer");
     EXPECT_EQ(recorded.launches[1].name, "gemm");
     EXPECT_EQ(recorded.launches[3], (KernelKey{"copy", variant(1)}));
+    ASSERT_EQ(recorded.depths.size(), 18U);
+    for (std::size_t i = 0; i < 18; ++i) EXPECT_EQ(recorded.depths[i], i % 6 == 0 ? 0U : 1U) << i;
 
     const CostTable table = mean_costs(profile);
     const ProgramLaunches program = match_launches(table, recorded.launches, recorded.gaps);
@@ -192,6 +198,103 @@ TEST_F(RecordedProgram, IsPlannedAndFollowed) {
     EXPECT_EQ(report.followed->share(), 1);
     EXPECT_NEAR(energy_percent(followed, on_auto), plan.energy_pct(), 0.5);
     EXPECT_LE(time_percent(followed, on_auto), 2.1);
+    std::filesystem::remove_all(folder);
+}
+
+/// One of several GPUs of a process, and the program's part on it.
+struct Rank {
+    simulated::Device device{simulated::mi210(),
+                             {.clock_switch = simulated::uniform_switch(1ms),
+                              .energy_counter = simulated::EnergyCounterTraits{
+                                  .period = 1ms, .quantum = {1.0 / 65536}, .noise = {1e-4}}}};
+    simulated::Stream* stream = device.create_stream();
+    simulated::KernelModel gemm = roofline(device.board(), {.matrix_flops = 8e12});
+    simulated::KernelModel copy = roofline(device.board(), {.memory_bytes = 3.2e10});
+    Gpu gpu = [this] {
+        GpuOptions options;
+        options.sampler.period = 1ms;
+        options.listen_every = Duration{0};
+        return simulated::open(device, options);
+    }();
+
+    template <class View>
+    void iterate(const View& view) {
+        view.next_iteration();
+        launch<Gemm>(view, stream, [&] { device.launch(stream, gemm); });
+        launch<Copy>(view, stream, [&] { device.launch(stream, copy); });
+        device.synchronize(stream);
+    }
+    template <class View>
+    Cost run(const View& view) {
+        iterate(view);
+        const TimePoint began = device.now();
+        const Joules before = device.true_energy();
+        for (int i = 0; i < 3; ++i) iterate(view);
+        return {device.now() - began, device.true_energy() - before};
+    }
+};
+
+TEST(SeveralGpus, EachHasItsSessionAndEqualOnesShareAPlan) {
+    const auto folder =
+        std::filesystem::temp_directory_path() / ("kdvfs_ranks_live_" + std::to_string(::getpid()));
+    std::filesystem::create_directory(folder);
+    std::array<Rank, 2> ranks;
+    const SessionMode sweep = parse_session_mode("sweep:" + (folder / "profile.csv").string());
+    SweepOptions quick;
+    quick.points = {{{800}, auto_clock}, {{1400}, auto_clock}};
+    quick.block.settle = 20ms;
+    quick.block.switch_latency = 1ms;
+    quick.block.measured = 20ms;
+    quick.block.counter_rows = 20;
+    quick.max_slowdown = 1;
+    {
+        const Session<Policies> one{ranks[0].gpu, sweep.of_rank(0), quick};
+        const Session<Policies> other{ranks[1].gpu, sweep.of_rank(1), quick};
+        for (int i = 0; i < 20'000 && !(one.done() && other.done()); ++i) {
+            ranks[0].iterate(one);
+            ranks[1].iterate(other);
+        }
+        ASSERT_TRUE(one.done() && other.done());
+    }
+    const auto measured = read_rank_profiles(folder / "profile.csv");
+    ASSERT_EQ(measured.size(), 2U);
+    const auto groups = equal_ranks(measured);
+    ASSERT_EQ(groups.size(), 1U);
+    const RankProfile merged = merge_ranks(measured, groups.front());
+    const CostTable table = mean_costs(merged.profile);
+    const SegmentPlan plan =
+        plan_segments(table, match_launches(table, merged.sequence.launches, merged.sequence.gaps),
+                      uniform_switch_costs(Seconds{0.001}), relaxed_waste(0.02));
+    EXPECT_EQ(plan.segments.size(), 2U);
+    kdvfs::detail::write_file_atomically(folder / "plan.json", to_json(plan));
+    ::chmod((folder / "plan.json").c_str(), 0600);
+
+    const SessionMode follow = parse_session_mode("follow:" + (folder / "plan.json").string());
+    const auto both = [&](const auto& view_of) {
+        Cost sum;
+        for (std::size_t r = 0; r < ranks.size(); ++r) {
+            const Cost cost = ranks[r].run(view_of(r));
+            sum = {std::max(sum.time, cost.time), sum.energy + cost.energy};
+        }
+        return sum;
+    };
+    const Cost on_auto = both([&](std::size_t r) { return ranks[r].gpu.with<Policies>(); });
+    const Cost followed = both([&](std::size_t r) {
+        return Session<Policies>{ranks[r].gpu, follow.of_rank(r)};
+    });
+    std::printf(
+        "simulated, two equal GPUs: promised time %+.2f %% energy %+.2f %%, followed time %+.2f %% "
+        "energy %+.2f %%\n",
+        plan.time_pct(), plan.energy_pct(), time_percent(followed, on_auto),
+        energy_percent(followed, on_auto));
+    EXPECT_NEAR(energy_percent(followed, on_auto), plan.energy_pct(), 0.5);
+    EXPECT_LT(plan.energy_pct(), -2);
+    EXPECT_LE(time_percent(followed, on_auto), 2.1);
+    // A rank with a plan of its own takes that.
+    EXPECT_EQ(follow.of_rank(1).file, folder / "plan.json");
+    kdvfs::detail::write_file_atomically(folder / "plan.rank1.json", to_json(plan));
+    EXPECT_EQ(follow.of_rank(1).file, folder / "plan.rank1.json");
+    EXPECT_EQ(follow.of_rank(0).file, folder / "plan.json");
     std::filesystem::remove_all(folder);
 }
 

@@ -246,7 +246,8 @@ inline void write_switch_json(std::ostream& out, const DeviceInfo& device,
         return R"({"core_mhz":)" + std::to_string(clock.core.count) + R"(,"memory_mhz":)" +
                std::to_string(clock.memory.count) + '}';
     };
-    out << R"({"device":)" << kdvfs::detail::json_string(to_string(device)) << R"(,"mechanism":)"
+    out << R"({"gpu":)" << kdvfs::detail::json_string(gpu_name(device)) << R"(,"device":)"
+        << kdvfs::detail::json_string(to_string(device)) << R"(,"mechanism":)"
         << kdvfs::detail::json_string(device.mechanism) << R"(,"simulated":)"
         << (device.simulated ? "true" : "false") << R"(,"pairs":[)";
     std::string_view comma;

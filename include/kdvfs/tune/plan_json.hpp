@@ -355,6 +355,7 @@ inline std::string to_json(const SegmentPlan& plan) {
     json["single"]["core_mhz"] = detail::clock_json(plan.single_clock.core);
     json["single"]["mem_mhz"] = detail::clock_json(plan.single_clock.memory);
     if (!plan.reason.empty()) json["reason"] = plan.reason;
+    if (!plan.level.empty()) json["level"] = plan.level;
     json["segments"] = nlohmann::ordered_json::array();
     for (const Segment& segment : plan.segments) {
         json["segments"].push_back({{"first", segment.first},

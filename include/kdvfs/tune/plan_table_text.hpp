@@ -84,6 +84,7 @@ inline std::string to_text_table(const SegmentPlan& plan) {
     detail::add_totals(text, "one clock", plan.single, plan.baseline);
     text << "   " << to_string(plan.single_clock) << "\n\n";
     if (!plan.reason.empty()) text << "one clock is as good: " << plan.reason << "\n\n";
+    if (!plan.level.empty()) text << plan.level << "\n\n";
     text << "launches           core  memory    lead ms\n";
     for (const Segment& segment : plan.segments) {
         text << std::left << std::setw(15)

@@ -57,6 +57,7 @@ struct SegmentPlan {
     Cost single;  ///< of the best single clock
     ClockPoint single_clock;
     Cost without_latency;  ///< if each launch had its own clock and switching took no time
+    std::string level{};   ///< why clocks change with outer scopes alone; empty where they need not
 
     [[nodiscard]] double time_pct() const { return time_percent(expected, baseline); }
     [[nodiscard]] double energy_pct() const { return energy_percent(expected, baseline); }
@@ -97,26 +98,38 @@ struct ProgramLaunches {
     std::vector<std::size_t> launches;  ///< those that can be planned: indices into the table
     std::vector<Seconds> gaps;          ///< before each of them; empty where not known
     std::vector<KernelKey> unplanned;   ///< kernels that the profile does not have
+    /// Where scopes are nested, by level, the outermost first: which of that level's scopes each
+    /// launch is, or is in; ascending.
+    std::vector<std::vector<std::size_t>> levels{};
 };
 
 /// Tells launches that a profile knows from others, such as scopes around them, which a follower
 /// passes over.
 /// @throws Error (invalid_input) if the table has none of the kernels
 inline ProgramLaunches match_launches(const CostTable& table, std::span<const KernelKey> launches,
-                                      std::span<const Seconds> gaps = {}) {
+                                      std::span<const Seconds> gaps = {},
+                                      std::span<const std::uint32_t> depths = {}) {
     std::map<KernelKey, std::size_t> index;
     for (std::size_t k = 0; k < table.kernels.size(); ++k) index[table.kernels[k].key] = k;
     ProgramLaunches matched;
     std::set<KernelKey> unplanned;
     Seconds gap{0};
+    std::uint32_t deepest = 0;
+    for (const std::uint32_t depth : depths) deepest = std::max(deepest, depth);
+    matched.levels.resize(deepest);
+    std::vector<std::size_t> outer(deepest);  // by level, the scope met last
     for (std::size_t i = 0; i < launches.size(); ++i) {
         if (i < gaps.size()) gap += gaps[i];
+        for (std::size_t level = i < depths.size() ? depths[i] : 0; level < deepest; ++level)
+            outer[level] = i;
         const auto found = index.find(launches[i]);
         if (found == index.end()) {
             unplanned.insert(launches[i]);
             continue;
         }
         matched.launches.push_back(found->second);
+        for (std::size_t level = 0; level < deepest; ++level)
+            matched.levels[level].push_back(outer[level]);
         if (!gaps.empty()) matched.gaps.push_back(std::exchange(gap, Seconds{0}));
     }
     matched.unplanned.assign(unplanned.begin(), unplanned.end());
@@ -288,12 +301,106 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     return plan;
 }
 
-/// Plans what a program was recorded to launch.
+namespace detail {
+
+/// A sequence in which all launches of an outer scope are one, and where each begins.
+struct OuterLaunches {
+    CostTable table;
+    std::vector<std::size_t> launches;
+    std::vector<std::size_t> first;  ///< by outer launch; one more at the end
+    std::vector<Seconds> gaps;       ///< before each; those inside count as its time
+};
+
+/// What the launches from one place to before another cost, at every clock that all were measured
+/// at.
+inline KernelCosts sum_costs(const CostTable& table, std::span<const std::size_t> launches,
+                             Seconds gaps, const std::vector<ClockPoint>& clocks) {
+    KernelCosts sum;
+    for (const ClockPoint clock : clocks) {
+        Cost cost{gaps, Joules{0}};
+        for (const std::size_t launch : launches) {
+            const std::vector<PointCost>& points = table.kernels[launch].points;
+            cost += std::lower_bound(points.begin(), points.end(), clock,
+                                     [](const PointCost& a, ClockPoint b) { return a.clock < b; })
+                        ->cost;
+        }
+        if (clock == table.baseline) sum.baseline = sum.points.size();
+        sum.points.push_back({clock, cost});
+    }
+    return sum;
+}
+
+inline OuterLaunches outer_launches(const CostTable& table, const ProgramLaunches& program,
+                                    const std::vector<std::size_t>& level) {
+    std::vector<std::size_t> kernels = program.launches;
+    std::sort(kernels.begin(), kernels.end());
+    kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
+    const std::vector<ClockPoint> clocks = make_unit(table, std::move(kernels)).clocks;
+    OuterLaunches outer{{table.gpu, table.baseline, {}}, {}, {}, {}};
+    const auto gap = [&](std::size_t i) {
+        return i < program.gaps.size() ? program.gaps[i] : Seconds{0};
+    };
+    for (std::size_t begin = 0; begin < level.size();) {
+        std::size_t end = begin + 1;
+        Seconds inside{0};
+        while (end < level.size() && level[end] == level[begin]) inside += gap(end++);
+        outer.first.push_back(begin);
+        outer.gaps.push_back(gap(begin));
+        outer.launches.push_back(outer.table.kernels.size());
+        outer.table.kernels.push_back(sum_costs(
+            table, std::span{program.launches}.subspan(begin, end - begin), inside, clocks));
+        outer.table.kernels.back().key.name = "outer scope " + std::to_string(begin);
+        begin = end;
+    }
+    outer.first.push_back(level.size());
+    return outer;
+}
+
+/// A plan whose clocks change where an outer scope begins.
+inline SegmentPlan plan_outer(const CostTable& table, const ProgramLaunches& program,
+                              const std::vector<std::size_t>& level, SwitchCosts costs,
+                              const Objective& objective, const SegmentOptions& options) {
+    OuterLaunches outer = outer_launches(table, program, level);
+    costs.gaps = std::move(outer.gaps);
+    SegmentPlan plan = plan_segments(outer.table, outer.launches, costs, objective, options);
+    for (Segment& segment : plan.segments) {
+        segment.first = outer.first[segment.first];
+        segment.last = outer.first[segment.last];
+        segment.arrives_in = outer.first[segment.arrives_in];
+    }
+    plan.sequence = to_sequence(plan, table, program.launches);
+    return plan;
+}
+
+}  // namespace detail
+
+/// Plans what a program was recorded to launch. Where scopes are nested, such as kernels in forward
+/// and backward, it plans for the outermost level that saves as much as the kernels by themselves
+/// do, to `worthwhile_pct`: fewer switches, at places that everyone knows.
 inline SegmentPlan plan_segments(const CostTable& table, const ProgramLaunches& program,
                                  SwitchCosts costs, const Objective& objective,
                                  const SegmentOptions& options = {}) {
     costs.gaps = program.gaps;
     SegmentPlan plan = plan_segments(table, program.launches, costs, objective, options);
+    const double whole = std::abs(objective.score(plan.baseline, plan.baseline));
+    for (std::size_t level = 0; level < program.levels.size(); ++level) {
+        if (!plan.reason.empty()) break;  // one clock already
+        SegmentPlan outer =
+            detail::plan_outer(table, program, program.levels[level], costs, objective, options);
+        const double gain_pct = 100 *
+                                (objective.score(outer.expected, plan.baseline) -
+                                 objective.score(plan.expected, plan.baseline)) /
+                                whole;
+        if (gain_pct >= options.worthwhile_pct || outer.segments.size() >= plan.segments.size())
+            continue;
+        outer.without_latency = plan.without_latency;
+        outer.gap_pct = plan.gap_pct + std::max(0.0, gain_pct);
+        outer.level = "clocks change with scopes that have " + std::to_string(level) +
+                      " around them: kernel by kernel " +
+                      kdvfs::detail::to_text(std::round(gain_pct * 1e4) / 1e4) + " % more";
+        plan = std::move(outer);
+        break;
+    }
     for (const KernelKey& key : program.unplanned) plan.sequence.kernels.push_back({key, {}});
     return plan;
 }

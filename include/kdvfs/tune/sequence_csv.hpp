@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -25,8 +26,9 @@
 #include <utility>
 #include <vector>
 
-/// Files about sequences: the launches of an iteration in order (`kernel[,variant][,gap_s]`, a line
-/// each; the gap is the time before the launch in which the stream ran none),
+/// Files about sequences: the launches of an iteration in order
+/// (`kernel[,variant][,gap_s][,depth]`, a line each; the gap is the time before the launch in which
+/// the stream ran none, the depth says how many of the sequence's scopes are around it),
 /// and how long clock switches take
 /// (`from_core_mhz,from_mem_mhz,to_core_mhz,to_mem_mhz,latency_s[,transition_s]`).
 namespace kdvfs::tune {
@@ -80,7 +82,8 @@ inline Seconds parse_delay(const NamedColumns& columns, const char* name,
 /// The launches of an iteration, in order, with the gaps before them.
 struct LaunchSequence {
     std::vector<KernelKey> launches;
-    std::vector<Seconds> gaps;  ///< one for each, or none
+    std::vector<Seconds> gaps;               ///< one for each, or none
+    std::vector<std::uint32_t> depths = {};  ///< likewise: how many of the scopes are around it
 };
 
 /// @throws Error (invalid_input) naming file and line
@@ -94,6 +97,12 @@ inline LaunchSequence read_launches(std::istream& input, const std::string& name
         if (!is_kernel_name(sequence.launches.back().name)) reader.fail("this is no kernel name");
         if (columns.has("gap_s"))
             sequence.gaps.push_back(detail::parse_delay(columns, "gap_s", reader));
+        if (!columns.has("depth")) continue;
+        const auto depth =
+            detail::parse_field<std::uint32_t>(columns.get("depth"), "depth", reader);
+        const std::uint32_t before = sequence.depths.empty() ? 0 : sequence.depths.back() + 1;
+        if (depth > before) reader.fail("it is inside a scope that is not there");
+        sequence.depths.push_back(depth);
     }
     if (sequence.launches.empty()) reader.fail("there are no launches");
     return sequence;
@@ -106,11 +115,16 @@ inline LaunchSequence read_launches(const std::filesystem::path& path) {
 /// @throws Error (io)
 inline void write_launches(const std::filesystem::path& path, const LaunchSequence& sequence) {
     const bool gaps = !sequence.gaps.empty();
-    std::string text = gaps ? "kernel,variant,gap_s\n" : "kernel,variant\n";
+    const bool nested = std::any_of(sequence.depths.begin(), sequence.depths.end(),
+                                    [](std::uint32_t depth) { return depth > 0; });
+    std::string text = "kernel,variant";
+    text += gaps ? ",gap_s" : "";
+    text += nested ? ",depth\n" : "\n";
     for (std::size_t i = 0; i < sequence.launches.size(); ++i) {
         const KernelKey& key = sequence.launches[i];
         text += kdvfs::detail::to_csv_field(key.name) + ',' + std::to_string(key.variant.index);
         if (gaps) text += ',' + kdvfs::detail::to_text(sequence.gaps[i].count());
+        if (nested) text += ',' + std::to_string(sequence.depths[i]);
         text += '\n';
     }
     kdvfs::detail::write_file_atomically(path, text);

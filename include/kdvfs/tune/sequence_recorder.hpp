@@ -19,23 +19,28 @@ namespace kdvfs::tune {
 /// The launches of an iteration on the stream that matters most, in enqueue order.
 struct RecordedSequence {
     std::vector<KernelId> launches;
-    std::vector<Seconds> gaps;     ///< before each launch, in which the stream ran none; or empty
-    std::uint64_t iterations = 0;  ///< that were exactly so
+    std::vector<Seconds> gaps;  ///< before each launch, in which the stream ran none; or empty
+    std::vector<std::uint32_t> depths;  ///< how many scopes of the sequence are around each
+    std::uint64_t iterations = 0;       ///< that were exactly so
 };
 
 /// Finds out which kernels a program launches in an iteration. Of the sequences that iterations of
 /// a stream had, it keeps the most frequent ones; programs are no tapes. Not thread-safe.
 class SequenceRecorder {
 public:
-    /// A scope was entered.
-    void launched(TrackId track, KernelId kernel) { current_[track].push_back(kernel); }
+    /// A scope was entered, inside so many others.
+    void launched(TrackId track, KernelId kernel, std::uint32_t depth = 0) {
+        Launches& current = current_[track];
+        current.kernels.push_back(kernel);
+        current.depths.push_back(depth);
+    }
 
     /// An iteration has ended.
     void end_iteration() {
         for (auto& [track, launches] : current_) {
-            if (launches.empty()) continue;
+            if (launches.kernels.empty()) continue;
             note(streams_[track], launches);
-            launches.clear();
+            launches = {};
         }
     }
 
@@ -62,13 +67,14 @@ public:
         for (const auto& [track, stream] : streams_) {
             const Sequence& sequence = most_frequent(stream);
             Seconds time{0};
-            for (const KernelId kernel : sequence.launches) time += time_of(kernel);
+            for (const KernelId kernel : sequence.launches.kernels) time += time_of(kernel);
             if (sequence.iterations < 2 || time <= most) continue;
             longest = &sequence;
             most = time;
         }
         if (longest == nullptr) return std::nullopt;
-        RecordedSequence result{longest->launches, longest->gaps, longest->iterations};
+        RecordedSequence result{longest->launches.kernels, longest->gaps, longest->launches.depths,
+                                longest->iterations};
         for (Seconds& gap : result.gaps) gap /= static_cast<double>(longest->measured);
         return result;
     }
@@ -77,10 +83,16 @@ private:
     /// Sequences of a stream that are told apart; the rarest makes room for a new one.
     static constexpr std::size_t kept = 8;
 
+    struct Launches {
+        std::vector<KernelId> kernels;
+        std::vector<std::uint32_t> depths;
+
+        friend bool operator==(const Launches&, const Launches&) = default;
+    };
     struct Sequence {
         std::uint64_t hash = 0;
         std::uint64_t iterations = 0;
-        std::vector<KernelId> launches;
+        Launches launches;
         std::vector<Seconds> gaps;  // sums over `measured` iterations
         std::uint64_t measured = 0;
     };
@@ -92,8 +104,8 @@ private:
         return hash;
     }
 
-    static void note(Stream& stream, const std::vector<KernelId>& launches) {
-        const std::uint64_t hash = hash_of(launches);
+    static void note(Stream& stream, const Launches& launches) {
+        const std::uint64_t hash = hash_of(launches.kernels);
         for (Sequence& known : stream) {
             if (known.hash != hash || known.launches != launches) continue;
             ++known.iterations;
@@ -116,11 +128,12 @@ private:
     static void note_gaps(Stream& stream, const std::vector<KernelInterval>& runs,
                           std::size_t iterations) {
         for (Sequence& known : stream) {
-            const std::size_t length = known.launches.size();
+            const std::vector<KernelId>& launches = known.launches.kernels;
+            const std::size_t length = launches.size();
             if (runs.size() != iterations * length) continue;
             bool same = true;
             for (std::size_t i = 0; i < runs.size() && same; ++i)
-                same = runs[i].kernel == known.launches[i % length];
+                same = runs[i].kernel == launches[i % length];
             if (!same) continue;
             known.gaps.resize(length, Seconds{0});
             known.measured += iterations;
@@ -135,7 +148,7 @@ private:
         }
     }
 
-    std::map<TrackId, std::vector<KernelId>> current_;
+    std::map<TrackId, Launches> current_;
     std::map<TrackId, Stream> streams_;
 };
 

@@ -2,16 +2,30 @@
 #pragma once
 
 #include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
+#include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/ranks.hpp>
+#include <kdvfs/tune/session_status.hpp>
 #include <kdvfs/tune/sweep.hpp>
+#include <kdvfs/tune/sweep_engine.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace kdvfs::tune {
@@ -26,6 +40,20 @@ struct SessionMode {
     };
     Kind kind = Kind::measure;
     std::filesystem::path file{};
+    std::optional<std::size_t> rank{};  ///< of several GPUs, from `of_rank`
+
+    /// The same for one of several GPUs, in a process or in several: each has files of its own,
+    /// `profile.csv` is `profile.rank2.csv` for rank 2. A plan of that name is followed where there
+    /// is one, else the plan that all ranks share.
+    [[nodiscard]] SessionMode of_rank(std::size_t number) const {
+        SessionMode own = *this;
+        own.rank = number;
+        if (file.empty()) return own;
+        own.file = rank_path(file, number);
+        std::error_code unreadable;
+        if (kind == Kind::follow && !std::filesystem::exists(own.file, unreadable)) own.file = file;
+        return own;
+    }
 };
 
 /// "off", "measure", "sweep:FILE" or "follow:PLAN".
@@ -36,8 +64,8 @@ inline SessionMode parse_session_mode(std::string_view text) {
     const std::string_view word = text.substr(0, colon);
     const std::string_view file =
         colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
-    if (word == "off" && colon == std::string_view::npos) return {Kind::off, {}};
-    if (word == "measure" && colon == std::string_view::npos) return {Kind::measure, {}};
+    if (word == "off" && colon == std::string_view::npos) return {Kind::off};
+    if (word == "measure" && colon == std::string_view::npos) return {Kind::measure};
     if (word == "sweep" && !file.empty()) return {Kind::sweep, file};
     if (word == "follow" && !file.empty()) return {Kind::follow, file};
     throw Error{Errc::invalid_input,
@@ -45,11 +73,48 @@ inline SessionMode parse_session_mode(std::string_view text) {
                  "say off, measure, sweep:FILE or follow:PLAN"}};
 }
 
-/// What the environment variable `KDVFS_MODE` says; `otherwise` where it is not set.
+namespace detail {
+
+/// An environment variable; empty where it is not set.
+inline std::string_view environment(const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? std::string_view{} : text;
+}
+
+/// A percentage, such as "2" for 0.02, from the environment; nothing where it is not set.
+inline std::optional<double> percent_from_environment(const char* name) {
+    const std::string_view text = environment(name);
+    if (text.empty()) return std::nullopt;
+    const auto percent = kdvfs::detail::parse_number<double>(text);
+    if (!percent || !(*percent >= 0 && *percent <= 1000))
+        throw Error{Errc::invalid_input,
+                    {"begin a session", std::string{name} + '=' + std::string{text},
+                     "this is no percentage", "give a number such as 2, from 0 to 1000"}};
+    return *percent / 100;
+}
+
+}  // namespace detail
+
+/// What the environment variable `KDVFS_MODE` says; where it is not set, to follow the plan that
+/// `KDVFS_PLAN` names; where neither is, `otherwise`.
 /// @throws Error as `parse_session_mode`
 inline SessionMode session_mode_from_environment(SessionMode otherwise = {}) {
-    const char* text = std::getenv("KDVFS_MODE");
-    return text == nullptr || *text == '\0' ? otherwise : parse_session_mode(text);
+    if (const auto mode = detail::environment("KDVFS_MODE"); !mode.empty())
+        return parse_session_mode(mode);
+    if (const auto plan = detail::environment("KDVFS_PLAN"); !plan.empty())
+        return {SessionMode::Kind::follow, plan};
+    return otherwise;
+}
+
+/// Sweep options with what the environment says: `KDVFS_MAX_SLOWDOWN`, the slowdown that the plan
+/// may cost, and `KDVFS_RUN_SLOWDOWN`, what the swept run may, in percent.
+/// @throws Error (invalid_input) for what is no percentage
+inline SweepOptions sweep_options_from_environment(SweepOptions options = {}) {
+    if (const auto plan = detail::percent_from_environment("KDVFS_MAX_SLOWDOWN"))
+        options.objective = relaxed_waste(*plan);
+    if (const auto run = detail::percent_from_environment("KDVFS_RUN_SLOWDOWN"))
+        options.max_slowdown = *run;
+    return options;
 }
 
 /// One program, run plainly, measured, swept or by a plan, as the environment says: stands where
@@ -62,13 +127,16 @@ inline SessionMode session_mode_from_environment(SessionMode otherwise = {}) {
 ///     }
 ///
 /// A plan of segments is followed by the scopes as they are; a plan of kernels is obeyed where the
-/// registry says `FromPlan`. A handle, cheap to copy; thread-safe, but for `next_iteration`.
+/// registry says `FromPlan`. Of several GPUs, each has a session of its own, with
+/// `session_mode_from_environment().of_rank(rank)`. `kdvfs tune` starts such programs: sessions
+/// tell it how they fare, in the file that `KDVFS_STATUS` names. A handle, cheap to copy;
+/// thread-safe, but for `next_iteration`.
 template <class Registry>
 class Session : public Gpu {
 public:
     /// @throws Error for a file that cannot be used, and as `Sweeping` and `Gpu::with`
     explicit Session(const Gpu& gpu, const SessionMode& mode = session_mode_from_environment(),
-                     SweepOptions sweep = {})
+                     SweepOptions sweep = sweep_options_from_environment())
         : Gpu{gpu}, kind_{mode.kind} {
         if (kind_ == SessionMode::Kind::sweep) {
             sweep.file = mode.file;
@@ -76,12 +144,16 @@ public:
         } else if (kind_ == SessionMode::Kind::follow) {
             bound_.emplace(gpu.template with<Registry>(read_plan(gpu, mode.file)));
         }
+        if (const auto file = detail::environment("KDVFS_STATUS"); !file.empty())
+            teller_ = std::make_shared<Teller>(
+                *this, mode.rank ? rank_path(file, *mode.rank) : std::filesystem::path{file});
     }
 
     [[nodiscard]] SessionMode::Kind mode() const { return kind_; }
 
     /// Says that an iteration begins: the one line to add to a program.
     void next_iteration() const {
+        if (teller_) teller_->next_iteration();
         if (sweeping_) return sweeping_->next_iteration();
         if (kind_ != SessionMode::Kind::off) service().next_iteration();
     }
@@ -90,6 +162,9 @@ public:
     [[nodiscard]] std::optional<SweepProgress> progress() const {
         return sweeping_ ? std::optional{sweeping_->progress()} : std::nullopt;
     }
+    /// Whether no sweep waits for more iterations. A program may go on until then; if it ends
+    /// before, its next run goes on with the sweep.
+    [[nodiscard]] bool done() const { return !sweeping_ || sweeping_->done(); }
 
     // For scopes, as `BoundGpu`.
 
@@ -121,6 +196,58 @@ private:
         void leave_noexcept(const kdvfs::detail::ScopeToken&) noexcept override {}
     };
 
+    /// Writes the status file once a second, and at the session's end.
+    class Teller {
+    public:
+        Teller(const Session& session, std::filesystem::path file)
+            : gpu_{session}, sweeping_{session.sweeping_}, file_{std::move(file)} {
+            status_.gpu = gpu_name(session.info());
+            status_.sample_period = session.service().sample_period();
+            status_.measure_only = session.measure_only();
+            status_.grid_points = clock_grid(session.supported_clocks()).size();
+            follows_ = session.kind_ == SessionMode::Kind::follow;
+            write();
+        }
+        Teller(const Teller&) = delete;
+        Teller& operator=(const Teller&) = delete;
+        ~Teller() {
+            if (kdvfs::detail::fork_generation() != generation_) return;
+            try {
+                write();
+            } catch (const Error& error) {
+                std::fprintf(stderr, "kdvfs: %s\n", error.what());
+            }
+        }
+
+        void next_iteration() {
+            if (kdvfs::detail::fork_generation() != generation_) return;
+            ++status_.iterations;
+            const bool ended = sweeping_ && !told_end_ && sweeping_->done();
+            if (!ended && std::chrono::steady_clock::now() < next_) return;
+            told_end_ = told_end_ || ended;
+            write();
+        }
+
+    private:
+        void write() {
+            if (sweeping_) status_.sweep = sweeping_->progress();
+            if (follows_)
+                if (const auto followed = gpu_.report().followed)
+                    status_.followed_pct = 100 * followed->share();
+            kdvfs::detail::write_file_atomically(file_, to_json(status_));
+            next_ = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+        }
+
+        Gpu gpu_;
+        std::optional<Sweeping<Registry>> sweeping_;
+        std::filesystem::path file_;
+        SessionStatus status_;
+        bool follows_ = false;
+        bool told_end_ = false;
+        std::chrono::steady_clock::time_point next_;
+        std::uint32_t generation_ = kdvfs::detail::fork_generation();
+    };
+
     static std::shared_ptr<const PlanTable> read_plan(const Gpu& gpu,
                                                       const std::filesystem::path& file) {
         const std::string text = read_trusted_file(file);
@@ -134,6 +261,7 @@ private:
     SessionMode::Kind kind_;
     std::optional<Sweeping<Registry>> sweeping_;
     std::optional<BoundGpu<Registry>> bound_;
+    std::shared_ptr<Teller> teller_;
 };
 
 }  // namespace kdvfs::tune

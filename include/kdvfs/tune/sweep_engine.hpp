@@ -77,13 +77,18 @@ public:
         try {
             change_enclosing(stream, *token.track);
         } catch (...) {
+            come_out(token);
             service_->leave_noexcept(token);
             throw;
         }
         return token;
     }
-    void leave(const kdvfs::detail::ScopeToken& token) override { service_->leave(token); }
+    void leave(const kdvfs::detail::ScopeToken& token) override {
+        come_out(token);
+        service_->leave(token);
+    }
     void leave_noexcept(const kdvfs::detail::ScopeToken& token) noexcept override {
+        come_out(token);
         service_->leave_noexcept(token);
     }
 
@@ -111,7 +116,15 @@ private:
     /// Only while the program is swept; a program has one sequence then, whatever the clock.
     void record(const kdvfs::detail::StreamTrack& track, const kdvfs::detail::ScopeKind& kind) {
         const std::lock_guard lock{mutex_};
-        if (kind_ != nullptr && !track.captured()) recorder_.launched(track.id(), kind.kernel);
+        const std::uint32_t depth = depths_[&track]++;
+        if (kind_ != nullptr && !track.captured())
+            recorder_.launched(track.id(), kind.kernel, depth);
+    }
+    void come_out(const kdvfs::detail::ScopeToken& token) noexcept {
+        if (token.track == nullptr) return;
+        const std::lock_guard lock{mutex_};
+        const auto known = depths_.find(token.track);
+        if (known != depths_.end() && known->second > 0) --known->second;
     }
 
     /// The scope that found the track is open already: what encloses it is entered after it and
@@ -141,6 +154,7 @@ private:
     const kdvfs::detail::ScopeKind* kind_ = nullptr;
     SequenceRecorder recorder_;
     std::map<const kdvfs::detail::StreamTrack*, kdvfs::detail::ScopeToken> open_;
+    std::map<const kdvfs::detail::StreamTrack*, std::uint32_t> depths_;  // of the program's scopes
 };
 
 /// What is behind a `Sweeping` view: hands out clocks to scopes, iteration by iteration, and turns
@@ -314,6 +328,7 @@ private:
             sequence.launches.push_back(*key->second);
         }
         sequence.gaps = typical->gaps;
+        sequence.depths = typical->depths;
         return sequence;
     }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -61,6 +62,39 @@ struct SweepOptions {
     std::function<std::string(const KernelKey&)> group_of{};
     std::uint64_t seed = 1;  ///< of the order of blocks
 };
+
+/// About how long a sweep takes, in the GPU's time: a guess for people, made before anything has
+/// been measured.
+struct ExpectedSweep {
+    Seconds warm_up{0};    ///< of each run that has a part in it
+    Seconds measuring{0};  ///< of all runs together, behind their warm-ups
+
+    /// Runs that take so long each.
+    [[nodiscard]] double runs(Seconds run) const {
+        const Seconds of_use = std::max(run - warm_up, run * 0.1);
+        return std::max(1.0, std::ceil(measuring / of_use));
+    }
+};
+
+/// @param points of the grid
+/// @param iteration of the program, at the baseline
+/// @param sample_period of the energy counter, as it is read
+inline ExpectedSweep expected_sweep(const SweepOptions& options, std::size_t points,
+                                    Seconds iteration, Duration sample_period) {
+    const auto whole = [&](Duration time) {
+        return iteration * std::max(1.0, std::ceil(Seconds{time} / iteration));
+    };
+    const Seconds measuring = whole(options.block.measuring(sample_period)) + iteration;
+    const Seconds block = whole(options.block.settling()) + measuring;
+    // Small grids are measured as a whole, large ones to a tenth or so (bench/adaptive).
+    const auto count = static_cast<double>(points);
+    const double measured = std::min(count, 16 + count / 16);
+    // Each block has a stretch at the baseline before it, and more to make up for its slowdown.
+    constexpr double typical_slowdown = 0.2;
+    const double baseline = std::max(1.0, typical_slowdown / options.max_slowdown);
+    constexpr double warm_up_blocks = 6;
+    return {measuring * warm_up_blocks, block * (1 + baseline) * measured * options.samples};
+}
 
 /// How far a sweep has come.
 struct SweepProgress {

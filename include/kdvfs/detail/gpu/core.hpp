@@ -297,6 +297,9 @@ public:
     [[nodiscard]] const SupportedClocks& supported_clocks() const override { return clocks_; }
     [[nodiscard]] bool ended() const override { return ended_; }
     [[nodiscard]] bool measure_only() const override { return arbiter_.measure_only(); }
+    [[nodiscard]] Duration sample_period() const override {
+        return std::max(options_.sampler.period, options_.sampler.limits.period);
+    }
 
     [[nodiscard]] measure::Report report() override {
         measure::Report report;

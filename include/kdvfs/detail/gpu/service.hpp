@@ -11,6 +11,7 @@
 #include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
 
 #include <cstdint>
 #include <iosfwd>
@@ -50,6 +51,8 @@ public:
     /// Tells iterations apart, the caller choosing the metered ones.
     /// @returns the window that the records of this iteration carry, if it is metered
     virtual std::uint32_t begin_iteration(bool metered) = 0;
+    /// How often the energy counter is to be read.
+    [[nodiscard]] virtual Duration sample_period() const = 0;
     /// Keeps what is metered for `take_record`, or no longer.
     virtual void keep_record(bool on) = 0;
     /// What has been metered since the last call.
@@ -122,6 +125,7 @@ public:
     void trace_to(std::ostream&) override {}
     void end_trace() override {}
     std::uint32_t begin_iteration(bool) override { return 0; }
+    [[nodiscard]] Duration sample_period() const override { return parents_.sample_period(); }
     void keep_record(bool) override {}
     [[nodiscard]] measure::MeterRecord take_record() override { return {}; }
     const ScopeKind& kind_of(std::string_view, Variant, ClockRequest, bool,

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cli {
+
+/// `kdvfs tune [--max-slowdown 1%] -- COMMAND...`
+struct TuneCommand {
+    std::vector<std::string> command;
+    std::string max_slowdown = "1%";
+    std::string run_slowdown = "100%";
+    std::string switch_latency;
+    std::string counter = "auto";
+    std::size_t pairs = 10;
+    std::uint64_t seed = 2;
+    std::string output = "kdvfs_tune";
+
+    static void add_to(CLI::App& app);
+
+    /// @throws Error, and CLI::RuntimeError{3} where bound or promise were not kept
+    void run() const;
+};
+
+}  // namespace cli

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
+#include <kdvfs/units.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kdvfs::tune {
+
+/// What a session tells whoever has started its program, in the file that the environment variable
+/// `KDVFS_STATUS` names: `{"gpu","iterations","grid_points","sample_period_s"[,"sweep":{...}]`
+/// `[,"followed_pct"]}`.
+struct SessionStatus {
+    std::string gpu;
+    std::uint64_t iterations = 0;
+    std::size_t grid_points = 0;  ///< clock points that a sweep may measure at
+    Duration sample_period{0};    ///< of the energy counter, as it is read
+    bool measure_only = false;    ///< the clocks of this GPU cannot be set
+    std::optional<SweepProgress> sweep{};
+    std::optional<double> followed_pct{};  ///< of the time, where a plan is followed
+};
+
+inline std::string to_json(const SessionStatus& status) {
+    nlohmann::ordered_json json{{"gpu", status.gpu},
+                                {"iterations", status.iterations},
+                                {"grid_points", status.grid_points},
+                                {"sample_period_s", Seconds{status.sample_period}.count()},
+                                {"measure_only", status.measure_only}};
+    if (status.sweep) {
+        json["sweep"] = {{"points_measured", status.sweep->points_measured},
+                         {"points", status.sweep->points},
+                         {"points_given_up", status.sweep->points_given_up},
+                         {"blocks_dropped", status.sweep->blocks_dropped},
+                         {"iterations", status.sweep->iterations},
+                         {"slowdown_pct", status.sweep->slowdown_pct},
+                         {"expected_regret_pct", status.sweep->expected_regret_pct},
+                         {"done", status.sweep->done}};
+    }
+    if (status.followed_pct) json["followed_pct"] = *status.followed_pct;
+    return json.dump(2) + '\n';
+}
+
+/// Reads what `to_json` writes; errors call the input `file`.
+/// @throws Error (invalid_input) naming file and line, or file and field
+inline SessionStatus parse_session_status(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    const detail::PlanFields root{json, file, ""};
+    const auto flag = [](const detail::PlanFields& fields, const char* field) {
+        const nlohmann::json& value = fields.get(field);
+        if (!value.is_boolean()) fields.fail(field, "is neither true nor false");
+        return value.get<bool>();
+    };
+    SessionStatus status{
+        .gpu = root.text("gpu"),
+        .iterations = root.integer("iterations", 0),
+        .grid_points = root.integer("grid_points", 0),
+        .sample_period = std::chrono::round<Duration>(Seconds{root.number("sample_period_s", 0)}),
+        .measure_only = flag(root, "measure_only")};
+    if (!is_gpu_name(status.gpu)) root.fail("gpu", "is no GPU's name");
+    if (json.contains("followed_pct")) status.followed_pct = root.number("followed_pct", 0);
+    if (!json.contains("sweep")) return status;
+    const detail::PlanFields sweep = root.object("sweep");
+    status.sweep = {.points_measured = sweep.integer("points_measured", 0),
+                    .points = sweep.integer("points", 0),
+                    .points_given_up = sweep.integer("points_given_up", 0),
+                    .blocks_dropped = sweep.integer("blocks_dropped", 0),
+                    .iterations = sweep.integer("iterations", 0),
+                    .slowdown_pct = sweep.number("slowdown_pct", -1e300),
+                    .expected_regret_pct = sweep.number("expected_regret_pct", 0),
+                    .done = flag(sweep, "done")};
+    return status;
+}
+
+}  // namespace kdvfs::tune
