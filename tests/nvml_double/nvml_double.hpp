@@ -38,6 +38,7 @@ struct Board {
     std::uint64_t limit_reasons = 0;
     std::uint64_t millijoules = 0;
     unsigned milliwatts = 0;
+    unsigned power_limit = 700'000;  ///< milliwatts
     std::vector<PowerSample> samples;
 
     std::map<std::string, Fault> faults;  ///< by the function's name

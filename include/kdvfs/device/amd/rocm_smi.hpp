@@ -5,6 +5,7 @@
 #include <kdvfs/device/amd/capped_clocks.hpp>
 #include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/device/amd/power_limit.hpp>
 #include <kdvfs/device/contracts.hpp>
 
 #include <rocm_smi/rocm_smi.h>
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -227,6 +229,12 @@ public:
         check(action, rsmi_dev_gpu_clk_freq_set(index_, RSMI_CLK_TYPE_SYS, mask));
     }
 
+    void write_power_limit(Watts limit) {
+        check("set a power limit of " + std::to_string(limit.count) + " W",
+              rsmi_dev_power_cap_set(index_, 0,
+                                     static_cast<std::uint64_t>(std::llround(limit.count * 1e6))));
+    }
+
 private:
     static std::optional<rsmi_dev_perf_level_t> level_of(std::string_view level) {
         static constexpr std::pair<std::string_view, rsmi_dev_perf_level_t> known[] = {
@@ -285,6 +293,21 @@ public:
     }
 };
 
+/// The power limit of an AMD GPU through ROCm SMI, which reports success whether the driver took
+/// the limit or not: whoever sets one reads it back, as `PowerLimitGuard` does. Reading, and
+/// putting back from outside, go by the driver's files.
+class RocmSmiPowerLimit : public amd::SysfsPowerLimit {
+public:
+    /// @throws Error where the library cannot be used for this GPU, and as `SysfsPowerLimit`
+    explicit RocmSmiPowerLimit(const amd::Card& card) : SysfsPowerLimit{card}, writer_{card} {}
+
+    void set_power_limit(Watts limit) { writer_.write_power_limit(limit); }
+
+private:
+    rocm_smi::Writer writer_;
+};
+
+static_assert(RestorablePowerLimit<RocmSmiPowerLimit>);
 static_assert(ClockControl<RocmSmi> && Restorable<RocmSmi>);
 static_assert(EnergySource<RocmSmi>);
 
