@@ -112,9 +112,10 @@ inline std::string make_ladder_text(const Frontier& frontier, const LadderOption
     const double range = frontier.frugal() / first;
     nlohmann::json rungs = nlohmann::json::array();
     for (std::size_t k = 0; k < options.rungs; ++k) {
-        const double part = options.rungs == 1
-                                ? 0
-                                : static_cast<double>(k) / static_cast<double>(options.rungs - 1);
+        // Most stragglers are only a little slower: there the plans are close to one another.
+        const double part =
+            k == 0 ? 0
+                   : std::pow(static_cast<double>(k) / static_cast<double>(options.rungs - 1), 1.5);
         rungs.push_back(
             detail::rung_json(make_plan(frontier, first * std::pow(range, part), options.clocks)));
         if (range - 1 < 1e-9) break;
