@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# The package, for find_package(kdvfs [COMPONENTS rocm nvidia measure tune]), from an install tree
+# The package, for find_package(kdvfs [COMPONENTS rocm nvidia measure tune mpi]), from an install tree
 # and from this build tree.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
@@ -8,7 +8,7 @@ set(package_folder ${CMAKE_INSTALL_DATADIR}/cmake/kdvfs)
 install(TARGETS kdvfs EXPORT kdvfs-targets FILE_SET HEADERS)
 export(EXPORT kdvfs-targets NAMESPACE kdvfs:: FILE ${PROJECT_BINARY_DIR}/kdvfs-targets.cmake)
 install(EXPORT kdvfs-targets NAMESPACE kdvfs:: DESTINATION ${package_folder})
-foreach(component rocm nvidia measure tune)
+foreach(component rocm nvidia measure tune mpi)
     install(TARGETS kdvfs_${component} EXPORT kdvfs-${component}-targets)
     export(EXPORT kdvfs-${component}-targets NAMESPACE kdvfs::
            FILE ${PROJECT_BINARY_DIR}/kdvfs-${component}-targets.cmake)

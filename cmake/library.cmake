@@ -10,6 +10,7 @@ find_package(Eigen3 QUIET NO_MODULE)
 find_package(nlohmann_json QUIET)
 find_package(HipHost QUIET)
 find_package(CudaHeaders QUIET)
+find_package(MPI QUIET COMPONENTS CXX)
 
 # kdvfs_library(NAME TARGET [LINKS target...]): kdvfs::NAME, exported on its own, so that a client
 # that does not ask for it never meets its dependencies.
@@ -37,3 +38,6 @@ kdvfs_library(nvidia kdvfs_nvidia LINKS kdvfs::kdvfs ${CMAKE_DL_LIBS}
               $<TARGET_NAME_IF_EXISTS:CudaHeaders::CudaHeaders>)
 kdvfs_library(measure kdvfs_measure LINKS kdvfs::kdvfs Eigen3::Eigen)
 kdvfs_library(tune kdvfs_tune LINKS kdvfs::measure nlohmann_json::nlohmann_json)
+# The C functions alone: MPI's C++ ones are gone from the standard.
+kdvfs_library(mpi kdvfs_mpi LINKS kdvfs::tune MPI::MPI_CXX)
+target_compile_definitions(kdvfs_mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)

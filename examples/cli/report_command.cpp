@@ -5,6 +5,7 @@
 #include <examples/cli/report/frontier_chart.hpp>
 #include <examples/cli/report/heat_chart.hpp>
 #include <examples/cli/report/inputs.hpp>
+#include <examples/cli/report/pipeline_chart.hpp>
 #include <examples/cli/report/power_chart.hpp>
 #include <examples/cli/report/savings_chart.hpp>
 #include <examples/cli/report_command.hpp>
@@ -117,9 +118,12 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
 /// A page of all that the inputs tell.
 inline Page make_page(const Inputs& inputs) {
     Page page;
-    page.title = "kdvfs";
+    page.title = inputs.pipeline ? inputs.pipeline->name : "kdvfs";
     if (inputs.profile || inputs.plan) add_plan_charts(page, inputs);
     if (!inputs.validations.empty()) page.charts.push_back(promise_chart(inputs.validations));
+    for (Chart& chart : pipeline_charts(inputs.pipeline ? &*inputs.pipeline : nullptr,
+                                        inputs.pipeline_plan ? &*inputs.pipeline_plan : nullptr))
+        page.charts.push_back(std::move(chart));
     if (inputs.energy) page.charts.push_back(energy_chart(*inputs.energy));
     if (inputs.trace) page.charts.push_back(trace_chart(*inputs.trace));
     if (inputs.switches) page.charts.push_back(switch_chart(*inputs.switches));

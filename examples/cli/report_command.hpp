@@ -21,7 +21,8 @@ struct ReportCommand {
         sub->add_option(
                "inputs", command->inputs,
                "Files in any order, told apart by what they hold: a profile (CSV), a plan, "
-               "validations, a program's report, a trace (JSON); - is standard input")
+               "validations, a program's report, a trace, a pipeline, a plan of it (JSON); - is "
+               "standard input")
             ->required();
         sub->add_option("-o,--output", command->output, "Page to write instead of printing it");
         sub->callback([command] { command->run(); });

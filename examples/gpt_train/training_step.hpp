@@ -11,7 +11,9 @@
 
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace gpt {
@@ -43,21 +45,45 @@ struct LayerBuffers {
     }
 };
 
+/// What training changes, on the device: all of it as `ParameterLayout` has it.
+struct Weights {
+    gpu::Buffer<float> parameters, gradient, first_moment, second_moment;
+
+    explicit Weights(const std::vector<float>& initial)
+        : parameters{initial},
+          gradient{std::vector<float>(initial.size())},
+          first_moment{std::vector<float>(initial.size())},
+          second_moment{std::vector<float>(initial.size())} {}
+};
+
+/// Which layers a part of the model has, and of how many batches a step's gradient is the mean.
+struct ModelPart {
+    int first_layer = 0;
+    int end_layer = 0;  ///< one behind the last
+    int batches = 1;
+};
+
 /// A training step on the GPU: all work goes into one stream, in single precision, and gives the
 /// same bits each time. `Scopes` is what `scoped` takes. Not thread-safe.
 template <class Scopes>
 class TrainingStep {
 public:
+    /// The whole model.
     /// @throws kdvfs::Error if the shape makes no sense or the memory does not suffice.
     TrainingStep(const ModelShape& shape, const std::vector<float>& parameters, Scopes& scopes,
                  gpu::Stream stream)
+        : TrainingStep{
+              shape, std::make_shared<Weights>(parameters), scopes, stream, {0, shape.layers, 1}} {}
+
+    /// A part of the model, whose weights other steps may share: it keeps what the forward pass of
+    /// one batch leaves for its backward pass.
+    TrainingStep(const ModelShape& shape, std::shared_ptr<Weights> weights, Scopes& scopes,
+                 gpu::Stream stream, const ModelPart& part)
         : shape_{(check(shape), shape)},
+          part_{part},
           scopes_{scopes},
           stream_{stream},
-          parameters_{parameters},
-          gradient_{layout_.count},
-          first_moment_{std::vector<float>(layout_.count)},
-          second_moment_{std::vector<float>(layout_.count)},
+          weights_{std::move(weights)},
           tokens_{static_cast<std::size_t>(shape.tokens())},
           targets_{static_cast<std::size_t>(shape.tokens())},
           last_{elements(shape.width)},
@@ -70,7 +96,7 @@ public:
           d_narrow_{elements(shape.width)},
           d_wide_{elements(shape.hidden())},
           d_scores_{elements(shape.heads * shape.sequence)} {
-        for (int l = 0; l < shape.layers; ++l) layers_.emplace_back(shape);
+        for (int l = part.first_layer; l < part.end_layer; ++l) layers_.emplace_back(shape);
     }
 
     /// Copies a batch to the device; it may go once the stream has passed.
@@ -81,26 +107,46 @@ public:
 
     /// Leaves the loss of each row, and the gradient of the logits.
     void forward() {
+        forward_embedding();
+        forward_layers();
+        forward_head();
+    }
+
+    /// Leaves the gradient of the mean loss; after forward().
+    void backward() {
+        backward_head();
+        backward_layers();
+        backward_embedding();
+    }
+
+    // The same, part by part: a stage of a pipeline has some of them.
+
+    void forward_embedding() {
         const int rows = shape_.tokens();
         const int width = shape_.width;
         run<Embed>([&] {
-            elementwise(kernels::embed, rows * width, residual_stream(0), tokens_.data(),
+            elementwise(kernels::embed, rows * width, input(), tokens_.data(),
                         at(layout_.token_embedding), at(layout_.position_embedding), rows,
                         shape_.sequence, width);
         });
-        for (int l = 0; l < shape_.layers; ++l) layer_forward(l);
+    }
+    void forward_layers() {
+        for (int l = part_.first_layer; l < part_.end_layer; ++l) layer_forward(l);
+    }
+    void forward_head() {
+        const int rows = shape_.tokens();
+        const int width = shape_.width;
         norm(normal_, mean_, deviation_, last_.data(), layout_.final_scale, layout_.final_shift);
         product<false, true>(LinearMap::head, Product::forward, logits_.data(), normal_.data(),
                              at(layout_.token_embedding), nullptr, rows, ModelShape::vocabulary,
                              width);
         run<CrossEntropy>([&] {
             per_row(kernels::cross_entropy, rows, row_losses_.data(), logits_.data(),
-                    targets_.data(), rows, ModelShape::vocabulary);
+                    targets_.data(), rows * part_.batches, ModelShape::vocabulary);
         });
     }
 
-    /// Leaves the gradient of the mean loss; after forward().
-    void backward() {
+    void backward_head() {
         const int rows = shape_.tokens();
         const int width = shape_.width;
         product<true, false>(LinearMap::head, Product::weight_gradient,
@@ -112,7 +158,14 @@ public:
         gpu::clear(d_stream_, stream_);
         norm_backward(d_narrow_.data(), last_.data(), mean_, deviation_, layout_.final_scale,
                       layout_.final_shift);
-        for (int l = shape_.layers; l-- > 0;) layer_backward(l);
+    }
+    void backward_layers() {
+        for (int l = part_.end_layer; l-- > part_.first_layer;) layer_backward(l);
+    }
+    /// Adds to the gradient of the token embedding, which the head has as its own.
+    void backward_embedding() {
+        const int rows = shape_.tokens();
+        const int width = shape_.width;
         run<EmbedBackward>([&] {
             per_row(kernels::embed_backward_tokens, ModelShape::vocabulary,
                     gradient(layout_.token_embedding), d_stream_.data(), tokens_.data(), rows,
@@ -137,9 +190,9 @@ public:
         };
         const int count = static_cast<int>(layout_.count);
         run<Optimizer>([&] {
-            elementwise(kernels::adamw, count, parameters_.data(), first_moment_.data(),
-                        second_moment_.data(), gradient_.data(), step,
-                        static_cast<int>(layout_.decayed), count);
+            elementwise(kernels::adamw, count, weights_->parameters.data(),
+                        weights_->first_moment.data(), weights_->second_moment.data(),
+                        weights_->gradient.data(), step, static_cast<int>(layout_.decayed), count);
         });
     }
 
@@ -149,8 +202,17 @@ public:
         return std::accumulate(losses.begin(), losses.end(), 0.0) / shape_.tokens();
     }
 
-    [[nodiscard]] const gpu::Buffer<float>& parameters() const { return parameters_; }
-    [[nodiscard]] const gpu::Buffer<float>& gradient() const { return gradient_; }
+    [[nodiscard]] const gpu::Buffer<float>& parameters() const { return weights_->parameters; }
+    [[nodiscard]] const gpu::Buffer<float>& gradient() const { return weights_->gradient; }
+
+    // What goes from part to part: a value for each token and column.
+
+    /// What the first layer reads.
+    [[nodiscard]] float* input() const { return residual_stream(part_.first_layer); }
+    /// What the last layer writes.
+    [[nodiscard]] float* output() const { return last_.data(); }
+    /// The gradient of the output before the backward pass, of the input behind it.
+    [[nodiscard]] float* stream_gradient() const { return d_stream_.data(); }
 
 private:
     using Floats = gpu::Buffer<float>;
@@ -159,14 +221,18 @@ private:
         return LayerBuffers::matrix(shape_, columns);
     }
     [[nodiscard]] float* at(const Tensor& tensor) const {
-        return parameters_.data() + tensor.offset;
+        return weights_->parameters.data() + tensor.offset;
     }
     [[nodiscard]] float* gradient(const Tensor& tensor) const {
-        return gradient_.data() + tensor.offset;
+        return weights_->gradient.data() + tensor.offset;
     }
     /// The input of layer `l`, which is the output of the one before it.
     [[nodiscard]] float* residual_stream(int l) const {
-        return l < shape_.layers ? layers_[static_cast<std::size_t>(l)].input.data() : last_.data();
+        return l < part_.end_layer ? kept(l).input.data() : last_.data();
+    }
+
+    [[nodiscard]] const LayerBuffers& kept(int l) const {
+        return layers_[static_cast<std::size_t>(l - part_.first_layer)];
     }
 
     template <class Kernel, class Work>
@@ -247,7 +313,7 @@ private:
 
     void layer_forward(int l) {
         const LayerTensors& tensors = layout_.layers[static_cast<std::size_t>(l)];
-        const LayerBuffers& kept = layers_[static_cast<std::size_t>(l)];
+        const LayerBuffers& kept = this->kept(l);
         const kernels::AttentionPlace place{shape_.sequence, shape_.heads, shape_.width};
         const int hidden = shape_.tokens() * shape_.hidden();
         norm(kept.norm1, kept.mean1, kept.deviation1, kept.input.data(), tensors.norm1_scale,
@@ -274,7 +340,7 @@ private:
 
     void layer_backward(int l) {
         const LayerTensors& tensors = layout_.layers[static_cast<std::size_t>(l)];
-        const LayerBuffers& kept = layers_[static_cast<std::size_t>(l)];
+        const LayerBuffers& kept = this->kept(l);
         const kernels::AttentionPlace place{shape_.sequence, shape_.heads, shape_.width};
         const int hidden = shape_.tokens() * shape_.hidden();
         linear_backward(LinearMap::down, d_wide_.data(), d_stream_.data(), kept.gelu.data(),
@@ -301,10 +367,11 @@ private:
     }
 
     ModelShape shape_;
+    ModelPart part_;
     ParameterLayout layout_{shape_};
     Scopes& scopes_;
     gpu::Stream stream_;
-    Floats parameters_, gradient_, first_moment_, second_moment_;
+    std::shared_ptr<Weights> weights_;
     gpu::Buffer<int> tokens_, targets_;
     std::vector<LayerBuffers> layers_;
     Floats last_, normal_, mean_, deviation_, logits_, row_losses_;

@@ -5,7 +5,9 @@
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
+#include <kdvfs/device/amd/power_limit.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
+#include <kdvfs/train/owned_power_limit.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -78,6 +80,7 @@ private:
             for (const auto& card : cards_) all.push_back(to_string(card.address));
             for (const std::string& folder : request_.folders) {
                 for (auto& name : kdvfs::device::amd::detail::names_in(folder)) {
+                    name = without_suffix(name);
                     if (kdvfs::device::amd::parse_pci_address(name)) all.push_back(name);
                 }
             }
@@ -100,7 +103,21 @@ private:
         return gpu;
     }
 
+    /// A board's power limit has a record of its own.
+    static constexpr std::string_view power = "-power";
+    static std::string without_suffix(const std::string& name) {
+        return name.ends_with(power) ? name.substr(0, name.size() - power.size()) : name;
+    }
+
     std::string settle(const std::string& gpu) const {
+        const auto [decision, said] = settle_record(gpu);
+        // Nothing beats in a record of a limit: whether its owner is frozen or works does not show.
+        if (request_.suspended) return std::string{words_for(decision)} + said;
+        const auto [limit, more] = settle_record(gpu + std::string{power});
+        return std::string{words_for(std::max(decision, limit))} + said + more;
+    }
+
+    std::pair<RestoreDecision, std::string> settle_record(const std::string& gpu) const {
         std::string said;
         auto decision = RestoreDecision::nothing;
         for (const std::string& root : request_.folders) {
@@ -112,7 +129,7 @@ private:
             const auto done = request_.suspended ? settle_frozen(place, gpu) : settle(place, gpu);
             if (done != RestoreDecision::nothing) decision = done;
         }
-        return std::string{words_for(decision)} + said;
+        return {decision, said};
     }
 
     /// What the record's watchdog has done, where it has.
@@ -174,7 +191,16 @@ private:
             kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};
             return kdvfs::detail::settle(entry, gpu);
         }
-        const auto address = kdvfs::device::amd::parse_pci_address(entry.device);
+        const std::string gpu_address = without_suffix(entry.device);
+        if (entry.kind == "nvml-power") {
+            kdvfs::device::NvmlPowerLimit limit{gpu_address};
+            return settle_limit(entry, limit);
+        }
+        const auto address = kdvfs::device::amd::parse_pci_address(gpu_address);
+        if (entry.kind == "amdgpu-power" && address) {
+            kdvfs::device::amd::SysfsPowerLimit limit{kdvfs::device::amd::find_card(*address)};
+            return settle_limit(entry, limit);
+        }
         if (entry.kind != "amdgpu" || !address) {
             throw Error{kdvfs::Errc::not_supported,
                         {"restore the clocks", entry.device,
@@ -183,6 +209,12 @@ private:
         }
         kdvfs::device::AmdgpuSysfs gpu{*address};
         return kdvfs::detail::settle(entry, gpu);
+    }
+
+    template <class Limit>
+    static RestoreDecision settle_limit(const kdvfs::detail::RestoreEntry& entry, Limit& limit) {
+        kdvfs::train::detail::LimitAsState state{limit};
+        return kdvfs::detail::settle(entry, state);
     }
 
     Request request_;

@@ -84,6 +84,21 @@ shell(1 "nothing that kdvfs writes" "echo '{}' | kdvfs report -")
 shell(1 "standard input:1" "echo 'a;b' | kdvfs report -")
 shell(1 "standard input" "echo '{\"rows\":[{\"kernel\":1,\"energy\":{}}]}' | kdvfs report -")
 
+# A pipeline: its frontier, and its stages before and after.
+set(points "[[1700, 0.02, 9.0], [1400, 0.023, 7.5], [1100, 0.029, 6.8]]")
+string(CONFIGURE [=[{"format": "pipeline-case-1", "name": "two stages", "schedule": "1f1b",
+    "stages": 2, "chunks": 1, "microbatches": 3, "blocking_power_w": 90, "profiles": [
+    {"stage": 0, "op": "forward", "points": @points@},
+    {"stage": 0, "op": "backward", "points": @points@},
+    {"stage": 1, "op": "forward", "points": @points@},
+    {"stage": 1, "op": "backward", "points": @points@}]}]=] case @ONLY)
+file(WRITE ${FOLDER}/case.json "${case}")
+shell(0 "<title>two stages.*\"pipeline-frontier\".*\"all at their fastest clock\""
+      "kdvfs report case.json")
+shell(0 "^$" "kdvfs plan-pipeline case.json --slowdown 5% --format json -o stages.json")
+shell(0 "\"id\":\"pipeline\"" "kdvfs report stages.json")
+shell(1 "another pipeline already" "kdvfs report case.json case.json")
+
 # Tables of other customs.
 shell(1 "there are no columns gpu, core_mhz, time_s$|there are no columns gpu, core_mhz, time_s"
       "printf 'kernel,mem_mhz,energy_j\\n' | kdvfs plan -")

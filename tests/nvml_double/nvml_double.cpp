@@ -175,6 +175,25 @@ int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) {
     return success;
 }
 
+int nvmlDeviceGetPowerManagementLimit(void*, unsigned* milliwatts) {
+    *milliwatts = board.power_limit;
+    return success;
+}
+
+int nvmlDeviceGetPowerManagementLimitConstraints(void*, unsigned* low, unsigned* high) {
+    *low = 200'000;
+    *high = 700'000;
+    return success;
+}
+
+int nvmlDeviceSetPowerManagementLimit(void*, unsigned milliwatts) {
+    board.writes.push_back("power limit " + std::to_string(milliwatts));
+    return guarded(__func__, [&] {
+        board.power_limit = milliwatts;
+        return success;
+    });
+}
+
 int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
     return guarded(__func__, [&] {
         *millijoules = board.millijoules;

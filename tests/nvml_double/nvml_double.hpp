@@ -38,6 +38,7 @@ struct Board {
     std::uint64_t limit_reasons = 0;
     std::uint64_t millijoules = 0;
     unsigned milliwatts = 0;
+    unsigned power_limit = 700'000;  ///< milliwatts
     std::vector<PowerSample> samples;
     std::uint32_t power_profiles = 0;  ///< the first 32 that it knows, as bits; 0: it knows none
     std::uint32_t enforced_profiles = 0;

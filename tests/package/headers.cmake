@@ -31,11 +31,11 @@ endfunction()
 
 # What is not installed here, as patterns of its headers.
 set(absent "^$")
-foreach(dependency HipHost:hip/ CudaHeaders:cuda)
+foreach(dependency HipHost:hip/ CudaHeaders:cuda MPI:mpi\\.h)
     string(REPLACE ":" ";" dependency ${dependency})
     list(GET dependency 0 package)
     list(GET dependency 1 headers)
-    if(NOT TARGET ${package}::${package})
+    if(NOT TARGET ${package}::${package} AND NOT TARGET ${package}::${package}_CXX)
         string(APPEND absent "|^${headers}")
     endif()
 endforeach()
@@ -47,7 +47,7 @@ endif()
 
 set(header_flags -std=c++20 ${kdvfs_warning_options} -I${PROJECT_SOURCE_DIR}/include)
 foreach(target Microsoft.GSL::GSL Eigen3::Eigen nlohmann_json::nlohmann_json HipHost::HipHost
-        CudaHeaders::CudaHeaders)
+        CudaHeaders::CudaHeaders MPI::MPI_CXX)
     if(TARGET ${target})
         get_target_property(directories ${target} INTERFACE_INCLUDE_DIRECTORIES)
         foreach(directory ${directories})
@@ -61,6 +61,7 @@ endforeach()
 if(TARGET HipHost::HipHost)
     list(APPEND header_flags -D__HIP_PLATFORM_AMD__)
 endif()
+list(APPEND header_flags -DOMPI_SKIP_MPICXX)
 
 # kdvfs_compile(NAME SOURCE compiler...): an object of SOURCE with each compiler, out of date when any
 # header that it includes is.
@@ -119,7 +120,8 @@ add_custom_target(headers_compile ALL DEPENDS ${header_objects})
 add_executable(link_twice link_a.cpp link_b.cpp)
 target_include_directories(link_twice PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
 target_link_libraries(link_twice PRIVATE kdvfs::kdvfs kdvfs::tune Threads::Threads kdvfs_warnings
-    $<TARGET_NAME_IF_EXISTS:HipHost::HipHost> kdvfs::nvidia)
+    $<TARGET_NAME_IF_EXISTS:HipHost::HipHost> kdvfs::nvidia
+    $<$<TARGET_EXISTS:MPI::MPI_CXX>:kdvfs::mpi>)
 add_test(NAME package/link_twice COMMAND link_twice)
 
 # Where the vendors' headers may be included, and a proof that the question can be answered "no".

@@ -3,11 +3,13 @@
 
 #include <examples/cli/input.hpp>
 #include <examples/cli/report/energy_chart.hpp>
+#include <examples/cli/report/pipeline_chart.hpp>
 #include <examples/cli/report/profile_chart.hpp>
 #include <examples/cli/report/promise_chart.hpp>
 #include <examples/cli/report/switch_chart.hpp>
 #include <examples/cli/report/trace_chart.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/validation_json.hpp>
@@ -36,6 +38,8 @@ struct Inputs {
     std::optional<TraceContent> trace;
     std::optional<SwitchTable> switches;
     std::optional<Chart> power_profile;
+    std::optional<kdvfs::train::PipelineCase> pipeline;
+    std::optional<PipelinePlanInput> pipeline_plan;
 };
 
 namespace detail {
@@ -57,7 +61,11 @@ inline void take_json(Inputs& inputs, const std::string& text, const std::string
         return json.is_object() && json.contains(key) &&
                (list ? json[key].is_array() : json[key].is_object());
     };
-    if (has("promised", false)) {
+    if (json.is_object() && json.value("format", "") == "pipeline-case-1") {
+        take_once(inputs.pipeline, kdvfs::train::parse_pipeline_case(text, file), "pipeline", file);
+    } else if (has("operations", true) && has("plan", false)) {
+        take_once(inputs.pipeline_plan, pipeline_plan(json), "plan of a pipeline", file);
+    } else if (has("promised", false)) {
         const std::string name = std::filesystem::path{file}.stem().string();
         inputs.validations.push_back({name, parse_validation(text, file)});
     } else if (has("kernels", true)) {
@@ -77,8 +85,8 @@ inline void take_json(Inputs& inputs, const std::string& text, const std::string
             {"make a report", file,
              has("segments", true) ? "a plan of segments cannot be drawn"
                                    : "this is nothing that kdvfs writes",
-             "give a profile (CSV), a plan, validations, a report, a trace, switching "
-             "latencies or a power profile (JSON)"}};
+             "give a profile (CSV), a plan, validations, a report, a trace, switching latencies, "
+             "a power profile, or a pipeline and a plan of it (JSON)"}};
     }
 }
 

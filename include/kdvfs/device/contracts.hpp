@@ -150,6 +150,32 @@ concept Restorable = ClockControl<Device> && requires(const Device& device) {
     { device.restore_script() } -> std::same_as<RestoreScript>;
 };
 
+/// The power limits that a board accepts.
+struct PowerRange {
+    Watts low;
+    Watts high;
+};
+
+/// The contract of a device whose power limit can be set. All calls may block for milliseconds.
+/// - `read_power_limit()` asks the hardware, never a cache; throws `Error`;
+/// - `set_power_limit(watts)` throws `Error` where it is refused, if the driver says so: callers
+///   read back, because ROCm SMI reports success all the same;
+/// - `power_limit_range()` is what the board accepts.
+template <class Device>
+concept PowerLimitControl = requires(Device& device, Watts limit) {
+    { device.read_power_limit() } -> std::same_as<Watts>;
+    { device.set_power_limit(limit) } -> std::same_as<void>;
+    { device.power_limit_range() } -> std::same_as<PowerRange>;
+};
+
+/// A power limit that can be put back without kdvfs, as `Restorable`: what the script's functions
+/// see as the core clock is the limit in whole watts.
+template <class Device>
+concept RestorablePowerLimit = PowerLimitControl<Device> && requires(const Device& device) {
+    { device.info() } -> std::convertible_to<const DeviceInfo&>;
+    { device.restore_script() } -> std::same_as<RestoreScript>;
+};
+
 /// What is known about one reading. Only `ok` carries a number that may be used.
 /// A device reports `ok`, `absent` or `failed`; the others are found by comparing readings.
 enum class ReadingStatus {

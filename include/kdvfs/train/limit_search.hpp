@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
@@ -16,12 +17,6 @@
 #include <vector>
 
 namespace kdvfs::train {
-
-/// The power limits that a board accepts.
-struct PowerRange {
-    Watts low;
-    Watts high;
-};
 
 /// What equal numbers of training steps took under one power limit: the energy of all ranks, the
 /// time of the slowest.

@@ -237,4 +237,45 @@ inline PipelineCase read_pipeline_case(const std::filesystem::path& path) {
     return parse_pipeline_case(text, path.string());
 }
 
+/// A case as text, which `parse_pipeline_case` reads: the clocks are those of the core.
+inline std::string to_case_text(const Pipeline& pipeline, const std::string& name) {
+    using Json = nlohmann::ordered_json;
+    const auto described = [](const Operation& operation) {
+        return Json{{"stage", operation.stage},
+                    {"op", to_string(operation.pass)},
+                    {"chunk", operation.chunk}};
+    };
+    Json profiles = Json::array();
+    Json operations = Json::array();
+    std::vector<std::tuple<std::uint32_t, Pass, std::uint32_t>> written;
+    for (const Operation& operation : pipeline.operations) {
+        operations.push_back(described(operation));
+        operations.back()["microbatch"] = operation.microbatch;
+        const std::tuple key{operation.stage, operation.pass, operation.chunk};
+        if (std::find(written.begin(), written.end(), key) != written.end()) continue;
+        written.push_back(key);
+        Json points = Json::array();
+        for (const CurvePoint& point : pipeline.curves[operation.curve].points())
+            points.push_back({point.clock.core.count, point.time.count(), point.energy.count});
+        profiles.push_back(described(operation));
+        profiles.back()["points"] = std::move(points);
+    }
+    Json json{{"format", "pipeline-case-1"},
+              {"name", name},
+              {"curves", "measured"},
+              {"schedule", to_string(pipeline.schedule)},
+              {"stages", pipeline.stages},
+              {"chunks", pipeline.chunks},
+              {"microbatches", pipeline.microbatches},
+              {"blocking_power_w", pipeline.blocking_power.count},
+              {"profiles", std::move(profiles)}};
+    if (pipeline.schedule == Schedule::graph) {
+        json["operations"] = std::move(operations);
+        Json dependencies = Json::array();
+        for (const Dependency& d : pipeline.dependencies) dependencies.push_back({d.first, d.then});
+        json["dependencies"] = std::move(dependencies);
+    }
+    return json.dump(1) + '\n';
+}
+
 }  // namespace kdvfs::train

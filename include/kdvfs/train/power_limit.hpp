@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/limit_search.hpp>
 #include <kdvfs/units.hpp>
@@ -198,20 +199,9 @@ private:
     RankWindow opened_{};
 };
 
-/// The contract of a device whose power limit can be set. All calls may block for milliseconds.
-/// - `read_power_limit()` asks the hardware, never a cache; throws `Error`;
-/// - `set_power_limit(watts)` throws `Error` where it is refused, if the driver says so: the guard
-///   reads back, because ROCm SMI reports success all the same;
-/// - `power_limit_range()` is what the board accepts.
-template <class Device>
-concept PowerLimitControl = requires(Device& device, Watts limit) {
-    { device.read_power_limit() } -> std::same_as<Watts>;
-    { device.set_power_limit(limit) } -> std::same_as<void>;
-    { device.power_limit_range() } -> std::same_as<PowerRange>;
-};
-
 /// Sets power limits and leaves the one behind that it found, unless somebody else has changed it
-/// meanwhile: then theirs stays. In a forked child it does nothing. Not thread-safe.
+/// meanwhile: then theirs stays. In a forked child it does nothing. Not thread-safe. On a real
+/// board the device is an `OwnedPowerLimit`, which also puts the limit back when the process dies.
 template <PowerLimitControl Device>
 class [[nodiscard]] PowerLimitGuard {
 public:

@@ -213,4 +213,23 @@ inline Pipeline make_pipeline(const PipelineShape& shape, const CurveIndex& curv
     return pipeline;
 }
 
+/// A pipeline of which nothing has been measured: the order of its operations, and curves that
+/// stand for those to come.
+/// @throws Error (invalid_input) as `make_pipeline`
+inline Pipeline unmeasured_pipeline(const PipelineShape& shape) {
+    detail::check_shape(shape);
+    CurveIndex curve_of;
+    for (std::uint32_t s = 0; s < shape.stages; ++s)
+        for (std::uint32_t chunk = 0; chunk < shape.chunks; ++chunk)
+            for (const Pass pass :
+                 {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
+                curve_of[{s, pass, chunk}] = 0;
+    return make_pipeline(
+        shape, curve_of,
+        {{"an operation to be measured",
+          {{{{1}, auto_clock}, Seconds{1}, {1}}, {{{2}, auto_clock}, Seconds{2}, {1}}},
+          Watts{}}},
+        Watts{});
+}
+
 }  // namespace kdvfs::train

@@ -45,6 +45,8 @@ struct MeasuredBlock {
     Watts power{0};
     std::vector<BlockKernel> kernels;
     std::vector<KernelInterval> intervals{};  ///< of its launches, as they came
+    Seconds idle_time{0};                     ///< in which no kernel ran
+    Joules idle{};                            ///< that the device used meanwhile
 };
 
 /// Gathers the records of a block. The energies of its kernels are attributed within the block:
@@ -79,6 +81,13 @@ public:
         MeasuredBlock measured{
             block_, Seconds{to_ - from_} / block_.iterations, sums.mean_power(), {}, intervals_};
         const measure::Attributing attributing{sums, {.spread = sums.mean_power() * spread}};
+        if (attributing.solved()) {
+            constexpr std::size_t column = measure::EnergySums::idle_column;
+            std::vector<double> seconds(sums.columns_seen());
+            seconds[column] = sums.seconds(column);
+            measured.idle_time = Seconds{seconds[column]};
+            measured.idle = {attributing.interval(seconds).joules};
+        }
         for (const auto& [kernel, tally] : tallies()) {
             if (tally.launches == 0 || tally.time <= Seconds{0}) continue;
             const double per_launch = 1 / static_cast<double>(tally.launches);

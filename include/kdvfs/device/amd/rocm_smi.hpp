@@ -6,7 +6,9 @@
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/amd/clock_writer.hpp>
+#include <kdvfs/device/amd/power_limit.hpp>
 #include <kdvfs/device/amd/system_files.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 
 #include <fcntl.h>
@@ -17,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -59,7 +62,8 @@ inline std::string lost_mutexes(std::size_t cards) {
 
 /// ROCm SMI, looked for when the program runs: kdvfs needs neither its header nor its import
 /// library to be built. The declarations follow rocm_smi.h of ROCm 5.2, which later ones have kept.
-namespace kdvfs::device::rocm_smi {
+namespace kdvfs::device {
+namespace rocm_smi {
 
 /// rsmi_status_t.
 enum class Status : std::uint32_t {
@@ -109,6 +113,7 @@ struct Functions {
     Status (*dev_od_clk_info_set)(std::uint32_t, std::uint32_t, std::uint64_t, ClockType) = nullptr;
     Status (*perf_determinism_mode_set)(std::uint32_t, std::uint64_t) = nullptr;
     Status (*dev_gpu_clk_freq_set)(std::uint32_t, ClockType, std::uint64_t) = nullptr;
+    Status (*dev_power_cap_set)(std::uint32_t, std::uint32_t, std::uint64_t) = nullptr;
 };
 
 /// What a status of ROCm SMI means. Any refused write answers not_supported, whatever the driver
@@ -238,6 +243,7 @@ private:
         require(functions_.dev_od_clk_info_set, "rsmi_dev_od_clk_info_set");
         require(functions_.perf_determinism_mode_set, "rsmi_perf_determinism_mode_set");
         require(functions_.dev_gpu_clk_freq_set, "rsmi_dev_gpu_clk_freq_set");
+        require(functions_.dev_power_cap_set, "rsmi_dev_power_cap_set");
     }
 
     template <class Function>
@@ -318,6 +324,12 @@ public:
         check(action, call().dev_gpu_clk_freq_set(index_, ClockType::core, mask));
     }
 
+    void write_power_limit(Watts limit) {
+        check("set a power limit of " + std::to_string(limit.count) + " W",
+              call().dev_power_cap_set(
+                  index_, 0, static_cast<std::uint64_t>(std::llround(limit.count * 1e6))));
+    }
+
 private:
     [[nodiscard]] const Functions& call() const { return session_->functions(); }
 
@@ -339,4 +351,22 @@ private:
     std::string levels_file_;
 };
 
-}  // namespace kdvfs::device::rocm_smi
+
+}  // namespace rocm_smi
+
+/// The power limit of an AMD GPU through ROCm SMI, which reports success whether the driver took
+/// the limit or not: whoever sets one reads it back, as `PowerLimitGuard` does. Reading, and
+/// putting back from outside, go by the driver's files.
+class RocmSmiPowerLimit : public amd::SysfsPowerLimit {
+public:
+    /// @throws Error where the library cannot be used for this GPU, and as `SysfsPowerLimit`
+    explicit RocmSmiPowerLimit(const amd::Card& card) : SysfsPowerLimit{card}, writer_{card} {}
+
+    void set_power_limit(Watts limit) { writer_.write_power_limit(limit); }
+
+private:
+    rocm_smi::Writer writer_;
+};
+static_assert(RestorablePowerLimit<RocmSmiPowerLimit>);
+
+}  // namespace kdvfs::device

@@ -8,6 +8,7 @@
 #include <kdvfs/units.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -218,5 +219,65 @@ put_back() {
 };
 
 static_assert(Restorable<Nvml>);
+
+/// The power limit of an NVIDIA board through NVML; setting it needs root. It is put back, should
+/// this process die, by `nvidia-smi`.
+class NvmlPowerLimit : public NvmlReadings {
+public:
+    /// @throws Error as `Nvml`, and with NVML's words where the limit cannot be read
+    explicit NvmlPowerLimit(const std::string& address, NvmlOptions options = {})
+        : NvmlReadings{address, options.library},
+          options_{std::move(options)},
+          calls_{library().find_power_limit_calls()} {
+        info_.mechanism = "NVML power limit";
+        found_ = std::lround(read_power_limit().count);
+    }
+
+    /// The limit that is set, which the board may be below for other reasons.
+    [[nodiscard]] Watts read_power_limit() const {
+        unsigned milliwatts = 0;
+        check(calls_.get(handle(), &milliwatts), "read the power limit");
+        return {milliwatts * 1e-3};
+    }
+    /// @throws Error with NVML's words
+    void set_power_limit(Watts limit) {
+        check(calls_.set(handle(), static_cast<unsigned>(std::lround(limit.count * 1e3))),
+              "set a power limit of " + std::to_string(limit.count) + " W");
+    }
+    [[nodiscard]] PowerRange power_limit_range() const {
+        unsigned low = 0;
+        unsigned high = 0;
+        check(calls_.range(handle(), &low, &high), "read the range of the power limit");
+        return {{low * 1e-3}, {high * 1e-3}};
+    }
+
+    [[nodiscard]] RestoreScript restore_script() const {
+        return {"nvml-power",
+                restore_functions,
+                {options_.restorer, info_.address, std::to_string(found_)}};
+    }
+
+private:
+    // Words: nvidia-smi, the PCI address, the watts to put back. It is not asked what holds.
+    static constexpr const char* restore_functions = R"sh(
+restorer=$1 address=$2 watts=$3 freed=
+
+see() { :; }
+
+holds() { :; }
+
+is_back() { [ "$freed" = "$order" ]; }
+
+put_back() {
+    "$restorer" -i "$address" -pl "$watts" || return 1
+    freed=$order
+}
+)sh";
+
+    NvmlOptions options_;
+    nvml::PowerLimitCalls calls_;
+    long found_ = 0;
+};
+static_assert(RestorablePowerLimit<NvmlPowerLimit>);
 
 }  // namespace kdvfs::device

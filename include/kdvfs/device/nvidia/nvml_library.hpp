@@ -117,6 +117,13 @@ struct Setters {
     Status (*unlock_memory)(Handle) = nullptr;                    ///< null on older drivers
 };
 
+/// The functions of the power limit, in milliwatts; looked up only where one is to be set.
+struct PowerLimitCalls {
+    Status (*get)(Handle, unsigned*) = nullptr;
+    Status (*range)(Handle, unsigned* low, unsigned* high) = nullptr;
+    Status (*set)(Handle, unsigned) = nullptr;
+};
+
 /// The loaded and initialised library. Its functions may be called from any thread.
 class Library {
 public:
@@ -159,6 +166,15 @@ public:
         find(setters.lock_memory, "nvmlDeviceSetMemoryLockedClocks");
         find(setters.unlock_memory, "nvmlDeviceResetMemoryLockedClocks");
         return setters;
+    }
+
+    /// @throws Error (not_supported) where the driver lacks one
+    [[nodiscard]] PowerLimitCalls find_power_limit_calls() const {
+        PowerLimitCalls calls;
+        require(calls.get, "nvmlDeviceGetPowerManagementLimit");
+        require(calls.range, "nvmlDeviceGetPowerManagementLimitConstraints");
+        require(calls.set, "nvmlDeviceSetPowerManagementLimit");
+        return calls;
     }
 
     /// @throws Error for anything but success.

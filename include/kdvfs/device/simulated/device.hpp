@@ -64,7 +64,8 @@ struct DeviceOptions {
 /// deterministic by seed. Time passes only in `synchronize` and `advance`; enqueueing takes none.
 /// Not thread-safe: one thread plays the host.
 ///
-/// It fulfils all three contracts: `ClockControl`, `EnergySource` and `StreamRuntime`.
+/// It fulfils the contracts `ClockControl`, `EnergySource`, `StreamRuntime` and
+/// `PowerLimitControl`.
 class Device {
 public:
     explicit Device(Board board, DeviceOptions options = {})
@@ -233,6 +234,26 @@ public:
     [[nodiscard]] TimePoint now() const noexcept { return engine_.now(); }
     [[nodiscard]] std::string_view marker_mechanism() const { return "simulated marker kernel"; }
 
+    // PowerLimitControl
+
+    [[nodiscard]] Watts read_power_limit() const { return board_.power_cap; }
+    void set_power_limit(Watts limit) {
+        const PowerRange range = power_limit_range();
+        if (!(limit >= range.low && limit <= range.high))
+            throw Error{Errc::refused,
+                        {.action = "set a power limit of " + std::to_string(limit.count) + " W",
+                         .object = kdvfs::to_string(info_),
+                         .vendor_words = "not in the board's range",
+                         .remedy = "choose a limit that power_limit_range() has"}};
+        board_.power_cap = limit;
+        engine_.power_cap_changed();
+    }
+    /// Down to 40 % of what the board comes with: an assumption, between the published 29 % of an
+    /// H100 (200 of 700 W) and 57 % of an A40.
+    [[nodiscard]] PowerRange power_limit_range() const {
+        return {full_power_cap_ * 0.4, full_power_cap_};
+    }
+
     // What only a simulation knows, and can do.
 
     [[nodiscard]] const Board& board() const { return board_; }
@@ -343,6 +364,7 @@ private:
     }
 
     Board board_;
+    Watts full_power_cap_{board_.power_cap};
     DeviceOptions options_;
     SwitchModel switch_;
     DeviceInfo info_;
@@ -361,6 +383,7 @@ private:
 static_assert(ClockControl<Device>);
 static_assert(EnergySource<Device>);
 static_assert(PowerSource<Device>);
+static_assert(PowerLimitControl<Device>);
 static_assert(StreamRuntime<Device> && WaitingRuntime<Device>);
 
 }  // namespace kdvfs::simulated

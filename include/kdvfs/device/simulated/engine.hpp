@@ -164,6 +164,10 @@ public:
     void hold(ClockPoint caps) {
         paused_ = false;
         caps_ = caps;
+        power_cap_changed();
+    }
+    /// The board's power cap is another one: what runs goes on at the clocks that it allows.
+    void power_cap_changed() {
         for (Running& running : running_) running.point = operate(board_, running.kernel, caps_);
         replan();
     }

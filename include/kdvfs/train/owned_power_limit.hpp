@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <kdvfs/detail/restore/place.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/units.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include <sys/types.h>
+
+namespace kdvfs::train {
+namespace detail {
+
+/// A power limit in the terms of restore records, which hold a mode and four numbers: the limit, in
+/// whole watts, stands where a core clock would. It has a record and a lock of its own beside those
+/// of the board's clocks.
+template <RestorablePowerLimit Device>
+class LimitAsState {
+public:
+    explicit LimitAsState(Device& device) : device_{&device}, info_{device.info()} {
+        info_.address += suffix;
+        found_ = device.read_power_limit();
+    }
+    static constexpr const char* suffix = "-power";
+
+    [[nodiscard]] const DeviceInfo& info() const { return info_; }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const { return none_; }
+    [[nodiscard]] ClockState read_clock_state() { return state_of(device_->read_power_limit()); }
+    void apply(ClockPoint limit) { device_->set_power_limit(watts(limit)); }
+    /// What was found is put back to the last microwatt.
+    void restore(const ClockState& state) {
+        device_->set_power_limit(state == state_of(found_) ? found_ : watts(state.cap));
+    }
+    [[nodiscard]] RestoreScript restore_script() const { return device_->restore_script(); }
+
+    static ClockPoint point(Watts limit) {
+        return {{static_cast<std::uint32_t>(std::floor(limit.count + 1e-3))}, auto_clock};
+    }
+
+private:
+    static Watts watts(ClockPoint limit) { return {static_cast<double>(limit.core.count)}; }
+    static ClockState state_of(Watts limit) {
+        ClockState state;
+        state.mode = "power limit";
+        state.cap = point(limit);
+        return state;
+    }
+
+    Device* device_;
+    DeviceInfo info_;
+    SupportedClocks none_{};
+    Watts found_{};
+};
+
+}  // namespace detail
+
+/// `PowerLimitControl` that outlives its process, in the way of a GPU's clocks: one owner at a
+/// time, a restore record before the first write, and a watchdog that puts back the limit that was
+/// found. Sets whole watts.
+template <RestorablePowerLimit Device>
+class OwnedPowerLimit {
+public:
+    /// @param device must outlive this
+    /// @throws Error (busy) naming the process that owns the limit already, (refused) where an
+    ///         earlier record is not to be trusted, (io), and as the device
+    explicit OwnedPowerLimit(Device& device)
+        : OwnedPowerLimit{device, kdvfs::detail::RestorePlace::of_this_process(
+                                      device.info().address + State::suffix)} {}
+    OwnedPowerLimit(Device& device, kdvfs::detail::RestorePlace place)
+        : device_{device}, limit_{device}, owned_{limit_, std::move(place)} {
+        found_ = owned_.read_clock_state();
+    }
+
+    [[nodiscard]] Watts read_power_limit() {
+        static_cast<void>(owned_.read_clock_state());
+        return device_.read_power_limit();
+    }
+    void set_power_limit(Watts limit) {
+        const ClockPoint wanted = State::point(limit);
+        if (wanted == found_.cap)
+            owned_.restore(found_);
+        else
+            owned_.apply(wanted);
+        static_cast<void>(owned_.read_clock_state());  // the record says what holds
+    }
+    [[nodiscard]] PowerRange power_limit_range() { return device_.power_limit_range(); }
+    /// The watchdog's process id, in its own PID namespace; 0 while there is none.
+    [[nodiscard]] pid_t watchdog() const { return owned_.watchdog(); }
+
+private:
+    using State = detail::LimitAsState<Device>;
+
+    Device& device_;
+    State limit_;
+    kdvfs::detail::OwnedClocks<State> owned_;
+    ClockState found_{};
+};
+
+}  // namespace kdvfs::train

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/train/communicator.hpp>
+#include <kdvfs/train/frontier.hpp>
+#include <kdvfs/train/operation_intervals.hpp>
+#include <kdvfs/train/operation_sweep.hpp>
+#include <kdvfs/train/pipeline.hpp>
+#include <kdvfs/train/pipeline_case.hpp>
+#include <kdvfs/train/plan_ladder.hpp>
+#include <kdvfs/train/schedules.hpp>
+#include <kdvfs/train/session_options.hpp>
+#include <kdvfs/train/stage_scopes.hpp>
+#include <kdvfs/train/stragglers.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/session.hpp>
+#include <kdvfs/tune/sweep_block.hpp>
+#include <kdvfs/tune/sweep_engine.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::train {
+
+namespace detail {
+
+/// "fnv1a64:..." of which operations a pipeline has, in which order.
+inline std::string order_hash(const Pipeline& pipeline) {
+    std::string text;
+    for (const Operation& operation : pipeline.operations) text += to_string(operation) + '\n';
+    return kdvfs::detail::content_hash(text);
+}
+
+}  // namespace detail
+
+/// One rank of a pipeline-parallel training run: stands where the GPU with its policies would
+/// stand, and gives each operation the clock that the plan of the whole pipeline has for it.
+///
+///     auto gpu = kdvfs::rocm::open(hip_device).with<Policies>();
+///     kdvfs::mpi::Communicator ranks{MPI_COMM_WORLD};
+///     kdvfs::train::Session session{gpu, ranks, {Schedule::one_f_one_b, 8, 1, 32}};
+///     for (int step = 0; step < steps; ++step) {
+///         session.next_iteration();
+///         ...                                 // as the schedule has it
+///         kdvfs::train::OpScope<kdvfs::train::Forward> scope{session, stream, chunk, microbatch};
+///     }
+///
+/// The GPU is never waited for. Ranks are: once while rank 0 plans, and in each iteration for one
+/// number that they gave away an iteration before. `next_iteration` is called by one thread, and
+/// outside operations; scopes may be anywhere.
+template <class Registry, Communicator Ranks>
+class Session : public BoundGpu<Registry> {
+public:
+    /// A pipeline to be measured, or, with `follow`, one whose curves are in a file.
+    /// @param ranks must outlive the session
+    /// @throws Error (invalid_input), on all ranks, where they do not agree on what they run, for a
+    ///         world of another size, for a file that exists or is of another pipeline;
+    ///         (not_supported) for a sweep on a GPU that is only measured; (timed_out)
+    Session(const BoundGpu<Registry>& gpu, Ranks& ranks, const PipelineShape& shape,
+            const SessionOptions& options = {})
+        : Session{gpu, ranks, unmeasured_pipeline(shape), options,
+                  options.mode.value_or(tune::session_mode_from_environment())} {}
+
+    /// A pipeline with its curves: it is followed, unless the mode says something else.
+    Session(const BoundGpu<Registry>& gpu, Ranks& ranks, const Pipeline& pipeline,
+            const SessionOptions& options = {})
+        : Session{gpu, ranks, pipeline, options,
+                  options.mode.value_or(
+                      tune::session_mode_from_environment({tune::SessionMode::Kind::follow, {}}))} {
+    }
+
+    ~Session() {
+        if (kind_ == Kind::sweep || kind_ == Kind::follow) this->service().keep_record(false);
+    }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    /// An iteration begins: call it before each.
+    /// @throws Error (invalid_input) if operations of the last one have not been run
+    void next_iteration() {
+        if (phase_ == SessionPhase::off || this->is_parents()) return;
+        try {
+            advance();
+        } catch (const Error& error) {
+            go_alone(error);
+        }
+        scopes_.begin_iteration();
+    }
+
+    [[nodiscard]] SessionPhase phase() const { return phase_; }
+    [[nodiscard]] std::uint32_t stage() const { return stage_; }
+    [[nodiscard]] std::uint64_t iteration() const { return iteration_; }
+    /// The plans; none before there are any.
+    [[nodiscard]] const PlanLadder& ladder() const { return ladder_; }
+    /// Which of them is followed.
+    [[nodiscard]] std::size_t rung() const { return rung_; }
+    /// The pipeline with its curves; on rank 0, once it is followed.
+    [[nodiscard]] const std::optional<Pipeline>& measured() const { return measured_; }
+    /// Blocks of the sweep that are over, and all.
+    [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> blocks() const {
+        if (!course_) return {0, 0};
+        return {std::min(course_->block_of(sweep_iteration_), course_->blocks()),
+                course_->blocks()};
+    }
+
+    /// Another pipeline, that of `rank`, is going to take so long for its iterations; 0: no more.
+    /// What any one rank says reaches all of them with the next iteration.
+    void straggler(std::uint32_t rank, Seconds iteration) { told_[copy_of(rank)] = iteration; }
+
+    /// Rethrows what has ended the following of a plan, then what `Gpu::check` has.
+    void check() const {
+        if (problem_) throw Error{*std::exchange(problem_, std::nullopt)};
+        BoundGpu<Registry>::check();
+    }
+
+    // For operations.
+    [[nodiscard]] StageScopes* scopes() {
+        return phase_ == SessionPhase::off || this->is_parents() ? nullptr : &scopes_;
+    }
+
+private:
+    using Kind = tune::SessionMode::Kind;
+
+    Session(const BoundGpu<Registry>& gpu, Ranks& ranks, const Pipeline& pipeline,
+            const SessionOptions& options, const tune::SessionMode& mode)
+        : BoundGpu<Registry>{gpu},
+          ranks_{&ranks},
+          options_{options},
+          kind_{mode.kind},
+          file_{mode.file},
+          order_{pipeline},
+          per_stage_{std::max(ranks.size() / pipeline.stages, 1U)},
+          stage_{options.stage.value_or(std::min(ranks.rank() / per_stage_, pipeline.stages - 1))},
+          copy_{copy_of(ranks.rank())},
+          told_(per_stage_, Seconds{0}),
+          scopes_{this->service(), order_, stage_},
+          intervals_{scopes_.kernels()},
+          spans_{scopes_.size()},
+          watch_{copy_, options.stragglers} {
+        agree();
+        if (kind_ == Kind::off) return;
+        phase_ = SessionPhase::measuring;
+        if (kind_ == Kind::follow) {
+            plan([&] {
+                if (file_.empty()) return order_;
+                return same_order(
+                    parse_pipeline_case(tune::read_trusted_file(file_), file_.string()).pipeline);
+            });
+            if (problem_) throw Error{*std::exchange(problem_, std::nullopt)};
+        } else if (kind_ == Kind::sweep) {
+            phase_ = SessionPhase::warming_up;
+            scopes_.run_all_at(sweep_points().front());
+        }
+        if (kind_ != Kind::measure) this->service().keep_record(true);
+    }
+
+    [[nodiscard]] std::uint32_t copy_of(std::uint32_t rank) const {
+        return rank == ranks_->rank() && options_.copy ? *options_.copy : rank % per_stage_;
+    }
+
+    // What all ranks must know before they begin.
+
+    /// @throws Error on all ranks, the same
+    void agree() {
+        std::string mine = "schedule " + std::string{to_string(order_.schedule)} + ", operations " +
+                           detail::order_hash(order_) + ", mode " +
+                           std::to_string(static_cast<int>(kind_));
+        std::string trouble = own_trouble();
+        if (trouble.empty() && kind_ == Kind::sweep)
+            for (const ClockPoint point : sweep_points()) mine += ", " + to_string(point);
+        const auto texts = ranks_->gather(trouble + '\n' + mine, options_.silence);
+        std::string verdict;
+        for (std::size_t r = 0; r < texts.size() && verdict.empty(); ++r) {
+            const std::size_t line = texts[r].find('\n');
+            if (line > 0)
+                verdict = "rank " + std::to_string(r) + ": " + texts[r].substr(0, line);
+            else if (texts[r] != texts.front())
+                verdict = "rank " + std::to_string(r) + " runs another pipeline than rank 0 (" +
+                          texts[r].substr(1) + "; " + texts.front().substr(1) + ")";
+        }
+        verdict = ranks_->broadcast(verdict, options_.silence);
+        if (verdict.empty()) return;
+        throw Error{Errc::invalid_input,
+                    {"begin a session of a pipeline", std::to_string(ranks_->size()) + " ranks",
+                     verdict, "start all ranks alike, one for each GPU of each stage"}};
+    }
+
+    /// What this rank cannot do.
+    [[nodiscard]] std::string own_trouble() const {
+        if (ranks_->size() % order_.stages != 0)
+            return std::to_string(order_.stages) + " stages do not divide the ranks";
+        if (stage_ >= order_.stages) return "stage " + std::to_string(stage_) + " is none";
+        if (copy_ >= per_stage_) return "copy " + std::to_string(copy_) + " is none";
+        if (kind_ != Kind::sweep) return {};
+        if (this->measure_only()) return "it cannot sweep clocks, its GPU is only measured";
+        if (options_.samples == 0) return "there are no samples to take";
+        if (std::filesystem::exists(file_))
+            return file_.string() + " exists already: follow it, or remove it";
+        try {
+            for (const ClockPoint point : sweep_points())
+                this->service().check_clocks("in a sweep", {.asks = true, .point = point});
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return {};
+    }
+
+    [[nodiscard]] std::vector<ClockPoint> sweep_points() const {
+        std::vector<ClockPoint> points;
+        for (const Megahertz core : options_.sweep_clocks) points.push_back({core, auto_clock});
+        if (points.empty())
+            for (const ClockPoint point : tune::clock_grid(this->supported_clocks(), 12))
+                if (point.memory == auto_clock && point.core != auto_clock) points.push_back(point);
+        std::sort(points.begin(), points.end(), [](ClockPoint a, ClockPoint b) { return b < a; });
+        points.erase(std::unique(points.begin(), points.end()), points.end());
+        return points;
+    }
+
+    /// @throws Error (invalid_input) for a case of another pipeline
+    [[nodiscard]] Pipeline same_order(Pipeline read) const {
+        if (detail::order_hash(read) == detail::order_hash(order_)) return read;
+        detail::reject_pipeline(
+            file_.string(),
+            "it is of another pipeline: " + std::string{to_string(read.schedule)} + " of " +
+                std::to_string(read.stages) + " stages and " + std::to_string(read.microbatches) +
+                " microbatches, the program runs " + std::string{to_string(order_.schedule)} +
+                " of " + std::to_string(order_.stages) + " and " +
+                std::to_string(order_.microbatches),
+            "sweep this program");
+    }
+
+    // From iteration to iteration.
+
+    void advance() {
+        if (phase_ == SessionPhase::alone || phase_ == SessionPhase::measuring) {
+            ++iteration_;
+            // Operations are few and long: metering all of them costs next to nothing.
+            if (phase_ == SessionPhase::measuring) this->service().begin_iteration(true);
+            return;
+        }
+        const measure::MeterRecord record = take_record();
+        switch (phase_) {
+            case SessionPhase::warming_up: warm_up(record); break;
+            case SessionPhase::sweeping: sweep(record); break;
+            case SessionPhase::following: look_for_stragglers(); break;
+            default: break;
+        }
+        ++iteration_;
+        if (phase_ != SessionPhase::sweeping) begin_window();
+    }
+
+    measure::MeterRecord take_record() {
+        measure::MeterRecord record = this->service().take_record();
+        record.runs = intervals_.take(record.runs);
+        if (phase_ != SessionPhase::sweeping)
+            for (const measure::MeteredRun& run : record.runs) spans_.add(run);
+        return record;
+    }
+
+    /// An iteration is a stretch of metered work of its own, told by its window.
+    std::uint32_t begin_window() {
+        this->service().begin_iteration(false);
+        const std::uint32_t window = this->service().begin_iteration(true);
+        rung_of_window_[window] = rung_;
+        return window;
+    }
+
+    void warm_up(const measure::MeterRecord& record) {
+        recorder_.take(record);
+        if (iteration_ < 3) return;
+        const std::optional<Seconds> own = spans_.iteration();
+        const double figures[] = {own ? own->count() : 0, own ? 0.0 : 1.0,
+                                  Seconds{recorder_.sample_period()}.count()};
+        ranks_->begin_max(figures);
+        const std::vector<double> all = ranks_->end_max(options_.silence);
+        if (all[1] > 0) return;  // somebody's GPU is more than an iteration behind
+        const auto iterations = [&](Duration time) {
+            const double count = std::ceil(Seconds{time}.count() / all[0]);
+            return static_cast<std::uint32_t>(std::clamp(count, 1.0, 1e6));
+        };
+        const Duration period = std::chrono::duration_cast<Duration>(Seconds{all[2]});
+        course_.emplace(sweep_points(), options_.samples,
+                        SweepCourse::Lengths{iterations(options_.block.settling()),
+                                             iterations(options_.block.measuring(period))});
+        curves_.stage = stage_;
+        phase_ = SessionPhase::sweeping;
+        begin_step();
+    }
+
+    void sweep(const measure::MeterRecord& record) {
+        recorder_.take(record);
+        for (const tune::MeasuredBlock& block : recorder_.take_measured())
+            curves_.add(block, scopes_.kernels());
+        static_cast<void>(recorder_.take_dropped());
+        ++sweep_iteration_;
+        if (sweep_iteration_ < course_->iterations()) return begin_step();
+        end_block();
+        // What the GPU has not run yet when the host is done, it has run some iterations later.
+        if (sweep_iteration_ < course_->iterations() + draining) {
+            scopes_.run_all_at(sweep_points().front());
+            this->service().begin_iteration(false);
+            return;
+        }
+        plan([&](const std::vector<std::string>& texts) {
+            std::vector<RankCurves> all;
+            for (const std::string& text : texts) all.push_back(parse_rank_curves(text));
+            Pipeline found = measured_pipeline(order_, all);
+            kdvfs::detail::write_file_atomically(file_, to_case_text(found, file_.stem().string()));
+            return found;
+        });
+    }
+
+    void begin_step() {
+        const SweepCourse::Step step = course_->step(sweep_iteration_);
+        scopes_.run_all_at(step.clock);
+        if (!step.metered || step.begins) end_block();
+        if (step.begins) this->service().begin_iteration(false);
+        const std::uint32_t window = this->service().begin_iteration(step.metered);
+        if (step.begins) {
+            recorder_.begin({.window = window, .clock = step.clock});
+            block_iterations_ = 0;
+        }
+        if (step.metered) ++block_iterations_;
+    }
+
+    void end_block() {
+        if (block_iterations_ > 0)
+            recorder_.end(block_iterations_, block_iterations_ * scopes_.size());
+        block_iterations_ = 0;
+    }
+
+    // Plans.
+
+    /// Rank 0 makes the plans of the pipeline that `make` gives, and all take them up with the
+    /// iteration that begins.
+    template <class Make>
+    void plan(const Make& make) {
+        std::string text;
+        if constexpr (std::invocable<Make>) {
+            if (ranks_->rank() == 0) text = planned_text(make);
+        } else {
+            const auto texts = ranks_->gather(to_text(curves_), options_.silence);
+            if (ranks_->rank() == 0) text = planned_text([&] { return make(texts); });
+        }
+        text = ranks_->broadcast(text, options_.planning);
+        if (text.starts_with(failed)) {
+            return go_alone({Errc::invalid_input,
+                             {"plan the pipeline", "on rank 0", text.substr(failed.size()), ""}});
+        }
+        ladder_ = parse_ladder(text, order_, stage_);
+        phase_ = SessionPhase::following;
+        take_rung(0);
+    }
+
+    /// What is wrong is told to all ranks.
+    template <class Make>
+    std::string planned_text(const Make& make) {
+        try {
+            measured_ = make();
+            return make_ladder_text(Frontier{*measured_}, options_.plan);
+        } catch (const Error& error) {
+            return std::string{failed} + error.what();
+        }
+    }
+
+    void take_rung(std::size_t rung) {
+        rung_ = rung;
+        scopes_.follow(ladder_.rungs()[rung].operations);
+    }
+
+    /// Gives away how slow the last iteration was that is known, and takes what the others gave
+    /// away an iteration ago: all act on the same figures in the same iteration.
+    void look_for_stragglers() {
+        if (per_stage_ == 1) return;
+        if (exchanging_) {
+            const double factor = watch_.answer(ranks_->end_max(options_.silence));
+            const std::size_t rung = ladder_.rung_for(factor);
+            if (rung != rung_) take_rung(rung);
+        }
+        std::vector<double> slowness(per_stage_, 0);
+        slowness[copy_] = own_slowness();
+        for (std::size_t c = 0; c < per_stage_; ++c)
+            slowness[c] = std::max(slowness[c], told_[c] / ladder_.rungs().front().time);
+        ranks_->begin_max(slowness);
+        exchanging_ = true;
+    }
+
+    [[nodiscard]] double own_slowness() {
+        if (!spans_.last()) return 0;
+        const auto& [window, span] = *spans_.last();
+        const auto ran_by = rung_of_window_.find(window);
+        if (ran_by == rung_of_window_.end()) return 0;
+        const Seconds planned = ladder_.rungs()[ran_by->second].span;
+        rung_of_window_.erase(rung_of_window_.begin(), ran_by);
+        return Seconds{span.end - span.begin} / planned;
+    }
+
+    void go_alone(const Error& error) {
+        problem_ = error;
+        phase_ = SessionPhase::alone;
+        scopes_.let_go();
+        this->service().keep_record(false);
+    }
+
+    static constexpr std::uint64_t draining = 4;
+    static constexpr std::string_view failed = "failed: ";
+
+    Ranks* ranks_;
+    SessionOptions options_;
+    Kind kind_;
+    std::filesystem::path file_;
+    Pipeline order_;
+    std::uint32_t per_stage_;
+    std::uint32_t stage_;
+    std::uint32_t copy_;
+    std::vector<Seconds> told_;
+    StageScopes scopes_;
+    OperationIntervals intervals_;
+    IterationSpans spans_;
+    StragglerWatch watch_;
+
+    SessionPhase phase_ = SessionPhase::off;
+    mutable std::optional<Error> problem_;
+    std::uint64_t iteration_ = 0;
+    std::optional<Pipeline> measured_;
+    PlanLadder ladder_;
+    std::size_t rung_ = 0;
+    std::map<std::uint32_t, std::size_t> rung_of_window_;
+    bool exchanging_ = false;
+
+    std::optional<SweepCourse> course_;
+    tune::BlockRecorder recorder_;
+    RankCurves curves_;
+    std::uint64_t sweep_iteration_ = 0;
+    std::uint32_t block_iterations_ = 0;
+};
+
+}  // namespace kdvfs::train

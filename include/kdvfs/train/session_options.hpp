@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/train/plan_ladder.hpp>
+#include <kdvfs/train/stragglers.hpp>
+#include <kdvfs/tune/session.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
+#include <kdvfs/units.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace kdvfs::train {
+
+/// What a `Session` is told.
+struct SessionOptions {
+    /// What to do: by default as the environment variable `KDVFS_MODE` says. `sweep:FILE` measures
+    /// every operation at every clock, writes the case to FILE and goes on with a plan of it;
+    /// `follow:FILE` plans from such a file; `measure` and `off` as elsewhere.
+    std::optional<tune::SessionMode> mode{};
+    /// This rank's stage, and which of the data- and tensor-parallel copies of the pipeline it
+    /// belongs to. By default ranks of a stage are neighbours.
+    std::optional<std::uint32_t> stage{};
+    std::optional<std::uint32_t> copy{};
+    LadderOptions plan{};
+    StragglerOptions stragglers{};
+    /// Core clocks to sweep; empty: up to 12 of the device's, spread evenly, the highest first.
+    std::vector<Megahertz> sweep_clocks{};
+    tune::BlockOptions block{};
+    std::uint32_t samples = 1;  ///< blocks per clock
+    /// A rank that says nothing for so long is given up: the others go on, at auto.
+    Duration silence = std::chrono::seconds{30};
+    /// So long the others wait, once, while rank 0 makes the plans.
+    Duration planning = std::chrono::minutes{10};
+};
+
+/// What a session does at the moment.
+enum class SessionPhase {
+    off,
+    measuring,  ///< clocks stay as they were found
+    warming_up,
+    sweeping,
+    following,  ///< operations run at the plan's clocks
+    alone,      ///< after an error, see `check()`: nothing is asked for any more
+};
+
+constexpr std::string_view to_string(SessionPhase phase) {
+    switch (phase) {
+        case SessionPhase::off: return "off";
+        case SessionPhase::measuring: return "measuring";
+        case SessionPhase::warming_up: return "warming up";
+        case SessionPhase::sweeping: return "sweeping";
+        case SessionPhase::following: return "following";
+        case SessionPhase::alone: return "alone";
+    }
+    return "unknown";
+}
+
+}  // namespace kdvfs::train

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT
+//
+// One rank of a pipeline of simulated GPUs, for mpirun; every joule and second is simulated.
+//   mpi_pipeline follow [MILLISECONDS...]  saving that is left at these switching latencies
+//   mpi_pipeline straggle [FACTOR...]      two copies of a pipeline, of which one gets slower
+//   mpi_pipeline silent                    a rank that stops talking
+//   mpi_pipeline dead FOLDER               a rank that is killed, with a board of files for each
+//   mpi_pipeline shape STAGES              a world of another size
+// What must hold is checked; a rank that sees it broken says so and ends the run.
+#include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <kdvfs/train/mpi_communicator.hpp>
+
+#include <tests/restoring/file_board.hpp>
+#include <tests/training/simulated_pipeline.hpp>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace training;
+using MpiSession = train::Session<Policies, mpi::Communicator>;
+
+int own_rank() {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
+void require(bool holds, const std::string& what) {
+    if (holds) return;
+    std::fprintf(stderr, "rank %d: WRONG: %s\n", own_rank(), what.c_str());
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+/// Messages of MPI that carry virtual time.
+struct Channel {
+    static_assert(sizeof(Duration::rep) == sizeof(long long));
+
+    void send(std::uint32_t to, std::uint32_t tag, TimePoint time) const {
+        const long long count = time.time_since_epoch().count();
+        MPI_Send(&count, 1, MPI_LONG_LONG, static_cast<int>(to), static_cast<int>(tag),
+                 MPI_COMM_WORLD);
+    }
+    [[nodiscard]] TimePoint receive(std::uint32_t from, std::uint32_t tag) const {
+        long long count = 0;
+        MPI_Recv(&count, 1, MPI_LONG_LONG, static_cast<int>(from), static_cast<int>(tag),
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        return TimePoint{Duration{count}};
+    }
+    [[nodiscard]] TimePoint latest(TimePoint mine) const {
+        const long long own = mine.time_since_epoch().count();
+        long long last = 0;
+        MPI_Allreduce(&own, &last, 1, MPI_LONG_LONG, MPI_MAX, MPI_COMM_WORLD);
+        return TimePoint{Duration{last}};
+    }
+};
+
+double sum_of_all(double mine) {
+    double sum = 0;
+    MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return sum;
+}
+
+struct Iteration {
+    double seconds = 0;
+    double joules = 0;  ///< of all ranks
+};
+
+Iteration mean_of(int count, Stage& stage, MpiSession& session) {
+    Channel channel;
+    Iteration mean;
+    const Joules before = stage.device().true_energy();
+    for (int i = 0; i < count; ++i) mean.seconds += stage.run(session, channel).count() / count;
+    mean.joules = sum_of_all((stage.device().true_energy() - before).count / count);
+    return mean;
+}
+
+/// Of so many stages, and twice as many microbatches.
+train::Pipeline pipeline_of(std::uint32_t stages) {
+    return known_pipeline(simulated::mi250x(),
+                          {train::Schedule::one_f_one_b, stages, 1, 2 * stages});
+}
+
+void follow(mpi::Communicator& ranks, const std::vector<double>& latencies) {
+    const train::Pipeline pipeline = pipeline_of(ranks.size());
+    for (const double latency : latencies) {
+        Stage stage{pipeline, ranks.rank(), 0, 1, Duration{std::llround(latency * 1e6)}};
+        Iteration found;
+        {
+            MpiSession session{stage.gpu(), ranks, pipeline,
+                               in_mode({tune::SessionMode::Kind::measure, {}})};
+            found = mean_of(2, stage, session);
+        }
+        MpiSession session{stage.gpu(), ranks, pipeline, plans()};
+        mean_of(1, stage, session);
+        const Iteration live = mean_of(3, stage, session);
+        session.check();
+        const train::StagePlan& plan = session.ladder().rungs()[0];
+        const double promised = 1 - plan.total.count / found.joules;
+        const double saved = 1 - live.joules / found.joules;
+        if (ranks.rank() == 0)
+            std::printf(
+                "simulated, %u ranks, 1F1B of %u stages and %u microbatches, switching latency "
+                "%4.1f "
+                "ms: as found %.4f s, %.1f J; plan %.4f s, %.2f %% saved; live time %+.3f %%, "
+                "energy "
+                "%+.3f %% of the plan, %.2f %% saved, %.1f %% of the plan's saving\n",
+                ranks.size(), pipeline.stages, pipeline.microbatches, latency, found.seconds,
+                found.joules, plan.time.count(), 100 * promised,
+                100 * (live.seconds / plan.time.count() - 1),
+                100 * (live.joules / plan.total.count - 1), 100 * saved, 100 * saved / promised);
+        if (latency > 1) continue;
+        require(saved >= 0.9 * promised && promised > 0.02, "less than 90 % of the saving is left");
+        require(std::abs(live.seconds / plan.time.count() - 1) < 0.005, "the time is off the plan");
+        require(std::abs(live.joules / plan.total.count - 1) < 0.01, "the energy is off the plan");
+    }
+}
+
+void straggle(mpi::Communicator& ranks, const std::vector<double>& factors) {
+    constexpr std::uint32_t copies = 2;
+    const train::Pipeline pipeline = pipeline_of(ranks.size() / copies);
+    const std::uint32_t copy = ranks.rank() % copies;
+    constexpr int slow_from = 4;
+    constexpr int slow_until = 10;
+    for (const double factor : factors) {
+        Stage stage{pipeline, ranks.rank() / copies, copy, copies, std::chrono::milliseconds{1}};
+        MpiSession session{stage.gpu(), ranks, pipeline};
+        Channel channel;
+        const Seconds wanted = session.ladder().rungs().front().time;
+        const Seconds frugal = session.ladder().rungs().back().time;
+        const double answer = std::min(factor, frugal / wanted);
+        for (int i = 0; i < 16; ++i) {
+            const bool slow = i >= slow_from && i < slow_until;
+            // Every stage of the second copy: a rack that is too hot.
+            stage.slow_down(slow && copy == 1 ? factor : 1);
+            const double seconds = stage.run(session, channel).count();
+            const double rung = session.ladder().rungs()[session.rung()].time / wanted;
+            if (ranks.rank() == 0)
+                std::printf(
+                    "simulated, straggler at %.2f T, iteration %2d: %.4f s%s, the other "
+                    "copy is planned for %.3f T\n",
+                    factor, i, seconds, slow ? " (slow)" : "", rung);
+            const bool answered = i >= slow_from + 2 && i < slow_until;
+            const bool back = i < slow_from || i >= slow_until + 2;
+            if (copy == 1) require(session.rung() == 0, "the straggler itself was slowed");
+            if (copy == 0 && answered)
+                require(session.rung() > 0 && rung > 0.95 * answer && rung < 1.02 * answer,
+                        "the straggler was not answered within two iterations");
+            if (back) require(session.rung() == 0, "the other copy did not come back");
+        }
+        session.check();
+    }
+}
+
+void silent(mpi::Communicator& ranks) {
+    const train::Pipeline pipeline = pipeline_of(ranks.size() / 2);
+    Stage stage{pipeline, ranks.rank() / 2, ranks.rank() % 2, 2, Duration{0}};
+    train::SessionOptions options = plans();
+    options.silence = std::chrono::seconds{2};
+    Channel channel;
+    {
+        MpiSession session{stage.gpu(), ranks, pipeline, options};
+        for (int i = 0; i < 3; ++i) stage.run(session, channel);
+        if (ranks.rank() == 5) {
+            std::this_thread::sleep_for(std::chrono::seconds{8});
+        } else {
+            session.next_iteration();
+            session.next_iteration();
+            require(session.phase() == train::SessionPhase::alone, "the silence was not noticed");
+            std::string said;
+            try {
+                session.check();
+            } catch (const Error& error) {
+                said = error.what();
+            }
+            require(said.find("rank 5: silent for 2") != std::string::npos, "it said: " + said);
+            stage.device().advance(std::chrono::milliseconds{1});
+            require(stage.device().effective_clocks() == ClockPoint{}, "clocks are not at auto");
+            if (ranks.rank() == 0) std::printf("%s\n", said.c_str());
+        }
+    }
+    std::fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+    std::_Exit(0);  // the collective that was given up can never end
+}
+
+/// Holds a board of files at a low clock until the run is over, and says in FOLDER where it is.
+void dead(mpi::Communicator& ranks, const std::string& folder) {
+    const TemporaryFolder files;
+    FileBoard board{files};
+    kdvfs::detail::OwnedClocks<FileBoard> clocks{
+        board, kdvfs::detail::RestorePlace::in_own(files.at("own"), board.info().address)};
+    clocks.apply({Megahertz{900}, auto_clock});
+    require(board.level() == "manual", "the clock is not low");
+    std::ofstream{folder + "/rank" + std::to_string(ranks.rank())} << files.path() << '\n';
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (ranks.rank() == 3) std::raise(SIGKILL);
+    std::this_thread::sleep_for(std::chrono::seconds{60});
+}
+
+/// More stages than ranks, or so many that they do not divide them.
+void shape(mpi::Communicator& ranks, std::uint32_t stages) {
+    const train::Pipeline pipeline = pipeline_of(stages);
+    Stage stage{pipeline, 0, 0, 1, Duration{0}};
+    std::string said;
+    try {
+        MpiSession{stage.gpu(), ranks, pipeline};
+    } catch (const Error& error) {
+        said = error.what();
+    }
+    require(
+        said.find(std::to_string(stages) + " stages do not divide the ranks") != std::string::npos,
+        "it said: " + said);
+}
+
+std::vector<double> numbers(int count, char** words, std::vector<double> otherwise) {
+    if (count <= 2) return otherwise;
+    otherwise.clear();
+    for (int i = 2; i < count; ++i) otherwise.push_back(std::atof(words[i]));
+    return otherwise;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    MPI_Init(&count, &words);
+    try {
+        mpi::Communicator ranks{MPI_COMM_WORLD};
+        const std::string what = count > 1 ? words[1] : "";
+        if (what == "follow")
+            follow(ranks, numbers(count, words, {1}));
+        else if (what == "straggle")
+            straggle(ranks, numbers(count, words, {1.2}));
+        else if (what == "silent")
+            silent(ranks);
+        else if (what == "dead" && count > 2)
+            dead(ranks, words[2]);
+        else if (what == "shape" && count > 2)
+            shape(ranks, static_cast<std::uint32_t>(std::atoi(words[2])));
+        else
+            require(false, "no such run: " + what);
+    } catch (const std::exception& error) {
+        require(false, error.what());
+    }
+    MPI_Finalize();
+    return 0;
+}
