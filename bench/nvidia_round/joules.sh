@@ -10,7 +10,8 @@
 #   NVCC            the compiler (default: nvcc, or /usr/local/cuda/bin/nvcc)
 #   KDVFS_GPU_ARCH  default: native
 #   KDVFS_DEPS      a folder with gsl/ in it or in its include/, where GSL is not installed
-#   KDVFS_STEPS     of a run (default 120); KDVFS_RUN runs another command in place of PROGRAM
+#   KDVFS_STEPS     of a run (default 120)
+#   KDVFS_SHAPE     gpt_train's options for its model; KDVFS_RUN runs another command in place of PROGRAM
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -19,7 +20,7 @@ mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 program=${2:-$out/gpt_train}
 steps=${KDVFS_STEPS:-120}
-shape=${KDVFS_SHAPE:---batch 8 --sequence 512 --width 1024 --heads 16 --layers 12}
+shape=${KDVFS_SHAPE:---batch 8 --sequence 512 --width 1024 --heads 8 --layers 12}
 
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 if [ -z "${KDVFS_RUN:-}" ] && [ ! -x "$program" ]; then
