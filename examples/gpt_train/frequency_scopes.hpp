@@ -17,8 +17,11 @@
 
 namespace gpt {
 
-// Every kernel starts at the board's own choice; a plan's policies.hpp takes this place.
-using Policies = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::AutoClock>>;
+// Every kernel starts at the board's own choice; a plan's policies.hpp takes this place. Phases are
+// there to be metered: they have no opinion of the clock.
+using Policies = kdvfs::PolicyRegistry<
+    kdvfs::Bind<"forward", kdvfs::KeepClock>, kdvfs::Bind<"backward", kdvfs::KeepClock>,
+    kdvfs::Bind<"optimizer", kdvfs::KeepClock>, kdvfs::Default<kdvfs::AutoClock>>;
 
 /// Each kernel at the clock that the registry of `gpu` gives it.
 template <class BoundGpu>
@@ -28,6 +31,11 @@ struct FrequencyScopes {
     template <kdvfs::NamedKernel Kernel, class Work>
     void run(gpu::Stream stream, kdvfs::Variant shape, Work&& work) {
         kdvfs::launch<Kernel>(gpu, stream, shape, std::forward<Work>(work));
+    }
+    template <kdvfs::NamedKernel Phase, class Work>
+    void phase(gpu::Stream stream, Work&& work) {
+        kdvfs::FrequencyScope<Phase> scope{gpu, stream};
+        std::forward<Work>(work)();
     }
 };
 

@@ -2,6 +2,10 @@
 // Trains a small GPT on bytes. Each kernel runs under a name that kdvfs can give a clock to.
 //   gpt_train [--steps N] [--batch N] [--sequence N] [--width N] [--heads N] [--layers N]
 //   gpt_train --bare ...     without kdvfs
+//   gpt_train --metered N    meter 1 iteration in N (16)
+//   gpt_train --repeat       repeat each kernel in place first: what is trained is garbage
+//   gpt_train --out FOLDER   write report.json there; --record: what it was made of, too
+//   gpt_train --forward-only | --microbatches N    other mixes of the same kernels
 //   gpt_train --check        compares a step with the double-precision host reference
 // Built by nvcc or hipcc it runs on the GPU:
 //   nvcc -std=c++20 -x cu -arch=native -I include gpt_train.cpp open_gpu.cpp -o gpt_train
@@ -15,10 +19,13 @@
 #include "open_gpu.hpp"
 #include "training_step.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <random>
+#include <string>
 #include <string_view>
 
 namespace {
@@ -28,6 +35,12 @@ struct Options {
     int steps = 50;
     bool check = false;
     bool bare = gpt::gpu::on_host;
+    bool repeat = false;
+    bool record = false;
+    bool forward_only = false;
+    int metered = 16;
+    int microbatches = 1;
+    std::string out{};
 };
 
 Options parse(int count, char** arguments) {
@@ -46,18 +59,33 @@ Options parse(int count, char** arguments) {
             options.bare = true;
             continue;
         }
-        int* value = name == "--steps"      ? &options.steps
-                     : name == "--batch"    ? &options.shape.batch
-                     : name == "--sequence" ? &options.shape.sequence
-                     : name == "--width"    ? &options.shape.width
-                     : name == "--heads"    ? &options.shape.heads
-                     : name == "--layers"   ? &options.shape.layers
-                                            : nullptr;
+        bool* flag = name == "--repeat"         ? &options.repeat
+                     : name == "--record"       ? &options.record
+                     : name == "--forward-only" ? &options.forward_only
+                                                : nullptr;
+        if (flag != nullptr) {
+            *flag = true;
+            continue;
+        }
+        if (name == "--out" && i + 1 < count) {
+            options.out = arguments[++i];
+            continue;
+        }
+        int* value = name == "--steps"          ? &options.steps
+                     : name == "--batch"        ? &options.shape.batch
+                     : name == "--sequence"     ? &options.shape.sequence
+                     : name == "--width"        ? &options.shape.width
+                     : name == "--heads"        ? &options.shape.heads
+                     : name == "--layers"       ? &options.shape.layers
+                     : name == "--metered"      ? &options.metered
+                     : name == "--microbatches" ? &options.microbatches
+                                                : nullptr;
         if (value == nullptr || i + 1 == count) {
             throw kdvfs::Error{kdvfs::Errc::invalid_input,
                                {"read the option", std::string{name}, "",
-                                "options are --steps --batch --sequence --width --heads --layers, "
-                                "each with a number, --bare and --check"}};
+                                "options are --steps --batch --sequence --width --heads --layers "
+                                "--metered --microbatches, each with a number, --out FOLDER, "
+                                "--bare --check --repeat --record and --forward-only"}};
         }
         *value = std::atoi(arguments[++i]);
     }
@@ -80,18 +108,24 @@ bool check_step() {
 /// Returns whether the loss went down. Calls `next_iteration` after each step.
 template <class Scopes, class NextIteration>
 bool train(const Options& options, Scopes scopes, NextIteration next_iteration) {
+    const gpt::gpu::Stream stream{};
     gpt::TrainingStep step{options.shape, gpt::initial_parameters(options.shape, 1), scopes,
-                           gpt::gpu::Stream{}};
+                           stream};
     std::mt19937 random{1};
     double first_loss = 0;
     double loss = 0;
     for (int i = 1; i <= options.steps; ++i) {
         const auto start = std::chrono::steady_clock::now();
-        const gpt::Batch batch = gpt::random_batch(options.shape, gpt::training_text, random);
-        step.load(batch);
-        step.forward();
-        step.backward();
-        step.update(gpt::AdamW{});
+        for (int micro = 0; micro < options.microbatches; ++micro) {
+            const gpt::Batch batch = gpt::random_batch(options.shape, gpt::training_text, random);
+            step.load(batch);
+            scopes.template phase<gpt::Forward>(stream, [&] { step.forward(); });
+            if (options.forward_only) continue;
+            scopes.template phase<gpt::Backward>(stream, [&] { step.backward(); });
+        }
+        if (!options.forward_only) {
+            scopes.template phase<gpt::Update>(stream, [&] { step.update(gpt::AdamW{}); });
+        }
         loss = step.read_loss();
         next_iteration();
         const std::chrono::duration<double, std::milli> time =
@@ -107,11 +141,15 @@ bool train(const Options& options, Scopes scopes, NextIteration next_iteration) 
 bool train(const Options& options) {
     if (options.bare) return train(options, gpt::BareLaunches{}, [] {});
 #if defined(__CUDACC__) || defined(__HIPCC__)
-    const auto gpu = gpt::open_gpu().with<gpt::Policies>();
+    kdvfs::GpuOptions wanted;
+    wanted.meter_every = static_cast<unsigned>(std::max(options.metered, 1));
+    wanted.repeat.on = options.repeat;
+    const auto gpu = gpt::open_gpu(wanted).with<gpt::Policies>();
+    if (options.record) gpt::keep_record(gpu);
     const bool good =
         train(options, gpt::FrequencyScopes<decltype(gpu)>{gpu}, [&] { gpu.next_iteration(); });
-    gpt::print_report(gpu);
-    return good;
+    gpt::print_report(gpu, options.out);
+    return good || options.repeat || options.forward_only;
 #else
     throw kdvfs::Error{
         kdvfs::Errc::not_supported,

@@ -10,6 +10,11 @@
 
 namespace gpt {
 
+// The phases of a training step: scopes around their kernels, which the report has as levels.
+struct Forward : kdvfs::Kernel<"forward"> {};
+struct Backward : kdvfs::Kernel<"backward"> {};
+struct Update : kdvfs::Kernel<"optimizer"> {};
+
 // What policies, plans and reports call the kernels of a training step.
 struct Embed : kdvfs::Kernel<"embed"> {};
 struct EmbedBackward : kdvfs::Kernel<"embed_backward"> {};
@@ -47,6 +52,10 @@ void scoped(Scopes& scopes, gpu::Stream stream, kdvfs::Variant shape, Work&& wor
 struct BareLaunches {
     template <class Kernel, class Work>
     void run(gpu::Stream, kdvfs::Variant, Work&& work) {
+        std::forward<Work>(work)();
+    }
+    template <class Phase, class Work>
+    void phase(gpu::Stream, Work&& work) {
         std::forward<Work>(work)();
     }
 };

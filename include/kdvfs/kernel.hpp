@@ -47,6 +47,13 @@ concept NamedKernel = requires {
     requires is_kernel_name(T::name);
 };
 
+/// A kernel whose type says `static constexpr bool runs_once = true;`: work that counts on what it
+/// left behind (atomic counters, look-back scans) must not be repeated in place.
+template <class T>
+concept RunsOnce = requires {
+    requires T::runs_once;
+};
+
 /// Which of a kernel's shapes a scope runs; 0 where the kernel has one shape only.
 struct Variant {
     std::uint32_t index = 0;

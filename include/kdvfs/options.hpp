@@ -45,6 +45,20 @@ enum class Ordering {
     acked,
 };
 
+/// Repeating in place, for boards whose meter is too slow, and mixes that are too regular, to tell
+/// kernels apart: the first `launch` of each kernel and variant calls its work again and again,
+/// with its real arguments, until the meter can tell. What the work computes is garbage afterwards:
+/// a run for measuring, whose results are thrown away. The figures are where the attribution of the
+/// iterations that follow starts from; these have the last word. The environment variable
+/// `KDVFS_MODE=repeat` turns it on, too. Not repeated: plain scopes, work that is captured into a
+/// graph, and kernels whose type says `static constexpr bool runs_once = true;`.
+struct RepeatOptions {
+    bool on = false;
+    double widest = 0.03;                                ///< half-width wanted, of the power
+    Duration at_least = std::chrono::milliseconds{100};  ///< a kernel
+    Duration at_most = std::chrono::seconds{4};          ///< a kernel, told or not
+};
+
 struct GpuOptions {
     OnRefused on_refused = OnRefused::fail;
     /// Through what an AMD GPU's clocks are written; other GPUs have one way.
@@ -60,6 +74,7 @@ struct GpuOptions {
     std::optional<Duration> switch_latency{};
     /// Every how many iterations scopes are metered; 1 = always.
     unsigned meter_every = 16;
+    RepeatOptions repeat{};
     measure::SamplerSettings sampler{};
     measure::AccumulatorSettings accumulator{};
     /// How often the listener looks at the cells.

@@ -51,6 +51,15 @@ struct KernelScopes {
     std::optional<GateRefusal> gate{};  ///< its last refusal
 };
 
+/// What a kernel drew while its work was called again and again in place (`GpuOptions::repeat`).
+struct RepeatedFigure {
+    Watts power;
+    Watts half_width;             ///< of the 95 % interval, of what the meter saw then
+    std::uint64_t calls = 0;      ///< of the work
+    Seconds time{0};              ///< of all calls
+    Megahertz held = auto_clock;  ///< core clock by cycles meanwhile; 0 = not counted
+};
+
 /// One kernel and variant. Energies and times are those of the metered calls.
 struct ReportRow {
     KernelKey kernel;
@@ -70,6 +79,8 @@ struct ReportRow {
     KernelScopes scopes{};
     /// Share of the time, 0 to 1, in which the device held the clock that was asked for.
     double asked_share = 1;
+    /// What `energy` starts from, where the kernel was repeated.
+    std::optional<RepeatedFigure> repeated{};
 };
 
 /// Kernels that always ran in the same mix: their energy is known together and not one by one.
@@ -77,6 +88,24 @@ struct KernelGroup {
     std::vector<KernelKey> kernels;
     bool with_idle = false;  ///< the time between kernels belongs to the mix as well
     EnergyEstimate energy;
+};
+
+/// The joules of an iteration, or of a scope that encloses others (forward, backward, optimizer):
+/// of all that ran in it, counted once. They are told where those of its kernels may not be.
+struct EnergyLevel {
+    bool iteration = false;
+    KernelKey scope;          ///< of an enclosing scope
+    std::uint64_t runs = 0;   ///< metered ones that have ended
+    Seconds time{0};          ///< of the runs
+    Seconds counted_time{0};  ///< of it, under trusted counter samples
+    EnergyEstimate energy;    ///< over `time`: what ran outside the samples drew as within
+
+    /// The mean energy of a run.
+    [[nodiscard]] EnergyEstimate per_run() const {
+        if (!energy.resolved || runs == 0) return {};
+        const double share = 1 / static_cast<double>(runs);
+        return {energy.joules * share, energy.half_width * share, true};
+    }
 };
 
 /// Where the joules of the counter went: `kernels + idle + unexplained = counter`.
@@ -99,6 +128,10 @@ struct AttributionFit {
     double autocorrelation = 0;      ///< of what a row leaves unexplained with the row before
     Watts scatter{0};       ///< standard deviation of an interval's power from what is explained
     bool whitened = false;  ///< rows were fitted less what those before them foretell
+    /// Where kernels were repeated: what their powers are in place, as a multiple of those
+    /// repeated, and the relative standard deviation of one kernel's from that multiple.
+    double repeated_scale = 1;
+    double repeated_spread = 0;
     /// Of the energies' errors, J^2: of all kernels, as `Report::rows` has them, then of idle.
     std::vector<std::vector<double>> covariance;
 
@@ -156,6 +189,7 @@ struct Report {
     ScopeCounts scopes;
     std::vector<ReportRow> rows;
     std::vector<KernelGroup> groups;
+    std::vector<EnergyLevel> levels;  ///< the iteration first, then the longest first
     EnergyTotals totals;
     AttributionFit fit;
     std::optional<FollowedShare> followed;  ///< where a plan of segments is followed
@@ -208,8 +242,8 @@ inline Cells cells(const ReportRow& row) {
             std::to_string(row.metered_calls),
             number("%.6g", row.time.count()),
             row.metered_calls == 0 ? "-"
-            : resolved             ? to_string(row.energy) + part
-                                   : "too_short_to_tell",
+            : resolved ? to_string(row.energy) + part + (row.repeated ? " repeated" : "")
+                       : "too_short_to_tell",
             resolved ? number("%.1f", row.energy.joules.count / counted) : "-",
             row.kept ? "kept" : point(row.asked),
             point(row.applied),
@@ -287,11 +321,41 @@ inline void print_followed(std::ostream& out, const FollowedShare& followed) {
     out << '\n';
 }
 
+/// "repeated: gelu 512.0 W +- 3.1 at 1980 MHz, 1843 calls of 58.2 us; in place at 1965 MHz".
+inline void print_repeated(std::ostream& out, const ReportRow& row) {
+    if (!row.repeated) return;
+    const RepeatedFigure& found = *row.repeated;
+    const auto clock = [](Megahertz held) {
+        return held == auto_clock ? std::string{"an unknown clock"}
+                                  : std::to_string(held.count) + " MHz";
+    };
+    out << "repeated: " << to_string(row.kernel) << ' ' << number("%.1f W", found.power.count)
+        << number(" +- %.1f", found.half_width.count) << " at " << clock(found.held) << ", "
+        << found.calls << " calls of "
+        << number("%.4g us", 1e6 * found.time.count() / static_cast<double>(found.calls))
+        << "; in place at " << clock(row.held) << '\n';
+}
+
 inline void print_group(std::ostream& out, const KernelGroup& group) {
     out << "group, always in the same mix:";
     for (const KernelKey& kernel : group.kernels) out << ' ' << to_string(kernel);
     if (group.with_idle) out << " (idle)";
     out << ": " << to_string(group.energy) << '\n';
+}
+
+/// "iteration: 160.6 J +- 0.3 in 0.332 s (484 W), the mean of 179".
+inline void print_level(std::ostream& out, const EnergyLevel& level) {
+    out << (level.iteration ? "iteration" : "scope " + to_string(level.scope)) << ": ";
+    if (level.runs == 0) {
+        out << "no run of it has ended\n";
+        return;
+    }
+    out << to_string(level.per_run()) << " in "
+        << number("%.4g s", level.time.count() / static_cast<double>(level.runs));
+    if (level.energy.resolved) {
+        out << " (" << number("%.1f W", level.energy.joules.count / level.time.count()) << ')';
+    }
+    out << ", the mean of " << level.runs << '\n';
 }
 
 }  // namespace report_text
@@ -321,7 +385,9 @@ inline std::ostream& operator<<(std::ostream& out, const Report& report) {
     if (report.measure_only) table.front().emplace_back("clocks");
     report_text::print(out, table);
     for (const ReportRow& row : report.rows) report_text::print_scopes(out, row);
+    for (const ReportRow& row : report.rows) report_text::print_repeated(out, row);
     for (const KernelGroup& group : report.groups) report_text::print_group(out, group);
+    for (const EnergyLevel& level : report.levels) report_text::print_level(out, level);
     report_text::print_totals(out, report.totals);
     if (report.followed) report_text::print_followed(out, *report.followed);
     for (const std::string& note : report.notes) out << "note: " << note << '\n';

@@ -76,9 +76,16 @@ private:
 
 /// Calls `work`, which enqueues on `stream`, inside a `FrequencyScope<K>`:
 /// `kdvfs::launch<QkvGemm>(gpu, stream, [&] { hipblasGemmEx(handle, ...); });`
+/// Where the GPU was opened to repeat (`GpuOptions::repeat`), `work` is called many times before.
 /// @returns what `work` returns; whatever it throws leaves the scope first
 template <NamedKernel K, class BoundGpu, std::invocable Work>
 decltype(auto) launch(const BoundGpu& gpu, StreamRef stream, Variant variant, Work&& work) {
+    if constexpr (BoundGpu::template has_scope_for<K> && !RunsOnce<K> && std::invocable<Work&>) {
+        if (gpu.scope_sink().repeats()) [[unlikely]] {
+            gpu.scope_sink().repeat(stream, gpu.template kind_of<K>(variant),
+                                    [&] { static_cast<void>(std::invoke(work)); });
+        }
+    }
     FrequencyScope<K> scope{gpu, stream, variant};
     return std::invoke(std::forward<Work>(work));
 }

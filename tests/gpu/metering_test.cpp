@@ -166,8 +166,7 @@ TEST_F(Metering, ALoadThatNoScopeCoversIsInNoKernel) {
     }
 }
 
-// The fit takes a load that comes and goes for a part of idle: it refuses no rows any more.
-TEST_F(Metering, DISABLED_ALoadThatNoScopeCoversIsUnexplained) {
+TEST_F(Metering, ALoadThatNoScopeCoversIsUnexplained) {
     open(1);
     simulated::Stream* other = device.create_stream();
     double external = 0;

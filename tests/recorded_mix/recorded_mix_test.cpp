@@ -200,7 +200,7 @@ TEST_P(RecordedOn, ARealGpusMixIsAttributedByItsEnergyCounter) {
     if (mix.counter.empty()) GTEST_SKIP() << "no counter was recorded";
     expect_honest(MixReplay{mix}.by_counter(find_clock(mix), response), 0.10);
 }
-INSTANTIATE_TEST_SUITE_P(RealGpus, RecordedOn, testing::Values("h100", "h200"));
+INSTANTIATE_TEST_SUITE_P(RealGpus, RecordedOn, testing::Values("h100", "h200", "h200_again"));
 
 }  // namespace
 }  // namespace measuring

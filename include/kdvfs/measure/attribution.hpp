@@ -236,7 +236,8 @@ private:
 inline Attributing::Attributing(const EnergySums& sums, AttributionSettings settings)
     : sums_{&sums}, settings_{settings} {
     if (sums.rows.rows <= fewest_degrees) return;
-    estimate_.emplace(sums.rows, sums.column_seconds, settings.spread.count);
+    estimate_.emplace(sums.rows, sums.column_seconds, settings.spread.count, sums.column_edges,
+                      sums.repeated);
     if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
 }
 
@@ -363,6 +364,8 @@ inline Attribution Attributing::result() const {
     const SymmetricMatrix spread = covariance(units);
     result.groups = groups(kernels, units, spread);
     result.fit.whitened = estimate_->whitened();
+    result.fit.repeated_scale = estimate_->repeated_scale();
+    result.fit.repeated_spread = estimate_->repeated_spread();
     for (std::size_t a = 0; a < units.size(); ++a) {
         auto& row = result.fit.covariance.emplace_back();
         for (std::size_t b = 0; b < units.size(); ++b) row.push_back(spread(a, b));

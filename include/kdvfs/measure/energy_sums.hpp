@@ -65,7 +65,10 @@ struct EnergySums {
     RowSums rows;  ///< a column per (kernel, applied clock); column 0 is idle
     KernelColumns columns;
     std::vector<double> column_seconds;  ///< by column, under trusted samples
-    std::vector<CountedJoules> direct;   ///< by column, of long scopes; may be shorter
+    std::vector<double> column_edges;    ///< of them, those at runs' ends that markers take
+    /// By column, W; a width of 0 where the kernel was not repeated. May be shorter.
+    std::vector<PowerBelief> repeated;
+    std::vector<CountedJoules> direct;  ///< by column, of long scopes; may be shorter
     Duration counter_period{0};
 
     Joules counter;           ///< trusted joules of the metered time

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace kdvfs {
@@ -40,6 +42,7 @@ struct KernelInterval {
     TimePoint end{};                ///< when the stream passed the marker behind it
     std::uint64_t core_cycles = 0;  ///< core clock cycles between the two, 0 where not counted
     bool ends_scope = true;         ///< false for a stretch that a nested scope has cut short
+    std::uint32_t place = 0;        ///< which scopes enclose it: `IntervalBuilder::places`
 };
 
 /// The core clock that really held over an interval, in MHz; `auto_clock` where not counted.
@@ -67,15 +70,25 @@ public:
         TimePoint end;
         std::uint64_t core_cycles = 0;
         std::optional<Duration> dwell;
+        std::uint32_t place = 0;
+    };
+    /// Where scopes lie that a scope of this kind, at `parent`, directly encloses.
+    struct Place {
+        std::uint32_t parent;
+        std::uint32_t enclosing;  ///< a scope kind
     };
 
     template <class Sink>
     void take(const MarkerTimestamp& timestamp, Sink sink) {
         auto& open = tracks_[timestamp.tag.track];
         if (!timestamp.tag.leaving) {
-            if (!open.empty()) close_stretch(open.back(), timestamp, std::nullopt, sink);
+            std::uint32_t place = 0;
+            if (!open.empty()) {
+                place = place_in(open.back());
+                close_stretch(open.back(), timestamp, std::nullopt, sink);
+            }
             open.push_back({timestamp.tag, timestamp.time, timestamp.time, timestamp.core_cycles,
-                            timestamp.unit});
+                            timestamp.unit, place});
             return;
         }
         const auto entered = std::find_if(open.rbegin(), open.rend(), [&](const Open& scope) {
@@ -92,7 +105,7 @@ public:
             // Left out of order: the time since the last timestamp belongs to the innermost scope,
             // and the one that ends has no time of its own left.
             close_stretch(open.back(), timestamp, std::nullopt, sink);
-            sink(Stretch{entered->tag, timestamp.time, timestamp.time, 0, dwell});
+            sink(Stretch{entered->tag, timestamp.time, timestamp.time, 0, dwell, entered->place});
         }
         open.erase(std::next(entered).base());
         if (!open.empty()) {
@@ -116,6 +129,8 @@ public:
     }
 
     [[nodiscard]] std::uint64_t unpaired() const { return unpaired_; }
+    /// Grows; place 0 lies in no scope.
+    [[nodiscard]] const std::vector<Place>& places() const { return places_; }
 
 private:
     struct Open {
@@ -124,7 +139,15 @@ private:
         TimePoint start;
         std::uint64_t cycles;
         std::uint32_t unit;
+        std::uint32_t place;
     };
+
+    std::uint32_t place_in(const Open& scope) {
+        const auto [found, is_new] =
+            place_of_.try_emplace({scope.place, scope.tag.scope_kind}, places_.size());
+        if (is_new) places_.push_back({scope.place, scope.tag.scope_kind});
+        return static_cast<std::uint32_t>(found->second);
+    }
 
     template <class Sink>
     static void close_stretch(Open& scope, const MarkerTimestamp& timestamp,
@@ -133,13 +156,15 @@ private:
         const bool counted = scope.cycles != 0 && timestamp.unit == scope.unit &&
                              timestamp.core_cycles > scope.cycles;
         const std::uint64_t cycles = counted ? timestamp.core_cycles - scope.cycles : 0;
-        sink(Stretch{scope.tag, scope.start, timestamp.time, cycles, dwell});
+        sink(Stretch{scope.tag, scope.start, timestamp.time, cycles, dwell, scope.place});
         scope.start = timestamp.time;
         scope.cycles = timestamp.core_cycles;
         scope.unit = timestamp.unit;
     }
 
     std::map<std::uint32_t, std::vector<Open>> tracks_;
+    std::vector<Place> places_{{0, 0}};
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> place_of_;
     std::uint64_t unpaired_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <kdvfs/measure/symmetric_matrix.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -25,7 +26,11 @@ class PowerEstimate {
 public:
     /// @param seconds of each column: what its watts weigh in the choice of the way
     /// @param spread  of the columns' powers, as `PowerPrior` has it
-    PowerEstimate(const RowSums& sums, std::span<const double> seconds, double spread);
+    /// @param edges   of each column's seconds, those that may belong to what ran before or after
+    /// @param repeated by column, may be shorter; what the rows say of their sum and mixes tells
+    ///                how far they are off
+    PowerEstimate(const RowSums& sums, std::span<const double> seconds, double spread,
+                  std::span<const double> edges = {}, std::span<const PowerBelief> repeated = {});
 
     /// Rows beyond as many as the powers that they determine.
     [[nodiscard]] double degrees_of_freedom() const { return degrees_; }
@@ -37,8 +42,14 @@ public:
     [[nodiscard]] const SymmetricMatrix& covariance() const { return covariance_; }
     /// From how many independent rows a column's scatter is known.
     [[nodiscard]] double rows_of(std::size_t column) const { return rows_of_[column]; }
+    /// Powers in place as a multiple of those repeated, and how far single ones are off that.
+    [[nodiscard]] double repeated_scale() const { return repeated_scale_; }
+    [[nodiscard]] double repeated_spread() const { return repeated_spread_; }
 
 private:
+    /// Rows' worth of a repeated power, from which its scatter is known.
+    static constexpr double repeated_worth = 30;
+
     struct Way {
         std::vector<double> watts;
         SymmetricMatrix covariance;
@@ -47,10 +58,20 @@ private:
     [[nodiscard]] Way solve(const NormalSums& sums) const;
     [[nodiscard]] std::vector<double> non_negative(const NormalSums& sums,
                                                    std::vector<double> watts) const;
+    void believe(const NormalSums& sums, std::span<const PowerBelief> repeated);
+    void centre(std::span<const PowerBelief> repeated, double spread);
+    [[nodiscard]] double evidence(const NormalSums& sums) const;
+    [[nodiscard]] Cholesky factor(SymmetricMatrix gram) const;
+    [[nodiscard]] std::vector<double> pulled(std::vector<double> right) const;
     void choose(Way level, Way white, std::span<const double> seconds);
     void add_model_error(const RowSums& sums);
+    void add_edge_error(std::span<const double> seconds, std::span<const double> edges);
 
     PowerPrior prior_;
+    std::vector<double> centre_;     // of each column's power before the rows speak, W
+    std::vector<double> precision_;  // of it
+    double repeated_scale_ = 1;
+    double repeated_spread_ = 0;
     double degrees_ = 0;
     double total_variance_ = 0;
     bool whitened_ = false;
@@ -60,8 +81,12 @@ private:
 };
 
 inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double> seconds,
-                                    double spread)
-    : prior_{sums.watts / std::max(sums.rows, 1.0), spread} {
+                                    double spread, std::span<const double> edges,
+                                    std::span<const PowerBelief> repeated)
+    : prior_{sums.watts / std::max(sums.rows, 1.0), spread},
+      centre_(sums.columns(), prior_.mean),
+      precision_(sums.columns(), prior_.precision()) {
+    believe(sums.whitened ? sums.white : sums.level, repeated);
     Way level = solve(sums.level);
     degrees_ = sums.rows - level.known;
     for (std::size_t i = 0; i < seconds.size(); ++i) {
@@ -76,6 +101,7 @@ inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double>
         covariance_ = std::move(level.covariance);
     }
     add_model_error(sums);
+    add_edge_error(seconds, edges);
     watts_ = non_negative(whitened_ ? sums.white : sums.level, std::move(watts_));
     const double independent = whitened_ ? 1 : sums.fewer_rows / std::max(sums.rows, 1.0);
     for (std::size_t j = 0; j < sums.columns(); ++j) {
@@ -83,16 +109,107 @@ inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double>
         const double rows =
             sums.squared_shares[j] > 0 ? shares * shares / sums.squared_shares[j] : 0;
         rows_of_.push_back(independent * rows);
+        const bool known = j < repeated.size() && repeated[j].deviation > 0;
+        if (known) rows_of_.back() += repeated_worth;
     }
 }
 
+/// The powers that kernels were seen to draw while they were repeated are off in place: their data
+/// were in caches, the board was not at its limit. How far, the rows say: by a common factor, which
+/// is taken out, and one by one about it. That spread is the mean of a few, each weighed by how
+/// likely it makes the rows (empirical Bayes; Efron, Large-Scale Inference, 2010, 1), and not below
+/// what may hide from rows that never tell the kernels apart: of a common disagreement each kernel
+/// may have any share from none to twice the mean.
+inline void PowerEstimate::believe(const NormalSums& sums, std::span<const PowerBelief> repeated) {
+    constexpr std::array spreads{0.02, 0.03, 0.04, 0.05, 0.07, 0.10, 0.14, 0.20, 0.30};
+    if (std::none_of(repeated.begin(), repeated.end(),
+                     [](const PowerBelief& belief) { return belief.deviation > 0; })) {
+        return;
+    }
+    // The factor: least squares of the rows on the repeated powers, the others as the rows have it.
+    centre(repeated, spreads.back());
+    for (int round = 0; round < 3; ++round) {
+        const std::vector<double> watts = factor(sums.gram).solve(pulled(sums.right));
+        double along = 0;
+        double square = 0;
+        for (std::size_t i = 0; i < repeated.size(); ++i) {
+            if (repeated[i].deviation <= 0) continue;
+            double rest = sums.right[i];
+            for (std::size_t j = 0; j < centre_.size(); ++j) {
+                const bool known = j < repeated.size() && repeated[j].deviation > 0;
+                if (known) {
+                    square += repeated[i].watts * sums.gram(i, j) * repeated[j].watts;
+                } else {
+                    rest -= sums.gram(i, j) * watts[j];
+                }
+            }
+            along += repeated[i].watts * rest;
+        }
+        if (square > 0 && along > 0) repeated_scale_ = along / square;
+        centre(repeated, spreads.back());
+    }
+    std::array<double, spreads.size()> evidences{};
+    for (std::size_t i = 0; i < spreads.size(); ++i) {
+        centre(repeated, spreads[i]);
+        evidences[i] = evidence(sums);
+    }
+    const double likeliest = *std::max_element(evidences.begin(), evidences.end());
+    double weights = 0;
+    double squares = 0;
+    for (std::size_t i = 0; i < spreads.size(); ++i) {
+        const double weight = std::exp(evidences[i] - likeliest);
+        weights += weight;
+        squares += weight * spreads[i] * spreads[i];
+    }
+    repeated_spread_ =
+        std::max(std::sqrt(squares / weights), std::abs(repeated_scale_ - 1) / std::sqrt(3.0));
+    centre(repeated, repeated_spread_);
+}
+
+inline void PowerEstimate::centre(std::span<const PowerBelief> repeated, double spread) {
+    for (std::size_t j = 0; j < repeated.size(); ++j) {
+        if (repeated[j].deviation <= 0) continue;
+        centre_[j] = repeated_scale_ * repeated[j].watts;
+        precision_[j] = 1 / (std::pow(spread * centre_[j], 2) +
+                             std::pow(repeated_scale_ * repeated[j].deviation, 2));
+    }
+}
+
+/// The logarithm of the rows' likelihood, but for a constant, with the powers integrated out.
+inline double PowerEstimate::evidence(const NormalSums& sums) const {
+    const std::size_t columns = centre_.size();
+    std::vector<double> beyond = sums.right;
+    for (std::size_t i = 0; i < columns; ++i) {
+        for (std::size_t j = 0; j < columns; ++j) beyond[i] -= sums.gram(i, j) * centre_[j];
+    }
+    const Cholesky all = factor(sums.gram);
+    const std::vector<double> moved = all.solve(beyond);
+    double result = -0.5 * all.log_determinant();
+    for (std::size_t i = 0; i < columns; ++i) {
+        result += 0.5 * std::log(precision_[i]) + 0.5 * beyond[i] * moved[i];
+    }
+    return result;
+}
+
+inline Cholesky PowerEstimate::factor(SymmetricMatrix gram) const {
+    for (std::size_t i = 0; i < gram.size(); ++i) gram(i, i) += precision_[i];
+    return Cholesky{gram};
+}
+
+/// The right side of the normal equations with what is believed before.
+inline std::vector<double> PowerEstimate::pulled(std::vector<double> right) const {
+    for (std::size_t i = 0; i < right.size(); ++i) right[i] += centre_[i] * precision_[i];
+    return right;
+}
+
 inline PowerEstimate::Way PowerEstimate::solve(const NormalSums& sums) const {
-    const Cholesky factor = prior_.factor(sums.gram);
+    const Cholesky found = factor(sums.gram);
     SymmetricMatrix middle = sums.scatter;
-    for (std::size_t i = 0; i < middle.size(); ++i) middle(i, i) += prior_.precision();
-    Way way{prior_.watts(factor, sums.right), factor.sandwich(middle), 0};
-    for (const double variance : factor.inverse_diagonal()) {
-        way.known += 1 - std::min(1.0, variance * prior_.precision());
+    for (std::size_t i = 0; i < middle.size(); ++i) middle(i, i) += precision_[i];
+    Way way{found.solve(pulled(sums.right)), found.sandwich(middle), 0};
+    const std::vector<double> variances = found.inverse_diagonal();
+    for (std::size_t i = 0; i < variances.size(); ++i) {
+        way.known += 1 - std::min(1.0, variances[i] * precision_[i]);
     }
     return way;
 }
@@ -107,10 +224,11 @@ inline std::vector<double> PowerEstimate::non_negative(const NormalSums& sums,
         SymmetricMatrix gram{free.size()};
         std::vector<double> right(free.size());
         for (std::size_t a = 0; a < free.size(); ++a) {
-            right[a] = sums.right[free[a]];
+            right[a] = sums.right[free[a]] + centre_[free[a]] * precision_[free[a]];
             for (std::size_t b = 0; b <= a; ++b) gram(a, b) = sums.gram(free[a], free[b]);
+            gram(a, a) += precision_[free[a]];
         }
-        const auto found = prior_.watts(prior_.factor(gram), std::move(right));
+        const auto found = Cholesky{gram}.solve(std::move(right));
         std::fill(watts.begin(), watts.end(), 0.0);
         for (std::size_t a = 0; a < free.size(); ++a) watts[free[a]] = found[a];
     }
@@ -170,6 +288,32 @@ inline void PowerEstimate::add_model_error(const RowSums& sums) {
         const double model = std::max(square, 0.0) + std::pow(sums.drawn_in[j], 2);
         covariance_(j, j) += even * model / std::pow(sums.shares[j], 2);
     }
+}
+
+/// Idle time that comes with each run, however short, cannot be told from the begin and end of the
+/// runs, where markers and launches draw less than the kernel: either may have the other's joules,
+/// up to the mean power. The counter's joules stay what they are.
+inline void PowerEstimate::add_edge_error(std::span<const double> seconds,
+                                          std::span<const double> edges) {
+    constexpr std::size_t idle = 0;
+    constexpr double even = 1.0 / 3;  // as above
+    if (edges.empty()) return;
+    double all_edges = 0;
+    double all_seconds = 0;
+    for (std::size_t j = 0; j < seconds.size(); ++j) {
+        all_edges += edges[j];
+        all_seconds += seconds[j];
+    }
+    if (all_edges <= 0) return;
+    const bool idles = seconds[idle] > 0;
+    const double shared = idles ? 0 : all_edges / all_seconds;
+    std::vector<double> watts(covariance_.size());
+    for (std::size_t j = 0; j < seconds.size(); ++j) {
+        if (seconds[j] <= 0) continue;
+        const double share = j == idle ? -all_edges / seconds[j] : edges[j] / seconds[j] - shared;
+        watts[j] = prior_.mean * share;
+    }
+    covariance_.add_outer(watts, even);
 }
 
 }  // namespace kdvfs::measure

@@ -99,6 +99,17 @@ inline void put(std::ostream& out, const ReportRow& row) {
         << R"(,"counted_time_s":)" << kdvfs::detail::json_number(row.counted_time.count())
         << R"(,"energy":)";
     put(out, row.energy);
+    out << R"(,"repeated":)";
+    if (row.repeated) {
+        using kdvfs::detail::json_number;
+        out << R"({"power_w":)" << json_number(row.repeated->power.count)
+            << R"(,"power_half_width_w":)" << json_number(row.repeated->half_width.count)
+            << R"(,"repeats":)" << row.repeated->calls << R"(,"repeats_time_s":)"
+            << json_number(row.repeated->time.count()) << R"(,"repeats_held_mhz":)"
+            << row.repeated->held.count << '}';
+    } else {
+        out << "null";
+    }
     out << R"(,"asked":)";
     put(out, row.asked);
     out << R"(,"applied":)";
@@ -127,6 +138,23 @@ inline void put(std::ostream& out, const KernelGroup& group) {
     out << '}';
 }
 
+inline void put(std::ostream& out, const EnergyLevel& level) {
+    out << R"({"level":)";
+    if (level.iteration) {
+        out << R"("iteration","kernel":null,"variant":null)";
+    } else {
+        out << R"("scope",)";
+        put(out, level.scope);
+    }
+    out << R"(,"runs":)" << level.runs << R"(,"time_s":)"
+        << kdvfs::detail::json_number(level.time.count()) << R"(,"counted_time_s":)"
+        << kdvfs::detail::json_number(level.counted_time.count()) << R"(,"energy":)";
+    put(out, level.energy);
+    out << R"(,"energy_per_run":)";
+    put(out, level.per_run());
+    out << '}';
+}
+
 inline void put(std::ostream& out, const EnergyTotals& totals) {
     out << R"({"counter_j":)" << kdvfs::detail::json_number(totals.counter.count)
         << R"(,"kernels":)";
@@ -147,7 +175,9 @@ inline void put(std::ostream& out, const AttributionFit& fit) {
         << R"(,"refused_rows":)" << fit.refused_rows << R"(,"refused_share":)"
         << json_number(fit.refused_share()) << R"(,"autocorrelation":)"
         << json_number(fit.autocorrelation) << R"(,"scatter_w":)" << json_number(fit.scatter.count)
-        << R"(,"whitened":)" << (fit.whitened ? "true" : "false") << R"(,"covariance_j2":[)";
+        << R"(,"whitened":)" << (fit.whitened ? "true" : "false") << R"(,"repeated_scale":)"
+        << json_number(fit.repeated_scale) << R"(,"repeated_spread":)"
+        << json_number(fit.repeated_spread) << R"(,"covariance_j2":[)";
     const char* line = "";
     for (const std::vector<double>& row : fit.covariance) {
         out << line;
@@ -228,6 +258,8 @@ inline void write_json(std::ostream& out, const Report& report) {
     report_json::put_list(out, report.rows);
     out << R"(,"groups":)";
     report_json::put_list(out, report.groups);
+    out << R"(,"levels":)";
+    report_json::put_list(out, report.levels);
     out << R"(,"followed":)";
     report_json::put(out, report.followed);
     out << R"(,"notes":)";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/measure/attribution.hpp>
+#include <kdvfs/measure/energy_levels.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
@@ -38,6 +39,9 @@ public:
     /// Fills energies into the report's rows, which belong to `ids` one by one, and groups, totals
     /// and the fit; appends notes.
     void fill(Report& report, std::span<const KernelId> ids) const;
+    /// What a level drew. The joules of all that ran in it, whose errors may cancel: they are told
+    /// where those of its kernels are not.
+    [[nodiscard]] EnergyLevel level(LevelTime time) const;
 
 private:
     void add_energy(ReportRow& row, KernelId kernel) const;
@@ -67,6 +71,18 @@ inline void ReportFiller::fill(Report& report, std::span<const KernelId> ids) co
     add_covariance(report, ids);
     add_notes(report);
     add_alarms(report);
+}
+
+inline EnergyLevel ReportFiller::level(LevelTime time) const {
+    EnergyLevel level;
+    level.iteration = !time.scope;
+    if (time.scope) level.scope = kernels_->key(*time.scope);
+    level.runs = time.runs;
+    level.counted_time = Seconds{time.counted_seconds};
+    time.column_seconds.resize(sums_.columns_seen());
+    for (const double seconds : time.column_seconds) level.time += Seconds{seconds};
+    level.energy = attributing_.energy(time.column_seconds, Attributing::any_width);
+    return level;
 }
 
 inline void ReportFiller::add_energy(ReportRow& row, KernelId kernel) const {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -85,12 +86,22 @@ private:
     static constexpr double huber_square = 0.9950;
 
     static constexpr double least_variance = 1e-18;
+    /// Of the absolute value of a normal variate.
+    static constexpr double median_to_deviation = 1.4826;
+    static constexpr std::size_t idle_column = 0;
 
     [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_}; }
+    /// @pre there are some
+    [[nodiscard]] static double middle_of(std::vector<double>& values) {
+        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+        std::nth_element(values.begin(), middle, values.end());
+        return *middle;
+    }
     void find_powers(const RowSums& before);
     void start_scales();
     void standardise();
     void rescale();
+    void find_usual_idle();
     [[nodiscard]] NormalSums equations(const NormalSums& before) const;
     void find_autocorrelation();
     [[nodiscard]] double explained(std::size_t i, std::span<const double> watts) const {
@@ -114,9 +125,10 @@ private:
     double least_deviation_ = 0;
     std::vector<double> watts_;
     std::vector<double> variances_;
-    std::vector<double> deviation_;   // of each row, W
-    std::vector<double> noise_;       // of each row in its deviations, drawn in
-    std::vector<std::size_t> known_;  // rows before each without a gap
+    std::vector<double> deviation_;      // of each row, W
+    std::vector<double> noise_;          // of each row in its deviations, drawn in
+    std::vector<std::size_t> known_;     // rows before each without a gap
+    std::optional<double> idle_square_;  // of a row's noise while nothing runs
     Autoregression following_;
 };
 
@@ -154,6 +166,7 @@ inline void RowFit::find_powers(const RowSums& before) {
         plain = equations(plain);
         watts_ = prior().watts(prior().factor(plain.gram), plain.right);
     }
+    find_usual_idle();
     start_scales();
     for (int round = 0; round < most_rounds; ++round) {
         standardise();
@@ -185,11 +198,9 @@ inline void RowFit::start_scales() {
         const double watts = explained(i, watts_);
         distances[i] = std::abs(row.watts - watts) / power_scale(watts) * std::sqrt(row.seconds);
     }
-    const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
-    std::nth_element(distances.begin(), middle, distances.end());
-    constexpr double median_to_deviation = 1.4826;  // of the absolute value of a normal variate
-    const double all = std::pow(median_to_deviation * *middle, 2) + least_variance;
+    const double all = std::pow(median_to_deviation * middle_of(distances), 2) + least_variance;
     for (double& variance : variances_) variance = variance > 0 ? variance : all;
+    if (idle_square_) variances_[idle_column] = *idle_square_ + least_variance;
 }
 
 /// Residuals in their deviations, drawn in.
@@ -206,6 +217,36 @@ inline void RowFit::standardise() {
             std::max(power_scale(watts) * std::sqrt(variance / row.seconds), least_deviation_);
         noise_[i] = std::clamp((row.watts - watts) / deviation_[i], -huber, huber);
     }
+}
+
+/// Idle has one power: where most rows in which nothing runs have it and others lie far beyond,
+/// those show a load that no scope covers, which must not pass for noise.
+inline void RowFit::find_usual_idle() {
+    constexpr double mostly = 0.9;      // of a row
+    constexpr std::size_t fewest = 20;  // rows
+    constexpr double far = 10;          // deviations
+    constexpr double least = 0.01;      // deviation, of the power
+    constexpr double some = 0.02;       // of the rows
+    std::vector<double> watts;
+    std::vector<double> distances;
+    for (std::size_t i = 0; i < rows_->size(); ++i) {
+        for (const auto& [column, share] : rows_->entries(i)) {
+            if (column == idle_column && share > mostly) watts.push_back((*rows_)[i].watts);
+        }
+    }
+    if (watts.size() < fewest) return;
+    const double usual = middle_of(watts);
+    for (const double value : watts) distances.push_back(std::abs(value - usual));
+    const double deviation =
+        std::max(median_to_deviation * middle_of(distances), least * std::abs(usual));
+    const auto beyond = std::count_if(distances.begin(), distances.end(),
+                                      [&](double value) { return value > far * deviation; });
+    if (static_cast<double>(beyond) < some * static_cast<double>(watts.size())) return;
+    watts_[idle_column] = usual;
+    double seconds = 0;
+    for (std::size_t i = 0; i < rows_->size(); ++i) seconds += (*rows_)[i].seconds;
+    idle_square_ =
+        std::pow(deviation / power_scale(usual), 2) * seconds / static_cast<double>(rows_->size());
 }
 
 /// Each column's variance from the rows in which it ran, by its share of them.
@@ -227,6 +268,7 @@ inline void RowFit::rescale() {
     double used = 0;
     for (const double share : shares) used += std::min(share, 1.0);
     all /= std::max(rows - used, 0.5 * rows);
+    if (idle_square_) squares[idle_column] = *idle_square_ * shares[idle_column];
     for (std::size_t j = 0; j < columns_; ++j) {
         const double free = std::max(shares[j] - 1, 0.5 * shares[j]);
         variances_[j] = (squares[j] + borrowed * all) / (free + borrowed) + least_variance;

@@ -56,6 +56,12 @@ struct RowSums {
     [[nodiscard]] double autocorrelation() const { return square > 0 ? product / square : 0; }
 };
 
+/// What is known of a column's power from elsewhere, W.
+struct PowerBelief {
+    double watts = 0;
+    double deviation = 0;  ///< 0: nothing is known
+};
+
 /// What is assumed of columns' powers before any row is seen: they lie around the board's mean.
 struct PowerPrior {
     double mean = 0;

@@ -28,11 +28,16 @@ struct CountedJoules {
     }
 };
 
+/// Where an iteration begins, which ends the one before; where it ends; where it turned out to be
+/// no iteration like others.
+enum class IterationMark { begins, ends, spoilt };
+
 /// Joins kernel intervals, counter samples and clock changes, each in its own order and late, into
 /// one walk along the time axis. What it finds goes to a `Sink`:
-/// - `run(kernel, applied, share, in_row)`: for this long a kernel ran, in the open row or outside
-///   any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
-///   `idle(time)`: for this long, in the open row, none did;
+/// - `run(kernel, applied, place, share, in_row)`: for this long a kernel ran, in the open row or
+///   outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
+///   `idle(time, in_row)`: for this long none did;
+/// - `scope_ended(kernel)`: its run has been walked over, all of it; `mark_iteration(mark)`;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
 ///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,
 ///   because the counter lost its thread or, impossibly, went back;
@@ -71,6 +76,7 @@ public:
         clocks_.items.push_back({at, applied});
     }
     void metering(TimePoint at, bool on) { metering_.items.push_back({at, on}); }
+    void iteration(TimePoint at, IterationMark mark) { iterations_.items.push_back({at, mark}); }
 
     /// Walks up to `until`: nothing that began before it may come later.
     template <class Sink>
@@ -118,9 +124,11 @@ private:
     /// A kernel that runs, or one that ended since the last sample and waits for the next.
     struct Run {
         KernelId kernel;
+        std::uint32_t place;
         TimePoint start;
         TimePoint end;
         ClockPoint applied;
+        bool ends_scope;
         bool direct = false;  ///< long, and so far alone under one clock
         std::optional<double> joules_at_start;
     };
@@ -138,7 +146,8 @@ private:
     template <class Sink>
     void meet(const EnergySample& sample, Sink& sink);
     void start(const KernelInterval& interval);
-    void end_runs(TimePoint now);
+    template <class Sink>
+    void end_runs(TimePoint now, Sink& sink);
     [[nodiscard]] double counter_at(TimePoint at, const EnergySample& next) const {
         const double part = Seconds{at - last_->at} / Seconds{next.at - last_->at};
         return last_->total.count + part * (next.total - last_->total).count;
@@ -150,6 +159,7 @@ private:
     Queue<At<EnergySample>> samples_;
     Queue<At<ClockPoint>> clocks_;
     Queue<At<bool>> metering_;
+    Queue<At<IterationMark>> iterations_;
 
     TimePoint walked_to_ = TimePoint::min();
     std::vector<Run> running_;
@@ -167,15 +177,18 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
     intervals_.sort();
     samples_.sort();
     while (walked_to_ < until) {
-        TimePoint next =
-            std::min({until, intervals_.next(), samples_.next(), clocks_.next(), metering_.next()});
+        TimePoint next = std::min({until, intervals_.next(), samples_.next(), clocks_.next(),
+                                   metering_.next(), iterations_.next()});
         for (const Run& run : running_) next = std::min(next, run.end);
         if (next > walked_to_) pass(next, sink);
-        end_runs(walked_to_);
+        end_runs(walked_to_, sink);
         while (samples_.next() <= walked_to_) meet(samples_.pop().value, sink);
         while (metering_.next() <= walked_to_) {
             metered_ = metering_.pop().value;
             row_metered_ = row_metered_ && metered_;
+        }
+        while (iterations_.next() <= walked_to_) {
+            sink.mark_iteration(iterations_.pop().value);
         }
         while (clocks_.next() <= walked_to_) {
             applied_ = clocks_.pop().value;
@@ -188,6 +201,7 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
     samples_.forget_popped();
     clocks_.forget_popped();
     metering_.forget_popped();
+    iterations_.forget_popped();
 }
 
 /// Hands out the time up to `to`, in which nothing changes.
@@ -195,10 +209,10 @@ template <class Sink>
 void SampleJoin::pass(TimePoint to, Sink& sink) {
     const bool in_row = last_ && row_metered_;
     if (running_.empty()) {
-        if (in_row) sink.idle(Seconds{to - walked_to_});
+        if (last_) sink.idle(Seconds{to - walked_to_}, in_row);
     } else {
         const Seconds share = Seconds{to - walked_to_} / static_cast<double>(running_.size());
-        for (const Run& run : running_) sink.run(run.kernel, applied_, share, in_row);
+        for (const Run& run : running_) sink.run(run.kernel, applied_, run.place, share, in_row);
     }
     walked_to_ = to;
 }
@@ -236,7 +250,8 @@ inline void SampleJoin::start(const KernelInterval& interval) {
         ++overflows_;
         return;
     }
-    Run run{interval.kernel, interval.start, interval.end, applied_, false, {}};
+    Run run{interval.kernel, interval.place,      interval.start, interval.end,
+            applied_,        interval.ends_scope, false,          {}};
     if (running_.empty()) {
         run.direct =
             last_ && interval.start >= walked_to_ && interval.end - interval.start > direct_from_;
@@ -246,9 +261,11 @@ inline void SampleJoin::start(const KernelInterval& interval) {
     running_.push_back(run);
 }
 
-inline void SampleJoin::end_runs(TimePoint now) {
+template <class Sink>
+void SampleJoin::end_runs(TimePoint now, Sink& sink) {
     std::erase_if(running_, [&](const Run& run) {
         if (run.end > now) return false;
+        if (run.ends_scope) sink.scope_ended(run.kernel);
         if (run.direct && ended_.size() < capacity_) ended_.push_back(run);
         return true;
     });

@@ -93,6 +93,12 @@ public:
         return right;
     }
 
+    [[nodiscard]] double log_determinant() const {
+        double sum = 0;
+        for (std::size_t i = 0; i < size_; ++i) sum += 2 * std::log(at(i, i));
+        return sum;
+    }
+
     /// The diagonal of the inverse.
     [[nodiscard]] std::vector<double> inverse_diagonal() const {
         std::vector<double> result;

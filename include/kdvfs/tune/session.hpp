@@ -56,7 +56,8 @@ struct SessionMode {
     }
 };
 
-/// "off", "measure", "sweep:FILE" or "follow:PLAN".
+/// "off", "measure", "repeat", "sweep:FILE" or "follow:PLAN". To "repeat" is to measure; that
+/// kernels are repeated is for the GPU, which was told when it was opened (`GpuOptions::repeat`).
 /// @throws Error (invalid_input) for anything else
 inline SessionMode parse_session_mode(std::string_view text) {
     using Kind = SessionMode::Kind;
@@ -65,12 +66,14 @@ inline SessionMode parse_session_mode(std::string_view text) {
     const std::string_view file =
         colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
     if (word == "off" && colon == std::string_view::npos) return {Kind::off};
-    if (word == "measure" && colon == std::string_view::npos) return {Kind::measure};
+    if ((word == "measure" || word == "repeat") && colon == std::string_view::npos) {
+        return {Kind::measure};
+    }
     if (word == "sweep" && !file.empty()) return {Kind::sweep, file};
     if (word == "follow" && !file.empty()) return {Kind::follow, file};
     throw Error{Errc::invalid_input,
                 {"begin a session", "KDVFS_MODE=" + std::string{text}, "this is no mode",
-                 "say off, measure, sweep:FILE or follow:PLAN"}};
+                 "say off, measure, repeat, sweep:FILE or follow:PLAN"}};
 }
 
 namespace detail {

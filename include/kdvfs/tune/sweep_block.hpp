@@ -115,10 +115,12 @@ private:
     struct Shares {
         std::map<KernelId, Tally>& tallies;
 
-        void run(KernelId kernel, ClockPoint, Seconds share, bool) const {
+        void run(KernelId kernel, ClockPoint, std::uint32_t, Seconds share, bool) const {
             tallies[kernel].share += share;
         }
-        void idle(Seconds) const {}
+        void idle(Seconds, bool) const {}
+        void scope_ended(KernelId) const {}
+        void mark_iteration(measure::IterationMark) const {}
         void end_row(double, Seconds, bool) const {}
         void break_row(bool) const {}
         void measured_directly(KernelId, ClockPoint, measure::CountedJoules) const {}

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -53,8 +54,16 @@ public:
     /// Leaves and keeps the error for `Gpu::check()`.
     virtual void leave_noexcept(const ScopeToken& token) noexcept = 0;
 
+    /// Whether `launch` is to offer its work to `repeat`.
+    [[nodiscard]] bool repeats() const noexcept { return repeats_; }
+    /// Calls `work`, which enqueues on `stream`, until the meter can tell what it draws; nothing
+    /// where that is known.
+    /// @throws Error that names the kernel, where the work fails
+    virtual void repeat(StreamRef, const ScopeKind&, const std::function<void()>&) {}
+
 protected:
     ~ScopeSink() = default;
+    bool repeats_ = false;  ///< does not change once there are scopes
 };
 
 /// Remembers which kind a kernel and variant have, by where the kernel's name lies in the program.

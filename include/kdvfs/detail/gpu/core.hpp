@@ -22,10 +22,13 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -89,6 +92,7 @@ public:
                           .to = initial});
             meter_->pump();
         }
+        repeats_ = options_.repeat.on;
         if (options_.ordering == Ordering::acked) {
             arbiter_.answer_at(answer_word(), options_.ack_deadline);
         }
@@ -212,6 +216,33 @@ public:
                         .vendor_words = error.what(),
                         .remedy = "check what the stream runs"}});
         }
+    }
+
+    /// One kernel at a time; a launch within repeated work is none of its own.
+    void repeat(StreamRef stream, const ScopeKind& kind,
+                const std::function<void()>& work) override {
+        static thread_local bool within = false;
+        if (within || retired_.load(std::memory_order_relaxed) || in_forked_child()) return;
+        if (runtime_->track_key(stream).capture != 0) return;
+        const std::lock_guard one_at_a_time{repeating_};
+        if (!repeated_.insert(kind.number).second) return;
+        const ScopedFlag inside{within};
+        runtime_->synchronize(stream);
+        meter_->begin_repeat(*runtime_, kind.kernel);
+        std::uint64_t calls = 0;
+        try {
+            calls = repeat_until_told(stream, kind, work);
+        } catch (const std::exception& error) {
+            meter_->end_repeat(*runtime_, 0);
+            throw Error{Errc::io,
+                        {.action = "repeat kernel '" +
+                                   to_string(kinds_.kernels().key(kind.kernel)) + "' in place",
+                         .object = to_string(info_),
+                         .vendor_words = error.what(),
+                         .remedy = "if it must not run twice, let its type say `static constexpr "
+                                   "bool runs_once = true;`"}};
+        }
+        meter_->end_repeat(*runtime_, calls);
     }
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
@@ -412,6 +443,8 @@ public:
 
 private:
     static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
+        const char* mode = std::getenv("KDVFS_MODE");
+        if (mode != nullptr && std::string_view{mode} == "repeat") options.repeat.on = true;
         // "Never" may be said by the longest time there is, which nothing could be added to.
         constexpr Duration longest = std::chrono::hours{24 * 365};
         for (Duration* time : {&options.controller.verify_every, &options.controller.lower_after,
@@ -429,6 +462,46 @@ private:
                      .object = to_string(info),
                      .vendor_words = "",
                      .remedy = "give verify_every a time above 0, an hour if it shall be rare"}};
+    }
+
+    struct ScopedFlag {
+        explicit ScopedFlag(bool& raised) : flag{raised} { flag = true; }
+        ~ScopedFlag() { flag = false; }
+        ScopedFlag(const ScopedFlag&) = delete;
+        ScopedFlag& operator=(const ScopedFlag&) = delete;
+        bool& flag;
+    };
+
+    /// @returns how often it was called
+    std::uint64_t repeat_until_told(StreamRef stream, const ScopeKind& kind,
+                                    const std::function<void()>& work) {
+        constexpr Duration batch = std::chrono::milliseconds{20};
+        constexpr std::uint64_t most = 1000;  // in the stream's queue
+        const TimePoint began = runtime_->now();
+        const ScopeToken token = enter(stream, kind);
+        std::uint64_t calls = 0;
+        try {
+            for (std::uint64_t size = 1;;) {
+                const TimePoint before = runtime_->now();
+                for (std::uint64_t i = 0; i < size; ++i) work();
+                runtime_->synchronize(stream);
+                calls += size;
+                const TimePoint now = runtime_->now();
+                if (now - before < batch) size = std::min(2 * size, most);
+                if (now - began < options_.repeat.at_least) continue;
+                const measure::RepeatedFigure found = meter_->repeated_so_far();
+                const bool told =
+                    found.power.count > 0 &&
+                    found.half_width.count <= options_.repeat.widest * found.power.count;
+                if (told || now - began >= options_.repeat.at_most) break;
+            }
+        } catch (...) {
+            leave_noexcept(token);
+            throw;
+        }
+        leave(token);
+        runtime_->synchronize(stream);
+        return calls;
     }
 
     [[nodiscard]] std::uint32_t* answer_word() {
@@ -698,6 +771,8 @@ private:
     ClockArbiter arbiter_;
 
     std::mutex checking_;
+    std::mutex repeating_;
+    std::set<std::uint32_t> repeated_;  ///< scope kinds: a kernel, a variant and its clock each
     std::mutex kept_;
     std::optional<Error> error_;
 

@@ -10,6 +10,7 @@
 #include <kdvfs/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/measure/repetition.hpp>
 #include <kdvfs/measure/sampler.hpp>
 #include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/options.hpp>
@@ -69,9 +70,45 @@ public:
         begun_.fetch_add(1, std::memory_order_relaxed);
         if (metered && !metering()) window_.fetch_add(1, std::memory_order_relaxed);
         metering_.store(metered, std::memory_order_relaxed);
+        const std::lock_guard lock{beginning_};
+        const std::uint64_t end = end_.load(std::memory_order_relaxed);
+        if (end - front_.load(std::memory_order_acquire) == boundaries_.size()) {
+            overflowed_.store(true, std::memory_order_relaxed);
+            return;
+        }
+        boundaries_[end % boundaries_.size()] = {expected(), metered};
+        end_.store(end + 1, std::memory_order_release);
+    }
+    /// What began behind the first `drained` timestamps.
+    struct Begun {
+        bool any = false;
+        bool metered = true;  ///< all of it
+    };
+    /// For the one thread that drains timestamps; takes no lock.
+    [[nodiscard]] Begun begun_before(std::uint64_t drained) {
+        Begun result;
+        std::uint64_t front = front_.load(std::memory_order_relaxed);
+        for (; front != end_.load(std::memory_order_acquire); ++front) {
+            const Boundary& begun = boundaries_[front % boundaries_.size()];
+            if (begun.behind >= drained) break;
+            result.any = true;
+            result.metered = result.metered && begun.metered;
+        }
+        front_.store(front, std::memory_order_release);
+        if (overflowed_.exchange(false)) result = {.any = true, .metered = false};
+        return result;
     }
 
 private:
+    struct Boundary {
+        std::uint64_t behind = 0;  ///< so many timestamped markers
+        bool metered = true;
+    };
+    std::mutex beginning_;  ///< among launching threads alone
+    std::array<Boundary, 1024> boundaries_{};
+    std::atomic<std::uint64_t> front_{0};
+    std::atomic<std::uint64_t> end_{0};
+    std::atomic<bool> overflowed_{false};  ///< an iteration's begin found no room
     std::uint64_t every_;
     std::atomic<std::uint64_t> iteration_{0};
     std::atomic<bool> metering_{true};
@@ -255,6 +292,41 @@ public:
         return windows_.window();
     }
 
+    // Repeating in place: one kernel at a time, whose timestamps and samples are kept apart.
+
+    /// The streams' work so far is over; what follows is none of the program's iterations.
+    template <class Runtime>
+    void begin_repeat(Runtime& runtime, KernelId kernel) {
+        const std::lock_guard lock{mutex_};
+        const TimePoint now = drain(runtime);
+        in_iteration_ = false;
+        accumulator_.iteration(now, measure::IterationMark::spoilt);
+        iteration_spoilt_ = true;
+        accumulator_.metering(now, false);
+        repetition_.emplace(kernel, now);
+    }
+    /// What the samples of the repetition say so far, while its scope is open.
+    [[nodiscard]] measure::RepeatedFigure repeated_so_far() {
+        const std::lock_guard lock{mutex_};
+        take_in();
+        repeated_under_ = applied_;
+        return repetition_->figure();
+    }
+    /// @param calls of the work; 0: it failed, and nothing is kept
+    template <class Runtime>
+    void end_repeat(Runtime& runtime, std::uint64_t calls) {
+        const std::lock_guard lock{mutex_};
+        const TimePoint now = drain(runtime);
+        measure::RepeatedFigure figure = repetition_->figure();
+        figure.calls = calls;
+        figure.time = now - repetition_->began();
+        if (calls > 0 && figure.power.count > 0) {
+            accumulator_.add_repeated(repetition_->kernel(), repeated_under_, figure);
+        }
+        repetition_.reset();
+        if (windows_.metering()) accumulator_.metering(now, true);
+    }
+
     void keep_record(bool on) {
         const std::lock_guard lock{mutex_};
         record_ = on ? std::make_unique<measure::MeterRecord>() : nullptr;
@@ -392,6 +464,7 @@ private:
                 if (trace_) trace_->writer().clock_asked(event.at, event.to);
                 break;
             case ClockEvent::Kind::applied:
+                applied_ = event.to;
                 accumulator_.clocks_applied(event.at, event.to);
                 if (record_) record_->add(measure::ClockChange{event.at, event.to});
                 if (!trace_) break;
@@ -409,6 +482,7 @@ private:
     }
 
     void take(const measure::EnergySample& sample) {
+        if (repetition_) repetition_->take(sample);
         accumulator_.add(sample);
         if (record_) record_->add(sample);
         if (trace_ && last_sample_ && last_sample_->segment == sample.segment &&
@@ -455,6 +529,7 @@ private:
                    windows_.metering()) {
             begin_window(windows_.window(), timestamp.time);  // there may be nothing but graphs
         }
+        if (window != MeteringWindows::in_graph) begin_iterations(timestamp.time);
         last_timestamp_ = std::max(last_timestamp_, timestamp.time);
         builder_.take(timestamp, [this](const auto& stretch) { take_stretch(stretch); });
     }
@@ -466,6 +541,18 @@ private:
         forget_broken(window);
     }
 
+    /// The iteration of this timestamp begins, if it is its first.
+    void begin_iterations(TimePoint now) {
+        const auto [any, metered] = windows_.begun_before(drained_ + lost_);
+        if (any) iteration_spoilt_ = false;
+        if (iteration_spoilt_ || (in_iteration_ && !any)) return;
+        if (in_iteration_ && !metered) {
+            accumulator_.iteration(last_timestamp_, measure::IterationMark::ends);
+        }
+        accumulator_.iteration(now, measure::IterationMark::begins);
+        in_iteration_ = true;
+    }
+
     void forget_broken(std::uint32_t window) {
         const std::uint32_t broken = windows_.broken_at();
         if (broken == forgotten_ || broken > window) return;
@@ -475,13 +562,20 @@ private:
 
     void take_stretch(const measure::IntervalBuilder::Stretch& stretch) {
         const ScopeKind& kind = kinds_->at(stretch.tag.scope_kind);
+        if (repetition_) return repetition_->take(kind.kernel, stretch);
         const KernelInterval interval{.kernel = kind.kernel,
                                       .track = {stretch.tag.track},
                                       .asked = kind.request.point,
                                       .start = stretch.start,
                                       .end = stretch.end,
                                       .core_cycles = stretch.core_cycles,
-                                      .ends_scope = stretch.dwell.has_value()};
+                                      .ends_scope = stretch.dwell.has_value(),
+                                      .place = stretch.place};
+        for (std::size_t i = places_told_; i < builder_.places().size(); ++i) {
+            const auto& [parent, enclosing] = builder_.places()[i];
+            accumulator_.add_place(parent, kinds_->at(enclosing).kernel);
+        }
+        places_told_ = builder_.places().size();
         accumulator_.add(interval);
         if (record_) record_->add(measure::MeteredRun{interval, stretch.tag.window});
         if (stretch.dwell) learn_dwell(kind, *stretch.dwell);
@@ -505,6 +599,9 @@ private:
         if (all_in) forget_broken(windows_.window());
         if (all_in && !windows_.metering() && seen_window_ != closed_window_) {
             accumulator_.metering(last_timestamp_, false);
+            if (std::exchange(in_iteration_, false)) {
+                accumulator_.iteration(last_timestamp_, measure::IterationMark::ends);
+            }
             closed_window_ = seen_window_;
         }
         TimePoint until = all_in ? now : last_timestamp_;
@@ -536,6 +633,12 @@ private:
     Duration counter_period_;
     TimePoint last_timestamp_{};
     std::uint64_t drained_ = 0;
+    std::size_t places_told_ = 1;
+    bool in_iteration_ = false;
+    bool iteration_spoilt_ = false;  ///< a kernel was repeated in it
+    std::optional<measure::Repetition> repetition_;
+    ClockPoint applied_{};
+    ClockPoint repeated_under_{};
     std::uint64_t lost_ = 0;
     std::uint32_t seen_window_ = 1;
     std::uint32_t forgotten_ = 0;

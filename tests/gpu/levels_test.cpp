@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/measure/report_files.hpp>
+#include <kdvfs/report.hpp>
+#include <tests/gpu/rig.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <sstream>
+#include <string>
+
+namespace {
+
+using namespace rig;
+
+struct Forward : Kernel<"forward"> {};
+struct Backward : Kernel<"backward"> {};
+struct Layer : Kernel<"layer"> {};
+using Phases = PolicyRegistry<Bind<"slow", CapClock<800_MHz>>, Default<AutoClock>>;
+
+/// Training steps whose kernels run in the same order and for as long each time: a layer's two
+/// kernels forward, then others backward. The counter moves every 7 ms, a step takes about 30.
+class Levels : public OnSimulatedGpu {
+protected:
+    static simulated::DeviceOptions slow_counter() {
+        simulated::DeviceOptions options = device_options();
+        options.energy_counter->period = 7ms;
+        options.energy_counter->noise = {5e-3};
+        return options;
+    }
+    template <class BoundGpu>
+    void step(const BoundGpu& gpu) {
+        {
+            FrequencyScope<Forward> forward{gpu, stream};
+            for (int i = 0; i < 3; ++i) {
+                FrequencyScope<Layer> layer{gpu, stream};
+                launch<Free>(gpu, stream, [&] { board.launch(stream, work(2)); });
+                launch<Slow>(gpu, stream, [&] { board.launch(stream, work(1)); });
+            }
+        }
+        const double before = board.true_energy().count;
+        board.synchronize(stream);
+        forward_joules += board.true_energy().count - before;
+        {
+            FrequencyScope<Backward> backward{gpu, stream};
+            for (int i = 0; i < 3; ++i) {
+                launch<Middle>(gpu, stream, [&] { board.launch(stream, work(4)); });
+            }
+        }
+        const double between = board.true_energy().count;
+        board.synchronize(stream);
+        backward_joules += board.true_energy().count - between;
+        board.advance(2ms);  // the host makes the next batch
+        ++steps;
+    }
+    static const measure::EnergyLevel& level(const measure::Report& report,
+                                             const std::string& name) {
+        for (const auto& level : report.levels) {
+            if (level.iteration ? name == "iteration" : level.scope.name == name) return level;
+        }
+        throw std::runtime_error("no level " + name);
+    }
+    static void expect_holds(const measure::EnergyEstimate& energy, double truth) {
+        ASSERT_TRUE(energy.resolved);
+        EXPECT_NEAR(energy.joules.count, truth, energy.half_width.count + 1e-4 * truth);
+        EXPECT_LT(energy.half_width.count, 0.03 * truth);
+    }
+
+    simulated::Device board{simulated::mi210(), slow_counter()};
+    simulated::Stream* stream = board.create_stream();
+    double forward_joules = 0;
+    double backward_joules = 0;
+    int steps = 0;
+};
+
+TEST_F(Levels, IterationAndPhasesAreToldAndCountedOnce) {
+    GpuOptions options = gpu_options();
+    const auto gpu = simulated::open(board, options).with<Phases>();
+    const double before = board.true_energy().count;
+    const TimePoint began = board.now();
+    for (int i = 0; i < 80; ++i) {
+        step(gpu);
+        gpu.next_iteration();
+    }
+    const double all = board.true_energy().count - before;
+    const Seconds took = board.now() - began;
+    step(gpu);  // so that the last of them has ended
+    board.advance(10ms);
+    const auto report = gpu.report();
+    const auto& iteration = level(report, "iteration");
+    EXPECT_EQ(iteration.runs, 80U);
+    EXPECT_NEAR(iteration.time.count(), took.count(), 1e-3 * took.count());
+    expect_holds(iteration.per_run(), all / 80);
+    const auto& forward = level(report, "forward");
+    const auto& backward = level(report, "backward");
+    const auto& layer = level(report, "layer");
+    EXPECT_EQ(forward.runs, 81U);
+    EXPECT_EQ(layer.runs, 243U);
+    expect_holds(forward.per_run(), forward_joules / steps);
+    expect_holds(backward.per_run(), backward_joules / steps);
+    EXPECT_NEAR(3 * layer.per_run().joules.count, forward.per_run().joules.count,
+                0.01 * forward_joules / steps);
+    // Nothing is in two of the phases, or in a level twice.
+    const auto& totals = report.totals;
+    EXPECT_NEAR((forward.counted_time + backward.counted_time + totals.idle_time).count(),
+                totals.counted_time.count(), 1e-6);
+    EXPECT_LE(layer.counted_time, forward.counted_time);
+    std::ostringstream text;
+    text << report;
+    EXPECT_NE(text.str().find("\niteration: "), std::string::npos);
+    EXPECT_NE(text.str().find("\nscope forward: "), std::string::npos);
+    std::ostringstream json;
+    measure::write_json(json, report);
+    EXPECT_NE(json.str().find(R"("level":"iteration")"), std::string::npos);
+}
+
+TEST_F(Levels, OfSampledIterationsThoseAreCountedThatWereMetered) {
+    GpuOptions options = gpu_options();
+    options.meter_every = 3;
+    const auto gpu = simulated::open(board, options).with<Phases>();
+    for (int i = 0; i < 90; ++i) {
+        step(gpu);
+        gpu.next_iteration();
+    }
+    const auto report = gpu.report();
+    const auto& iteration = level(report, "iteration");
+    EXPECT_EQ(iteration.runs, 30U) << "the first, and each third but that behind the last";
+    // From its first marker to its last: what the host does behind that is not in it.
+    expect_holds(iteration.per_run(), (forward_joules + backward_joules) / steps);
+    expect_holds(level(report, "forward").per_run(), forward_joules / steps);
+}
+
+TEST_F(Levels, AScopeInItselfIsCountedOnce) {
+    const auto gpu = simulated::open(board, gpu_options()).with<Phases>();
+    for (int i = 0; i < 60; ++i) {
+        FrequencyScope<Forward> outer{gpu, stream};
+        FrequencyScope<Forward> inner{gpu, stream};
+        launch<Free>(gpu, stream, [&] { board.launch(stream, work(2)); });
+    }
+    board.synchronize(stream);
+    board.advance(10ms);
+    const auto report = gpu.report();
+    EXPECT_LE(level(report, "forward").counted_time.count(),
+              report.totals.counted_time.count() * (1 + 1e-9));
+}
+
+}  // namespace
