@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The kdvfs command: profile, plan, validate, draw, and put clocks back.
-// Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
+// The kdvfs command: profile, plan, validate, draw, put clocks back, and attach to programs.
+// Exit codes, but of `kdvfs run`, which ends as the program does: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
 // target.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/output.hpp>
@@ -11,6 +11,7 @@
 #include <examples/cli/recommend_command.hpp>
 #include <examples/cli/report_command.hpp>
 #include <examples/cli/restore_command.hpp>
+#include <examples/cli/run_command.hpp>
 #include <examples/cli/sweep_command.hpp>
 #include <examples/cli/validate_command.hpp>
 #include <kdvfs/error.hpp>
@@ -54,6 +55,7 @@ int main(int argc, char** argv) try {
     cli::ReportCommand::add_to(app);
     cli::RecommendCommand::add_to(app);
     cli::PlanPoolCommand::add_to(app);
+    cli::RunCommand::add_to(app);
     try {
         app.parse(argc, argv);
     } catch (const CLI::RuntimeError& ended) {
