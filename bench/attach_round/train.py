@@ -91,13 +91,43 @@ def main():
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--toggle", type=int, default=0, help="blocks of each metering")
     parser.add_argument("--block", type=int, default=16, help="steps of a block")
+    parser.add_argument("--bitwise", action="store_true",
+                        help="the same training three times: twice bare, once metered")
     parser.add_argument("--out", default="")
     options = parser.parse_args()
 
-    torch.manual_seed(1)
     if options.deterministic:
         torch.use_deterministic_algorithms(True)
     names = Names(options.ranges.split(","))
+    library = None
+    if os.environ.get("CUDA_INJECTION64_PATH"):
+        library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+    if options.bitwise:
+        losses = []
+        torch.zeros(1, device="cuda")
+        for metering in (-1, -1, 1):
+            if library.kdvfs_attach_meter(metering) != 0:
+                sys.exit("kdvfs_attach_meter(%d) failed" % metering)
+            losses.append(train(options, names, None)["losses"])
+        print(json.dumps({"bare_runs_equal": losses[0] == losses[1],
+                          "attached_equals_bare": losses[2] == losses[0],
+                          "losses": losses[0]}))
+        return
+    result = train(options, names, library)
+    if library is not None:
+        launches, records = ctypes.c_uint64(), ctypes.c_uint64()
+        library.kdvfs_attach_counts(ctypes.byref(launches), ctypes.byref(records))
+        result["kernel_launches"], result["kernel_records"] = launches.value, records.value
+    text = json.dumps(result)
+    if options.out:
+        with open(options.out, "w") as file:
+            file.write(text)
+    else:
+        print(text)
+
+
+def train(options, names, library):
+    torch.manual_seed(1)
     model = Gpt(options.layers, options.width, options.width // 128, options.vocabulary,
                 options.length, names).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=not options.deterministic,
@@ -141,7 +171,6 @@ def main():
     result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
 
     if options.toggle:
-        library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
         times = []
         for block in range(options.toggle * 4):
             # Each round in another order, so that drift meets all alike.
@@ -166,18 +195,7 @@ def main():
         torch.cuda.synchronize()
         result["ms_per_step"] = 1e3 * (time.perf_counter() - began) / options.steps
         result["losses"] = [loss.item() for loss in losses]
-    path = os.environ.get("CUDA_INJECTION64_PATH")
-    if path:
-        library = ctypes.CDLL(path)
-        launches, records = ctypes.c_uint64(), ctypes.c_uint64()
-        library.kdvfs_attach_counts(ctypes.byref(launches), ctypes.byref(records))
-        result["kernel_launches"], result["kernel_records"] = launches.value, records.value
-    text = json.dumps(result)
-    if options.out:
-        with open(options.out, "w") as file:
-            file.write(text)
-    else:
-        print(text)
+    return result
 
 
 main()

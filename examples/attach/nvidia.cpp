@@ -6,6 +6,7 @@
 #include <examples/attach/cupti.hpp>
 #include <examples/attach/device.hpp>
 #include <examples/attach/launch_names.hpp>
+#include <examples/attach/no_readings.hpp>
 #include <examples/attach/process.hpp>
 #include <examples/attach/ranges.hpp>
 #include <examples/attach/record_streams.hpp>
@@ -35,23 +36,6 @@ namespace attach {
 namespace {
 
 namespace cupti = attach::cupti;
-
-/// A board that cannot be read: launches are timed, joules are absent.
-class NoReadings {
-public:
-    NoReadings(const std::string& address, std::string why)
-        : info_{.name = "NVIDIA GPU",
-                .address = address,
-                .mechanism = "times only: " + std::move(why)} {}
-    [[nodiscard]] const kdvfs::DeviceInfo& info() const { return info_; }
-    [[nodiscard]] const kdvfs::SupportedClocks& supported_clocks() const { return clocks_; }
-    [[nodiscard]] kdvfs::EnergyReading read_energy() noexcept { return {}; }
-    [[nodiscard]] kdvfs::Duration counter_period() const { return {}; }
-
-private:
-    kdvfs::DeviceInfo info_;
-    kdvfs::SupportedClocks clocks_;
-};
 
 std::string nvml_library() {
     const char* const path = std::getenv("KDVFS_NVML");
@@ -108,7 +92,7 @@ std::unique_ptr<CudaGpu> open_cuda_gpu(int ordinal) {
         }
         process.note("no joules: " + why);
         return open_gpu(address.data(), process.settings(), gpu->streams, [&] {
-            return std::make_shared<NoReadings>(address.data(), why);
+            return std::make_shared<NoReadings>("NVIDIA GPU", address.data(), why);
         });
     };
     gpu->device = &process.add(std::make_unique<Device>(open(), process.settings(), 1));
@@ -174,9 +158,7 @@ public:
             Process::instance().note("CUPTI dropped " + std::to_string(dropped) + " records");
         }
         const std::lock_guard lock{mutex_};
-        for (const auto& [ordinal, gpu] : gpus_) {
-            if (gpu) gpu->streams->finish();
-        }
+        for (const auto& [ordinal, gpu] : gpus_) gpu->streams->finish();
     }
 
 private:
@@ -267,7 +249,9 @@ private:
         const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 + 31 * variant.index +
                            reinterpret_cast<std::uintptr_t>(made.call->name);
         Known& known = remembered[(place ^ place >> 9U) % remembered.size()];
-        const char* const symbol = data.symbol == nullptr ? "" : data.symbol;
+        // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere.
+        const bool named = made.call->name == nullptr && made.call->work != cupti::Work::graph;
+        const char* const symbol = named && data.symbol != nullptr ? data.symbol : "";
         if (known.kind != nullptr && known.gpu == &gpu && known.function == made.function &&
             known.fixed == made.call->name && known.variant == variant && known.symbol == symbol) {
             return *known.kind;
@@ -324,13 +308,15 @@ private:
         CudaGpu* gpu = nullptr;
         {
             const std::lock_guard look{mutex_};
-            gpu = gpus_[ordinal].get();
+            if (const auto known = gpus_.find(ordinal); known != gpus_.end()) {
+                gpu = known->second.get();
+            }
         }
         if (gpu == nullptr) {
             auto opened = open_cuda_gpu(ordinal);
+            gpu = opened.get();
             const std::lock_guard look{mutex_};
-            gpus_[ordinal] = std::move(opened);
-            gpu = gpus_[ordinal].get();
+            gpus_.emplace(ordinal, std::move(opened));
         }
         last = {context, gpu};
         return gpu;

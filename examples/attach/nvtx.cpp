@@ -60,10 +60,12 @@ struct EventAttributes {
 int push_attributes(const EventAttributes* event) noexcept {
     try {
         if (event == nullptr || event->message == nullptr) return push("");
-        if (event->message_type == 2) {
-            return push(narrow(static_cast<const wchar_t*>(event->message)).c_str());
+        switch (event->message_type) {
+            case 1:
+            case 3: return push(static_cast<const char*>(event->message));
+            case 2: return push(narrow(static_cast<const wchar_t*>(event->message)).c_str());
+            default: return push("");
         }
-        return push(static_cast<const char*>(event->message));
     } catch (const std::exception&) {
         return 0;
     }

@@ -105,7 +105,8 @@ void on_call(std::uint32_t id, const void* parameters, const char* symbol, const
     data.site = status == nullptr ? 0 : 1;
     data.parameters = parameters;
     data.result = status;
-    data.symbol = symbol;
+    // Only launches of kernels have one; elsewhere the field is whatever was there before.
+    data.symbol = symbol != nullptr ? symbol : reinterpret_cast<const char*>(std::uintptr_t{64});
     data.context = &state();
     data.correlation = correlation;
     callback(state().user, 1, id, &data);
