@@ -15,7 +15,8 @@ struct CudaDriver {
     int (*context_device)(int* device) = nullptr;
     int (*pci_address)(char* text, int room, int device) = nullptr;
     int (*graph_nodes)(void* graph, void** nodes, std::size_t* count) = nullptr;
-    int (*write)(void* stream, std::uint64_t address, std::uint32_t value, unsigned flags) = nullptr;
+    int (*write)(void* stream, std::uint64_t address, std::uint32_t value,
+                 unsigned flags) = nullptr;
     int (*register_memory)(void* memory, std::size_t bytes, unsigned flags) = nullptr;
     int (*device_address)(std::uint64_t* address, void* memory, unsigned flags) = nullptr;
     int (*synchronize)(void* stream) = nullptr;

@@ -92,9 +92,31 @@ Device::Device(const kdvfs::Gpu& gpu, const Settings& settings, unsigned every)
 Device::~Device() = default;
 
 const kdvfs::detail::ScopeKind& Device::launch_kind(const std::string& name,
-                                                    kdvfs::Variant variant) const {
+                                                    kdvfs::Variant variant) {
     if (settings_.match && !std::regex_search(name, *settings_.match)) return *others_;
-    return session_->kind(name, variant);
+    const auto& kind = session_->kind(name, variant);
+    const std::lock_guard lock{splitting_};
+    clusters_.try_emplace(kind.number, Clusters{name, variant, {}});
+    return kind;
+}
+
+std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
+    constexpr std::size_t most = 8;
+    constexpr std::uint32_t apart = 64;  // more than a grid's variants
+    if (time < std::chrono::microseconds{20}) return kind;
+    const std::lock_guard lock{splitting_};
+    const auto found = clusters_.find(kind);
+    if (found == clusters_.end()) return kind;
+    auto& [name, variant, known] = found->second;
+    for (const auto& [its, number] : known) {
+        if (time * 5 <= its * 8 && its * 5 <= time * 8) return number;
+    }
+    if (known.size() == most) return kind;
+    const auto index = static_cast<std::uint32_t>(known.size());
+    const std::uint32_t number =
+        index == 0 ? kind : session_->kind(name, {variant.index + apart * index}).number;
+    known.emplace_back(time, number);
+    return number;
 }
 
 const kdvfs::detail::ScopeKind& Device::range_kind(std::string_view path) const {
@@ -134,8 +156,10 @@ void Device::write_json(std::ostream& out) {
     const bool named = !settings_.iteration.empty();
     const bool found = iterations_.period() > 0;
     out << R"({"launches":)" << launches_.load() << R"(,"iterations":{"by":)"
-        << (named ? R"("range")" : found ? R"("period")" : "null") << R"(,"count":)"
-        << (named ? begun_.load() : iterations_.count()) << R"(,"launches":)"
+        << (named   ? R"("range")"
+            : found ? R"("period")"
+                    : "null")
+        << R"(,"count":)" << (named ? begun_.load() : iterations_.count()) << R"(,"launches":)"
         << iterations_.period() << R"(,"alike":)" << json_number(iterations_.stability())
         << R"(,"share":)" << json_number(iterations_.coverage()) << R"(},"report":)";
     kdvfs::measure::write_json(out, report);

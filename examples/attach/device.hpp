@@ -7,15 +7,19 @@
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <iosfwd>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace attach {
 
@@ -36,7 +40,12 @@ public:
 
     /// What launches of this name share.
     [[nodiscard]] const kdvfs::detail::ScopeKind& launch_kind(const std::string& name,
-                                                              kdvfs::Variant variant) const;
+                                                              kdvfs::Variant variant);
+    /// The kind of a launch that took so long: launches of one name and grid can be other work, as
+    /// those of persistent GEMMs are. Times within a factor of 1.6 are one cluster; the first is
+    /// the kind itself, those behind it have variants that are 64 apart, in order of first sight, 8
+    /// at most. Launches under 20 us, and kinds that are none of a launch, are not split.
+    [[nodiscard]] std::uint32_t split(std::uint32_t kind, kdvfs::Duration time);
     /// What launches inside a range share.
     [[nodiscard]] const kdvfs::detail::ScopeKind& range_kind(std::string_view path) const;
     /// What launches outside all ranges share, where ranges are what is metered.
@@ -67,6 +76,15 @@ private:
     std::atomic<std::uint64_t> launches_{0};
     std::atomic<std::uint64_t> begun_{0};
 
+    /// A kernel whose launches may be split by their times.
+    struct Clusters {
+        std::string name{};
+        kdvfs::Variant variant{};
+        std::vector<std::pair<kdvfs::Duration, std::uint32_t>> known{};  ///< time and kind
+    };
+
+    std::mutex splitting_;
+    std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind
     std::mutex mutex_;
     Iterations iterations_;
     unsigned since_look_ = 0;

@@ -38,10 +38,10 @@ inline void* next_hip(const char* name) {
 // The library's streams call HIP by name. Here those names mean the functions of whatever HIP the
 // program has, found at run time: this library is linked to none, because it is loaded into
 // programs that have none, too.
-#define ATTACH_NEXT_AS(type, name)                                                         \
-    ([] {                                                                                  \
-        static const auto next = reinterpret_cast<type>(::attach::next_hip(#name));        \
-        return next;                                                                       \
+#define ATTACH_NEXT_AS(type, name)                                                  \
+    ([] {                                                                           \
+        static const auto next = reinterpret_cast<type>(::attach::next_hip(#name)); \
+        return next;                                                                \
     }())
 #define ATTACH_NEXT(name) ATTACH_NEXT_AS(decltype(&::name), name)
 #define hipGetErrorString ATTACH_NEXT(hipGetErrorString)
@@ -58,7 +58,7 @@ inline void* next_hip(const char* name) {
 #define hipThreadExchangeStreamCaptureMode ATTACH_NEXT(hipThreadExchangeStreamCaptureMode)
 #define hipHostRegister ATTACH_NEXT(hipHostRegister)
 #define hipHostGetDevicePointer ATTACH_NEXT(hipHostGetDevicePointer)
-#define hipMalloc ATTACH_NEXT_AS(hipError_t(*)(void**, std::size_t), hipMalloc)
+#define hipMalloc ATTACH_NEXT_AS(hipError_t (*)(void**, std::size_t), hipMalloc)
 #define hipMemset ATTACH_NEXT(hipMemset)
 #define hipExtMallocWithFlags ATTACH_NEXT(hipExtMallocWithFlags)
 #define hipStreamWriteValue32 ATTACH_NEXT(hipStreamWriteValue32)
@@ -172,8 +172,7 @@ public:
 private:
     std::mutex mutex_;
     std::map<int, Device*> devices_;
-    std::map<std::tuple<const Device*, const void*, std::uint32_t>,
-             const kdvfs::detail::ScopeKind*>
+    std::map<std::tuple<const Device*, const void*, std::uint32_t>, const kdvfs::detail::ScopeKind*>
         kinds_;
 };
 
@@ -219,9 +218,7 @@ hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stre
     return status;
 }
 
-std::uint64_t blocks_of(const dim3& grid) {
-    return std::uint64_t{grid.x} * grid.y * grid.z;
-}
+std::uint64_t blocks_of(const dim3& grid) { return std::uint64_t{grid.x} * grid.y * grid.z; }
 
 auto name_by_pointer(const void* function, hipStream_t stream) {
     return [=]() -> std::string {
@@ -283,22 +280,24 @@ using attach::launched;
 
 extern "C" {
 
-__attribute__((visibility("default"))) hipError_t hipLaunchKernel(
-    const void* function, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes,
-    hipStream_t stream) {
+__attribute__((visibility("default"))) hipError_t hipLaunchKernel(const void* function, dim3 grid,
+                                                                  dim3 block, void** arguments,
+                                                                  std::size_t shared_bytes,
+                                                                  hipStream_t stream) {
     const auto real = ATTACH_NEXT(hipLaunchKernel);
     return launched(function, attach::blocks_of(grid), stream,
                     attach::name_by_pointer(function, stream),
                     [&] { return real(function, grid, block, arguments, shared_bytes, stream); });
 }
 
-__attribute__((visibility("default"))) hipError_t hipLaunchKernel_spt(
-    const void* function, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes,
-    hipStream_t stream) {
+__attribute__((visibility("default"))) hipError_t hipLaunchKernel_spt(const void* function,
+                                                                      dim3 grid, dim3 block,
+                                                                      void** arguments,
+                                                                      std::size_t shared_bytes,
+                                                                      hipStream_t stream) {
     const auto real = ATTACH_NEXT_AS(decltype(&::hipLaunchKernel), hipLaunchKernel_spt);
     const hipStream_t own = stream == nullptr ? hipStreamPerThread : stream;
-    return launched(function, attach::blocks_of(grid), own,
-                    attach::name_by_pointer(function, own),
+    return launched(function, attach::blocks_of(grid), own, attach::name_by_pointer(function, own),
                     [&] { return real(function, grid, block, arguments, shared_bytes, stream); });
 }
 
@@ -308,27 +307,27 @@ __attribute__((visibility("default"))) hipError_t hipExtLaunchKernel(
     using Real = hipError_t (*)(const void*, dim3, dim3, void**, std::size_t, hipStream_t,
                                 hipEvent_t, hipEvent_t, int);
     const auto real = ATTACH_NEXT_AS(Real, hipExtLaunchKernel);
-    return launched(function, attach::blocks_of(grid), stream,
-                    attach::name_by_pointer(function, stream), [&] {
-                        return real(function, grid, block, arguments, shared_bytes, stream, start,
-                                    stop, flags);
-                    });
+    return launched(
+        function, attach::blocks_of(grid), stream, attach::name_by_pointer(function, stream), [&] {
+            return real(function, grid, block, arguments, shared_bytes, stream, start, stop, flags);
+        });
 }
 
 __attribute__((visibility("default"))) hipError_t hipModuleLaunchKernel(
     hipFunction_t function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
     unsigned bz, unsigned shared_bytes, hipStream_t stream, void** parameters, void** extra) {
     const auto real = ATTACH_NEXT(hipModuleLaunchKernel);
-    return launched(function, std::uint64_t{gx} * gy * gz, stream,
-                    attach::name_by_handle(function), [&] {
-                        return real(function, gx, gy, gz, bx, by, bz, shared_bytes, stream,
-                                    parameters, extra);
-                    });
+    return launched(
+        function, std::uint64_t{gx} * gy * gz, stream, attach::name_by_handle(function), [&] {
+            return real(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, parameters, extra);
+        });
 }
 
-__attribute__((visibility("default"))) hipError_t hipLaunchCooperativeKernel(
-    const void* function, dim3 grid, dim3 block, void** arguments, unsigned shared_bytes,
-    hipStream_t stream) {
+__attribute__((visibility("default"))) hipError_t hipLaunchCooperativeKernel(const void* function,
+                                                                             dim3 grid, dim3 block,
+                                                                             void** arguments,
+                                                                             unsigned shared_bytes,
+                                                                             hipStream_t stream) {
     using Real = hipError_t (*)(const void*, dim3, dim3, void**, unsigned, hipStream_t);
     const auto real = ATTACH_NEXT_AS(Real, hipLaunchCooperativeKernel);
     return launched(function, attach::blocks_of(grid), stream,
@@ -342,8 +341,7 @@ __attribute__((visibility("default"))) hipError_t hipLaunchCooperativeKernel_spt
     using Real = hipError_t (*)(const void*, dim3, dim3, void**, unsigned, hipStream_t);
     const auto real = ATTACH_NEXT_AS(Real, hipLaunchCooperativeKernel_spt);
     const hipStream_t own = stream == nullptr ? hipStreamPerThread : stream;
-    return launched(function, attach::blocks_of(grid), own,
-                    attach::name_by_pointer(function, own),
+    return launched(function, attach::blocks_of(grid), own, attach::name_by_pointer(function, own),
                     [&] { return real(function, grid, block, arguments, shared_bytes, stream); });
 }
 
@@ -358,23 +356,22 @@ __attribute__((visibility("default"))) hipError_t hipLaunchByPtr(const void* fun
     const auto real = ATTACH_NEXT(hipLaunchByPtr);
     const auto made = attach::configured();
     return launched(function, made.blocks, made.stream,
-                    attach::name_by_pointer(function, made.stream),
-                    [&] { return real(function); });
+                    attach::name_by_pointer(function, made.stream), [&] { return real(function); });
 }
 
 __attribute__((visibility("default"))) hipError_t hipGraphLaunch(hipGraphExec_t graph,
                                                                  hipStream_t stream) {
     const auto real = ATTACH_NEXT(hipGraphLaunch);
-    return launched(graph, 0, stream, [] { return std::string{"graph"}; },
-                    [&] { return real(graph, stream); });
+    return launched(
+        graph, 0, stream, [] { return std::string{"graph"}; }, [&] { return real(graph, stream); });
 }
 
 __attribute__((visibility("default"))) hipError_t hipGraphLaunch_spt(hipGraphExec_t graph,
                                                                      hipStream_t stream) {
     const auto real = ATTACH_NEXT_AS(decltype(&::hipGraphLaunch), hipGraphLaunch_spt);
     const hipStream_t own = stream == nullptr ? hipStreamPerThread : stream;
-    return launched(graph, 0, own, [] { return std::string{"graph"}; },
-                    [&] { return real(graph, stream); });
+    return launched(
+        graph, 0, own, [] { return std::string{"graph"}; }, [&] { return real(graph, stream); });
 }
 
 __attribute__((visibility("default"))) hipError_t hipLaunchKernelExC(
@@ -394,10 +391,12 @@ __attribute__((visibility("default"))) hipError_t attach_hip_ext_module_launch_k
     std::uint32_t by, std::uint32_t bz, std::size_t shared_bytes, hipStream_t stream,
     void** parameters, void** extra, hipEvent_t start, hipEvent_t stop,
     std::uint32_t flags) __asm__("hipExtModuleLaunchKernel");
-hipError_t attach_hip_ext_module_launch_kernel(
-    hipFunction_t function, std::uint32_t gx, std::uint32_t gy, std::uint32_t gz, std::uint32_t bx,
-    std::uint32_t by, std::uint32_t bz, std::size_t shared_bytes, hipStream_t stream,
-    void** parameters, void** extra, hipEvent_t start, hipEvent_t stop, std::uint32_t flags) {
+hipError_t attach_hip_ext_module_launch_kernel(hipFunction_t function, std::uint32_t gx,
+                                               std::uint32_t gy, std::uint32_t gz, std::uint32_t bx,
+                                               std::uint32_t by, std::uint32_t bz,
+                                               std::size_t shared_bytes, hipStream_t stream,
+                                               void** parameters, void** extra, hipEvent_t start,
+                                               hipEvent_t stop, std::uint32_t flags) {
     std::uint32_t global[]{gx, gy, gz};
     std::uint32_t local[]{bx, by, bz};
     return attach::ext_module_launch(
@@ -417,8 +416,7 @@ __attribute__((visibility("default"))) hipError_t hipExtModuleLaunchKernel(
     constexpr const char* mangled =
         "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_"
         "tS6_j";
-    static const auto real =
-        reinterpret_cast<attach::ExtModuleLaunch>(attach::next_hip(mangled));
+    static const auto real = reinterpret_cast<attach::ExtModuleLaunch>(attach::next_hip(mangled));
     return attach::ext_module_launch(real, function, global, local, shared_bytes, stream,
                                      parameters, extra, start, stop, flags);
 }

@@ -11,11 +11,11 @@
 
 namespace attach {
 
-/// Finds the iterations of a program in the sequence of its launches: their period, and a place that
-/// is met once in each, told by the last few launches, where the next one then begins. Looked for
-/// when 512 launches have been seen, and again whenever they have doubled, until it is found, up to
-/// 65536. A period that does not cover nine in ten of the launches behind it was that of an inner
-/// loop, such as layers: it is given up, and a longer one is looked for. Not thread-safe.
+/// Finds the iterations of a program in the sequence of its launches: their period, and a place
+/// that is met once in each, told by the last few launches, where the next one then begins. Looked
+/// for when 512 launches have been seen, and again whenever they have doubled, until it is found,
+/// up to 65536. A period that does not cover nine in ten of the launches behind it was that of an
+/// inner loop, such as layers: it is given up, and a longer one is looked for. Not thread-safe.
 class Iterations {
 public:
     /// Takes in a launch. @returns whether an iteration begins with it

@@ -23,8 +23,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <map>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -96,6 +96,12 @@ std::unique_ptr<CudaGpu> open_cuda_gpu(int ordinal) {
         });
     };
     gpu->device = &process.add(std::make_unique<Device>(open(), process.settings(), 1));
+    // Where clocks are asked for by name and grid, joules are told so, too.
+    if (!process.settings().sets_clocks) {
+        gpu->streams->split_by([device = gpu->device](std::uint32_t kind, kdvfs::Duration time) {
+            return device->split(kind, time);
+        });
+    }
     return gpu;
 }
 
@@ -136,8 +142,8 @@ public:
             enable(call.id, on);
             if (call.per_thread_id != 0) enable(call.per_thread_id, on);
         }
-        for (const cupti::Kind kind : {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set,
-                                       cupti::Kind::graph}) {
+        for (const cupti::Kind kind :
+             {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set, cupti::Kind::graph}) {
             const auto status = on ? library_.enable(kind) : library_.disable(kind);
             if (status == cupti::success || kind == cupti::Kind::graph) continue;
             return library_.words_of(status);
@@ -167,8 +173,8 @@ private:
         CudaGpu* gpu = nullptr;
         kdvfs::detail::ScopeToken token{};
         std::uint32_t correlation = 0;
-        unsigned nested = 0;   ///< launches within the launch
-        bool in_kdvfs = false; ///< what is called now is called by kdvfs
+        unsigned nested = 0;    ///< launches within the launch
+        bool in_kdvfs = false;  ///< what is called now is called by kdvfs
     };
     static InLaunch& in_launch() {
         thread_local InLaunch launch;
@@ -246,8 +252,8 @@ private:
         };
         thread_local std::array<Known, 512> remembered;
         const kdvfs::Variant variant = grid_variant(made.blocks);
-        const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 + 31 * variant.index +
-                           reinterpret_cast<std::uintptr_t>(made.call->name);
+        const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
+                           31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);
         Known& known = remembered[(place ^ place >> 9U) % remembered.size()];
         // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere.
         const bool named = made.call->name == nullptr && made.call->work != cupti::Work::graph;
@@ -328,7 +334,7 @@ private:
 
     static void buffer_wanted(std::uint8_t** buffer, std::size_t* size, std::size_t* most) {
         *buffer = static_cast<std::uint8_t*>(
-            ::operator new(buffer_bytes, std::align_val_t{8}, std::nothrow));
+            ::operator new (buffer_bytes, std::align_val_t{8}, std::nothrow));
         *size = *buffer == nullptr ? 0 : buffer_bytes;
         *most = 0;
     }
@@ -340,7 +346,7 @@ private:
         } catch (const std::exception& error) {
             Process::instance().give_up(error.what());
         }
-        ::operator delete(buffer, std::align_val_t{8});
+        ::operator delete (buffer, std::align_val_t{8});
     }
 
     void take(std::uint8_t* buffer, std::size_t used) {
@@ -373,7 +379,9 @@ private:
     /// Where the records' clock lies off the host's: the closest of eight looks.
     void place_clock() {
         std::int64_t closest = std::numeric_limits<std::int64_t>::max();
-        const auto host = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
+        const auto host = [] {
+            return std::chrono::steady_clock::now().time_since_epoch().count();
+        };
         for (int i = 0; i < 8; ++i) {
             const std::int64_t before = host();
             std::uint64_t theirs = 0;
@@ -387,8 +395,7 @@ private:
 
     void enable(std::uint32_t id, bool on) {
         // An older driver may lack a call: then nobody can make it.
-        static_cast<void>(
-            library_.enable_callback(on ? 1 : 0, subscriber_, cupti::driver_api, id));
+        static_cast<void>(library_.enable_callback(on ? 1 : 0, subscriber_, cupti::driver_api, id));
     }
 
     cupti::Library library_;

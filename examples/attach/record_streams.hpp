@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -28,8 +29,7 @@ namespace attach {
 /// begin, one that leaves at its end.
 class [[nodiscard]] AtLaunch {
 public:
-    explicit AtLaunch(std::uint32_t correlation)
-        : before_{std::exchange(current(), correlation)} {}
+    explicit AtLaunch(std::uint32_t correlation) : before_{std::exchange(current(), correlation)} {}
     ~AtLaunch() { current() = before_; }
     AtLaunch(const AtLaunch&) = delete;
     AtLaunch& operator=(const AtLaunch&) = delete;
@@ -87,7 +87,7 @@ public:
         std::size_t count = 0;
         for (Track& track : tracks_) {
             while (count < out.size() && !track.pending.empty()) {
-                const Pending& next = track.pending.front();
+                Pending& next = track.pending.front();
                 const auto time = time_of(next);
                 if (!time) {
                     if (is_stuck(track)) {
@@ -98,6 +98,7 @@ public:
                 }
                 // Launches of one stream can overlap by a little; a track's times only rise.
                 track.last = std::max(track.last, *time);
+                next.tag.scope_kind = kind_of(next);
                 out[count++] = {next.tag, track.last, 0, 0};
                 track.pending.pop_front();
                 track.waiting_since = {};
@@ -121,6 +122,14 @@ public:
 
     // What attaching calls.
 
+    /// Which kind a launch's scope is, once its time is known; scopes of other kinds are let be.
+    /// @param split called with the kind at the launch and the launch's time, once for each launch,
+    ///              under a lock of this object
+    void split_by(std::function<std::uint32_t(std::uint32_t kind, kdvfs::Duration time)> split) {
+        const std::lock_guard lock{mutex_};
+        split_ = std::move(split);
+    }
+
     /// A launch ran then.
     void arrived(std::uint32_t correlation, kdvfs::TimePoint start, kdvfs::TimePoint end) {
         const std::lock_guard lock{mutex_};
@@ -130,14 +139,14 @@ public:
             start = std::min(start, slot.start);
             end = std::max(end, slot.end);
         }
-        slot = {correlation, start, end};
+        slot = {correlation, start, end, 0, no_kind};
         newest_ = std::max(newest_, end);
     }
     /// A launch was refused, or its times are not known: it took none.
     void failed(std::uint32_t correlation) {
         const std::lock_guard lock{mutex_};
         const kdvfs::TimePoint at = newest_ == kdvfs::TimePoint{} ? host_now() : newest_;
-        slots_[correlation % remembered] = {correlation, at, at};
+        slots_[correlation % remembered] = {correlation, at, at, 0, no_kind};
     }
     /// No more records will come: what still waits for one is lost.
     void finish() {
@@ -171,7 +180,10 @@ private:
         std::uint32_t correlation = 0;
         kdvfs::TimePoint start{};
         kdvfs::TimePoint end{};
+        std::uint32_t kind_before = 0;  ///< that of the launch's own scope, once it was split
+        std::uint32_t kind = no_kind;
     };
+    static constexpr std::uint32_t no_kind = ~std::uint32_t{0};
     /// Host memory that cells lie in, and its address on the device where that is known.
     struct Block {
         kdvfs::RequestCell* cells = nullptr;
@@ -234,11 +246,10 @@ private:
         }
         constexpr unsigned portable_and_mapped = 3;
         std::uint64_t address = 0;
-        const bool mapped =
-            driver_.write != nullptr && driver_.register_memory != nullptr &&
-            driver_.device_address != nullptr &&
-            driver_.register_memory(memory, bytes, portable_and_mapped) == 0 &&
-            driver_.device_address(&address, memory, 0) == 0;
+        const bool mapped = driver_.write != nullptr && driver_.register_memory != nullptr &&
+                            driver_.device_address != nullptr &&
+                            driver_.register_memory(memory, bytes, portable_and_mapped) == 0 &&
+                            driver_.device_address(&address, memory, 0) == 0;
         blocks_.push_back({static_cast<kdvfs::RequestCell*>(memory), mapped ? address : 0});
         cells_taken_ = 0;
     }
@@ -255,6 +266,21 @@ private:
         const Slot& slot = slots_[marker.correlation % remembered];
         if (slot.correlation != marker.correlation || marker.correlation == 0) return std::nullopt;
         return marker.tag.leaving ? slot.end : slot.start;
+    }
+
+    /// The kind of a marker whose time is known: split once, when the launch's scope begins.
+    [[nodiscard]] std::uint32_t kind_of(const Pending& marker) {
+        const std::uint32_t kind = marker.tag.scope_kind;
+        if (!split_) return kind;
+        Slot& slot = slots_[marker.correlation % remembered];
+        if (slot.kind == no_kind || slot.kind_before != kind) {
+            if (marker.tag.leaving) return kind;  // of a range, which began with another launch
+            const std::uint32_t split = split_(kind, slot.end - slot.start);
+            if (split == kind) return kind;
+            slot.kind_before = kind;
+            slot.kind = split;
+        }
+        return slot.kind;
     }
 
     /// Whether the front's record will not come any more: those of launches behind it have been
@@ -281,6 +307,7 @@ private:
     const CudaDriver driver_;
 
     std::mutex mutex_;
+    std::function<std::uint32_t(std::uint32_t, kdvfs::Duration)> split_;
     std::vector<Track> tracks_;  // by number
     std::vector<Slot> slots_;    // by correlation, the newest ones
     std::vector<Block> blocks_;

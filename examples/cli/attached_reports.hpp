@@ -64,7 +64,8 @@ struct EnergySum {
     }
     [[nodiscard]] nlohmann::json json() const {
         if (!resolved) {
-            return {{"joules", nullptr}, {"half_width_95", nullptr}, {"status", "too_short_to_tell"}};
+            return {
+                {"joules", nullptr}, {"half_width_95", nullptr}, {"status", "too_short_to_tell"}};
         }
         return {{"joules", joules}, {"half_width_95", std::sqrt(variance)}, {"status", "resolved"}};
     }
@@ -145,14 +146,15 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
                           device.value("launches", 0LL), iterations.value("count", 0LL));
             text += line;
             if (iterations["by"] == "period") {
-                std::snprintf(line, sizeof line, " of %lld launches (%.0f %% of all, %.1f %% alike)",
-                              iterations.value("launches", 0LL),
-                              100 * iterations.value("share", 0.0),
-                              100 * iterations.value("alike", 0.0));
+                std::snprintf(
+                    line, sizeof line, " of %lld launches (%.0f %% of all, %.1f %% alike)",
+                    iterations.value("launches", 0LL), 100 * iterations.value("share", 0.0),
+                    100 * iterations.value("alike", 0.0));
                 text += line;
             }
-            text += process.value("ended", false) ? "\n" : "; it did not end by itself: the last "
-                                                           "second may be missing\n";
+            text += process.value("ended", false) ? "\n"
+                                                  : "; it did not end by itself: the last "
+                                                    "second may be missing\n";
         }
         for (const json& note : process["notes"]) {
             text += "kdvfs: process " + std::to_string(process.value("pid", 0)) + ": " +

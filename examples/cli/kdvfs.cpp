@@ -13,6 +13,7 @@
 #include <examples/cli/restore_command.hpp>
 #include <examples/cli/run_command.hpp>
 #include <examples/cli/sweep_command.hpp>
+#include <examples/cli/top_command.hpp>
 #include <examples/cli/validate_command.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/version.hpp>
@@ -56,6 +57,7 @@ int main(int argc, char** argv) try {
     cli::RecommendCommand::add_to(app);
     cli::PlanPoolCommand::add_to(app);
     cli::RunCommand::add_to(app);
+    cli::TopCommand::add_to(app);
     try {
         app.parse(argc, argv);
     } catch (const CLI::RuntimeError& ended) {

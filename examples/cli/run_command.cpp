@@ -4,6 +4,7 @@
 #include <examples/cli/report/energy_chart.hpp>
 #include <examples/cli/report/page.hpp>
 #include <examples/cli/run_command.hpp>
+#include <examples/cli/running.hpp>
 #include <examples/cli/temporary_folder.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
@@ -80,9 +81,8 @@ public:
         ::posix_spawnattr_setsigmask(&attributes, &before);
         ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
         pid_t child = 0;
-        const int failed =
-            ::posix_spawnp(&child, command.front().c_str(), nullptr, &attributes,
-                           pointers(command).data(), pointers(environment).data());
+        const int failed = ::posix_spawnp(&child, command.front().c_str(), nullptr, &attributes,
+                                          pointers(command).data(), pointers(environment).data());
         ::posix_spawnattr_destroy(&attributes);
         if (failed == 0) {
             number() = child;
@@ -150,6 +150,7 @@ std::string html_of(const nlohmann::json& merged, const std::string& text) {
 void RunCommand::run() const {
     const std::string library = attach_library().string();
     const TemporaryFolder folder;
+    const KnownRun known{folder.path};
     std::string mode = variable("KDVFS_MODE");
     if (!plan.empty()) mode = "follow:" + std::filesystem::absolute(plan).string();
     if (!sweep.empty()) mode = "sweep:" + std::filesystem::absolute(sweep).string();
@@ -182,10 +183,9 @@ void RunCommand::run() const {
     for (const std::string& file : reports) {
         const std::string ending = std::filesystem::path{file}.extension().string();
         try {
-            kdvfs::detail::write_file_atomically(file, ending == ".json" ? merged.dump(1) + '\n'
-                                                       : ending == ".html"
-                                                           ? html_of(merged, text)
-                                                           : text);
+            kdvfs::detail::write_file_atomically(file, ending == ".json"   ? merged.dump(1) + '\n'
+                                                       : ending == ".html" ? html_of(merged, text)
+                                                                           : text);
         } catch (const kdvfs::Error& error) {  // the program's exit code is what counts
             std::cerr << "kdvfs: " << error.what() << '\n';
         }

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -43,13 +44,28 @@ struct Outcome {
     json report;
 
     [[nodiscard]] int exit_code() const { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
-    /// A row of the report; null where there is none.
+    /// All rows of a kernel, whatever their variants, as one; null where there is none.
     [[nodiscard]] json row(std::string_view kernel) const {
-        if (report.is_null()) return nullptr;
-        for (const json& row : report["rows"]) {
-            if (row["kernel"] == kernel) return row;
+        json sum;
+        for (const json& row : rows(kernel)) {
+            if (sum.is_null()) {
+                sum = row;
+                continue;
+            }
+            for (const char* key : {"calls", "metered_calls"}) {
+                sum[key] = sum[key].get<int>() + row[key].get<int>();
+            }
+            sum["time_s"] = sum["time_s"].get<double>() + row["time_s"].get<double>();
         }
-        return nullptr;
+        return sum;
+    }
+    [[nodiscard]] std::vector<json> rows(std::string_view kernel) const {
+        std::vector<json> found;
+        if (report.is_null()) return found;
+        for (const json& row : report["rows"]) {
+            if (row["kernel"] == kernel) found.push_back(row);
+        }
+        return found;
     }
     [[nodiscard]] std::string notes() const {
         std::string all;
@@ -159,6 +175,21 @@ TEST_F(Attach, NamesEachLaunchAndFindsTheIterations) {
     EXPECT_NEAR(parts, totals["counter_j"].get<double>(), 1e-6 * parts);
 }
 
+TEST_F(Attach, TellsWorkOfOneNameAndGridApartByItsTime) {
+    const Outcome seen = run({}, {PROGRAM, "20", "persistent"});
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_EQ(seen.row("persistent")["calls"], 40);
+    double shortest = 1;
+    double longest = 0;
+    for (const json& row : seen.rows("persistent")) {
+        const double mean = row["time_s"].get<double>() / row["metered_calls"].get<double>();
+        shortest = std::min(shortest, mean);
+        longest = std::max(longest, mean);
+        EXPECT_EQ(row["variant"].get<int>() % 64, 8);  // 132 blocks
+    }
+    EXPECT_GT(longest, 1.6 * shortest) << seen.report.dump(1);
+}
+
 TEST_F(Attach, MakesRangesScopesOnWhateverThreadLaunches) {
     const Outcome seen = run({"--level", "range", "--iteration", "step"}, {PROGRAM, "40"});
     EXPECT_EQ(seen.exit_code(), 0);
@@ -190,7 +221,7 @@ TEST_F(Attach, ReportsKernelsThatAreNotAskedForTogether) {
 
 TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
     const auto kernel = [](const char* name, int variant, int clock) {
-        return json{{"kernel", name},   {"variant", variant}, {"count", 8},
+        return json{{"kernel", name},    {"variant", variant}, {"count", 8},
                     {"core_mhz", clock}, {"mem_mhz", -1},      {"time_pct", 0.0},
                     {"energy_pct", 0.0}, {"time_s", 0.0032},   {"energy_j", 1.6}};
     };
@@ -209,8 +240,8 @@ TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
                     {"kernels", json::array({kernel("gemm", 8, 1000), kernel("norm", 6, 1500)})}};
     std::ofstream{path("plan.json")} << plan.dump();
     std::filesystem::permissions(path("plan.json"), std::filesystem::perms::owner_read);
-    const Outcome seen = run({"--plan", path("plan.json")}, {PROGRAM, "30"},
-                             {{"NVML_DOUBLE_LOG", path("writes")}});
+    const Outcome seen =
+        run({"--plan", path("plan.json")}, {PROGRAM, "30"}, {{"NVML_DOUBLE_LOG", path("writes")}});
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
     const std::string writes = text_of(path("writes"));
     EXPECT_NE(writes.find("core(210, 1000)\n"), std::string::npos) << writes << seen.notes();
@@ -301,6 +332,32 @@ TEST_F(Attach, AttachesToChildrenAndAddsTheirReports) {
     EXPECT_EQ(seen.report["processes"][1]["rank"], "1");
     EXPECT_EQ(seen.row("gemm")["calls"], 80);
 }
+
+#if defined(HIP_PROGRAM)
+TEST_F(Attach, StandsBeforeTheLaunchesOfHip) {
+    const Outcome seen = run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "50"});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_EQ(seen.out, "output\n");
+    for (const auto& [kernel, calls] : std::map<std::string, int>{
+             {"gemm", 200}, {"norm<float>", 200}, {"module_kernel", 100}, {"graph", 50}}) {
+        ASSERT_FALSE(seen.row(kernel).is_null()) << kernel << seen.report.dump(1) << seen.notes();
+        EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel;
+    }
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 200);
+    EXPECT_GE(seen.row("gemm")["time_s"].get<double>(), 200 * 300e-6);
+    EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["launches"], 11);
+}
+
+TEST_F(Attach, TakesRangesOfRoctxAndKokkos) {
+    const Outcome seen =
+        run({"--preload", "--meter", "1", "--level", "range", "--iteration", "step"},
+            {HIP_PROGRAM, "10"});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    ASSERT_FALSE(seen.row("step/layers").is_null()) << seen.report.dump(1) << seen.notes();
+    EXPECT_EQ(seen.row("step/layers")["calls"], 10);
+    EXPECT_EQ(seen.row("step/axpy")["calls"], 10);
+}
+#endif
 
 TEST_F(Attach, SaysWhatCannotBeRun) {
     const Outcome missing = run({}, {"/nowhere/program"});

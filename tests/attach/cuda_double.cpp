@@ -135,8 +135,7 @@ struct Stream {
         std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{time});
         Board::instance().draw(0);
         if (listener()->ran != nullptr && operation.correlation != 0) {
-            listener()->ran(operation.kind, operation.correlation, start,
-                            nanoseconds_since_1970());
+            listener()->ran(operation.kind, operation.correlation, start, nanoseconds_since_1970());
         }
     }
 };
@@ -306,10 +305,9 @@ int cuLaunchKernelEx(const cuda_double::Config* config, void* kernel, void** arg
         void** arguments;
         void** extra;
     } parameters{config, kernel, arguments, extra};
-    return told(652, parameters, static_cast<const cuda_double::Kernel*>(kernel)->symbol,
-                [&](std::uint32_t correlation) {
-                    return launch(kernel, config->stream, correlation);
-                });
+    return told(
+        652, parameters, static_cast<const cuda_double::Kernel*>(kernel)->symbol,
+        [&](std::uint32_t correlation) { return launch(kernel, config->stream, correlation); });
 }
 int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void* stream) {
     struct {

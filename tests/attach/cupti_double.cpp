@@ -112,8 +112,7 @@ void on_call(std::uint32_t id, const void* parameters, const char* symbol, const
     callback(state().user, 1, id, &data);
 }
 
-void on_ran(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start,
-            std::uint64_t end) {
+void on_ran(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start, std::uint64_t end) {
     bool full = false;
     {
         const std::lock_guard lock{state().mutex};

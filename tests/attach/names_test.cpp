@@ -27,9 +27,11 @@ TEST(LaunchNames, LeaveOutReturnTypeAndParameters) {
 
 TEST(LaunchNames, KeepDifferentKernelsApartWhereTheyCut) {
     const std::vector<const char*> symbols{
-        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT"
+        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_"
+        "11FillFunctorIfEESt5arrayIPcLm1EEEEviT"
         "0_T1_",
-        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIdEESt5arrayIPcLm1EEEEviT"
+        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_"
+        "11FillFunctorIdEESt5arrayIPcLm1EEEEviT"
         "0_T1_"};
     std::set<std::string> names;
     for (const char* symbol : symbols) {
@@ -44,7 +46,8 @@ TEST(LaunchNames, KeepDifferentKernelsApartWhereTheyCut) {
 
 TEST(LaunchNames, AreKernelNamesWhateverTheText) {
     const std::string long_text(5000, 'x');
-    for (const std::string& text : {long_text, std::string{"a\"b\\c\n\xff"}, std::string{"<<<>>("}}) {
+    for (const std::string& text :
+         {long_text, std::string{"a\"b\\c\n\xff"}, std::string{"<<<>>("}}) {
         EXPECT_TRUE(kdvfs::is_kernel_name(launch_name(text.c_str()))) << text;
         EXPECT_TRUE(kdvfs::is_kernel_name(range_name(text))) << text;
     }
@@ -67,7 +70,8 @@ void step(Iterations& iterations, std::size_t layers, std::size_t& begun) {
 TEST(IterationsOfLaunches, AreFoundByThePeriodOfNames) {
     Iterations iterations;
     std::size_t begun = 0;
-    for (std::uint32_t i = 0; i < 100; ++i) iterations.launched(50 + i % 7);  // a warm-up of its own
+    for (std::uint32_t i = 0; i < 100; ++i)
+        iterations.launched(50 + i % 7);  // a warm-up of its own
     for (int i = 0; i < 100; ++i) step(iterations, 4, begun);
     EXPECT_EQ(iterations.period(), 30U);
     EXPECT_EQ(iterations.stability(), 1);

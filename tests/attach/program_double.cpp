@@ -2,7 +2,7 @@
 //
 // A training program on the double of CUDA's driver that knows nothing of kdvfs: layers forward and
 // backward, an optimizer, ranges by NVTX, and, where it is told to, what attaching must survive.
-//   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [shell]
+//   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -24,6 +24,9 @@ Kernel gemm{"_Z4gemmPKfS0_Pfi", 400, 500};
 Kernel attention{"_ZN9attention5flashILi128EEEvPKfS2_Pf", 300, 300};
 Kernel norm{"_Z4normPKfPfi", 100, 200};
 Kernel adam{"_Z4adamPfS_S_i", 500, 150};
+// One name and grid for any problem.
+Kernel small_problem{"persistent", 100, 300};
+Kernel large_problem{"persistent", 5000, 500};
 
 // NVTX as its header does it: one table of pointers, filled in by the injected library.
 using Function = void (*)();
@@ -91,7 +94,8 @@ void step() {
         const Range range{"backward"};
         std::thread{[] {  // as PyTorch's autograd does
             for (int layer = 0; layer < 4; ++layer) backward_of_layer();
-        }}.join();
+        }}
+            .join();
     }
     {
         const Range range{"optimizer"};
@@ -131,6 +135,10 @@ int main(int argc, char** argv) {
             cuGraphLaunch(executable, stream);
         } else {
             step();
+        }
+        if (asked(argc, argv, "persistent")) {
+            launch(small_problem, 132);
+            launch(large_problem, 132);
         }
         cuStreamSynchronize(stream);
     }
