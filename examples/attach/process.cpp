@@ -190,9 +190,13 @@ void Process::end() noexcept {
     try {
         const std::lock_guard lock{mutex_};
         for (const auto& device : devices_) device->close();
+        return;
     } catch (const std::exception& error) {
-        const std::string line = "kdvfs: " + std::string{error.what()} + '\n';
-        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, line));
+        note(error.what());
+    }
+    try {
+        if (!settings_.folder.empty()) write_report(true);  // once more, with the note
+    } catch (const std::exception&) {  // it has been written once
     }
 }
 

@@ -103,6 +103,7 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
                 detail::add_number(sum, row, key);
             }
             if (row.value("metered_calls", 0) > 0) energy.add(row["energy"]);
+            sum["asked"] = row["asked"];
             sum["applied"] = row["applied"];
             sum["held_core_mhz"] = row["held_core_mhz"];
         }

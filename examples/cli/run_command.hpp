@@ -28,7 +28,8 @@ struct RunCommand {
         sub->add_option("command", command->command, "After --: the program")->required();
         sub->add_option("--report", command->reports,
                         "File to write: .json, .html, else text; may be given more than once. "
-                        "Without it a text goes to standard error");
+                        "Without it a text goes to standard error")
+            ->allow_extra_args(false);
         sub->add_option("--level", command->level,
                         "What joules are told of: kernels, or the ranges that the program names "
                         "(NVTX, roctx)")

@@ -221,9 +221,12 @@ TEST_F(Attach, ReportsKernelsThatAreNotAskedForTogether) {
 
 TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
     const auto kernel = [](const char* name, int variant, int clock) {
-        return json{{"kernel", name},    {"variant", variant}, {"count", 8},
-                    {"core_mhz", clock}, {"mem_mhz", -1},      {"time_pct", 0.0},
-                    {"energy_pct", 0.0}, {"time_s", 0.0032},   {"energy_j", 1.6}};
+        json row{{"kernel", name}, {"variant", variant}, {"count", 8}, {"core_mhz", clock}};
+        for (const char* key : {"time_pct", "energy_pct"}) row[key] = 0.0;
+        for (const char* key : {"time_s", "baseline_time_s"}) row[key] = 0.0032;
+        for (const char* key : {"energy_j", "baseline_energy_j"}) row[key] = 1.6;
+        row["mem_mhz"] = -1;
+        return row;
     };
     const json cost{{"time_s", 0.01}, {"energy_j", 5.0}, {"core_mhz", -1}, {"mem_mhz", -1}};
     const json plan{{"gpu", "Double of an NVIDIA GPU"},
@@ -260,7 +263,7 @@ TEST_F(Attach, KeepsExitCodeAndOutput) {
 }
 
 TEST_F(Attach, KeepsTheSignalThatEndsTheProgram) {
-    const Outcome seen = run({}, {PROGRAM, "300", "abort"});
+    const Outcome seen = run({}, {PROGRAM, "200", "abort"});
     EXPECT_TRUE(WIFSIGNALED(seen.status));
     EXPECT_EQ(WTERMSIG(seen.status), SIGABRT);
     // What was known up to its last second is reported, and said to be that.
@@ -319,7 +322,7 @@ TEST_F(Attach, SaysHowManyRecordsNeverCame) {
     EXPECT_EQ(seen.exit_code(), 0);
     EXPECT_NE(seen.notes().find("could not be taken"), std::string::npos) << seen.notes();
     const json row = seen.row("gemm");
-    EXPECT_EQ(row["calls"].get<int>() > row["metered_calls"].get<int>(), true);
+    EXPECT_LT(row["metered_calls"], 480);
     EXPECT_GT(row["metered_calls"], 300);
 }
 

@@ -105,8 +105,9 @@ void on_call(std::uint32_t id, const void* parameters, const char* symbol, const
     data.site = status == nullptr ? 0 : 1;
     data.parameters = parameters;
     data.result = status;
-    // Only launches of kernels have one; elsewhere the field is whatever was there before.
-    data.symbol = symbol != nullptr ? symbol : reinterpret_cast<const char*>(std::uintptr_t{64});
+    // Only launches of kernels set it; elsewhere it is whatever was there before.
+    const bool launches_kernel = id == 307 || id == 652;
+    data.symbol = launches_kernel ? symbol : reinterpret_cast<const char*>(std::uintptr_t{64});
     data.context = &state();
     data.correlation = correlation;
     callback(state().user, 1, id, &data);

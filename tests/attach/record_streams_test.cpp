@@ -23,10 +23,10 @@ class Records : public testing::Test {
 protected:
     void put(std::uint32_t correlation, std::uint32_t kind, bool leaving, std::uint32_t track = 0) {
         const AtLaunch launch{correlation};
-        streams_.put_marker(
-            nullptr, {.cell = streams_.make_cell(),
-                      .tag = {.track = track, .scope_kind = kind, .leaving = leaving},
-                      .timestamped = true});
+        streams_.put_marker(nullptr,
+                            {.cell = streams_.make_cell(),
+                             .tag = {.track = track, .scope_kind = kind, .leaving = leaving},
+                             .timestamped = true});
     }
     std::vector<kdvfs::MarkerTimestamp> drained() {
         std::array<kdvfs::MarkerTimestamp, 64> room;
