@@ -253,6 +253,21 @@ TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
     EXPECT_EQ(seen.row("gemm")["asked"]["core_mhz"], 1000) << seen.report.dump(1);
 }
 
+TEST_F(Attach, IsShownByTopWhileItRuns) {
+    const pid_t child = start_run({}, {PROGRAM, "100000"});
+    Outcome shown;
+    for (int tries = 0; tries < 60 && shown.out.find("gemm") == std::string::npos; ++tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{250});
+        int status = 0;
+        ::waitpid(start({"sh", "-c", KDVFS_COMMAND " top --once >" + path("top")}), &status, 0);
+        shown.out = text_of(path("top"));
+    }
+    EXPECT_NE(shown.out.find("gemm"), std::string::npos) << shown.out;
+    EXPECT_NE(shown.out.find("Double of an NVIDIA GPU: "), std::string::npos) << shown.out;
+    ::kill(child, SIGTERM);
+    static_cast<void>(wait_for(child));
+}
+
 // What it must survive. The program's exit code, output and signals are its own.
 
 TEST_F(Attach, KeepsExitCodeAndOutput) {
