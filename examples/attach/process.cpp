@@ -196,7 +196,7 @@ void Process::end() noexcept {
     }
     try {
         if (!settings_.folder.empty()) write_report(true);  // once more, with the note
-    } catch (const std::exception&) {  // it has been written once
+    } catch (const std::exception&) {                       // it has been written once
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The kdvfs command: profile, plan, validate, draw, put clocks back, and attach to programs.
-// Exit codes, but of `kdvfs run`, which ends as the program does: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
-// target.
+// Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
+// target; `kdvfs run` ends as the program does.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/plan_command.hpp>
