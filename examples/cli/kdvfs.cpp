@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The kdvfs command: profile, plan, validate, draw, and put clocks back.
+// The kdvfs command: profile, plan, validate, draw, put clocks back, and attach to programs.
 // Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
-// target, or a promise was not kept.
+// target, or a promise was not kept; `kdvfs run` ends as the program does.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/measure_latency_command.hpp>
 #include <examples/cli/output.hpp>
@@ -12,7 +12,9 @@
 #include <examples/cli/recommend_command.hpp>
 #include <examples/cli/report_command.hpp>
 #include <examples/cli/restore_command.hpp>
+#include <examples/cli/run_command.hpp>
 #include <examples/cli/sweep_command.hpp>
+#include <examples/cli/top_command.hpp>
 #include <examples/cli/tune_command.hpp>
 #include <examples/cli/validate_command.hpp>
 #include <kdvfs/error.hpp>
@@ -58,6 +60,8 @@ int main(int argc, char** argv) try {
     cli::ReportCommand::add_to(app);
     cli::RecommendCommand::add_to(app);
     cli::PlanPoolCommand::add_to(app);
+    cli::RunCommand::add_to(app);
+    cli::TopCommand::add_to(app);
     try {
         app.parse(argc, argv);
     } catch (const CLI::RuntimeError& ended) {

@@ -186,6 +186,13 @@ public:
         return kind;
     }
 
+    /// The same for a kernel whose name is known at run time only; it follows `Policy`.
+    /// @param kernel a name that satisfies `is_kernel_name`
+    template <ClockPolicy Policy>
+    [[nodiscard]] const detail::ScopeKind& kind_of(std::string_view kernel, Variant variant) const {
+        return ask<Policy>(kernel, variant);
+    }
+
 private:
     struct Bound {
         Bound(const Gpu& its_gpu, std::shared_ptr<const PlanTable> obeyed)

@@ -28,7 +28,8 @@ Gpu open_device(const std::string& at, const std::string& who, OpenStreams open_
     const device::amd::Card card = device::amd::find_card(*address);
     using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
     return Gpu{kdvfs::detail::open_device(
-        to_string(*address), open_streams, [&] { return std::make_shared<Owned>(card); },
+        to_string(*address), open_streams,
+        [&] { return std::make_shared<Owned>(card, options.clock_path); },
         [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, options)};
 }
 
@@ -37,7 +38,7 @@ Gpu open_device(const std::string& at, const std::string& who, OpenStreams open_
 /// Opens an AMD GPU by its PCI address ("0000:c1:00.0"), with no HIP in the process: for a process
 /// beside the one that works, or inside an engine that hides its streams. `Gpu::request` asks for
 /// clocks; scopes, which need streams, throw. Where this process has opened the GPU already it is
-/// the same GPU, streams and all. Needs ROCm SMI and no HIP at link time.
+/// the same GPU, streams and all. Needs no HIP at link time.
 /// @throws Error as `rocm::open(int)`
 inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
     const auto no_streams = [&] { return std::make_shared<device::NoStreams>(pci_address); };

@@ -87,6 +87,7 @@ KDVFS_SAME_CALL(dev_clk_range_set, rsmi_dev_clk_range_set);
 KDVFS_SAME_CALL(dev_od_clk_info_set, rsmi_dev_od_clk_info_set);
 KDVFS_SAME_CALL(perf_determinism_mode_set, rsmi_perf_determinism_mode_set);
 KDVFS_SAME_CALL(dev_gpu_clk_freq_set, rsmi_dev_gpu_clk_freq_set);
+KDVFS_SAME_CALL(dev_power_cap_set, rsmi_dev_power_cap_set);
 KDVFS_SAME_CALL(dev_pci_id_get, rsmi_dev_pci_id_get);
 #endif
 

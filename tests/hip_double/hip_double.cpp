@@ -6,6 +6,9 @@
 
 #include "stream.hpp"
 
+#include <dlfcn.h>
+#include <hip/hip_ext.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -378,6 +381,26 @@ hipError_t hipLaunchKernel(const void*, dim3, dim3, void** arguments, size_t, hi
 
 // Events.
 
+hipError_t hipModuleLaunchKernel(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 unsigned, unsigned, hipStream_t stream, void** parameters,
+                                 void**) {
+    return hipLaunchKernel(nullptr, {}, {}, parameters, 0, stream);
+}
+hipError_t hipLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** parameters,
+                                      unsigned shared_bytes, hipStream_t stream) {
+    return hipLaunchKernel(kernel, grid, block, parameters, shared_bytes, stream);
+}
+
+/// The host's function stands for the kernel, as the compiler has it.
+const char* hipKernelNameRefByPtr(const void* kernel, hipStream_t) {
+    Dl_info where{};
+    return ::dladdr(kernel, &where) == 0 ? nullptr : where.dli_sname;
+}
+/// A module's function points to its name here.
+const char* hipKernelNameRef(const hipFunction_t function) {
+    return reinterpret_cast<const char*>(function);
+}
+
 hipError_t hipEventCreate(hipEvent_t* event) {
     *event = new ihipEvent_t;
     const std::lock_guard lock{state().mutex};
@@ -514,3 +537,13 @@ hipError_t hipGraphDestroy(hipGraph_t graph) {
 }
 
 }  // extern "C"
+
+/// Mangled as C++, as libamdhip64 5.2 exports it.
+hipError_t hipExtModuleLaunchKernel(hipFunction_t function, std::uint32_t gx, std::uint32_t gy,
+                                    std::uint32_t gz, std::uint32_t bx, std::uint32_t by,
+                                    std::uint32_t bz, std::size_t shared_bytes, hipStream_t stream,
+                                    void** parameters, void** extra, hipEvent_t, hipEvent_t,
+                                    std::uint32_t) {
+    return hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz,
+                                 static_cast<unsigned>(shared_bytes), stream, parameters, extra);
+}

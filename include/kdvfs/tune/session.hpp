@@ -176,11 +176,20 @@ public:
 
     template <NamedKernel K>
     [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(Variant variant) const {
-        static const kdvfs::detail::ScopeKind none;
-        if (sweeping_) return sweeping_->template kind_of<K>(variant);
         if (bound_) return bound_->template kind_of<K>(variant);
+        return kind_of<typename Registry::template policy_of<K>>(K::name, variant);
+    }
+
+    /// The same for a kernel whose name is known at run time only; it follows `Policy`.
+    /// @param kernel a name that satisfies `is_kernel_name`
+    template <ClockPolicy Policy>
+    [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel,
+                                                          Variant variant) const {
+        static const kdvfs::detail::ScopeKind none;
+        if (sweeping_) return sweeping_->template kind_of<Policy>(kernel, variant);
+        if (bound_) return bound_->template kind_of<Policy>(kernel, variant);
         if (kind_ == SessionMode::Kind::off) return none;
-        return service().kind_of(K::name, variant, {}, Registry::metered);
+        return service().kind_of(kernel, variant, {}, Registry::metered);
     }
 
     [[nodiscard]] kdvfs::detail::ScopeSink& scope_sink() const {

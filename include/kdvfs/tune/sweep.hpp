@@ -9,6 +9,7 @@
 #include <kdvfs/tune/sweep_options.hpp>
 
 #include <memory>
+#include <string_view>
 #include <utility>
 
 namespace kdvfs::tune {
@@ -64,13 +65,17 @@ public:
 
     template <NamedKernel K>
     [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(Variant variant) const {
-        const PolicyQuestion question{.kernel = K::name,
+        return kind_of<typename Registry::template policy_of<K>>(K::name, variant);
+    }
+    /// The same for a kernel whose name is known at run time only; it follows `Policy`.
+    template <ClockPolicy Policy>
+    [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel,
+                                                          Variant variant) const {
+        const PolicyQuestion question{.kernel = kernel,
                                       .variant = variant,
                                       .architecture = info().architecture,
                                       .plan = plan_.get()};
-        return engine_->kind_of(K::name, variant,
-                                Registry::template policy_of<K>::request(question),
-                                Registry::metered);
+        return engine_->kind_of(kernel, variant, Policy::request(question), Registry::metered);
     }
 
     [[nodiscard]] kdvfs::detail::ScopeSink& scope_sink() const { return engine_->scope_sink(); }

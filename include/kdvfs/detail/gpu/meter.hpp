@@ -308,7 +308,7 @@ public:
     /// What the samples of the repetition say so far, while its scope is open.
     [[nodiscard]] measure::RepeatedFigure repeated_so_far() {
         const std::lock_guard lock{mutex_};
-        take_in();
+        take_in(true);
         repeated_under_ = applied_;
         return repetition_->figure();
     }

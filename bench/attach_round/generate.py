@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""Text generation by a transformer with random weights: prefill, then decode with a cache.
+
+It knows nothing of kdvfs: ranges name what it does. Prints how many tokens each range was for.
+"""
+import argparse
+import json
+import time
+
+import torch
+import torch.nn.functional as functional
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x, cache, at, mask):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).unbind(2)
+        cache[0][:, :, at:at + length] = k.transpose(1, 2)
+        cache[1][:, :, at:at + length] = v.transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(
+            q.transpose(1, 2), cache[0][:, :, :at + length], cache[1][:, :, :at + length],
+            is_causal=length > 1)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--width", type=int, default=4096)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--prompt", type=int, default=1024)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--requests", type=int, default=12, help="of each of two runs")
+    options = parser.parse_args()
+    torch.manual_seed(1)
+    heads = options.width // 128
+    vocabulary = 32768
+    with torch.device("cuda"):
+        torch.set_default_dtype(torch.bfloat16)
+        layers = nn.ModuleList(Layer(options.width, heads) for _ in range(options.layers))
+        embedding = nn.Embedding(vocabulary, options.width)
+        head = nn.Linear(options.width, vocabulary, bias=False)
+        room = options.prompt + options.tokens
+        caches = [[torch.zeros(options.batch, heads, room, 128) for _ in range(2)]
+                  for _ in range(options.layers)]
+        prompt = torch.randint(vocabulary, (options.batch, options.prompt))
+
+    def forward(tokens, at):
+        x = embedding(tokens)
+        for layer, cache in zip(layers, caches):
+            x = layer(x, cache, at, None)
+        return head(x[:, -1:]).argmax(-1)
+
+    result = {}
+    with torch.inference_mode():
+        for _ in range(2):
+            forward(forward(prompt, 0), options.prompt)
+        torch.cuda.synchronize()
+        for run in ("first", "second"):
+            began = time.perf_counter()
+            for _ in range(options.requests):
+                with torch.cuda.nvtx.range("request"):
+                    with torch.cuda.nvtx.range("prefill of the " + run + " run"):
+                        token = forward(prompt, 0)
+                    with torch.cuda.nvtx.range("decode of the " + run + " run"):
+                        for i in range(options.tokens - 1):
+                            token = forward(token, options.prompt + i)
+                torch.cuda.synchronize()
+            result[run] = {
+                "seconds": time.perf_counter() - began,
+                "prefill_tokens": options.requests * options.batch * options.prompt,
+                "decode_tokens": options.requests * options.batch * (options.tokens - 1)}
+    print(json.dumps(result))
+
+
+main()

@@ -1,0 +1,82 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Measures what attaching to unmodified PyTorch programs costs and tells, on a real NVIDIA GPU, in
+# five and a half minutes. It loads and reads the GPU and never changes its clocks, power limit or
+# modes.
+#   sh bench/attach_round/round.sh OUTPUT_FOLDER [PART...]
+# Parts, all by default: kernels toggled phases_1 phases_2 layers graph losses generation. Where the
+# first part crashes, the crash is shown and the rest is left out. At the end, summary.py says it
+# all.
+#   KDVFS_ATTACH  libkdvfs_attach.so, built before; else it is built here, with
+#   CXX           a C++20 compiler (default: g++), and
+#   KDVFS_DEPS    a folder with gsl/, nlohmann/ and Eigen/ in it, where they are not installed
+#   PYTHON        with PyTorch (default: python3)
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+out=${1:?output folder}
+shift
+parts=${*:-kernels toggled phases_1 phases_2 layers graph losses generation}
+mkdir -p "$out" || exit 2
+out=$(cd "$out" && pwd)
+python=${PYTHON:-python3}
+work=$(mktemp -d)
+library=${KDVFS_ATTACH:-}
+if [ -z "$library" ]; then
+    library=$work/libkdvfs_attach.so
+    for source in device nvidia nvtx process; do
+        ${CXX:-g++} -std=c++20 -O2 -g -fPIC -fvisibility=hidden -I"$root" -I"$root/include" \
+            ${KDVFS_DEPS:+-I"$KDVFS_DEPS"} -isystem /usr/include/eigen3 \
+            -c "$root/examples/attach/$source.cpp" -o "$work/$source.o" &
+    done
+    wait
+    ${CXX:-g++} -shared -Wl,-z,defs -o "$library" "$work"/*.o -ldl -pthread || exit 2
+fi
+library=$(cd "$(dirname "$library")" && pwd)/$(basename "$library")
+
+# part NAME VARIABLE=VALUE... COMMAND...: runs it attached; its report goes to OUTPUT/NAME, what it
+# prints to OUTPUT/NAME.log.
+part() {
+    name=$1
+    shift
+    case " $parts " in
+    *" $name "*) ;;
+    *) return 0 ;;
+    esac
+    mkdir -p "$out/$name"
+    began=$(date +%s)
+    env CUDA_INJECTION64_PATH="$library" NVTX_INJECTION64_PATH="$library" \
+        KDVFS_ATTACH_FOLDER="$out/$name" "$@" >"$out/$name.log" 2>&1
+    status=$?
+    echo "==== $name: exit status $status after $(($(date +%s) - began)) s"
+    [ $status -eq 0 ] || tail -n 40 "$out/$name.log"
+    return $status
+}
+# Where in the library a crash was, by the addresses that backtrace.cpp printed.
+show_crash() {
+    sed -n "s|.*$(basename "$library")(+\(0x[0-9a-f]*\)).*|\1|p" "$1" |
+        while read -r address; do
+            addr2line -Cfp -e "$library" "$address"
+        done
+    "$python" "$here/show.py" "$out"/kernels/*.json 2>&1 | head -n 20
+}
+train="$python $here/train.py"
+
+nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw --format=csv
+${CXX:-g++} -O1 -g -fPIC -shared "$here/backtrace.cpp" -o "$work/backtrace.so"
+if ! part kernels LD_PRELOAD="$work/backtrace.so" $train --steps 300; then
+    show_crash "$out/kernels.log"
+    exit 1
+fi
+part toggled $train --toggle 12
+for run in 1 2; do
+    part phases_$run KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=step \
+        $train --steps 520 --ranges step,phases
+done
+part layers KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=step \
+    $train --steps 330 --ranges step,phases,layers
+part graph $train --toggle 4 --graph
+part losses $train --steps 8 --deterministic --bitwise
+part generation KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=request \
+    "$python" "$here/generate.py"
+"$python" "$here/summary.py" "$out" | tee "$out/summary.txt"

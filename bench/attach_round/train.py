@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+"""A GPT training step in PyTorch, as anybody would write it: 8 layers of 2048, batch 8 x 1024, bf16.
+
+It knows nothing of kdvfs but for --toggle, which compares: then the attached library's metering is
+switched between blocks of steps, and the time of each block is kept.
+"""
+import argparse
+import ctypes
+import json
+import os
+import sys
+import time
+
+if "--deterministic" in sys.argv:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+import torch
+import torch.nn.functional as functional
+from torch import nn
+
+
+class Names:
+    """Ranges, where they are asked for."""
+
+    def __init__(self, kinds):
+        self.kinds = kinds
+
+    def __call__(self, kind, name):
+        if kind not in self.kinds:
+            return _Nothing()
+        return torch.cuda.nvtx.range(name)
+
+
+class _Nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, names):
+        super().__init__()
+        self.heads = heads
+        self.names = names
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        with self.names("layers", "attention"):
+            q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).unbind(2)
+            mixed = functional.scaled_dot_product_attention(
+                q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        with self.names("layers", "mlp"):
+            return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers, width, heads, vocabulary, length, names):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.places = nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, heads, names) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--width", type=int, default=2048)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--vocabulary", type=int, default=32768)
+    parser.add_argument("--ranges", default="", help="of: step,phases,layers")
+    parser.add_argument("--graph", action="store_true", help="the step as one CUDA graph")
+    parser.add_argument("--deterministic", action="store_true")
+    parser.add_argument("--toggle", type=int, default=0, help="blocks of each metering")
+    parser.add_argument("--block", type=int, default=16, help="steps of a block")
+    parser.add_argument("--bitwise", action="store_true",
+                        help="the same training three times: twice bare, once metered")
+    parser.add_argument("--out", default="")
+    options = parser.parse_args()
+
+    if options.deterministic:
+        torch.use_deterministic_algorithms(True)
+    names = Names(options.ranges.split(","))
+    library = None
+    if os.environ.get("CUDA_INJECTION64_PATH"):
+        library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+    if options.bitwise:
+        losses = []
+        torch.zeros(1, device="cuda")
+        for metering in (-1, -1, 1):
+            if library.kdvfs_attach_meter(metering) != 0:
+                sys.exit("kdvfs_attach_meter(%d) failed" % metering)
+            losses.append(train(options, names, None)["losses"])
+        print(json.dumps({"bare_runs_equal": losses[0] == losses[1],
+                          "attached_equals_bare": losses[2] == losses[0],
+                          "losses": losses[0]}))
+        return
+    result = train(options, names, library)
+    if library is not None:
+        launches, records = ctypes.c_uint64(), ctypes.c_uint64()
+        library.kdvfs_attach_counts(ctypes.byref(launches), ctypes.byref(records))
+        result["kernel_launches"], result["kernel_records"] = launches.value, records.value
+    text = json.dumps(result)
+    if options.out:
+        with open(options.out, "w") as file:
+            file.write(text)
+    else:
+        print(text)
+
+
+def train(options, names, library):
+    torch.manual_seed(1)
+    model = Gpt(options.layers, options.width, options.width // 128, options.vocabulary,
+                options.length, names).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=not options.deterministic,
+                                  capturable=options.graph)
+    text = torch.randint(options.vocabulary, (options.batch, options.length + 1), device="cuda")
+
+    def step():
+        with names("step", "step"):
+            with names("phases", "forward"):
+                with torch.autocast("cuda", dtype=torch.bfloat16):
+                    logits = model(text[:, :-1])
+                    loss = functional.cross_entropy(
+                        logits.reshape(-1, options.vocabulary).float(), text[:, 1:].reshape(-1))
+            with names("phases", "backward"):
+                loss.backward()
+            with names("phases", "optimizer"):
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=not options.graph)
+        return loss
+
+    run = step
+    if options.graph:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kept = step()
+
+        def run():
+            graph.replay()
+            return kept
+
+    losses = []
+    for _ in range(5):
+        losses.append(run().detach().clone())
+    torch.cuda.synchronize()
+    result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+
+    if options.toggle:
+        times = []
+        for block in range(options.toggle * 4):
+            # Each round in another order, so that drift meets all alike.
+            modes = [-1, 0, 16, 1]
+            turn = block // 4
+            mode = modes[(block + turn) % 4] if turn % 2 == 0 else modes[(3 - block - turn) % 4]
+            if library.kdvfs_attach_meter(mode) != 0:
+                sys.exit("kdvfs_attach_meter(%d) failed" % mode)
+            torch.cuda.synchronize()
+            run()
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(options.block):
+                run()
+            torch.cuda.synchronize()
+            times.append((mode, (time.perf_counter() - began) / options.block))
+        result["toggled"] = times
+    else:
+        began = time.perf_counter()
+        for _ in range(options.steps):
+            losses.append(run().detach().clone())
+        torch.cuda.synchronize()
+        result["ms_per_step"] = 1e3 * (time.perf_counter() - began) / options.steps
+        result["losses"] = [loss.item() for loss in losses]
+    return result
+
+
+main()

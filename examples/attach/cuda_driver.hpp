@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdint>
+
+/// The few calls of CUDA's driver that attaching needs, of the driver that the process has: own
+/// declarations of CUDA's driver API.
+namespace attach {
+
+struct CudaDriver {
+    int (*is_capturing)(void* stream, int* status) = nullptr;
+    int (*context_device)(int* device) = nullptr;
+    int (*pci_address)(char* text, int room, int device) = nullptr;
+    int (*graph_nodes)(void* graph, void** nodes, std::size_t* count) = nullptr;
+    int (*write)(void* stream, std::uint64_t address, std::uint32_t value,
+                 unsigned flags) = nullptr;
+    int (*register_memory)(void* memory, std::size_t bytes, unsigned flags) = nullptr;
+    int (*device_address)(std::uint64_t* address, void* memory, unsigned flags) = nullptr;
+    int (*synchronize)(void* stream) = nullptr;
+
+    /// @returns the driver of this process; its functions are null where there is none
+    static const CudaDriver& of_process() {
+        static const CudaDriver driver = [] {
+            CudaDriver found;
+            void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+            if (library == nullptr) return found;
+            const auto find = [library]<class Function>(Function& function, const char* name) {
+                function = reinterpret_cast<Function>(::dlsym(library, name));
+            };
+            find(found.is_capturing, "cuStreamIsCapturing");
+            find(found.context_device, "cuCtxGetDevice");
+            find(found.pci_address, "cuDeviceGetPCIBusId");
+            find(found.graph_nodes, "cuGraphGetNodes");
+            find(found.write, "cuStreamWriteValue32_v2");
+            find(found.register_memory, "cuMemHostRegister_v2");
+            find(found.device_address, "cuMemHostGetDevicePointer_v2");
+            find(found.synchronize, "cuStreamSynchronize");
+            return found;
+        }();
+        return driver;
+    }
+
+    /// Whether a stream is being captured, or a capture forbids to ask: then nothing may be put.
+    [[nodiscard]] bool captures(void* stream) const {
+        int status = 0;
+        return is_capturing == nullptr || is_capturing(stream, &status) != 0 || status != 0;
+    }
+};
+
+}  // namespace attach

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <examples/attach/iterations.hpp>
+#include <examples/attach/settings.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace attach {
+
+class RunSession;
+
+/// A GPU that an attached program uses: a `tune::Session` whose scopes are named while the program
+/// runs, and the iterations of its launches. Thread-safe.
+class Device {
+public:
+    /// @param every one iteration in so many is metered, unless the settings say otherwise
+    /// @throws Error as `tune::Session`
+    Device(const kdvfs::Gpu& gpu, const Settings& settings, unsigned every);
+    ~Device();
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    [[nodiscard]] kdvfs::detail::ScopeSink& sink() const { return *sink_; }
+
+    /// What launches of this name share.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& launch_kind(const std::string& name,
+                                                              kdvfs::Variant variant);
+    /// The kind of a launch that took so long: launches of one name and grid can be other work, as
+    /// those of persistent GEMMs are. Times within a factor of 1.6 are one cluster; the first is
+    /// the kind itself, those behind it have variants that are 64 apart, in order of first sight, 8
+    /// at most. Launches under 20 us, and kinds that are none of a launch, are not split.
+    [[nodiscard]] std::uint32_t split(std::uint32_t kind, kdvfs::Duration time);
+    /// What launches inside a range share.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& range_kind(std::string_view path) const;
+    /// What launches outside all ranges share, where ranges are what is metered.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& outside() const { return *outside_; }
+
+    /// A launch is about to be made.
+    void launched(const kdvfs::detail::ScopeKind& kind);
+
+    /// An iteration begins, or, before iterations are known, a stretch of time.
+    void begin_iteration();
+
+    /// Meters one iteration in so many from the next one on; 0: none.
+    void meter_every(unsigned every) { every_.store(every, std::memory_order_relaxed); }
+
+    [[nodiscard]] kdvfs::measure::Report report() const;
+    /// The GPU's part of the process's report, as a JSON object.
+    void write_json(std::ostream& out);
+    /// @throws Error as `Gpu::close`
+    void close() const;
+
+private:
+    const Settings settings_;
+    std::unique_ptr<RunSession> session_;
+    kdvfs::detail::ScopeSink* sink_;
+    const kdvfs::detail::ScopeKind* others_;
+    const kdvfs::detail::ScopeKind* outside_;
+    std::atomic<unsigned> every_;
+    std::atomic<std::uint64_t> launches_{0};
+    std::atomic<std::uint64_t> begun_{0};
+
+    /// A kernel whose launches may be split by their times.
+    struct Clusters {
+        std::string name{};
+        kdvfs::Variant variant{};
+        std::vector<std::pair<kdvfs::Duration, std::uint32_t>> known{};  ///< time and kind
+    };
+
+    std::mutex splitting_;
+    std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind
+    std::mutex mutex_;
+    Iterations iterations_;
+    unsigned since_look_ = 0;
+    std::chrono::steady_clock::time_point looked_at_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace attach

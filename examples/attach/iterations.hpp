@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace attach {
+
+/// Finds the iterations of a program in the sequence of its launches: their period, and a place
+/// that is met once in each, told by the last few launches, where the next one then begins. Looked
+/// for when 512 launches have been seen, and again whenever they have doubled, until it is found,
+/// up to 65536. A period that does not cover nine in ten of the launches behind it was that of an
+/// inner loop, such as layers: it is given up, and a longer one is looked for. Not thread-safe.
+class Iterations {
+public:
+    /// Takes in a launch. @returns whether an iteration begins with it
+    bool launched(std::uint32_t kernel) {
+        std::move_backward(last_.begin(), last_.end() - 1, last_.end());
+        last_[0] = kernel;
+        ++launches_;
+        if (period_ == 0) {
+            if (seen_.size() >= most_seen) return false;
+            seen_.push_back(kernel);
+            if (seen_.size() == next_look_) look();
+        }
+        if (period_ == 0) return false;
+        if (++since_found_ == next_check_ && !holds()) return false;
+        if (kernel != anchor_[0]) return false;
+        if (!std::equal(last_.begin(), last_.begin() + anchored_, anchor_.begin())) return false;
+        if (count_ > 0 && launches_ - began_at_ == period_) ++alike_;
+        began_at_ = launches_;
+        ++count_;
+        return true;
+    }
+
+    /// Launches of an iteration; 0 before it is found.
+    [[nodiscard]] std::size_t period() const { return period_; }
+    [[nodiscard]] std::uint64_t count() const { return count_; }
+    /// Share of the iterations that had as many launches as the period, 0 to 1.
+    [[nodiscard]] double stability() const {
+        return count_ < 2 ? 0 : static_cast<double>(alike_) / static_cast<double>(count_ - 1);
+    }
+
+    /// Share of the launches since the period was found that such iterations cover, 0 to 1.
+    [[nodiscard]] double coverage() const {
+        if (since_found_ == 0) return 0;
+        const auto covered = static_cast<double>((alike_ + 1) * period_);
+        return std::min(1.0, covered / static_cast<double>(since_found_));
+    }
+
+private:
+    static constexpr std::size_t most_seen = std::size_t{1} << 16U;
+    static constexpr std::size_t most_candidates = 128;
+    static constexpr std::size_t longest_place = 16;
+
+    /// Whether the period still explains what is launched; where not, the search begins again.
+    bool holds() {
+        next_check_ *= 2;
+        if (coverage() >= 0.9) return true;
+        next_look_ = std::min(4 * found_after_, most_seen);
+        period_ = 0;
+        count_ = 0;
+        alike_ = 0;
+        return false;
+    }
+
+    /// How often, among the last launches, what ran a period before ran again, 0 to 1; looked at
+    /// are three periods and a quarter of all launches, whichever is more.
+    [[nodiscard]] double match(std::size_t period) const {
+        const std::size_t window = std::max(3 * period, seen_.size() / 4);
+        if (window + period > seen_.size()) return 0;
+        std::size_t same = 0;
+        for (std::size_t i = seen_.size() - window; i < seen_.size(); ++i) {
+            if (seen_[i] == seen_[i - period]) ++same;
+        }
+        return static_cast<double>(same) / static_cast<double>(window);
+    }
+
+    /// A period is the distance of two launches of a rare kernel. The shortest that repeats without
+    /// a flaw is taken, else the one that repeats best, from nine in ten.
+    void look() {
+        next_look_ = 2 * seen_.size();
+        std::map<std::uint32_t, std::vector<std::size_t>> places;
+        const std::size_t first = seen_.size() / 4;  // the beginning is often unlike the rest
+        for (std::size_t i = first; i < seen_.size(); ++i) places[seen_[i]].push_back(i);
+        std::vector<const std::vector<std::size_t>*> rare;
+        for (const auto& [kernel, at] : places) {
+            if (at.size() >= 3) rare.push_back(&at);
+        }
+        std::sort(rare.begin(), rare.end(),
+                  [](const auto* a, const auto* b) { return a->size() < b->size(); });
+        std::map<std::size_t, double> tried;
+        for (const auto* at : rare) {
+            for (std::size_t back = 1; back < std::min<std::size_t>(at->size(), 17); ++back) {
+                if (tried.size() >= most_candidates) break;
+                const std::size_t period = at->back() - (*at)[at->size() - 1 - back];
+                if (!tried.contains(period)) tried[period] = match(period);
+            }
+        }
+        double best = 0.9;
+        std::size_t period = 0;
+        for (const auto& [candidate, share] : tried) {
+            if (share <= best) continue;
+            best = share;
+            period = candidate;
+        }
+        if (period != 0) take(period);
+    }
+
+    /// The last period is the pattern: the shortest place that is met once in it begins the next.
+    void take(std::size_t period) {
+        const std::size_t begin = seen_.size() - period;
+        for (std::size_t length = 1; length <= longest_place; ++length) {
+            std::map<std::vector<std::uint32_t>, std::size_t> times;
+            std::vector<std::vector<std::uint32_t>> places;
+            for (std::size_t i = begin; i < seen_.size(); ++i) {
+                std::vector<std::uint32_t> place;
+                for (std::size_t k = 0; k < length; ++k) place.push_back(seen_[i - k]);
+                ++times[place];
+                places.push_back(std::move(place));
+            }
+            for (const auto& place : places) {
+                if (times[place] != 1) continue;
+                std::copy(place.begin(), place.end(), anchor_.begin());
+                anchored_ = static_cast<std::ptrdiff_t>(length);
+                period_ = period;
+                found_after_ = seen_.size();
+                since_found_ = 0;
+                next_check_ = 4 * std::max(found_after_, period);
+                seen_ = {};
+                return;
+            }
+        }
+    }
+
+    std::vector<std::uint32_t> seen_;
+    std::array<std::uint32_t, longest_place> last_{};    // the newest first
+    std::array<std::uint32_t, longest_place> anchor_{};  // the newest first
+    std::ptrdiff_t anchored_ = 0;
+    std::size_t next_look_ = 512;
+    std::size_t period_ = 0;
+    std::size_t found_after_ = 0;
+    std::uint64_t since_found_ = 0;
+    std::uint64_t next_check_ = 0;
+    std::uint64_t launches_ = 0;
+    std::uint64_t began_at_ = 0;
+    std::uint64_t count_ = 0;
+    std::uint64_t alike_ = 0;
+};
+
+}  // namespace attach

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: MIT
+//
+// Attaching to CUDA programs: the driver loads this library (CUDA_INJECTION64_PATH) and calls
+// `InitializeInjection`; CUPTI then calls back at each launch, and leaves records of when it ran.
+#include <examples/attach/cuda_driver.hpp>
+#include <examples/attach/cupti.hpp>
+#include <examples/attach/device.hpp>
+#include <examples/attach/launch_names.hpp>
+#include <examples/attach/no_readings.hpp>
+#include <examples/attach/process.hpp>
+#include <examples/attach/ranges.hpp>
+#include <examples/attach/record_streams.hpp>
+#include <kdvfs/detail/gpu/keep_loaded.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/device/nvidia/nvml.hpp>
+#include <kdvfs/error.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attach {
+namespace {
+
+namespace cupti = attach::cupti;
+
+std::string nvml_library() {
+    const char* const path = std::getenv("KDVFS_NVML");
+    return path == nullptr || *path == '\0' ? kdvfs::device::NvmlOptions{}.library : path;
+}
+
+/// Measured only, unless the mode sets clocks.
+template <class OpenReadings>
+kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
+                    const std::shared_ptr<RecordStreams>& streams, OpenReadings open_readings) {
+    using Board = kdvfs::detail::OwnedDevice<kdvfs::device::Nvml>;
+    return kdvfs::Gpu{kdvfs::detail::open_device(
+        address + " attached", [&] { return streams; },
+        [&] {
+            if (!settings.sets_clocks) return std::shared_ptr<Board>{};
+            return std::make_shared<Board>(
+                address, kdvfs::device::NvmlOptions{.access = kdvfs::device::ClockAccess::set,
+                                                    .library = nvml_library()});
+        },
+        open_readings, {.meter_every = 1})};
+}
+
+/// A GPU with its streams, as CUPTI's callbacks see it.
+struct CudaGpu {
+    std::shared_ptr<RecordStreams> streams;
+    Device* device = nullptr;
+};
+
+/// @param ordinal the driver's number of the device
+std::unique_ptr<CudaGpu> open_cuda_gpu(int ordinal) {
+    Process& process = Process::instance();
+    const CudaDriver& driver = CudaDriver::of_process();
+    std::array<char, 32> address{};
+    if (driver.pci_address == nullptr ||
+        driver.pci_address(address.data(), static_cast<int>(address.size()), ordinal) != 0) {
+        throw kdvfs::Error{kdvfs::Errc::io,
+                           {.action = "read the PCI address",
+                            .object = "CUDA device " + std::to_string(ordinal),
+                            .vendor_words = "",
+                            .remedy = "update NVIDIA's driver"}};
+    }
+    auto gpu = std::make_unique<CudaGpu>();
+    gpu->streams = std::make_shared<RecordStreams>(address.data(), driver);
+    const auto open = [&]() -> kdvfs::Gpu {
+        std::string why;
+        try {
+            return open_gpu(address.data(), process.settings(), gpu->streams, [&] {
+                return std::make_shared<kdvfs::device::NvmlReadings>(address.data(),
+                                                                     nvml_library());
+            });
+        } catch (const kdvfs::Error& error) {
+            if (process.settings().sets_clocks) throw;
+            why = error.what();
+        }
+        process.note("no joules: " + why);
+        return open_gpu(address.data(), process.settings(), gpu->streams, [&] {
+            return std::make_shared<NoReadings>("NVIDIA GPU", address.data(), why);
+        });
+    };
+    gpu->device = &process.add(std::make_unique<Device>(open(), process.settings(), 1));
+    // Where clocks are asked for by name and grid, joules are told so, too.
+    if (!process.settings().sets_clocks) {
+        gpu->streams->split_by([device = gpu->device](std::uint32_t kind, kdvfs::Duration time) {
+            return device->split(kind, time);
+        });
+    }
+    return gpu;
+}
+
+/// CUPTI's side of this process.
+class Cupti {
+public:
+    static Cupti& instance() {
+        static auto& cupti = *new Cupti;
+        return cupti;
+    }
+
+    /// Subscribes. @returns why not; nothing where it did
+    std::string begin() {
+        if (std::string why = cupti::open(library_); !why.empty()) return why;
+        if (const auto status = library_.register_buffers(&buffer_wanted, &buffer_done);
+            status != cupti::success) {
+            return library_.words_of(status);
+        }
+        place_clock();
+        if (const auto status = library_.subscribe(&subscriber_, &called, nullptr);
+            status != cupti::success) {
+            return status == cupti::held_by_another ? "another profiler holds CUPTI"
+                                                    : library_.words_of(status);
+        }
+        for (const std::uint32_t id : cupti::instantiations) enable(id, true);
+        if (std::string why = listen(true); !why.empty()) {
+            static_cast<void>(library_.unsubscribe(subscriber_));
+            return why;
+        }
+        static_cast<void>(library_.flush_period(100));
+        Process::instance().before_report([this](bool at_end) { bring_in(at_end); });
+        return {};
+    }
+
+    /// Callbacks and records on or off. @returns why not
+    std::string listen(bool on) {
+        for (const cupti::LaunchCall& call : cupti::launch_calls) {
+            enable(call.id, on);
+            if (call.per_thread_id != 0) enable(call.per_thread_id, on);
+        }
+        for (const cupti::Kind kind :
+             {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set, cupti::Kind::graph}) {
+            const auto status = on ? library_.enable(kind) : library_.disable(kind);
+            if (status == cupti::success || kind == cupti::Kind::graph) continue;
+            return library_.words_of(status);
+        }
+        return {};
+    }
+
+    [[nodiscard]] std::uint64_t kernel_records() const { return kernel_records_; }
+    [[nodiscard]] std::uint64_t kernel_launches() const { return kernel_launches_; }
+
+    /// Brings in the records that are done; at the end all that there are.
+    void bring_in(bool at_end) {
+        static_cast<void>(library_.flush(0));
+        if (!at_end) return;
+        static_cast<void>(library_.flush(1));
+        std::size_t dropped = 0;
+        if (library_.dropped(nullptr, 0, &dropped) == cupti::success && dropped > 0) {
+            Process::instance().note("CUPTI dropped " + std::to_string(dropped) + " records");
+        }
+        const std::lock_guard lock{mutex_};
+        for (const auto& [ordinal, gpu] : gpus_) gpu->streams->finish();
+    }
+
+private:
+    /// The launch that this thread is in, between its two callbacks.
+    struct InLaunch {
+        CudaGpu* gpu = nullptr;
+        kdvfs::detail::ScopeToken token{};
+        std::uint32_t correlation = 0;
+        unsigned nested = 0;    ///< launches within the launch
+        bool in_kdvfs = false;  ///< what is called now is called by kdvfs
+    };
+    static InLaunch& in_launch() {
+        thread_local InLaunch launch;
+        return launch;
+    }
+
+    static void called(void*, int domain, std::uint32_t id, const cupti::CallbackData* data) {
+        InLaunch& launch = in_launch();
+        if (domain != cupti::driver_api || launch.in_kdvfs || !Process::instance().runs()) return;
+        launch.in_kdvfs = true;
+        try {
+            if (data->site == cupti::at_enter) {
+                instance().entered(launch, id, *data);
+            } else {
+                instance().left(launch, id, *data);
+            }
+        } catch (const std::exception& error) {
+            Process::instance().give_up(error.what());
+        }
+        launch.in_kdvfs = false;
+    }
+
+    void entered(InLaunch& launch, std::uint32_t id, const cupti::CallbackData& data) {
+        if (launch.correlation != 0) {
+            ++launch.nested;
+            return;
+        }
+        const cupti::Launch made = cupti::read_launch(id, data.parameters);
+        if (made.call == nullptr || CudaDriver::of_process().captures(made.stream)) return;
+        CudaGpu* const gpu = gpu_of(data.context);
+        if (gpu == nullptr) return;
+        if (made.call->work == cupti::Work::kernel ||
+            made.call->work == cupti::Work::kernel_by_config) {
+            kernel_launches_.fetch_add(1, std::memory_order_relaxed);
+        }
+        const auto& kind = kind_of(*gpu, made, data);
+        gpu->device->launched(kind);
+        Device& device = *gpu->device;
+        launch.gpu = gpu;
+        launch.correlation = data.correlation;
+        const AtLaunch here{data.correlation};
+        if (Process::instance().settings().level == Level::kernel) {
+            launch.token = device.sink().enter(made.stream, kind);
+        } else if (!Ranges::of_process().launched(device, made.stream, data.correlation)) {
+            launch.token = device.sink().enter(made.stream, device.outside());
+        }
+    }
+
+    void left(InLaunch& launch, std::uint32_t id, const cupti::CallbackData& data) {
+        note_graph(id, data);
+        if (launch.correlation == 0) return;
+        if (launch.nested > 0) {
+            --launch.nested;
+            return;
+        }
+        const std::uint32_t correlation = std::exchange(launch.correlation, 0);
+        CudaGpu* const gpu = std::exchange(launch.gpu, nullptr);
+        const auto token = std::exchange(launch.token, {});
+        const auto* const status = static_cast<const int*>(data.result);
+        if (status != nullptr && *status != 0) gpu->streams->failed(correlation);
+        const AtLaunch here{correlation};
+        gpu->device->sink().leave_noexcept(token);
+    }
+
+    /// The kind of a launch's scope. A thread remembers those of its last launches.
+    const kdvfs::detail::ScopeKind& kind_of(const CudaGpu& gpu, const cupti::Launch& made,
+                                            const cupti::CallbackData& data) {
+        struct Known {
+            const CudaGpu* gpu = nullptr;
+            const void* function = nullptr;
+            const char* fixed = nullptr;
+            kdvfs::Variant variant{};
+            std::string symbol{};
+            const kdvfs::detail::ScopeKind* kind = nullptr;
+        };
+        thread_local std::array<Known, 512> remembered;
+        const kdvfs::Variant variant = grid_variant(made.blocks);
+        const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
+                           31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);
+        Known& known = remembered[(place ^ place >> 9U) % remembered.size()];
+        // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere.
+        const bool named = made.call->name == nullptr && made.call->work != cupti::Work::graph;
+        const char* const symbol = named && data.symbol != nullptr ? data.symbol : "";
+        if (known.kind != nullptr && known.gpu == &gpu && known.function == made.function &&
+            known.fixed == made.call->name && known.variant == variant && known.symbol == symbol) {
+            return *known.kind;
+        }
+        const std::string name = made.call->work == cupti::Work::graph ? graph_name(made.function)
+                                 : made.call->name != nullptr          ? made.call->name
+                                                                       : launch_name(symbol);
+        known = {&gpu,    made.function, made.call->name,
+                 variant, symbol,        &gpu.device->launch_kind(name, variant)};
+        return *known.kind;
+    }
+
+    // Graphs: a launch is one unit, named by how many nodes it has.
+
+    void note_graph(std::uint32_t id, const cupti::CallbackData& data) {
+        for (const std::uint32_t call : cupti::instantiations) {
+            if (id != call) continue;
+            struct {
+                void** executable;
+                void* graph;
+            } parameters;
+            std::memcpy(&parameters, data.parameters, sizeof parameters);
+            std::size_t nodes = 0;
+            const CudaDriver& driver = CudaDriver::of_process();
+            if (parameters.executable == nullptr || driver.graph_nodes == nullptr ||
+                driver.graph_nodes(parameters.graph, nullptr, &nodes) != 0) {
+                return;
+            }
+            const std::lock_guard lock{mutex_};
+            graph_nodes_[*parameters.executable] = nodes;
+        }
+    }
+    std::string graph_name(const void* executable) {
+        const std::lock_guard lock{mutex_};
+        const auto found = graph_nodes_.find(executable);
+        if (found == graph_nodes_.end()) return "graph";
+        return "graph of " + std::to_string(found->second) + " nodes";
+    }
+
+    /// The GPU of a context; null where it could not be opened.
+    CudaGpu* gpu_of(void* context) {
+        struct Last {
+            void* context = nullptr;
+            CudaGpu* gpu = nullptr;
+        };
+        thread_local Last last;
+        if (last.context == context && last.gpu != nullptr) return last.gpu;
+        int ordinal = 0;
+        const CudaDriver& driver = CudaDriver::of_process();
+        if (driver.context_device == nullptr || driver.context_device(&ordinal) != 0) {
+            return nullptr;
+        }
+        const std::lock_guard lock{opening_};
+        CudaGpu* gpu = nullptr;
+        {
+            const std::lock_guard look{mutex_};
+            if (const auto known = gpus_.find(ordinal); known != gpus_.end()) {
+                gpu = known->second.get();
+            }
+        }
+        if (gpu == nullptr) {
+            auto opened = open_cuda_gpu(ordinal);
+            gpu = opened.get();
+            const std::lock_guard look{mutex_};
+            gpus_.emplace(ordinal, std::move(opened));
+        }
+        last = {context, gpu};
+        return gpu;
+    }
+
+    // Records.
+
+    static constexpr std::size_t buffer_bytes = std::size_t{256} << 10U;  // 1200 kernels
+
+    static void buffer_wanted(std::uint8_t** buffer, std::size_t* size, std::size_t* most) {
+        *buffer = static_cast<std::uint8_t*>(
+            ::operator new (buffer_bytes, std::align_val_t{8}, std::nothrow));
+        *size = *buffer == nullptr ? 0 : buffer_bytes;
+        *most = 0;
+    }
+
+    static void buffer_done(void*, std::uint32_t, std::uint8_t* buffer, std::size_t,
+                            std::size_t used) {
+        try {
+            instance().take(buffer, used);
+        } catch (const std::exception& error) {
+            Process::instance().give_up(error.what());
+        }
+        ::operator delete (buffer, std::align_val_t{8});
+    }
+
+    void take(std::uint8_t* buffer, std::size_t used) {
+        place_clock();
+        std::vector<RecordStreams*> streams;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& [ordinal, gpu] : gpus_) streams.push_back(gpu->streams.get());
+        }
+        const auto on_host = [offset = offset_.load()](std::uint64_t time) {
+            return kdvfs::TimePoint{kdvfs::Duration{static_cast<std::int64_t>(time) + offset}};
+        };
+        std::byte* record = nullptr;
+        while (library_.next_record(buffer, used, &record) == cupti::success) {
+            const auto activity = cupti::read_activity(record);
+            if (!activity) continue;
+            if (activity->kind == cupti::Kind::kernel) ++kernel_records_;
+            // A process has one numbering of launches, whatever the GPU.
+            for (RecordStreams* each : streams) {
+                if (activity->end == 0) {
+                    each->failed(activity->correlation);
+                } else {
+                    each->arrived(activity->correlation, on_host(activity->start),
+                                  on_host(activity->end));
+                }
+            }
+        }
+    }
+
+    /// Where the records' clock lies off the host's: the closest of eight looks.
+    void place_clock() {
+        std::int64_t closest = std::numeric_limits<std::int64_t>::max();
+        const auto host = [] {
+            return std::chrono::steady_clock::now().time_since_epoch().count();
+        };
+        for (int i = 0; i < 8; ++i) {
+            const std::int64_t before = host();
+            std::uint64_t theirs = 0;
+            if (library_.timestamp(&theirs) != cupti::success) return;
+            const std::int64_t after = host();
+            if (after - before >= closest) continue;
+            closest = after - before;
+            offset_ = before + (after - before) / 2 - static_cast<std::int64_t>(theirs);
+        }
+    }
+
+    void enable(std::uint32_t id, bool on) {
+        // An older driver may lack a call: then nobody can make it.
+        static_cast<void>(library_.enable_callback(on ? 1 : 0, subscriber_, cupti::driver_api, id));
+    }
+
+    cupti::Library library_;
+    void* subscriber_ = nullptr;
+    std::atomic<std::int64_t> offset_{0};
+    std::atomic<std::uint64_t> kernel_launches_{0};
+    std::atomic<std::uint64_t> kernel_records_{0};
+
+    std::mutex opening_;
+    std::mutex mutex_;
+    std::map<int, std::unique_ptr<CudaGpu>> gpus_;  // by the driver's number
+    std::map<const void*, std::size_t> graph_nodes_;
+};
+
+}  // namespace
+}  // namespace attach
+
+extern "C" {
+
+/// What CUDA's driver calls once it is initialised. Never refuses: a program that cannot be
+/// attached runs plain.
+__attribute__((visibility("default"))) int InitializeInjection() {
+    using attach::Process;
+    try {
+        kdvfs::detail::keep_loaded(reinterpret_cast<const void*>(&InitializeInjection));
+        if (!Process::instance().runs()) return 1;
+        if (const std::string why = attach::Cupti::instance().begin(); !why.empty()) {
+            Process::instance().give_up("CUPTI: " + why);
+        }
+    } catch (const std::exception& error) {
+        Process::instance().give_up(error.what());
+    }
+    return 1;
+}
+
+/// For programs that compare: -1 neither callbacks nor records, 0 both but no metering, else one
+/// iteration in so many is metered. @returns 0, or -1 where CUPTI refused
+__attribute__((visibility("default"))) int kdvfs_attach_meter(int every) {
+    if (every < 0) return attach::Cupti::instance().listen(false).empty() ? 0 : -1;
+    attach::Process::instance().meter_every(static_cast<unsigned>(every));
+    return attach::Cupti::instance().listen(true).empty() ? 0 : -1;
+}
+
+/// How many launches of kernels were named, and how many records of kernels have come.
+__attribute__((visibility("default"))) void kdvfs_attach_counts(std::uint64_t* launches,
+                                                                std::uint64_t* records) {
+    attach::Cupti& cupti = attach::Cupti::instance();
+    cupti.bring_in(false);
+    *launches = cupti.kernel_launches();
+    *records = cupti.kernel_records();
+}
+
+}  // extern "C"

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+#include <examples/attach/process.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/error.hpp>
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace attach {
+namespace {
+
+/// The command line, as the system shows it.
+std::string command_line() {
+    std::ifstream file{"/proc/self/cmdline", std::ios::binary};
+    std::string text{std::istreambuf_iterator<char>{file}, {}};
+    std::replace(text.begin(), text.end(), '\0', ' ');
+    while (!text.empty() && text.back() == ' ') text.pop_back();
+    return text.substr(0, 4096);
+}
+
+/// Which of a job's processes this is, as launchers tell it; empty where none does.
+std::string rank() {
+    for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+        if (const char* const text = std::getenv(name); text != nullptr && *text != '\0') {
+            return text;
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+Process& Process::instance() {
+    static auto& process = *new Process;
+    return process;
+}
+
+Process::Process() : generation_{kdvfs::detail::fork_generation()} {
+    try {
+        settings_ = Settings::from_environment();
+        off_ = settings_.off;
+    } catch (const std::exception& error) {
+        give_up(error.what());
+    }
+    std::atexit([] { Process::instance().end(); });
+}
+
+bool Process::runs() const noexcept {
+    return !off_.load(std::memory_order_relaxed) && !ended_.load(std::memory_order_relaxed) &&
+           kdvfs::detail::fork_generation() == generation_;
+}
+
+Device& Process::add(std::unique_ptr<Device> device) {
+    const std::lock_guard lock{mutex_};
+    if (!keeps_house_) {
+        keeps_house_ = true;
+        sigset_t all;
+        sigset_t before;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        try {
+            std::thread{[this] { keep_house(); }}.detach();
+        } catch (const std::exception&) {  // then there is only the report at the end
+        }
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+    return *devices_.emplace_back(std::move(device));
+}
+
+void Process::note(const std::string& text) noexcept {
+    try {
+        const std::lock_guard lock{mutex_};
+        if (std::find(notes_.begin(), notes_.end(), text) != notes_.end()) return;
+        notes_.push_back(text);
+        if (!settings_.folder.empty()) return;
+        const std::string line = "kdvfs: " + text + '\n';
+        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, line));
+    } catch (...) {  // a note is not worth the program
+    }
+}
+
+void Process::before_report(std::function<void(bool)> bring_in) {
+    const std::lock_guard lock{mutex_};
+    bring_in_.push_back(std::move(bring_in));
+}
+
+void Process::give_up(const std::string& why) noexcept {
+    if (off_.exchange(true)) return;
+    try {
+        note("the program runs on without kdvfs: " + why);
+    } catch (...) {  // no memory for a text
+    }
+}
+
+void Process::range_begins(std::string_view name) {
+    if (settings_.iteration.empty() || name != settings_.iteration) return;
+    std::vector<Device*> devices;
+    {
+        const std::lock_guard lock{mutex_};
+        for (const auto& device : devices_) devices.push_back(device.get());
+    }
+    for (Device* device : devices) device->begin_iteration();
+}
+
+void Process::meter_every(unsigned every) {
+    const std::lock_guard lock{mutex_};
+    for (const auto& device : devices_) device->meter_every(every);
+}
+
+void Process::keep_house() noexcept {
+    while (!ended_) {
+        std::this_thread::sleep_for(std::chrono::seconds{1});
+        if (ended_) return;
+        try {
+            write_report(false);
+        } catch (const std::exception& error) {
+            note(error.what());
+        }
+    }
+}
+
+void Process::write_report(bool at_end) {
+    const std::lock_guard one_at_a_time{writing_};
+    std::vector<Device*> devices;
+    std::vector<std::string> notes;
+    std::vector<std::function<void(bool)>> bring_in;
+    {
+        const std::lock_guard lock{mutex_};
+        for (const auto& device : devices_) devices.push_back(device.get());
+        notes = notes_;
+        bring_in = bring_in_;
+    }
+    for (const auto& call : bring_in) call(at_end);
+    if (settings_.folder.empty()) {
+        if (!at_end) return;
+        std::ostringstream text;
+        for (Device* device : devices) text << device->report();
+        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, text.str()));
+        return;
+    }
+    using kdvfs::detail::json_string;
+    std::ostringstream out;
+    out << R"({"attached":1,"pid":)" << ::getpid() << R"(,"command":)"
+        << json_string(command_line()) << R"(,"rank":)" << json_string(rank()) << R"(,"ended":)"
+        << (at_end ? "true" : "false") << R"(,"devices":[)";
+    std::string_view comma;
+    for (Device* device : devices) {
+        out << comma;
+        device->write_json(out);
+        comma = ",";
+    }
+    out << R"(],"notes":[)";
+    comma = "";
+    for (const std::string& note : notes) {
+        out << comma << json_string(note);
+        comma = ",";
+    }
+    out << "]}\n";
+    kdvfs::detail::write_file_atomically(
+        settings_.folder / ("attached." + std::to_string(::getpid()) + ".json"), out.str());
+}
+
+void Process::end() noexcept {
+    if (kdvfs::detail::fork_generation() != generation_ || ended_.exchange(true)) return;
+    try {
+        bool any = false;
+        {
+            const std::lock_guard lock{mutex_};
+            any = !devices_.empty() || !notes_.empty();
+        }
+        if (any) write_report(true);
+    } catch (const std::exception& error) {
+        note(error.what());
+    }
+    try {
+        const std::lock_guard lock{mutex_};
+        for (const auto& device : devices_) device->close();
+        return;
+    } catch (const std::exception& error) {
+        note(error.what());
+    }
+    try {
+        if (!settings_.folder.empty()) write_report(true);  // once more, with the note
+    } catch (const std::exception&) {                       // it has been written once
+    }
+}
+
+}  // namespace attach

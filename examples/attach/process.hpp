@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <examples/attach/device.hpp>
+#include <examples/attach/settings.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attach {
+
+/// This process as one that is attached: what it is told, its GPUs, what could not be done, and
+/// its report, which is written when the process ends, and every second where there is a folder for
+/// it. Never destroyed: launches may come until the very end. Thread-safe.
+class Process {
+public:
+    static Process& instance();
+
+    [[nodiscard]] const Settings& settings() const { return settings_; }
+
+    /// Whether launches are to be looked at: not after the end, not in a forked child, and not
+    /// where attaching is off.
+    [[nodiscard]] bool runs() const noexcept;
+
+    /// Takes a GPU in. Valid until the process ends.
+    Device& add(std::unique_ptr<Device> device);
+
+    /// What a reader of the report must know; each text is kept once, and where no report is
+    /// written to a folder it is said at once, on standard error.
+    void note(const std::string& text) noexcept;
+
+    /// Called before each report, to bring in what is still on its way; at the end with true.
+    void before_report(std::function<void(bool at_end)> bring_in);
+
+    /// Attaching has failed for good: the program runs plain from here on.
+    void give_up(const std::string& why) noexcept;
+
+    /// A range of this name begins; an iteration, where the settings say so.
+    void range_begins(std::string_view name);
+
+    /// For programs that compare: meters one iteration in so many, 0 none.
+    void meter_every(unsigned every);
+
+    /// Writes the last report and lets the GPUs go. Called at the end of the process.
+    void end() noexcept;
+
+private:
+    Process();
+
+    void keep_house() noexcept;
+    void write_report(bool at_end);
+
+    Settings settings_;
+    const std::uint32_t generation_;
+    std::atomic<bool> off_{false};
+    std::atomic<bool> ended_{false};
+
+    std::mutex mutex_;
+    std::deque<std::unique_ptr<Device>> devices_;
+    std::vector<std::string> notes_;
+    std::vector<std::function<void(bool)>> bring_in_;
+    bool keeps_house_ = false;
+    std::mutex writing_;
+};
+
+}  // namespace attach

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/io/text_escape.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+/// What the processes that `libkdvfs_attach.so` is in have reported.
+namespace cli {
+
+/// The reports in a folder, by rank where there are ranks, else by process. A file that is no
+/// report is not looked at.
+inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::path& folder) {
+    std::vector<nlohmann::json> reports;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator{folder, ignored}) {
+        const std::string name = entry.path().filename().string();
+        if (!name.starts_with("attached.") || !name.ends_with(".json")) continue;
+        std::ifstream file{entry.path()};
+        auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+        if (json.is_object() && json.contains("devices")) reports.push_back(std::move(json));
+    }
+    std::sort(reports.begin(), reports.end(), [](const auto& a, const auto& b) {
+        const auto place = [](const nlohmann::json& report) {
+            const std::string rank = report.value("rank", "");
+            return std::make_tuple(rank.size(), rank, report.value("pid", 0));
+        };
+        return place(a) < place(b);
+    });
+    return reports;
+}
+
+namespace detail {
+
+/// An energy and its interval, summed: known where all parts are; intervals of parts add as those
+/// of independent errors.
+struct EnergySum {
+    double joules = 0;
+    double variance = 0;
+    bool resolved = true;
+
+    void add(const nlohmann::json& energy) {
+        if (energy.value("status", "") != "resolved") {
+            resolved = false;
+            return;
+        }
+        joules += energy.value("joules", 0.0);
+        variance += std::pow(energy.value("half_width_95", 0.0), 2);
+    }
+    [[nodiscard]] nlohmann::json json() const {
+        if (!resolved) {
+            return {
+                {"joules", nullptr}, {"half_width_95", nullptr}, {"status", "too_short_to_tell"}};
+        }
+        return {{"joules", joules}, {"half_width_95", std::sqrt(variance)}, {"status", "resolved"}};
+    }
+};
+
+inline void add_number(nlohmann::json& sum, const nlohmann::json& part, const char* key) {
+    if (!part.contains(key) || !part[key].is_number()) return;
+    if (part[key].is_number_integer()) {
+        sum[key] = sum.value(key, std::int64_t{0}) + part[key].get<std::int64_t>();
+    } else {
+        sum[key] = sum.value(key, 0.0) + part[key].get<double>();
+    }
+}
+
+}  // namespace detail
+
+/// One report of all GPUs of all processes: rows of the same kernel and variant are added, and so
+/// are totals; `processes` holds each process's own report. `kdvfs report` draws it.
+inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> processes) {
+    using nlohmann::json;
+    std::vector<const json*> reports;
+    for (const json& process : processes) {
+        for (const json& device : process["devices"]) reports.push_back(&device["report"]);
+    }
+    std::map<std::pair<std::string, std::uint32_t>, std::pair<json, detail::EnergySum>> rows;
+    json totals = json::object();
+    std::map<std::string, detail::EnergySum> parts;
+    for (const json* report : reports) {
+        for (const json& row : report->at("rows")) {
+            auto& [sum, energy] = rows[{row.value("kernel", ""), row.value("variant", 0U)}];
+            if (sum.is_null()) {
+                sum = {{"kernel", row["kernel"]}, {"variant", row["variant"]}};
+            }
+            for (const char* key : {"calls", "metered_calls", "time_s", "counted_time_s"}) {
+                detail::add_number(sum, row, key);
+            }
+            if (row.value("metered_calls", 0) > 0) energy.add(row["energy"]);
+            sum["asked"] = row["asked"];
+            sum["applied"] = row["applied"];
+            sum["held_core_mhz"] = row["held_core_mhz"];
+        }
+        const json& its = report->at("totals");
+        for (const char* key :
+             {"counter_j", "unexplained_j", "counted_time_s", "idle_time_s", "outside_j"}) {
+            detail::add_number(totals, its, key);
+        }
+        for (const char* key : {"kernels", "idle"}) parts[key].add(its[key]);
+    }
+    for (const auto& [key, sum] : parts) totals[key] = sum.json();
+    json merged{{"device", reports.empty() ? json::object() : reports.front()->at("device")},
+                {"totals", std::move(totals)},
+                {"rows", json::array()}};
+    for (auto& [key, row] : rows) {
+        row.first["energy"] = row.second.json();
+        merged["rows"].push_back(std::move(row.first));
+    }
+    std::stable_sort(merged["rows"].begin(), merged["rows"].end(),
+                     [](const json& a, const json& b) {
+                         return a.value("time_s", 0.0) > b.value("time_s", 0.0);
+                     });
+    merged["processes"] = std::move(processes);
+    return merged;
+}
+
+/// A table of a merged report: kernels by time, `most` at most.
+inline std::string attached_text(const nlohmann::json& merged, std::size_t most) {
+    using nlohmann::json;
+    char line[256];
+    std::string text;
+    const json& processes = merged["processes"];
+    for (const json& process : processes) {
+        for (const json& device : process["devices"]) {
+            const json& iterations = device["iterations"];
+            const std::string rank = process.value("rank", "");
+            std::snprintf(line, sizeof line,
+                          "kdvfs: process %d%s%s on %s: %lld launches, %lld iterations",
+                          process.value("pid", 0), rank.empty() ? "" : ", rank ", rank.c_str(),
+                          device["report"]["device"].value("name", "").c_str(),
+                          device.value("launches", 0LL), iterations.value("count", 0LL));
+            text += line;
+            if (iterations["by"] == "period") {
+                std::snprintf(
+                    line, sizeof line, " of %lld launches (%.0f %% of all, %.1f %% alike)",
+                    iterations.value("launches", 0LL), 100 * iterations.value("share", 0.0),
+                    100 * iterations.value("alike", 0.0));
+                text += line;
+            }
+            text += process.value("ended", false) ? "\n"
+                                                  : "; it did not end by itself: the last "
+                                                    "second may be missing\n";
+        }
+        for (const json& note : process["notes"]) {
+            text += "kdvfs: process " + std::to_string(process.value("pid", 0)) + ": " +
+                    note.get<std::string>() + '\n';
+        }
+    }
+    const json& rows = merged["rows"];
+    if (rows.empty()) return text;
+    const json& totals = merged["totals"];
+    const double time = totals.value("counted_time_s", 0.0);
+    std::snprintf(line, sizeof line, "%-58s %9s %11s %8s %22s %7s\n", "kernel", "calls", "time s",
+                  "ms/call", "energy", "W");
+    text += line;
+    std::size_t shown = 0;
+    for (const json& row : rows) {
+        const double its = row.value("time_s", 0.0);
+        const auto metered = row.value("metered_calls", 0LL);
+        if (row.value("calls", 0LL) == 0) continue;
+        if (++shown > most) break;
+        std::string name = row.value("kernel", "");
+        if (const auto variant = row.value("variant", 0U)) name += '#' + std::to_string(variant);
+        const bool resolved = row["energy"].value("status", "") == "resolved" && its > 0;
+        char energy[64] = "too_short_to_tell";
+        char watts[16] = "-";
+        if (resolved) {
+            std::snprintf(energy, sizeof energy, "%.4g J +- %.2g",
+                          row["energy"].value("joules", 0.0),
+                          row["energy"].value("half_width_95", 0.0));
+            const double counted = row.value("counted_time_s", 0.0);
+            if (counted > 0) {
+                std::snprintf(watts, sizeof watts, "%.1f",
+                              row["energy"].value("joules", 0.0) / counted);
+            }
+        }
+        std::snprintf(line, sizeof line, "%-58s %9lld %11.6g %8.4g %22s %7s\n",
+                      kdvfs::detail::shortened(name, 58).c_str(), row.value("calls", 0LL), its,
+                      metered > 0 ? 1e3 * its / static_cast<double>(metered) : 0, energy, watts);
+        text += line;
+    }
+    const auto sum = [&](const char* part) -> std::string {
+        const json& energy = totals[part];
+        if (energy.value("status", "") != "resolved") return "too_short_to_tell";
+        char value[64];
+        std::snprintf(value, sizeof value, "%.5g J +- %.2g", energy.value("joules", 0.0),
+                      energy.value("half_width_95", 0.0));
+        return value;
+    };
+    std::snprintf(line, sizeof line,
+                  "counter %.6g J over %.6g s = kernels %s, idle %s, unexplained %.4g J\n",
+                  totals.value("counter_j", 0.0), time, sum("kernels").c_str(), sum("idle").c_str(),
+                  totals.value("unexplained_j", 0.0));
+    return text + line;
+}
+
+}  // namespace cli

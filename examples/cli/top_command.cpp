@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#include <examples/cli/attached_reports.hpp>
+#include <examples/cli/output.hpp>
+#include <examples/cli/running.hpp>
+#include <examples/cli/top_command.hpp>
+#include <kdvfs/device/nvidia/nvml_readings.hpp>
+#include <kdvfs/error.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace cli {
+namespace {
+
+using Totals = std::map<std::string, std::pair<double, double>>;  // time and joules, by kernel
+
+/// "0000:1b:00.0 NVIDIA H100: 690 W, 1605 MHz"; without power and clock where NVML does not say.
+std::string board_line(const nlohmann::json& device) {
+    const std::string address = device.value("address", "");
+    std::string line = address + ' ' + device.value("name", "");
+    try {
+        const char* const library = std::getenv("KDVFS_NVML");
+        kdvfs::device::NvmlReadings board{address,
+                                          library == nullptr ? "libnvidia-ml.so.1" : library};
+        char text[64];
+        std::snprintf(text, sizeof text, ": %.0f W, %u MHz", board.read_power().watts.count,
+                      board.read_running_clocks().core.count);
+        line += text;
+    } catch (const kdvfs::Error&) {  // a board of another vendor, or without a driver here
+    }
+    return line + '\n';
+}
+
+/// What ran since the last look, the largest share of time first.
+std::string table(const std::vector<nlohmann::json>& processes, Totals& before) {
+    std::string text;
+    std::set<std::string> boards;
+    for (const auto& process : processes) {
+        for (const auto& device : process["devices"]) {
+            const auto& board = device["report"]["device"];
+            if (boards.insert(board.value("address", "")).second) text += board_line(board);
+        }
+    }
+    if (processes.empty()) return "no program is attached (kdvfs run -- PROGRAM)\n";
+    const auto merged = merge_attached_reports(processes);
+    struct Line {
+        std::string kernel;
+        double seconds;
+        double joules;
+        bool resolved;
+        int held;
+    };
+    std::vector<Line> lines;
+    Totals now;
+    double all = 0;
+    for (const auto& row : merged["rows"]) {
+        std::string name = row.value("kernel", "");
+        if (const auto variant = row.value("variant", 0U)) name += '#' + std::to_string(variant);
+        const bool resolved = row["energy"].value("status", "") == "resolved";
+        const double seconds = row.value("time_s", 0.0);
+        const double joules = resolved ? row["energy"].value("joules", 0.0) : 0;
+        now[name] = {seconds, joules};
+        const auto [seconds_before, joules_before] = before[name];
+        all += std::max(0.0, seconds - seconds_before);
+        lines.push_back({name, seconds - seconds_before, joules - joules_before, resolved,
+                         row.value("held_core_mhz", 0)});
+    }
+    before = std::move(now);
+    std::stable_sort(lines.begin(), lines.end(),
+                     [](const Line& a, const Line& b) { return a.seconds > b.seconds; });
+    char line[200];
+    std::snprintf(line, sizeof line, "%-58s %7s %10s %9s %7s %8s\n", "kernel", "time %", "time s",
+                  "J", "W", "held MHz");
+    text += line;
+    constexpr std::size_t most = 20;
+    for (std::size_t i = 0; i < std::min(most, lines.size()); ++i) {
+        const Line& each = lines[i];
+        if (each.seconds <= 0) break;
+        char joules[24] = "-";
+        char watts[24] = "-";
+        char held[24] = "-";
+        if (each.resolved) {
+            std::snprintf(joules, sizeof joules, "%.4g", each.joules);
+            std::snprintf(watts, sizeof watts, "%.0f", each.joules / each.seconds);
+        }
+        if (each.held > 0) std::snprintf(held, sizeof held, "%d", each.held);
+        std::snprintf(line, sizeof line, "%-58s %7.1f %10.4g %9s %7s %8s\n",
+                      kdvfs::detail::shortened(each.kernel, 58).c_str(), 100 * each.seconds / all,
+                      each.seconds, joules, watts, held);
+        text += line;
+    }
+    return text;
+}
+
+}  // namespace
+
+void TopCommand::run() const {
+    const bool redrawn = !once && ::isatty(STDOUT_FILENO) == 1;
+    Totals before;
+    while (true) {
+        std::vector<nlohmann::json> processes;
+        for (const auto& folder : running_folders()) {
+            for (auto& report : read_attached_reports(folder)) {
+                if (!report.value("ended", false)) processes.push_back(std::move(report));
+            }
+        }
+        if (redrawn) std::cout << "\033[H\033[2J";
+        std::cout << table(processes, before);
+        finish_standard_output();
+        if (once) return;
+        std::this_thread::sleep_for(std::chrono::duration<double>{every});
+    }
+}
+
+}  // namespace cli

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: MIT
+//
+// libcuda.so.1 without a GPU: each stream is a thread that sleeps as long as its kernels take.
+// Declared afresh from CUDA's documentation, so that a slip in the library shows against it.
+#include "cuda_double.hpp"
+
+#include <tests/nvml_double/nvml_double.hpp>
+
+#include <dlfcn.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int success = 0;
+constexpr int invalid_value = 1;
+constexpr int invalid_handle = 400;
+
+cuda_double::Listener* listener() {
+    static cuda_double::Listener one{};
+    return &one;
+}
+
+std::uint64_t nanoseconds_since_1970() {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+/// The board whose counter and clock kernels feel, where there is a double of NVML.
+class Board {
+public:
+    static Board& instance() {
+        static auto& board = *new Board;
+        return board;
+    }
+    /// How much longer than at the highest clock a kernel takes now.
+    double slowdown() const {
+        if (state_ == nullptr) return 1;
+        const auto lock = state_->core_lock;
+        return lock ? 1980.0 / std::max(lock->second, 210U) : 1;
+    }
+    void draw(double watts) { extra_milliwatts_.store(static_cast<std::int64_t>(watts * 1e3)); }
+
+private:
+    Board() {
+        const char* const path = std::getenv("KDVFS_NVML");
+        if (path == nullptr) return;
+        void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr) return;
+        using Hand = nvml_double::Board* (*)();
+        state_ = reinterpret_cast<Hand>(::dlsym(library, "nvml_double_board"))();
+        std::thread{[this] { count(); }}.detach();
+    }
+    /// The counter moves on every millisecond.
+    void count() {
+        double millijoules = 0;
+        auto last = std::chrono::steady_clock::now();
+        while (true) {
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+            const auto now = std::chrono::steady_clock::now();
+            const double watts = 100 + static_cast<double>(extra_milliwatts_.load()) * 1e-3;
+            millijoules += watts * 1e3 * std::chrono::duration<double>(now - last).count();
+            last = now;
+            state_->millijoules = static_cast<std::uint64_t>(millijoules);
+            state_->milliwatts = static_cast<unsigned>(watts * 1e3);
+        }
+    }
+    nvml_double::Board* state_ = nullptr;
+    std::atomic<std::int64_t> extra_milliwatts_{0};
+};
+
+struct Operation {
+    std::uint32_t kind = 10;
+    std::uint32_t correlation = 0;
+    double microseconds = 0;
+    double watts = 0;
+    std::function<void()> act{};
+};
+
+struct Graph {
+    std::vector<Operation> operations;
+};
+
+struct Stream {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::vector<Operation>> work;
+    bool busy = false;
+    std::unique_ptr<Graph> recording;
+
+    Stream() {
+        std::thread{[this] { run(); }}.detach();
+    }
+    void put(std::vector<Operation> operations) {
+        {
+            const std::lock_guard lock{mutex};
+            work.push_back(std::move(operations));
+        }
+        changed.notify_all();
+    }
+    void run() {
+        std::unique_lock lock{mutex};
+        while (true) {
+            changed.wait(lock, [this] { return !work.empty(); });
+            const auto operations = std::move(work.front());
+            work.pop_front();
+            busy = true;
+            lock.unlock();
+            for (const Operation& operation : operations) perform(operation);
+            lock.lock();
+            busy = false;
+            changed.notify_all();
+        }
+    }
+    static void perform(const Operation& operation) {
+        if (operation.act) return operation.act();
+        const std::uint64_t start = nanoseconds_since_1970();
+        Board::instance().draw(operation.watts);
+        const double time = operation.microseconds * Board::instance().slowdown();
+        std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{time});
+        Board::instance().draw(0);
+        if (listener()->ran != nullptr && operation.correlation != 0) {
+            listener()->ran(operation.kind, operation.correlation, start, nanoseconds_since_1970());
+        }
+    }
+};
+
+std::atomic<int> writes_in_captures{0};
+
+Stream& stream_of(void* handle) {
+    static auto& mutex = *new std::mutex;
+    static auto& defaults = *new std::map<void*, std::unique_ptr<Stream>>;
+    if (reinterpret_cast<std::uintptr_t>(handle) > 2) return *static_cast<Stream*>(handle);
+    const std::lock_guard lock{mutex};
+    auto& stream = defaults[handle];
+    if (!stream) stream = std::make_unique<Stream>();
+    return *stream;
+}
+
+std::uint32_t next_correlation() {
+    static std::atomic<std::uint32_t> last{0};
+    return ++last;
+}
+
+/// A call that profilers are told of: `act` gets its correlation and returns the status.
+template <class Parameters, class Act>
+int told(std::uint32_t id, const Parameters& parameters, const char* symbol, Act act) {
+    const std::uint32_t correlation = next_correlation();
+    const auto* const listens = listener();
+    if (listens->call != nullptr) listens->call(id, &parameters, symbol, nullptr, correlation);
+    const int status = act(correlation);
+    if (listens->call != nullptr) listens->call(id, &parameters, symbol, &status, correlation);
+    return status;
+}
+
+int enqueue(void* handle, Operation operation) {
+    Stream& stream = stream_of(handle);
+    {
+        const std::lock_guard lock{stream.mutex};
+        if (stream.recording) {
+            operation.correlation = 0;
+            stream.recording->operations.push_back(std::move(operation));
+            return success;
+        }
+    }
+    stream.put({std::move(operation)});
+    return success;
+}
+
+int launch(void* kernel, void* stream, std::uint32_t correlation) {
+    if (kernel == nullptr) return invalid_handle;
+    const auto& its = *static_cast<const cuda_double::Kernel*>(kernel);
+    return enqueue(stream, {10, correlation, its.microseconds, its.watts, {}});
+}
+
+}  // namespace
+
+extern "C" {
+
+void cuda_double_listen(const cuda_double::Listener* listens) { *listener() = *listens; }
+int cuda_double_writes_in_captures() { return writes_in_captures; }
+
+int cuInit(unsigned) {
+    static const int loaded = [] {
+        Board::instance();
+        const char* const path = std::getenv("CUDA_INJECTION64_PATH");
+        if (path == nullptr) return 0;
+        void* const library = ::dlopen(path, RTLD_LAZY);
+        if (library == nullptr) return 0;
+        if (void* const begin = ::dlsym(library, "InitializeInjection")) {
+            reinterpret_cast<int (*)()>(begin)();
+        }
+        return 1;
+    }();
+    static_cast<void>(loaded);
+    return success;
+}
+
+int cuCtxGetDevice(int* device) {
+    *device = 0;
+    return success;
+}
+int cuDeviceGetPCIBusId(char* text, int room, int) {
+    std::strncpy(text, "0000:1b:00.0", static_cast<std::size_t>(room));
+    return success;
+}
+
+int cuStreamCreate(void** stream, unsigned) {
+    *stream = new Stream;  // its thread runs until the end
+    return success;
+}
+int cuStreamSynchronize(void* handle) {
+    Stream& stream = stream_of(handle);
+    std::unique_lock lock{stream.mutex};
+    stream.changed.wait(lock, [&] { return stream.work.empty() && !stream.busy; });
+    return success;
+}
+int cuStreamBeginCapture_v2(void* handle, int) {
+    Stream& stream = stream_of(handle);
+    const std::lock_guard lock{stream.mutex};
+    stream.recording = std::make_unique<Graph>();
+    return success;
+}
+int cuStreamEndCapture(void* handle, void** graph) {
+    Stream& stream = stream_of(handle);
+    const std::lock_guard lock{stream.mutex};
+    *graph = stream.recording.release();
+    return success;
+}
+int cuStreamIsCapturing(void* handle, int* status) {
+    Stream& stream = stream_of(handle);
+    const std::lock_guard lock{stream.mutex};
+    *status = stream.recording ? 1 : 0;
+    return success;
+}
+
+int cuGraphGetNodes(void* graph, void** nodes, std::size_t* count) {
+    if (nodes != nullptr) return invalid_value;
+    *count = static_cast<Graph*>(graph)->operations.size();
+    return success;
+}
+int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags) {
+    struct {
+        void** executable;
+        void* graph;
+        unsigned long long flags;
+    } parameters{executable, graph, flags};
+    return told(643, parameters, nullptr, [&](std::uint32_t) {
+        *executable = graph;
+        return success;
+    });
+}
+int cuGraphLaunch(void* executable, void* stream) {
+    struct {
+        void* executable;
+        void* stream;
+    } parameters{executable, stream};
+    return told(514, parameters, nullptr, [&](std::uint32_t correlation) {
+        const auto& operations = static_cast<Graph*>(executable)->operations;
+        double microseconds = 0;
+        double watts = 0;
+        for (const Operation& operation : operations) {
+            microseconds += operation.microseconds;
+            watts = std::max(watts, operation.watts);
+        }
+        return enqueue(stream, {51, correlation, microseconds, watts, {}});
+    });
+}
+
+int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared_bytes, void* stream, void** arguments,
+                   void** extra) {
+    struct {
+        void* kernel;
+        unsigned sizes[7];
+        void* stream;
+        void** arguments;
+        void** extra;
+    } parameters{kernel, {gx, gy, gz, bx, by, bz, shared_bytes}, stream, arguments, extra};
+    const char* const symbol =
+        kernel == nullptr ? nullptr : static_cast<const cuda_double::Kernel*>(kernel)->symbol;
+    return told(307, parameters, symbol,
+                [&](std::uint32_t correlation) { return launch(kernel, stream, correlation); });
+}
+int cuLaunchKernelEx(const cuda_double::Config* config, void* kernel, void** arguments,
+                     void** extra) {
+    struct {
+        const cuda_double::Config* config;
+        void* kernel;
+        void** arguments;
+        void** extra;
+    } parameters{config, kernel, arguments, extra};
+    return told(
+        652, parameters, static_cast<const cuda_double::Kernel*>(kernel)->symbol,
+        [&](std::uint32_t correlation) { return launch(kernel, config->stream, correlation); });
+}
+int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void* stream) {
+    struct {
+        std::uint64_t to;
+        const void* from;
+        std::size_t bytes;
+        void* stream;
+    } parameters{to, from, bytes, stream};
+    return told(277, parameters, nullptr, [&](std::uint32_t correlation) {
+        return enqueue(stream, {1, correlation, 20, 100, {}});
+    });
+}
+int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, void* stream) {
+    struct {
+        std::uint64_t to;
+        unsigned char value;
+        std::size_t count;
+        void* stream;
+    } parameters{to, value, count, stream};
+    return told(216, parameters, nullptr, [&](std::uint32_t correlation) {
+        return enqueue(stream, {2, correlation, 10, 100, {}});
+    });
+}
+
+int cuStreamWriteValue32_v2(void* handle, std::uint64_t address, std::uint32_t value, unsigned) {
+    int capturing = 0;
+    cuStreamIsCapturing(handle, &capturing);
+    if (capturing != 0) ++writes_in_captures;
+    return enqueue(handle, {.act = [address, value] {
+                       std::atomic_ref{*reinterpret_cast<std::uint32_t*>(address)}.store(value);
+                   }});
+}
+int cuMemHostRegister_v2(void*, std::size_t, unsigned) { return success; }
+int cuMemHostGetDevicePointer_v2(std::uint64_t* address, void* memory, unsigned) {
+    *address = reinterpret_cast<std::uint64_t>(memory);
+    return success;
+}
+
+}  // extern "C"

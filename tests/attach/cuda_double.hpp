@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// A double of CUDA's driver: streams that run kernels in real time, without a GPU. It lies in
+/// libcuda.so.1; the double of CUPTI (libcupti.so.13) asks it for callbacks and records.
+namespace cuda_double {
+
+/// What a kernel's handle points to.
+struct Kernel {
+    const char* symbol;
+    double microseconds;
+    double watts;
+};
+
+/// CUlaunchConfig, as far as it is looked at.
+struct Config {
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned shared_bytes;
+    void* stream;
+    void* attributes;
+    unsigned attribute_count;
+};
+static_assert(offsetof(Config, stream) == 32);
+
+/// What the double of CUPTI wants to be told.
+struct Listener {
+    /// Before and after a call: {number, parameters, symbol, status}. Status is null before.
+    void (*call)(std::uint32_t id, const void* parameters, const char* symbol, const int* status,
+                 std::uint32_t correlation);
+    /// Work has run: the kind of CUPTI's record, when, by the clock since 1970 in ns.
+    void (*ran)(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start,
+                std::uint64_t end);
+};
+
+}  // namespace cuda_double
+
+extern "C" {
+void cuda_double_listen(const cuda_double::Listener* listener);
+
+int cuInit(unsigned flags);
+int cuStreamCreate(void** stream, unsigned flags);
+int cuStreamSynchronize(void* stream);
+int cuStreamBeginCapture_v2(void* stream, int mode);
+int cuStreamEndCapture(void* stream, void** graph);
+int cuStreamIsCapturing(void* stream, int* status);
+int cuGraphGetNodes(void* graph, void** nodes, std::size_t* count);
+int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags);
+int cuGraphLaunch(void* executable, void* stream);
+int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared_bytes, void* stream, void** parameters,
+                   void** extra);
+int cuLaunchKernelEx(const cuda_double::Config* config, void* kernel, void** parameters,
+                     void** extra);
+int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void* stream);
+int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, void* stream);
+/// How many stream writes went into captures: none may.
+int cuda_double_writes_in_captures();
+}

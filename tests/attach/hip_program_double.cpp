@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+//
+// A program on the double of HIP that knows nothing of kdvfs: it launches in all ways that the
+// double has, both by functions and by modules, and names ranges where roctx is there.
+#include <hip/hip_ext.h>
+#include <hip/hip_runtime_api.h>
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+/// What the compiler leaves on the host for each kernel.
+void gemm(float*) {}
+template <class T>
+void norm(T*) {}
+template void norm<float>(float*);
+
+namespace {
+
+hipStream_t stream = nullptr;
+double megacycles = 0.3;  // at 1000 MHz: 300 us
+void* arguments[] = {&megacycles};
+
+void launch(const void* kernel) {
+    if (hipLaunchKernel(kernel, dim3(64), dim3(256), arguments, 0, stream) != hipSuccess) {
+        std::exit(3);
+    }
+}
+
+void step(hipGraphExec_t graph) {
+    const auto push =
+        reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "roctxRangePushA"));
+    const auto pop = reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "roctxRangePop"));
+    if (push != nullptr) push("step");
+    if (push != nullptr) push("layers");
+    for (int layer = 0; layer < 4; ++layer) {
+        launch(reinterpret_cast<const void*>(&gemm));
+        const void* const second = reinterpret_cast<const void*>(&norm<float>);
+        if (hipLaunchCooperativeKernel(second, dim3(8), dim3(64), arguments, 0, stream) !=
+            hipSuccess) {
+            std::exit(4);
+        }
+    }
+    if (pop != nullptr) pop();
+    // As Kokkos calls its tool.
+    static void* const tool = [] {
+        const char* const path = std::getenv("KOKKOS_TOOLS_LIBS");
+        return path == nullptr ? nullptr : ::dlopen(path, RTLD_NOW);
+    }();
+    using Begin = void (*)(const char*, std::uint32_t, std::uint64_t*);
+    using End = void (*)(std::uint64_t);
+    std::uint64_t number = 0;
+    if (tool != nullptr) {
+        reinterpret_cast<Begin>(::dlsym(tool, "kokkosp_begin_parallel_for"))("axpy", 0, &number);
+    }
+    static char name[] = "module_kernel";
+    auto* const function = reinterpret_cast<hipFunction_t>(name);
+    if (hipModuleLaunchKernel(function, 16, 1, 1, 64, 1, 1, 0, stream, arguments, nullptr) !=
+            hipSuccess ||
+        hipExtModuleLaunchKernel(function, 1024, 1, 1, 64, 1, 1, 0, stream, arguments, nullptr,
+                                 nullptr, nullptr, 0) != hipSuccess ||
+        hipGraphLaunch(graph, stream) != hipSuccess) {
+        std::exit(5);
+    }
+    if (tool != nullptr) {
+        reinterpret_cast<End>(::dlsym(tool, "kokkosp_end_parallel_for"))(number);
+    }
+    if (pop != nullptr) pop();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int iterations = argc > 1 ? std::atoi(argv[1]) : 10;
+    std::puts("output");
+    std::fflush(stdout);
+    hipGraph_t graph = nullptr;
+    hipGraphExec_t ready = nullptr;
+    if (hipStreamCreateWithFlags(&stream, hipStreamNonBlocking) != hipSuccess ||
+        hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal) != hipSuccess) {
+        return 2;
+    }
+    launch(reinterpret_cast<const void*>(&gemm));
+    if (hipStreamEndCapture(stream, &graph) != hipSuccess ||
+        hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0) != hipSuccess) {
+        return 2;
+    }
+    for (int i = 0; i < iterations; ++i) {
+        step(ready);
+        if (hipStreamSynchronize(stream) != hipSuccess) return 6;
+    }
+    return 0;
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#include <examples/attach/cupti.hpp>
+#include <examples/attach/iterations.hpp>
+#include <examples/attach/launch_names.hpp>
+#include <kdvfs/kernel.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace attach {
+namespace {
+
+TEST(LaunchNames, LeaveOutReturnTypeAndParameters) {
+    EXPECT_EQ(launch_name("_Z4plusi"), "plus");
+    EXPECT_EQ(launch_name("_ZN9attention5flashILi128EEEvPKfS2_Pf"), "attention::flash<128>");
+    EXPECT_EQ(launch_name("_ZN12_GLOBAL__N_13fooEiPKc"), "{anonymous}::foo");
+    EXPECT_EQ(launch_name("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT"),
+              "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT");
+    EXPECT_EQ(launch_name(nullptr), "unnamed kernel");
+}
+
+TEST(LaunchNames, KeepDifferentKernelsApartWhereTheyCut) {
+    const std::vector<const char*> symbols{
+        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_"
+        "11FillFunctorIfEESt5arrayIPcLm1EEEEviT"
+        "0_T1_",
+        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_"
+        "11FillFunctorIdEESt5arrayIPcLm1EEEEviT"
+        "0_T1_"};
+    std::set<std::string> names;
+    for (const char* symbol : symbols) {
+        const std::string name = launch_name(symbol);
+        EXPECT_TRUE(kdvfs::is_kernel_name(name)) << name;
+        EXPECT_EQ(name.find("at::native::vectorized_elementwise_kernel<4, FillFunctor<..>"), 0U);
+        EXPECT_EQ(name, launch_name(symbol));  // the same in every run
+        names.insert(name);
+    }
+    EXPECT_EQ(names.size(), symbols.size());
+}
+
+TEST(LaunchNames, AreKernelNamesWhateverTheText) {
+    const std::string long_text(5000, 'x');
+    for (const std::string& text :
+         {long_text, std::string{"a\"b\\c\n\xff"}, std::string{"<<<>>("}}) {
+        EXPECT_TRUE(kdvfs::is_kernel_name(launch_name(text.c_str()))) << text;
+        EXPECT_TRUE(kdvfs::is_kernel_name(range_name(text))) << text;
+    }
+    EXPECT_NE(range_name("a\"b"), range_name("a\\b"));
+}
+
+/// Layers forward, layers backward, an optimizer of two launches: no kernel runs once.
+void step(Iterations& iterations, std::size_t layers, std::size_t& begun) {
+    const auto put = [&](std::uint32_t kernel) { begun += iterations.launched(kernel) ? 1U : 0U; };
+    for (std::size_t i = 0; i < layers; ++i) {
+        for (const std::uint32_t kernel : {1U, 2U, 3U}) put(kernel);
+    }
+    for (std::size_t i = 0; i < layers; ++i) {
+        for (const std::uint32_t kernel : {3U, 2U, 4U, 1U}) put(kernel);
+    }
+    put(9);
+    put(9);
+}
+
+TEST(IterationsOfLaunches, AreFoundByThePeriodOfNames) {
+    Iterations iterations;
+    std::size_t begun = 0;
+    for (std::uint32_t i = 0; i < 100; ++i)
+        iterations.launched(50 + i % 7);  // a warm-up of its own
+    for (int i = 0; i < 100; ++i) step(iterations, 4, begun);
+    EXPECT_EQ(iterations.period(), 30U);
+    EXPECT_EQ(iterations.stability(), 1);
+    EXPECT_GT(iterations.coverage(), 0.97);
+    EXPECT_EQ(begun, iterations.count());
+    EXPECT_GT(begun, 75U);
+}
+
+TEST(IterationsOfLaunches, AreNotThoseOfAnInnerLoop) {
+    Iterations iterations;
+    std::size_t begun = 0;
+    for (int i = 0; i < 60; ++i) step(iterations, 300, begun);  // 900 launches forward alone
+    EXPECT_EQ(iterations.period(), 2102U);
+    EXPECT_EQ(iterations.stability(), 1);
+}
+
+TEST(IterationsOfLaunches, AreNotFoundWhereThereAreNone) {
+    Iterations iterations;
+    std::uint32_t random = 1;
+    for (int i = 0; i < 100'000; ++i) {
+        random = random * 1664525U + 1013904223U;
+        iterations.launched(random >> 24U);
+    }
+    EXPECT_EQ(iterations.period(), 0U);
+}
+
+TEST(CuptiLayouts, AreReadAsTheHeadersHaveThem) {
+    std::vector<std::byte> record(216);
+    const auto put = [&](std::size_t at, auto value) {
+        std::memcpy(record.data() + at, &value, sizeof value);
+    };
+    put(0, std::uint32_t{10});
+    put(16, std::uint64_t{100});
+    put(24, std::uint64_t{200});
+    put(92, std::uint32_t{7});
+    const auto kernel = cupti::read_activity(record.data());
+    ASSERT_TRUE(kernel);
+    EXPECT_EQ(kernel->correlation, 7U);
+    EXPECT_EQ(kernel->end - kernel->start, 100U);
+    put(0, std::uint32_t{5});
+    EXPECT_FALSE(cupti::read_activity(record.data()));
+    EXPECT_EQ(cupti::read_launch(12, record.data()).call, nullptr);
+}
+
+}  // namespace
+}  // namespace attach

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+//
+// A training program on the double of CUDA's driver that knows nothing of kdvfs: layers forward and
+// backward, an optimizer, ranges by NVTX, and, where it is told to, what attaching must survive.
+//   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
+#include "cuda_double.hpp"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+
+namespace {
+
+using cuda_double::Kernel;
+
+Kernel gemm{"_Z4gemmPKfS0_Pfi", 400, 500};
+Kernel attention{"_ZN9attention5flashILi128EEEvPKfS2_Pf", 300, 300};
+Kernel norm{"_Z4normPKfPfi", 100, 200};
+Kernel adam{"_Z4adamPfS_S_i", 500, 150};
+// One name and grid for any problem.
+Kernel small_problem{"persistent", 100, 300};
+Kernel large_problem{"persistent", 5000, 500};
+
+// NVTX as its header does it: one table of pointers, filled in by the injected library.
+using Function = void (*)();
+Function push_a = nullptr;
+Function pop_f = nullptr;
+Function* core[16] = {};
+int table_of(int module, Function*** table, unsigned* entries) {
+    if (module != 1) return 0;
+    core[9] = &push_a;
+    core[11] = &pop_f;
+    *table = core;
+    *entries = 16;
+    return 1;
+}
+const void* export_table(std::uint32_t id) {
+    static const struct {
+        std::size_t size;
+        int (*table)(int, Function***, unsigned*);
+    } callbacks{16, &table_of};
+    return id == 1 ? &callbacks : nullptr;
+}
+void begin_ranges() {
+    const char* const path = std::getenv("NVTX_INJECTION64_PATH");
+    void* const library = path == nullptr ? nullptr : ::dlopen(path, RTLD_LAZY);
+    if (library == nullptr) return;
+    if (void* const begin = ::dlsym(library, "InitializeInjectionNvtx2")) {
+        reinterpret_cast<int (*)(const void* (*)(std::uint32_t))>(begin)(&export_table);
+    }
+}
+struct Range {
+    explicit Range(const char* name) {
+        if (push_a != nullptr) reinterpret_cast<int (*)(const char*)>(push_a)(name);
+    }
+    ~Range() {
+        if (pop_f != nullptr) reinterpret_cast<int (*)()>(pop_f)();
+    }
+};
+
+void* stream = nullptr;
+
+void launch(Kernel& kernel, unsigned blocks) {
+    const int status =
+        cuLaunchKernel(&kernel, blocks, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
+    if (status != 0) std::exit(3);
+}
+
+void backward_of_layer() {
+    launch(gemm, 128);
+    const cuda_double::Config config{{256, 1, 1}, {128, 1, 1}, 0, stream, nullptr, 0};
+    cuLaunchKernelEx(&config, &attention, nullptr, nullptr);
+    launch(norm, 32);
+}
+
+void step() {
+    const Range whole{"step"};
+    {
+        const Range range{"forward"};
+        for (int layer = 0; layer < 4; ++layer) {
+            launch(norm, 32);
+            launch(attention, 256);
+            launch(gemm, 128);
+        }
+    }
+    {
+        const Range range{"backward"};
+        std::thread{[] {  // as PyTorch's autograd does
+            for (int layer = 0; layer < 4; ++layer) backward_of_layer();
+        }}
+            .join();
+    }
+    {
+        const Range range{"optimizer"};
+        launch(adam, 1024);
+        launch(adam, 1024);
+    }
+}
+
+bool asked(int argc, char** argv, const char* word) {
+    for (int i = 2; i < argc; ++i) {
+        if (std::strncmp(argv[i], word, std::strlen(word)) == 0) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int iterations = argc > 1 ? std::atoi(argv[1]) : 10;
+    std::puts("output");
+    std::fflush(stdout);
+    cuInit(0);
+    begin_ranges();
+    cuStreamCreate(&stream, 0);
+    std::uint32_t input = 0;
+    cuMemcpyHtoDAsync_v2(0, &input, sizeof input, stream);
+    void* executable = nullptr;
+    if (asked(argc, argv, "graph")) {
+        void* graph = nullptr;
+        cuStreamBeginCapture_v2(stream, 0);
+        step();
+        cuStreamEndCapture(stream, &graph);
+        cuGraphInstantiateWithFlags(&executable, graph, 0);
+    }
+    for (int i = 0; i < iterations; ++i) {
+        if (executable != nullptr) {
+            cuGraphLaunch(executable, stream);
+        } else {
+            step();
+        }
+        if (asked(argc, argv, "persistent")) {
+            launch(small_problem, 132);
+            launch(large_problem, 132);
+        }
+        cuStreamSynchronize(stream);
+    }
+    if (asked(argc, argv, "failing")) {
+        if (cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr) == 0) return 4;
+    }
+    if (asked(argc, argv, "fork")) {
+        const pid_t child = ::fork();
+        if (child == 0) std::exit(0);  // runs what is registered for the end
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        if (status != 0) return 5;
+        step();
+        cuStreamSynchronize(stream);
+    }
+    if (cuda_double_writes_in_captures() != 0) return 6;
+    if (asked(argc, argv, "abort")) std::abort();
+    for (int i = 2; i < argc; ++i) {
+        if (std::strncmp(argv[i], "exit=", 5) == 0) return std::atoi(argv[i] + 5);
+    }
+    return 0;
+}

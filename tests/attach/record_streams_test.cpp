@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#include <examples/attach/cuda_driver.hpp>
+#include <examples/attach/record_streams.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/units.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace attach {
+namespace {
+
+using namespace std::chrono_literals;
+
+kdvfs::TimePoint at(kdvfs::Duration time) { return kdvfs::TimePoint{time}; }
+
+class Records : public testing::Test {
+protected:
+    void put(std::uint32_t correlation, std::uint32_t kind, bool leaving, std::uint32_t track = 0) {
+        const AtLaunch launch{correlation};
+        streams_.put_marker(nullptr,
+                            {.cell = streams_.make_cell(),
+                             .tag = {.track = track, .scope_kind = kind, .leaving = leaving},
+                             .timestamped = true});
+    }
+    std::vector<kdvfs::MarkerTimestamp> drained() {
+        std::array<kdvfs::MarkerTimestamp, 64> room;
+        const std::size_t count = streams_.drain_timestamps(room);
+        return {room.begin(), room.begin() + static_cast<std::ptrdiff_t>(count)};
+    }
+
+    RecordStreams streams_{"a double", CudaDriver{}};
+};
+
+TEST_F(Records, TellWhenLaunchesBeganAndEnded) {
+    put(7, 1, false);
+    put(7, 1, true);
+    EXPECT_TRUE(drained().empty());  // no record yet
+    streams_.arrived(7, at(100ns), at(300ns));
+    const auto times = drained();
+    ASSERT_EQ(times.size(), 2U);
+    EXPECT_EQ(times[0].time, at(100ns));
+    EXPECT_FALSE(times[0].tag.leaving);
+    EXPECT_EQ(times[1].time, at(300ns));
+    EXPECT_TRUE(times[1].tag.leaving);
+}
+
+TEST_F(Records, StayInStreamOrderWhateverTheOrderOfTheRecords) {
+    put(1, 5, false);  // a range, from the first launch to the second
+    put(2, 5, true);
+    put(3, 6, false);
+    put(3, 6, true);
+    streams_.arrived(3, at(500ns), at(600ns));
+    streams_.arrived(2, at(300ns), at(450ns));
+    EXPECT_TRUE(drained().empty());
+    streams_.arrived(1, at(100ns), at(200ns));
+    const auto times = drained();
+    ASSERT_EQ(times.size(), 4U);
+    EXPECT_EQ(times[0].time, at(100ns));
+    EXPECT_EQ(times[1].time, at(450ns));
+    EXPECT_EQ(times[2].time, at(500ns));
+}
+
+TEST_F(Records, OfOtherStreamsAreNotWaitedFor) {
+    put(1, 5, false, 0);
+    put(2, 6, false, 1);
+    streams_.arrived(2, at(300ns), at(450ns));
+    ASSERT_EQ(drained().size(), 1U);
+}
+
+TEST_F(Records, AreCountedWhereTheyNeverCome) {
+    put(1, 5, false);
+    put(1, 5, true);
+    put(2, 5, false);
+    streams_.arrived(2, at(300ns), at(450ns));
+    EXPECT_TRUE(drained().empty());
+    EXPECT_EQ(streams_.lost_timestamps(), 0U);
+    streams_.finish();
+    EXPECT_EQ(drained().size(), 1U);
+    EXPECT_EQ(streams_.lost_timestamps(), 2U);
+}
+
+TEST_F(Records, OfRefusedLaunchesTakeNoTime) {
+    put(1, 5, false);
+    put(1, 5, true);
+    streams_.arrived(9, at(100ns), at(200ns));
+    streams_.failed(1);
+    const auto times = drained();
+    ASSERT_EQ(times.size(), 2U);
+    EXPECT_EQ(times[0].time, times[1].time);
+}
+
+TEST_F(Records, SplitTheLaunchesScopeAndNotTheRangeAroundIt) {
+    streams_.split_by([](std::uint32_t kind, kdvfs::Duration time) {
+        return kind == 6 && time > 100ns ? 60U : kind;
+    });
+    put(1, 5, false);  // the range
+    put(1, 6, false);
+    put(1, 6, true);
+    put(2, 6, false);
+    put(2, 6, true);
+    put(2, 5, true);
+    streams_.arrived(1, at(100ns), at(150ns));
+    streams_.arrived(2, at(200ns), at(400ns));
+    std::vector<std::uint32_t> kinds;
+    for (const auto& each : drained()) kinds.push_back(each.tag.scope_kind);
+    EXPECT_EQ(kinds, (std::vector<std::uint32_t>{5, 6, 6, 60, 60, 5}));
+}
+
+}  // namespace
+}  // namespace attach
