@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -112,14 +113,21 @@ struct Unit {
     /// One per clock: seconds and joules per iteration.
     std::vector<kdvfs::detail::Choice> choices;
     std::size_t baseline = 0;  ///< index into `clocks`
+    /// Standard deviation of how much longer than the bound allows each clock takes, in seconds.
+    /// Kernels that resemble each other are off alike, so deviations add up, not their squares.
+    std::vector<double> deviations{};
 };
 
 inline kdvfs::detail::Choice to_choice(const Cost& cost) {
     return {cost.time.count(), cost.energy.count};
 }
 
-inline Unit make_unit(const KernelCosts& kernel, std::size_t index) {
+/// @param factor what the bound allows, as a factor of the baseline's time
+inline Unit make_unit(const KernelCosts& kernel, std::size_t index, double factor) {
     Unit unit{{index}, {}, {}, kernel.baseline};
+    if (!kernel.time_errors.empty())
+        for (std::size_t p = 0; p < kernel.points.size(); ++p)
+            unit.deviations.push_back(kernel.deviation_of_slowdown(p, factor));
     unit.clocks.reserve(kernel.points.size());
     unit.choices.reserve(kernel.points.size());
     for (std::size_t p = 0; p < kernel.points.size(); ++p) {
@@ -129,36 +137,46 @@ inline Unit make_unit(const KernelCosts& kernel, std::size_t index) {
     return unit;
 }
 
-inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels) {
-    std::map<ClockPoint, std::pair<std::size_t, kdvfs::detail::Choice>> sums;
+inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels, double factor = 1) {
+    struct Sum {
+        std::size_t measured = 0;
+        kdvfs::detail::Choice choice;
+        double deviation = 0;
+    };
+    std::map<ClockPoint, Sum> sums;
     for (const std::size_t k : kernels) {
-        for (std::size_t p = 0; p < table.kernels[k].points.size(); ++p) {
-            auto& [measured, sum] = sums[table.kernels[k].points[p].clock];
-            ++measured;
-            sum += to_choice(table.kernels[k].at(p));
+        const KernelCosts& kernel = table.kernels[k];
+        for (std::size_t p = 0; p < kernel.points.size(); ++p) {
+            Sum& sum = sums[kernel.points[p].clock];
+            ++sum.measured;
+            sum.choice += to_choice(kernel.at(p));
+            sum.deviation += kernel.deviation_of_slowdown(p, factor);
         }
     }
     Unit unit;
-    for (const auto& [clock, entry] : sums) {
-        if (entry.first != kernels.size()) continue;
+    for (const auto& [clock, sum] : sums) {
+        if (sum.measured != kernels.size()) continue;
         if (clock == table.baseline) unit.baseline = unit.clocks.size();
         unit.clocks.push_back(clock);
-        unit.choices.push_back(entry.second);
+        unit.choices.push_back(sum.choice);
+        unit.deviations.push_back(sum.deviation);
     }
     unit.kernels = std::move(kernels);
     return unit;
 }
 
-inline std::vector<Unit> make_units(const CostTable& table, Aggregate aggregate) {
+inline std::vector<Unit> make_units(const CostTable& table, Aggregate aggregate,
+                                    double factor = 1) {
     std::map<std::string, std::vector<std::size_t>> members;
     std::vector<Unit> units;
     for (std::size_t k = 0; k < table.kernels.size(); ++k) {
         if (aggregate == Aggregate::local || aggregate == Aggregate::global)
-            units.push_back(make_unit(table.kernels[k], k));
+            units.push_back(make_unit(table.kernels[k], k, factor));
         else
             members[aggregate == Aggregate::per_group ? table.kernels[k].group : ""].push_back(k);
     }
-    for (auto& [group, kernels] : members) units.push_back(make_unit(table, std::move(kernels)));
+    for (auto& [group, kernels] : members)
+        units.push_back(make_unit(table, std::move(kernels), factor));
     return units;
 }
 
@@ -168,10 +186,22 @@ struct Decision {
     double gap_pct = 0;
 };
 
+/// Times that hold the bound with the objective's confidence: longer by as many deviations.
+inline void add_margins(std::vector<Unit>& units, const Objective& objective) {
+    if (!std::isfinite(objective.max_slowdown)) return;
+    const double many = deviations(objective);
+    for (Unit& unit : units)
+        for (std::size_t c = 0; c < unit.deviations.size(); ++c)
+            if (c != unit.baseline) unit.choices[c].time += many * unit.deviations[c];
+}
+
 inline Decision decide(const std::vector<Unit>& units, const Objective& objective,
                        const Cost& baseline) {
     kdvfs::detail::MultipleChoice problem;
     Decision decision;
+    std::size_t choices = 0;
+    for (const Unit& unit : units) choices += unit.choices.size();
+    problem.reserve(units.size(), choices);
     for (const Unit& unit : units) {
         problem.add_class(unit.choices);
         decision.chosen.push_back(unit.baseline);
@@ -230,7 +260,9 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
 /// `single` hold only the iteration to it, and their gap is proven. Pure; the table must be sound
 /// (`make_cost_table`).
 inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate) {
-    const std::vector<detail::Unit> units = detail::make_units(table, aggregate);
+    const double factor = std::isfinite(objective.max_slowdown) ? 1 + objective.max_slowdown : 1;
+    std::vector<detail::Unit> units = detail::make_units(table, aggregate, factor);
+    detail::add_margins(units, objective);
     detail::Decision decision;
     if (aggregate == Aggregate::automatic) {
         for (const detail::Unit& unit : units) decision.chosen.push_back(unit.baseline);

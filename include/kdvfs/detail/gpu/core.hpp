@@ -301,6 +301,7 @@ public:
         return meter_->take_record(*runtime_);
     }
 
+    [[nodiscard]] TimePoint now() const override { return runtime_->now(); }
     void trace_to(std::ostream& out) override { meter_->trace_to(out, info_, runtime_->now()); }
     void end_trace() override { meter_->end_trace(); }
 

@@ -10,6 +10,7 @@
 #include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
 
 #include <cstdint>
 #include <iosfwd>
@@ -38,6 +39,8 @@ public:
     [[nodiscard]] virtual std::optional<Error> take_error() noexcept = 0;
     virtual void protect(StreamRef stream, ClockPoint at_least) = 0;
     virtual void next_iteration() = 0;
+    /// By the clock that intervals are stamped with.
+    [[nodiscard]] virtual TimePoint now() const = 0;
     virtual void trace_to(std::ostream& out) = 0;
     virtual void end_trace() = 0;
 
@@ -102,6 +105,7 @@ public:
     [[nodiscard]] std::optional<Error> take_error() noexcept override { return std::nullopt; }
     void protect(StreamRef, ClockPoint) override {}
     void next_iteration() override {}
+    [[nodiscard]] TimePoint now() const override { return {}; }
     void trace_to(std::ostream&) override {}
     void end_trace() override {}
     std::uint32_t begin_iteration(bool) override { return 0; }
