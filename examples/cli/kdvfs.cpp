@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The kdvfs command: profile, plan, validate, draw, and put clocks back.
-// Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
-// target.
+// Exit codes: 0 done, 1 bad input (file and line named) or a broken promise, 2 device trouble,
+// 3 nothing meets a target, or a validation is undecided.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/plan_command.hpp>

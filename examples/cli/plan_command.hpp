@@ -15,9 +15,11 @@
 #include <kdvfs/tune/shrinkage.hpp>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,7 @@ namespace cli {
 struct PlanCommand {
     std::string profile;
     std::string max_slowdown;
+    std::string confidence = "90%";
     std::string aggregate = "global";
     std::string objective = "waste";
     std::string estimates = "shrunk";
@@ -51,7 +54,12 @@ struct PlanCommand {
                         "Sweep file, - is standard input; or a folder with profile.csv and "
                         "profile.sequence.csv, as a sweep leaves them: plan segments")
             ->required();
-        sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
+        sub->add_option("--max-slowdown", command->max_slowdown,
+                        "Tolerated slowdown, such as 1%; without it: none, and a table of others");
+        sub->add_option("--confidence", command->confidence,
+                        "With what probability the slowdown stays within that, as far as repeated "
+                        "samples tell; 50% takes estimates as they are")
+            ->capture_default_str();
         sub->add_option("--aggregate", command->aggregate, "What shares a clock; not with --trace")
             ->check(CLI::IsMember({"global", "local", "per_group", "single"}))
             ->capture_default_str();
@@ -91,20 +99,28 @@ struct PlanCommand {
         const std::string sequence =
             trace.empty() && folder ? sequence_path(sweep).string() : trace;
         Input input{sweep};
-        const Profile measured = read_profile(input.stream(), input.name());
-        const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
+        std::optional<Profile> measured = read_profile(input.stream(), input.name());
+        const CostTable table =
+            estimates == "mean" ? mean_costs(*measured) : shrunk_costs(*measured);
+        const bool hashed = format == "header" || !sequence.empty();
+        const HeaderOptions header{
+            namespace_name, "Policies", source_name(),
+            hashed ? kdvfs::detail::content_hash(to_csv(*measured)) : std::string{}};
+        measured.reset();  // large profiles fill the memory that plans need
         Objective chosen = parse_objective(objective, table);
         if (!max_slowdown.empty())
             chosen = with_max_slowdown(
                 chosen, parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct));
-        const HeaderOptions header{namespace_name, "Policies", source_name(),
-                                   kdvfs::detail::content_hash(to_csv(measured))};
+        chosen = with_confidence(chosen, parse_percent("--confidence", confidence, 100));
+        if (!table.caveat.empty()) std::fprintf(stderr, "kdvfs: %s\n", table.caveat.c_str());
         write(output, sequence.empty() ? planned(table, chosen, header)
                                        : planned_by_segments(table, chosen, header, sequence));
     }
 
 private:
     void check(const CLI::App& options) const {
+        if (estimates == "mean")
+            refuse_without_effect(options, "--confidence", "on samples as they are");
         if (format != "header") {
             refuse_without_effect(options, "--namespace", "without --format header");
             refuse_without_effect(options, "--arch", "without --format header");
@@ -130,9 +146,27 @@ private:
         using namespace kdvfs::tune;
         const Plans plans = make_plans(table, chosen);
         const Aggregate by = *parse_aggregate(aggregate);
+        warn_of_latency(plans[by]);
         if (format == "json") return to_json(plans, by);
         if (format == "header") return to_policy_header({{architecture, plans[by]}}, header);
-        return to_text_table(plans, by);
+        constexpr std::size_t most_estimates = 1'000'000;  // more take seconds a bound
+        std::size_t estimates_made = 0;
+        for (const KernelCosts& kernel : table.kernels) estimates_made += kernel.points.size();
+        const bool with_bounds = max_slowdown.empty() && std::isfinite(chosen.max_slowdown) &&
+                                 estimates_made <= most_estimates;
+        return (with_bounds ? bounds_text(table, chosen, by) : "") + to_text_table(plans, by);
+    }
+
+    /// Where kernels have clocks of their own, someone must switch between them.
+    static void warn_of_latency(const kdvfs::tune::Plan& plan) {
+        for (const kdvfs::tune::PlannedKernel& kernel : plan.kernels) {
+            if (kernel.clock == plan.kernels.front().clock) continue;
+            std::fprintf(stderr,
+                         "kdvfs: what switching clocks between kernels costs is not in these "
+                         "figures: give --trace with the launches of an iteration, or validate the "
+                         "plan with the program\n");
+            return;
+        }
     }
 
     [[nodiscard]] std::string planned_by_segments(const kdvfs::tune::CostTable& table,
