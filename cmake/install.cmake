@@ -3,6 +3,7 @@
 # and from this build tree.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)  # the programs are the component `tools`
 
 set(package_folder ${CMAKE_INSTALL_DATADIR}/cmake/kdvfs)
 install(TARGETS kdvfs EXPORT kdvfs-targets FILE_SET HEADERS)
@@ -30,3 +31,26 @@ endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/kdvfs-config.cmake
               ${PROJECT_BINARY_DIR}/kdvfs-config-version.cmake DESTINATION ${package_folder})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/kdvfs)
+
+# cpack -G DEB in the build folder: libkdvfs-dev, the headers, and kdvfs-tools, the programs (where
+# the examples are built, which they are).
+set(CPACK_PACKAGE_CONTACT "kdvfs developers <kdvfs@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_GENERATOR DEB)
+set(CPACK_COMPONENTS_ALL dev)
+if(KDVFS_BUILD_EXAMPLES)
+    list(APPEND CPACK_COMPONENTS_ALL tools)
+endif()
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME libkdvfs-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_ARCHITECTURE all)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS libmsgsl-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "libeigen3-dev, nlohmann-json3-dev, libamdhip64-dev, librocm-smi-dev")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME kdvfs-tools)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
+set(CPACK_STRIP_FILES ON)
+include(CPack)

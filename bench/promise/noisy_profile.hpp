@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <examples/gpt3_xl/clock_points.hpp>
-#include <examples/gpt3_xl/fitted_kernels.hpp>
+#include <examples/gpt3_xl/boards.hpp>
 #include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
-#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 
@@ -15,18 +13,19 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
 
 namespace kdvfs::tune {
 
-/// What one GPT-3-XL iteration costs on the simulated RTX 3080 Ti, without noise.
-inline CostTable simulated_truth() {
-    const simulated::Board board = simulated::rtx_3080_ti();
+/// What one GPT-3-XL iteration costs on a simulated board, without noise.
+inline CostTable simulated_truth(std::string_view preset = "rtx_3080_ti") {
+    const gpt3::Case board = *gpt3::find_case(preset);
     std::array<std::uint32_t, gpt3::kernel_count> counts{};
     for (const std::size_t entry : gpt3::launch_sequence()) ++counts[entry];
-    Profile profile{board.name};
+    Profile profile{board.board.name};
     for (std::size_t k = 0; k < gpt3::kernel_count; ++k) {
-        for (const ClockPoint clock : gpt3::paper_clock_points()) {
-            const auto point = simulated::operate(board, gpt3::fitted_kernels[k], clock);
+        for (const ClockPoint clock : board.points) {
+            const auto point = simulated::operate(board.board, board.kernels[k], clock);
             profile.add({{"kernel" + std::to_string(k), {}},
                          clock,
                          {point.time, point.power * point.time},
@@ -37,17 +36,22 @@ inline CostTable simulated_truth() {
     return mean_costs(profile);
 }
 
-/// The truth as a measurement would see it: independent noise on time and on energy.
-inline Profile noisy_profile(const CostTable& truth, double noise, std::uint32_t samples,
-                             std::uint64_t seed) {
+/// The truth as a measurement would see it: independent factors on time and on energy, each one
+/// plus what `noise` draws; factors below a twentieth are drawn again.
+template <class Noise>
+Profile noisy_profile(const CostTable& truth, Noise noise, std::uint32_t samples,
+                      std::uint64_t seed) {
     std::mt19937_64 random{seed};
-    std::normal_distribution<double> normal{1, noise};
+    const auto factor = [&] {
+        for (;;)
+            if (const double drawn = 1 + noise(random); drawn > 0.05) return drawn;
+    };
     Profile profile{truth.gpu};
     for (const KernelCosts& kernel : truth.kernels) {
         for (const PointCost& point : kernel.points) {
             for (std::uint32_t s = 0; s < samples; ++s) {
-                const double time = point.cost.time.count() * normal(random);
-                const double energy = point.cost.energy.count * normal(random);
+                const double time = point.cost.time.count() * factor();
+                const double energy = point.cost.energy.count * factor();
                 profile.add({kernel.key,
                              point.clock,
                              {Seconds{time}, Joules{energy}},
@@ -58,6 +62,21 @@ inline Profile noisy_profile(const CostTable& truth, double noise, std::uint32_t
         }
     }
     return profile;
+}
+
+/// Normal noise.
+inline Profile noisy_profile(const CostTable& truth, double deviation, std::uint32_t samples,
+                             std::uint64_t seed) {
+    return noisy_profile(truth, std::normal_distribution<double>{0, deviation}, samples, seed);
+}
+
+/// Noise as boards have it: Student's t of three degrees of freedom.
+inline Profile heavy_tailed_profile(const CostTable& truth, double scale, std::uint32_t samples,
+                                    std::uint64_t seed) {
+    std::student_t_distribution<double> tails{3};
+    return noisy_profile(
+        truth, [scale, tails](auto& random) mutable { return scale * tails(random); }, samples,
+        seed);
 }
 
 /// What an iteration really costs under a plan.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The kdvfs command: profile, plan, validate, draw, put clocks back, and attach to programs.
-// Exit codes: 0 done, 1 bad input (file and line named), 2 device trouble, 3 nothing meets a
-// target, or a promise was not kept; `kdvfs run` ends as the program does.
+// Exit codes: 0 done, 1 bad input (file and line named) or a broken promise, 2 device trouble,
+// 3 nothing meets a target, or a validation is undecided; `kdvfs run` ends as the program does.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/measure_latency_command.hpp>
 #include <examples/cli/output.hpp>

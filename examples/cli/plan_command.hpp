@@ -19,7 +19,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -35,6 +37,7 @@ struct PlanCommand {
     std::optional<std::size_t> rank;
     std::string max_slowdown;
     std::string keep_under;
+    std::string confidence = "90%";
     std::string aggregate = "global";
     std::string objective = "waste";
     std::string estimates = "shrunk";
@@ -62,7 +65,12 @@ struct PlanCommand {
         sub->add_option(
             "--rank", command->rank,
             "Of a folder with several ranks (profile.rank0.csv ...) that are not equal");
-        sub->add_option("--max-slowdown", command->max_slowdown, "Tolerated slowdown, such as 1%");
+        sub->add_option("--max-slowdown", command->max_slowdown,
+                        "Tolerated slowdown, such as 1%; without it: none, and a table of others");
+        sub->add_option("--confidence", command->confidence,
+                        "With what probability the slowdown stays within that, as far as repeated "
+                        "samples tell; 50% takes estimates as they are")
+            ->capture_default_str();
         sub->add_option("--keep-under", command->keep_under,
                         "Longest time of a launch, such as 95ms: a latency target; not with "
                         "--trace");
@@ -99,9 +107,15 @@ struct PlanCommand {
 
     void run() const {
         using namespace kdvfs::tune;
-        const RankProfile chosen_rank = read();
-        const Profile& measured = chosen_rank.profile;
+        std::optional<RankProfile> rank_profile = read();
+        const LaunchSequence launches = std::move(rank_profile->sequence);
+        const Profile& measured = rank_profile->profile;
         const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
+        const bool hashed = format == "header" || !launches.launches.empty();
+        const HeaderOptions header{
+            namespace_name, "Policies", source_name(),
+            hashed ? kdvfs::detail::content_hash(to_csv(measured)) : std::string{}};
+        rank_profile.reset();  // large profiles fill the memory that plans need
         Objective chosen = parse_objective(objective, table);
         if (!max_slowdown.empty())
             chosen = with_max_slowdown(
@@ -111,15 +125,17 @@ struct PlanCommand {
             if (!longest) reject("--keep-under", keep_under, "give a time such as 95ms");
             chosen = kdvfs::tune::keep_under(chosen, *longest);
         }
-        const HeaderOptions header{namespace_name, "Policies", source_name(),
-                                   kdvfs::detail::content_hash(to_csv(measured))};
-        write(output, chosen_rank.sequence.launches.empty()
+        chosen = with_confidence(chosen, parse_percent("--confidence", confidence, 100));
+        if (!table.caveat.empty()) std::fprintf(stderr, "kdvfs: %s\n", table.caveat.c_str());
+        write(output, launches.launches.empty()
                           ? planned(table, chosen, header)
-                          : planned_by_segments(table, chosen, header, chosen_rank.sequence));
+                          : planned_by_segments(table, chosen, header, launches));
     }
 
 private:
     void check(const CLI::App& options) const {
+        if (estimates == "mean")
+            refuse_without_effect(options, "--confidence", "on samples as they are");
         if (format != "header") {
             refuse_without_effect(options, "--namespace", "without --format header");
             refuse_without_effect(options, "--arch", "without --format header");
@@ -185,9 +201,27 @@ private:
         using namespace kdvfs::tune;
         const Plans plans = make_plans(table, chosen);
         const Aggregate by = *parse_aggregate(aggregate);
+        warn_of_latency(plans[by]);
         if (format == "json") return to_json(plans, by);
         if (format == "header") return to_policy_header({{architecture, plans[by]}}, header);
-        return to_text_table(plans, by);
+        constexpr std::size_t most_estimates = 1'000'000;  // more take seconds a bound
+        std::size_t estimates_made = 0;
+        for (const KernelCosts& kernel : table.kernels) estimates_made += kernel.points.size();
+        const bool with_bounds = max_slowdown.empty() && std::isfinite(chosen.max_slowdown) &&
+                                 estimates_made <= most_estimates;
+        return (with_bounds ? bounds_text(table, chosen, by) : "") + to_text_table(plans, by);
+    }
+
+    /// Where kernels have clocks of their own, someone must switch between them.
+    static void warn_of_latency(const kdvfs::tune::Plan& plan) {
+        for (const kdvfs::tune::PlannedKernel& kernel : plan.kernels) {
+            if (kernel.clock == plan.kernels.front().clock) continue;
+            std::fprintf(stderr,
+                         "kdvfs: what switching clocks between kernels costs is not in these "
+                         "figures: give --trace with the launches of an iteration, or validate the "
+                         "plan with the program\n");
+            return;
+        }
     }
 
     [[nodiscard]] std::string planned_by_segments(

@@ -44,7 +44,7 @@ private:
 struct SweepCommand {
     std::string device;
     std::string output;
-    std::uint32_t samples = 1;
+    std::uint32_t samples = 3;
     std::string noise = "0%";
     std::uint64_t seed = 1;
     bool adaptive = false;
@@ -58,7 +58,8 @@ struct SweepCommand {
         sub->add_option("-o,--output", command->output,
                         "Sweep file to make or to go on with; - prints it at the end")
             ->required();
-        sub->add_option("--samples", command->samples, "Measurements of each point")
+        sub->add_option("--samples", command->samples,
+                        "Measurements of each point; noise can be told from two")
             ->check(CLI::Range(1U, 100'000U))
             ->capture_default_str();
         sub->add_flag("--adaptive", command->adaptive,

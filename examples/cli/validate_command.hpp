@@ -14,6 +14,7 @@
 #include <kdvfs/tune/validation_json.hpp>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -43,6 +44,11 @@ struct ValidateCommand {
         auto command = std::make_shared<ValidateCommand>();
         CLI::App* sub = app.add_subcommand(
             "validate", "Compare a plan with the baseline by fresh runs in alternating pairs");
+        sub->footer(
+            "Exit status: 0 the plan kept its bound and its saving, 1 it broke one (or the input "
+            "is\nbad), 3 undecided: more pairs may tell. A bound is kept where the whole 95 % "
+            "interval of\ntime lies within it and 0.1 points; a saving, where that of energy does "
+            "within 0.3 points.");
         sub->add_option("plan", command->plan, "Plan file (JSON); - is standard input")->required();
         sub->add_option("command", command->command,
                         "After --: a program, run twice a pair, with KDVFS_PLAN set and without");
@@ -65,11 +71,12 @@ struct ValidateCommand {
         sub->add_option("-o,--output", command->output, "File to write instead of printing");
         sub->callback([command, sub] {
             command->check(*sub);
-            command->run();
+            if (const int status = command->run(); status != 0) throw CLI::RuntimeError{status};
         });
     }
 
-    void run() const {
+    /// @returns the exit status
+    [[nodiscard]] int run() const {
         using namespace kdvfs::tune;
         if (command.empty() == device.empty())
             reject("command", device, "give either --device, or a program after --");
@@ -82,6 +89,17 @@ struct ValidateCommand {
         const auto run_once = device.empty() ? program_runs(read.path) : device_runs(planned);
         const Validation found = validate(planned, pairs, run_once, seed);
         write(output, format == "json" ? to_json(found, planned.gpu) : to_text(planned, found));
+        if (found.too_few_pairs())
+            std::fprintf(stderr,
+                         "kdvfs: %zu pairs are too few to judge a plan by: give --pairs 10 or "
+                         "more\n",
+                         pairs);
+        switch (found.verdict()) {
+            case Verdict::kept: return 0;
+            case Verdict::broken: return 1;
+            case Verdict::undecided: break;
+        }
+        return 3;
     }
 
 private:
@@ -153,17 +171,24 @@ private:
                                const kdvfs::tune::Validation& found) {
         char row[160];
         const auto line = [&](const char* what, double promised,
-                              const kdvfs::tune::PercentInterval& validated) {
-            std::snprintf(row, sizeof row, "%-8s %+10.3f %% %+10.3f %%  [%+.3f, %+.3f]\n", what,
-                          promised, validated.mean, validated.low, validated.high);
+                              const kdvfs::tune::PercentInterval& validated,
+                              kdvfs::tune::Verdict verdict) {
+            std::snprintf(row, sizeof row, "%-8s %+10.3f %% %+10.3f %%  [%+.3f, %+.3f]  %s\n", what,
+                          promised, validated.mean, validated.low, validated.high,
+                          std::string{to_string(verdict)}.c_str());
             return std::string{row};
         };
         std::snprintf(row, sizeof row, "%-8s %12s %12s  95 %% interval\n", "", "promised",
                       "validated");
         std::string text = plan.gpu + ": " + std::to_string(found.pairs) +
                            " pairs of runs, plan against baseline\n" + row;
-        text += line("time", found.promised_time_pct, found.time);
-        text += line("energy", found.promised_energy_pct, found.energy);
+        text += line("time", found.promised_time_pct, found.time, found.time_verdict());
+        text += line("energy", found.promised_energy_pct, found.energy, found.energy_verdict());
+        if (std::isfinite(found.time_bound_pct)) {
+            std::snprintf(row, sizeof row, "slowdown up to %g %%: %s\n", found.time_bound_pct,
+                          std::string{to_string(found.time_verdict())}.c_str());
+            text += row;
+        }
         return text;
     }
 };

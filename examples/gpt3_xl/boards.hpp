@@ -6,7 +6,7 @@
 #include <examples/gpt3_xl/iteration.hpp>
 #include <examples/gpt3_xl/kernel_work.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
-#include <kdvfs/tune/sweep_engine.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
 
 #include <array>
 #include <cstddef>

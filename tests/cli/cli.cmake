@@ -14,7 +14,7 @@ if(NOT first_lines STREQUAL second_lines)
     message(FATAL_ERROR "a complete sweep was not left alone")
 endif()
 
-expect(0 "expected regret" sweep --device sim:mi300x --adaptive -o adaptive.csv)
+expect(0 "expected regret" sweep --device sim:mi300x --adaptive --samples 1 -o adaptive.csv)
 expect(0 "global .chosen." plan adaptive.csv)
 expect(0 "global .chosen." plan sweep.csv --max-slowdown 1%)
 expect(0 "each launch under 95 ms" plan sweep.csv --keep-under 95ms)
@@ -30,9 +30,27 @@ foreach(objective waste edp ed2p energy zeus:0.5)
     expect(0 "baseline" plan sweep.csv --objective ${objective})
 endforeach()
 
-expect(0 "^$" plan sweep.csv --format json -o plan.json)
-expect(0 "promised    validated" validate plan.json --device sim:mi300x --noise 1% --pairs 10)
-expect(0 "promised    validated" validate plan.json --device replay:sweep.csv)
+# Without a bound the command shows several; what its figures leave out is said.
+expect(0 "slowdown up to.*0[.]1 %.*10 %.*global .chosen." plan sweep.csv)
+expect(0 "no point was measured twice" plan adaptive.csv --estimates shrunk)
+expect(0 "not in these figures" plan sweep.csv --max-slowdown 1% --format json -o plan.json)
+expect(1 "from 0.5 to below 1" plan sweep.csv --confidence 20%)
+expect(1 "no effect" plan sweep.csv --confidence 80% --estimates mean)
+
+# A validation judges: by its exit status, its table and its JSON.
+expect("0|3" "promised    validated" validate plan.json --device sim:mi300x --noise 1% --pairs 10)
+expect("0|3" "promised    validated" validate plan.json --device replay:sweep.csv)
+expect(0 "time [^\n]* kept\nenergy [^\n]* kept\nslowdown up to 1 %: kept" validate plan.json --device sim:mi300x)
+expect(3 "2 pairs are too few" validate plan.json --device sim:mi300x --pairs 2)
+expect(0 "100" plan sweep.csv --objective energy --max-slowdown 100% --format json)
+string(REPLACE "\"max_slowdown_pct\": 100.0" "\"max_slowdown_pct\": 0.0" said "${said}")
+file(WRITE ${FOLDER}/slow.json "${said}")
+expect(1 "time [^\n]* broken" validate slow.json --device sim:mi300x)
+expect(1 "\"verdict\": \"broken\"" validate slow.json --device sim:mi300x --format json)
+string(JSON verdict GET "${said}" energy verdict)
+if(NOT verdict STREQUAL "kept")
+    message(FATAL_ERROR "a saving without noise was ${verdict}")
+endif()
 expect(0 "<!doctype html>.*\"frontier\"" report sweep.csv)
 expect(0 "<!doctype html>.*\"plans\"" report plan.json)
 
@@ -51,8 +69,8 @@ execute_process(COMMAND ${CMAKE_COMMAND} -E env KDVFS_MODE=sweep:self.csv ${SELF
 if(NOT result EQUAL 0 OR NOT output MATCHES "sweep done")
     message(FATAL_ERROR "self_tuning ended with ${result}: ${output}")
 endif()
-expect(0 "^$" plan self.csv --max-slowdown 2% --format json -o self.json)
-expect(0 "energy +-[1-9][^\n]* -[1-9]" validate self.json --pairs 2 --counter program -- ${SELF_TUNING})
+expect(0 "" plan self.csv --max-slowdown 2% --format json -o self.json)
+expect(3 "energy +-[1-9][^\n]* -[1-9]" validate self.json --pairs 2 --counter program -- ${SELF_TUNING})
 
 # ... and by one command, which keeps bound and promise, survives being killed at any point, and
 # refuses what is another job.
@@ -115,7 +133,7 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     joules=$((joules + step)); echo $joules > joules; sleep 0.02
 done
 ")
-expect(0 "energy +[^ ]+ % +-[23][0-9]\\.[0-9]+ %" validate self.json --pairs 3 --counter hwmon:joules -- sh program.sh)
+expect(3 "energy +[^ ]+ % +-[23][0-9]\\.[0-9]+ %" validate self.json --pairs 3 --counter hwmon:joules -- sh program.sh)
 expect(2 "stood still" validate self.json --pairs 2 --counter hwmon:joules -- true)
 expect(1 "exit code 3" validate self.json --counter hwmon:joules -- sh -c "exit 3")
 expect(1 "No such file" validate self.json --counter hwmon:joules -- ./absent)

@@ -30,7 +30,7 @@ shell(0 "<!doctype html>" "kdvfs report - < sweep.csv")
 shell(0 "launches +core" "printf 'kernel\\ngemm_02\\n' | kdvfs plan sweep.csv --trace -")
 shell(0 "^$" "kdvfs plan sweep.csv --format json -o plan.json")
 shell(1 "standard input:2" "printf 'gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\\ng,a,b,c,d,e\\n' | kdvfs plan -")
-shell(0 "KDVFS_PLAN=.*plan.json" "kdvfs validate - --pairs 2 --counter program -- \
+shell(3 "KDVFS_PLAN=.*plan.json" "kdvfs validate - --pairs 2 --counter program -- \
 sh -c 'env | grep KDVFS_PLAN >&2; echo time_s,energy_j > \"$KDVFS_COST\"; echo 1,1 >> \"$KDVFS_COST\"' < plan.json")
 
 # Devices, FIFOs and links stay what they are.

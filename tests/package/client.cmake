@@ -67,3 +67,16 @@ set_tests_properties(package/client_missing_dependency PROPERTIES
 kdvfs_client_test(unknown_component ${installed} -DCOMPONENT=toaster)
 set_tests_properties(package/client_unknown_component PROPERTIES
     PASS_REGULAR_EXPRESSION "kdvfs has no[ \n]+component[ \n]+.toaster")
+
+# The Debian packages, installed into a bare root and used from there: in the soak, since the
+# programs are built for it (ctest -C soak -L soak).
+find_program(dpkg dpkg)
+if(dpkg AND TARGET kdvfs_cli)
+    add_test(NAME package/debian CONFIGURATIONS soak
+             COMMAND ${CMAKE_COMMAND} -DPROJECT=${PROJECT_BINARY_DIR}
+                     -DFOLDER=${CMAKE_CURRENT_BINARY_DIR}/debian
+                     -DCLIENT=${CMAKE_CURRENT_SOURCE_DIR}/client -DGENERATOR=${CMAKE_GENERATOR}
+                     -DCOMPILER=${CMAKE_CXX_COMPILER} -DVERSION=${PROJECT_VERSION}
+                     -P ${CMAKE_CURRENT_SOURCE_DIR}/debian.cmake)
+    set_tests_properties(package/debian PROPERTIES LABELS "soak;package" TIMEOUT 1800)
+endif()

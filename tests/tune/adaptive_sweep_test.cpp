@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include <bench/adaptive/adaptive_case.hpp>
 
+#include <kdvfs/tune/clock_curves.hpp>
+
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace kdvfs::tune {
 namespace {
@@ -36,23 +41,24 @@ TEST(AdaptiveSweep, IsAsGoodAsTheGridOnReplayedKernels) {
     expect_as_good_as_the_grid("replay:" + file.string(), 0, 1);
 }
 
-TEST(CostModel, PredictsARooflineFromFewPoints) {
+TEST(CurvePriors, PredictARooflineFromFewPoints) {
     const auto seconds = [](double core) { return std::pow(std::pow(1 / core, 6) + 64, 1.0 / 6); };
-    Profile profile{"g"};
-    for (const std::uint32_t clock : {300U, 500U, 700U, 1000U}) {
-        profile.add(
-            {{"a", {}}, {{clock}, auto_clock}, {Seconds{seconds(clock / 1000.0)}, Joules{1}}});
+    std::vector<ClockPoint> clocks;
+    for (std::uint32_t core = 100; core <= 1000; core += 50) clocks.push_back({{core}, auto_clock});
+    ClockCurve curve{clocks.size()};
+    const auto index = [](std::uint32_t core) { return static_cast<Eigen::Index>(core / 50 - 2); };
+    for (const std::uint32_t core : {300U, 500U, 700U, 1000U}) {
+        curve.value(index(core)) = std::log(seconds(core / 1000.0));
+        curve.noise(index(core)) = 0;
     }
-    const ClockPoint top{{1000}, auto_clock};
-    const auto models =
-        fit_cost_models(profile, top, [](const Cost& cost) { return cost.time.count(); });
-    for (const std::uint32_t clock : {400U, 600U, 850U}) {
-        const LogPrediction found = models[0].predict({{{clock}, auto_clock}, top});
-        EXPECT_NEAR(std::exp(found.mean) / seconds(clock / 1000.0), 1, 0.1) << clock;
-    }
-    const LogPrediction measured = models[0].predict({{{500}, auto_clock}, top});
-    const LogPrediction far = models[0].predict({{{100}, auto_clock}, top});
-    EXPECT_LT(measured.deviation, far.deviation);
+    const CurvePriors priors{clock_shares(clocks), {curve}};
+    const CurvePosterior posterior{priors.of(0), curve};
+    for (const std::uint32_t core : {400U, 600U, 850U})
+        EXPECT_NEAR(std::exp(posterior.mean()(index(core))) / seconds(core / 1000.0), 1, 0.1)
+            << core;
+    const Eigen::VectorXd variance =
+        priors.of(0).diagonal() - posterior.explained().colwise().squaredNorm().transpose();
+    EXPECT_LT(variance(index(500)), variance(index(100)));
 }
 
 TEST(AdaptiveSweep, NeedsTheBaseline) {

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <tuple>
 
 namespace kdvfs::tune {
 namespace {
@@ -302,6 +303,65 @@ TEST_F(InApplication, GivesUpClocksThatDoNotHold) {
     run(sweep);
     EXPECT_EQ(sweep.profile().kernels().front().points.size(), 1U);
     EXPECT_GE(sweep.progress().points_given_up, 3U);
+}
+
+/// A loop of one kernel on a counter of its own; the sampler reads every 10 ms, as by default.
+class EndsOrThrows : public ::testing::TestWithParam<std::tuple<Seconds, Duration>> {};
+
+TEST_P(EndsOrThrows, WithinTwiceTheStatedTime) {
+    const auto [iteration, period] = GetParam();
+    simulated::Device device{simulated::mi210(),
+                             {.clock_switch = simulated::uniform_switch(2ms),
+                              .energy_counter = simulated::EnergyCounterTraits{
+                                  .period = period, .quantum = {1.0 / 65536}, .noise = {1e-4}}}};
+    simulated::Stream* stream = device.create_stream();
+    simulated::KernelModel gemm = roofline(device.board(), {.matrix_flops = 1e11});
+    const Seconds once = simulated::operate(device.board(), gemm, ClockPoint{}).time;
+    gemm = roofline(device.board(), {.matrix_flops = 1e11 * (iteration / once)});
+    const Gpu gpu = simulated::open(device);
+    SweepOptions stated = quick();
+    stated.longest = std::max<Duration>(20s, std::chrono::round<Duration>(iteration * 100));
+    stated.longest_without_any = stated.longest / 4;
+    const TimePoint began = device.now();
+    const Sweeping<Policies> sweep{gpu, stated};
+    try {
+        while (!sweep.done()) {
+            sweep.next_iteration();
+            launch<Gemm>(sweep, stream, [&] { device.launch(stream, gemm); });
+            device.synchronize(stream);
+            ASSERT_LT(device.now() - began, 2 * stated.longest) << to_string(sweep.progress());
+        }
+        EXPECT_GT(sweep.progress().points_measured, 1U);
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::not_supported);
+        EXPECT_NE(std::string{error.what()}.find("need about"), std::string::npos) << error.what();
+        EXPECT_TRUE(sweep.done());  // the program goes on without
+    }
+    std::printf("iterations of %g s, a counter of %g s: %s\n", iteration.count(),
+                Seconds{period}.count(), to_string(sweep.progress()).c_str());
+    // Where a block's rows fit into a tenth of the stated time, there is no excuse.
+    if (40 * std::max<Duration>(period, 10ms) * 10 < stated.longest && iteration < Seconds{1}) {
+        EXPECT_GT(sweep.progress().points_measured, 1U);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Iterations, EndsOrThrows,
+                         ::testing::Combine(::testing::Values(Seconds{5e-4}, Seconds{8.3e-3},
+                                                              Seconds{0.083}, Seconds{5}),
+                                            ::testing::Values(Duration{1ms}, Duration{10ms},
+                                                              Duration{100ms})));
+
+TEST_F(InApplication, SaysWhatItCouldNotTellOfEnergies) {
+    const Gpu gpu = simulated::open(device, options);
+    const Sweeping<Policies> sweep{gpu, quick()};
+    run(sweep);
+    const Profile profile = sweep.profile();
+    for (const KernelProfile& kernel : profile.kernels())
+        for (const ProfilePoint& point : kernel.points)
+            for (const ProfileSample& sample : point.samples) {
+                EXPECT_GT(sample.energy_sd.count, 0);
+                EXPECT_LE(sample.energy_sd, sample.cost.energy);
+            }
 }
 
 TEST_F(InApplication, RefusesWhatItCannotSweep) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numbers>
 #include <string>
 #include <utility>
 
@@ -25,7 +26,23 @@ struct Objective {
     /// No launch of any kernel and variant may take longer. What does so at every clock runs where
     /// it is fastest.
     Seconds launch_limit{std::numeric_limits<double>::infinity()};
+    /// With what probability the slowdown stays within that, where the table knows how far its
+    /// times may be off.
+    double confidence = 0.9;
 };
+
+/// How many standard deviations a normal variable stays below with the objective's confidence;
+/// never less than none.
+inline double deviations(const Objective& objective) {
+    double low = 0;
+    double high = 8;
+    while (high - low > 1e-9) {
+        const double middle = 0.5 * (low + high);
+        (0.5 * std::erfc(-middle / std::numbers::sqrt2) < objective.confidence ? low : high) =
+            middle;
+    }
+    return low;
+}
 
 /// The time that an objective tolerates. The allowance of 1e-12 keeps a sum of the very same
 /// numbers in another order from counting as slower.
@@ -42,6 +59,20 @@ inline Objective with_max_slowdown(Objective objective, double max_slowdown) {
                      "the bound is negative or no number", "give 0 for no slowdown at all"}};
     }
     objective.max_slowdown = max_slowdown;
+    return objective;
+}
+
+/// The same objective, its bound to hold with a probability: 0.9 is 90 %.
+/// @throws Error (invalid_input) unless the probability lies from 0.5 to below 1.
+inline Objective with_confidence(Objective objective, double confidence) {
+    if (!(confidence >= 0.5 && confidence < 1)) {
+        throw Error{
+            Errc::invalid_input,
+            {"bound the slowdown of a plan", "a confidence of " + std::to_string(confidence),
+             "it does not lie from 0.5 to below 1",
+             "give 0.9, or 0.5 to take estimates as they are"}};
+    }
+    objective.confidence = confidence;
     return objective;
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/segments.hpp>
 
@@ -39,6 +42,23 @@ inline void add_totals(std::ostream& text, const std::string& name, const Cost& 
 }
 
 }  // namespace detail
+
+/// What plans of one kind save by how much slower they may be, for people: a bound of 0 is a knife
+/// edge, and a little more often gives most of what there is. The objective's own bound is not
+/// looked at.
+inline std::string bounds_text(const CostTable& table, const Objective& objective,
+                               Aggregate aggregate) {
+    std::ostringstream text;
+    text << "slowdown up to     time %  energy %   (" << to_string(aggregate) << " plans)\n";
+    for (const double percent : {0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0}) {
+        const Plan plan = make_plan(table, with_max_slowdown(objective, percent / 100), aggregate);
+        detail::add_totals(text, kdvfs::detail::to_text(percent) + " %", plan.expected,
+                           plan.baseline);
+        text << '\n';
+    }
+    text << '\n';
+    return text.str();
+}
 
 /// Plans side by side, and the chosen one kernel by kernel, for people.
 inline std::string to_text_table(const Plans& plans, Aggregate chosen) {

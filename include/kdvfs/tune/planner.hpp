@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -114,6 +115,9 @@ struct Unit {
     std::vector<kdvfs::detail::Choice> choices;
     std::optional<std::size_t> baseline{};  ///< index into `clocks`; none where it breaks a bound
     Cost baseline_cost{};                   ///< per iteration
+    /// Standard deviation of how much longer than the bound allows each clock takes, in seconds.
+    /// Kernels that resemble each other are off alike, so deviations add up, not their squares.
+    std::vector<double> deviations{};
 };
 
 inline kdvfs::detail::Choice to_choice(const Cost& cost) {
@@ -128,6 +132,30 @@ inline bool is_allowed(const KernelCosts& kernel, const PointCost& point,
                         [&](const PointCost& other) { return other.cost.time < point.cost.time; });
 }
 
+/// What the objective's bound allows, as a factor of the baseline's time.
+inline double bound_factor(const Objective& objective) {
+    return std::isfinite(objective.max_slowdown) ? 1 + objective.max_slowdown : 1;
+}
+
+/// A kernel by itself, at the points that it may run at.
+inline Unit make_unit(const KernelCosts& kernel, std::size_t index, const Objective& objective) {
+    const double factor = bound_factor(objective);
+    Unit unit;
+    unit.kernels = {index};
+    unit.baseline_cost = kernel.at(kernel.baseline);
+    unit.clocks.reserve(kernel.points.size());
+    unit.choices.reserve(kernel.points.size());
+    for (std::size_t p = 0; p < kernel.points.size(); ++p) {
+        if (!is_allowed(kernel, kernel.points[p], objective)) continue;
+        if (p == kernel.baseline) unit.baseline = unit.clocks.size();
+        unit.clocks.push_back(kernel.points[p].clock);
+        unit.choices.push_back(to_choice(kernel.at(p)));
+        if (!kernel.time_errors.empty())
+            unit.deviations.push_back(kernel.deviation_of_slowdown(p, factor));
+    }
+    return unit;
+}
+
 /// The points that all kernels were measured at and may run at; where there is none, the fastest
 /// of those that all were measured at.
 inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
@@ -135,8 +163,10 @@ inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
     struct Sum {
         std::size_t measured = 0;
         kdvfs::detail::Choice choice{};
+        double deviation = 0;
         bool allowed = true;
     };
+    const double factor = bound_factor(objective);
     std::map<ClockPoint, Sum> sums;
     Unit unit;
     for (const std::size_t k : kernels) {
@@ -146,6 +176,7 @@ inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
             Sum& sum = sums[kernel.points[p].clock];
             ++sum.measured;
             sum.choice += to_choice(kernel.at(p));
+            sum.deviation += kernel.deviation_of_slowdown(p, factor);
             sum.allowed = sum.allowed && is_allowed(kernel, kernel.points[p], objective);
         }
     }
@@ -161,6 +192,7 @@ inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
         if (clock == table.baseline) unit.baseline = unit.clocks.size();
         unit.clocks.push_back(clock);
         unit.choices.push_back(sum.choice);
+        unit.deviations.push_back(sum.deviation);
     }
     unit.kernels = std::move(kernels);
     return unit;
@@ -173,7 +205,7 @@ inline std::vector<Unit> make_units(const CostTable& table, Aggregate aggregate,
     std::vector<Unit> units;
     for (std::size_t k = 0; k < table.kernels.size(); ++k) {
         if (aggregate == Aggregate::local || aggregate == Aggregate::global)
-            units.push_back(make_unit(table, {k}, objective));
+            units.push_back(make_unit(table.kernels[k], k, objective));
         else
             members[aggregate == Aggregate::per_group ? table.kernels[k].group : ""].push_back(k);
     }
@@ -195,11 +227,23 @@ inline std::size_t fastest(const Unit& unit) {
     return static_cast<std::size_t>(found - unit.choices.begin());
 }
 
+/// Times that hold the bound with the objective's confidence: longer by as many deviations.
+inline void add_margins(std::vector<Unit>& units, const Objective& objective) {
+    if (!std::isfinite(objective.max_slowdown)) return;
+    const double many = deviations(objective);
+    for (Unit& unit : units)
+        for (std::size_t c = 0; c < unit.deviations.size(); ++c)
+            if (c != unit.baseline) unit.choices[c].time += many * unit.deviations[c];
+}
+
 inline Decision decide(const std::vector<Unit>& units, const Objective& objective,
                        const Cost& baseline) {
     kdvfs::detail::MultipleChoice problem;
     Decision decision;
     bool may_stay = true;
+    std::size_t choices = 0;
+    for (const Unit& unit : units) choices += unit.choices.size();
+    problem.reserve(units.size(), choices);
     for (const Unit& unit : units) {
         problem.add_class(unit.choices);
         may_stay = may_stay && unit.baseline.has_value();
@@ -260,8 +304,9 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
 /// (`make_cost_table`).
 inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate) {
     const bool bounded = aggregate != Aggregate::automatic;
-    const std::vector<detail::Unit> units =
+    std::vector<detail::Unit> units =
         detail::make_units(table, aggregate, bounded ? objective : Objective{});
+    if (bounded) detail::add_margins(units, objective);
     detail::Decision decision;
     if (aggregate == Aggregate::automatic) {
         for (const detail::Unit& unit : units) decision.chosen.push_back(*unit.baseline);

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -88,6 +89,7 @@ struct ProfileRow {
     std::uint32_t count = 1;   ///< launches per iteration
     std::uint32_t sample = 0;  ///< tells repeated measurements of one point apart
     bool is_baseline = false;
+    Joules energy_sd{};  ///< standard deviation of what the energy may be off; 0 where not known
 };
 
 /// What is wrong with a row by itself, as a clause ("time is negative"); nothing if it is sound.
@@ -100,22 +102,74 @@ inline std::optional<std::string> find_fault(const ProfileRow& row) {
                "backslashes";
     if (auto fault = find_fault(row.cost)) return fault;
     if (row.count == 0) return "the count of launches is zero";
+    if (!std::isfinite(row.energy_sd.count) || row.energy_sd.count < 0)
+        return "the standard deviation of the energy is negative or not finite";
     return std::nullopt;
 }
 
+/// One of the measurements of a kernel at a clock point.
+struct ProfileSample {
+    std::uint32_t index = 0;
+    Cost cost;
+    Joules energy_sd{};  ///< as of its row
+
+    /// Whether the energy is known to better than its half: less than that, and the counter could
+    /// not tell it from what ran beside it.
+    [[nodiscard]] bool is_told() const {
+        return energy_sd.count < 0.5 * cost.energy.count || energy_sd.count == 0;
+    }
+};
+
+/// The samples of a point: one or more, the first of them without memory of its own, since large
+/// profiles have no other.
+class ProfileSamples {
+public:
+    explicit ProfileSamples(const ProfileSample& first) : first_{first} {}
+    ProfileSamples(const ProfileSamples& other)
+        : first_{other.first_},
+          all_{other.all_ ? std::make_unique<std::vector<ProfileSample>>(*other.all_) : nullptr} {}
+    ProfileSamples& operator=(const ProfileSamples& other) { return *this = ProfileSamples{other}; }
+    ProfileSamples(ProfileSamples&&) noexcept = default;
+    ProfileSamples& operator=(ProfileSamples&&) noexcept = default;
+    ~ProfileSamples() = default;
+
+    void push_back(const ProfileSample& sample) {
+        if (!all_) all_ = std::make_unique<std::vector<ProfileSample>>(1, first_);
+        all_->push_back(sample);
+    }
+    [[nodiscard]] std::size_t size() const { return all_ ? all_->size() : 1; }
+    [[nodiscard]] const ProfileSample* begin() const { return all_ ? all_->data() : &first_; }
+    [[nodiscard]] const ProfileSample* end() const { return begin() + size(); }
+    [[nodiscard]] const ProfileSample& operator[](std::size_t i) const { return begin()[i]; }
+    [[nodiscard]] const ProfileSample& back() const { return begin()[size() - 1]; }
+
+private:
+    ProfileSample first_;
+    std::unique_ptr<std::vector<ProfileSample>> all_;  ///< once there are two
+};
+
 /// The measurements of one kernel at one clock point.
 struct ProfilePoint {
-    struct Sample {
-        std::uint32_t index = 0;
-        Cost cost;
-    };
     ClockPoint clock;
-    std::vector<Sample> samples;
+    ProfileSamples samples;
 
+    /// Whether any sample's energy is told: no plan chooses a point where none is.
+    [[nodiscard]] bool is_told() const {
+        return std::any_of(samples.begin(), samples.end(),
+                           [](const ProfileSample& sample) { return sample.is_told(); });
+    }
+
+    /// Of the samples that are told, or of all where none is.
     [[nodiscard]] Cost mean() const {
+        const bool told = is_told();
         Cost sum;
-        for (const Sample& sample : samples) sum += sample.cost;
-        return samples.empty() ? sum : sum * (1.0 / static_cast<double>(samples.size()));
+        double count = 0;
+        for (const ProfileSample& sample : samples) {
+            if (told && !sample.is_told()) continue;
+            sum += sample.cost;
+            ++count;
+        }
+        return sum * (1.0 / count);
     }
 };
 
@@ -164,12 +218,17 @@ public:
         if (row.is_baseline && marked_baseline_ && *marked_baseline_ != row.clock)
             return "another clock point is marked as baseline already: " +
                    to_string(*marked_baseline_);
-        const auto known = index_.find(row.key);
-        if (known != index_.end()) {
-            const KernelProfile& kernel = kernels_[known->second];
-            if (auto fault = find_contradiction(kernel, row)) return fault;
+        const std::size_t kernel = find_kernel(row.key);
+        if (kernel < kernels_.size()) {
+            const std::size_t point = find_point(kernels_[kernel], row.clock);
+            if (auto fault = find_contradiction(kernels_[kernel], point, row)) return fault;
+            add_sample(kernels_[kernel], point, row);
+        } else {
+            index_.emplace(row.key, kernel);
+            kernels_.push_back({row.key, row.group, row.count, {}});
+            add_sample(kernels_.back(), 0, row);
         }
-        insert(row);
+        last_kernel_ = kernel;
         if (row.is_baseline) marked_baseline_ = row.clock;
         return std::nullopt;
     }
@@ -195,15 +254,31 @@ public:
     }
 
 private:
+    /// Rows mostly come kernel by kernel, or point by point in the same order again.
+    [[nodiscard]] std::size_t find_kernel(const KernelKey& key) const {
+        for (const std::size_t likely : {last_kernel_, last_kernel_ + 1})
+            if (likely < kernels_.size() && kernels_[likely].key == key) return likely;
+        const auto known = index_.find(key);
+        return known == index_.end() ? kernels_.size() : known->second;
+    }
+    /// One past the last point where there is none.
+    [[nodiscard]] std::size_t find_point(const KernelProfile& kernel, ClockPoint clock) const {
+        const std::vector<ProfilePoint>& points = kernel.points;
+        for (const std::size_t likely : {last_point_, last_point_ + 1})
+            if (likely < points.size() && points[likely].clock == clock) return likely;
+        const auto at = [clock](const ProfilePoint& point) { return point.clock == clock; };
+        return static_cast<std::size_t>(std::find_if(points.begin(), points.end(), at) -
+                                        points.begin());
+    }
+
     static std::optional<std::string> find_contradiction(const KernelProfile& kernel,
-                                                         const ProfileRow& row) {
+                                                         std::size_t point, const ProfileRow& row) {
         if (kernel.group != row.group)
             return "the kernel is in group \"" + kernel.group + "\" elsewhere";
         if (kernel.count != row.count)
             return "the kernel has a count of " + std::to_string(kernel.count) + " elsewhere";
-        const ProfilePoint* point = kernel.find(row.clock);
-        if (point == nullptr) return std::nullopt;
-        for (const auto& sample : point->samples) {
+        if (point == kernel.points.size()) return std::nullopt;
+        for (const ProfileSample& sample : kernel.points[point].samples) {
             if (sample.index == row.sample)
                 return "sample " + std::to_string(row.sample) + " of " + to_string(row.key) +
                        " at " + to_string(row.clock) + " is there twice";
@@ -211,20 +286,20 @@ private:
         return std::nullopt;
     }
 
-    void insert(const ProfileRow& row) {
-        const auto [at, is_new] = index_.try_emplace(row.key, kernels_.size());
-        if (is_new) kernels_.push_back({row.key, row.group, row.count, {}});
-        std::vector<ProfilePoint>& points = kernels_[at->second].points;
-        auto point = std::find_if(points.begin(), points.end(), [&](const ProfilePoint& candidate) {
-            return candidate.clock == row.clock;
-        });
-        if (point == points.end()) point = points.insert(points.end(), {row.clock, {}});
-        point->samples.push_back({row.sample, row.cost});
+    void add_sample(KernelProfile& kernel, std::size_t point, const ProfileRow& row) {
+        const ProfileSample sample{row.sample, row.cost, row.energy_sd};
+        if (point == kernel.points.size())
+            kernel.points.push_back({row.clock, ProfileSamples{sample}});
+        else
+            kernel.points[point].samples.push_back(sample);
+        last_point_ = point;
     }
 
     std::string gpu_;
     std::vector<KernelProfile> kernels_;
     std::map<KernelKey, std::size_t> index_;
+    std::size_t last_kernel_ = 0;
+    std::size_t last_point_ = 0;
     std::optional<ClockPoint> marked_baseline_;
 };
 

@@ -4,49 +4,72 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/tune/profile.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <istream>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 /// Sweep files:
-/// `gpu,kernel,core_mhz,mem_mhz,time_s,energy_j[,variant][,group][,power_w][,is_baseline][,count]`
-/// `[,sample]`, columns in any order, unknown ones ignored. Time and energy are per launch; -1 or
-/// "auto" is the board's own clock; without a variant a kernel is written as `to_string(KernelKey)`
-/// does.
+/// `gpu,kernel,core_mhz,mem_mhz,time_s,energy_j[,energy_sd_j][,variant][,group][,power_w]`
+/// `[,is_baseline][,count][,sample]`, columns in any order, unknown ones ignored. Time and energy
+/// are per launch; `energy_sd_j` is the standard deviation of what the energy may be off, 0 or
+/// empty where it is not known; -1 or "auto" is the board's own clock; without a variant a kernel
+/// is written as `to_string(KernelKey)` does.
 namespace kdvfs::tune {
 namespace detail {
 
+using Fields = std::vector<std::string_view>;
+
+/// Where a sweep file has its columns.
 class SweepColumns {
 public:
-    SweepColumns(const std::vector<std::string>& header, const kdvfs::detail::CsvReader& reader)
+    SweepColumns(const Fields& header, const kdvfs::detail::CsvReader& reader)
         : width_{header.size()} {
-        for (std::size_t column = 0; column < header.size(); ++column) {
-            if (!column_of_.try_emplace(header[column], column).second)
-                reader.fail("the column \"" + header[column] + "\" is there twice");
-        }
+        std::vector<std::string> names{header.begin(), header.end()};
+        for (std::size_t column = 0; column < names.size(); ++column)
+            if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(column),
+                          names[column]) != names.begin() + static_cast<std::ptrdiff_t>(column))
+                reader.fail("the column \"" + names[column] + "\" is there twice");
         kdvfs::detail::require_columns(
-            header, {"gpu", "kernel", "core_mhz", "mem_mhz", "time_s", "energy_j"}, reader);
+            names, {"gpu", "kernel", "core_mhz", "mem_mhz", "time_s", "energy_j"}, reader);
+        const auto find = [&](const char* name) {
+            return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) -
+                                            names.begin());
+        };
+        gpu = find("gpu");
+        kernel = find("kernel");
+        variant = find("variant");
+        group = find("group");
+        core = find("core_mhz");
+        memory = find("mem_mhz");
+        time = find("time_s");
+        energy = find("energy_j");
+        energy_sd = find("energy_sd_j");
+        count = find("count");
+        sample = find("sample");
+        is_baseline = find("is_baseline");
     }
 
     [[nodiscard]] std::size_t width() const { return width_; }
 
-    /// A field by column name; empty where the file has no such column.
-    [[nodiscard]] std::string_view get(const std::vector<std::string>& fields,
-                                       const char* name) const {
-        const auto found = column_of_.find(name);
-        return found == column_of_.end() ? std::string_view{} : fields[found->second];
+    /// A field; empty where the file has no such column.
+    [[nodiscard]] std::string_view get(const Fields& fields, std::size_t column) const {
+        return column < width_ ? fields[column] : std::string_view{};
     }
 
+    std::size_t gpu, kernel, variant, group, core, memory, time, energy, energy_sd, count, sample,
+        is_baseline;
+
 private:
-    std::map<std::string, std::size_t, std::less<>> column_of_;
     std::size_t width_;
 };
 
@@ -64,14 +87,17 @@ inline std::uint32_t parse_optional(std::string_view text, std::uint32_t otherwi
 }
 
 /// A name and its variant. Where no column says the variant, the name may: "sort#2".
-inline KernelKey parse_key(std::string_view kernel, std::string_view variant_text,
-                           const kdvfs::detail::CsvReader& reader) {
-    if (!variant_text.empty() || !ends_in_variant(kernel))
-        return {std::string{kernel}, variant(parse_optional(variant_text, 0, "variant", reader))};
+inline void parse_key(std::string_view kernel, std::string_view variant_text,
+                      const kdvfs::detail::CsvReader& reader, KernelKey& key) {
+    if (!variant_text.empty() || !ends_in_variant(kernel)) {
+        key.name = kernel;
+        key.variant = variant(parse_optional(variant_text, 0, "variant", reader));
+        return;
+    }
     const std::size_t hash = kernel.rfind('#');
-    const auto index =
-        parse_field<std::uint32_t>(kernel.substr(hash + 1), "kernel#variant", reader);
-    return {std::string{kernel.substr(0, hash)}, variant(index)};
+    key.variant =
+        variant(parse_field<std::uint32_t>(kernel.substr(hash + 1), "kernel#variant", reader));
+    key.name = kernel.substr(0, hash);
 }
 
 inline Megahertz parse_clock_field(std::string_view text, const char* column,
@@ -90,43 +116,49 @@ inline bool parse_flag(std::string_view text, const char* column,
     reader.fail(std::string{column} + " is neither 0 nor 1");
 }
 
-inline ProfileRow parse_row(const std::vector<std::string>& fields, const SweepColumns& columns,
-                            const kdvfs::detail::CsvReader& reader) {
+/// Fills a row, whose memory is used again.
+inline void parse_row(const Fields& fields, const SweepColumns& columns,
+                      const kdvfs::detail::CsvReader& reader, ProfileRow& row) {
     kdvfs::detail::require_width(fields, columns.width(), reader);
-    const auto get = [&](const char* name) { return columns.get(fields, name); };
-    ProfileRow row;
-    row.key = parse_key(get("kernel"), get("variant"), reader);
-    row.clock = {parse_clock_field(get("core_mhz"), "core_mhz", reader),
-                 parse_clock_field(get("mem_mhz"), "mem_mhz", reader)};
-    row.cost = {Seconds{parse_field<double>(get("time_s"), "time_s", reader)},
-                Joules{parse_field<double>(get("energy_j"), "energy_j", reader)}};
-    row.group = get("group");
-    row.count = parse_optional(get("count"), 1, "count", reader);
-    row.sample = parse_optional(get("sample"), 0, "sample", reader);
-    row.is_baseline = parse_flag(get("is_baseline"), "is_baseline", reader);
-    return row;
+    const auto get = [&](std::size_t column) { return columns.get(fields, column); };
+    parse_key(get(columns.kernel), get(columns.variant), reader, row.key);
+    row.clock = {parse_clock_field(get(columns.core), "core_mhz", reader),
+                 parse_clock_field(get(columns.memory), "mem_mhz", reader)};
+    row.cost = {Seconds{parse_field<double>(get(columns.time), "time_s", reader)},
+                Joules{parse_field<double>(get(columns.energy), "energy_j", reader)}};
+    const std::string_view energy_sd = get(columns.energy_sd);
+    row.energy_sd = {energy_sd.empty() ? 0 : parse_field<double>(energy_sd, "energy_sd_j", reader)};
+    row.group = get(columns.group);
+    row.count = parse_optional(get(columns.count), 1, "count", reader);
+    row.sample = parse_optional(get(columns.sample), 0, "sample", reader);
+    row.is_baseline = parse_flag(get(columns.is_baseline), "is_baseline", reader);
 }
 
 /// What a sweep file holds, complete or not.
 struct SweepRows {
     std::optional<Profile> profile;
-    std::map<KernelKey, std::size_t> first_line;
+    std::vector<std::size_t> first_line;  ///< by kernel
 };
 
 inline SweepRows read_rows(kdvfs::detail::CsvReader& reader) {
-    std::vector<std::string> fields;
+    Fields fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const SweepColumns columns{fields, reader};
     SweepRows rows;
+    ProfileRow row;
     while (reader.next(fields)) {
-        const ProfileRow row = parse_row(fields, columns, reader);
-        const std::string_view gpu = columns.get(fields, "gpu");
-        if (!is_gpu_name(gpu)) reader.fail("the GPU's name has characters that are not allowed");
-        if (!rows.profile) rows.profile.emplace(std::string{gpu});
+        parse_row(fields, columns, reader, row);
+        const std::string_view gpu = columns.get(fields, columns.gpu);
+        if (!rows.profile) {
+            if (!is_gpu_name(gpu))
+                reader.fail("the GPU's name has characters that are not allowed");
+            rows.profile.emplace(std::string{gpu});
+        }
         if (rows.profile->gpu() != gpu)
             reader.fail("the file mixes GPUs: " + rows.profile->gpu() + " and " + std::string{gpu});
+        const std::size_t known = rows.profile->kernels().size();
         if (const auto fault = rows.profile->try_add(row)) reader.fail(*fault);
-        rows.first_line.try_emplace(row.key, reader.line());
+        if (rows.profile->kernels().size() > known) rows.first_line.push_back(reader.line());
     }
     return rows;
 }
@@ -141,9 +173,10 @@ inline Profile read_profile(std::istream& input, const std::string& name) {
     detail::SweepRows rows = detail::read_rows(reader);
     if (!rows.profile) reader.fail("there are no measurements");
     if (const KernelProfile* kernel = rows.profile->find_without_baseline()) {
-        reader.fail("the baseline is missing: " + to_string(kernel->key) + " was not measured at " +
-                        to_string(*rows.profile->baseline()),
-                    rows.first_line.at(kernel->key));
+        reader.fail(
+            "the baseline is missing: " + to_string(kernel->key) + " was not measured at " +
+                to_string(*rows.profile->baseline()),
+            rows.first_line[static_cast<std::size_t>(kernel - rows.profile->kernels().data())]);
     }
     return *std::move(rows.profile);
 }
@@ -159,11 +192,12 @@ inline Profile read_profile(const std::filesystem::path& path) {
 
 /// The header line of the sweep files that kdvfs writes.
 inline constexpr std::string_view sweep_header =
-    "gpu,kernel,variant,group,core_mhz,mem_mhz,time_s,energy_j,is_baseline,count,sample\n";
+    "gpu,kernel,variant,group,core_mhz,mem_mhz,time_s,energy_j,is_baseline,count,sample,energy_sd_"
+    "j\n";
 
 /// One measurement as a line of a sweep file, so that sweeps can append as they go.
 inline std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
-    const std::array<std::string, 11> fields{kdvfs::detail::to_csv_field(gpu),
+    const std::array<std::string, 12> fields{kdvfs::detail::to_csv_field(gpu),
                                              kdvfs::detail::to_csv_field(row.key.name),
                                              std::to_string(row.key.variant.index),
                                              kdvfs::detail::to_csv_field(row.group),
@@ -173,7 +207,8 @@ inline std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
                                              kdvfs::detail::to_text(row.cost.energy.count),
                                              row.is_baseline ? "1" : "0",
                                              std::to_string(row.count),
-                                             std::to_string(row.sample)};
+                                             std::to_string(row.sample),
+                                             kdvfs::detail::to_text(row.energy_sd.count)};
     std::string line;
     for (const std::string& field : fields) line += field + ',';
     line.back() = '\n';
@@ -187,8 +222,9 @@ inline std::string to_csv(const Profile& profile) {
         for (const ProfilePoint& point : kernel.points) {
             for (const auto& sample : point.samples) {
                 text += to_csv_line(
-                    profile.gpu(), {kernel.key, point.clock, sample.cost, kernel.group,
-                                    kernel.count, sample.index, point.clock == profile.baseline()});
+                    profile.gpu(),
+                    {kernel.key, point.clock, sample.cost, kernel.group, kernel.count, sample.index,
+                     point.clock == profile.baseline(), sample.energy_sd});
             }
         }
     }

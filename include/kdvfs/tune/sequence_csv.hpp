@@ -92,8 +92,8 @@ inline LaunchSequence read_launches(std::istream& input, const std::string& name
     detail::NamedColumns columns{reader, {"kernel"}};
     LaunchSequence sequence;
     while (columns.next()) {
-        sequence.launches.push_back(
-            detail::parse_key(columns.get("kernel"), columns.get("variant"), reader));
+        detail::parse_key(columns.get("kernel"), columns.get("variant"), reader,
+                          sequence.launches.emplace_back());
         if (!is_kernel_name(sequence.launches.back().name)) reader.fail("this is no kernel name");
         if (columns.has("gap_s"))
             sequence.gaps.push_back(detail::parse_delay(columns, "gap_s", reader));

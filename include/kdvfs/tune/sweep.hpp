@@ -43,7 +43,8 @@ public:
 
     /// Says that an iteration begins: the one line to add to a program. Takes in what was measured
     /// meanwhile and never waits for the GPU.
-    /// @throws Error if a measurement cannot be written
+    /// @throws Error if a measurement cannot be written, and (not_supported), saying what it would
+    ///         take, once a time that the options state is over without a point
     void next_iteration() const {
         if (!is_parents()) engine_->next_iteration();
     }

@@ -36,6 +36,7 @@ struct BlockKernel {
     KernelId kernel;
     std::uint64_t launches = 0;
     Cost launch;
+    Joules energy_sd;  ///< of the launch's energy: as much as itself where nothing tells it
 };
 
 /// What a block turned out to be.
@@ -91,8 +92,10 @@ public:
         for (const auto& [kernel, tally] : tallies()) {
             if (tally.launches == 0 || tally.time <= Seconds{0}) continue;
             const double per_launch = 1 / static_cast<double>(tally.launches);
-            const Cost all{tally.time, power_of(kernel, sums, attributing) * tally.share};
-            measured.kernels.push_back({kernel, tally.launches, all * per_launch});
+            const KernelPower power = power_of(kernel, sums, attributing);
+            const Cost all{tally.time, power.mean * tally.share};
+            measured.kernels.push_back({kernel, tally.launches, all * per_launch,
+                                        power.deviation * tally.share * per_launch});
         }
         return measured;
     }
@@ -153,14 +156,22 @@ private:
         return found;
     }
 
+    struct KernelPower {
+        Watts mean;
+        Watts deviation;  ///< standard, at most the mean
+    };
+
     /// Over the time for which the counter saw the kernel.
-    static Watts power_of(KernelId kernel, const measure::EnergySums& sums,
-                          const measure::Attributing& attributing) {
+    static KernelPower power_of(KernelId kernel, const measure::EnergySums& sums,
+                                const measure::Attributing& attributing) {
         const Watts mean = sums.mean_power();
         const std::vector<double> seconds = sums.seconds_of(kernel);
         const double time = std::accumulate(seconds.begin(), seconds.end(), 0.0);
-        if (!attributing.solved() || time <= 0) return mean;
-        return std::max(Watts{attributing.interval(seconds).joules / time}, mean * least_power);
+        if (!attributing.solved() || time <= 0) return {mean, mean};
+        constexpr double of_95_percent = 1.96;
+        const measure::Attributing::Interval found = attributing.interval(seconds);
+        const Watts power = std::max(Watts{found.joules / time}, mean * least_power);
+        return {power, std::min(Watts{found.half_width / of_95_percent / time}, power)};
     }
 
     SweepBlock block_;

@@ -4,12 +4,12 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/solve/knapsack.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/tune/clock_curves.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 
-#include <Eigen/Cholesky>
 #include <Eigen/Core>
 
 #include <algorithm>
@@ -18,139 +18,12 @@
 #include <limits>
 #include <numbers>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
 /// What a few measurements of a kernel say about the clock points where it was not measured.
 namespace kdvfs::tune {
 
-/// A prediction of a logarithm: its mean and standard deviation.
-struct LogPrediction {
-    double mean = 0;
-    double deviation = 0;
-};
-
-namespace detail {
-
-/// A clock point as the model sees it: clocks as shares of the highest, auto counting as those.
-struct ClockShare {
-    double core = 1;
-    double memory = 1;
-    double is_auto = 0;  ///< of the two domains, how many are auto
-
-    ClockShare(ClockPoint clock, ClockPoint top)
-        : core{share(clock.core, top.core)},
-          memory{share(clock.memory, top.memory)},
-          is_auto{0.5 * (clock.core == auto_clock) + 0.5 * (clock.memory == auto_clock)} {}
-
-private:
-    static double share(Megahertz clock, Megahertz top) {
-        if (clock == auto_clock || top == auto_clock) return 1;
-        return static_cast<double>(clock.count) / static_cast<double>(top.count);
-    }
-};
-
-/// What all kernels of a profile share: how far what is seen at one clock tells of another.
-struct ModelShape {
-    double core_length = 0.8;
-    double memory_length = 0.8;
-    double amplitude = 0.3;
-    double own = 0.01;  ///< noise, and what a point has to itself
-};
-
-/// The covariance of two points' logarithms: a power law in each clock, and Matern's covariance of
-/// order 3/2 for what bends away from it (roofs, voltage, the power cap).
-inline double covariance(const ClockShare& a, const ClockShare& b, const ModelShape& shape) {
-    const double distance = std::sqrt(3.0) * std::hypot((a.core - b.core) / shape.core_length,
-                                                        (a.memory - b.memory) / shape.memory_length,
-                                                        0.2 * (a.is_auto - b.is_auto));
-    return std::log(a.core) * std::log(b.core) + std::log(a.memory) * std::log(b.memory) +
-           shape.amplitude * shape.amplitude * (1 + distance) * std::exp(-distance);
-}
-
-}  // namespace detail
-
-/// A Gaussian process over the clock points of one kernel, for the log of one quantity.
-class CostModel {
-public:
-    CostModel(std::vector<detail::ClockShare> points, const Eigen::VectorXd& logs,
-              const detail::ModelShape& shape)
-        : points_{std::move(points)}, shape_{shape}, mean_{logs.mean()} {
-        const auto n = logs.size();
-        Eigen::MatrixXd matrix(n, n);
-        for (Eigen::Index i = 0; i < n; ++i)
-            for (Eigen::Index j = 0; j < n; ++j)
-                matrix(i, j) = detail::covariance(at(i), at(j), shape);
-        matrix.diagonal().array() += shape.own * shape.own;
-        factor_.compute(matrix);
-        const Eigen::VectorXd centred = logs.array() - mean_;
-        weights_ = factor_.solve(centred);
-        log_likelihood_ = -0.5 * centred.dot(weights_) -
-                          Eigen::MatrixXd{factor_.matrixL()}.diagonal().array().log().sum();
-    }
-
-    [[nodiscard]] double log_likelihood() const { return log_likelihood_; }
-
-    [[nodiscard]] LogPrediction predict(const detail::ClockShare& point) const {
-        Eigen::VectorXd common(weights_.size());
-        for (Eigen::Index i = 0; i < common.size(); ++i)
-            common(i) = detail::covariance(at(i), point, shape_);
-        const double known = common.dot(factor_.solve(common));
-        const double variance = detail::covariance(point, point, shape_) - known;
-        return {mean_ + common.dot(weights_),
-                std::sqrt(std::max(variance, 0.0) + shape_.own * shape_.own)};
-    }
-
-private:
-    [[nodiscard]] const detail::ClockShare& at(Eigen::Index index) const {
-        return points_[static_cast<std::size_t>(index)];
-    }
-
-    std::vector<detail::ClockShare> points_;
-    detail::ModelShape shape_;
-    double mean_;
-    Eigen::LLT<Eigen::MatrixXd> factor_;
-    Eigen::VectorXd weights_;
-    double log_likelihood_ = 0;
-};
-
-/// Models of one quantity for all kernels of a profile, with the shape under which all of them
-/// together are most likely.
-template <class Quantity>
-std::vector<CostModel> fit_cost_models(const Profile& profile, ClockPoint top, Quantity quantity) {
-    std::vector<std::vector<detail::ClockShare>> points;
-    std::vector<Eigen::VectorXd> logs;
-    for (const KernelProfile& kernel : profile.kernels()) {
-        auto& shares = points.emplace_back();
-        Eigen::VectorXd values(static_cast<Eigen::Index>(kernel.points.size()));
-        for (Eigen::Index i = 0; i < values.size(); ++i) {
-            const ProfilePoint& point = kernel.points[static_cast<std::size_t>(i)];
-            shares.emplace_back(point.clock, top);
-            values(i) = std::log(quantity(point.mean()));
-        }
-        logs.push_back(std::move(values));
-    }
-    std::vector<CostModel> best;
-    double likelihood = -std::numeric_limits<double>::infinity();
-    const auto attempt = [&](const detail::ModelShape& shape) {
-        std::vector<CostModel> models;
-        double sum = 0;
-        for (std::size_t k = 0; k < points.size(); ++k) {
-            models.emplace_back(points[k], logs[k], shape);
-            sum += models.back().log_likelihood();
-        }
-        if (!(sum > likelihood)) return;
-        likelihood = sum;
-        best = std::move(models);
-    };
-    for (const double core : {0.3, 0.8, 2.0})
-        for (const double memory : {0.3, 1.0, 3.0})
-            for (const double amplitude : {0.03, 0.1, 0.3, 1.0})
-                for (const double own : {0.003, 0.01, 0.03})
-                    attempt({core, memory, amplitude, own});
-    return best;
-}
 namespace detail {
 
 /// What the objective would pay in joules for a second less, at a cost: the slope of its level
@@ -241,17 +114,17 @@ public:
     /// How much longer than at the highest clocks work can take: no kernel slows down by more than
     /// both clocks together do.
     [[nodiscard]] double longest_factor(ClockPoint clock) const {
-        const detail::ClockShare share{clock, top_};
+        const ClockShare share{clock, top_};
         return 1 / (share.core * share.memory);
     }
 
     /// The longest that a launch can take at a clock, as far as what was measured of it tells: no
     /// kernel slows down by more than both clocks together do. Infinite where nothing was.
     [[nodiscard]] Seconds longest_possible(const KernelProfile& kernel, ClockPoint clock) const {
-        const detail::ClockShare to{clock, top_};
+        const ClockShare to{clock, top_};
         Seconds longest{std::numeric_limits<double>::infinity()};
         for (const ProfilePoint& point : kernel.points) {
-            const detail::ClockShare from{point.clock, top_};
+            const ClockShare from{point.clock, top_};
             const double slowdown =
                 std::max(1.0, from.core / to.core) * std::max(1.0, from.memory / to.memory);
             longest = std::min(longest, point.mean().time * slowdown);
@@ -275,9 +148,8 @@ public:
         const Profile& profile, const Objective& objective) const {
         const CostTable table = mean_costs(profile);
         const double price = estimate_price(table, objective);
-        const auto times =
-            fit_cost_models(profile, top_, [](const Cost& cost) { return cost.time.count(); });
-        const auto powers = fit_cost_models(profile, top_, [](const Cost& cost) {
+        const auto times = predict(profile, [](const Cost& cost) { return cost.time.count(); });
+        const auto powers = predict(profile, [](const Cost& cost) {
             return std::max((cost.energy / cost.time).count, 1e-9);
         });
         std::vector<std::vector<SweepForecast>> forecasts;
@@ -287,22 +159,21 @@ public:
             for (const PointCost& point : known.points)
                 least = std::min(least, point.cost.energy.count + price * point.cost.time.count());
             auto& of_kernel = forecasts.emplace_back();
-            for (const ClockPoint clock : points_) {
-                const ProfilePoint* point = profile.kernels()[k].find(clock);
+            for (std::size_t p = 0; p < points_.size(); ++p) {
+                const ProfilePoint* point = profile.kernels()[k].find(points_[p]);
                 if (point != nullptr) {
                     of_kernel.push_back({0, point->mean().time * known.count});
                     continue;
                 }
                 // What might break the bound is not worth a measurement.
-                if (const Seconds longest = longest_possible(profile.kernels()[k], clock);
+                if (const Seconds longest = longest_possible(profile.kernels()[k], points_[p]);
                     std::isfinite(objective.launch_limit.count()) &&
                     !keeps_bound(objective, longest)) {
                     of_kernel.push_back({0, longest * known.count});
                     continue;
                 }
-                const detail::ClockShare share{clock, top_};
-                const LogPrediction time = times[k].predict(share);
-                const double gain = gain_of(time, powers[k].predict(share), price, least);
+                const LogPrediction time = times[k][p];
+                const double gain = gain_of(time, powers[k][p], price, least);
                 of_kernel.push_back(
                     {known.count * gain,
                      Seconds{known.count * std::exp(time.mean + 2 * time.deviation)}});
@@ -312,9 +183,45 @@ public:
     }
 
 private:
+    /// A prediction of a logarithm.
+    struct LogPrediction {
+        double mean = 0;
+        double deviation = 0;
+    };
+
+    /// One quantity of all kernels of a profile at all points. What measurements are off counts as
+    /// what points have to themselves.
+    template <class Quantity>
+    [[nodiscard]] std::vector<std::vector<LogPrediction>> predict(const Profile& profile,
+                                                                  Quantity quantity) const {
+        std::vector<ClockCurve> curves;
+        for (const KernelProfile& kernel : profile.kernels()) {
+            ClockCurve& curve = curves.emplace_back(points_.size());
+            for (std::size_t p = 0; p < points_.size(); ++p) {
+                const ProfilePoint* point = kernel.find(points_[p]);
+                if (point == nullptr) continue;
+                const auto i = static_cast<Eigen::Index>(p);
+                curve.value(i) = std::log(quantity(point->mean()));
+                curve.noise(i) = 0;
+            }
+        }
+        const CurvePriors priors{clock_shares(points_), curves};
+        std::vector<std::vector<LogPrediction>> predictions;
+        for (std::size_t k = 0; k < curves.size(); ++k) {
+            const CurvePosterior posterior{priors.of(k), curves[k]};
+            const Eigen::VectorXd mean = posterior.mean();
+            const Eigen::VectorXd variance =
+                priors.of(k).diagonal() - posterior.explained().colwise().squaredNorm().transpose();
+            auto& of_kernel = predictions.emplace_back();
+            for (Eigen::Index i = 0; i < mean.size(); ++i)
+                of_kernel.push_back({mean(i), std::sqrt(std::max(variance(i), 0.0))});
+        }
+        return predictions;
+    }
+
     [[nodiscard]] double distance(std::size_t a, std::size_t b) const {
-        const detail::ClockShare x{points_[a], top_};
-        const detail::ClockShare y{points_[b], top_};
+        const ClockShare x{points_[a], top_};
+        const ClockShare y{points_[b], top_};
         return std::hypot(x.core - y.core, x.memory - y.memory) +
                0.02 * std::abs(x.is_auto - y.is_auto);
     }

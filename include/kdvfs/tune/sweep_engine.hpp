@@ -30,31 +30,6 @@
 
 namespace kdvfs::tune {
 
-/// Clock points to measure a device at: core clocks over its whole range and auto, at each memory
-/// clock and at auto.
-/// @param most_core core clocks at most; fewer where the device lists fewer. About 16 are enough:
-///                  24 points of both clocks were found to reach 80 to 98 % of the optimum
-inline std::vector<ClockPoint> clock_grid(const SupportedClocks& clocks,
-                                          std::size_t most_core = 16) {
-    std::vector<Megahertz> core{auto_clock};
-    const std::vector<Megahertz>& listed = clocks.core.listed;
-    if (clocks.core.continuous && most_core > 1) {
-        const auto steps = static_cast<std::uint32_t>(most_core - 1);
-        const std::uint32_t first = listed.front().count;
-        const std::uint32_t range = listed.back().count - first;
-        for (std::uint32_t i = 0; i <= steps; ++i) core.push_back({first + i * range / steps});
-    } else {
-        const std::size_t stride = (listed.size() + most_core - 1) / most_core;
-        for (std::size_t i = 0; i < listed.size(); i += stride) core.push_back(listed[i]);
-    }
-    std::vector<Megahertz> memory = clocks.memory.listed;
-    memory.push_back(auto_clock);
-    std::vector<ClockPoint> points;
-    for (const Megahertz m : memory)
-        for (const Megahertz c : core) points.push_back({c, m});
-    return points;
-}
-
 /// The scope sink of a swept GPU: puts one long scope around all scopes of a stream, so that the
 /// clocks do not go back and forth between neighbours. The long scope changes, in stream order,
 /// with the first scope after `enclose`. Streams must live until `leave_all`. Thread-safe.
@@ -207,10 +182,15 @@ public:
         return *swept.kind;
     }
 
-    /// @throws Error if a measurement cannot be written
+    /// @throws Error if a measurement cannot be written, and (not_supported) once
+    ///         `SweepOptions::longest` is over without a point
     void next_iteration() {
         const std::lock_guard lock{mutex_};
         if (step_.done) return service_->next_iteration();
+        const Duration longest = course_.knows_baseline()
+                                     ? options_.longest
+                                     : std::min(options_.longest, options_.longest_without_any);
+        if (service_->now() - began_ > longest) return end_early(longest);
         sink_.end_iteration();
         recorder_.take(service_->take_record());
         bool compared = false;
@@ -283,6 +263,28 @@ private:
     }
 
     [[nodiscard]] const Profile& profile() const { return file_ ? file_->profile() : profile_; }
+
+    /// The stated time is over: what has been measured must do.
+    void end_early(Duration after) {
+        const SweepProgress reached = course_.progress(profile());
+        course_.end();
+        begin({.clock = options_.baseline, .done = true});
+        if (reached.points_measured > 1) return;
+        const auto seconds = [](Seconds time) {
+            return std::to_string(std::llround(std::ceil(time.count()))) + " s";
+        };
+        const Seconds each =
+            Seconds{after} / std::max(1.0, static_cast<double>(reached.iterations));
+        throw Error{
+            Errc::not_supported,
+            {"sweep clocks in " + seconds(after), to_string(service_->info()),
+             "no clock point could be measured: " + std::to_string(reached.iterations) +
+                 " iterations of about " + std::to_string(each.count()) + " s, " +
+                 std::to_string(reached.blocks_dropped) +
+                 " blocks in which the energy counter said too little or clocks did not hold",
+             "the points asked for need about " + seconds(course_.needed()) +
+                 ": set SweepOptions::longest to that, or ask for fewer points or counter rows"}};
+    }
 
     void begin(const SweepStep& step) {
         if (step_.metered && !step.metered) recorder_.end(iterations_, scopes_);
@@ -363,6 +365,7 @@ private:
         ProfileRow row{key, block.clock, kernel.launch,
                        options_.group_of ? options_.group_of(key) : std::string{},
                        static_cast<std::uint32_t>(std::max(1.0, std::round(launches)))};
+        row.energy_sd = kernel.energy_sd;
         for (const KernelProfile& known : profile().kernels()) {
             if (known.key != key) continue;
             row.count = known.count;
@@ -384,6 +387,7 @@ private:
     std::optional<SweepFile> file_;
     std::map<KernelKey, Swept> kernels_;
     SweepStep step_;
+    TimePoint began_ = service_->now();
     std::uint64_t block_ = 0;       ///< numbers the iterations: kinds may change with each
     std::uint32_t iterations_ = 0;  ///< of the block under way
     std::uint64_t scopes_ = 0;      ///< entered in the block under way

@@ -107,6 +107,7 @@ public:
     /// A block of metered steps has been measured. @returns whether it belongs into the profile
     bool measured(const MeasuredBlock& found) {
         --under_way_;
+        growth_.erase(found.block.clock);
         if (found.block.clock != design_.baseline()) {
             settle_charge(found.block.clock, found.iteration);
             return true;
@@ -119,10 +120,14 @@ public:
         return warm_;
     }
 
-    /// A block of metered steps could not be measured; it is tried again, three times.
+    /// A block of metered steps could not be measured; it is tried again, three times, each twice
+    /// as long: the counter may have said too little. At the baseline, blocks grow until one can
+    /// be.
     void dropped(const SweepBlock& block) {
         --under_way_;
         ++dropped_;
+        auto& growth = growth_.try_emplace(block.clock, 1U).first->second;
+        growth = std::min(2 * growth, std::uint32_t{1} << 20);
         if (block.clock == design_.baseline()) return;
         if (++failures_[block.clock] < 3)
             round_.push_back(block.clock);
@@ -136,6 +141,22 @@ public:
             return true;
         return measured != nullptr &&
                tune::keeps_bound(options_.objective, design_.longest_possible(*measured, clock));
+    }
+
+    /// Whether an iteration at the baseline has been measured.
+    [[nodiscard]] bool knows_baseline() const { return pace_.baseline() > Seconds{0}; }
+
+    /// The sweep is over, whatever is left.
+    void end() { done_ = true; }
+
+    /// How long a sweep takes as far as can be told: each point's blocks, and as many iterations at
+    /// the baseline as make up for half an iteration more.
+    [[nodiscard]] Seconds needed() const {
+        const Seconds block =
+            Seconds{options_.block.settling()} + Seconds{options_.block.measuring(sample_period_)};
+        const double blocks = static_cast<double>(design_.points().size() * options_.samples);
+        return Seconds{options_.longest_warm_up} +
+               block * blocks * (1 + 0.5 / options_.max_slowdown);
     }
 
     [[nodiscard]] bool is_given_up(ClockPoint clock) const {
@@ -188,12 +209,17 @@ private:
     [[nodiscard]] std::uint32_t settle_iterations() const {
         return iterations_of(options_.block.settling());
     }
-    [[nodiscard]] std::uint32_t measured_iterations() const {
-        return iterations_of(options_.block.measuring(sample_period_));
+    [[nodiscard]] std::uint32_t measured_iterations(ClockPoint clock) const {
+        constexpr std::uint32_t most = 1'000'000;
+        const std::uint32_t iterations = iterations_of(options_.block.measuring(sample_period_));
+        const auto found = growth_.find(clock);
+        const std::uint32_t growth = found == growth_.end() ? 1 : found->second;
+        return iterations > most / growth ? most : iterations * growth;
     }
 
     void plan(const Profile& profile) {
-        if (!warm_) return add_stage({design_.baseline(), 1, measured_iterations()});
+        if (!warm_)
+            return add_stage({design_.baseline(), 1, measured_iterations(design_.baseline())});
         if (!began_) begin_round_with(first_points(), profile);
         if (round_.empty() && under_way_ == 0) choose_round(profile);
         if (done_) return;
@@ -208,7 +234,7 @@ private:
     /// A block, behind a stretch at the baseline.
     void plan_block(ClockPoint clock) {
         const std::uint32_t settle = settle_iterations();
-        const std::uint32_t measured = measured_iterations();
+        const std::uint32_t measured = measured_iterations(clock);
         const std::uint32_t slow = settle + measured;
         const Seconds each = longest_iteration(clock);
         const std::uint32_t wait = pace_.wait_before(slow, each);
@@ -318,7 +344,7 @@ private:
         const Seconds each = longest_iteration(clock);
         const Seconds extra = std::max(Seconds{0}, each - pace_.baseline());
         return (each + extra / options_.max_slowdown) *
-               static_cast<double>(settle_iterations() + measured_iterations());
+               static_cast<double>(settle_iterations() + measured_iterations(clock));
     }
 
     SweepDesign design_;
@@ -335,6 +361,7 @@ private:
     std::vector<MeasuredBlock> warm_up_;
     std::map<ClockPoint, int> failures_;
     std::uint64_t dropped_ = 0;
+    std::map<ClockPoint, std::uint32_t> growth_;  ///< of blocks, since some were dropped
     std::size_t given_up_ = 0;
     double regret_pct_ = 100;
     bool warm_ = false;

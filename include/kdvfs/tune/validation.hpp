@@ -15,8 +15,10 @@
 #include <filesystem>
 #include <fstream>
 #include <istream>
+#include <limits>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,13 +33,65 @@ struct PercentInterval {
     [[nodiscard]] bool contains(double percent) const { return low <= percent && percent <= high; }
 };
 
+/// What became of a promise.
+enum class Verdict {
+    kept,       ///< the whole interval is within what was promised
+    broken,     ///< the whole interval is beyond it
+    undecided,  ///< the interval reaches both, or there are too few pairs
+};
+
+constexpr std::string_view to_string(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::kept: return "kept";
+        case Verdict::broken: return "broken";
+        case Verdict::undecided: break;
+    }
+    return "undecided";
+}
+
 /// What a plan was found to save, beside what it promised.
 struct Validation {
+    /// Fewer pairs decide nothing: their interval says more about chance than about the plan.
+    static constexpr std::size_t fewest_pairs = 4;
+    /// What repeated runs of an iteration do not tell apart, in percent of the baseline's time.
+    static constexpr double time_tolerance_pct = 0.1;
+    /// How far a plan's saving may be off, in percent of the baseline's energy: estimates from few
+    /// samples are no better than that.
+    static constexpr double energy_tolerance_pct = 0.3;
+
     std::size_t pairs = 0;
     double promised_time_pct = 0;
     double promised_energy_pct = 0;
     PercentInterval time;
     PercentInterval energy;
+    /// Slowdown that the plan was allowed, in percent; where there was no bound, the promised time
+    /// stands for it.
+    double time_bound_pct = std::numeric_limits<double>::infinity();
+
+    [[nodiscard]] bool too_few_pairs() const { return pairs < fewest_pairs; }
+    [[nodiscard]] double time_limit_pct() const {
+        return (std::isfinite(time_bound_pct) ? time_bound_pct : promised_time_pct) +
+               time_tolerance_pct;
+    }
+    [[nodiscard]] double energy_limit_pct() const {
+        return promised_energy_pct + energy_tolerance_pct;
+    }
+    [[nodiscard]] Verdict time_verdict() const { return judge(time, time_limit_pct()); }
+    [[nodiscard]] Verdict energy_verdict() const { return judge(energy, energy_limit_pct()); }
+    /// Of both: broken if one is, kept if both are.
+    [[nodiscard]] Verdict verdict() const {
+        if (time_verdict() == Verdict::broken) return Verdict::broken;
+        return time_verdict() == Verdict::kept || energy_verdict() == Verdict::broken
+                   ? energy_verdict()
+                   : Verdict::undecided;
+    }
+
+private:
+    [[nodiscard]] Verdict judge(const PercentInterval& found, double limit) const {
+        if (too_few_pairs()) return Verdict::undecided;
+        if (found.high <= limit) return Verdict::kept;
+        return found.low > limit ? Verdict::broken : Verdict::undecided;
+    }
 };
 
 /// How much wider than a normal interval one from `count` values must be: Student's t over the
@@ -95,8 +149,12 @@ Validation validate(const Plan& plan, std::size_t pairs, Measure&& measure,
         times.push_back(time_percent(first, second));
         energies.push_back(energy_percent(first, second));
     }
-    return {pairs, plan.time_pct(), plan.energy_pct(), bootstrap(times, seed),
-            bootstrap(energies, seed + 1)};
+    return {pairs,
+            plan.time_pct(),
+            plan.energy_pct(),
+            bootstrap(times, seed),
+            bootstrap(energies, seed + 1),
+            100 * plan.max_slowdown};
 }
 
 }  // namespace kdvfs::tune

@@ -404,6 +404,7 @@ public:
         return meter_->take_record(*runtime_);
     }
 
+    [[nodiscard]] TimePoint now() const override { return runtime_->now(); }
     void trace_to(std::ostream& out) override {
         meter_->trace_to(out, info_, runtime_->now());
         work_begins();

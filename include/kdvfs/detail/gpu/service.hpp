@@ -45,6 +45,8 @@ public:
     virtual void change_request(TrackId request, ClockPoint point) = 0;
     virtual void end_request(TrackId request) noexcept = 0;
     virtual void next_iteration() = 0;
+    /// By the clock that intervals are stamped with.
+    [[nodiscard]] virtual TimePoint now() const = 0;
     virtual void trace_to(std::ostream& out) = 0;
     virtual void end_trace() = 0;
 
@@ -122,6 +124,7 @@ public:
     void change_request(TrackId, ClockPoint) override {}
     void end_request(TrackId) noexcept override {}
     void next_iteration() override {}
+    [[nodiscard]] TimePoint now() const override { return {}; }
     void trace_to(std::ostream&) override {}
     void end_trace() override {}
     std::uint32_t begin_iteration(bool) override { return 0; }

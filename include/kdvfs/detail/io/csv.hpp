@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <istream>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -28,15 +29,20 @@ public:
     /// `name` is what errors call the input, usually the path.
     CsvReader(std::istream& input, std::string name) : input_{input}, name_{std::move(name)} {}
 
-    /// The next line's fields; false at the end of the input.
+    /// The next line's fields, which stay valid until the next call; false at the end of the input.
     /// @throws Error (invalid_input) naming file and line.
-    bool next(std::vector<std::string>& fields) {
-        std::string text;
+    bool next(std::vector<std::string_view>& fields) {
+        std::span<char> text;
         do {
             if (!read_line(text)) return false;
         } while (text.empty());
         split(text, fields);
         return true;
+    }
+    bool next(std::vector<std::string>& fields) {
+        const bool found = next(views_);
+        fields.assign(found ? views_.begin() : views_.end(), views_.end());
+        return found;
     }
 
     [[nodiscard]] std::size_t line() const { return line_; }
@@ -45,74 +51,98 @@ public:
     [[noreturn]] void fail(const std::string& why, std::size_t line) const {
         throw Error{Errc::invalid_input,
                     {"read a CSV file", name_ + ':' + std::to_string(line), why,
-                     "mend that line; README.md, \"Sweep files\", has the columns"}};
+                     "mend that line; docs/sweeps.md has the columns"}};
     }
     [[noreturn]] void fail(const std::string& why) const { fail(why, line_); }
 
 private:
     static constexpr std::size_t longest_line = 64 * 1024;
 
-    bool read_line(std::string& text) {
-        text.clear();
+    /// A line without its break; false at the end of the input.
+    bool read_line(std::span<char>& text) {
         ++line_;
-        for (int next = input_.get(); next != std::istream::traits_type::eof();
-             next = input_.get()) {
-            const char c = std::istream::traits_type::to_char_type(next);
-            if (c == '\n') {
+        std::size_t searched = 0;
+        for (;;) {
+            const std::size_t end = buffer_.find('\n', begin_ + searched);
+            if (std::min(end, buffer_.size()) - begin_ > longest_line)
+                fail("the line is longer than 64 KiB");
+            if (end != std::string::npos) {
+                text = {buffer_.data() + begin_, end - begin_};
+                begin_ = end + 1;
                 finish_line(text);
                 return true;
             }
-            if (text.size() == longest_line) fail("the line is longer than 64 KiB");
-            text.push_back(c);
+            searched = buffer_.size() - begin_;
+            if (!refill()) break;
         }
         if (input_.bad()) fail("the file cannot be read");
-        if (text.empty()) return false;
+        if (begin_ == buffer_.size()) return false;
         fail("the last line has no line break, so the file may be cut short");
     }
 
-    void finish_line(std::string& text) const {
-        if (!text.empty() && text.back() == '\r') text.pop_back();
-        if (line_ == 1 && text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-        for (const char c : text)
-            if (static_cast<unsigned char>(c) < ' ' && c != '\t')
-                fail("there is a control character");
+    /// Gets more of the input behind what has not been looked at.
+    bool refill() {
+        buffer_.erase(0, begin_);
+        begin_ = 0;
+        const std::size_t kept = buffer_.size();
+        buffer_.resize(kept + longest_line);
+        input_.read(buffer_.data() + kept, static_cast<std::streamsize>(longest_line));
+        buffer_.resize(kept + static_cast<std::size_t>(input_.gcount()));
+        return buffer_.size() > kept;
     }
 
-    void split(std::string_view text, std::vector<std::string>& fields) const {
+    void finish_line(std::span<char>& text) const {
+        if (!text.empty() && text.back() == '\r') text = text.first(text.size() - 1);
+        constexpr std::string_view mark = "\xEF\xBB\xBF";
+        if (line_ == 1 && std::string_view{text.data(), text.size()}.starts_with(mark))
+            text = text.subspan(mark.size());
+        bool control = false;
+        for (const char c : text) control |= static_cast<unsigned char>(c) < ' ' && c != '\t';
+        if (control) fail("there is a control character");
+    }
+
+    void split(std::span<char> text, std::vector<std::string_view>& fields) const {
         fields.clear();
         for (bool more = true; more;) {
             fields.push_back(take_field(text));
             more = !text.empty();
             if (more && text.front() != ',') fail("there is text after a closing quote");
-            if (more) text.remove_prefix(1);
+            if (more) text = text.subspan(1);
         }
     }
 
-    /// Takes one field off the front, leaving the comma behind it.
-    std::string take_field(std::string_view& text) const {
-        if (!text.starts_with('"')) {
-            const std::size_t end = std::min(text.find(','), text.size());
-            std::string field{text.substr(0, end)};
-            text.remove_prefix(end);
-            if (field.find('"') != std::string::npos) fail("there is a quote inside a bare field");
+    /// Takes one field off the front, leaving the comma behind it; a quoted one is rewritten in
+    /// its place.
+    std::string_view take_field(std::span<char>& text) const {
+        if (text.empty() || text.front() != '"') {
+            const std::string_view rest{text.data(), text.size()};
+            const std::string_view field = rest.substr(0, rest.find(','));
+            if (field.find('"') != std::string_view::npos)
+                fail("there is a quote inside a bare field");
+            text = text.subspan(field.size());
             return field;
         }
-        std::string field;
-        for (text.remove_prefix(1);; text.remove_prefix(1)) {
-            if (text.empty()) fail("a quoted field does not end");
-            if (text.starts_with("\"\""))
-                text.remove_prefix(1);
-            else if (text.front() == '"')
-                break;
-            field.push_back(text.front());
+        std::size_t length = 0;
+        std::size_t at = 1;
+        for (;; ++at, ++length) {
+            if (at == text.size()) fail("a quoted field does not end");
+            if (text[at] == '"') {
+                if (at + 1 == text.size() || text[at + 1] != '"') break;
+                ++at;
+            }
+            text[length] = text[at];
         }
-        text.remove_prefix(1);
+        const std::string_view field{text.data(), length};
+        text = text.subspan(at + 1);
         return field;
     }
 
     std::istream& input_;
     std::string name_;
     std::size_t line_ = 0;
+    std::string buffer_;
+    std::size_t begin_ = 0;  ///< of what has not been looked at
+    std::vector<std::string_view> views_;
 };
 
 /// A whole text as a number; nothing if it is none or lies outside the type's range.
@@ -142,8 +172,8 @@ inline void require_columns(const std::vector<std::string>& header,
 }
 
 /// Rejects a line that has not as many fields as the header.
-inline void require_width(const std::vector<std::string>& fields, std::size_t width,
-                          const CsvReader& reader) {
+template <class Field>
+void require_width(const std::vector<Field>& fields, std::size_t width, const CsvReader& reader) {
     if (fields.size() == width) return;
     reader.fail("there are " + std::to_string(fields.size()) + " fields instead of " +
                 std::to_string(width) +
