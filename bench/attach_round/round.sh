@@ -30,7 +30,7 @@ if [ -z "$library" ]; then
             -c "$root/examples/attach/$source.cpp" -o "$work/$source.o" &
     done
     wait
-    ${CXX:-g++} -shared -Wl,-z,defs -o "$library" "$work"/*.o -ldl -pthread || exit 2
+    ${CXX:-g++} -shared -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,-z,defs -o "$library" "$work"/*.o -ldl -pthread || exit 2
 fi
 library=$(cd "$(dirname "$library")" && pwd)/$(basename "$library")
 
