@@ -26,3 +26,7 @@ find_program(KDVFS_CLANGXX NAMES clang++-14 clang++)
 mark_as_advanced(KDVFS_GXX KDVFS_CLANGXX)
 set(kdvfs_compilers ${KDVFS_GXX} ${KDVFS_CLANGXX})
 list(FILTER kdvfs_compilers EXCLUDE REGEX NOTFOUND)
+
+# CI has little time: benchmarks that no test runs, and headers alone but those at the top.
+option(KDVFS_SHORT_BUILD "Leave what only the soak needs to the target soak_programs")
+add_custom_target(soak_programs)
