@@ -77,8 +77,8 @@ inline void* next_hip(const char* name) {
 #include <examples/attach/no_readings.hpp>
 #include <examples/attach/process.hpp>
 #include <examples/attach/ranges.hpp>
-#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
 #include <kdvfs/device/amd/gpu_metrics.hpp>
 #include <kdvfs/device/gpu_streams.hpp>

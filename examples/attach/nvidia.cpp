@@ -10,8 +10,8 @@
 #include <examples/attach/process.hpp>
 #include <examples/attach/ranges.hpp>
 #include <examples/attach/record_streams.hpp>
-#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/error.hpp>
 

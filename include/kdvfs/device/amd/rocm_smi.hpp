@@ -351,7 +351,6 @@ private:
     std::string levels_file_;
 };
 
-
 }  // namespace rocm_smi
 
 /// The power limit of an AMD GPU through ROCm SMI, which reports success whether the driver took
