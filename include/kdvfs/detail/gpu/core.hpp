@@ -313,6 +313,8 @@ public:
     [[nodiscard]] ClockArbiter& arbiter() { return arbiter_; }
     [[nodiscard]] Meter& meter() { return *meter_; }
     [[nodiscard]] bool counter_rests() const { return windows_.counter_rests(); }
+    /// How many timestamps live streams have been asked for.
+    [[nodiscard]] std::uint64_t expected_timestamps() const { return windows_.expected(); }
     [[nodiscard]] Runtime& runtime() { return *runtime_; }
     [[nodiscard]] const GpuOptions& options() const { return options_; }
     void drive_with(std::unique_ptr<ControlLoop> loop) { loop_ = std::move(loop); }

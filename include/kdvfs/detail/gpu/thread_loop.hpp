@@ -178,9 +178,10 @@ private:
         std::atomic<const char*> call_name{""};
         WakeUp listener_wakes;
         WakeUp actuator_wakes;
-        std::atomic<int> asleep{awake};         ///< whether the listener waits to be woken
-        std::atomic<bool> shows{true};          ///< `ClockArbiter::Look::shows`, of the last look
-        std::atomic<std::uint64_t> changes{0};  ///< looks that found something changed
+        std::atomic<int> asleep{awake};           ///< whether the listener waits to be woken
+        std::atomic<bool> shows{true};            ///< `ClockArbiter::Look::shows`, of the last look
+        std::atomic<std::uint64_t> shown_for{0};  ///< timestamps that were expected at that look
+        std::atomic<std::uint64_t> changes{0};    ///< looks that found something changed
         std::atomic<bool> stopping{false};
         std::mutex mutex;  ///< for the end alone
         std::condition_variable actuator_done;
@@ -224,7 +225,7 @@ private:
     /// every cell holds what was last put into its stream. A change is seen late by a hundredth of
     /// the quiet before it, or by eight of the shortest pauses, and by 2 ms at most; where nothing
     /// asks, and only the replay of a graph can change that, by 200 ms at most. What changes often
-    /// does so again: the pause after a change is a sixth of the last quiet, within bounds.
+    /// does so again: the pause after a change is a third of the last quiet, within bounds.
     static void listen(State& state) {
         name_thread("kdvfs-listen");
         const Duration often =
@@ -240,7 +241,7 @@ private:
             if (streams_wait) {
                 pause = often;
             } else if (look.changed) {
-                pause = std::clamp((now - changed_at) / 6, often, 4 * often);
+                pause = std::clamp((now - changed_at) / 3, often, 6 * often);
                 changed_at = now;
             } else {
                 const Duration soon = std::min(pause + pause / 2, 8 * often);
@@ -261,8 +262,10 @@ private:
     }
 
     static ClockArbiter::Look look_at(State& state, TimePoint now) {
+        const std::uint64_t expected = state.core.expected_timestamps();
         const ClockArbiter::Look look = state.core.arbiter().listen(now);
         state.shows.store(look.shows, std::memory_order_relaxed);
+        state.shown_for.store(expected, std::memory_order_relaxed);
         if (look.changed) {
             state.changes.fetch_add(1, std::memory_order_relaxed);
             state.actuator_wakes.wake();
@@ -353,9 +356,13 @@ private:
 
     static std::chrono::steady_clock::time_point next_wake(State& state) {
         const TimePoint now = state.core.runtime().now();
+        // A scope that asks for nothing wakes nobody: the last look may not have seen it.
+        const bool shows =
+            state.shows.load(std::memory_order_relaxed) &&
+            state.shown_for.load(std::memory_order_relaxed) == state.core.expected_timestamps();
         state.core.meter().rest_where_idle(state.asleep.load(std::memory_order_relaxed) != awake,
-                                           state.shows.load(std::memory_order_relaxed),
-                                           state.changes.load(std::memory_order_relaxed), now);
+                                           shows, state.changes.load(std::memory_order_relaxed),
+                                           now);
         TimePoint wake = now + long_wait;
         if (const auto deadline = state.core.arbiter().next_deadline())
             wake = std::min(wake, *deadline);
