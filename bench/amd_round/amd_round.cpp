@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// amd_round OUTPUT_FOLDER [--device N] [--set-clocks] [--quick]: proves or refutes what kdvfs
-// assumes of an AMD GPU, prints a table of it and writes it to OUTPUT_FOLDER/assumptions.csv. Ends
-// with 0 where all that was tried holds, with 1 where something does not, with 2 where it could not
-// begin. Clocks are read, and set only with --set-clocks; they are put back whatever happens.
+// amd_round OUTPUT_FOLDER [--device N] [--set-clocks] [--only PART]... [--quick]: proves or refutes
+// what kdvfs assumes of an AMD GPU, prints a table of it and writes it to
+// OUTPUT_FOLDER/assumptions.csv. Ends with 0 where all that was tried holds, with 1 where something
+// does not, with 2 where it could not begin. Clocks are read, and set only with --set-clocks; they
+// are put back whatever happens. Parts: markers, meter, and with --set-clocks writes, latency,
+// scope, kill.
 #include "clock_checks.hpp"
 #include "load.hpp"
 #include "marker_checks.hpp"
@@ -15,10 +17,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -33,18 +38,30 @@ struct Arguments {
     bool set_clocks = false;
     bool quick = false;  ///< less time, longer kernels, more patience: for a double
     bool hold = false;
+    std::set<std::string> only{};  ///< parts; none: all
+
+    [[nodiscard]] bool has(const char* part) const { return only.empty() || only.contains(part); }
 };
 
 bool parse(int count, char** words, Arguments& arguments) {
     for (int i = 1; i < count; ++i) {
         const std::string_view word = words[i];
         const bool takes_number = word == "--device" || word == "--hold";
-        if (takes_number && i + 1 == count) return false;
+        if ((takes_number || word == "--only") && i + 1 == count) return false;
+        if (word == "--only") {
+            arguments.only.insert(words[++i]);
+            continue;
+        }
         if (takes_number) arguments.device = std::atoi(words[++i]);
         if (word == "--hold") arguments.hold = true;
         if (word == "--set-clocks") arguments.set_clocks = true;
         if (word == "--quick") arguments.quick = true;
         if (!word.starts_with("--")) arguments.output = word;
+    }
+    constexpr std::array<std::string_view, 6> parts{"markers", "meter", "writes",
+                                                    "latency", "scope", "kill"};
+    for (const std::string& part : arguments.only) {
+        if (std::find(parts.begin(), parts.end(), part) == parts.end()) return false;
     }
     return arguments.hold || !arguments.output.empty();
 }
@@ -98,17 +115,22 @@ int run(const Arguments& arguments) {
                   number(clocks.highest(), 0) + " MHz at most",
               clocks.highest() > 0);
     const double megahertz = clocks.highest();
-    check_markers(table, arguments, card);
-    MeterChecks meter{table, card};
-    if (meter.check_revision()) {
-        meter.check_counter(megahertz, std::chrono::milliseconds{arguments.quick ? 400 : 5000});
+    const bool quick = arguments.quick;
+    if (arguments.has("markers")) check_markers(table, arguments, card);
+    if (arguments.has("meter")) {
+        MeterChecks meter{table, card};
+        if (meter.check_revision())
+            meter.check_counter(megahertz, std::chrono::milliseconds{quick ? 400 : 5000});
     }
     if (arguments.set_clocks) {
-        clocks.check_writes();
-        clocks.check_domains();
-        clocks.check_latency(arguments.quick ? 100 : 2, arguments.quick ? 2000 : 500);
-        ScopeCheck{table, card}.run(arguments.device);
-        clocks.check_kill(arguments.device);
+        if (arguments.has("writes")) {
+            clocks.check_writes();
+            clocks.check_domains();
+            clocks.check_points();
+        }
+        if (arguments.has("latency")) clocks.check_latency(quick ? 60 : 2, quick ? 1000 : 500);
+        if (arguments.has("scope")) ScopeCheck{table, card, quick ? 0.5 : 1}.run(arguments.device);
+        if (arguments.has("kill")) clocks.check_kill(arguments.device, quick ? 3 : 5);
     } else {
         table.leave_out("what is asked for is written, read back and followed",
                         "without --set-clocks");
@@ -129,7 +151,9 @@ int run(const Arguments& arguments) {
 int main(int count, char** words) {
     Arguments arguments;
     if (!parse(count, words, arguments)) {
-        std::fprintf(stderr, "usage: amd_round OUTPUT_FOLDER [--device N] [--set-clocks]\n");
+        std::fprintf(stderr,
+                     "usage: amd_round OUTPUT_FOLDER [--device N] [--set-clocks] [--only PART]...\n"
+                     "parts: markers meter writes latency scope kill\n");
         return 2;
     }
     try {

@@ -25,8 +25,10 @@ using ScopePolicies = kdvfs::PolicyRegistry<kdvfs::Bind<"before", kdvfs::CapCloc
 /// The way of users: a GPU is opened, a kernel runs in a scope, the report says what it drew.
 class ScopeCheck {
 public:
-    ScopeCheck(Table& table, const kdvfs::device::amd::Card& card)
-        : table_{table}, metrics_{card} {}
+    /// @param seconds of the board's time, about, that the kernels are made of, three halves of
+    ///        them measured
+    ScopeCheck(Table& table, const kdvfs::device::amd::Card& card, double seconds)
+        : table_{table}, metrics_{card}, seconds_{seconds} {}
 
     void run(int device) {
         const char* const assumption =
@@ -52,7 +54,10 @@ private:
     /// nothing else. @returns the watts by the counter, in the second one's middle
     template <class BoundGpu>
     std::optional<double> run_kernels(const BoundGpu& gpu) {
-        const double second = scope_clock.count;  // megacycles of one
+        const double second = seconds_ * scope_clock.count;  // megacycles of one
+        const auto part = [&](double share) {
+            return std::chrono::duration_cast<kdvfs::Duration>(kdvfs::Seconds{seconds_ * share});
+        };
         const Stream stream;
         gpu.next_iteration();
         {
@@ -61,10 +66,10 @@ private:
             kdvfs::FrequencyScope<Measured> measured{gpu, stream.get()};
             check(burn(stream.get(), 1.5 * second), "launch a kernel");
         }
-        std::this_thread::sleep_for(std::chrono::milliseconds{900});
+        std::this_thread::sleep_for(part(0.9));
         const auto first = metrics_.read_energy();
         kdvfs::EnergyReading last = first;
-        const kdvfs::TimePoint end = now() + std::chrono::milliseconds{700};
+        const kdvfs::TimePoint end = now() + part(0.7);
         while (now() < end) {  // where power is integrated, it is by looking
             std::this_thread::sleep_for(std::chrono::milliseconds{2});
             if (!stream.is_idle()) last = metrics_.read_energy();
@@ -103,6 +108,7 @@ private:
 
     Table& table_;
     kdvfs::device::amd::MetricsFile metrics_;
+    double seconds_;
 };
 
 }  // namespace amd_round

@@ -219,6 +219,30 @@ TEST(AmdgpuSysfs, RestoresEveryStateItMayFind) {
     }
 }
 
+TEST(AmdgpuSysfs, ARangeIsReachedThoughSomebodyElseHasSetOneSinceItWasRead) {
+    for (const bool strict : {false, true}) {
+        virtual_amdgpu::Board board = virtual_amdgpu::mi210();
+        board.range_checked_at_each_write = strict;
+        Machine machine{{board}};
+        const Mounted mounted{machine};
+        AmdgpuSysfs gpu{first_gpu};
+        EXPECT_EQ(gpu.read_clock_state(), ClockState{});
+        for (const Megahertz cap : {650_MHz, 700_MHz}) {
+            for (const char* level : {"auto", "manual"})
+                ASSERT_EQ(machine.gpu(0).write_performance_level(level), 0);
+            for (const char* text : {"s 0 800", "s 1 1300", "c"})
+                ASSERT_EQ(machine.gpu(0).write_overdrive(text), 0);
+            gpu.apply({cap, auto_clock});  // below all that they allow
+            EXPECT_EQ(gpu.read_clock_state().cap.core, cap) << strict;
+        }
+        // A refusal that has no such reason is told, and nothing is written behind it.
+        machine.inject({Access::write, "pp_od_clk_voltage", EINVAL, 0, 1});
+        machine.clear_writes();
+        EXPECT_THROW(gpu.apply({900_MHz, auto_clock}), Error);
+        EXPECT_EQ(written(machine), "level=manual\nod=s 0 500\n");
+    }
+}
+
 TEST(AmdgpuSysfs, DoesNotTakeModesFromAJournalThatTheDriverDoesNotKnow) {
     Machine machine{{virtual_amdgpu::mi210()}};
     const Mounted mounted{machine};
@@ -447,6 +471,40 @@ TEST(OperatingPoints, AreShownWithWhatIsInThem) {
     EXPECT_EQ(gpu.info().operating_point, "profile 2 (ppt0_limit 600, ppt1_limit 900)");
     machine.set_file(modes + "active_profile", "0\n");
     EXPECT_EQ(gpu.read_operating_point(), "profile 0");
+}
+
+TEST(OperatingPoints, ArePreparedWhereTheirSlotIsFilled) {
+    using amd::PreparedPoints;
+    Machine machine{{virtual_amdgpu::mi400_with_points(), virtual_amdgpu::mi210()}};
+    const Mounted mounted{machine};
+    const auto cards = amd::find_cards();
+    PreparedPoints points{cards.at(0)};
+    EXPECT_EQ(points.prepared_points(), (std::vector<PreparedPoint>{{0}, {1}, {2}}));
+    EXPECT_EQ(AmdgpuSysfs{first_gpu}.info().prepared_points, points.prepared_points());
+    EXPECT_TRUE(PreparedPoints{cards.at(1)}.prepared_points().empty());
+    machine.clear_writes();
+    points.apply({.core = {2}});
+    EXPECT_EQ(machine.writes(),
+              (std::vector<virtual_amdgpu::WriteRecord>{{0, "active_profile", "2", 0}}))
+        << "one write";
+    EXPECT_EQ(points.read_clock_state(), PreparedPoints::state_of({2}));
+    // The board draws what the point allows.
+    machine.gpu(0).set_busy(1);
+    EXPECT_EQ(machine.gpu(0).watts(), 800);
+    const auto code_of = [](auto act) {
+        try {
+            act();
+        } catch (const Error& error) {
+            return std::optional{error.code()};
+        }
+        return std::optional<Errc>{};
+    };
+    EXPECT_EQ(code_of([&] { points.apply({.core = {3}}); }), Errc::invalid_input);
+    machine.inject({Access::open, "active_profile", EACCES, 0, 2});
+    EXPECT_EQ(code_of([&] { points.apply({.core = {1}}); }), Errc::refused);
+    EXPECT_EQ(code_of([&] { static_cast<void>(points.read_clock_state()); }), Errc::refused);
+    machine.set_file(machine.folder(0) + "/app_modes/active_profile", "unavailable\n");
+    EXPECT_EQ(code_of([&] { static_cast<void>(points.read_clock_state()); }), Errc::io);
 }
 
 TEST(MetricsFile, AFailedReadIsAStatus) {

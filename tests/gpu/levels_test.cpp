@@ -21,35 +21,31 @@ using Phases = PolicyRegistry<Bind<"slow", CapClock<800_MHz>>, Default<AutoClock
 /// kernels forward, then others backward. The counter moves every 7 ms, a step takes about 30.
 class Levels : public OnSimulatedGpu {
 protected:
-    static simulated::DeviceOptions slow_counter() {
-        simulated::DeviceOptions options = device_options();
-        options.energy_counter->period = 7ms;
-        options.energy_counter->noise = {5e-3};
-        return options;
-    }
+    Levels() : OnSimulatedGpu{device_options(7ms, {5e-3})} {}
+
     template <class BoundGpu>
     void step(const BoundGpu& gpu) {
         {
             FrequencyScope<Forward> forward{gpu, stream};
             for (int i = 0; i < 3; ++i) {
                 FrequencyScope<Layer> layer{gpu, stream};
-                launch<Free>(gpu, stream, [&] { board.launch(stream, work(2)); });
-                launch<Slow>(gpu, stream, [&] { board.launch(stream, work(1)); });
+                launch<Free>(gpu, stream, [&] { device.launch(stream, work(2)); });
+                launch<Slow>(gpu, stream, [&] { device.launch(stream, work(1)); });
             }
         }
-        const double before = board.true_energy().count;
-        board.synchronize(stream);
-        forward_joules += board.true_energy().count - before;
+        const double before = device.true_energy().count;
+        device.synchronize(stream);
+        forward_joules += device.true_energy().count - before;
         {
             FrequencyScope<Backward> backward{gpu, stream};
             for (int i = 0; i < 3; ++i) {
-                launch<Middle>(gpu, stream, [&] { board.launch(stream, work(4)); });
+                launch<Middle>(gpu, stream, [&] { device.launch(stream, work(4)); });
             }
         }
-        const double between = board.true_energy().count;
-        board.synchronize(stream);
-        backward_joules += board.true_energy().count - between;
-        board.advance(2ms);  // the host makes the next batch
+        const double between = device.true_energy().count;
+        device.synchronize(stream);
+        backward_joules += device.true_energy().count - between;
+        device.advance(2ms);  // the host makes the next batch
         ++steps;
     }
     static const measure::EnergyLevel& level(const measure::Report& report,
@@ -65,8 +61,6 @@ protected:
         EXPECT_LT(energy.half_width.count, 0.03 * truth);
     }
 
-    simulated::Device board{simulated::mi210(), slow_counter()};
-    simulated::Stream* stream = board.create_stream();
     double forward_joules = 0;
     double backward_joules = 0;
     int steps = 0;
@@ -74,17 +68,17 @@ protected:
 
 TEST_F(Levels, IterationAndPhasesAreToldAndCountedOnce) {
     GpuOptions options = gpu_options();
-    const auto gpu = simulated::open(board, options).with<Phases>();
-    const double before = board.true_energy().count;
-    const TimePoint began = board.now();
+    const auto gpu = simulated::open(device, options).with<Phases>();
+    const double before = device.true_energy().count;
+    const TimePoint began = device.now();
     for (int i = 0; i < 80; ++i) {
         step(gpu);
         gpu.next_iteration();
     }
-    const double all = board.true_energy().count - before;
-    const Seconds took = board.now() - began;
+    const double all = device.true_energy().count - before;
+    const Seconds took = device.now() - began;
     step(gpu);  // so that the last of them has ended
-    board.advance(10ms);
+    device.advance(10ms);
     const auto report = gpu.report();
     const auto& iteration = level(report, "iteration");
     EXPECT_EQ(iteration.runs, 80U);
@@ -116,7 +110,7 @@ TEST_F(Levels, IterationAndPhasesAreToldAndCountedOnce) {
 TEST_F(Levels, OfSampledIterationsThoseAreCountedThatWereMetered) {
     GpuOptions options = gpu_options();
     options.meter_every = 3;
-    const auto gpu = simulated::open(board, options).with<Phases>();
+    const auto gpu = simulated::open(device, options).with<Phases>();
     for (int i = 0; i < 90; ++i) {
         step(gpu);
         gpu.next_iteration();
@@ -130,14 +124,14 @@ TEST_F(Levels, OfSampledIterationsThoseAreCountedThatWereMetered) {
 }
 
 TEST_F(Levels, AScopeInItselfIsCountedOnce) {
-    const auto gpu = simulated::open(board, gpu_options()).with<Phases>();
+    const auto gpu = simulated::open(device, gpu_options()).with<Phases>();
     for (int i = 0; i < 60; ++i) {
         FrequencyScope<Forward> outer{gpu, stream};
         FrequencyScope<Forward> inner{gpu, stream};
-        launch<Free>(gpu, stream, [&] { board.launch(stream, work(2)); });
+        launch<Free>(gpu, stream, [&] { device.launch(stream, work(2)); });
     }
-    board.synchronize(stream);
-    board.advance(10ms);
+    device.synchronize(stream);
+    device.advance(10ms);
     const auto report = gpu.report();
     EXPECT_LE(level(report, "forward").counted_time.count(),
               report.totals.counted_time.count() * (1 + 1e-9));

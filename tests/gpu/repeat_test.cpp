@@ -23,15 +23,12 @@ using Repeated = PolicyRegistry<Bind<"slow", CapClock<800_MHz>>, Default<AutoClo
 /// A step of four kernels, the same each time, on a board whose counter moves every 50 ms.
 class RepeatingInPlace : public OnSimulatedGpu {
 protected:
-    static simulated::DeviceOptions slow_counter() {
-        simulated::DeviceOptions options = device_options();
-        options.energy_counter->period = 50ms;
-        options.energy_counter->noise = {5e-2};
-        return options;
-    }
-    static GpuOptions repeating() {
+    RepeatingInPlace() : OnSimulatedGpu{device_options(50ms, {5e-2})} {}
+
+    static GpuOptions repeating(Duration after) {
         GpuOptions options = gpu_options();
         options.repeat.on = true;
+        options.repeat.after = after;
         return options;
     }
     static simulated::KernelModel stream_work(double milliseconds) {
@@ -48,17 +45,30 @@ protected:
         }
         launch<Middle>(gpu, stream, [&] { count(middle_calls, stream_work(2)); });
         launch<Scan>(gpu, stream, [&] { count(scan_calls, work(0.2)); });
-        board.synchronize(stream);
-        board.advance(300us);
+        device.synchronize(stream);
+        device.advance(300us);
         gpu.next_iteration();
     }
-    void count(int& calls, const simulated::KernelModel& kernel) {
+    void count(int& calls, simulated::KernelModel kernel) {
         ++calls;
-        board.launch(stream, kernel);
+        if (garbage) kernel.core_energy = kernel.core_energy * 0.3;
+        device.launch(stream, kernel);
+    }
+    /// Steps until kernels have been repeated, whose results draw less from then on.
+    /// @returns how many were taken, with the one in which it happened
+    template <class BoundGpu>
+    int steps_until_repeated(const BoundGpu& gpu) {
+        const int before = free_calls;
+        int taken = 0;
+        while (free_calls == before + taken && taken < 10'000) {
+            step(gpu);
+            ++taken;
+        }
+        garbage = true;
+        return taken;
     }
 
-    simulated::Device board{simulated::mi210(), slow_counter()};
-    simulated::Stream* stream = board.create_stream();
+    bool garbage = false;
     int free_calls = 0;
     int slow_calls = 0;
     int middle_calls = 0;
@@ -73,22 +83,24 @@ TEST_F(RepeatingInPlace, TellsKernelsThatAlwaysRunInTheSameMix) {
     };
     constexpr int steps = 500;
     {
-        const auto plain = simulated::open(board, gpu_options()).with<Repeated>();
+        const auto plain = simulated::open(device, gpu_options()).with<Repeated>();
         for (int i = 0; i < steps; ++i) step(plain);
         EXPECT_LT(told(plain.report()), 3);
         EXPECT_EQ(free_calls, steps);
         plain.close();
     }
-    const auto gpu = simulated::open(board, repeating()).with<Repeated>();
-    step(gpu);
-    EXPECT_GT(free_calls, steps + 30);
-    EXPECT_GT(slow_calls, steps + 30);
-    EXPECT_GT(middle_calls, steps + 30);
-    EXPECT_EQ(scan_calls, steps + 1) << "marked to run once";
+    const auto gpu = simulated::open(device, repeating(10s)).with<Repeated>();
+    const int taken = steps_until_repeated(gpu);
+    EXPECT_NEAR(taken, 1310, 50) << "of 7.6 ms, in 10 s";
+    EXPECT_GT(free_calls, steps + taken + 30);
+    EXPECT_GT(slow_calls, steps + taken + 30);
+    EXPECT_GT(middle_calls, steps + taken + 30);
+    EXPECT_EQ(scan_calls, steps + taken) << "marked to run once";
     const int before = free_calls;
-    for (int i = 1; i < steps; ++i) step(gpu);
-    EXPECT_EQ(free_calls, before + steps - 1) << "repeated once";
-    board.advance(60ms);
+    constexpr int later = 200;
+    for (int i = 0; i < later; ++i) step(gpu);
+    EXPECT_EQ(free_calls, before + later) << "repeated once";
+    device.advance(60ms);
     const auto report = gpu.report();
     const auto expect = [&](const char* name, const simulated::KernelModel& kernel, ClockPoint at,
                             double calls_ms) {
@@ -96,13 +108,13 @@ TEST_F(RepeatingInPlace, TellsKernelsThatAlwaysRunInTheSameMix) {
         ASSERT_TRUE(line.energy.resolved) << name;
         ASSERT_TRUE(line.repeated) << name;
         const double truth =
-            operate(board.board(), kernel, at).power.count * line.counted_time.count();
+            operate(device.board(), kernel, at).power.count * line.counted_time.count();
         EXPECT_NEAR(line.energy.joules.count, truth, line.energy.half_width.count) << name;
         EXPECT_LT(line.energy.half_width.count, 0.1 * truth) << name;
         EXPECT_NEAR(line.repeated->time.count() / static_cast<double>(line.repeated->calls),
                     calls_ms * 1e-3, 0.02e-3 * calls_ms)
             << name;
-        EXPECT_EQ(line.calls, static_cast<std::uint64_t>(steps)) << name;
+        EXPECT_EQ(line.calls, static_cast<std::uint64_t>(taken + later)) << name;
     };
     expect("free", work(3), as_found, 3);
     expect("slow", work(1), slow, 1700.0 / 800);
@@ -112,6 +124,7 @@ TEST_F(RepeatingInPlace, TellsKernelsThatAlwaysRunInTheSameMix) {
     EXPECT_TRUE(has_note(report, "not repeated"));
     EXPECT_TRUE(has_note(report, " scan"));
     EXPECT_TRUE(has_note(report, " phase"));
+    EXPECT_TRUE(has_note(report, "before kernels were repeated"));
     EXPECT_NEAR(report.fit.repeated_scale, 1, 0.03);
     const auto& totals = report.totals;
     EXPECT_NEAR(totals.kernels.joules.count + totals.idle.joules.count + totals.unexplained.count,
@@ -128,26 +141,29 @@ TEST_F(RepeatingInPlace, TellsKernelsThatAlwaysRunInTheSameMix) {
 }
 
 TEST_F(RepeatingInPlace, TheIterationOfTheRepetitionsIsNotCounted) {
-    const auto gpu = simulated::open(board, repeating()).with<Repeated>();
-    step(gpu);
-    const TimePoint began = board.now();
-    for (int i = 0; i < 200; ++i) step(gpu);
-    const double each = Seconds{board.now() - began}.count() / 200;
-    board.advance(60ms);
+    const auto gpu = simulated::open(device, repeating(1s)).with<Repeated>();
+    for (int i = 0; i < 50; ++i) step(gpu);
+    EXPECT_TRUE(has_note(gpu.report(), "no kernel was repeated in place")) << "not yet";
+    const TimePoint began = device.now();
+    for (int i = 0; i < 50; ++i) step(gpu);
+    const double each = Seconds{device.now() - began}.count() / 50;
+    const int taken = 100 + steps_until_repeated(gpu);
+    for (int i = 0; i < 50; ++i) step(gpu);
+    device.advance(60ms);
     const auto report = gpu.report();
     ASSERT_FALSE(report.levels.empty());
     const auto& iteration = report.levels.front();
     ASSERT_TRUE(iteration.iteration);
-    EXPECT_EQ(iteration.runs, 199U) << "of 200, the last has no successor";
-    EXPECT_NEAR(iteration.time.count() / 199, each, 1e-3 * each);
+    EXPECT_EQ(iteration.runs, static_cast<std::uint64_t>(taken - 1)) << "none after that";
+    EXPECT_NEAR(iteration.time.count() / (taken - 1), each, 1e-3 * each);
 }
 
 TEST_F(RepeatingInPlace, AFailureNamesTheKernel) {
-    const auto gpu = simulated::open(board, repeating()).with<Repeated>();
+    const auto gpu = simulated::open(device, repeating(0s)).with<Repeated>();
     int calls = 0;
     const auto fails_twice = [&] {
         if (++calls == 2) throw std::runtime_error{"an illegal memory access"};
-        board.launch(stream, work(1));
+        device.launch(stream, work(1));
     };
     try {
         launch<Middle>(gpu, stream, variant(7), fails_twice);
@@ -158,16 +174,19 @@ TEST_F(RepeatingInPlace, AFailureNamesTheKernel) {
         EXPECT_NE(text.find("illegal memory access"), std::string::npos) << text;
         EXPECT_NE(text.find("runs_once"), std::string::npos) << text;
     }
-    board.synchronize(stream);
-    launch<Free>(gpu, stream, [&] { board.launch(stream, work(1)); });
-    board.synchronize(stream);
-    board.advance(60ms);
+    device.synchronize(stream);
+    launch<Free>(gpu, stream, [&] { device.launch(stream, work(1)); });
+    device.synchronize(stream);
+    device.advance(60ms);
     EXPECT_TRUE(row(gpu.report(), "free").repeated) << "the next one is repeated all the same";
 }
 
 TEST_F(RepeatingInPlace, TheEnvironmentAsksForItToo) {
     setenv("KDVFS_MODE", "repeat", 1);
-    const auto gpu = simulated::open(board, gpu_options()).with<Repeated>();
+    GpuOptions options = gpu_options();
+    options.repeat.after = 0s;
+    options.meter_every = 16;
+    const auto gpu = simulated::open(device, options).with<Repeated>();
     unsetenv("KDVFS_MODE");
     int inner = 0;
     int outer = 0;
@@ -175,7 +194,7 @@ TEST_F(RepeatingInPlace, TheEnvironmentAsksForItToo) {
         ++outer;
         launch<Middle>(gpu, stream, [&] {
             ++inner;
-            board.launch(stream, work(1));
+            device.launch(stream, work(1));
         });
     });
     EXPECT_GT(outer, 10);

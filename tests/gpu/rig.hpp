@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// A simulated MI210 whose clocks follow at once unless a test says otherwise, and kernels for it.
@@ -32,10 +33,11 @@ inline constexpr ClockPoint slow{.core = {800}};
 inline constexpr ClockPoint middle{.core = {1100}};
 inline constexpr ClockPoint as_found{};
 
-inline simulated::DeviceOptions device_options() {
+inline simulated::DeviceOptions device_options(Duration counter_period = 1ms,
+                                               Joules counter_noise = {1e-4}) {
     return {.clock_switch = simulated::uniform_switch(0ns),
             .energy_counter = simulated::EnergyCounterTraits{
-                .period = 1ms, .quantum = {1.0 / 65536}, .noise = {1e-4}}};
+                .period = counter_period, .quantum = {1.0 / 65536}, .noise = counter_noise}};
 }
 
 inline GpuOptions gpu_options() {
@@ -55,6 +57,9 @@ inline simulated::KernelModel work(double milliseconds) {
 
 class OnSimulatedGpu : public testing::Test {
 protected:
+    explicit OnSimulatedGpu(simulated::DeviceOptions options = device_options())
+        : device{simulated::mi210(), std::move(options)} {}
+
     /// Lets a stream note the clocks that hold when it gets here.
     void probe(simulated::Stream* on) {
         device.call_back(on, [this] { probed.push_back(device.effective_clocks()); });
@@ -66,7 +71,7 @@ protected:
 
     using Clocks = std::vector<ClockPoint>;
 
-    simulated::Device device{simulated::mi210(), device_options()};
+    simulated::Device device;
     simulated::Stream* stream = device.create_stream();
     Clocks probed;
 };

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/measure/report_files.hpp>
+#include <kdvfs/report.hpp>
 #include <tests/gpu/rig.hpp>
 
 #include <cstddef>
 #include <functional>
+#include <sstream>
+#include <string>
 #include <vector>
 
 namespace {
@@ -78,6 +82,61 @@ TEST_F(SelfChecking, TellsWhatThePowerReadingsAreMeansOver) {
     ASSERT_TRUE(check.power_window);
     EXPECT_NEAR(Seconds{*check.power_window}.count(), 1e-3, 0.2e-3);
     EXPECT_TRUE(has_note(gpu.report(), "means over 1"));
+}
+
+/// A sensor outside the GPU sees 4 % more, a voltage converter's losses, say.
+class HeldAgainstASensor : public OnSimulatedGpu {
+protected:
+    static constexpr double more = 1.04;
+    BoundGpu<Policies> open() {
+        GpuOptions options = gpu_options();
+        options.reference = {"a wattmeter", [this] {
+                                 if (gone)
+                                     throw Error{Errc::io, {"read the wattmeter", "", "", ""}};
+                                 return device.true_energy() * more;
+                             }};
+        return simulated::open(device, options).with<Policies>();
+    }
+    bool gone = false;
+};
+
+TEST_F(HeldAgainstASensor, TheReportSaysWhatTheSensorSaw) {
+    const auto gpu = open();
+    for (int i = 0; i < 200; ++i)
+        launch<Free>(gpu, stream, [&] { device.launch(stream, work(5)); });
+    device.synchronize(stream);
+    const measure::Report report = gpu.report();
+    ASSERT_TRUE(report.totals.reference);
+    EXPECT_EQ(report.totals.reference->name, "a wattmeter");
+    EXPECT_NEAR(report.totals.reference->ratio(), 1 / more, 2e-3);
+    EXPECT_NEAR(report.totals.reference->time.count(), 1.0, 0.02);
+    std::ostringstream text;
+    text << report;
+    EXPECT_NE(text.str().find("reference a wattmeter: "), std::string::npos);
+    std::ostringstream json;
+    write_json(json, report);
+    EXPECT_NE(json.str().find(R"("reference":{"name":"a wattmeter","joules":)"), std::string::npos);
+    gone = true;
+    const measure::Report without = gpu.report();
+    EXPECT_FALSE(without.totals.reference);
+    EXPECT_TRUE(has_note(without, "read the wattmeter"));
+}
+
+TEST_F(HeldAgainstASensor, TheSelfCheckRefusesACounterThatTheSensorContradicts) {
+    const auto gpu = open();
+    const SelfCheck sound = gpu.self_check();
+    EXPECT_TRUE(sound.passed) << sound.reason;
+    ASSERT_TRUE(sound.reference);
+    EXPECT_NEAR(sound.reference->count / sound.counted.count, more, 0.01);
+    device.meter().scale(1.5);
+    const SelfCheck wrong = gpu.self_check();
+    EXPECT_FALSE(wrong.passed);
+    EXPECT_NE(wrong.reason.find("a wattmeter"), std::string::npos) << wrong.reason;
+}
+
+TEST_F(HeldAgainstASensor, ASensorThatCannotBeReadIsAnErrorAtOnce) {
+    gone = true;
+    EXPECT_THROW(static_cast<void>(open()), Error);
 }
 
 TEST_F(SelfChecking, AClosedGpuCannotBeChecked) {

@@ -7,6 +7,8 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -98,6 +100,52 @@ TEST_F(StandingRequests, DoNothingInAForkedChild) {
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
+}
+
+simulated::DeviceOptions with_points(std::vector<Watts> points) {
+    simulated::DeviceOptions options = device_options();
+    options.prepared_points = std::move(points);
+    return options;
+}
+
+TEST(PreparedPoints, OfASimulatedGpuBoundWhatItDraws) {
+    simulated::Device device{simulated::mi210(), with_points({{300}, {160}, {200}})};
+    simulated::Stream* const stream = device.create_stream();
+    const auto watts_of_a_run = [&] {
+        const Joules before = device.true_energy();
+        device.launch(stream,
+                      simulated::roofline(device.board(), {.matrix_flops = 4e12}, {.matrix = 0.9}));
+        const TimePoint began = device.now();
+        device.synchronize(stream);
+        return (device.true_energy() - before) / Seconds{device.now() - began};
+    };
+    const Gpu gpu = simulated::open(device, gpu_options());
+    EXPECT_EQ(gpu.info().prepared_points, (std::vector<PreparedPoint>{{0}, {1}, {2}}));
+    EXPECT_EQ(gpu.info().operating_point, "point 0 (300 W)");
+    const Watts free = watts_of_a_run();
+    EXPECT_GT(free.count, 210);
+    auto outer = std::make_optional<StandingPoint>(gpu, PreparedPoint{1});
+    EXPECT_LT(watts_of_a_run().count, 161);
+    {
+        const auto inner = gpu.request(PreparedPoint{2});
+        EXPECT_NEAR(watts_of_a_run().count, 200, 2);
+        outer.reset();  // in any order
+        EXPECT_NEAR(watts_of_a_run().count, 200, 2);
+    }
+    EXPECT_NEAR(watts_of_a_run().count, free.count, 1e-6);
+    EXPECT_THROW(static_cast<void>(gpu.request(PreparedPoint{3})), Error);
+    const auto held = gpu.request(PreparedPoint{2});
+    gpu.close();
+    EXPECT_EQ(device.read_power_limit(), Watts{300});
+
+    simulated::Device without{simulated::mi210(), device_options()};
+    const Gpu plain = simulated::open(without, gpu_options());
+    try {
+        static_cast<void>(plain.request(PreparedPoint{0}));
+        ADD_FAILURE() << "it has none";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::not_supported);
+    }
 }
 
 }  // namespace

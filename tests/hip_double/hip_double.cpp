@@ -67,8 +67,23 @@ ihipStream_t* find(hipStream_t handle) {
     return state().streams.contains(handle) ? handle : nullptr;
 }
 
+hip_double::Listener& listener() {
+    static hip_double::Listener one;
+    return one;
+}
+
+/// A kernel that tells the listener when it has run.
+Operation told(Operation kernel) {
+    if (listener().ran == nullptr) return kernel;
+    return [kernel = std::move(kernel), launch = listener().launching()] {
+        const std::uint64_t start = listener().now();
+        kernel();
+        if (launch != 0) listener().ran(launch, start, listener().now());
+    };
+}
+
 /// Records into a capture, or puts into the stream.
-hipError_t put(hipStream_t handle, Operation operation) {
+hipError_t put(hipStream_t handle, Operation operation, bool is_kernel = false) {
     const std::lock_guard lock{state().mutex};
     ihipStream_t* const stream = find(handle);
     if (stream == nullptr) return note(hipErrorInvalidHandle);
@@ -76,7 +91,7 @@ hipError_t put(hipStream_t handle, Operation operation) {
         if (stream->capture_is_broken) return note(hipErrorStreamCaptureInvalidated);
         stream->recording->operations.push_back(std::move(operation));
     } else {
-        stream->enqueue(std::move(operation));
+        stream->enqueue(is_kernel ? told(std::move(operation)) : std::move(operation));
     }
     return hipSuccess;
 }
@@ -165,6 +180,8 @@ void run_at_once(bool at_once) {
 int launch(void* stream, std::function<void()> work) {
     return put(static_cast<hipStream_t>(stream), std::move(work));
 }
+
+void listen(Listener wants) { listener() = wants; }
 
 Queries queries() {
     const std::lock_guard lock{state().mutex};
@@ -376,7 +393,8 @@ hipError_t hipLaunchKernel(const void*, dim3, dim3, void** arguments, size_t, hi
         const std::lock_guard lock{state().mutex};
         if (const ihipStream_t* found = find(stream)) device = found->device;
     }
-    return put(stream, [device, megacycles] { run_kernel(device, megacycles); });
+    return put(
+        stream, [device, megacycles] { run_kernel(device, megacycles); }, true);
 }
 
 // Events.
@@ -521,7 +539,7 @@ hipError_t hipGraphInstantiate(hipGraphExec_t* ready, hipGraph_t graph, hipGraph
 
 hipError_t hipGraphLaunch(hipGraphExec_t graph, hipStream_t stream) {
     for (const Operation& operation : graph->operations) {
-        if (const hipError_t error = put(stream, operation)) return error;
+        if (const hipError_t error = put(stream, operation, true)) return error;
     }
     return hipSuccess;
 }

@@ -51,6 +51,14 @@ void run_at_once(bool at_once);
 /// @returns a hipError_t
 int launch(void* stream, std::function<void()> work);
 
+/// Whoever wants to be told when kernels have run, as a profiler is: null functions tell nobody.
+struct Listener {
+    std::uint64_t& (*launching)() = nullptr;  ///< on the launching thread: a number for the launch
+    std::uint64_t (*now)() = nullptr;
+    void (*ran)(std::uint64_t launch, std::uint64_t start, std::uint64_t end) = nullptr;
+};
+void listen(Listener listener);
+
 /// Look-ups of a stream's device and of its capture since the last `reset`.
 struct Queries {
     std::uint64_t device = 0;

@@ -99,6 +99,63 @@ TEST_F(NvmlOwner, ARequestNeedsNoStream) {
     EXPECT_THROW(static_cast<void>(nvidia::open(std::string{"0000:ff:00.0"})), Error);
 }
 
+TEST_F(NvmlOwner, APowerProfileHoldsWhileItIsAskedFor) {
+    board().power_profiles = 0b1000111 | 1U << 20;  // one above 15 cannot be asked for
+    board().requested_profiles = board().enforced_profiles = 0b1000010;  // by somebody else
+    {
+        const Gpu gpu{kdvfs::detail::open_device(
+            "double", [] { return std::make_shared<NoStreams>(address); },
+            [&] {
+                return std::make_shared<kdvfs::detail::OwnedDevice<Nvml>>(address, owned_options());
+            },
+            [&] { return std::make_shared<NvmlReadings>(address, NVML_DOUBLE); }, {})};
+        EXPECT_EQ(gpu.info().prepared_points, (std::vector<PreparedPoint>{{0}, {1}, {2}, {6}}));
+        {
+            const auto point = gpu.request(PreparedPoint{2});
+            EXPECT_EQ(board().requested_profiles, 0b100U) << "in place of all others";
+            EXPECT_EQ(gpu.report().device.operating_point, "workload power profiles 2");
+            EXPECT_THROW(static_cast<void>(gpu.request(PreparedPoint{5})), Error);
+        }
+        EXPECT_EQ(board().requested_profiles, 0b1000010U);
+        board().faults["nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1"] = {.code = 4};
+        const Error refused = error_of([&] { static_cast<void>(gpu.request(PreparedPoint{2})); });
+        EXPECT_EQ(refused.code(), Errc::refused);
+        board().faults.clear();
+        gpu.check();
+    }
+    board().requested_profiles = 0;
+    NvmlPreparedPoints points{address, NVML_DOUBLE, ""};
+    const ClockState found = points.read_clock_state();
+    points.apply({.core = {6}});
+    EXPECT_EQ(points.read_clock_state(), NvmlPreparedPoints::state_of({6}));
+    points.restore(found);
+    EXPECT_EQ(board().requested_profiles, 0U);
+    board().power_profiles = 0;
+    EXPECT_TRUE((NvmlPreparedPoints{address, NVML_DOUBLE, ""}.prepared_points().empty()));
+}
+
+TEST_F(NvmlOwner, AKilledOwnersPowerProfileIsPutBack) {
+    board().power_profiles = 0b1000111;
+    board().requested_profiles = 0b1000010;
+    const pid_t child = fork();
+    if (child == 0) {
+        NvmlPreparedPoints points{address, NVML_DOUBLE, owned_options().restorer};
+        kdvfs::detail::OwnedClocks<NvmlPreparedPoints> owned{
+            points, kdvfs::detail::RestorePlace::in_own(at("own"), points.info().address)};
+        owned.apply({.core = {2}});
+        (void)owned.read_clock_state();
+        ::raise(SIGKILL);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    const std::string wanted =
+        "power-profiles -i 0000:1b:00.0 -cr 2\npower-profiles -i 0000:1b:00.0 -sr 1,6\n";
+    for (int tries = 0; tries < 500 && calls() != wanted; ++tries)
+        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    EXPECT_EQ(calls(), wanted);
+}
+
 TEST_F(NvmlOwner, AKilledOwnersLocksAreFreedDomainByDomain) {
     kill_after([](auto& clocks) {
         clocks.apply({.core = 1000_MHz});

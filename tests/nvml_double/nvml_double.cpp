@@ -213,10 +213,35 @@ int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(void*, CurrentPowerProfiles
         const bool is_known = profiles->version == (sizeof *profiles | 1U << 24U);
         if (!is_known || board.power_profiles == 0) return not_supported;
         profiles->supported[0] = board.power_profiles;
+        profiles->requested[0] = board.requested_profiles;
         profiles->enforced[0] = board.enforced_profiles;
         return success;
     });
 }
+
+#ifndef NVML_DOUBLE_OLD_DRIVER
+struct PowerProfilesToUpdate {
+    unsigned operation;  // 0 clear, 1 set, 2 set and overwrite
+    unsigned mask[8];
+};
+
+/// All that are asked for are enforced, as where none excludes another.
+int nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(void*, PowerProfilesToUpdate* update) {
+    note_write("profiles " + std::to_string(update->operation) + " " +
+               std::to_string(update->mask[0]));
+    return guarded(__func__, [&]() -> int {
+        if (board.power_profiles == 0) return not_supported;
+        if (update->operation > 2 || (update->mask[0] & ~board.power_profiles) != 0)
+            return invalid_argument;
+        auto& requested = board.requested_profiles;
+        if (update->operation == 0) requested &= ~update->mask[0];
+        if (update->operation == 1) requested |= update->mask[0];
+        if (update->operation == 2) requested = update->mask[0];
+        board.enforced_profiles = requested;
+        return success;
+    });
+}
+#endif
 
 int nvmlDeviceGetFieldValues(void*, int count, FieldValue* values) {
     return guarded(__func__, [&] {

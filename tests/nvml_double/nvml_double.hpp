@@ -41,6 +41,7 @@ struct Board {
     unsigned power_limit = 700'000;  ///< milliwatts
     std::vector<PowerSample> samples;
     std::uint32_t power_profiles = 0;  ///< the first 32 that it knows, as bits; 0: it knows none
+    std::uint32_t requested_profiles = 0;
     std::uint32_t enforced_profiles = 0;
 
     std::map<std::string, Fault> faults;  ///< by the function's name

@@ -5,6 +5,7 @@
 #include <tests/thread_loop/two_kernels.hpp>
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,10 +14,13 @@
 #include <atomic>
 #include <csignal>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -62,6 +66,41 @@ TEST_F(ThreadLoopTest, AScopeSetsItsClockAndLeavingPutsItBack) {
     EXPECT_TRUE(soon([&] { return board_->state() == ClockState{}; }));
     EXPECT_FALSE(board_->overlapped());
     gpu.check();
+}
+
+/// How many cores the thread of this process with that name may run on; 0: there is none.
+int cores_of_thread(std::string_view name) {
+    for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+        std::string its_name;
+        std::ifstream{task.path() / "comm"} >> its_name;
+        if (its_name != name) continue;
+        cpu_set_t cores;
+        const pid_t thread = std::stoi(task.path().filename());
+        if (sched_getaffinity(thread, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
+    }
+    return 0;
+}
+
+TEST_F(ThreadLoopTest, AProcessBoundToOneCoreHasItForItself) {
+    cpu_set_t before;
+    ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    if (CPU_COUNT(&before) == 1) GTEST_SKIP() << "there is but one core";
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    {
+        const auto gpu = open();
+        EXPECT_TRUE(soon([] { return cores_of_thread("kdvfs-listen") > 1; }));
+        EXPECT_TRUE(soon([] { return cores_of_thread("kdvfs-act") > 1; }));
+        for (const std::string& note : gpu.report().notes) {
+            EXPECT_EQ(note.find("one core"), std::string::npos) << note;
+        }
+        cpu_set_t mine;
+        ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+        EXPECT_EQ(CPU_COUNT(&mine), 1) << "the program stays where it was bound to";
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST_F(ThreadLoopTest, TheHostNeverWaitsForTheDevice) {
@@ -277,6 +316,52 @@ TEST_F(ThreadLoopTest, AnOperatingPointThatSomebodySwitchesIsToldOnce) {
     EXPECT_NE(words.find("from profile 1 to profile 3"), std::string::npos) << words;
     std::this_thread::sleep_for(100ms);
     gpu.check();
+}
+
+/// A board whose driver keeps a mean of the power for every 20 ms, and tells the last one twice, a
+/// little later.
+class LoggedBoard : public prompt::Board {
+public:
+    std::vector<PowerReading> read_power_samples(TimePoint since) {
+        ++looks;
+        constexpr Duration apart = 20ms;
+        std::vector<PowerReading> samples;
+        TimePoint at{since.time_since_epoch() / apart * apart + std::chrono::microseconds{30}};
+        for (; at < prompt::steady_now(); at += apart) {
+            if (at > since - apart) samples.push_back({{100}, at, ReadingStatus::ok});
+        }
+        return samples;
+    }
+    std::atomic<int> looks{0};
+};
+static_assert(PowerLog<LoggedBoard>);
+
+TEST_F(ThreadLoopTest, APowerLogIsReadBesideTheCounter) {
+    const auto board = std::make_shared<LoggedBoard>();
+    GpuOptions options;
+    options.meter_every = 1;
+    const auto gpu =
+        doubles::open_driven(doubles::borrowed(runtime_), board, options).with<Policies>();
+    struct Recording : Gpu {
+        explicit Recording(const Gpu& gpu) : Gpu{gpu} {}
+        using Gpu::service;
+    };
+    Recording{gpu}.service().keep_record(true);
+    EXPECT_TRUE(soon([&] {
+        const FrequencyScope<Gelu> scope{gpu, stream(0)};
+        std::this_thread::sleep_for(1ms);
+        return board->looks > 3;
+    }));
+    const auto report = gpu.report();
+    EXPECT_TRUE(std::any_of(report.notes.begin(), report.notes.end(), [](const std::string& note) {
+        return note.find("joules are from the energy counter") == 0;
+    })) << "it moves far more often";
+    const measure::MeterRecord record = Recording{gpu}.service().take_record();
+    ASSERT_GT(record.power.size(), 20U);
+    for (std::size_t i = 1; i < record.power.size(); ++i) {
+        EXPECT_GE(record.power[i].sampled_at - record.power[i - 1].sampled_at, 19ms)
+            << "told twice";
+    }
 }
 
 TEST_F(ThreadLoopTest, AForkedChildTouchesNothing) {

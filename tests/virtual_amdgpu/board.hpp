@@ -33,6 +33,9 @@ struct Board {
     bool secondary_die = false;                ///< zero power, zero energy, no power cap
     bool deep_sleep_line = false;              ///< an idle GPU lists "S: 19Mhz *"
     std::string partition = "SPX";
+    /// AMPP: the power limits of the prepared operating points 0, 1, ..., watts; empty: there are
+    /// none. Behind the last is a slot that has never been configured.
+    std::vector<unsigned> points;
 };
 
 inline Board mi210() {
@@ -128,6 +131,13 @@ inline Board mi400() {
     board.idle_watts = 200;
     board.power_cap_watts = 1400;
     board.deep_sleep_line = false;
+    return board;
+}
+
+/// The same with prepared operating points.
+inline Board mi400_with_points() {
+    Board board = mi400();
+    board.points = {1400, 1100, 800};
     return board;
 }
 

@@ -45,7 +45,8 @@ std::vector<virtual_amdgpu::Board> boards_of(const std::string& names) {
                                                     {"mi300x_1.8", mi300x(8)},
                                                     {"mi300x_1.9", mi300x(9)},
                                                     {"mi300x_1.9_no_energy", mi300x(9, false)},
-                                                    {"mi400", mi400()}};
+                                                    {"mi400", mi400()},
+                                                    {"mi400_points", mi400_with_points()}};
     std::vector<Board> boards;
     std::istringstream words{names};
     for (std::string name; words >> name;) boards.push_back(known.at(name));

@@ -141,7 +141,9 @@ double Gpu::watts() const {
     const double dynamic = board_.power_cap_watts * 0.95 - board_.idle_watts;
     const double wanted =
         board_.idle_watts + dynamic * busy_ * (relative + 2 * std::pow(relative, 3)) / 3;
-    return std::min(wanted, board_.power_cap_watts);
+    const double most =
+        board_.points.empty() ? board_.power_cap_watts : 1.0 * board_.points[settings_.point];
+    return std::min(wanted, most);
 }
 
 void Gpu::advance() {
@@ -240,6 +242,20 @@ std::string Gpu::average_power() const {
 std::string Gpu::power_cap() const {
     const Lock lock{mutex_};
     return std::to_string(settings_.power_cap_microwatts) + "\n";
+}
+
+std::string Gpu::active_point() const {
+    const Lock lock{mutex_};
+    return std::to_string(settings_.point) + "\n";
+}
+
+int Gpu::write_active_point(std::string_view text) {
+    const Lock lock{mutex_};
+    advance();
+    const auto point = numbers(text);
+    if (!point || point->size() != 1 || point->front() >= board_.points.size()) return EINVAL;
+    if (!ailments_.deaf) settings_.point = point->front();
+    return 0;
 }
 
 int Gpu::write_performance_level(std::string_view text) {

@@ -26,6 +26,7 @@ struct Settings {
     Limits core;
     unsigned memory_max = 0;
     std::uint64_t power_cap_microwatts = 0;
+    unsigned point = 0;  ///< the prepared operating point that holds
 
     friend bool operator==(const Settings&, const Settings&) = default;
 };
@@ -60,11 +61,13 @@ public:
     std::string metrics();                ///< gpu_metrics, binary
     std::string average_power() const;    ///< microwatts
     std::string power_cap() const;        ///< microwatts
+    std::string active_point() const;     ///< app_modes/active_profile
 
     int write_performance_level(std::string_view text);
     int write_core_levels(std::string_view text);
     int write_overdrive(std::string_view text);
     int write_power_cap(std::string_view text);
+    int write_active_point(std::string_view text);
 
     Settings settings() const;
     /// What a GPU reset leaves behind: every setting at its default.

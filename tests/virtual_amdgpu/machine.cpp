@@ -147,6 +147,17 @@ void Machine::add_gpu(std::size_t index) {
             std::mem_fn(&Gpu::write_overdrive));
     }
     add("gpu_metrics", std::mem_fn(&Gpu::metrics), nullptr);
+    if (!board.points.empty()) {
+        const std::string modes = device + "/app_modes/";
+        add_text(modes + "profile_abi", "1.0\n");
+        add("app_modes/active_profile", std::mem_fn(&Gpu::active_point),
+            std::mem_fn(&Gpu::write_active_point));
+        for (std::size_t i = 0; i < board.points.size(); ++i) {
+            add_text(modes + "profile_" + std::to_string(i) + "/ppt0_limit",
+                     std::to_string(board.points[i]) + " W\n");
+        }
+        add_folder(modes + "profile_" + std::to_string(board.points.size()));
+    }
     add_hwmon(index);
     add_kfd_node(index);
     add_control(index);
@@ -160,7 +171,8 @@ void Machine::add_control(std::size_t index) {
         const Settings now = gpu.settings();
         return now.level + " " + std::to_string(now.core.min) + " " + std::to_string(now.core.max) +
                " " + std::to_string(now.memory_max) + " " +
-               std::to_string(now.power_cap_microwatts) + "\n";
+               std::to_string(now.power_cap_microwatts) +
+               (gpu.board().points.empty() ? "" : " point " + std::to_string(now.point)) + "\n";
     };
     node.write = [&gpu](std::string_view text) {
         if (text == "reset") {

@@ -34,6 +34,8 @@ struct DeviceInfo {
     /// The prepared operating point that holds (AMPP, NVML's workload power profiles); empty where
     /// the device has none.
     std::string operating_point{};
+    /// Those that `Gpu::request` can ask for, ascending; empty where none can be.
+    std::vector<PreparedPoint> prepared_points{};
 };
 
 /// Through what clocks are written, where a vendor has several ways (AMD); all end in the driver's
@@ -233,12 +235,47 @@ concept PowerSource = requires(Device& device) {
     requires noexcept(device.read_power());
 };
 
+/// The contract of a device whose driver keeps its power meter's last samples, each the mean over a
+/// window, where those come faster than the energy counter moves.
+/// - `read_power_samples(since)`: those taken after `since` that the driver still has, oldest
+/// first;
+///   empty where it keeps none. May take milliseconds, and throw `Error`.
+template <class Device>
+concept PowerLog = requires(Device& device, TimePoint since) {
+    { device.read_power_samples(since) } -> std::same_as<std::vector<PowerReading>>;
+};
+
 /// A device with prepared operating points, which others may switch: they bound what clocks do.
 /// - `read_operating_point()`: the one that holds, as `DeviceInfo::operating_point` has it; empty
 ///   where there are none, or it cannot be read. May take milliseconds.
 template <class Device>
 concept OperatingPointSource = requires(Device& device) {
     { device.read_operating_point() } -> std::same_as<std::string>;
+};
+
+/// The prepared operating points of a device, as a device of their own beside its clocks, so that
+/// they are locked, recorded and put back as clocks are: in its clock states a point's number
+/// stands where a core clock would. `Restorable`, too, where it outlives the process. All calls may
+/// block for milliseconds; one thread at a time.
+/// - `info().address` is the device's own with "-point" behind it;
+/// - `prepared_points()`: those that can be asked for, ascending; empty where there are none;
+/// - `apply({.core = {number}})` switches to a point by one write; throws `Error` (invalid_input)
+///   for one that is not among them, else what the driver said;
+/// - `state_of(point)`: what `read_clock_state()` says while that point is asked for, and no other.
+template <class Points>
+concept PreparedPointControl = ClockControl<Points> && OperatingPointSource<Points> &&
+    requires(Points& points, PreparedPoint point) {
+    { points.prepared_points() } -> std::same_as<std::vector<PreparedPoint>>;
+    { points.state_of(point) } -> std::same_as<ClockState>;
+};
+
+/// A device whose prepared operating points can be switched.
+/// - `open_prepared_points()`: what switches them, a `PreparedPointControl`, as a `unique_ptr`;
+///   reads only; throws `Error` where it cannot tell.
+template <class Device>
+concept SwitchesPreparedPoints = ClockControl<Device> && requires(Device& device) {
+    requires PreparedPointControl<typename decltype(device.open_prepared_points())::element_type>;
+    requires Restorable<typename decltype(device.open_prepared_points())::element_type>;
 };
 
 /// A clock request as a small number, stable for the life of a GPU. `RequestTable` knows the clock

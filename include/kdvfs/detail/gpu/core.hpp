@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/control/followed_plan.hpp>
-#include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/control/votes.hpp>
 #include <kdvfs/detail/gpu/clock_arbiter.hpp>
-#include <kdvfs/detail/gpu/followed_plans.hpp>
 #include <kdvfs/detail/gpu/meter.hpp>
+#include <kdvfs/detail/gpu/prepared_points.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/gpu/stream_scopes.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -21,7 +20,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -36,25 +34,6 @@
 
 namespace kdvfs::detail {
 
-/// What drives a GPU object's controller and sampler: threads on real GPUs, the event loop of the
-/// simulated one.
-class ControlLoop {
-public:
-    virtual ~ControlLoop() = default;
-    /// Something has changed that no marker will tell of.
-    virtual void wake() noexcept = 0;
-    /// Work begins of which no marker tells at once: a graph may be launched, and what the counter
-    /// says is wanted.
-    virtual void work_begins() noexcept {}
-    /// Lets so much of the device's time go by: a thread sleeps, a simulation goes on.
-    virtual void sleep_for(Duration time) = 0;
-    /// Carries out what the controller still wants, within a deadline of its own, and ends.
-    /// @returns whether it is over; false where a device call did not come back
-    virtual bool finish() noexcept = 0;
-    /// The device call that has not come back for a second or more, if there is one.
-    [[nodiscard]] virtual std::optional<Error> stalled_call() { return std::nullopt; }
-};
-
 /// What a GPU object is made of.
 template <StreamRuntime Runtime>
 struct GpuParts {
@@ -62,6 +41,7 @@ struct GpuParts {
     SupportedClocks clocks{};
     std::optional<ClockState> initial{};  ///< nothing: measure only
     std::shared_ptr<Runtime> runtime{};
+    std::unique_ptr<PreparedPointRequests> points{};  ///< null: none can be switched
 };
 
 /// What is behind every `Gpu` handle of one device: takes scopes in, asks for their clocks, and
@@ -74,14 +54,20 @@ public:
           clocks_{std::move(parts.clocks)},
           options_{checked(options, info_)},
           runtime_{std::move(parts.runtime)},
+          points_{std::move(parts.points)},
           windows_{options_.meter_every},
           meter_{std::make_unique<Meter>(options_, kinds_, windows_, events_, runtime_->now())},
           arbiter_{requests_,          tracks_, events_, to_string(info_), std::move(parts.initial),
-                   options_.controller} {
-        const auto highest = [](const ClockDomain& domain) {
-            return domain.listed.empty() ? auto_clock : domain.listed.back();
-        };
-        highest_ = {highest(clocks_.core), highest(clocks_.memory)};
+                   options_.controller},
+          scopes_{{.runtime = *runtime_,
+                   .info = info_,
+                   .options = options_,
+                   .highest = {highest(clocks_.core), highest(clocks_.memory)},
+                   .requests = requests_,
+                   .tracks = tracks_,
+                   .kinds = kinds_,
+                   .windows = windows_,
+                   .arbiter = arbiter_}} {
         if (!measure_only()) {
             const TimePoint now = runtime_->now();
             const ClockPoint initial = arbiter_.applied();
@@ -93,6 +79,7 @@ public:
             meter_->pump();
         }
         repeats_ = options_.repeat.on;
+        if (options_.reference) reference_ = read_reference();
         if (options_.ordering == Ordering::acked) {
             arbiter_.answer_at(answer_word(), options_.ack_deadline);
         }
@@ -114,96 +101,17 @@ public:
     // `shut_down`.
 
     ScopeToken enter(StreamRef stream, const ScopeKind& kind) override {
-        if (retired_.load(std::memory_order_relaxed) || in_forked_child()) return {};
-        const TrackKey key = runtime_->track_key(stream);
-        StreamTrack& track = tracks_.find(key, [this] { return runtime_->make_cell(); });
-        const bool metered = kind.metered && windows_.metering();
-
-        const std::lock_guard lock{track.mutex};
-        if (kind.plan != nullptr && follow_plan(track, kind)) {
-            return enter_followed(track, kind, metered);
-        }
-        const ScopeOutcome outcome = judge(kind, track);
-        const bool asks = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::captured ||
-                          outcome == ScopeOutcome::stream_elided;
-        const bool rested = track.depth() == 0 || track.word().request() == no_request;
-        const TrackStep step = track.enter(asks ? kind.index : no_request, kind.number);
-        if (step.changed || metered) {
-            try {
-                put(track, step, {track.id().value, kind.number, false}, metered);
-            } catch (...) {
-                track.leave(step.entry);
-                give_up(track, metered);
-                throw;
-            }
-        }
-        if (rested && step.changed) wake();
-        track.counts.count(kind.number, outcome);
-        if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
-        return {&track, step.entry, &kind, metered};
+        return comes_late() ? ScopeToken{} : scopes_.enter(stream, kind);
     }
-
     ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) override {
-        if (retired_.load(std::memory_order_relaxed) || in_forked_child()) return {};
-        const TrackKey key = runtime_->track_key(stream);
-        StreamTrack& track = tracks_.find(key, [this] { return runtime_->make_cell(); });
-        const std::lock_guard lock{track.mutex};
-        if (track.captured()) {
-            throw Error{Errc::not_supported,
-                        {.action = "hold a clock beyond a scope in a capture",
-                         .object = to_string(info_),
-                         .vendor_words = "each replay would leave its request behind",
-                         .remedy = "put the scope around the launch of the graph"}};
-        }
-        const bool armed = arbiter_.armed();
-        const bool asks = armed && kind.request.asks;
-        const RequestIndex wanted = asks ? kind.index : no_request;
-        const bool boundary = wanted != track.conducted();
-        const ScopeOutcome outcome = !armed     ? disarmed_outcome()
-                                     : !asks    ? ScopeOutcome::kept
-                                     : boundary ? ScopeOutcome::asked
-                                                : ScopeOutcome::followed;
-        return enter_conducted(track, kind, kind, boundary ? std::optional{wanted} : std::nullopt,
-                               outcome, kind.metered && windows_.metering());
+        return comes_late() ? ScopeToken{} : scopes_.enter_holding(stream, kind);
     }
-
     void end_holding() noexcept override {
-        for (StreamTrack* track : tracks_.all()) {
-            const std::lock_guard lock{track->mutex};
-            if (track->follower != nullptr || track->conducted() == no_request) continue;
-            track->conduct(no_request);
-            track->overrule();
-        }
-        wake_unless_retired();
+        if (!comes_late()) scopes_.end_holding();
     }
-
     void leave(const ScopeToken& token) override {
-        if (token.track == nullptr || retired_.load(std::memory_order_relaxed) ||
-            in_forked_child()) {
-            return;
-        }
-        StreamTrack& track = *token.track;
-        const std::lock_guard lock{track.mutex};
-        auto step = track.leave(token.entry);
-        if (!step) return;
-        if (token.ends_plan) {
-            const TrackStep end = track.conduct(no_request);
-            step->word = end.word;
-            step->changed = step->changed || end.changed;
-        }
-        try {
-            if (const TrackKey key = runtime_->key_now(track.key()); key != track.key()) {
-                throw straddled(track, key);
-            }
-            if (!step->changed && !token.metered) return;
-            put(track, *step, {track.id().value, token.kind->number, true}, token.metered);
-            if (track.captured() && track.follower != nullptr) track.end_with_last_word();
-        } catch (...) {
-            give_up(track, token.metered);
-            throw;
-        }
+        if (token.track != nullptr && !comes_late()) scopes_.leave(token);
     }
-
     void leave_noexcept(const ScopeToken& token) noexcept override {
         try {
             leave(token);
@@ -222,13 +130,14 @@ public:
     void repeat(StreamRef stream, const ScopeKind& kind,
                 const std::function<void()>& work) override {
         static thread_local bool within = false;
-        if (within || retired_.load(std::memory_order_relaxed) || in_forked_child()) return;
-        if (runtime_->track_key(stream).capture != 0) return;
+        if (within || comes_late()) return;
+        if (!repeats_by_now() || runtime_->track_key(stream).capture != 0) return;
         const std::lock_guard one_at_a_time{repeating_};
         if (!repeated_.insert(kind.number).second) return;
         const ScopedFlag inside{within};
         runtime_->synchronize(stream);
         meter_->begin_repeat(*runtime_, kind.kernel);
+        work_begins();
         std::uint64_t calls = 0;
         try {
             calls = repeat_until_told(stream, kind, work);
@@ -263,20 +172,9 @@ public:
         for (const PlannedSequence::Boundary& boundary : plan.boundaries) {
             check_clocks("in the plan's segments", {.asks = true, .point = boundary.clock});
         }
-        return plans_.add(plan, requests_);
+        return scopes_.follow(plan);
     }
-
-    void unfollow(FollowedPlan& plan) noexcept override {
-        plan.end();
-        for (StreamTrack* track : tracks_.all()) {
-            const std::lock_guard lock{track->mutex};
-            if (track->follower == nullptr || &track->follower->plan() != &plan) continue;
-            if (track->conducted() == no_request || track->captured()) continue;
-            track->conduct(no_request);
-            track->overrule();
-        }
-        wake();
-    }
+    void unfollow(FollowedPlan& plan) noexcept override { scopes_.unfollow(plan); }
 
     void check_clocks(std::string_view kernel, const ClockRequest& request) const override {
         if (!request.asks || measure_only() || supports(clocks_, request.point)) return;
@@ -308,6 +206,40 @@ public:
         wake_unless_retired();
     }
 
+    std::uint64_t begin_request(PreparedPoint point) override {
+        const auto refuse = [&](Errc code, std::string words, std::string remedy) {
+            throw Error{code,
+                        {.action = "switch to " + to_string(point),
+                         .object = to_string(info_),
+                         .vendor_words = std::move(words),
+                         .remedy = std::move(remedy)}};
+        };
+        const auto& known = info_.prepared_points;
+        if (measure_only())
+            refuse(Errc::refused, "it is only measured", "open it to set its clocks");
+        if (!points_ || known.empty())
+            refuse(Errc::not_supported, "this board has none that can be switched",
+                   "ask for clocks instead");
+        if (std::find(known.begin(), known.end(), point) == known.end())
+            refuse(Errc::invalid_input, "the board has no such point",
+                   "ask for one of info().prepared_points");
+        return points_->begin(point);
+    }
+    void end_point_request(std::uint64_t request) override {
+        if (points_) points_->end(request);
+    }
+    void end_point_request_noexcept(std::uint64_t request) noexcept override {
+        try {
+            end_point_request(request);
+        } catch (const Error& error) {
+            keep(error);
+        }
+    }
+    /// What holds by requests for points.
+    [[nodiscard]] PreparedPointRequests::Seen points_seen() const {
+        return points_ ? points_->seen() : PreparedPointRequests::Seen{};
+    }
+
     // What the control loop calls.
 
     [[nodiscard]] ClockArbiter& arbiter() { return arbiter_; }
@@ -317,7 +249,10 @@ public:
     [[nodiscard]] std::uint64_t expected_timestamps() const { return windows_.expected(); }
     [[nodiscard]] Runtime& runtime() { return *runtime_; }
     [[nodiscard]] const GpuOptions& options() const { return options_; }
-    void drive_with(std::unique_ptr<ControlLoop> loop) { loop_ = std::move(loop); }
+    void drive_with(std::unique_ptr<ControlLoop> loop) {
+        loop_ = std::move(loop);
+        scopes_.drive_with(*loop_);
+    }
     /// An error for `check()`, unless it has one already.
     void keep(const Error& error) noexcept {
         const std::lock_guard lock{kept_};
@@ -344,9 +279,10 @@ public:
             meter_->add_unmetered(kernel, calls);
         });
         meter_->fill(report);
+        if (reference_) add_reference(report);
         accounts.fill(report);
         report.scopes.writes = arbiter_.counts().writes;
-        report.followed = plans_.share(tracks_);
+        report.followed = scopes_.followed();
         if (!options_.switch_latency) {
             report.notes.emplace_back(
                 "the not_worth_it gate is off: no switching latency is known (measure it with "
@@ -356,8 +292,18 @@ public:
             report.notes.emplace_back(
                 "applied is the driver's own word; that a clock ran is shown by held alone");
         }
+        if (const auto point = points_seen(); point.switches > 0) {
+            report.device.operating_point = point.words;
+            report.notes.emplace_back(
+                "this program has switched operating points: a figure here is over all of them");
+        }
         if (!info_.energy.empty()) report.notes.push_back("energy is " + info_.energy);
         report.notes.push_back("markers: " + std::string{runtime_->marker_mechanism()});
+        if (loop_ && loop_->shares_one_core()) {
+            report.notes.emplace_back(
+                "this process may run on one core only, which the threads that drive the GPU take "
+                "time from: give it two (srun --cpus-per-task=2, mpirun --map-by slot:pe=2)");
+        }
         if (const auto stalled = stalled_call()) report.notes.emplace_back(stalled->what());
         return report;
     }
@@ -373,8 +319,18 @@ public:
         const std::lock_guard one_at_a_time{checking_};
         const Duration long_enough = meter_->sampling().begin_check(runtime_->now());
         work_begins();
-        loop_->sleep_for(long_enough);
-        return meter_->sampling().end_check(runtime_->now());
+        if (!options_.reference) {
+            loop_->sleep_for(long_enough);
+            return meter_->sampling().end_check(runtime_->now());
+        }
+        // Sensors of ten readings a second are to say something, too.
+        constexpr Duration for_sensors = std::chrono::seconds{2};
+        const TimedJoules begin = read_reference();
+        loop_->sleep_for(std::max(long_enough, for_sensors));
+        const TimedJoules end = read_reference();
+        return meter_->sampling().end_check(
+            runtime_->now(), std::pair{options_.reference->name,
+                                       (end.joules - begin.joules) / Seconds{end.at - begin.at}});
     }
 
     void check() override {
@@ -419,6 +375,8 @@ public:
         if (ended_.exchange(true)) return;
         arbiter_.let_go();
         finished_ = loop_->finish();
+        if (!points_) return;
+        if (const auto error = points_->close()) keep(*error);
     }
 
     /// The last handle is gone. What late scopes may still touch stays, the loop that they wake
@@ -445,14 +403,20 @@ public:
     }
 
 private:
+    static Megahertz highest(const ClockDomain& domain) {
+        return domain.listed.empty() ? auto_clock : domain.listed.back();
+    }
+
     static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
         const char* mode = std::getenv("KDVFS_MODE");
         if (mode != nullptr && std::string_view{mode} == "repeat") options.repeat.on = true;
+        if (options.repeat.on) options.meter_every = 1;
         // "Never" may be said by the longest time there is, which nothing could be added to.
         constexpr Duration longest = std::chrono::hours{24 * 365};
-        for (Duration* time : {&options.controller.verify_every, &options.controller.lower_after,
-                               &options.ack_deadline, &options.listen_every,
-                               &options.sampler.period, &options.sampler.resting_period}) {
+        for (Duration* time :
+             {&options.controller.verify_every, &options.controller.lower_after,
+              &options.ack_deadline, &options.listen_every, &options.sampler.period,
+              &options.sampler.resting_period, &options.repeat.after}) {
             *time = std::min(*time, longest);
         }
         // Each further try waits four times longer, up to a million times.
@@ -474,6 +438,45 @@ private:
         ScopedFlag& operator=(const ScopedFlag&) = delete;
         bool& flag;
     };
+
+    struct TimedJoules {
+        TimePoint at;
+        Joules joules;
+    };
+    [[nodiscard]] TimedJoules read_reference() {
+        const std::lock_guard one_at_a_time{reading_reference_};
+        const TimePoint before = runtime_->now();
+        const Joules joules = options_.reference->read();
+        return {before + (runtime_->now() - before) / 2, joules};
+    }
+    void add_reference(measure::Report& report) {
+        constexpr Duration latest = std::chrono::seconds{1};
+        try {
+            const TimedJoules end = read_reference();
+            const auto counted = meter_->counted();
+            if (!counted || counted->second.at <= counted->first.at ||
+                end.at - counted->second.at > latest) {
+                report.notes.push_back("the counter cannot be held against " +
+                                       options_.reference->name +
+                                       ": it rests, or lost its thread: ask right after the work");
+                return;
+            }
+            const auto& [first, last] = *counted;
+            report.totals.reference = {options_.reference->name, end.joules - reference_->joules,
+                                       Seconds{end.at - reference_->at}, last.total - first.total,
+                                       Seconds{last.at - first.at}};
+        } catch (const std::exception& error) {
+            report.notes.emplace_back(error.what());
+        }
+    }
+
+    /// Whether the program has run as it is for long enough.
+    [[nodiscard]] bool repeats_by_now() {
+        const Duration::rep now = runtime_->now().time_since_epoch().count();
+        Duration::rep first = none_yet;
+        if (first_launch_.compare_exchange_strong(first, now)) first = now;
+        return now - first >= options_.repeat.after.count();
+    }
 
     /// @returns how often it was called
     std::uint64_t repeat_until_told(StreamRef stream, const ScopeKind& kind,
@@ -546,109 +549,9 @@ private:
         return loop_ ? loop_->stalled_call() : std::nullopt;
     }
 
-    // Following a plan. Tracks are locked.
-
-    /// Tells the track's follower of a launch. @returns whether the plan speaks for the scope
-    bool follow_plan(StreamTrack& track, const ScopeKind& kind) {
-        if (track.follower == nullptr || &track.follower->plan() != kind.plan) {
-            track.follower = std::make_unique<TrackFollower>(*kind.plan);
-            if (track.captured()) begin_capture(track);
-        }
-        const bool conducted = track.follower->launched(kind.plan_kernel);
-        return conducted || track.conducted() != no_request || kind.plan->given_up();
-    }
-
-    /// The stream's live segment ends here, and wherever the graph will be launched.
-    void begin_capture(StreamTrack& captured) {
-        TrackKey key = captured.key();
-        key.capture = 0;
-        StreamTrack& live = tracks_.find(key, [this] { return runtime_->make_cell(); });
-        const std::lock_guard lock{live.mutex};
-        if (live.follower == nullptr || &live.follower->plan() != &captured.follower->plan())
-            return;
-        captured.follower->go_on_from(*live.follower);
-        if (!live.follower->conducted()) return;
-        runtime_->put_marker(key.stream, {.cell = &live.cell(), .captured = true});
-        live.has_graphs = true;
-        live.conduct(no_request);
-        live.overrule();
-        wake();
-    }
-
-    /// Enters a scope that the plan speaks for: it asks for nothing itself, and puts a marker only
-    /// at a boundary, or where it is metered.
-    ScopeToken enter_followed(StreamTrack& track, const ScopeKind& kind, bool metered) {
-        const TrackFollower& follower = *track.follower;
-        const FollowedPlan& plan = follower.plan();
-        const bool armed = arbiter_.armed();
-        const bool asks = armed && follower.conducted() && !plan.given_up();
-        const RequestIndex wanted = asks ? plan.request(follower.clock()) : no_request;
-        const bool boundary =
-            wanted != track.conducted() || (track.has_graphs && asks && follower.jumped());
-        const bool ends = track.captured() && follower.at_end();
-        const ScopeOutcome outcome = !armed             ? disarmed_outcome()
-                                     : track.captured() ? ScopeOutcome::captured
-                                     : !asks            ? ScopeOutcome::kept
-                                     : boundary         ? ScopeOutcome::asked
-                                                        : ScopeOutcome::followed;
-        const ScopeKind& shown = metered && asks ? shown_kind(kind, follower) : kind;
-        return enter_conducted(track, kind, shown, boundary ? std::optional{wanted} : std::nullopt,
-                               outcome, metered, ends);
-    }
-
-    /// Enters a scope for which the track's outermost request speaks.
-    /// @param shown   what a metered interval is counted under
-    /// @param wanted  the new outermost request, where it changes here
-    /// @param ends    a plan ends with the scope
-    ScopeToken enter_conducted(StreamTrack& track, const ScopeKind& kind, const ScopeKind& shown,
-                               std::optional<RequestIndex> wanted, ScopeOutcome outcome,
-                               bool metered, bool ends = false) {
-        const auto count = [&] {
-            track.counts.count(kind.number, outcome);
-            if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
-        };
-        if (!wanted && !metered && !ends) {
-            count();
-            return {};
-        }
-        TrackStep step =
-            wanted ? track.conduct(*wanted, kind.number) : TrackStep{.word = track.word()};
-        const bool pushed = metered || ends;
-        if (pushed) step.entry = track.enter(no_request).entry;
-        try {
-            if (wanted || metered) {
-                put(track, step, {track.id().value, shown.number, false}, metered);
-            }
-        } catch (...) {
-            if (pushed) track.leave(step.entry);
-            track.conduct(no_request);
-            give_up(track, metered);
-            throw;
-        }
-        count();
-        // Whatever comes behind the capture's last scope cannot be told of its end.
-        if (track.captured()) track.end_with_last_word();
-        if (wanted) wake();
-        if (!pushed) return {};
-        return {&track, step.entry, &shown, metered, ends};
-    }
-
-    /// The kind of a metered scope: that of its kernel at the clock that the plan asks for.
-    const ScopeKind& shown_kind(const ScopeKind& kind, const TrackFollower& follower) {
-        if (kind.plan_kernel == not_in_plan) return kind;
-        FollowedPlan& plan = follower.plan();
-        auto& kept = plan.kind(kind.plan_kernel, follower.clock());
-        if (const ScopeKind* known = kept.load(std::memory_order_acquire)) return *known;
-        const KernelKey& key = plan.key(kind.plan_kernel);
-        const ScopeKind& made = kinds_.find(
-            key.name, key.variant, {.asks = true, .point = plan.track().clocks()[follower.clock()]},
-            plan.request(follower.clock()), true);
-        kept.store(&made, std::memory_order_release);
-        return made;
-    }
-
+    /// The next iteration of the plans that are followed.
     void begin_plans() {
-        if (!plans_.begin_iteration()) return;
+        if (!scopes_.begin_iteration()) return;
         keep(
             Error{Errc::invalid_input,
                   {.action = "follow a plan",
@@ -659,123 +562,35 @@ private:
                              "profile"}});
     }
 
-    // Scopes by themselves.
-
-    [[nodiscard]] ScopeOutcome disarmed_outcome() const {
-        return measure_only() ? ScopeOutcome::measured : ScopeOutcome::refused;
+    /// The last handle is gone, or this is a copy in a forked child: nothing is to be done.
+    [[nodiscard]] bool comes_late() const {
+        return retired_.load(std::memory_order_relaxed) || in_forked_child();
     }
-
-    /// What becomes of a scope, as far as enqueueing can tell. The track is locked.
-    ScopeOutcome judge(const ScopeKind& kind, StreamTrack& track) {
-        if (!kind.request.asks) return ScopeOutcome::kept;
-        if (!arbiter_.armed()) return disarmed_outcome();
-        if (track.word().request() == kind.index) return ScopeOutcome::stream_elided;
-        if (track.captured()) return ScopeOutcome::captured;
-        if (!options_.switch_latency) return ScopeOutcome::asked;
-        const auto seen = kind.median_dwell.load(std::memory_order_relaxed);
-        GateFacts facts{.switch_latency = options_.switch_latency, .highest = highest_};
-        if (seen > 0) {
-            facts.dwell = Duration{seen};
-        } else if (kind.request.lasts > Duration::zero()) {
-            facts.dwell = kind.request.lasts;
-        }
-        const auto refusal = gate_refusal(kind.request.point, facts, options_.gate);
-        if (!refusal || raises(kind.request.point, track.word().request())) {
-            return ScopeOutcome::asked;
-        }
-        track.counts.of(kind.number).refusal = refusal;
-        return ScopeOutcome::not_worth_it;
-    }
-
-    /// Whether a scope asks for no less than what encloses it: then the gate has no say, since a
-    /// clock that stays low would slow its kernel down.
-    [[nodiscard]] bool raises(ClockPoint point, RequestIndex around) const {
-        return around != no_request && higher_cap(point, requests_.point(around)) == point;
-    }
-
-    void put(StreamTrack& track, const TrackStep& step, MarkerTag tag, bool timestamped) {
-        tag.window = track.captured() ? MeteringWindows::in_graph : windows_.window();
-        const auto put_marker = [&] {
-            runtime_->put_marker(track.key().stream,
-                                 {&track.cell(), step.word, tag, timestamped, track.captured()});
-            track.was_put(step.word);  // whatever fails from here on
-        };
-        put_marker_or_wait(track, step, tag, put_marker);
-        if (timestamped && !track.captured()) {
-            windows_.expect_timestamp();
-            if (windows_.counter_rests()) work_begins();
-        }
-        if (options_.ordering == Ordering::host && !track.captured()) {
-            runtime_->synchronize(track.key().stream);
-        }
-    }
-
-    template <class Put>
-    void put_marker_or_wait(const StreamTrack& track, const TrackStep& step, const MarkerTag& tag,
-                            Put put_marker) {
-        if constexpr (WaitingRuntime<Runtime>) {
-            if (arbiter_.answers() && step.changed) {
-                arbiter_.put_and_wait(*runtime_, track, tag.leaving, put_marker);
-                return;
-            }
-        }
-        put_marker();
-    }
-
-    /// A marker could not be put: the runtime refused it, or the scope began live and ends in a
-    /// capture, or the other way round. Better too early than never: a live track's last word is
-    /// overruled here and now; a captured track, whose graph would leave its request behind at each
-    /// replay, loses its vote.
-    void give_up(StreamTrack& track, bool metered) {
-        if (track.captured()) {
-            arbiter_.withdraw(track, runtime_->now());
-        } else {
-            track.overrule();
-            if (metered) windows_.break_off();
-        }
-        wake();
-    }
-
-    [[nodiscard]] Error straddled(const StreamTrack& track, const TrackKey& now) const {
-        if (now.thread != track.key().thread) {
-            return Error{Errc::invalid_input,
-                         {.action = "leave a scope on another thread",
-                          .object = to_string(info_),
-                          .vendor_words = "its stream is the default stream of the thread that "
-                                          "entered it",
-                          .remedy = "leave it where it was entered, or use a stream of your own"}};
-        }
-        return Error{Errc::invalid_input,
-                     {.action = std::string{"leave a scope that "} +
-                                (track.captured() ? "began inside a capture and ends outside"
-                                                  : "began before a capture and ends inside"),
-                      .object = to_string(info_),
-                      .vendor_words = "",
-                      .remedy = "open and close the scope on the same side of the capture's begin "
-                                "and end"}};
-    }
-
     [[nodiscard]] bool in_forked_child() const { return fork_generation() != generation_; }
 
     const DeviceInfo info_;
     const SupportedClocks clocks_;
     const GpuOptions options_;
     std::shared_ptr<Runtime> runtime_;
+    std::unique_ptr<PreparedPointRequests> points_;
     const std::uint32_t generation_ = fork_generation();
-    ClockPoint highest_{};
 
     RequestTable requests_;
     TrackTable tracks_;
     ScopeKinds kinds_;
-    FollowedPlans plans_;
     MeteringWindows windows_;
     ClockEvents events_;
     std::unique_ptr<Meter> meter_;
     ClockArbiter arbiter_;
+    StreamScopes<Runtime> scopes_;
 
     std::mutex checking_;
+    std::mutex reading_reference_;
+    std::optional<TimedJoules> reference_;  ///< when the GPU was opened
     std::mutex repeating_;
     std::set<std::uint32_t> repeated_;  ///< scope kinds: a kernel, a variant and its clock each
+    static constexpr Duration::rep none_yet = -1;
+    std::atomic<Duration::rep> first_launch_{none_yet};  ///< of those that could be repeated
     std::mutex kept_;
     std::optional<Error> error_;
 

@@ -26,6 +26,7 @@
 #include <optional>
 #include <ostream>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,9 +140,21 @@ public:
         if (sampler_.found_counter_period()) limits_.period = sampler_.counter_period();
         return status;
     }
+    /// The power log has these new samples, oldest first.
+    void power_logged(std::span<const PowerReading> samples) {
+        constexpr std::size_t most = 4096;  // that wait: over a minute of them
+        // The log's clock is another one: what is told twice lies a little off.
+        constexpr Duration apart = std::chrono::milliseconds{1};
+        const std::lock_guard lock{mutex_};
+        for (const PowerReading& sample : samples) {
+            if (sample.sampled_at < logged_to_ + apart || logged_.size() == most) continue;
+            logged_to_ = sample.sampled_at;
+            logged_.push_back(sample);
+        }
+    }
     /// @returns false where somebody was at it who is not waited for
-    bool take_samples(std::vector<measure::EnergySample>& samples, std::optional<Duration>& period,
-                      bool waits) {
+    bool take_samples(std::vector<measure::EnergySample>& samples, std::vector<PowerReading>& power,
+                      std::optional<Duration>& period, bool waits) {
         std::unique_lock lock{mutex_, std::defer_lock};
         if (waits) {
             lock.lock();
@@ -149,6 +162,8 @@ public:
             return false;
         }
         sampler_.take_samples(samples);
+        power.clear();
+        power.swap(logged_);
         if (sampler_.found_counter_period()) period = sampler_.counter_period();
         return true;
     }
@@ -191,8 +206,11 @@ public:
         const std::lock_guard lock{mutex_};
         if (check_ && reading.status == ReadingStatus::ok) check_->take(reading.watts, now);
     }
-    [[nodiscard]] measure::SelfCheck end_check(TimePoint now) {
+    /// @param reference the name of a sensor outside the GPU, and its mean power meanwhile
+    [[nodiscard]] measure::SelfCheck end_check(
+        TimePoint now, std::optional<std::pair<std::string, Watts>> reference = {}) {
         const std::lock_guard lock{mutex_};
+        if (reference) check_->take_reference(std::move(reference->first), reference->second);
         checking_ = false;
         if (sampler_.last_status() == ReadingStatus::absent) check_->take(EnergyReading{}, now);
         checked_ = check_->result();
@@ -209,6 +227,8 @@ private:
     mutable std::mutex mutex_;
     measure::CounterLimits limits_;
     measure::Sampler sampler_;
+    std::vector<PowerReading> logged_;  ///< that nobody has taken yet
+    TimePoint logged_to_{};
     std::optional<measure::SelfCheckRun> check_;  ///< while one goes on
     std::optional<measure::SelfCheck> checked_;   ///< the last one
     std::atomic<bool> checking_{false};
@@ -228,7 +248,8 @@ public:
           active_at_{start},
           kinds_{&kinds},
           accumulator_{kinds.kernels(), options.accumulator},
-          counter_period_{options.sampler.limits.period} {}
+          counter_period_{options.sampler.limits.period},
+          repeat_{options.repeat} {}
 
     [[nodiscard]] CounterSampling& sampling() { return sampling_; }
 
@@ -240,6 +261,13 @@ public:
             event.say(std::string{"energy counter: "}.append(to_string(status)));
             events_.push(event);
         }
+        new_samples_.store(true, std::memory_order_release);
+        pump();
+    }
+
+    /// The power log has been read.
+    void power_logged(std::span<const PowerReading> samples) {
+        sampling_.power_logged(samples);
         new_samples_.store(true, std::memory_order_release);
         pump();
     }
@@ -294,16 +322,19 @@ public:
 
     // Repeating in place: one kernel at a time, whose timestamps and samples are kept apart.
 
-    /// The streams' work so far is over; what follows is none of the program's iterations.
+    /// The streams' work so far is over. What follows is none of the program's own: from the first
+    /// repetition on, what kernels compute is garbage, which draws other power.
     template <class Runtime>
     void begin_repeat(Runtime& runtime, KernelId kernel) {
         const std::lock_guard lock{mutex_};
         const TimePoint now = drain(runtime);
-        in_iteration_ = false;
-        accumulator_.iteration(now, measure::IterationMark::spoilt);
-        iteration_spoilt_ = true;
-        accumulator_.metering(now, false);
+        if (!std::exchange(garbage_, true)) {
+            in_iteration_ = false;
+            mark_iteration(now, measure::IterationMark::spoilt);
+            mark_metering(now, false);
+        }
         repetition_.emplace(kernel, now);
+        watched_ = true;
     }
     /// What the samples of the repetition say so far, while its scope is open.
     [[nodiscard]] measure::RepeatedFigure repeated_so_far() {
@@ -321,16 +352,18 @@ public:
         figure.calls = calls;
         figure.time = now - repetition_->began();
         if (calls > 0 && figure.power.count > 0) {
-            accumulator_.add_repeated(repetition_->kernel(), repeated_under_, figure);
+            const measure::RepeatedPower power{repetition_->kernel(), repeated_under_, figure};
+            accumulator_.add_repeated(power);
+            if (record_) record_->add(record_->repeated, power);
         }
         repetition_.reset();
-        if (windows_.metering()) accumulator_.metering(now, true);
+        watched_ = record_ || trace_;
     }
 
     void keep_record(bool on) {
         const std::lock_guard lock{mutex_};
         record_ = on ? std::make_unique<measure::MeterRecord>() : nullptr;
-        watched_ = record_ || trace_;
+        watched_ = record_ || trace_ || repetition_;
     }
     /// What has been kept since the last call; nothing unless `keep_record` is on.
     template <class Runtime>
@@ -347,6 +380,15 @@ public:
         const std::lock_guard lock{mutex_};
         take_in(true);
         join_until(drain(runtime));
+    }
+
+    /// What the counter has counted so far: its first and last sample, where nothing is unknown in
+    /// between.
+    [[nodiscard]] std::optional<std::pair<measure::EnergySample, measure::EnergySample>> counted() {
+        const std::lock_guard lock{mutex_};
+        take_in(true);
+        if (!first_sample_ || first_sample_->segment != last_sample_->segment) return {};
+        return std::pair{*first_sample_, *last_sample_};
     }
 
     /// Calls that left no interval.
@@ -395,7 +437,7 @@ public:
             const std::lock_guard lock{mutex_};
             take_in(true);
             trace = std::move(trace_);
-            watched_ = record_ != nullptr;
+            watched_ = record_ || repetition_;
         }
         if (trace) trace->close();
     }
@@ -419,6 +461,15 @@ private:
         if (checked && !checked->passed) {
             report.notes.push_back(
                 "the self-check refused the energy counter, believe no joules: " + checked->reason);
+        }
+        if (garbage_) {
+            report.notes.emplace_back(
+                "joules are of the time before kernels were repeated in place; calls and times are "
+                "of the whole run");
+        } else if (repeat_.on) {
+            report.notes.push_back("no kernel was repeated in place: that begins " +
+                                   milliseconds(repeat_.after) +
+                                   " after the first launch that can be (RepeatOptions::after)");
         }
         if (const measure::CounterFaults faults = sampling_.faults(); faults.sum() > 0) {
             report.notes.push_back("the energy counter: " + to_string(faults) +
@@ -446,7 +497,7 @@ private:
         }
         if (!new_samples_.exchange(false, std::memory_order_acq_rel)) return true;
         std::optional<Duration> period;
-        if (!sampling_.take_samples(samples_, period, waits)) {
+        if (!sampling_.take_samples(samples_, power_, period, waits)) {
             new_samples_.store(true, std::memory_order_release);
             return false;
         }
@@ -455,6 +506,10 @@ private:
             accumulator_.counter_period(counter_period_);
         }
         for (const measure::EnergySample& sample : samples_) take(sample);
+        for (const PowerReading& reading : power_) {
+            accumulator_.add(reading);
+            if (record_) record_->add(reading);
+        }
         return true;
     }
 
@@ -490,6 +545,7 @@ private:
             trace_->writer().power(sample.at, (sample.total - last_sample_->total) /
                                                   Seconds{sample.at - last_sample_->at});
         }
+        if (!first_sample_) first_sample_ = sample;
         last_sample_ = sample;
     }
 
@@ -534,9 +590,20 @@ private:
         builder_.take(timestamp, [this](const auto& stretch) { take_stretch(stretch); });
     }
 
+    void mark_metering(TimePoint at, bool on) {
+        accumulator_.metering(at, on);
+        if (record_) record_->add(record_->metering, std::pair{at, on});
+    }
+    void mark_iteration(TimePoint at, measure::IterationMark mark) {
+        accumulator_.iteration(at, mark);
+        if (record_) record_->add(record_->iterations, std::pair{at, mark});
+    }
+
     void begin_window(std::uint32_t window, TimePoint now) {
-        accumulator_.metering(last_timestamp_, false);
-        accumulator_.metering(now, true);
+        if (!garbage_) {
+            mark_metering(last_timestamp_, false);
+            mark_metering(now, true);
+        }
         seen_window_ = window;
         forget_broken(window);
     }
@@ -544,12 +611,11 @@ private:
     /// The iteration of this timestamp begins, if it is its first.
     void begin_iterations(TimePoint now) {
         const auto [any, metered] = windows_.begun_before(drained_ + lost_);
-        if (any) iteration_spoilt_ = false;
-        if (iteration_spoilt_ || (in_iteration_ && !any)) return;
+        if (garbage_ || (in_iteration_ && !any)) return;
         if (in_iteration_ && !metered) {
-            accumulator_.iteration(last_timestamp_, measure::IterationMark::ends);
+            mark_iteration(last_timestamp_, measure::IterationMark::ends);
         }
-        accumulator_.iteration(now, measure::IterationMark::begins);
+        mark_iteration(now, measure::IterationMark::begins);
         in_iteration_ = true;
     }
 
@@ -573,7 +639,9 @@ private:
                                       .place = stretch.place};
         for (std::size_t i = places_told_; i < builder_.places().size(); ++i) {
             const auto& [parent, enclosing] = builder_.places()[i];
-            accumulator_.add_place(parent, kinds_->at(enclosing).kernel);
+            const KernelId kernel = kinds_->at(enclosing).kernel;
+            accumulator_.add_place(parent, kernel);
+            if (record_) record_->add(record_->places, std::pair{parent, kernel});
         }
         places_told_ = builder_.places().size();
         accumulator_.add(interval);
@@ -598,9 +666,9 @@ private:
         const bool all_in = drained_ + lost_ >= windows_.expected();
         if (all_in) forget_broken(windows_.window());
         if (all_in && !windows_.metering() && seen_window_ != closed_window_) {
-            accumulator_.metering(last_timestamp_, false);
+            mark_metering(last_timestamp_, false);
             if (std::exchange(in_iteration_, false)) {
-                accumulator_.iteration(last_timestamp_, measure::IterationMark::ends);
+                mark_iteration(last_timestamp_, measure::IterationMark::ends);
             }
             closed_window_ = seen_window_;
         }
@@ -614,7 +682,7 @@ private:
     CounterSampling sampling_;
     ClockEvents& events_;
     std::atomic<bool> new_samples_{false};
-    std::atomic<bool> watched_{false};        ///< a trace or a record wants all samples
+    std::atomic<bool> watched_{false};  ///< a trace, a record or a repetition wants all samples
     std::atomic<std::uint64_t> taken_in_{0};  ///< timestamps
     std::uint64_t activity_ = 0;              ///< the actuator's
     TimePoint active_at_{};                   ///< the actuator's
@@ -627,6 +695,8 @@ private:
     std::set<TrackId> ignored_;
     std::vector<ClockEvent> taken_events_;
     std::vector<measure::EnergySample> samples_;
+    std::vector<PowerReading> power_;
+    std::optional<measure::EnergySample> first_sample_;
     std::optional<measure::EnergySample> last_sample_;
     std::unique_ptr<TraceFile> trace_;
     std::unique_ptr<measure::MeterRecord> record_;
@@ -635,7 +705,8 @@ private:
     std::uint64_t drained_ = 0;
     std::size_t places_told_ = 1;
     bool in_iteration_ = false;
-    bool iteration_spoilt_ = false;  ///< a kernel was repeated in it
+    bool garbage_ = false;  ///< kernels have been repeated: what they compute is
+    const RepeatOptions repeat_;
     std::optional<measure::Repetition> repetition_;
     ClockPoint applied_{};
     ClockPoint repeated_under_{};

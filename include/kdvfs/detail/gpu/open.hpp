@@ -149,6 +149,23 @@ struct OwnedDevice {
     OwnedClocks<Device> clocks;
 };
 
+/// What switches the prepared operating points of a device; null for one that has no such hook.
+/// They have a lock, a restore record and a watchdog of their own, from the first request on.
+template <class Device>
+std::unique_ptr<PreparedPointRequests> points_of(
+    const std::shared_ptr<OwnedDevice<Device>>& owned) {
+    if constexpr (SwitchesPreparedPoints<Device>) {
+        return std::make_unique<PreparedPointRequests>([owned]() -> std::unique_ptr<PointSwitch> {
+            auto points = owned->device.open_prepared_points();
+            using Points = typename decltype(points)::element_type;
+            return std::make_unique<DevicePointSwitch<Points, OwnedClocks<Points>>>(
+                std::move(points));
+        });
+    } else {
+        return nullptr;
+    }
+}
+
 /// Opens a real device, all vendors alike: owns its clocks and proves that they can be set, or,
 /// where `options` say so, falls back to measuring it; counts its energy; starts the threads.
 /// @param key         what tells devices apart in this process
@@ -171,9 +188,17 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
                 parts.info = owned->clocks.info();
                 parts.info.energy = device.readings->info().energy;
                 parts.info.operating_point = device.readings->info().operating_point;
+                parts.info.prepared_points = device.readings->info().prepared_points;
                 parts.info.restoring = owned->clocks.describe();
                 parts.clocks = owned->clocks.supported_clocks();
                 device.clocks = {owned, &owned->clocks};
+                parts.points = points_of(owned);
+                if constexpr (OperatingPointSource<Readings>) {
+                    if (parts.points && !parts.info.prepared_points.empty()) {
+                        parts.points->take_over();
+                        parts.info.operating_point = device.readings->read_operating_point();
+                    }
+                }
             }
         } catch (const Error& refused) {
             if (options.on_refused == OnRefused::fail) throw;

@@ -44,6 +44,11 @@ public:
     virtual TrackId begin_request(ClockPoint point) = 0;
     virtual void change_request(TrackId request, ClockPoint point) = 0;
     virtual void end_request(TrackId request) noexcept = 0;
+    /// A request for a prepared operating point, known by what is returned; waits for the driver.
+    /// @throws Error as `Gpu::request`
+    virtual std::uint64_t begin_request(PreparedPoint point) = 0;
+    virtual void end_point_request(std::uint64_t request) = 0;
+    virtual void end_point_request_noexcept(std::uint64_t request) noexcept = 0;
     virtual void next_iteration() = 0;
     /// By the clock that intervals are stamped with.
     [[nodiscard]] virtual TimePoint now() const = 0;
@@ -123,6 +128,9 @@ public:
     TrackId begin_request(ClockPoint) override { return {}; }
     void change_request(TrackId, ClockPoint) override {}
     void end_request(TrackId) noexcept override {}
+    std::uint64_t begin_request(PreparedPoint) override { return 0; }
+    void end_point_request(std::uint64_t) override {}
+    void end_point_request_noexcept(std::uint64_t) noexcept override {}
     void next_iteration() override {}
     [[nodiscard]] TimePoint now() const override { return {}; }
     void trace_to(std::ostream&) override {}

@@ -9,6 +9,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -19,6 +20,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <mutex>
@@ -27,6 +29,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace kdvfs::detail {
 
@@ -119,6 +122,8 @@ public:
         if (state_->core.counter_rests()) state_->actuator_wakes.wake();
     }
 
+    [[nodiscard]] bool shares_one_core() const override { return state_->shares_one_core; }
+
     void sleep_for(Duration time) override { std::this_thread::sleep_for(time); }
 
     /// Lets the actuator carry out what is still wanted. Where that takes longer than two seconds,
@@ -172,8 +177,11 @@ private:
 
         Core& core;
         DeviceSides<Clocks, Readings> device;
-        std::string operating_point;  ///< seen last, by the actuator; empty: there are none
+        std::string operating_point;     ///< seen last, by the actuator; empty: there are none
+        std::uint64_t own_switches = 0;  ///< of points, when it was seen
         TimePoint next_point_look{};
+        TimePoint next_log_look{};
+        TimePoint logged_to{};                     ///< the last power sample's time
         std::atomic<Duration::rep> call_since{0};  ///< when the call under way began; 0: none is
         std::atomic<const char*> call_name{""};
         WakeUp listener_wakes;
@@ -183,7 +191,8 @@ private:
         std::atomic<std::uint64_t> shown_for{0};  ///< timestamps that were expected at that look
         std::atomic<std::uint64_t> changes{0};    ///< looks that found something changed
         std::atomic<bool> stopping{false};
-        std::mutex mutex;  ///< for the end alone
+        std::atomic<bool> shares_one_core{false};  ///< and may run nowhere else
+        std::mutex mutex;                          ///< for the end alone
         std::condition_variable actuator_done;
         bool finished = false;   ///< under `mutex`
         bool abandoned = false;  ///< under `mutex`: nobody waits any more
@@ -216,9 +225,24 @@ private:
         return std::chrono::steady_clock::time_point{at.time_since_epoch()};
     }
 
-    static void name_thread(const char* name) {
+    static void begin_thread(State& state, const char* name) {
         pthread_setname_np(pthread_self(), name);
         prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; the default of 50 us would double each sleep
+        leave_single_core(state);
+    }
+
+    /// mpirun binds each rank to one core: there these threads would take their time from the one
+    /// that launches and waits, which made a step of examples/gpt_pipeline on an H100 5.9 % longer
+    /// (bench/results/h100/binding). They go wherever the process's cpuset lets them.
+    static void leave_single_core(State& state) {
+        cpu_set_t cores;
+        if (sched_getaffinity(0, sizeof cores, &cores) != 0 || CPU_COUNT(&cores) != 1) return;
+        cpu_set_t all;
+        std::memset(&all, 0xff, sizeof all);
+        sched_setaffinity(0, sizeof all, &all);
+        if (sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1) {
+            state.shares_one_core = true;
+        }
     }
 
     /// Looks often after a change, less and less often while nothing changes, and not at all once
@@ -227,7 +251,7 @@ private:
     /// asks, and only the replay of a graph can change that, by 200 ms at most. What changes often
     /// does so again: the pause after a change is a third of the last quiet, within bounds.
     static void listen(State& state) {
-        name_thread("kdvfs-listen");
+        begin_thread(state, "kdvfs-listen");
         const Duration often =
             std::max<Duration>(state.core.options().listen_every, std::chrono::microseconds{10});
         constexpr Duration longest = std::chrono::milliseconds{2};
@@ -285,7 +309,7 @@ private:
     }
 
     static void actuate(State& state) {
-        name_thread("kdvfs-act");
+        begin_thread(state, "kdvfs-act");
         while (true) {
             const bool stopping = state.stopping.load(std::memory_order_acquire);
             const bool busy = act(state, stopping);
@@ -325,6 +349,7 @@ private:
         const EnergyReading reading = call(state, "read the energy counter",
                                            [&] { return state.device.readings->read_energy(); });
         state.core.meter().sampled(reading, state.core.runtime().now());
+        read_power_log(state, now);
         if constexpr (PowerSource<Readings>) {
             if (!state.core.meter().sampling().checking()) return true;
             const PowerReading power =
@@ -334,15 +359,43 @@ private:
         return true;
     }
 
+    /// The driver keeps the samples of seconds: a look now and then finds them all.
+    static void read_power_log(State& state, TimePoint now) {
+        if constexpr (PowerLog<Readings>) {
+            constexpr Duration often = std::chrono::milliseconds{250};
+            if (now < state.next_log_look) return;
+            if (state.logged_to == TimePoint{}) state.logged_to = now;
+            state.next_log_look = now + often;
+            try {
+                const std::vector<PowerReading> samples = call(
+                    state, "read the power samples",
+                    [&] { return state.device.readings->read_power_samples(state.logged_to); });
+                if (samples.empty()) return;
+                state.logged_to = samples.back().sampled_at;
+                state.core.meter().power_logged(samples);
+            } catch (const Error&) {  // then the counter must do; asked again, seldom
+                state.call_since.store(0, std::memory_order_release);
+                state.next_log_look = now + 40 * often;
+            }
+        }
+    }
+
     /// Somebody else may switch a device's prepared operating point: said once per switch.
     static void watch_operating_point(State& state, TimePoint now) {
         if constexpr (OperatingPointSource<Readings>) {
             if (state.operating_point.empty() || now < state.next_point_look) return;
             state.next_point_look = now + state.core.options().controller.verify_every;
+            const auto own = state.core.points_seen();
+            if (own.switches % 2 != 0) return;  // one is under way
+            if (own.switches != state.own_switches && !own.words.empty()) {
+                state.own_switches = own.switches;
+                state.operating_point = own.words;
+            }
             const std::string held = call(state, "read the operating point", [&] {
                 return state.device.readings->read_operating_point();
             });
             if (held.empty() || held == state.operating_point) return;
+            if (state.core.points_seen().switches != own.switches) return;
             state.core.keep(
                 Error{Errc::external_change,
                       {.action = "measure at one operating point",

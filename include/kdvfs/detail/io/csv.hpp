@@ -26,8 +26,10 @@ namespace kdvfs::detail {
 /// A last line without a line break is an error: the file may have been cut inside a number.
 class CsvReader {
 public:
-    /// `name` is what errors call the input, usually the path.
-    CsvReader(std::istream& input, std::string name) : input_{input}, name_{std::move(name)} {}
+    /// `name` is what errors call the input, usually the path; `guide` is the page that has its
+    /// columns.
+    CsvReader(std::istream& input, std::string name, std::string_view guide = "docs/sweeps.md")
+        : input_{input}, name_{std::move(name)}, guide_{guide} {}
 
     /// The next line's fields, which stay valid until the next call; false at the end of the input.
     /// @throws Error (invalid_input) naming file and line.
@@ -51,7 +53,7 @@ public:
     [[noreturn]] void fail(const std::string& why, std::size_t line) const {
         throw Error{Errc::invalid_input,
                     {"read a CSV file", name_ + ':' + std::to_string(line), why,
-                     "mend that line; docs/sweeps.md has the columns"}};
+                     "mend that line; " + std::string{guide_} + " has the columns"}};
     }
     [[noreturn]] void fail(const std::string& why) const { fail(why, line_); }
 
@@ -139,6 +141,7 @@ private:
 
     std::istream& input_;
     std::string name_;
+    std::string_view guide_;
     std::size_t line_ = 0;
     std::string buffer_;
     std::size_t begin_ = 0;  ///< of what has not been looked at

@@ -28,6 +28,21 @@ namespace kdvfs::detail {
                  "check that the folder exists, is writable and has space left"}};
 }
 
+/// Runs `read`; what it finds wrong with a file is said of that file.
+template <class Read>
+auto naming_file(const std::string& file, Read&& read) {
+    try {
+        return read();
+    } catch (const Error& error) {
+        const ErrorText& text = error.text();
+        if (error.code() != Errc::invalid_input || text.object.starts_with(file)) throw;
+        const std::string& remedy = text.remedy;
+        throw Error{error.code(),
+                    {text.action, file + ": " + text.object, text.vendor_words,
+                     remedy.empty() ? "mend that place, or write the file again" : remedy}};
+    }
+}
+
 /// Writes all of `content`, however many calls that takes. Returns 0 or errno.
 inline int write_all(int descriptor, std::string_view content) {
     while (!content.empty()) {

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -61,5 +63,18 @@ private:
     std::string name_;
     std::string words_;
 };
+
+/// What all users of a library have in common while there are any, such as that it was started: one
+/// `Session` for them all. Thread-safe; a second user waits until it is made.
+/// @param make returns a `shared_ptr<Session>`
+template <class Session, class Make>
+std::shared_ptr<Session> shared_session(Make make) {
+    static std::mutex mutex;
+    static std::weak_ptr<Session> shared;
+    const std::lock_guard lock{mutex};
+    auto session = shared.lock();
+    if (!session) shared = session = make();
+    return session;
+}
 
 }  // namespace kdvfs::detail

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -110,7 +111,8 @@ std::optional<Number> number(std::string_view text, Number most) {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool whole = error == std::errc{} && end == text.data() + text.size();
-    return whole && value >= 0 && value <= most ? std::optional{value} : std::nullopt;
+    const bool fits = whole && std::cmp_greater_equal(value, 0) && value <= most;
+    return fits ? std::optional{value} : std::nullopt;
 }
 
 /// The vendor's word for a mode has spaces at NVIDIA; a field has none.

@@ -11,7 +11,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -77,15 +76,8 @@ class Session {
 public:
     /// @throws Error (not_supported) where the library is not here, or cannot start
     static std::shared_ptr<Session> open() {
-        static std::mutex mutex;
-        static std::weak_ptr<Session> shared;
-        const std::lock_guard lock{mutex};
-        auto session = shared.lock();
-        if (!session) {
-            session.reset(new Session);
-            shared = session;
-        }
-        return session;
+        return kdvfs::detail::shared_session<Session>(
+            [] { return std::shared_ptr<Session>{new Session}; });
     }
 
     ~Session() { functions_.shut_down(); }

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace kdvfs::device::amd {
 
@@ -139,11 +140,14 @@ public:
     /// has not written.
     [[nodiscard]] ClockState read_clock_state() const {
         ClockState state;
+        seen_.reset();
         state.mode = files_.level();
         if (state.mode == manual && clocks_.way == ClockWay::level_mask) {
             state.cap.core = masked_cap();
         } else if (state.mode == manual || state.mode == determinism) {
             read_limits_into(state);
+        } else if (state.mode == "auto") {
+            seen_ = {clocks_.bounds.core_min, clocks_.bounds.core_max};
         }
         return state;
     }
@@ -156,9 +160,9 @@ public:
         require_settable(point);
         asked_ = point;
         if (point.is_auto()) {
-            writer_->write_level("auto");
+            write_level("auto");
         } else if (clocks_.way == ClockWay::determinism) {
-            writer_->write_determinism(or_highest(point.core, clocks_.bounds.core_max));
+            cap_by_determinism(point.core);
         } else if (clocks_.way == ClockWay::level_mask) {
             allow_levels_up_to(point.core);
         } else {
@@ -176,7 +180,7 @@ public:
         }
         asked_ = state.cap;
         if (state.mode == determinism) {
-            writer_->write_determinism(or_highest(state.cap.core, clocks_.bounds.core_max));
+            cap_by_determinism(state.cap.core);
         } else if (state.mode == manual && clocks_.way == ClockWay::level_mask) {
             allow_levels_up_to(state.cap.core);
         } else if (state.mode == manual) {
@@ -184,7 +188,7 @@ public:
                      or_highest(state.cap.core, clocks_.bounds.core_max),
                      or_highest(state.cap.memory, clocks_.bounds.memory_max)});
         } else {
-            writer_->write_level(state.mode);
+            write_level(state.mode);
         }
     }
 
@@ -261,9 +265,10 @@ protected:
     /// Adds words to `info().mechanism`.
     void add_to_mechanism(const std::string& words) { info_.mechanism += words; }
     /// What `info()` is to say beside the clocks.
-    void say(std::string energy, std::string operating_point) {
+    void say(std::string energy, std::string operating_point, std::vector<PreparedPoint> points) {
         info_.energy = std::move(energy);
         info_.operating_point = std::move(operating_point);
+        info_.prepared_points = std::move(points);
     }
 
 private:
@@ -273,6 +278,17 @@ private:
 
     static Megahertz or_highest(Megahertz clock, Megahertz highest) {
         return clock == auto_clock ? highest : clock;
+    }
+
+    // Each write makes what was seen before worthless, whether it succeeds or not.
+
+    void write_level(const std::string& level) {
+        seen_.reset();
+        writer_->write_level(level);
+    }
+    void cap_by_determinism(Megahertz cap) {
+        seen_.reset();
+        writer_->write_determinism(or_highest(cap, clocks_.bounds.core_max));
     }
 
     void leave_memory_alone() {
@@ -296,6 +312,7 @@ private:
 
     void read_limits_into(ClockState& state) const {
         const ClockLimits limits = read_limits();
+        seen_ = limits;
         // A limit at the top has two names, `auto_clock` and the number: it gets the asked one.
         const auto cap = [](Megahertz limit, Megahertz highest, Megahertz asked) {
             return limit == highest && asked != highest ? auto_clock : limit;
@@ -321,6 +338,7 @@ private:
         const Megahertz highest = or_highest(cap, clocks_.bounds.core_max);
         const auto& levels = clocks_.supported.core.listed;
         const auto above = std::upper_bound(levels.begin(), levels.end(), highest);
+        seen_.reset();
         masked_cap_ = cap;  // before: what a write that fails half-way leaves is kdvfs's own, too
         writer_->write_levels_up_to(static_cast<unsigned>(above - levels.begin()) - 1);
     }
@@ -350,13 +368,24 @@ private:
         }
     }
 
-    /// Sets a range, by way of `auto` where it does not touch the present one.
+    /// Sets a range, by way of `auto` where it does not touch the present one: the one that was
+    /// read last, unless the board refuses and shows another one.
     void move_to(ClockLimits wanted) {
-        const ClockLimits present = read_limits();
-        if (wanted.core_max <= present.core_min || wanted.core_min >= present.core_max) {
-            writer_->write_level("auto");
+        const auto apart = [&](ClockLimits present) {
+            return wanted.core_max <= present.core_min || wanted.core_min >= present.core_max;
+        };
+        const auto write = [&](bool by_way_of_auto) {
+            if (by_way_of_auto) writer_->write_level("auto");
+            writer_->write_limits(wanted);
+        };
+        const auto seen = std::exchange(seen_, std::nullopt);
+        const bool detour = apart(seen ? *seen : read_limits());
+        try {
+            write(detour);
+        } catch (const Error& refusal) {
+            if (!seen || detour || refusal.code() != Errc::refused || !apart(read_limits())) throw;
+            write(true);  // somebody else has set limits since
         }
-        writer_->write_limits(wanted);
     }
 
     /// One way, tried and undone. @returns what was said where it does not work
@@ -390,7 +419,7 @@ private:
         capability = Capability::refused;
         try {
             masked_cap_ = auto_clock;
-            writer_->write_level(std::string{manual});
+            write_level(std::string{manual});
             levels = files_.levels_of(core_levels);
             writer_->write_levels_up_to(static_cast<unsigned>(levels.clocks.size()) - 1);
             capability = Capability::supported;
@@ -418,6 +447,8 @@ private:
     SettableClocks learnt_;  // by reading alone, before any trial
     SettableClocks clocks_;
     ClockPoint asked_;  // last, by this object
+    /// The range that the board showed last; nothing since it was written.
+    mutable std::optional<ClockLimits> seen_;
     std::optional<Megahertz> masked_cap_;
 };
 

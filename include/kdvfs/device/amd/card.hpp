@@ -220,21 +220,6 @@ inline void find_counters(std::vector<Card>& cards) {
 
 }  // namespace detail
 
-/// The prepared operating point that holds (AMPP, which amdgpu shows under app_modes): its number,
-/// and what is in it: "profile 2 (ppt0_limit 600)". Empty where the board has none.
-inline std::string operating_point(const Card& card) {
-    const std::string modes = card.folder + "/app_modes/";
-    const std::string active = detail::first_line(modes + "active_profile");
-    if (active.empty()) return {};
-    const std::string profile = modes + "profile_" + active;
-    std::string fields;
-    for (const std::string& field : detail::names_in(profile)) {
-        const std::string value = detail::first_line(profile + "/" + field);
-        if (!value.empty()) fields += (fields.empty() ? "" : ", ") + field + " " + value;
-    }
-    return "profile " + active + (fields.empty() ? "" : " (" + fields + ")");
-}
-
 /// Every AMD GPU that the amdgpu driver shows, by PCI address.
 inline std::vector<Card> find_cards() {
     std::vector<Card> cards;

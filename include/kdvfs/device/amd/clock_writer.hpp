@@ -41,12 +41,16 @@ public:
 /// no root where the files allow it.
 class SysfsWriter final : public ClockWriter {
 public:
-    explicit SysfsWriter(const Card& card) : folder_{card.folder}, object_{to_string(card)} {}
+    explicit SysfsWriter(const Card& card)
+        : object_{to_string(card)},
+          level_{card.folder + "/power_dpm_force_performance_level"},
+          table_{card.folder + "/pp_od_clk_voltage"},
+          mask_{card.folder + "/pp_dpm_sclk"} {}
 
     [[nodiscard]] std::string name() const override { return "amdgpu sysfs"; }
 
     void write_level(const std::string& level) override {
-        write("power_dpm_force_performance_level", level, "set the performance level " + level);
+        write(level_, level, [&] { return "set the performance level " + level; });
     }
 
     void write_limits(const ClockLimits& limits) override {
@@ -54,36 +58,39 @@ public:
         edit("s 0 ", limits.core_min);
         edit("s 1 ", limits.core_max);
         if (limits.memory_max != auto_clock) edit("m 1 ", limits.memory_max);
-        write("pp_od_clk_voltage", "c\n", "commit the clock limits");
+        write(table_, "c\n", [] { return "commit the clock limits"; });
     }
 
     void write_determinism(Megahertz cap) override {
         write_level("perf_determinism");
         edit("s 1 ", cap);
-        write("pp_od_clk_voltage", "c\n", "commit the clock limit");
+        write(table_, "c\n", [] { return "commit the clock limit"; });
     }
 
     void write_levels_up_to(unsigned highest) override {
         write_level("manual");
-        write("pp_dpm_sclk", levels_up_to(highest),
-              "allow core levels up to " + std::to_string(highest));
+        write(mask_, levels_up_to(highest),
+              [&] { return "allow core levels up to " + std::to_string(highest); });
     }
 
 private:
     void edit(std::string_view command, Megahertz clock) {
-        write("pp_od_clk_voltage", std::string{command} + std::to_string(clock.count) + "\n",
-              "set a clock limit of " + to_string(clock));
+        write(table_, std::string{command} + std::to_string(clock.count) + "\n",
+              [&] { return "set a clock limit of " + to_string(clock); });
     }
 
-    void write(std::string_view file, const std::string& text, const std::string& action) {
-        const std::string path = folder_ + "/" + std::string{file};
+    /// @param action what is tried, in words, for the error alone
+    template <class Action>
+    void write(const std::string& path, std::string_view text, Action action) const {
         if (const int error = write_file(path, text)) {
-            throw file_error(action, object_, path, error);
+            throw file_error(action(), object_, path, error);
         }
     }
 
-    std::string folder_;
     std::string object_;
+    std::string level_;
+    std::string table_;
+    std::string mask_;
 };
 
 }  // namespace kdvfs::device::amd

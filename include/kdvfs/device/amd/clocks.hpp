@@ -6,6 +6,7 @@
 #include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/amd/clock_writer.hpp>
 #include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/device/amd/prepared_points.hpp>
 #include <kdvfs/device/amd/rocm_smi.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -55,6 +56,11 @@ public:
                     {"set the clocks", to_string(info()), "there is no such ClockPath", ""}};
     }
 
+    /// Switched by the driver's file, whichever path clocks take.
+    [[nodiscard]] std::unique_ptr<PreparedPoints> open_prepared_points() const {
+        return std::make_unique<PreparedPoints>(card());
+    }
+
 private:
     struct Candidate {
         ClockPath path;
@@ -96,13 +102,16 @@ class AmdgpuSysfs : public amd::CappedClocks, public amd::MetricsFile {
 public:
     explicit AmdgpuSysfs(const amd::Card& card)
         : CappedClocks{card, std::make_unique<amd::SysfsWriter>(card)}, MetricsFile{card} {
-        say(counts_by(), read_operating_point());
+        const amd::PreparedPoints points{card};
+        say(counts_by(), points.read_operating_point(), points.prepared_points());
     }
 
     /// @throws Error (not_supported) where there is no such GPU.
     explicit AmdgpuSysfs(amd::PciAddress address) : AmdgpuSysfs{amd::find_card(address)} {}
 
-    [[nodiscard]] std::string read_operating_point() const { return operating_point(card()); }
+    [[nodiscard]] std::string read_operating_point() const {
+        return amd::PreparedPoints{card()}.read_operating_point();
+    }
 
     /// Tries the clocks (see `CappedClocks::probe`) and the counter.
     /// @throws Error with the driver's answer where no way to set clocks works
@@ -115,6 +124,6 @@ public:
 
 static_assert(ClockControl<amd::Clocks> && Restorable<amd::Clocks> && ProbedControl<amd::Clocks>);
 static_assert(ClockControl<AmdgpuSysfs> && EnergySource<AmdgpuSysfs>);
-static_assert(OperatingPointSource<AmdgpuSysfs>);
+static_assert(OperatingPointSource<AmdgpuSysfs> && SwitchesPreparedPoints<amd::Clocks>);
 
 }  // namespace kdvfs::device

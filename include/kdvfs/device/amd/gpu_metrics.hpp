@@ -91,11 +91,15 @@ inline constexpr std::uint8_t self_describing = 9;
 
 /// A little-endian value, as amdgpu writes it; nothing where it is all ones.
 template <class Unsigned>
-std::optional<Unsigned> field(std::span<const std::byte> table, std::size_t offset) {
+std::optional<Unsigned> read_field(const std::byte* at) {
     Unsigned value = 0;
-    std::memcpy(&value, table.data() + offset, sizeof value);
+    std::memcpy(&value, at, sizeof value);
     if (value == static_cast<Unsigned>(~Unsigned{0})) return std::nullopt;
     return value;
+}
+template <class Unsigned>
+std::optional<Unsigned> field(std::span<const std::byte> table, std::size_t offset) {
+    return read_field<Unsigned>(table.data() + offset);
 }
 
 inline Joules joules_of(std::uint64_t steps) {
@@ -156,8 +160,9 @@ public:
 
     static constexpr std::size_t header_bytes = 8;
 
-    MetricsAttribute(std::uint64_t encoding, std::span<const std::byte> rest)
-        : encoding_{encoding}, rest_{rest} {}
+    /// @param values what is behind the encoding
+    MetricsAttribute(std::uint64_t encoding, const std::byte* values)
+        : encoding_{encoding}, values_{values} {}
 
     [[nodiscard]] unsigned id() const { return bits(10, 10); }
     [[nodiscard]] bool is_known() const {
@@ -167,39 +172,30 @@ public:
     }
     [[nodiscard]] unsigned unit() const { return bits(24, 8); }
     [[nodiscard]] unsigned instances() const { return bits(0, 10); }
-    /// Whether the type, and so the length of its values, is known, and they lie in the table.
-    [[nodiscard]] bool is_sound() const {
-        return encoding_ >> 32U == 0 && bits(20, 4) < 8 && bytes() <= rest_.size();
+    /// Whether the type, and so the length of its values, is known, and they lie in what is left
+    /// of the table.
+    [[nodiscard]] bool is_sound(std::size_t left) const {
+        return encoding_ >> 32U == 0 && bits(20, 4) < 8 && bytes() <= left;
     }
-    [[nodiscard]] std::size_t bytes() const { return instances() * width(); }
+    [[nodiscard]] std::size_t bytes() const {
+        return std::size_t{instances()} << (bits(20, 4) / 2 % 4);
+    }
 
-    /// A value, 0 to `instances()`; nothing where it is all ones, or negative.
-    [[nodiscard]] std::optional<std::uint64_t> value(std::size_t instance = 0) const {
-        if (instance >= instances()) return std::nullopt;
-        const std::size_t at = instance * width();
-        const bool is_signed = bits(20, 1) != 0;
-        const auto read = [&]<class Unsigned>(Unsigned) -> std::optional<std::uint64_t> {
-            const auto found = field<Unsigned>(rest_, at);
-            const bool negative = is_signed && found && *found >> (sizeof(Unsigned) * 8 - 1) != 0;
-            if (!found || negative) return std::nullopt;
-            return *found;
-        };
-        switch (width()) {
-            case 1: return read(std::uint8_t{});
-            case 2: return read(std::uint16_t{});
-            case 4: return read(std::uint32_t{});
-            default: return read(std::uint64_t{});
-        }
-    }
     /// The mean of its values, which are clocks in MHz.
     [[nodiscard]] std::optional<Megahertz> mean_clock() const {
         MeanClock clocks;
-        for (std::size_t die = 0; die < instances(); ++die) clocks.add(value(die));
+        const auto add = [&]<class Unsigned>(Unsigned) {
+            for (unsigned die = 0; die < instances(); ++die) clocks.add(value<Unsigned>(die));
+        };
+        by_width(add);
         return clocks.mean();
     }
-    /// The value of an attribute that has one.
+    /// The value of an attribute that has one; nothing where it is all ones, or negative.
     [[nodiscard]] std::optional<std::uint64_t> only_value() const {
-        return instances() == 1 ? value() : std::nullopt;
+        std::optional<std::uint64_t> only;
+        if (instances() == 1)
+            by_width([&]<class Unsigned>(Unsigned) { only = value<Unsigned>(0); });
+        return only;
     }
 
 private:
@@ -207,10 +203,26 @@ private:
         return static_cast<unsigned>(encoding_ >> first & ((std::uint64_t{1} << count) - 1));
     }
     /// u8 s8 u16 s16 u32 s32 u64 s64.
-    [[nodiscard]] std::size_t width() const { return std::size_t{1} << (bits(20, 4) / 2 % 4); }
+    template <class Act>
+    void by_width(Act act) const {
+        switch (bits(20, 4) / 2 % 4) {
+            case 0: return act(std::uint8_t{});
+            case 1: return act(std::uint16_t{});
+            case 2: return act(std::uint32_t{});
+            default: return act(std::uint64_t{});
+        }
+    }
+    template <class Unsigned>
+    [[nodiscard]] std::optional<std::uint64_t> value(std::size_t instance) const {
+        const auto found = read_field<Unsigned>(values_ + instance * sizeof(Unsigned));
+        const bool is_signed = bits(20, 1) != 0;
+        const bool negative = is_signed && found && *found >> (sizeof(Unsigned) * 8 - 1) != 0;
+        if (!found || negative) return std::nullopt;
+        return *found;
+    }
 
     std::uint64_t encoding_;
-    std::span<const std::byte> rest_;
+    const std::byte* values_;
 };
 
 /// Takes what kdvfs knows out of one attribute; one of another unit than the driver's is left out.
@@ -218,27 +230,27 @@ private:
 inline void take_attribute(const MetricsAttribute& attribute, GpuMetrics& metrics,
                            std::array<std::optional<std::uint64_t>, 2>& time) {
     using Attribute = MetricsAttribute;
+    const unsigned unit = attribute.unit();
+    if (attribute.id() == Attribute::gfxclk) {
+        if (unit == Attribute::megahertz) metrics.core_clock = attribute.mean_clock();
+        return;
+    }
     const auto value = attribute.only_value();
     const auto nanoseconds = [&]() -> std::optional<std::uint64_t> {
-        if (!value || attribute.unit() == Attribute::nanoseconds) return value;
-        if (attribute.unit() != Attribute::ten_ns) return std::nullopt;
+        if (!value || unit == Attribute::nanoseconds) return value;
+        if (unit != Attribute::ten_ns) return std::nullopt;
         return *value * 10;
     };
     switch (attribute.id()) {
         case Attribute::power:
-            if (value && attribute.unit() == Attribute::watts)
+            if (value && unit == Attribute::watts)
                 metrics.power = Watts{static_cast<double>(*value)};
             break;
         case Attribute::energy:
-            if (value && attribute.unit() == Attribute::no_unit) metrics.energy = joules_of(*value);
+            if (value && unit == Attribute::no_unit) metrics.energy = joules_of(*value);
             break;
         case Attribute::system_clock: time[0] = nanoseconds(); break;
         case Attribute::firmware_time: time[1] = nanoseconds(); break;
-        case Attribute::gfxclk: {
-            if (attribute.unit() != Attribute::megahertz) break;
-            metrics.core_clock = attribute.mean_clock();
-            break;
-        }
         default: break;
     }
 }
@@ -252,22 +264,25 @@ inline std::optional<GpuMetrics> parse_self_describing(std::span<const std::byte
     if (!size || *size > table.size() || *size < first) return std::nullopt;
     const auto count = field<std::uint32_t>(table, 4);
     if (!count) return std::nullopt;
-    GpuMetrics metrics;
+    std::optional<GpuMetrics> metrics{std::in_place};
     std::array<std::optional<std::uint64_t>, 2> time;
-    std::span<const std::byte> rest = table.first(*size).subspan(first);
+    const std::byte* at = table.data() + first;
+    std::size_t left = *size - first;
     for (std::uint32_t i = 0; i < *count; ++i) {
-        if (rest.size() < MetricsAttribute::header_bytes) return std::nullopt;
-        const auto encoding = field<std::uint64_t>(rest, 0);
-        rest = rest.subspan(MetricsAttribute::header_bytes);
-        if (!encoding) return std::nullopt;
-        const MetricsAttribute attribute{*encoding, rest};
-        if (!attribute.is_sound()) return std::nullopt;
-        if (attribute.is_known()) take_attribute(attribute, metrics, time);
-        rest = rest.subspan(attribute.bytes());
+        if (left < MetricsAttribute::header_bytes) return std::nullopt;
+        std::uint64_t encoding = 0;
+        std::memcpy(&encoding, at, sizeof encoding);
+        at += MetricsAttribute::header_bytes;
+        left -= MetricsAttribute::header_bytes;
+        const MetricsAttribute attribute{encoding, at};
+        if (!attribute.is_sound(left)) return std::nullopt;
+        if (attribute.is_known()) take_attribute(attribute, *metrics, time);
+        at += attribute.bytes();
+        left -= attribute.bytes();
     }
     if (!time[0] && !time[1]) return std::nullopt;
-    metrics.time = time[1] ? MetricsTime::firmware : MetricsTime::driver;
-    metrics.time_ns = time[1] ? *time[1] : *time[0];
+    metrics->time = time[1] ? MetricsTime::firmware : MetricsTime::driver;
+    metrics->time_ns = time[1] ? *time[1] : *time[0];
     return metrics;
 }
 

@@ -24,7 +24,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -170,15 +169,8 @@ class Session {
 public:
     /// @throws Error where the library cannot start, or would end the process
     static std::shared_ptr<Session> open() {
-        static std::mutex mutex;
-        static std::weak_ptr<Session> shared;
-        const std::lock_guard lock{mutex};
-        auto session = shared.lock();
-        if (!session) {
-            session.reset(new Session);
-            shared = session;
-        }
-        return session;
+        return kdvfs::detail::shared_session<Session>(
+            [] { return std::shared_ptr<Session>{new Session}; });
     }
 
     ~Session() { functions_.shut_down(); }

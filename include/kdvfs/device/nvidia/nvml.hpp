@@ -3,6 +3,7 @@
 
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/nvidia/nvml_library.hpp>
+#include <kdvfs/device/nvidia/nvml_prepared_points.hpp>
 #include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -127,6 +129,11 @@ public:
         limited_at_opening_ = false;  // by that owner
     }
 
+    [[nodiscard]] std::unique_ptr<NvmlPreparedPoints> open_prepared_points() const {
+        return std::make_unique<NvmlPreparedPoints>(info_.address, options_.library,
+                                                    options_.restorer);
+    }
+
     /// What frees the clocks after this process has died. There is nothing else to go back to:
     /// clocks that somebody had set are never changed.
     [[nodiscard]] RestoreScript restore_script() const {
@@ -218,7 +225,7 @@ put_back() {
     bool limited_at_opening_ = false;
 };
 
-static_assert(Restorable<Nvml>);
+static_assert(Restorable<Nvml> && SwitchesPreparedPoints<Nvml>);
 
 /// The power limit of an NVIDIA board through NVML; setting it needs root. It is put back, should
 /// this process die, by `nvidia-smi`.

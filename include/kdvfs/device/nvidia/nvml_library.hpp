@@ -82,6 +82,14 @@ struct PowerProfiles {
     std::array<std::uint32_t, 8> enforced{};
 };
 
+/// nvmlWorkloadPowerProfileUpdateProfiles_v1_t, which has no version in it.
+struct PowerProfilesUpdate {
+    /// nvmlPowerProfileOperation_t.
+    enum Operation : std::uint32_t { clear = 0, set = 1, set_and_overwrite = 2 };
+    Operation operation = set_and_overwrite;
+    std::array<std::uint32_t, 8> profiles{};
+};
+
 inline constexpr std::uint32_t field_power_average = 185;
 inline constexpr std::uint32_t field_power_instant = 186;
 inline constexpr std::uint32_t sampling_total_power = 0;
@@ -123,6 +131,9 @@ struct PowerLimitCalls {
     Status (*range)(Handle, unsigned* low, unsigned* high) = nullptr;
     Status (*set)(Handle, unsigned) = nullptr;
 };
+
+/// What asks for workload power profiles; looked up only where one is to be switched to.
+using UpdatePowerProfiles = Status (*)(Handle, const PowerProfilesUpdate*);
 
 /// The loaded and initialised library. Its functions may be called from any thread.
 class Library {
@@ -175,6 +186,13 @@ public:
         require(calls.range, "nvmlDeviceGetPowerManagementLimitConstraints");
         require(calls.set, "nvmlDeviceSetPowerManagementLimit");
         return calls;
+    }
+
+    /// Null where the driver cannot switch profiles, or not by one call.
+    [[nodiscard]] UpdatePowerProfiles find_update_power_profiles() const {
+        UpdatePowerProfiles update = nullptr;
+        find(update, "nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1");
+        return update;
     }
 
     /// @throws Error for anything but success.

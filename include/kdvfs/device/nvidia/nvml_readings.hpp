@@ -12,6 +12,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,21 +85,13 @@ public:
     /// The workload power profiles that are enforced, whoever has asked for them: "workload power
     /// profiles 1 6", "no workload power profile"; empty where the board has none.
     [[nodiscard]] std::string read_operating_point() const {
-        nvml::PowerProfiles profiles;
-        const auto read_profiles = read().power_profiles;
-        const bool known =
-            read_profiles != nullptr && read_profiles(handle_, &profiles) == nvml::Status::success;
-        const auto numbers = [](const std::array<std::uint32_t, 8>& bits) {
-            std::string text;
-            for (std::size_t i = 0; i < bits.size() * 32; ++i) {
-                if ((bits[i / 32] >> i % 32 & 1U) != 0) text += " " + std::to_string(i);
-            }
-            return text;
-        };
-        if (!known || numbers(profiles.supported).empty()) return {};
-        const std::string enforced = numbers(profiles.enforced);
-        return enforced.empty() ? "no workload power profile"
-                                : "workload power profiles" + enforced;
+        const auto profiles = read_power_profiles();
+        if (!profiles || numbers_in(profiles->supported).empty()) return {};
+        const auto enforced = numbers_in(profiles->enforced);
+        if (enforced.empty()) return "no workload power profile";
+        std::string text = "workload power profiles";
+        for (const PreparedPoint point : enforced) text += " " + std::to_string(point.number);
+        return text;
     }
 
     /// Since the driver was loaded. Slow: 3 ms a read on an H100, where the counter moves every
@@ -160,6 +153,25 @@ public:
     }
 
 protected:
+    /// Of workload power profiles: NVML has names for 0 to 15, and restore records room for them.
+    static constexpr std::uint32_t most_prepared_points = 16;
+
+    /// Nothing where the driver or the board knows none.
+    [[nodiscard]] std::optional<nvml::PowerProfiles> read_power_profiles() const {
+        nvml::PowerProfiles profiles;
+        const auto query = read().power_profiles;
+        const bool known = query != nullptr && query(handle_, &profiles) == nvml::Status::success;
+        return known ? std::optional{profiles} : std::nullopt;
+    }
+    [[nodiscard]] static std::vector<PreparedPoint> numbers_in(
+        const std::array<std::uint32_t, 8>& bits) {
+        std::vector<PreparedPoint> numbers;
+        for (std::uint32_t i = 0; i < bits.size() * 32; ++i) {
+            if ((bits[i / 32] >> i % 32 & 1U) != 0) numbers.push_back({i});
+        }
+        return numbers;
+    }
+
     [[nodiscard]] const nvml::Library& library() const { return library_; }
     [[nodiscard]] const nvml::Readers& read() const { return library_.readers(); }
     [[nodiscard]] nvml::Handle handle() const { return handle_; }
@@ -197,6 +209,11 @@ private:
         check(read().compute_capability(handle_, &major, &minor), "read the architecture");
         info_.architecture = "sm_" + std::to_string(major) + std::to_string(minor);
         info_.operating_point = read_operating_point();
+        if (const auto profiles = read_power_profiles()) {
+            for (const PreparedPoint point : numbers_in(profiles->supported)) {
+                if (point.number < most_prepared_points) info_.prepared_points.push_back(point);
+            }
+        }
     }
 
     /// A list of clocks by NVML's two-call protocol; empty where the board has none.
@@ -275,5 +292,6 @@ private:
 
 static_assert(EnergySource<NvmlReadings>);
 static_assert(PowerSource<NvmlReadings>);
+static_assert(PowerLog<NvmlReadings>);
 
 }  // namespace kdvfs::device

@@ -11,6 +11,7 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -19,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace kdvfs::simulated {
 
@@ -58,6 +60,9 @@ struct DeviceOptions {
     /// Stream time of a marker. 2 us: measured for a one-thread kernel on an H100.
     Duration marker_time = std::chrono::microseconds{2};
     std::size_t timestamp_capacity = std::size_t{1} << 16;  ///< the ring that markers push into
+    /// Prepared operating points 0, 1, ..., of which the first holds: each is a power limit, which
+    /// is what the points of real boards are made of. Empty: the GPU has none.
+    std::vector<Watts> prepared_points{};
 };
 
 /// A GPU that is not there: streams, graphs, clocks and an energy counter in virtual time,
@@ -83,6 +88,11 @@ public:
                   {.marker_time = options_.marker_time,
                    .timestamp_capacity = options_.timestamp_capacity}} {
         default_stream_ = create_stream();
+        if (options_.prepared_points.empty()) return;
+        for (std::uint32_t i = 0; i < options_.prepared_points.size(); ++i)
+            info_.prepared_points.push_back({i});
+        switch_to(PreparedPoint{0});
+        info_.operating_point = read_operating_point();
     }
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
@@ -254,6 +264,30 @@ public:
         return {full_power_cap_ * 0.4, full_power_cap_};
     }
 
+    // Prepared operating points; `PreparedPoints` makes them a `PreparedPointControl`.
+
+    [[nodiscard]] PreparedPoint read_prepared_point() const { return prepared_point_; }
+    /// "point 1 (420 W)"; empty where there are none.
+    [[nodiscard]] std::string read_operating_point() const {
+        if (options_.prepared_points.empty()) return {};
+        const Watts limit = options_.prepared_points[prepared_point_.number];
+        return "point " + std::to_string(prepared_point_.number) + " (" +
+               std::to_string(std::lround(limit.count)) + " W)";
+    }
+    /// At once, for kernels that run, too. @throws Error for a point that there is not, or a limit
+    /// out of the board's range
+    void switch_to(PreparedPoint point) {
+        if (point.number >= options_.prepared_points.size()) {
+            throw Error{Errc::invalid_input,
+                        {.action = "switch to " + kdvfs::to_string(point),
+                         .object = kdvfs::to_string(info_),
+                         .vendor_words = "the board has no such point",
+                         .remedy = "ask for one of info().prepared_points"}};
+        }
+        set_power_limit(options_.prepared_points[point.number]);
+        prepared_point_ = point;
+    }
+
     // What only a simulation knows, and can do.
 
     [[nodiscard]] const Board& board() const { return board_; }
@@ -374,6 +408,7 @@ private:
     FaultPlan faults_;
     std::deque<RequestCell> cells_;
     ClockState setting_;
+    PreparedPoint prepared_point_{};
     std::uint64_t last_change_ = 0;
     std::uint64_t captures_ = 0;
     std::uint64_t markers_ = 0;

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/control/followed_plan.hpp>
+#include <kdvfs/detail/control/gate.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
+#include <kdvfs/detail/gpu/clock_arbiter.hpp>
+#include <kdvfs/detail/gpu/followed_plans.hpp>
+#include <kdvfs/detail/gpu/meter.hpp>
+#include <kdvfs/detail/gpu/scope_kinds.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/options.hpp>
+#include <kdvfs/report.hpp>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace kdvfs::detail {
+
+/// What drives a GPU object's controller and sampler: threads on real GPUs, the event loop of the
+/// simulated one.
+class ControlLoop {
+public:
+    virtual ~ControlLoop() = default;
+    /// Something has changed that no marker will tell of.
+    virtual void wake() noexcept = 0;
+    /// Work begins of which no marker tells at once: a graph may be launched, and what the counter
+    /// says is wanted.
+    virtual void work_begins() noexcept {}
+    /// Lets so much of the device's time go by: a thread sleeps, a simulation goes on.
+    virtual void sleep_for(Duration time) = 0;
+    /// The process may run on one core only, which whatever drives the device takes time from.
+    [[nodiscard]] virtual bool shares_one_core() const { return false; }
+    /// Carries out what the controller still wants, within a deadline of its own, and ends.
+    /// @returns whether it is over; false where a device call did not come back
+    virtual bool finish() noexcept = 0;
+    /// The device call that has not come back for a second or more, if there is one.
+    [[nodiscard]] virtual std::optional<Error> stalled_call() { return std::nullopt; }
+};
+
+/// Scopes on streams: what each asks of its stream's track, by its own policy or by the plan that
+/// it follows, and the markers that say so. Thread-safe; locks the track of a scope's stream, and
+/// nothing that a control loop holds while it calls a device.
+template <StreamRuntime Runtime>
+class StreamScopes {
+public:
+    /// Of the GPU object that the scopes are for; it outlives them.
+    struct Surroundings {
+        Runtime& runtime;
+        const DeviceInfo& info;
+        const GpuOptions& options;
+        ClockPoint highest;  ///< that the device lists
+        RequestTable& requests;
+        TrackTable& tracks;
+        ScopeKinds& kinds;
+        MeteringWindows& windows;
+        ClockArbiter& arbiter;
+    };
+
+    explicit StreamScopes(const Surroundings& gpu) : gpu_{gpu} {}
+
+    /// Whom to wake. Before the first scope.
+    void drive_with(ControlLoop& loop) { loop_ = &loop; }
+
+    // Scopes. The caller keeps those out that come when the GPU object has ended.
+
+    /// @throws Error if a marker could not be put; then nothing was entered
+    ScopeToken enter(StreamRef stream, const ScopeKind& kind) {
+        StreamTrack& track = track_of(gpu_.runtime.track_key(stream));
+        const bool metered = kind.metered && gpu_.windows.metering();
+
+        const std::lock_guard lock{track.mutex};
+        if (kind.plan != nullptr && follow_plan(track, kind)) {
+            return enter_followed(track, kind, metered);
+        }
+        const ScopeOutcome outcome = judge(kind, track);
+        const bool asks = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::captured ||
+                          outcome == ScopeOutcome::stream_elided;
+        const bool rested = track.depth() == 0 || track.word().request() == no_request;
+        const TrackStep step = track.enter(asks ? kind.index : no_request, kind.number);
+        if (step.changed || metered) {
+            try {
+                put(track, step, {track.id().value, kind.number, false}, metered);
+            } catch (...) {
+                track.leave(step.entry);
+                give_up(track, metered);
+                throw;
+            }
+        }
+        if (rested && step.changed) wake();
+        track.counts.count(kind.number, outcome);
+        if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
+        return {&track, step.entry, &kind, metered};
+    }
+
+    /// As `GpuService::enter_holding`.
+    ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) {
+        StreamTrack& track = track_of(gpu_.runtime.track_key(stream));
+        const std::lock_guard lock{track.mutex};
+        if (track.captured()) {
+            throw Error{Errc::not_supported,
+                        {.action = "hold a clock beyond a scope in a capture",
+                         .object = to_string(gpu_.info),
+                         .vendor_words = "each replay would leave its request behind",
+                         .remedy = "put the scope around the launch of the graph"}};
+        }
+        const bool armed = gpu_.arbiter.armed();
+        const bool asks = armed && kind.request.asks;
+        const RequestIndex wanted = asks ? kind.index : no_request;
+        const bool boundary = wanted != track.conducted();
+        const ScopeOutcome outcome = !armed     ? disarmed_outcome()
+                                     : !asks    ? ScopeOutcome::kept
+                                     : boundary ? ScopeOutcome::asked
+                                                : ScopeOutcome::followed;
+        return enter_conducted(track, kind, kind, boundary ? std::optional{wanted} : std::nullopt,
+                               outcome, kind.metered && gpu_.windows.metering());
+    }
+
+    /// No stream is held at a clock any more.
+    void end_holding() noexcept {
+        for (StreamTrack* track : gpu_.tracks.all()) {
+            const std::lock_guard lock{track->mutex};
+            if (track->follower != nullptr || track->conducted() == no_request) continue;
+            track->conduct(no_request);
+            track->overrule();
+        }
+        wake();
+    }
+
+    /// @param token of a scope that was entered
+    /// @throws Error if a marker could not be put, or the scope straddles a capture's begin or end
+    void leave(const ScopeToken& token) {
+        StreamTrack& track = *token.track;
+        const std::lock_guard lock{track.mutex};
+        auto step = track.leave(token.entry);
+        if (!step) return;
+        if (token.ends_plan) {
+            const TrackStep end = track.conduct(no_request);
+            step->word = end.word;
+            step->changed = step->changed || end.changed;
+        }
+        try {
+            if (const TrackKey key = gpu_.runtime.key_now(track.key()); key != track.key()) {
+                throw straddled(track, key);
+            }
+            if (!step->changed && !token.metered) return;
+            put(track, *step, {track.id().value, token.kind->number, true}, token.metered);
+            if (track.captured() && track.follower != nullptr) track.end_with_last_word();
+        } catch (...) {
+            give_up(track, token.metered);
+            throw;
+        }
+    }
+
+    // Plans.
+
+    /// A plan that scopes are to follow, its clocks checked. @throws Error as `FollowedPlan`
+    FollowedPlan& follow(const PlannedSequence& plan) { return plans_.add(plan, gpu_.requests); }
+
+    /// Nothing follows the plan any more: its requests end.
+    void unfollow(FollowedPlan& plan) noexcept {
+        plan.end();
+        for (StreamTrack* track : gpu_.tracks.all()) {
+            const std::lock_guard lock{track->mutex};
+            if (track->follower == nullptr || &track->follower->plan() != &plan) continue;
+            if (track->conducted() == no_request || track->captured()) continue;
+            track->conduct(no_request);
+            track->overrule();
+        }
+        wake();
+    }
+
+    /// An iteration begins. @returns whether a plan was just found to be of another program
+    bool begin_iteration() noexcept { return plans_.begin_iteration(); }
+    /// How the plans have been followed; nothing where there is none.
+    [[nodiscard]] std::optional<measure::FollowedShare> followed() const {
+        return plans_.share(gpu_.tracks);
+    }
+
+private:
+    StreamTrack& track_of(const TrackKey& key) {
+        return gpu_.tracks.find(key, [this] { return gpu_.runtime.make_cell(); });
+    }
+    void wake() {
+        if (loop_ != nullptr) loop_->wake();
+    }
+
+    // Following a plan. Tracks are locked.
+
+    /// Tells the track's follower of a launch. @returns whether the plan speaks for the scope
+    bool follow_plan(StreamTrack& track, const ScopeKind& kind) {
+        if (track.follower == nullptr || &track.follower->plan() != kind.plan) {
+            track.follower = std::make_unique<TrackFollower>(*kind.plan);
+            if (track.captured()) begin_capture(track);
+        }
+        const bool conducted = track.follower->launched(kind.plan_kernel);
+        return conducted || track.conducted() != no_request || kind.plan->given_up();
+    }
+
+    /// The stream's live segment ends here, and wherever the graph will be launched.
+    void begin_capture(StreamTrack& captured) {
+        TrackKey key = captured.key();
+        key.capture = 0;
+        StreamTrack& live = track_of(key);
+        const std::lock_guard lock{live.mutex};
+        if (live.follower == nullptr || &live.follower->plan() != &captured.follower->plan())
+            return;
+        captured.follower->go_on_from(*live.follower);
+        if (!live.follower->conducted()) return;
+        gpu_.runtime.put_marker(key.stream, {.cell = &live.cell(), .captured = true});
+        live.has_graphs = true;
+        live.conduct(no_request);
+        live.overrule();
+        wake();
+    }
+
+    /// Enters a scope that the plan speaks for: it asks for nothing itself, and puts a marker only
+    /// at a boundary, or where it is metered.
+    ScopeToken enter_followed(StreamTrack& track, const ScopeKind& kind, bool metered) {
+        const TrackFollower& follower = *track.follower;
+        const FollowedPlan& plan = follower.plan();
+        const bool armed = gpu_.arbiter.armed();
+        const bool asks = armed && follower.conducted() && !plan.given_up();
+        const RequestIndex wanted = asks ? plan.request(follower.clock()) : no_request;
+        const bool boundary =
+            wanted != track.conducted() || (track.has_graphs && asks && follower.jumped());
+        const bool ends = track.captured() && follower.at_end();
+        const ScopeOutcome outcome = !armed             ? disarmed_outcome()
+                                     : track.captured() ? ScopeOutcome::captured
+                                     : !asks            ? ScopeOutcome::kept
+                                     : boundary         ? ScopeOutcome::asked
+                                                        : ScopeOutcome::followed;
+        const ScopeKind& shown = metered && asks ? shown_kind(kind, follower) : kind;
+        return enter_conducted(track, kind, shown, boundary ? std::optional{wanted} : std::nullopt,
+                               outcome, metered, ends);
+    }
+
+    /// Enters a scope for which the track's outermost request speaks.
+    /// @param shown   what a metered interval is counted under
+    /// @param wanted  the new outermost request, where it changes here
+    /// @param ends    a plan ends with the scope
+    ScopeToken enter_conducted(StreamTrack& track, const ScopeKind& kind, const ScopeKind& shown,
+                               std::optional<RequestIndex> wanted, ScopeOutcome outcome,
+                               bool metered, bool ends = false) {
+        const auto count = [&] {
+            track.counts.count(kind.number, outcome);
+            if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
+        };
+        if (!wanted && !metered && !ends) {
+            count();
+            return {};
+        }
+        TrackStep step =
+            wanted ? track.conduct(*wanted, kind.number) : TrackStep{.word = track.word()};
+        const bool pushed = metered || ends;
+        if (pushed) step.entry = track.enter(no_request).entry;
+        try {
+            if (wanted || metered) {
+                put(track, step, {track.id().value, shown.number, false}, metered);
+            }
+        } catch (...) {
+            if (pushed) track.leave(step.entry);
+            track.conduct(no_request);
+            give_up(track, metered);
+            throw;
+        }
+        count();
+        // Whatever comes behind the capture's last scope cannot be told of its end.
+        if (track.captured()) track.end_with_last_word();
+        if (wanted) wake();
+        if (!pushed) return {};
+        return {&track, step.entry, &shown, metered, ends};
+    }
+
+    /// The kind of a metered scope: that of its kernel at the clock that the plan asks for.
+    const ScopeKind& shown_kind(const ScopeKind& kind, const TrackFollower& follower) {
+        if (kind.plan_kernel == not_in_plan) return kind;
+        FollowedPlan& plan = follower.plan();
+        auto& kept = plan.kind(kind.plan_kernel, follower.clock());
+        if (const ScopeKind* known = kept.load(std::memory_order_acquire)) return *known;
+        const KernelKey& key = plan.key(kind.plan_kernel);
+        const ScopeKind& made = gpu_.kinds.find(
+            key.name, key.variant, {.asks = true, .point = plan.track().clocks()[follower.clock()]},
+            plan.request(follower.clock()), true);
+        kept.store(&made, std::memory_order_release);
+        return made;
+    }
+
+    // Scopes by themselves.
+
+    [[nodiscard]] ScopeOutcome disarmed_outcome() const {
+        return gpu_.arbiter.measure_only() ? ScopeOutcome::measured : ScopeOutcome::refused;
+    }
+
+    /// What becomes of a scope, as far as enqueueing can tell. The track is locked.
+    ScopeOutcome judge(const ScopeKind& kind, StreamTrack& track) {
+        if (!kind.request.asks) return ScopeOutcome::kept;
+        if (!gpu_.arbiter.armed()) return disarmed_outcome();
+        if (track.word().request() == kind.index) return ScopeOutcome::stream_elided;
+        if (track.captured()) return ScopeOutcome::captured;
+        if (!gpu_.options.switch_latency) return ScopeOutcome::asked;
+        const auto seen = kind.median_dwell.load(std::memory_order_relaxed);
+        GateFacts facts{.switch_latency = gpu_.options.switch_latency, .highest = gpu_.highest};
+        if (seen > 0) {
+            facts.dwell = Duration{seen};
+        } else if (kind.request.lasts > Duration::zero()) {
+            facts.dwell = kind.request.lasts;
+        }
+        const auto refusal = gate_refusal(kind.request.point, facts, gpu_.options.gate);
+        if (!refusal || raises(kind.request.point, track.word().request())) {
+            return ScopeOutcome::asked;
+        }
+        track.counts.of(kind.number).refusal = refusal;
+        return ScopeOutcome::not_worth_it;
+    }
+
+    /// Whether a scope asks for no less than what encloses it: then the gate has no say, since a
+    /// clock that stays low would slow its kernel down.
+    [[nodiscard]] bool raises(ClockPoint point, RequestIndex around) const {
+        return around != no_request && higher_cap(point, gpu_.requests.point(around)) == point;
+    }
+
+    void put(StreamTrack& track, const TrackStep& step, MarkerTag tag, bool timestamped) {
+        tag.window = track.captured() ? MeteringWindows::in_graph : gpu_.windows.window();
+        const auto put_marker = [&] {
+            gpu_.runtime.put_marker(track.key().stream,
+                                    {&track.cell(), step.word, tag, timestamped, track.captured()});
+            track.was_put(step.word);  // whatever fails from here on
+        };
+        put_marker_or_wait(track, step, tag, put_marker);
+        if (timestamped && !track.captured()) {
+            gpu_.windows.expect_timestamp();
+            if (gpu_.windows.counter_rests() && loop_ != nullptr) loop_->work_begins();
+        }
+        if (gpu_.options.ordering == Ordering::host && !track.captured()) {
+            gpu_.runtime.synchronize(track.key().stream);
+        }
+    }
+
+    template <class Put>
+    void put_marker_or_wait(const StreamTrack& track, const TrackStep& step, const MarkerTag& tag,
+                            Put put_marker) {
+        if constexpr (WaitingRuntime<Runtime>) {
+            if (gpu_.arbiter.answers() && step.changed) {
+                gpu_.arbiter.put_and_wait(gpu_.runtime, track, tag.leaving, put_marker);
+                return;
+            }
+        }
+        put_marker();
+    }
+
+    /// A marker could not be put: the runtime refused it, or the scope began live and ends in a
+    /// capture, or the other way round. Better too early than never: a live track's last word is
+    /// overruled here and now; a captured track, whose graph would leave its request behind at each
+    /// replay, loses its vote.
+    void give_up(StreamTrack& track, bool metered) {
+        if (track.captured()) {
+            gpu_.arbiter.withdraw(track, gpu_.runtime.now());
+        } else {
+            track.overrule();
+            if (metered) gpu_.windows.break_off();
+        }
+        wake();
+    }
+
+    [[nodiscard]] Error straddled(const StreamTrack& track, const TrackKey& now) const {
+        if (now.thread != track.key().thread) {
+            return Error{Errc::invalid_input,
+                         {.action = "leave a scope on another thread",
+                          .object = to_string(gpu_.info),
+                          .vendor_words = "its stream is the default stream of the thread that "
+                                          "entered it",
+                          .remedy = "leave it where it was entered, or use a stream of your own"}};
+        }
+        return Error{Errc::invalid_input,
+                     {.action = std::string{"leave a scope that "} +
+                                (track.captured() ? "began inside a capture and ends outside"
+                                                  : "began before a capture and ends inside"),
+                      .object = to_string(gpu_.info),
+                      .vendor_words = "",
+                      .remedy = "open and close the scope on the same side of the capture's begin "
+                                "and end"}};
+    }
+
+    const Surroundings gpu_;
+    FollowedPlans plans_;
+    ControlLoop* loop_ = nullptr;
+};
+
+}  // namespace kdvfs::detail
