@@ -35,8 +35,15 @@ def describe(name, report):
           f"unexplained {totals['unexplained_j']:.0f} +- {totals['unexplained_half_width_j']:.0f} "
           f"of {totals['counter_j']:.0f} J; {fit['rows']} rows, correlation "
           f"{fit['autocorrelation']:.2f}; repeated x {fit['repeated_scale']:.3f}, spread "
-          f"{100 * fit['repeated_spread']:.1f} %")
+          f"{100 * fit['repeated_spread']:.1f} %; from {fit['source']}, rows off by "
+          f"{fit['scatter_w']:.1f} W")
+    for note in report["notes"]:
+        if "joules are" in note or "repeated" in note or "power" in note:
+            print(f"    note: {note}")
     long_ones = [row for row in rows if row["counted_time_s"] > 0.03 * time]
+    narrow = [row for row in long_ones if told(row["energy"]) and half_width(row["energy"]) <= 15]
+    print(f"    wanted 95 %: told {share:.1f} % of kernel time; wanted within 15 %: "
+          f"{len(narrow)} of {len(long_ones)} kernels of more than 3 % of the time")
     for row in long_ones:
         width = f"+- {half_width(row['energy']):.1f} %" if told(row["energy"]) else "not told"
         print(f"    {name_of(row):22} {100 * row['counted_time_s'] / time:5.1f} % of the time, {width}")

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # What a user learns of gpt_train on a real NVIDIA GPU: sampled, metered always (twice) and with
-# kernels repeated in place (twice); then other mixes of the same kernels, predicted from their
-# joules. In under eight minutes. It loads and reads the GPU and never changes its clocks, power
+# kernels repeated in place after 10 s of that (twice), all recorded; then other mixes of the same
+# kernels, predicted from their joules. In under eight minutes. It loads and reads the GPU and never changes its clocks, power
 # limit or modes.
 #   sh bench/nvidia_round/joules.sh OUTPUT_FOLDER [PROGRAM]
 # OUTPUT_FOLDER gets a folder a run (report.json, report.txt) and joules.txt, which is also printed.
@@ -22,12 +22,9 @@ program=${2:-$out/gpt_train}
 steps=${KDVFS_STEPS:-120}
 shape=${KDVFS_SHAPE:---batch 8 --sequence 512 --width 1024 --heads 8 --layers 12}
 
-nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+. "$root/bench/gpu_compile.sh"
 if [ -z "${KDVFS_RUN:-}" ] && [ ! -x "$program" ]; then
-    set -- -I"$root/include"
-    [ -n "${KDVFS_DEPS:-}" ] && set -- "$@" -I"$KDVFS_DEPS" -I"$KDVFS_DEPS/include"
-    "$nvcc" -x cu -std=c++20 -O3 -arch="${KDVFS_GPU_ARCH:-native}" "$@" \
-        "$root/examples/gpt_train/gpt_train.cpp" "$root/examples/gpt_train/open_gpu.cpp" \
+    gpu_compile -O3 "$root/examples/gpt_train/gpt_train.cpp" "$root/examples/gpt_train/open_gpu.cpp" \
         -o "$program" >"$out/build.log" 2>&1 || { cat "$out/build.log"; exit 1; }
 fi
 
@@ -43,17 +40,16 @@ run() {
     echo "==== $name: exit status $status after $(($(date +%s) - start)) s"
     [ $status -eq 0 ] || { tail -n 5 "$out/$name/report.txt"; failed=1; }
 }
-# The two that are recorded have fewer steps, for their files to be small.
-run sampled --steps "$steps"
-run always_1 --steps "$steps" --metered 1
-run always_2 --steps "$steps" --metered 1
-run repeated_1 --steps $((steps / 2)) --metered 1 --repeat --record
-run repeated_2 --steps $((steps / 2)) --metered 1 --repeat --record
+run sampled --steps "$steps" --record
+run always_1 --steps "$steps" --metered 1 --record
+run always_2 --steps "$steps" --metered 1 --record
+# They repeat in the step that begins 10 s after the first.
+run repeated_1 --steps $((steps > 60 ? steps : 60)) --repeat --record
+run repeated_2 --steps $((steps > 60 ? steps : 60)) --repeat --record
 run forward_only --steps $((steps / 2)) --metered 1 --forward-only
 run two_microbatches --steps $((steps / 4)) --metered 1 --microbatches 2
-for name in repeated_1 repeated_2; do
-    # As deltas, what a test replays is small.
-    (cd "$out/$name" && [ -f runs.csv ] && gzip -9 -k -f runs.csv samples.csv)
+for name in sampled always_1 always_2 repeated_1 repeated_2; do
+    (cd "$out/$name" && [ -f runs.csv ] && gzip -9 -k -f runs.csv samples.csv power.csv marks.csv)
 done
 python3 "$here/joules.py" "$out" | tee "$out/joules.txt"
 exit $failed

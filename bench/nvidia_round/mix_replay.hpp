@@ -247,7 +247,7 @@ private:
 inline MeterResponse find_response(const RecordedMix& mix) {
     std::vector<kdvfs::measure::TimedReading> samples;
     for (const MixSample& sample : mix.samples) samples.push_back({sample.at, sample.watts.count});
-    return kdvfs::measure::find_meter_response(samples, MixReplay{mix}.intervals());
+    return kdvfs::measure::find_meter_response(samples, MixReplay{mix}.intervals()).response;
 }
 
 /// When the counter moves; NVML's does every 100 ms (`HARDWARE` tables).

@@ -20,17 +20,15 @@ out=$(cd "$out" && pwd)
 programs=${2:-$out/programs}
 mkdir -p "$programs" || exit 2
 
-nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+. "$root/bench/gpu_compile.sh"
 # build NAME SOURCE LIBRARY...
 build() {
     name=$1
     source=$2
     shift 2
     [ -x "$programs/$name" ] && return
-    [ -n "${KDVFS_DEPS:-}" ] && set -- "$@" -I"$KDVFS_DEPS" -I"$KDVFS_DEPS/include"
     echo "building $name"
-    "$nvcc" -x cu -std=c++20 -O3 -arch="${KDVFS_GPU_ARCH:-native}" -I"$root/include" \
-        -I"$root/examples" -I"$root" "$source" -o "$programs/$name" "$@" \
+    gpu_compile -O3 "$source" -o "$programs/$name" "$@" \
         >"$out/build_$name.log" 2>&1 || { cat "$out/build_$name.log"; return 1; }
 }
 for name in markers training power; do

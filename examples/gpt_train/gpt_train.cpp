@@ -3,7 +3,7 @@
 //   gpt_train [--steps N] [--batch N] [--sequence N] [--width N] [--heads N] [--layers N]
 //   gpt_train --bare ...     without kdvfs
 //   gpt_train --metered N    meter 1 iteration in N (16)
-//   gpt_train --repeat       repeat each kernel in place first: what is trained is garbage
+//   gpt_train --repeat       after 10 s repeat each kernel in place: from then on it trains garbage
 //   gpt_train --out FOLDER   write report.json there; --record: what it was made of, too
 //   gpt_train --forward-only | --microbatches N    other mixes of the same kernels
 //   gpt_train --check        compares a step with the double-precision host reference

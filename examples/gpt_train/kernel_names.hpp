@@ -25,7 +25,10 @@ struct BiasBackward : kdvfs::Kernel<"bias_backward"> {};
 struct Attention : kdvfs::Kernel<"attention"> {};
 struct AttentionBackward : kdvfs::Kernel<"attention_backward"> {};
 struct Gelu : kdvfs::Kernel<"gelu"> {};
-struct GeluBackward : kdvfs::Kernel<"gelu_backward"> {};
+/// Multiplies its input in place: repeated, it ends in infinities.
+struct GeluBackward : kdvfs::Kernel<"gelu_backward"> {
+    static constexpr bool runs_once = true;
+};
 struct Residual : kdvfs::Kernel<"residual"> {};
 struct CrossEntropy : kdvfs::Kernel<"cross_entropy"> {};
 struct Optimizer : kdvfs::Kernel<"adamw"> {};

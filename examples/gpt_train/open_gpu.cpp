@@ -11,6 +11,7 @@
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/report.hpp>
 
+#include <cstddef>
 #include <fstream>
 #include <iomanip>
 #include <iostream>
@@ -60,11 +61,11 @@ void print_report(const kdvfs::Gpu& gpu, const std::filesystem::path& folder) {
     write(folder / "report.json", [&](std::ostream& out) { write_json(out, report); });
     if (record.runs.empty()) return;
     write(folder / "runs.csv", [&](std::ostream& out) {
-        out << "kernel,place,start_ns,length_ns\n";
+        out << "kernel,place,start_ns,length_ns,ends_scope\n";
         for (const auto& [run, window] : record.runs) {
             out << run.kernel.value << ',' << run.place << ','
                 << run.start.time_since_epoch().count() << ',' << (run.end - run.start).count()
-                << '\n';
+                << ',' << (run.ends_scope ? 1 : 0) << '\n';
         }
     });
     write(folder / "samples.csv", [&](std::ostream& out) {
@@ -72,6 +73,36 @@ void print_report(const kdvfs::Gpu& gpu, const std::filesystem::path& folder) {
         for (const auto& sample : record.samples) {
             out << sample.at.time_since_epoch().count() << ',' << sample.total.count << ','
                 << sample.segment << '\n';
+        }
+    });
+    write(folder / "power.csv", [&](std::ostream& out) {
+        out << "time_ns,watts\n";
+        for (const auto& sample : record.power) {
+            out << sample.sampled_at.time_since_epoch().count() << ',' << sample.watts.count
+                << '\n';
+        }
+    });
+    write(folder / "marks.csv", [&](std::ostream& out) {
+        out << "what,first,second,third\n";
+        for (std::size_t i = 0; i < report.rows.size(); ++i) {
+            const auto& row = report.rows[i];
+            if (row.kept) continue;
+            out << "kernel," << i << ',' << row.kernel.name << ',' << row.kernel.variant.index
+                << '\n';
+        }
+        for (const auto& [parent, enclosing] : record.places) {
+            out << "place," << parent << ',' << enclosing.value << ",\n";
+        }
+        for (const auto& [at, on] : record.metering) {
+            out << "metering," << at.time_since_epoch().count() << ',' << (on ? 1 : 0) << ",\n";
+        }
+        for (const auto& [at, mark] : record.iterations) {
+            out << "iteration," << at.time_since_epoch().count() << ',' << static_cast<int>(mark)
+                << ",\n";
+        }
+        for (const auto& [kernel, applied, figure] : record.repeated) {
+            out << "repeated," << kernel.value << ',' << figure.power.count << ','
+                << figure.half_width.count << '\n';
         }
     });
 }

@@ -18,7 +18,8 @@ void keep_record(const kdvfs::Gpu& gpu);
 
 /// To standard output: per kernel, calls, time, energy and clocks. Into `folder`, if there is one:
 /// report.json; and what `keep_record` kept, as runs.csv (the kernel's row in the report, the
-/// nested place, start and length in ns) and samples.csv (time in ns, joules, segment).
+/// nested place, start and length in ns), samples.csv (time in ns, joules, segment), power.csv (of
+/// the power log) and marks.csv (kernels, places, iterations, figures of repeated kernels).
 /// @throws kdvfs::Error where a file cannot be written
 void print_report(const kdvfs::Gpu& gpu, const std::filesystem::path& folder);
 

@@ -36,6 +36,10 @@ inline const char* words(Status status) { return cudaGetErrorString(status); }
 inline Status last_error() { return cudaGetLastError(); }
 inline Status raw_allocate(void** memory, std::size_t bytes) { return cudaMalloc(memory, bytes); }
 inline void raw_release(void* memory) { (void)cudaFree(memory); }
+inline Status raw_allocate_pinned(void** memory, std::size_t bytes) {
+    return cudaMallocHost(memory, bytes);
+}
+inline void raw_release_pinned(void* memory) { (void)cudaFreeHost(memory); }
 inline Status raw_copy(void* to, const void* from, std::size_t bytes, Stream stream) {
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
 }
@@ -57,6 +61,10 @@ inline const char* words(Status status) { return hipGetErrorString(status); }
 inline Status last_error() { return hipGetLastError(); }
 inline Status raw_allocate(void** memory, std::size_t bytes) { return hipMalloc(memory, bytes); }
 inline void raw_release(void* memory) { (void)hipFree(memory); }
+inline Status raw_allocate_pinned(void** memory, std::size_t bytes) {
+    return hipHostMalloc(memory, bytes, hipHostMallocDefault);
+}
+inline void raw_release_pinned(void* memory) { (void)hipHostFree(memory); }
 inline Status raw_copy(void* to, const void* from, std::size_t bytes, Stream stream) {
     return hipMemcpyAsync(to, from, bytes, hipMemcpyDefault, stream);
 }
@@ -81,6 +89,10 @@ inline Status raw_allocate(void** memory, std::size_t bytes) {
     return *memory == nullptr ? 1 : success;
 }
 inline void raw_release(void* memory) { ::operator delete(memory); }
+inline Status raw_allocate_pinned(void** memory, std::size_t bytes) {
+    return raw_allocate(memory, bytes);
+}
+inline void raw_release_pinned(void* memory) { raw_release(memory); }
 inline Status raw_copy(void* to, const void* from, std::size_t bytes, Stream) {
     std::memcpy(to, from, bytes);
     return success;

@@ -33,7 +33,7 @@ public:
             length_[k] = std::chrono::microseconds{microseconds(random_)};
             const double seen = watts_[k] / scale * (1 + spread * normal(random_));
             if (repeats)
-                accumulator_.add_repeated(id_[k], {}, {.power = {seen}, .half_width = {3}});
+                accumulator_.add_repeated({id_[k], {}, {.power = {seen}, .half_width = {3}}});
         }
         MeteredWork work{accumulator_, {.period = 100ms, .power_noise = 0.02}, seed};
         for (int step = 0; step < 120; ++step) {
@@ -103,8 +103,8 @@ TEST(Repetition, TheRowsHaveTheLastWord) {
     const KernelId gemm = table.id("gemm");
     const KernelId gelu = table.id("gelu");
     EnergyAccumulator accumulator{table};
-    accumulator.add_repeated(gemm, {}, {.power = {450}, .half_width = {2}});
-    accumulator.add_repeated(gelu, {}, {.power = {310}, .half_width = {2}});
+    accumulator.add_repeated({gemm, {}, {.power = {450}, .half_width = {2}}});
+    accumulator.add_repeated({gelu, {}, {.power = {310}, .half_width = {2}}});
     MeteredWork work{accumulator, {.period = 10ms, .power_noise = 0.01}, 3};
     std::mt19937_64 random{5};
     std::uniform_int_distribution<int> microseconds{500, 30'000};

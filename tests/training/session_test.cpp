@@ -13,6 +13,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -191,6 +194,47 @@ TEST(Sessions, FollowAPlanInTheProgramAsItPromises) {
     EXPECT_NEAR(joules / plan.total.count, 1, 0.01);
     EXPECT_GT(promised, 0.02);
     EXPECT_GT(saved, 0.9 * promised);
+}
+
+TEST(Ladders, RiseWhereClocksComeLate) {
+    train::LadderOptions options;
+    options.switching = {Seconds{0.05}, Seconds{0.02}};
+    const train::Frontier frontier{known()};
+    const train::PlanLadder ladder =
+        train::parse_ladder(train::make_ladder_text(frontier, options), known(), 0);
+    ASSERT_GT(ladder.rungs().size(), 4U);
+    for (std::size_t k = 1; k < ladder.rungs().size(); ++k) {
+        EXPECT_GT(ladder.rungs()[k].time, ladder.rungs()[k - 1].time);
+        const double factor = ladder.rungs()[k].time / ladder.rungs()[0].time;
+        EXPECT_EQ(ladder.rung_for(factor), k);
+    }
+}
+
+/// What `kdvfs measure-latency` has kept is obeyed by plans that are told of no latency.
+TEST(Sessions, PlanForTheLatencyThatWasMeasuredOnThisGpu) {
+    const TemporaryFolder folder;
+    ::setenv("XDG_DATA_HOME", folder.at("data").c_str(), 1);
+    train::LadderOptions options = plans().plan;
+    options.switching = {Seconds{0.05}, Seconds{0.02}};
+    const train::PlanLadder late =
+        train::parse_ladder(train::make_ladder_text(train::Frontier{known()}, options), known(), 0);
+    on_threads(1, 50ms, [&](std::uint32_t r, Stage& stage, auto& rank, auto&) {
+        if (r == 0) {
+            const auto path = tune::switch_latency_paths(gpu_name(stage.gpu().info())).front();
+            std::filesystem::create_directories(path.parent_path());
+            std::ofstream{path} << "from_core_mhz,from_mem_mhz,to_core_mhz,to_mem_mhz,latency_s,"
+                                   "transition_s\n1700,-1,1350,-1,0.05,0.02\n";
+        }
+        ThreadSession session{stage.gpu(), rank, known(), plans()};
+        ASSERT_EQ(session.phase(), train::SessionPhase::following);
+        if (r == 0) {
+            EXPECT_EQ(session.ladder().rungs()[0].total, late.rungs()[0].total);
+        }
+    });
+    ::unsetenv("XDG_DATA_HOME");
+    const train::PlanLadder prompt = train::parse_ladder(
+        train::make_ladder_text(train::Frontier{known()}, plans().plan), known(), 0);
+    EXPECT_GT(late.rungs()[0].total, prompt.rungs()[0].total) << "a late clock saves less";
 }
 
 TEST(Sessions, SweepTheirOperationsPlanAndGoOnWithThePlan) {

@@ -4,6 +4,7 @@
 #include <kdvfs/measure/energy_sums.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/power_estimate.hpp>
+#include <kdvfs/measure/source_choice.hpp>
 #include <kdvfs/measure/symmetric_matrix.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
@@ -209,12 +210,14 @@ public:
         return energy(seconds, settings_.widest_resolved);
     }
     [[nodiscard]] Attribution result() const;
+    /// Of the energies of units, each given by its seconds per column; joules^2.
+    /// @pre solved()
+    [[nodiscard]] SymmetricMatrix covariance(const std::vector<std::vector<double>>& units) const;
 
 private:
     static constexpr double fewest_degrees = 3;
 
     [[nodiscard]] EnergyTotals totals() const;
-    [[nodiscard]] SymmetricMatrix covariance(const std::vector<std::vector<double>>& units) const;
     [[nodiscard]] std::vector<AttributedGroup> groups(const std::vector<KernelId>& kernels,
                                                       const std::vector<std::vector<double>>& units,
                                                       const SymmetricMatrix& covariance) const;
@@ -256,8 +259,10 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
             variance += (i == j ? 1 : 2) * seconds[i] * seconds[j] * estimate_->covariance()(i, j);
         }
     }
-    return {joules, student_95(std::min(rows - 1, estimate_->degrees_of_freedom())) *
-                        std::sqrt(std::max(variance, 0.0))};
+    variance += std::pow(joules * sums_->gain_deviation, 2);
+    return {sums_->gain * joules,
+            sums_->gain * student_95(std::min(rows - 1, estimate_->degrees_of_freedom())) *
+                std::sqrt(std::max(variance, 0.0))};
 }
 
 inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
@@ -268,11 +273,12 @@ inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
     return told ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
 }
 
-/// In joules^2, where `units` has seconds per column for each unit.
 inline SymmetricMatrix Attributing::covariance(
     const std::vector<std::vector<double>>& units) const {
     SymmetricMatrix result{units.size()};
     std::vector<double> half(sums_->columns_seen());
+    const double scale = std::pow(sums_->gain, 2);
+    std::vector<double> joules;
     for (std::size_t a = 0; a < units.size(); ++a) {
         std::fill(half.begin(), half.end(), 0.0);
         for (std::size_t i = 0; i < half.size(); ++i) {
@@ -281,8 +287,12 @@ inline SymmetricMatrix Attributing::covariance(
                 half[j] += units[a][i] * estimate_->covariance()(i, j);
             }
         }
+        joules.push_back(interval(units[a]).joules);
         for (std::size_t b = 0; b <= a; ++b) {
-            for (std::size_t j = 0; j < half.size(); ++j) result(a, b) += half[j] * units[b][j];
+            for (std::size_t j = 0; j < half.size(); ++j) {
+                result(a, b) += scale * half[j] * units[b][j];
+            }
+            result(a, b) += joules[a] * joules[b] * std::pow(sums_->gain_deviation, 2);
         }
     }
     return result;
@@ -293,9 +303,7 @@ inline std::vector<AttributedGroup> Attributing::groups(
     const SymmetricMatrix& covariance) const {
     std::vector<double> joules;
     for (const auto& seconds : units) {
-        double sum = 0;
-        for (std::size_t j = 0; j < seconds.size(); ++j) sum += seconds[j] * estimate_->watts()[j];
-        joules.push_back(sum);
+        joules.push_back(interval(seconds).joules);
     }
     const EnergyGroups found{joules, covariance, student_95(sums_->rows.fewer_rows),
                              settings_.widest_resolved};
@@ -331,7 +339,7 @@ inline EnergyTotals Attributing::totals() const {
     if (apart) totals.idle = energy(idle_seconds(), any_width);
     totals.unexplained = totals.counter - totals.kernels.joules - totals.idle.joules;
     // The counter's own noise counts, too, where the fit has seen through it.
-    const double noise = student_95(estimate_->degrees_of_freedom()) *
+    const double noise = sums_->gain * student_95(estimate_->degrees_of_freedom()) *
                          std::sqrt(std::max(estimate_->total_variance(), 0.0));
     totals.unexplained_half_width = {std::max(explained.half_width.count, noise)};
     return totals;
@@ -340,10 +348,13 @@ inline EnergyTotals Attributing::totals() const {
 inline Attribution Attributing::result() const {
     Attribution result;
     result.totals = totals();
-    if (sums_->by_power) result.fit.source = "power samples";
+    if (sums_->by_power) {
+        result.fit.source =
+            to_string(sums_->gain_deviation > 0 ? EnergyFrom::both : EnergyFrom::power);
+    }
     result.fit.rows = sums_->row_count;
     result.fit.refused_rows = sums_->refused_rows;
-    result.fit.scatter = sums_->scatter();
+    result.fit.scatter = {sums_->gain * sums_->scatter().count};
     result.fit.autocorrelation = sums_->rows.autocorrelation();
     const std::vector<KernelId> kernels = sums_->columns.kernels();
     std::vector<std::vector<double>> units;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/energy_levels.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
@@ -11,10 +12,12 @@
 #include <kdvfs/measure/report_filler.hpp>
 #include <kdvfs/measure/row_fit.hpp>
 #include <kdvfs/measure/sample_join.hpp>
+#include <kdvfs/measure/source_choice.hpp>
 #include <kdvfs/report.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -51,6 +54,7 @@ public:
 
     /// One metered scope. Intervals of one or several lanes, in any order.
     void add(const KernelInterval& interval) {
+        if (waits_for_choice()) finder_.take(interval);
         facts_.of(interval.kernel).add(interval);
         join_.add(interval, *this);
     }
@@ -59,12 +63,37 @@ public:
         facts_.of(kernel).calls += calls;
     }
     /// The next sample of the counter, in order of time.
-    void add(const EnergySample& sample) { join_.add(sample, *this); }
-    /// The next sample of a power meter, in order of time, where joules are taken from one and not
-    /// from a counter.
+    void add(const EnergySample& sample) {
+        if (waits_for_choice()) {
+            finder_.take(sample);
+        } else if (by_power_) {
+            gain_.take_counter(sample);
+        } else {
+            join_.add(sample, *this);
+        }
+    }
+    /// The next sample of the power log, in order of time. Both the log's and the counter's are
+    /// held back for some seconds, until it is clear which tells kernels apart (`SourceFinder`).
+    void add(const PowerReading& reading) {
+        if (reading.status != ReadingStatus::ok || !std::isfinite(reading.watts.count)) return;
+        if (!choice_) {
+            finder_.take(reading);
+        } else if (by_power_) {
+            const MeterResponse& response = choice_->response;
+            add(PowerSample{reading.sampled_at - response.delay, reading.watts, response.window});
+        }
+    }
+    /// The next mean of a power meter over a known window, in order of time, where joules are taken
+    /// from these.
     void add(const PowerSample& sample) {
         by_power_ = true;
-        for (const EnergySample& end : windows_.take(sample)) add(end);
+        for (EnergySample end : windows_.take(sample)) {
+            gain_.take_power(end);
+            // What the counter had before the choice was made is over.
+            end.segment += first_power_segment;
+            if (end.at >= join_.walked_to()) join_.add(end, *this);
+            logged_to_ = end.at;
+        }
     }
     /// From `at` on the device held these caps. In order of time.
     void clocks_applied(TimePoint at, ClockPoint applied) { join_.clocks_applied(at, applied); }
@@ -80,18 +109,30 @@ public:
     }
     /// What a kernel drew while it was repeated under a clock: what its power is expected to be
     /// near.
-    void add_repeated(KernelId kernel, ClockPoint applied, const RepeatedFigure& figure) {
-        repeated_.push_back({kernel, applied, figure});
-    }
+    void add_repeated(const RepeatedPower& power) { repeated_.push_back(power); }
     /// Promises that every interval which began before `until` has been added, and every sample
     /// and change; joins them up to there.
-    void advance(TimePoint until) { join_.advance(until, *this); }
+    void advance(TimePoint until) {
+        if (waits_for_choice()) {
+            held_until_ = std::max(held_until_, until);
+            if (!finder_.seen_enough()) return;
+            choose();
+        }
+        // A log that has ended is not waited for.
+        constexpr Duration patience = std::chrono::seconds{5};
+        if (choice_ && by_power_) {
+            until = std::min(until, std::max(logged_to_, until - patience));
+        }
+        join_.advance(until, *this);
+    }
 
     /// The device's counter turned out to be updated so often.
     void counter_period(Duration period) {
         settings_.counter_period = period;
-        join_.direct_from(direct_from(period));
+        if (!by_power_) join_.direct_from(direct_from(period));
     }
+    /// Between the counter and the power log, once the latter has shown enough.
+    [[nodiscard]] const std::optional<SourceChoice>& source() const { return choice_; }
 
     /// Fills rows, groups and totals, and appends notes; leaves the rest of the report alone.
     void fill(Report& report) const;
@@ -101,6 +142,7 @@ public:
 
 private:
     static constexpr std::size_t nowhere = ~std::size_t{0};
+    static constexpr std::uint32_t first_power_segment = 1U << 31U;
 
     static Duration direct_from(Duration period) {
         constexpr int periods = 20;  // so that an error of a period at each end is 5 % at most
@@ -125,6 +167,8 @@ private:
     void add_time(std::size_t column, double seconds);
     void discard_row();
     void fit_if_full();
+    [[nodiscard]] bool waits_for_choice() const { return !choice_ && finder_.sees_power(); }
+    void choose();
     [[nodiscard]] std::vector<double> column_edges() const;
     [[nodiscard]] std::vector<PowerBelief> beliefs() const;
     void note_unrepeated(Report& report) const;
@@ -133,6 +177,11 @@ private:
     AccumulatorSettings settings_;
     SampleJoin join_;
     PowerWindows windows_;
+    SourceFinder finder_;
+    std::optional<SourceChoice> choice_;
+    CounterGain gain_;
+    TimePoint held_until_ = TimePoint::min();
+    TimePoint logged_to_ = TimePoint::min();
     bool by_power_ = false;
     RowSums sums_;                       // of rows that were fitted
     PowerRows waiting_;                  // for the fit
@@ -140,12 +189,7 @@ private:
     std::vector<std::size_t> place_;     // of a column in it
     std::vector<double> column_seconds_;
     KernelColumns columns_;
-    struct Repeated {
-        KernelId kernel;
-        ClockPoint applied;
-        RepeatedFigure figure;
-    };
-    std::vector<Repeated> repeated_;
+    std::vector<RepeatedPower> repeated_;
     EnergyLevels levels_;
     FactsByKernel facts_;
     std::vector<CountedJoules> direct_;  // by column
@@ -238,6 +282,19 @@ inline void EnergyAccumulator::fit_if_full() {
     waiting_.clear();
 }
 
+/// Takes joules from the better source, and what has been held back from it.
+inline void EnergyAccumulator::choose() {
+    const SourceFinder held = std::exchange(finder_, {});
+    choice_ = held.choose(settings_.counter_period);
+    by_power_ = choice_->source == EnergyFrom::power || choice_->source == EnergyFrom::both;
+    if (by_power_) join_.direct_from(direct_from(choice_->response.window));
+    for (const EnergySample& sample : held.counter()) add(sample);
+    if (!by_power_) return;
+    for (const TimedReading& reading : held.power()) {
+        add(PowerReading{{reading.value}, reading.read_at, ReadingStatus::ok});
+    }
+}
+
 inline void EnergyAccumulator::measured_directly(KernelId kernel, ClockPoint applied,
                                                  CountedJoules counted) {
     const auto column = columns_.find(kernel, applied);
@@ -268,8 +325,9 @@ inline std::vector<PowerBelief> EnergyAccumulator::beliefs() const {
         const auto column = columns_.find(kernel, applied);
         if (!column) continue;
         const double least = 1e-6 * figure.power.count;  // 0 would say that nothing is known
-        beliefs[*column] = {figure.power.count,
-                            std::max(figure.half_width.count / half_widths, least)};
+        // By the counter, as repeated kernels are; rows of the power log are to be scaled to it.
+        beliefs[*column] = {figure.power.count / gain_.gain(),
+                            std::max(figure.half_width.count / half_widths, least) / gain_.gain()};
     }
     return beliefs;
 }
@@ -287,15 +345,20 @@ inline void EnergyAccumulator::note_unrepeated(Report& report) const {
 inline EnergySums EnergyAccumulator::sums() const {
     RowSums rows = sums_;
     RowFit{waiting_, sums_}.add_to(rows);
+    std::vector<CountedJoules> direct = direct_;
+    for (CountedJoules& counted : direct) counted.joules *= gain_.gain();
     return {.rows = std::move(rows),
             .columns = columns_,
             .column_seconds = column_seconds_,
             .column_edges = column_edges(),
             .repeated = beliefs(),
-            .direct = direct_,
-            .counter_period = settings_.counter_period,
-            .counter = {counter_joules_},
-            .outside = {outside_joules_},
+            .direct = std::move(direct),
+            .counter_period =
+                choice_ && by_power_ ? choice_->response.window : settings_.counter_period,
+            .gain = gain_.gain(),
+            .gain_deviation = gain_.deviation(),
+            .counter = {counter_joules_ * gain_.gain()},
+            .outside = {outside_joules_ * gain_.gain()},
             .counted_time = Seconds{counted_seconds_},
             .row_count = row_count_,
             .by_power = by_power_,
@@ -306,18 +369,26 @@ inline EnergySums EnergyAccumulator::sums() const {
 }
 
 inline void EnergyAccumulator::fill(Report& report) const {
+    if (waits_for_choice()) {
+        EnergyAccumulator chosen = *this;
+        chosen.choose();
+        chosen.advance(held_until_);
+        chosen.fill(report);
+        return;
+    }
     report.rows.clear();
     for (const KernelId kernel : facts_.seen()) {
         ReportRow& row = report.rows.emplace_back();
         row.kernel = kernels_->key(kernel);
         facts_.at(kernel).fill(row);
-        for (const Repeated& known : repeated_) {
+        for (const RepeatedPower& known : repeated_) {
             if (known.kernel == kernel) row.repeated = known.figure;
         }
     }
     const ReportFiller filler{*kernels_, sums(), settings_.widest_resolved};
     filler.fill(report, facts_.seen());
     note_unrepeated(report);
+    if (choice_) report.notes.push_back(choice_->reason);
     report.levels.clear();
     for (LevelTime& level : levels_.levels()) {
         report.levels.push_back(filler.level(std::move(level)));

@@ -70,6 +70,10 @@ struct EnergySums {
     std::vector<PowerBelief> repeated;
     std::vector<CountedJoules> direct;  ///< by column, of long scopes; may be shorter
     Duration counter_period{0};
+    /// The counter's joules over those of the rows, where these are of a power log, and its
+    /// relative standard error. All joules below are the counter's; the rows' powers are not.
+    double gain = 1;
+    double gain_deviation = 0;
 
     Joules counter;           ///< trusted joules of the metered time
     Joules outside;           ///< trusted joules of the rest

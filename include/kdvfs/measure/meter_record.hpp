@@ -2,9 +2,12 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/measure/sample_join.hpp>
+#include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gsl/assert>
@@ -84,21 +87,33 @@ struct ClockChange {
     ClockPoint applied;
 };
 
-/// What was metered, as it came, for whoever attributes it in a way of his own. Bounded: what
-/// does not fit is counted, not kept.
+/// What a kernel drew while it was repeated under a clock.
+struct RepeatedPower {
+    KernelId kernel;
+    ClockPoint applied;
+    RepeatedFigure figure;
+};
+
+/// All that an `EnergyAccumulator` was told, as it came: for whoever attributes it in a way of his
+/// own, or again. Bounded: what does not fit is counted, not kept.
 struct MeterRecord {
     static constexpr std::size_t capacity = std::size_t{1} << 18;  ///< of each list
 
     std::vector<MeteredRun> runs;
     std::vector<EnergySample> samples;
+    std::vector<PowerReading> power;  ///< of the power log
     std::vector<ClockChange> clocks;
+    std::vector<std::pair<TimePoint, bool>> metering;
+    std::vector<std::pair<TimePoint, IterationMark>> iterations;
+    std::vector<std::pair<std::uint32_t, KernelId>> places;  ///< from 1 on: parent, enclosing scope
+    std::vector<RepeatedPower> repeated;
     std::uint64_t dropped = 0;
 
     void add(const MeteredRun& run) { add(runs, run); }
     void add(const EnergySample& sample) { add(samples, sample); }
+    void add(const PowerReading& reading) { add(power, reading); }
     void add(const ClockChange& change) { add(clocks, change); }
 
-private:
     template <class Item>
     void add(std::vector<Item>& items, const Item& item) {
         if (items.size() < capacity) {

@@ -9,6 +9,8 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -89,7 +91,7 @@ private:
 
 inline void MeterTrial::add(TimePoint from, TimePoint to, double watts) {
     if (runs_.empty() || from < begin() || to > end() || from >= to) return;
-    if (next_ > 0 && (next_ == runs_.size() || runs_[next_ - 1].end > from)) next_ = 0;
+    while (next_ > 0 && runs_[next_ - 1].end > from) --next_;
     while (runs_[next_].end <= from) ++next_;
     columns_.assign(1, kernels_);
     shares_.assign(1, 1.0);
@@ -124,35 +126,47 @@ inline double MeterTrial::unexplained() const {
     return std::sqrt(std::max(0.0, squares_ - explained) / weight_);
 }
 
-/// The window and delay that explain a power meter's samples best.
+/// Windows of power meters that are tried.
+inline constexpr std::array<Duration, 13> usual_windows = [] {
+    constexpr std::array milliseconds{1, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200};
+    std::array<Duration, milliseconds.size()> windows{};
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+        windows[i] = std::chrono::milliseconds{milliseconds[i]};
+    }
+    return windows;
+}();
+
+/// The window and delay that explain a power meter's samples best, and how much they leave.
+struct FoundResponse {
+    MeterResponse response{};
+    double unexplained = std::numeric_limits<double>::infinity();  ///< root mean square, W
+};
+
+/// The window, one of `windows`, and delay that explain a power meter's samples best.
 /// @param samples `read_at` = when the meter took the sample, in order
 /// @param runs    of all kernels, in order, none beside another
-[[nodiscard]] inline MeterResponse find_meter_response(std::span<const TimedReading> samples,
-                                                       std::span<const KernelInterval> runs) {
+[[nodiscard]] inline FoundResponse find_meter_response(
+    std::span<const TimedReading> samples, std::span<const KernelInterval> runs,
+    std::span<const Duration> windows = usual_windows) {
     using std::chrono::milliseconds;
     MeterTrial trial{runs};
-    MeterResponse best;
-    double least = std::numeric_limits<double>::infinity();
+    FoundResponse best;
     const auto attempt = [&](Duration window, Duration delay) {
         trial.clear();
         for (const TimedReading& sample : samples) {
             trial.add(sample.read_at - delay - window, sample.read_at - delay, sample.value);
         }
         const double rms = trial.unexplained();
-        if (rms >= least) return;
-        least = rms;
-        best = {window, delay};
+        if (rms < best.unexplained) best = {{window, delay}, rms};
     };
-    for (const int window : {1, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200}) {
-        for (int delay = -20; delay <= 150; delay += 10) {
-            attempt(milliseconds{window}, milliseconds{delay});
-        }
+    for (const Duration window : windows) {
+        for (int delay = -20; delay <= 150; delay += 10) attempt(window, milliseconds{delay});
     }
-    const Duration about = best.delay;
-    for (const int window : {1, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200}) {
+    const Duration about = best.response.delay;
+    for (const Duration window : windows) {
         for (Duration delay = about - milliseconds{10}; delay <= about + milliseconds{10};
              delay += milliseconds{2}) {
-            attempt(milliseconds{window}, delay);
+            attempt(window, delay);
         }
     }
     return best;

@@ -166,7 +166,18 @@ inline void put(std::ostream& out, const EnergyTotals& totals) {
         << kdvfs::detail::json_number(totals.unexplained_half_width.count)
         << R"(,"counted_time_s":)" << kdvfs::detail::json_number(totals.counted_time.count())
         << R"(,"idle_time_s":)" << kdvfs::detail::json_number(totals.idle_time.count())
-        << R"(,"outside_j":)" << kdvfs::detail::json_number(totals.outside.count) << '}';
+        << R"(,"outside_j":)" << kdvfs::detail::json_number(totals.outside.count)
+        << R"(,"reference":)";
+    if (!totals.reference) {
+        out << "null}";
+        return;
+    }
+    out << R"({"name":)" << kdvfs::detail::json_string(totals.reference->name) << R"(,"joules":)"
+        << kdvfs::detail::json_number(totals.reference->joules.count) << R"(,"time_s":)"
+        << kdvfs::detail::json_number(totals.reference->time.count()) << R"(,"counter_j":)"
+        << kdvfs::detail::json_number(totals.reference->counter.count) << R"(,"counter_time_s":)"
+        << kdvfs::detail::json_number(totals.reference->counter_time.count())
+        << R"(,"counter_share":)" << kdvfs::detail::json_number(totals.reference->ratio()) << "}}";
 }
 
 inline void put(std::ostream& out, const AttributionFit& fit) {

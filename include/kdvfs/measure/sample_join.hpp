@@ -82,6 +82,8 @@ public:
     template <class Sink>
     void advance(TimePoint until, Sink& sink);
 
+    [[nodiscard]] TimePoint walked_to() const { return walked_to_; }
+
     /// From now on longer runs than this are measured directly.
     void direct_from(Duration length) { direct_from_ = length; }
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
@@ -21,9 +22,10 @@ namespace kdvfs::measure {
 /// What became of a self-check.
 struct SelfCheck {
     bool passed = false;
-    std::string reason;            ///< why it did not pass, or what could not be compared
-    Watts counted{0};              ///< mean power by the energy counter
-    std::optional<Watts> drawn{};  ///< mean power by the power readings
+    std::string reason;                ///< why it did not pass, or what could not be compared
+    Watts counted{0};                  ///< mean power by the energy counter
+    std::optional<Watts> drawn{};      ///< mean power by the power readings
+    std::optional<Watts> reference{};  ///< by `GpuOptions::reference`, where it names a sensor
     /// What the power readings are means over, where the power changed enough to tell.
     std::optional<Duration> power_window{};
 };
@@ -57,9 +59,16 @@ public:
         if (std::isfinite(power.count) && power.count >= 0) power_.push_back({now, power.count});
     }
 
+    /// The mean power by a sensor outside the GPU.
+    void take_reference(std::string name, Watts power) {
+        reference_name_ = std::move(name);
+        reference_ = power;
+    }
+
     [[nodiscard]] SelfCheck result() const;
 
 private:
+    void hold_against(SelfCheck& check, const std::string& other, Watts power) const;
     [[nodiscard]] std::string fault() const;
     [[nodiscard]] std::optional<Watts> mean_power() const;
 
@@ -71,6 +80,8 @@ private:
     std::optional<EnergySample> end_;
     std::vector<TimedReading> energy_;
     std::vector<TimedReading> power_;
+    std::string reference_name_;
+    std::optional<Watts> reference_;
 };
 
 inline SelfCheck SelfCheckRun::result() const {
@@ -80,22 +91,29 @@ inline SelfCheck SelfCheckRun::result() const {
     check.counted = (end_->total - begin_->total) / Seconds{end_->at - begin_->at};
     check.drawn = mean_power();
     check.power_window = find_averaging_window(power_, energy_);
-    if (!check.drawn) {
-        check.passed = true;
-        check.reason = "the device gives no power to compare the counter with";
+    check.reference = reference_;
+    check.passed = true;
+    if (check.reference) hold_against(check, reference_name_, *check.reference);
+    if (!check.drawn && check.passed) {
+        if (!check.reference) {
+            check.reason = "the device gives no power to compare the counter with";
+        }
         return check;
     }
-    const double ratio = check.counted.count / check.drawn->count;
-    check.passed = ratio <= most_off && ratio * most_off >= 1;
-    if (!check.passed) {
-        std::array<char, 160> text;
-        std::snprintf(text.data(), text.size(),
-                      "the counter says %.1f W and the power readings %.1f W: off by a factor of "
-                      "%.3g",
-                      check.counted.count, check.drawn->count, ratio);
-        check.reason = text.data();
-    }
+    if (check.passed) hold_against(check, "the power readings", *check.drawn);
     return check;
+}
+
+inline void SelfCheckRun::hold_against(SelfCheck& check, const std::string& other,
+                                       Watts power) const {
+    const double ratio = check.counted.count / power.count;
+    check.passed = ratio <= most_off && ratio * most_off >= 1;
+    if (check.passed) return;
+    std::array<char, 256> text;
+    std::snprintf(text.data(), text.size(),
+                  "the counter says %.1f W and %s %.1f W: off by a factor of %.3g",
+                  check.counted.count, other.c_str(), power.count, ratio);
+    check.reason = text.data();
 }
 
 /// What is wrong with the counter alone; empty where nothing is.

@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/measure/counter_traits.hpp>
+#include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/measure/meter_response.hpp>
 #include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <deque>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kdvfs::measure {
 
@@ -39,7 +52,8 @@ struct SourceChoice {
     EnergyFrom source = EnergyFrom::nothing;
     /// What a power sample's watts are to be multiplied by.
     double power_scale = 1;
-    std::string reason;  ///< a sentence for the report
+    MeterResponse response{};  ///< of the power samples, where they are used
+    std::string reason;        ///< a sentence for the report
 };
 
 /// Which source tells kernels apart best. A source's rows are as long as its period, or as the
@@ -60,32 +74,290 @@ struct SourceChoice {
         return std::string{text.data()};
     };
     if (!check.passed) {
-        if (!has_power) return {EnergyFrom::nothing, 1, "no joules: " + check.reason};
-        return {EnergyFrom::power, 1,
+        if (!has_power) return {EnergyFrom::nothing, 1, {}, "no joules: " + check.reason};
+        return {EnergyFrom::power,
+                1,
+                {},
                 say("joules are from power samples every %.1f ms; not from the energy counter: ",
                     milliseconds(periods.power)) +
                     check.reason};
     }
-    if (!has_power) return {EnergyFrom::counter, 1, "joules are from the energy counter alone"};
+    if (!has_power) return {EnergyFrom::counter, 1, {}, "joules are from the energy counter alone"};
     if (periods.counter > Duration::zero() &&
         Seconds{periods.counter} < clearly_finer * Seconds{row}) {
-        return {EnergyFrom::counter, 1,
+        return {EnergyFrom::counter,
+                1,
+                {},
                 say("joules are from the energy counter, which moves every %.1f ms; power samples "
                     "of %.1f ms are not clearly finer",
                     milliseconds(periods.counter), milliseconds(row))};
     }
     if (Seconds{window} < covers * Seconds{periods.power}) {
-        return {EnergyFrom::counter, 1,
+        return {EnergyFrom::counter,
+                1,
+                {},
                 say("joules are from the energy counter: power samples are means over %.1f ms of "
                     "every %.1f ms and miss the rest",
                     milliseconds(window), milliseconds(periods.power))};
     }
     const bool comparable = check.drawn && check.drawn->count > 0;
     const double scale = comparable ? check.counted.count / check.drawn->count : 1;
-    return {EnergyFrom::both, scale,
+    return {EnergyFrom::both,
+            scale,
+            {},
             say("joules are from power samples every %.1f ms, times %.3f as the energy counter has "
                 "it, which moves every %.1f ms only",
                 milliseconds(periods.power), scale, milliseconds(periods.counter))};
 }
+
+/// Watches the energy counter and the power log of a board while kernels run, for some seconds,
+/// until it can be said from which of them kernels are told apart best. Bounded. Not thread-safe.
+class SourceFinder {
+public:
+    void take(const EnergySample& sample) { counter_.push_back(sample); }
+    void take(const PowerReading& reading) {
+        power_.push_back({reading.sampled_at, reading.watts.count});
+    }
+    void take(const KernelInterval& run) {
+        if (runs_.size() < most_runs) runs_.push_back(run);
+    }
+
+    [[nodiscard]] bool sees_power() const { return !power_.empty(); }
+    /// Whether waiting longer would tell no more, or hold back too much.
+    [[nodiscard]] bool seen_enough() const {
+        constexpr Duration long_enough = std::chrono::seconds{6};
+        if (runs_.size() >= most_runs || counter_.size() + power_.size() >= most_readings) {
+            return true;
+        }
+        return sees_power() && !runs_.empty() &&
+               power_.back().read_at - std::max(power_.front().read_at, runs_.front().start) >=
+                   long_enough;
+    }
+
+    /// @param counter_period between two moves of the counter; 0 where unknown
+    [[nodiscard]] SourceChoice choose(Duration counter_period) const;
+
+    // What has been seen, for whoever goes on.
+    [[nodiscard]] const std::vector<EnergySample>& counter() const { return counter_; }
+    [[nodiscard]] const std::vector<TimedReading>& power() const { return power_; }
+
+private:
+    static constexpr std::size_t most_runs = 1 << 14;
+    static constexpr std::size_t most_readings = 1 << 14;
+
+    [[nodiscard]] Duration power_period() const;
+    [[nodiscard]] std::vector<KernelInterval> runs_in_order() const;
+    /// The mean of the power samples whose windows lie in [from, to], by their middles.
+    [[nodiscard]] std::optional<double> mean_power(TimePoint from, TimePoint to,
+                                                   MeterResponse response) const;
+    [[nodiscard]] SelfCheck compare(MeterResponse response) const;
+    [[nodiscard]] FoundResponse find_response(std::span<const KernelInterval> runs) const;
+    [[nodiscard]] bool explains(const FoundResponse& found, std::span<const KernelInterval> runs,
+                                double most_left) const;
+
+    std::vector<EnergySample> counter_;
+    std::vector<TimedReading> power_;
+    std::vector<KernelInterval> runs_;
+};
+
+inline SourceChoice SourceFinder::choose(Duration counter_period) const {
+    constexpr std::size_t fewest = 50;  // power samples
+    constexpr double clearly = 0.6;     // of their deviation may be left unexplained
+    const MeterPeriods periods{counter_period, power_period()};
+    const auto by_counter = [&](const char* why) {
+        return SourceChoice{
+            EnergyFrom::counter, 1, {}, std::string{"joules are from the energy counter: "} + why};
+    };
+    if (power_.size() < fewest)
+        return by_counter("there are too few power samples to know them by");
+    const std::vector<KernelInterval> runs = runs_in_order();
+    const FoundResponse found = find_response(runs);
+    const MeterResponse response = found.response;
+    const SelfCheck check = compare(response);
+    const double ratio = check.passed ? check.counted.count / check.drawn->count : 1;
+    if (ratio > SelfCheckRun::most_off || ratio * SelfCheckRun::most_off < 1) {
+        return by_counter("power samples disagree with it by a factor");
+    }
+    SourceChoice choice = choose_source(check, periods);
+    choice.response = response;
+    if (choice.source == EnergyFrom::both && !explains(found, runs, clearly)) {
+        return by_counter(
+            "power samples do not follow the kernels clearly enough to know over "
+            "which time each is a mean");
+    }
+    return choice;
+}
+
+inline Duration SourceFinder::power_period() const {
+    std::vector<Duration> between;
+    for (std::size_t i = 1; i < power_.size(); ++i) {
+        between.push_back(power_[i].read_at - power_[i - 1].read_at);
+    }
+    if (between.empty()) return Duration{0};
+    const auto middle = between.begin() + static_cast<std::ptrdiff_t>(between.size() / 2);
+    std::nth_element(between.begin(), middle, between.end());
+    return *middle;
+}
+
+inline std::vector<KernelInterval> SourceFinder::runs_in_order() const {
+    std::vector<KernelInterval> runs = runs_;
+    std::stable_sort(runs.begin(), runs.end(),
+                     [](const auto& a, const auto& b) { return a.start < b.start; });
+    return runs;
+}
+
+inline std::optional<double> SourceFinder::mean_power(TimePoint from, TimePoint to,
+                                                      MeterResponse response) const {
+    constexpr int fewest = 3;
+    const Duration late = response.delay + response.window / 2;
+    auto sample = std::lower_bound(
+        power_.begin(), power_.end(), from + late,
+        [](const TimedReading& reading, TimePoint at) { return reading.read_at < at; });
+    double sum = 0;
+    int count = 0;
+    for (; sample != power_.end() && sample->read_at < to + late; ++sample, ++count) {
+        sum += sample->value;
+    }
+    return count < fewest ? std::nullopt : std::optional{sum / count};
+}
+
+/// The counter's power against the samples', in all and from move to move.
+inline SelfCheck SourceFinder::compare(MeterResponse response) const {
+    constexpr double far = 0.1;  // of the power: from move to move, without edges
+    SelfCheck check;
+    check.power_window = response.window;
+    double joules = 0;
+    double seconds = 0;
+    double drawn = 0;
+    std::vector<std::pair<double, double>> watts;
+    for (std::size_t i = 1; i < counter_.size(); ++i) {
+        const EnergySample& from = counter_[i - 1];
+        const EnergySample& to = counter_[i];
+        if (from.segment != to.segment || to.at <= from.at) continue;
+        const auto power = mean_power(from.at, to.at, response);
+        if (!power) continue;
+        const double time = Seconds{to.at - from.at}.count();
+        joules += (to.total - from.total).count;
+        drawn += time * *power;
+        seconds += time;
+        watts.emplace_back((to.total - from.total).count / time, *power);
+    }
+    if (seconds <= 0 || drawn <= 0 || joules <= 0) {
+        check.reason = "it did not move while there were power samples";
+        return check;
+    }
+    check.counted = {joules / seconds};
+    check.drawn = Watts{drawn / seconds};
+    const double ratio = joules / drawn;
+    double squares = 0;
+    for (const auto& [counted, power] : watts) squares += std::pow(counted - ratio * power, 2);
+    const double apart = std::sqrt(squares / static_cast<double>(watts.size()));
+    check.passed = true;
+    // Samples of a part of the time, which need not be like the rest.
+    if (apart > far * check.counted.count) check.power_window = Duration{0};
+    return check;
+}
+
+/// A fixed mix is explained by many windows, each with other powers. A log is nearly always one of
+/// means since the sample before, so that is the one that is tried.
+inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval> runs) const {
+    const std::array since_last{power_period()};
+    return find_meter_response(power_, runs, since_last);
+}
+
+/// Whether a power for each kernel, seen through the meter, leaves no more than this share of the
+/// samples' deviation.
+inline bool SourceFinder::explains(const FoundResponse& found, std::span<const KernelInterval> runs,
+                                   double most_left) const {
+    double sum = 0;
+    double squares = 0;
+    double count = 0;
+    for (const TimedReading& sample : power_) {
+        const TimePoint end = sample.read_at - found.response.delay;
+        if (runs.empty() || end - found.response.window < runs.front().start ||
+            end > runs.back().end) {
+            continue;
+        }
+        sum += sample.value;
+        squares += sample.value * sample.value;
+        ++count;
+    }
+    if (count == 0) return false;
+    const double deviation = std::sqrt(std::max(0.0, squares / count - std::pow(sum / count, 2)));
+    return found.unexplained < most_left * deviation;
+}
+
+/// How much more an energy counter counts than the rows of a power log, from the time that both
+/// have seen. Not thread-safe.
+class CounterGain {
+public:
+    void take_counter(const EnergySample& sample) {
+        counter_.push_back(sample);
+        match();
+    }
+    /// The end of a window of the log, as an energy sample.
+    void take_power(const EnergySample& sample) {
+        power_.push_back(sample);
+        match();
+    }
+
+    /// 1 where there was no time together.
+    [[nodiscard]] double gain() const { return powers_ > 0 ? joules_ / powers_ : 1; }
+    /// Relative standard error. Single moves of the counter err at their edges, each by what the
+    /// next gains, so that this is too much rather than too little.
+    [[nodiscard]] double deviation() const {
+        if (moves_ < 2) return 0;
+        const double g = gain();
+        const double squares = joules_squared_ - 2 * g * products_ + g * g * powers_squared_;
+        return std::sqrt(std::max(squares, 0.0) * moves_ / (moves_ - 1)) / joules_;
+    }
+
+private:
+    void match() {
+        constexpr std::size_t most = 1 << 14;
+        while (counter_.size() >= 2 && !power_.empty() && power_.back().at >= counter_[1].at) {
+            const EnergySample from = counter_.front();
+            counter_.pop_front();
+            const EnergySample& to = counter_.front();
+            const auto begin = logged_at(from.at);
+            const auto end = logged_at(to.at);
+            if (begin && end && begin->second == end->second && from.segment == to.segment) {
+                add((to.total - from.total).count, end->first - begin->first);
+            }
+            while (power_.size() >= 2 && power_[1].at <= to.at) power_.pop_front();
+        }
+        while (counter_.size() > most) counter_.pop_front();
+        while (power_.size() > most) power_.pop_front();
+    }
+    /// The log's joules and segment at a moment within it.
+    [[nodiscard]] std::optional<std::pair<double, std::uint32_t>> logged_at(TimePoint at) const {
+        const auto after =
+            std::lower_bound(power_.begin(), power_.end(), at,
+                             [](const EnergySample& sample, TimePoint t) { return sample.at < t; });
+        if (after == power_.end() || after == power_.begin()) return {};
+        const EnergySample& before = *(after - 1);
+        if (before.segment != after->segment) return {};
+        const double part = Seconds{at - before.at} / Seconds{after->at - before.at};
+        return std::pair{before.total.count + part * (after->total - before.total).count,
+                         before.segment};
+    }
+    void add(double joules, double power) {
+        joules_ += joules;
+        powers_ += power;
+        joules_squared_ += joules * joules;
+        powers_squared_ += power * power;
+        products_ += joules * power;
+        ++moves_;
+    }
+
+    std::deque<EnergySample> counter_;
+    std::deque<EnergySample> power_;
+    double joules_ = 0;
+    double powers_ = 0;
+    double joules_squared_ = 0;
+    double powers_squared_ = 0;
+    double products_ = 0;
+    double moves_ = 0;
+};
 
 }  // namespace kdvfs::measure

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+// Runs of gpt_train that were recorded on a real GPU, attributed again as a user's program does it.
+#include <bench/nvidia_round/training_replay.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace measuring {
+namespace {
+
+using kdvfs::measure::Report;
+
+std::string name_of(const kdvfs::measure::EnergyLevel& level) {
+    return level.iteration ? "iteration" : level.scope.name;
+}
+
+/// Joules a run, by level, with half-widths.
+std::map<std::string, std::pair<double, double>> levels_of(const Report& report) {
+    std::map<std::string, std::pair<double, double>> found;
+    for (const auto& level : report.levels) {
+        const kdvfs::measure::EnergyEstimate each = level.per_run();
+        if (each.resolved) found[name_of(level)] = {each.joules.count, each.half_width.count};
+    }
+    return found;
+}
+
+/// Share of the kernels' time whose kernels are told, without scopes that enclose others.
+double told_share(const Report& report) {
+    double all = 0;
+    double told = 0;
+    for (const auto& row : report.rows) {
+        const bool encloses = std::any_of(
+            report.levels.begin(), report.levels.end(),
+            [&](const auto& level) { return !level.iteration && level.scope == row.kernel; });
+        if (encloses) continue;
+        all += row.counted_time.count();
+        if (row.energy.resolved) told += row.counted_time.count();
+    }
+    return all > 0 ? told / all : 0;
+}
+
+class TrainingOn : public testing::TestWithParam<const char*> {
+protected:
+    [[nodiscard]] RecordedTraining recorded(const std::string& run) const {
+        return read_training(std::filesystem::path{RECORDED_RESULTS} / GetParam() / "gpt_train" /
+                             run);
+    }
+};
+
+TEST_P(TrainingOn, LevelsAreToldAndAgreeFromRunToRun) {
+    std::map<std::string, std::pair<double, double>> first;
+    for (const char* run : {"repeated_1", "repeated_2"}) {
+        const RecordedTraining training = recorded(run);
+        ASSERT_FALSE(training.record.runs.empty()) << run;
+        const Report report = replay(training, {.repeated = false});
+        const auto levels = levels_of(report);
+        const auto& totals = report.totals;
+        EXPECT_NEAR(
+            totals.kernels.joules.count + totals.idle.joules.count + totals.unexplained.count,
+            totals.counter.count, 1e-6 * totals.counter.count);
+        EXPECT_LT(std::abs(totals.unexplained.count), totals.unexplained_half_width.count);
+        ASSERT_EQ(levels.size(), 4U) << run;
+        const auto [whole, whole_width] = levels.at("iteration");
+        double parts = 0;
+        double widths = 0;
+        for (const char* phase : {"forward", "backward", "optimizer"}) {
+            const auto [joules, width] = levels.at(phase);
+            parts += joules;
+            widths += width;
+            std::printf("%s %s %s: %.2f +- %.2f J\n", GetParam(), run, phase, joules, width);
+        }
+        std::printf("%s %s iteration: %.2f +- %.2f J, %s; kernels told %.1f %%\n", GetParam(), run,
+                    whole, whole_width, report.fit.source.c_str(), 100 * told_share(report));
+        // Idle time between the phases is the iteration's alone.
+        EXPECT_LT(parts, whole + whole_width + widths);
+        EXPECT_GT(parts, 0.95 * whole);
+        if (first.empty()) {
+            first = levels;
+            continue;
+        }
+        for (const char* level : {"iteration", "forward", "backward"}) {
+            const auto [a, a_width] = first.at(level);
+            const auto [b, b_width] = levels.at(level);
+            EXPECT_LT(std::abs(a - b), 0.03 * a) << level;
+            EXPECT_LT(a_width, 0.03 * a) << level;
+        }
+    }
+}
+
+/// Half the run against the other: the intervals of the levels hold what chance makes of them.
+TEST_P(TrainingOn, HalvesOfARunAgreeWithinTheirIntervals) {
+    for (const char* run : {"repeated_1", "repeated_2"}) {
+        const RecordedTraining training = recorded(run);
+        const auto first = levels_of(replay(training, {.repeated = false, .to = 0.5}));
+        const auto second = levels_of(replay(training, {.repeated = false, .from = 0.5}));
+        for (const char* level : {"iteration", "forward", "backward"}) {
+            ASSERT_EQ(first.count(level) + second.count(level), 2U) << level;
+            const auto [a, a_width] = first.at(level);
+            const auto [b, b_width] = second.at(level);
+            EXPECT_LT(std::abs(a - b), a_width + b_width) << run << ' ' << level;
+        }
+    }
+}
+
+/// The recorded runs with powers made up: each kernel's is what it drew when it was repeated, times
+/// a common factor and its own. A counter that moves every 100 ms and is looked at every 10, and a
+/// power log of 20 ms, see them.
+struct MadeUp {
+    RecordedTraining training;
+    std::vector<double> watts;  ///< by kernel
+
+    MadeUp(const RecordedTraining& recorded, std::uint64_t seed, double factor, double spread)
+        : training{recorded}, watts(recorded.kernels.size(), 150) {
+        auto& record = training.record;
+        std::mt19937_64 random{seed};
+        std::normal_distribution<double> normal;
+        for (const auto& power : record.repeated) {
+            watts[power.kernel.value] =
+                factor * power.figure.power.count * (1 + spread * normal(random));
+        }
+        std::vector<std::pair<TimePoint, double>> ends;  // joules by then
+        constexpr double idle = 125;
+        const TimePoint first = record.runs.front().interval.start - std::chrono::seconds{1};
+        TimePoint now = first;
+        double joules = 0;
+        ends.emplace_back(now, joules);
+        for (const auto& [run, window] : record.runs) {
+            joules += idle * kdvfs::Seconds{run.start - now}.count();
+            ends.emplace_back(run.start, joules);
+            joules += watts[run.kernel.value] * kdvfs::Seconds{run.end - run.start}.count();
+            ends.emplace_back(run.end, joules);
+            now = run.end;
+        }
+        const auto joules_until = [&](TimePoint at) {
+            const auto after =
+                std::lower_bound(ends.begin() + 1, ends.end() - 1, at,
+                                 [](const auto& end, TimePoint time) { return end.first < time; });
+            const auto& [from, before] = *(after - 1);
+            const double part = kdvfs::Seconds{at - from} /
+                                kdvfs::Seconds{std::max(after->first - from, Duration{1})};
+            return before + part * (after->second - before);
+        };
+        record.samples.clear();
+        record.power.clear();
+        std::uniform_int_distribution<int> late{0, 10'000};
+        for (TimePoint at = first; at < now; at += std::chrono::milliseconds{100}) {
+            record.samples.push_back(
+                {at + std::chrono::microseconds{late(random)}, {joules_until(at)}, 0});
+        }
+        for (TimePoint at = first + std::chrono::milliseconds{50}; at < now;
+             at += std::chrono::milliseconds{20}) {
+            const TimePoint end = at - std::chrono::milliseconds{2};
+            const TimePoint begin = end - std::chrono::milliseconds{20};
+            const double mean = (joules_until(end) - joules_until(begin)) / 0.020;
+            record.power.push_back(
+                {{mean / 1.01 + 4 * normal(random)}, at, kdvfs::ReadingStatus::ok});
+        }
+    }
+};
+
+TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
+    const RecordedTraining training = recorded("repeated_1");
+    constexpr int seeds = 8;
+    for (const bool by_power : {true, false}) {
+        double told = 0;
+        int all = 0;
+        int covered = 0;
+        double widest = 0;
+        for (int seed = 1; seed <= seeds; ++seed) {
+            const MadeUp made{training, static_cast<std::uint64_t>(seed), 1.02, 0.03};
+            const Report report = replay(made.training, {.power = by_power});
+            EXPECT_EQ(report.fit.source == "energy counter", !by_power) << report.fit.source;
+            told += told_share(report) / seeds;
+            double time = 0;
+            for (const auto& row : report.rows) time += row.counted_time.count();
+            for (std::size_t k = 0; k < report.rows.size(); ++k) {
+                const auto& row = report.rows[k];
+                if (!row.energy.resolved) continue;
+                const double truth = made.watts[k] * row.counted_time.count();
+                ++all;
+                covered += std::abs(row.energy.joules.count - truth) <= row.energy.half_width.count;
+                if (row.counted_time.count() < 0.03 * time) continue;
+                widest = std::max(widest, row.energy.half_width.count / truth);
+            }
+        }
+        std::printf(
+            "%s, powers made up, %s: told %.1f %% of the time, covered %d of %d, widest of the "
+            "large ones %.1f %%\n",
+            GetParam(), by_power ? "power log" : "counter alone", 100 * told, covered, all,
+            100 * widest);
+        EXPECT_GT(told, by_power ? 0.95 : 0.75);
+        EXPECT_LT(widest, 0.15);
+        EXPECT_GE(covered, 0.92 * all);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(RealGpus, TrainingOn, testing::Values("h100"));
+
+}  // namespace
+}  // namespace measuring
