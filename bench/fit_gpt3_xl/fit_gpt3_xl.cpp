@@ -6,10 +6,13 @@
 #include <bench/fit_gpt3_xl/joint_fit.hpp>
 #include <bench/fit_gpt3_xl/plan_check.hpp>
 #include <examples/gpt3_iteration/fit_figures.hpp>
+#include <examples/gpt3_xl/fitted_kernels.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/error.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -32,15 +35,18 @@ struct Options {
     int starts = 15;
     double pass_weight = 0;
     std::uint32_t seed = 1;
+    int folds = 2;
+    bool cross_validate = false;
+    bool committed = false;
     std::string kernels_file;
     std::string board_file;
 };
 
-JointFit fit(const Options& options, unsigned core_max) {
-    JointFit result{{core_max}, options.pass_weight, options.seed};
+JointFit fit(const Options& options, unsigned core_max, const FitLimits& limits = {}) {
+    JointFit result{{core_max}, options.pass_weight, options.seed, limits};
     for (int round = 0; round < options.rounds; ++round) {
         result.restart_kernels(options.starts);
-        const double cost = result.improve(40);
+        const double cost = result.improve(60);
         std::fprintf(stderr, "core max %u MHz, round %d of %d: cost %.2f\n", core_max, round + 1,
                      options.rounds, cost);
     }
@@ -67,8 +73,28 @@ gpt3::FitErrors errors_of(const Board& board, const std::vector<KernelModel>& ke
     return gpt3::fit_errors(board, std::span<const KernelModel, kernel_count>{kernels});
 }
 
-void print_errors(const gpt3::FitErrors& e, int parameters) {
-    std::printf("fit.parameters %d, data points %d\n", parameters, gpt3::fit_data_points);
+void print_counts(const JointFit& fitted) {
+    int repeated = 0;  // extremes that are the very number of auto or of the best point
+    for (const gpt3::PublishedKernel& kernel : gpt3::published_table) {
+        const auto same = [](double extreme, double at_auto, double best_pct) {
+            const auto close = [&](double value) { return std::abs(extreme / value - 1) < 1e-3; };
+            return close(at_auto) || close(at_auto * (1 + best_pct / 100));
+        };
+        const double t = kernel.time_auto_ms;
+        const double e = kernel.energy_auto_j;
+        repeated += same(kernel.time_min_ms, t, kernel.best_time_pct);
+        repeated += same(kernel.time_max_ms, t, kernel.best_time_pct);
+        repeated += same(kernel.energy_min_j, e, kernel.best_energy_pct);
+        repeated += same(kernel.energy_max_j, e, kernel.best_energy_pct);
+    }
+    std::printf(
+        "fit.parameters %d, of which the data determine %.0f (priors the rest); measurements %d, "
+        "of which %d extremes repeat another within 0.1 %%; and %d choices of a best point\n",
+        fitted.parameters() + 1, fitted.determined_parameters() + 1, gpt3::fit_measurements,
+        repeated, gpt3::fit_data_points - gpt3::fit_measurements);
+}
+
+void print_errors(const gpt3::FitErrors& e) {
     std::printf("rms error of time, %%:   auto %.2f, best point %.2f, least %.2f, most %.2f\n",
                 e.time_auto_pct, e.time_best_pct, e.time_min_pct, e.time_max_pct);
     std::printf("rms error of energy, %%: auto %.2f, best point %.2f, least %.2f, most %.2f\n",
@@ -97,6 +123,8 @@ void print_plans(const std::array<Sweep, kernel_count>& sweeps) {
     print("strict waste, global", plans.global, "0.00 / -15.64");
     print("EDP, global", plans.edp, "+10.28 / -27.52");
     print("published best points", plans.published_points, "0.00 / -15.64");
+    print("passes, strict waste", plans.pass_waste, "-0.10 / -2.07");
+    print("passes, EDP", plans.pass_edp, "+10.21 / -25.42");
 }
 
 /// The published numbers that the model does not meet.
@@ -137,17 +165,143 @@ void print_board(const JointFit& fitted) {
     }
 }
 
+/// A model with less in it.
+struct Variant {
+    const char* name;
+    FitLimits limits;
+};
+
+const std::vector<Variant>& variants() {
+    const double none = std::log(1e-9);
+    static const std::vector<Variant> all{
+        {"all terms", {}},
+        {"no voltage of auto memory", {{}, {{16, none}, {17, std::log(2.9)}}}},
+        {"no fixed time", {{{2, none}}, {}}},
+        {"one overlap for all (6.5)", {{{3, 0.0}}, {}}},
+        {"both of these", {{{2, none}, {3, 0.0}}, {}}},
+        {"leakage as of the start", {{}, {{1, std::log(4.0)}, {2, 2.3}}}},
+        {"no power cap", {{}, {{18, std::log(1e4)}}}},
+    };
+    return all;
+}
+
+/// Fits with the best points of every n-th kernel held out, and what each fit says of those that it
+/// did not see.
+std::array<Sweep, kernel_count> predicted_sweeps(const Options& options, const FitLimits& limits) {
+    std::array<Sweep, kernel_count> sweeps;
+    for (int fold = 0; fold < options.folds; ++fold) {
+        FitLimits held = limits;
+        held.held_out = [&](int k) { return k % options.folds == fold; };
+        const JointFit fitted = fit(options, options.core_max.front(), held);
+        for (int k = fold; k < kernel_count; k += options.folds)
+            sweeps[static_cast<std::size_t>(k)] = sweep(fitted.board(), fitted.kernel(k));
+    }
+    return sweeps;
+}
+
+struct Spread {
+    double rms = 0;
+    double median = 0;  ///< of absolute values
+};
+
+/// How far the best point's effect is off, in percent: 0 its time, 1 its energy.
+Spread best_point_error(const std::array<Sweep, kernel_count>& sweeps, std::size_t part) {
+    Spread spread;
+    std::vector<double> sizes;
+    for (std::size_t k = 0; k < sweeps.size(); ++k) {
+        const Eigen::VectorXd errors = kernel_errors(sweeps[k], gpt3::published_table[k], 1);
+        sizes.push_back(std::abs(errors[best_point_targets[part]]));
+        spread.rms += sizes.back() * sizes.back() / static_cast<double>(sweeps.size());
+    }
+    spread.rms = std::sqrt(spread.rms);
+    std::sort(sizes.begin(), sizes.end());
+    spread.median = sizes[sizes.size() / 2];
+    return spread;
+}
+
+/// What less of a model, fitted anew, says in sample and of best points that it did not see.
+void print_cross_validation(const Options& options) {
+    std::printf(
+        "Effects of the best points: error of time and energy in %%, median and (rms); strict "
+        "waste, local and global. With all best points seen, and with %d folds of kernels whose "
+        "best points were held out.\n"
+        "%-27s %10s  %-34s  %s\n",
+        options.folds, "", "parameters", "seen", "held out");
+    for (const Variant& variant : variants()) {
+        const JointFit fitted = fit(options, options.core_max.front(), variant.limits);
+        const auto seen = sweeps_of(fitted.board(), kernels_of(fitted));
+        const auto predicted = predicted_sweeps(options, variant.limits);
+        std::printf("%-27s %10d", variant.name, fitted.parameters() + 1);
+        for (const auto& sweeps : {seen, predicted}) {
+            const Spread time = best_point_error(sweeps, 0);
+            const Spread energy = best_point_error(sweeps, 1);
+            const PlanEffects plans = plan_effects(sweeps);
+            std::printf("  %4.2f (%5.2f) %4.2f (%5.2f) %+6.2f %+6.2f", time.median, time.rms,
+                        energy.median, energy.rms, plans.local.energy_pct, plans.global.energy_pct);
+        }
+        std::printf("\n");
+        std::fflush(stdout);
+    }
+}
+
+/// What the plans of the fit lose where a term is taken out of it, all else as fitted.
+void print_terms(const Board& board, const std::vector<KernelModel>& kernels) {
+    std::printf("strict waste without a term, all else as fitted:\n");
+    const auto print = [&](const char* name, const Board& less,
+                           const std::vector<KernelModel>& of) {
+        const PlanEffects plans = plan_effects(sweeps_of(less, of));
+        std::printf("  %-27s local %+6.2f %%, global %+6.2f %%\n", name, plans.local.energy_pct,
+                    plans.global.energy_pct);
+    };
+    print("all terms", board, kernels);
+    Board less = board;
+    less.auto_memory_voltage.rise = 0;
+    print("no voltage of auto memory", less, kernels);
+    less = board;
+    less.core_overhead.leakage = {0};
+    print("no leakage", less, kernels);
+    less = board;
+    less.core_overhead.clock_tree_watts_per_ghz = 0;
+    print("no clock tree", less, kernels);
+    less = board;
+    less.power_cap = {1e4};
+    print("no power cap", less, kernels);
+    std::vector<KernelModel> changed = kernels;
+    for (KernelModel& kernel : changed) kernel.fixed_time = kdvfs::Seconds{0};
+    print("no fixed time", board, changed);
+}
+
+/// The committed constants: what the demo runs on.
+int report_committed(const Options& options) {
+    const Board board = kdvfs::simulated::rtx_3080_ti();
+    const std::vector<KernelModel> kernels{gpt3::fitted_kernels.begin(),
+                                           gpt3::fitted_kernels.end()};
+    print_errors(errors_of(board, kernels));
+    const auto sweeps = sweeps_of(board, kernels);
+    print_plans(sweeps);
+    print_passes(Sums{sweeps}, options.pass_weight);
+    print_terms(board, kernels);
+    return 0;
+}
+
 int run(const Options& options) {
+    if (options.committed) return report_committed(options);
+    if (options.cross_validate) {
+        print_cross_validation(options);
+        return 0;
+    }
     const JointFit fitted = best_fit(options);
     const Board board = fitted.board();
     const std::vector<KernelModel> kernels = kernels_of(fitted);
     const int parameters = fitted.parameters() + 1;  // and the highest core clock
     const gpt3::FitErrors errors = errors_of(board, kernels);
-    print_errors(errors, parameters);
+    print_counts(fitted);
+    print_errors(errors);
     const auto sweeps = sweeps_of(board, kernels);
     print_plans(sweeps);
     print_outliers(sweeps, price_of_time(fitted.fitted_board_numbers()));
     print_passes(Sums{sweeps}, options.pass_weight);
+    print_terms(board, kernels);
     print_board(fitted);
     if (!options.kernels_file.empty()) {
         write_file(options.kernels_file, kernels_header(kernels, parameters, errors));
@@ -167,6 +321,13 @@ int main(int argc, char** argv) {
     app.add_option("--pass-weight", options.pass_weight,
                    "weight of the published passes; 0 keeps them for checking");
     app.add_option("--seed", options.seed, "of the random starts");
+    app.add_flag("--cross-validate", options.cross_validate,
+                 "instead: fit models with fewer terms, with all best points and with some held "
+                 "out");
+    app.add_option("--folds", options.folds, "that --cross-validate holds out in turn")
+        ->check(CLI::Range(2, 46));
+    app.add_flag("--committed", options.committed,
+                 "instead: errors, plans and terms of the committed constants");
     app.add_option("--write-kernels", options.kernels_file, "write fitted_kernels.hpp here");
     app.add_option("--write-board", options.board_file, "write rtx_3080_ti_fit.hpp here");
     CLI11_PARSE(app, argc, argv);

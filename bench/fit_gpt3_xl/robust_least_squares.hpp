@@ -3,8 +3,9 @@
 
 #include <Eigen/Cholesky>
 #include <Eigen/Core>
+#include <Eigen/QR>
+#include <unsupported/Eigen/NonLinearOptimization>
 
-#include <algorithm>
 #include <cmath>
 
 namespace gpt3_fit {
@@ -12,65 +13,73 @@ namespace gpt3_fit {
 /// Cauchy's loss: an outlier beyond a few weights pulls less and less.
 struct CauchyLoss {
     static constexpr double scale = 2.5;
-    static double of(double r) { return scale * scale * std::log1p(r * r / (scale * scale)); }
+
+    /// The residual whose square is the loss.
+    static double root(double r) {
+        return std::copysign(scale * std::sqrt(std::log1p(r * r / (scale * scale))), r);
+    }
+    /// Its derivative by `r`.
+    static double root_slope(double r) {
+        const double q = r * r / (scale * scale);
+        return q < 1e-12 ? 1 : std::sqrt(q / std::log1p(q)) / (1 + q);
+    }
+    /// By which squares are weighed where the loss is taken for one.
     static double root_weight(double r) { return 1 / std::sqrt(1 + r * r / (scale * scale)); }
 };
 
 inline double cost_of(const Eigen::VectorXd& residuals) {
-    return residuals.unaryExpr(&CauchyLoss::of).sum();
+    return residuals.unaryExpr(&CauchyLoss::root).squaredNorm();
 }
 
-/// The reweighted normal equations at one point.
-struct NormalEquations {
-    NormalEquations(const Eigen::MatrixXd& jacobian, const Eigen::VectorXd& residuals) {
-        const Eigen::VectorXd w = residuals.unaryExpr(&CauchyLoss::root_weight);
-        const Eigen::MatrixXd weighted = w.asDiagonal() * jacobian;
-        matrix = weighted.transpose() * weighted;
-        gradient = weighted.transpose() * w.cwiseProduct(residuals);
+/// The reweighted normal matrix at one point: what the data determine.
+inline Eigen::MatrixXd normal_matrix(const Eigen::MatrixXd& jacobian,
+                                     const Eigen::VectorXd& residuals) {
+    const Eigen::VectorXd w = residuals.unaryExpr(&CauchyLoss::root_weight);
+    const Eigen::MatrixXd weighted = w.asDiagonal() * jacobian;
+    return weighted.transpose() * weighted;
+}
+
+/// A problem as Eigen's Levenberg-Marquardt (MINPACK's lmder) wants it. `residuals(x)` gives a
+/// vector, `jacobian(x, residuals)` its derivatives by columns.
+template <class Residuals, class Jacobian>
+class RobustProblem {
+public:
+    RobustProblem(const Residuals& residuals, const Jacobian& jacobian, Eigen::Index values)
+        : residuals_{residuals}, jacobian_{jacobian}, values_{static_cast<int>(values)} {}
+
+    [[nodiscard]] int values() const { return values_; }
+    int operator()(const Eigen::VectorXd& x, Eigen::VectorXd& loss) const {
+        loss = residuals_(x).unaryExpr(&CauchyLoss::root);
+        return 0;
+    }
+    int df(const Eigen::VectorXd& x, Eigen::MatrixXd& slopes) const {
+        const Eigen::VectorXd r = residuals_(x);
+        slopes = r.unaryExpr(&CauchyLoss::root_slope).asDiagonal() * jacobian_(x, r);
+        return 0;
     }
 
-    [[nodiscard]] Eigen::VectorXd damped_step(double damping) const {
-        Eigen::MatrixXd damped = matrix;
-        damped.diagonal() *= 1 + damping;
-        damped.diagonal().array() += 1e-12;
-        return damped.ldlt().solve(-gradient);
-    }
-
-    Eigen::MatrixXd matrix;
-    Eigen::VectorXd gradient;
+private:
+    const Residuals& residuals_;
+    const Jacobian& jacobian_;
+    int values_;
 };
 
 struct StopAt {
-    int steps;
+    int evaluations;
     double relative_gain;  ///< of the cost, in one step
 };
 
-/// Levenberg-Marquardt: moves `x` downhill and returns the cost there. `residuals(x)` gives a
-/// vector, `jacobian(x, residuals)` its derivatives by columns.
+/// Moves `x` downhill and returns the cost there.
 template <class Residuals, class Jacobian>
 double minimise(Eigen::VectorXd& x, const Residuals& residuals, const Jacobian& jacobian,
                 StopAt stop) {
-    constexpr double hopeless = 1e8;
-    double damping = 1e-3;
-    Eigen::VectorXd r = residuals(x);
-    double cost = cost_of(r);
-    for (int step = 0; step < stop.steps && damping < hopeless; ++step) {
-        const NormalEquations normal{jacobian(x, r), r};
-        for (; damping < hopeless; damping *= 4) {
-            const Eigen::VectorXd trial = x + normal.damped_step(damping);
-            const Eigen::VectorXd trial_r = residuals(trial);
-            const double trial_cost = cost_of(trial_r);
-            if (!(trial_cost < cost)) continue;
-            const bool slow = cost - trial_cost < stop.relative_gain * cost;
-            x = trial;
-            r = trial_r;
-            cost = trial_cost;
-            damping = std::max(damping / 10, 1e-9);
-            if (slow) return cost;
-            break;
-        }
-    }
-    return cost;
+    RobustProblem<Residuals, Jacobian> problem{residuals, jacobian, residuals(x).size()};
+    Eigen::LevenbergMarquardt<RobustProblem<Residuals, Jacobian>> search{problem};
+    search.parameters.maxfev = stop.evaluations;
+    search.parameters.ftol = stop.relative_gain;
+    search.parameters.factor = 1;  // times as far as the start is from zero, in the first step
+    search.minimize(x);
+    return search.fvec.squaredNorm();
 }
 
 }  // namespace gpt3_fit

@@ -54,6 +54,9 @@ inline constexpr std::array<const char*, targets_per_kernel> target_names{
     "most energy",
     "choice of the best point"};
 
+/// What of them is told by the published best point: its time, its energy, and that it was chosen.
+inline constexpr std::array<int, 3> best_point_targets{2, 3, 8};
+
 /// Percent that count as one: how well each number was published, and how far it matters to a
 /// plan. The extremes of slow clocks are read off a drawing and far from where anybody would run.
 inline constexpr std::array<double, targets_per_kernel> target_weights{0.3, 1.0, 0.3, 0.7, 0.4,

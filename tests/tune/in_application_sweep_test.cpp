@@ -361,7 +361,22 @@ TEST_F(InApplication, SaysWhatItCouldNotTellOfEnergies) {
             for (const ProfileSample& sample : point.samples) {
                 EXPECT_GT(sample.energy_sd.count, 0);
                 EXPECT_LE(sample.energy_sd, sample.cost.energy);
+                EXPECT_GT(sample.block, 0U);
             }
+    // The total of what was measured together, known at least as well as its rows one by one.
+    for (const auto& [id, together] : profile.blocks()) {
+        double energy = 0;
+        double deviations = 0;
+        for (const KernelProfile& kernel : profile.kernels())
+            for (const ProfileSample& sample : kernel.find(together.clock)->samples) {
+                if (sample.block != id) continue;
+                energy += kernel.count * sample.cost.energy.count;
+                deviations += kernel.count * sample.energy_sd.count;
+            }
+        EXPECT_NEAR(energy / together.block.energy.count, 1, 1e-9);
+        EXPECT_GT(together.block.energy_sd.count, 0);
+        EXPECT_LE(together.block.energy_sd.count, deviations);
+    }
 }
 
 TEST_F(InApplication, RefusesWhatItCannotSweep) {

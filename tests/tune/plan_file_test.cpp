@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/sequence_csv.hpp>
 
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
 #include <filesystem>
+#include <sstream>
 #include <string>
 
 namespace kdvfs::tune {
@@ -96,6 +98,23 @@ TEST_F(PlanFile, PlansThatDoNotFitAreRejected) {
     EXPECT_THROW(to_plan_table(plan, device, clocks, all), Error);
     plan.kernels[0].clock = {{900}, {5001}};
     EXPECT_THROW(to_plan_table(plan, device, clocks, all), Error);
+}
+
+TEST(Sequences, AreReadInOrder) {
+    std::istringstream input{"variant,kernel\n0,gemm\n1,sort\n"};
+    const auto launches = read_sequence(input, "file");
+    ASSERT_EQ(launches.size(), 2U);
+    EXPECT_EQ(launches[1], (KernelKey{"sort", variant(1)}));
+}
+
+TEST(Switches, PairsThatWereNotMeasuredGetTheLongest) {
+    std::istringstream input{
+        "from_core_mhz,from_mem_mhz,to_core_mhz,to_mem_mhz,latency_s,transition_s\n"
+        "auto,auto,1100,auto,0.006,0.001\n1100,auto,auto,auto,0.004,\n"};
+    const SwitchCosts costs = read_switch_costs(input, "file");
+    EXPECT_EQ(costs.delay({{1100}, auto_clock}, {}).latency.count(), 0.004);
+    EXPECT_EQ(costs.delay({{900}, auto_clock}, {}).latency.count(), 0.006);
+    EXPECT_EQ(costs.delay({}, {{1100}, auto_clock}).transition.count(), 0.001);
 }
 
 }  // namespace

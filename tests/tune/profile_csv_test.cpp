@@ -5,6 +5,7 @@
 
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::tune {
@@ -221,6 +222,35 @@ TEST(SweepFile, AnAbsentFileIsAnErrorThatNamesIt) {
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::io);
         EXPECT_EQ(error.text().object, "/absent/sweep.csv");
+    }
+}
+
+TEST(SweepFiles, SayWhatWasMeasuredTogether) {
+    const std::string columns =
+        "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j,energy_sd_j,block,block_energy_j,"
+        "block_energy_sd_j\n";
+    const Profile profile = read(columns +
+                                 "g,gemm,auto,auto,1,100,5,7,160,0.1\n"
+                                 "g,copy,auto,auto,1,60,5,7,160,0.1\n"
+                                 "g,copy,1100,auto,1,50,5,,,\n");
+    ASSERT_EQ(profile.blocks().size(), 1U);
+    EXPECT_EQ(profile.blocks().at(7).block, (ProfileBlock{7, {160}, {0.1}}));
+    EXPECT_EQ(profile.kernels()[1].points[0].samples[0].block, 7U);
+    EXPECT_EQ(profile.kernels()[1].points[1].samples[0].block, 0U);
+    EXPECT_EQ(to_csv(read(to_csv(profile))), to_csv(profile));
+    for (const auto& [row, words] :
+         {std::pair{"g,sort,auto,auto,1,60,5,7,161,0.1", "block 7 has another energy"},
+          std::pair{"g,sort,1100,auto,1,60,5,7,160,0.1", "block 7 is at"},
+          std::pair{"g,sort,auto,auto,1,60,5,8,,", "not above zero"},
+          std::pair{"g,sort,auto,auto,1,60,5,0,160,", "without id"},
+          std::pair{"g,sort,auto,auto,1,60,5,8,160,-1", "negative"}}) {
+        try {
+            read(columns + "g,gemm,auto,auto,1,100,5,7,160,0.1\n" + row + "\n");
+            FAIL() << row;
+        } catch (const Error& error) {
+            EXPECT_NE(std::string{error.what()}.find(words), std::string::npos) << error.what();
+            EXPECT_EQ(error.text().object, "sweep.csv:3");
+        }
     }
 }
 

@@ -93,6 +93,56 @@ TEST(Segments, AGainWithinTheNoiseIsNoReasonToSwitch) {
     EXPECT_NEAR(plan.gap_pct, 20, 1e-6) << "what was left lying is part of the gap";
 }
 
+TEST(Segments, TheBoundHoldsWithItsConfidence) {
+    CostTable table = two_kinds();
+    for (KernelCosts& kernel : table.kernels)
+        for (std::size_t p = 0; p < kernel.points.size(); ++p)
+            kernel.time_errors.push_back({p == kernel.baseline ? 0 : 0.01 * 0.01, 0});
+    const Objective surely = relaxed_waste(0.005);
+    const auto plan_at = [&](double confidence) {
+        return plan_segments(table, phases(10), uniform_switch_costs(Seconds{0.5}),
+                             with_confidence(surely, confidence));
+    };
+    // 40 launches may take 0.2 s longer. Of the 20 of copy, each may be off by 0.01 s.
+    const SegmentPlan unsure = plan_at(0.5);
+    EXPECT_LE(unsure.time_pct(), 0.5);
+    EXPECT_LT(unsure.energy_pct(), -19.9);
+    const SegmentPlan sure = plan_at(0.9);
+    expect_sound(sure, 40);
+    double slow = 0;  // launches at the lower clock
+    for (const Segment& segment : sure.segments)
+        if (!segment.clock.is_auto())
+            slow += static_cast<double>(segment.last - segment.arrives_in);
+    EXPECT_LE(sure.expected.time.count() + 1.2816 * 0.01 * (slow - 2), 40 * 1.005);
+    EXPECT_LT(slow, 18);
+    EXPECT_LT(sure.energy_pct(), -5);
+    // What is promised has no margins in it.
+    EXPECT_NEAR(sure.expected.time.count(), 40, 0.03);
+}
+
+TEST(Switches, OvertakeOneAnotherWhereLaunchesAskForClocksOfTheirOwn) {
+    const CostTable table = two_kinds();
+    const auto measure = [&](std::size_t kernel, ClockPoint clock) {
+        return table.kernels[kernel].points[clock.is_auto() ? 0 : 1].cost;
+    };
+    const ClockPoint low{{500}, auto_clock};
+    ASSERT_TRUE(table.kernels[0].points[0].clock.is_auto());
+    const std::vector<AskedLaunch> launches{{0, {}}, {1, low}, {0, {}}, {1, low}};
+    const auto cost_at = [&](Seconds latency, Seconds transition) {
+        return replay_launches(launches, {}, uniform_switch_costs(latency, transition, {10}),
+                               measure);
+    };
+    // At once: each launch at its clock. Longer than a launch: no request ever arrives.
+    EXPECT_EQ(cost_at(Seconds{0}, Seconds{0}), (Cost{Seconds{4}, Joules{2 * 100 + 2 * 40}}));
+    EXPECT_EQ(cost_at(Seconds{3}, Seconds{0}), (Cost{Seconds{4}, Joules{2 * 100 + 2 * 80}}));
+    // A quarter of a second late: copies run as long at 80 W, gemms as long at half their speed;
+    // each switch ends in a pause of an eighth.
+    const Cost late = cost_at(Seconds{0.375}, Seconds{0.125});
+    EXPECT_NEAR(late.energy.count,
+                2 * (0.25 * 80 + 0.75 * 40) + 2 * (0.125 * 90 + 0.875 * 100) + 4 * 1.25, 1e-9);
+    EXPECT_NEAR(late.time.count(), 2 * 1 + 2 * (0.25 + 0.875) + 4 * 0.125, 1e-9);
+}
+
 TEST(Segments, UnknownKernelsAreNamed) {
     const std::vector<KernelKey> known{{"copy", {}}, {"gemm", {}}, {"copy", {}}};
     EXPECT_EQ(launch_indices(two_kinds(), known), (std::vector<std::size_t>{1, 0, 1}));

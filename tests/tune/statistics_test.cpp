@@ -124,6 +124,120 @@ TEST(Shrinkage, KeepsAKernelThatReallyIsOdd) {
     }
 }
 
+TEST(BlockTotals, TellsRowsAndTotalApartAsTheyWereStated) {
+    // Put together again, each row and the sum are known as well as was stated.
+    const std::vector<double> rows{4e-4, 1e-4, 2e-4, 3e-4, 2e-4};
+    const double total = 1e-5;
+    const detail::BlockVariances found = detail::apart(rows, total);
+    double sum = 0;
+    for (const double row : found.rows) sum += row;
+    EXPECT_NEAR(1 / (1 / sum + 1 / found.total), total, 1e-3 * total);
+    for (std::size_t k = 0; k < rows.size(); ++k)
+        EXPECT_NEAR(found.rows[k] - found.rows[k] * found.rows[k] / (sum + found.total), rows[k],
+                    0.02 * rows[k]);
+    // Errors that are not opposed leave the total nothing to say.
+    EXPECT_EQ(detail::apart(rows, 13e-4).rows, rows);
+    EXPECT_TRUE(std::isinf(detail::apart(rows, 13e-4).total));
+}
+
+/// A mix that is measured together: the sum is known to 0.1 %, its kernels to a tenth, and what one
+/// is given too much, the next one lacks.
+Profile measured_together(const CostTable& truth, std::uint64_t seed, bool with_blocks) {
+    std::mt19937_64 random{seed};
+    std::normal_distribution<double> normal;
+    Profile profile{truth.gpu};
+    std::uint32_t id = 0;
+    for (std::uint32_t s = 0; s < 2; ++s) {
+        for (std::size_t p = 0; p < truth.kernels.front().points.size(); ++p) {
+            double whole = 0;
+            for (const KernelCosts& kernel : truth.kernels) whole += kernel.at(p).energy.count;
+            std::vector<double> off;
+            double sum = 0;
+            for (const KernelCosts& kernel : truth.kernels) {
+                off.push_back(0.1 * kernel.at(p).energy.count * normal(random));
+                sum += off.back();
+            }
+            double squares = 0;
+            for (const KernelCosts& kernel : truth.kernels)
+                squares += kernel.at(p).energy.count * kernel.at(p).energy.count;
+            const double wanted = 1e-3 * whole * normal(random);
+            ++id;
+            std::vector<ProfileRow> rows;
+            for (std::size_t k = 0; k < truth.kernels.size(); ++k) {
+                const KernelCosts& kernel = truth.kernels[k];
+                const double energy = kernel.at(p).energy.count;
+                const double measured =
+                    energy + off[k] + (wanted - sum) * energy * energy / squares;
+                const Cost cost{kernel.points[p].cost.time * (1 + 1e-3 * normal(random)),
+                                {std::max(measured, 0.1 * energy) / kernel.count}};
+                rows.push_back({kernel.key,
+                                kernel.points[p].clock,
+                                cost,
+                                "",
+                                kernel.count,
+                                s,
+                                p == kernel.baseline,
+                                {0.1 * energy / kernel.count},
+                                {id, {whole + wanted}, {1e-3 * whole}}});
+                if (!with_blocks) rows.back().block = {};
+            }
+            for (const ProfileRow& row : rows) profile.add(row);
+        }
+    }
+    return profile;
+}
+
+TEST(BlockTotals, KeepWhatPlansOfAMixPromise) {
+    // Root mean squares over boards and seeds of promised less kept, in points.
+    const auto promise_off = [](bool with_blocks) {
+        double squares = 0;
+        int plans = 0;
+        for (const char* board : {"mi210", "h100", "rtx_3080_ti"}) {
+            const CostTable truth = simulated_truth(board);
+            for (std::uint64_t seed = 0; seed < 3; ++seed, ++plans) {
+                const CostTable table = shrunk_costs(measured_together(truth, seed, with_blocks));
+                const Plan plan = make_plan(table, relaxed_waste(0.1), Aggregate::global);
+                const double off = plan.energy_pct() -
+                                   energy_percent(cost_under(plan, truth), truth.baseline_cost());
+                std::printf("%+.2f ", off);
+                squares += off * off;
+            }
+        }
+        std::printf("%s\n", with_blocks ? "together" : "each by itself");
+        return std::sqrt(squares / plans);
+    };
+    const double apart = promise_off(false);
+    EXPECT_LT(promise_off(true), 0.75 * apart);
+}
+
+TEST(BlockTotals, LeaveOutABlockThatWasCutShort) {
+    const CostTable truth = simulated_truth("mi210");
+    const Profile whole = measured_together(truth, 1, true);
+    // Of the last block only the first kernels; with its total, and without.
+    const auto cut = [&](bool with_total) {
+        Profile profile{whole.gpu()};
+        std::size_t rows = 0;
+        for (const KernelProfile& kernel : whole.kernels()) {
+            for (const ProfilePoint& point : kernel.points)
+                for (const ProfileSample& sample : point.samples) {
+                    const bool last = sample.block == whole.blocks().rbegin()->first;
+                    if (last && ++rows > 5) continue;
+                    profile.add({kernel.key, point.clock, sample.cost, kernel.group, kernel.count,
+                                 sample.index, point.clock == whole.baseline(), sample.energy_sd,
+                                 last && !with_total ? ProfileBlock{} : whole.block_of(sample)});
+                }
+        }
+        return shrunk_costs(profile);
+    };
+    const CostTable with = cut(true);
+    const CostTable without = cut(false);
+    for (std::size_t k = 0; k < with.kernels.size(); ++k)
+        for (std::size_t p = 0; p < with.kernels[k].points.size(); ++p)
+            EXPECT_NEAR(
+                with.kernels[k].points[p].cost.energy / without.kernels[k].points[p].cost.energy, 1,
+                0.02);
+}
+
 TEST(Validation, FindsASavingThroughDriftAndNoise) {
     std::mt19937_64 random{7};
     std::normal_distribution<double> noise{1, 0.01};

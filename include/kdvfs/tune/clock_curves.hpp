@@ -85,10 +85,20 @@ public:
         weights_ = factor_.solve(centred_);
     }
 
-    /// Of the values, but for a constant.
-    [[nodiscard]] double log_likelihood() const {
-        if (factor_.info() != Eigen::Success) return -std::numeric_limits<double>::infinity();
-        return -0.5 * centred_.dot(weights_) - factor_.matrixLLT().diagonal().array().log().sum();
+    /// Of the values of many curves with this one's noise, but for a constant.
+    [[nodiscard]] Eigen::VectorXd log_likelihoods(
+        const std::vector<const ClockCurve*>& curves) const {
+        const auto count = static_cast<Eigen::Index>(curves.size());
+        if (factor_.info() != Eigen::Success)
+            return Eigen::VectorXd::Constant(count, -std::numeric_limits<double>::infinity());
+        Eigen::MatrixXd centred(static_cast<Eigen::Index>(seen_.size()), count);
+        for (Eigen::Index c = 0; c < count; ++c) {
+            centred.col(c) = curves[static_cast<std::size_t>(c)]->value(seen_);
+            centred.col(c).array() -= centred.col(c).mean();
+        }
+        const double determinant = factor_.matrixLLT().diagonal().array().log().sum();
+        factor_.matrixL().solveInPlace(centred);
+        return -0.5 * centred.colwise().squaredNorm().transpose().array() - determinant;
     }
     [[nodiscard]] Eigen::VectorXd mean() const {
         return ((*prior_)(Eigen::all, seen_) * weights_).array() + level_;
@@ -107,6 +117,26 @@ private:
     Eigen::VectorXd weights_;
     double level_ = 0;
 };
+
+/// How likely every `stride`-th curve from `first` on is under a prior: `found(index, logarithm)`.
+/// Curves with the same noise are worked out together.
+template <class Found>
+void log_likelihoods(const Eigen::MatrixXd& prior, const std::vector<ClockCurve>& curves,
+                     std::size_t first, std::size_t stride, Found found) {
+    constexpr std::size_t most = 256;
+    for (std::size_t k = first; k < curves.size();) {
+        std::vector<std::size_t> indices;
+        std::vector<const ClockCurve*> alike;
+        for (; k < curves.size() && alike.size() < most; k += stride) {
+            if (!alike.empty() && curves[k].noise != alike.front()->noise) break;
+            indices.push_back(k);
+            alike.push_back(&curves[k]);
+        }
+        const Eigen::VectorXd all = CurvePosterior{prior, *alike.front()}.log_likelihoods(alike);
+        for (std::size_t i = 0; i < indices.size(); ++i)
+            found(indices[i], all(static_cast<Eigen::Index>(i)));
+    }
+}
 
 /// How far what is seen at one clock tells of another: Matern's covariance of order 3/2, whose
 /// kinks suit roofs and the power cap, and a part that a point has to itself.
@@ -203,19 +233,9 @@ private:
         constexpr std::size_t enough = 64;  // curves; more would hardly change the choice
         const std::size_t stride = folds * (1 + curves.size() / (folds * enough));
         double sum = 0;
-        for (std::size_t fold = 0; fold < folds; ++fold) {
-            const Eigen::MatrixXd prior = priors_[fold] + rest;
-            std::optional<CurvePosterior> posterior;
-            const ClockCurve* before = nullptr;
-            for (std::size_t k = fold; k < curves.size(); k += stride) {
-                if (before != nullptr && before->noise == curves[k].noise)
-                    posterior->take(curves[k]);
-                else
-                    posterior.emplace(prior, curves[k]);
-                before = &curves[k];
-                sum += posterior->log_likelihood();
-            }
-        }
+        for (std::size_t fold = 0; fold < folds; ++fold)
+            log_likelihoods(priors_[fold] + rest, curves, fold, stride,
+                            [&](std::size_t, double found) { sum += found; });
         return sum;
     }
 

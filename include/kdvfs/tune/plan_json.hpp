@@ -87,7 +87,9 @@ public:
     }
 
     [[noreturn]] void fail(const std::string& field, const std::string& why) const {
-        throw Error{Errc::invalid_input, {"read a plan", file_, place_ + field + " " + why, ""}};
+        throw Error{Errc::invalid_input,
+                    {"read a file of kdvfs", file_, place_ + field + " " + why,
+                     "mend that field, or write the file again"}};
     }
     [[nodiscard]] const nlohmann::json& get(const char* field) const {
         const auto found = json_.find(field);
@@ -150,7 +152,9 @@ inline nlohmann::json parse_json(std::string_view text, const std::string& file)
         return true;
     };
     const auto fail = [&](const std::string& object, const std::string& why) {
-        throw Error{Errc::invalid_input, {"read a plan", object, why, ""}};
+        throw Error{
+            Errc::invalid_input,
+            {"read a file of kdvfs", object, why, "mend that place, or write the file again"}};
     };
     nlohmann::json json;
     try {
@@ -399,8 +403,9 @@ inline PlannedSequence parse_sequence(std::string_view text, const std::string& 
         if (seconds > 1e6) fields.fail("time_s", "is out of range");
         sequence.kernels.push_back({key, std::chrono::round<Duration>(Seconds{seconds})});
     });
-    sequence.launches =
-        decode_launches(detail::read_runs(coded), detail::read_numbers(coded, "launches"));
+    sequence.launches = kdvfs::detail::naming_file(file, [&] {
+        return decode_launches(detail::read_runs(coded), detail::read_numbers(coded, "launches"));
+    });
     for (const std::uint32_t launch : sequence.launches)
         if (launch >= sequence.kernels.size()) coded.fail("launches", "names no kernel");
     if (coded.text("hash") != detail::sequence_hash(sequence))

@@ -80,6 +80,16 @@ constexpr bool is_gpu_name(std::string_view text) {
     return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), allowed);
 }
 
+/// Kernels that were measured together, within one mix: the counter tells the energy of the mix far
+/// better than those of its kernels, whose errors are opposed.
+struct ProfileBlock {
+    std::uint32_t id = 0;  ///< from 1 on
+    Joules energy{};       ///< of all launches of an iteration that the block has rows of
+    Joules energy_sd{};    ///< standard deviation of what that may be off
+
+    friend bool operator==(const ProfileBlock&, const ProfileBlock&) = default;
+};
+
 /// One measurement: what one launch of a kernel cost at a clock point.
 struct ProfileRow {
     KernelKey key;
@@ -89,7 +99,8 @@ struct ProfileRow {
     std::uint32_t count = 1;   ///< launches per iteration
     std::uint32_t sample = 0;  ///< tells repeated measurements of one point apart
     bool is_baseline = false;
-    Joules energy_sd{};  ///< standard deviation of what the energy may be off; 0 where not known
+    Joules energy_sd{};    ///< standard deviation of what the energy may be off; 0 where not known
+    ProfileBlock block{};  ///< that the row is of; 0 where it was measured by itself
 };
 
 /// What is wrong with a row by itself, as a clause ("time is negative"); nothing if it is sound.
@@ -104,12 +115,20 @@ inline std::optional<std::string> find_fault(const ProfileRow& row) {
     if (row.count == 0) return "the count of launches is zero";
     if (!std::isfinite(row.energy_sd.count) || row.energy_sd.count < 0)
         return "the standard deviation of the energy is negative or not finite";
+    const ProfileBlock& block = row.block;
+    if (block.id == 0 && block != ProfileBlock{})
+        return "there is the energy of a block without id";
+    if (block.id > 0 && !(block.energy.count > 0 && std::isfinite(block.energy.count)))
+        return "the energy of the block is not above zero, or not finite";
+    if (!std::isfinite(block.energy_sd.count) || block.energy_sd.count < 0)
+        return "the standard deviation of the block's energy is negative or not finite";
     return std::nullopt;
 }
 
 /// One of the measurements of a kernel at a clock point.
 struct ProfileSample {
     std::uint32_t index = 0;
+    std::uint32_t block = 0;  ///< id; 0 where it was measured by itself
     Cost cost;
     Joules energy_sd{};  ///< as of its row
 
@@ -218,6 +237,7 @@ public:
         if (row.is_baseline && marked_baseline_ && *marked_baseline_ != row.clock)
             return "another clock point is marked as baseline already: " +
                    to_string(*marked_baseline_);
+        if (auto fault = find_other_block(row)) return fault;
         const std::size_t kernel = find_kernel(row.key);
         if (kernel < kernels_.size()) {
             const std::size_t point = find_point(kernels_[kernel], row.clock);
@@ -229,6 +249,8 @@ public:
             add_sample(kernels_.back(), 0, row);
         }
         last_kernel_ = kernel;
+        if (row.block.id > 0)
+            blocks_.try_emplace(row.block.id, MeasuredTogether{row.block, row.clock});
         if (row.is_baseline) marked_baseline_ = row.clock;
         return std::nullopt;
     }
@@ -243,6 +265,20 @@ public:
                 highest = highest ? higher_cap(*highest, point.clock) : point.clock;
         }
         return highest;
+    }
+
+    /// A block, and the clock point that held in it.
+    struct MeasuredTogether {
+        ProfileBlock block;
+        ClockPoint clock;
+    };
+    /// By id.
+    [[nodiscard]] const std::map<std::uint32_t, MeasuredTogether>& blocks() const {
+        return blocks_;
+    }
+    /// As its row says; 0 where it was measured by itself.
+    [[nodiscard]] ProfileBlock block_of(const ProfileSample& sample) const {
+        return sample.block == 0 ? ProfileBlock{} : blocks_.at(sample.block).block;
     }
 
     /// The first kernel that was not measured at the baseline; null if there is none.
@@ -286,8 +322,19 @@ private:
         return std::nullopt;
     }
 
+    [[nodiscard]] std::optional<std::string> find_other_block(const ProfileRow& row) const {
+        const auto known = blocks_.find(row.block.id);
+        if (known == blocks_.end()) return std::nullopt;
+        if (known->second.clock != row.clock)
+            return "block " + std::to_string(row.block.id) + " is at " +
+                   to_string(known->second.clock) + " elsewhere";
+        if (known->second.block != row.block)
+            return "block " + std::to_string(row.block.id) + " has another energy elsewhere";
+        return std::nullopt;
+    }
+
     void add_sample(KernelProfile& kernel, std::size_t point, const ProfileRow& row) {
-        const ProfileSample sample{row.sample, row.cost, row.energy_sd};
+        const ProfileSample sample{row.sample, row.block.id, row.cost, row.energy_sd};
         if (point == kernel.points.size())
             kernel.points.push_back({row.clock, ProfileSamples{sample}});
         else
@@ -298,6 +345,7 @@ private:
     std::string gpu_;
     std::vector<KernelProfile> kernels_;
     std::map<KernelKey, std::size_t> index_;
+    std::map<std::uint32_t, MeasuredTogether> blocks_;
     std::size_t last_kernel_ = 0;
     std::size_t last_point_ = 0;
     std::optional<ClockPoint> marked_baseline_;

@@ -20,10 +20,11 @@
 
 /// Sweep files:
 /// `gpu,kernel,core_mhz,mem_mhz,time_s,energy_j[,energy_sd_j][,variant][,group][,power_w]`
-/// `[,is_baseline][,count][,sample]`, columns in any order, unknown ones ignored. Time and energy
-/// are per launch; `energy_sd_j` is the standard deviation of what the energy may be off, 0 or
-/// empty where it is not known; -1 or "auto" is the board's own clock; without a variant a kernel
-/// is written as `to_string(KernelKey)` does.
+/// `[,is_baseline][,count][,sample][,block][,block_energy_j][,block_energy_sd_j]`, columns in any
+/// order, unknown ones ignored. Time and energy are per launch; `energy_sd_j` is the standard
+/// deviation of what the energy may be off, 0 or empty where it is not known; -1 or "auto" is the
+/// board's own clock; without a variant a kernel is written as `to_string(KernelKey)` does. Rows of
+/// one `block` were measured together (`ProfileBlock`); 0 or empty: by themselves.
 namespace kdvfs::tune {
 namespace detail {
 
@@ -57,6 +58,9 @@ public:
         count = find("count");
         sample = find("sample");
         is_baseline = find("is_baseline");
+        block = find("block");
+        block_energy = find("block_energy_j");
+        block_energy_sd = find("block_energy_sd_j");
     }
 
     [[nodiscard]] std::size_t width() const { return width_; }
@@ -67,7 +71,7 @@ public:
     }
 
     std::size_t gpu, kernel, variant, group, core, memory, time, energy, energy_sd, count, sample,
-        is_baseline;
+        is_baseline, block, block_energy, block_energy_sd;
 
 private:
     std::size_t width_;
@@ -84,6 +88,12 @@ Number parse_field(std::string_view text, const char* column,
 inline std::uint32_t parse_optional(std::string_view text, std::uint32_t otherwise,
                                     const char* column, const kdvfs::detail::CsvReader& reader) {
     return text.empty() ? otherwise : parse_field<std::uint32_t>(text, column, reader);
+}
+
+/// 0 where there is nothing.
+inline Joules parse_joules(std::string_view text, const char* column,
+                           const kdvfs::detail::CsvReader& reader) {
+    return {text.empty() ? 0 : parse_field<double>(text, column, reader)};
 }
 
 /// A name and its variant. Where no column says the variant, the name may: "sort#2".
@@ -126,8 +136,10 @@ inline void parse_row(const Fields& fields, const SweepColumns& columns,
                  parse_clock_field(get(columns.memory), "mem_mhz", reader)};
     row.cost = {Seconds{parse_field<double>(get(columns.time), "time_s", reader)},
                 Joules{parse_field<double>(get(columns.energy), "energy_j", reader)}};
-    const std::string_view energy_sd = get(columns.energy_sd);
-    row.energy_sd = {energy_sd.empty() ? 0 : parse_field<double>(energy_sd, "energy_sd_j", reader)};
+    row.energy_sd = parse_joules(get(columns.energy_sd), "energy_sd_j", reader);
+    row.block = {parse_optional(get(columns.block), 0, "block", reader),
+                 parse_joules(get(columns.block_energy), "block_energy_j", reader),
+                 parse_joules(get(columns.block_energy_sd), "block_energy_sd_j", reader)};
     row.group = get(columns.group);
     row.count = parse_optional(get(columns.count), 1, "count", reader);
     row.sample = parse_optional(get(columns.sample), 0, "sample", reader);
@@ -192,12 +204,12 @@ inline Profile read_profile(const std::filesystem::path& path) {
 
 /// The header line of the sweep files that kdvfs writes.
 inline constexpr std::string_view sweep_header =
-    "gpu,kernel,variant,group,core_mhz,mem_mhz,time_s,energy_j,is_baseline,count,sample,energy_sd_"
-    "j\n";
+    "gpu,kernel,variant,group,core_mhz,mem_mhz,time_s,energy_j,is_baseline,count,sample,"
+    "energy_sd_j,block,block_energy_j,block_energy_sd_j\n";
 
 /// One measurement as a line of a sweep file, so that sweeps can append as they go.
 inline std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
-    const std::array<std::string, 12> fields{kdvfs::detail::to_csv_field(gpu),
+    const std::array<std::string, 15> fields{kdvfs::detail::to_csv_field(gpu),
                                              kdvfs::detail::to_csv_field(row.key.name),
                                              std::to_string(row.key.variant.index),
                                              kdvfs::detail::to_csv_field(row.group),
@@ -208,7 +220,10 @@ inline std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
                                              row.is_baseline ? "1" : "0",
                                              std::to_string(row.count),
                                              std::to_string(row.sample),
-                                             kdvfs::detail::to_text(row.energy_sd.count)};
+                                             kdvfs::detail::to_text(row.energy_sd.count),
+                                             std::to_string(row.block.id),
+                                             kdvfs::detail::to_text(row.block.energy.count),
+                                             kdvfs::detail::to_text(row.block.energy_sd.count)};
     std::string line;
     for (const std::string& field : fields) line += field + ',';
     line.back() = '\n';
@@ -221,10 +236,10 @@ inline std::string to_csv(const Profile& profile) {
     for (const KernelProfile& kernel : profile.kernels()) {
         for (const ProfilePoint& point : kernel.points) {
             for (const auto& sample : point.samples) {
-                text += to_csv_line(
-                    profile.gpu(),
-                    {kernel.key, point.clock, sample.cost, kernel.group, kernel.count, sample.index,
-                     point.clock == profile.baseline(), sample.energy_sd});
+                text += to_csv_line(profile.gpu(),
+                                    {kernel.key, point.clock, sample.cost, kernel.group,
+                                     kernel.count, sample.index, point.clock == profile.baseline(),
+                                     sample.energy_sd, profile.block_of(sample)});
             }
         }
     }

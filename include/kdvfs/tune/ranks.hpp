@@ -10,6 +10,7 @@
 #include <kdvfs/tune/sequence_csv.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -109,7 +110,8 @@ inline std::vector<std::vector<std::size_t>> equal_ranks(std::span<const RankPro
 }
 
 /// Equal ranks as one: a kernel costs the sum of their energies and the longest of their times,
-/// since all wait for the last. Clock points that not all of them were measured at are left out.
+/// since all wait for the last. Clock points that not all of them were measured at are left out, as
+/// are their blocks: each rank has its own.
 /// @param members indices into `ranks`, as `equal_ranks` groups them
 /// @throws Error (invalid_input) as `Profile::add`
 inline RankProfile merge_ranks(std::span<const RankProfile> ranks,
@@ -133,13 +135,21 @@ inline RankProfile merge_ranks(std::span<const RankProfile> ranks,
                 samples = std::min(samples, of_rank->samples.size());
             for (std::size_t s = 0; s < samples; ++s) {
                 Cost all;
+                double variance = 0;
                 for (const ProfilePoint* of_rank : points) {
-                    all.energy += of_rank->samples[s].cost.energy;
-                    all.time = std::max(all.time, of_rank->samples[s].cost.time);
+                    const ProfileSample& sample = of_rank->samples[s];
+                    all.energy += sample.cost.energy;
+                    all.time = std::max(all.time, sample.cost.time);
+                    variance += sample.energy_sd.count * sample.energy_sd.count;
                 }
-                merged.profile.add({kernel.key, point.clock, all, kernel.group, kernel.count,
+                merged.profile.add({kernel.key,
+                                    point.clock,
+                                    all,
+                                    kernel.group,
+                                    kernel.count,
                                     static_cast<std::uint32_t>(s),
-                                    point.clock == first.profile.baseline()});
+                                    point.clock == first.profile.baseline(),
+                                    {std::sqrt(variance)}});
             }
         }
     }

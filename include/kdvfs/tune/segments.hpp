@@ -142,6 +142,44 @@ inline ProgramLaunches match_launches(const CostTable& table, std::span<const Ke
 
 namespace detail {
 
+/// Times that hold the bound with the objective's confidence: longer by as many deviations.
+inline CostTable with_margins(CostTable table, const Objective& objective) {
+    if (!std::isfinite(objective.max_slowdown)) return table;
+    const double many = deviations(objective);
+    const double factor = bound_factor(objective);
+    for (KernelCosts& kernel : table.kernels)
+        for (std::size_t p = 0; p < kernel.points.size(); ++p)
+            if (p != kernel.baseline)
+                kernel.points[p].cost.time +=
+                    Seconds{many * kernel.deviation_of_slowdown(p, factor) / kernel.count};
+    return table;
+}
+
+/// The same requests at other times of the launches. One that is on its way when the next is to be
+/// made puts that off; nothing if one would arrive after the end.
+inline std::optional<kdvfs::detail::Schedule> priced_by(const SwitchModel& model,
+                                                        const kdvfs::detail::Schedule& schedule) {
+    kdvfs::detail::Schedule priced{schedule.start, {}, {}};
+    std::size_t clock = schedule.start;
+    std::size_t launch = 0;
+    const auto run_to = [&](std::size_t end) {
+        while (launch < end) priced.total += model.cost(launch++, clock);
+    };
+    for (kdvfs::detail::Schedule::Request request : schedule.requests) {
+        request.before = std::max(request.before, launch);
+        if (request.before == model.launches()) return std::nullopt;
+        run_to(request.before);
+        const Transition* transition = model.transition(launch, model.slot(clock, request.clock));
+        if (transition == nullptr) return std::nullopt;
+        priced.total += model.cost(*transition, clock, request.clock);
+        priced.requests.push_back(request);
+        launch = transition->effective_at;
+        clock = request.clock;
+    }
+    run_to(model.launches());
+    return priced;
+}
+
 inline std::vector<Segment> to_segments(const SwitchModel& model,
                                         const kdvfs::detail::Schedule& schedule) {
     std::vector<Segment> segments;
@@ -247,8 +285,9 @@ inline Cost best_without_latency(const SwitchModel& model, const Objective& obje
 }  // namespace detail
 
 /// Plans clocks for a sequence of launches that repeats, `launches` being indices into the table's
-/// kernels (`launch_indices`). Proven for the model of `SwitchModel`, up to the gap it states. If
-/// several clocks are not worth it, the plan is one clock, and says why.
+/// kernels (`launch_indices`). Proven for the model of `SwitchModel`, up to the gap it states. The
+/// bound holds with the objective's confidence where the table knows how far its times may be off.
+/// If several clocks are not worth it, the plan is one clock, and says why.
 inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::size_t>& launches,
                                  const SwitchCosts& costs, const Objective& objective,
                                  const SegmentOptions& options = {}) {
@@ -266,9 +305,13 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
         return objective.score(kdvfs::detail::to_cost(schedule.total), baseline);
     };
 
-    const kdvfs::detail::Schedule single = detail::best_single(model, objective, baseline_index);
+    // Chosen with margins, promised without.
+    const SwitchModel careful{detail::with_margins(table, objective), launches, costs};
+    const kdvfs::detail::Schedule single = kdvfs::detail::one_clock(
+        model, detail::best_single(careful, objective, baseline_index).start);
     kdvfs::detail::ScheduleMinimum minimum =
-        detail::best_schedule(model, objective, baseline_index, options);
+        detail::best_schedule(careful, objective, baseline_index, options);
+    minimum.schedule = detail::priced_by(model, minimum.schedule).value_or(single);
     SegmentPlan plan{table.gpu,
                      objective.name,
                      objective.max_slowdown,
@@ -281,7 +324,7 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
                      {},
                      kdvfs::detail::to_cost(single.total),
                      model.clocks()[single.start],
-                     detail::best_without_latency(model, objective, baseline)};
+                     detail::best_without_latency(careful, objective, baseline)};
 
     const double whole = std::abs(objective.score(baseline, baseline));
     const double gain_pct = 100 * (score(single) - score(minimum.schedule)) / whole;
@@ -312,26 +355,37 @@ struct OuterLaunches {
 };
 
 /// What the launches from one place to before another cost, at every clock that all were measured
-/// at.
+/// at. Their times are off alike, so their deviations add up.
+/// @param factor what the bound allows, of the baseline's time
 inline KernelCosts sum_costs(const CostTable& table, std::span<const std::size_t> launches,
-                             Seconds gaps, const std::vector<ClockPoint>& clocks) {
+                             Seconds gaps, const std::vector<ClockPoint>& clocks, double factor) {
     KernelCosts sum;
     for (const ClockPoint clock : clocks) {
         Cost cost{gaps, Joules{0}};
+        double deviation = 0;
         for (const std::size_t launch : launches) {
-            const std::vector<PointCost>& points = table.kernels[launch].points;
-            cost += std::lower_bound(points.begin(), points.end(), clock,
-                                     [](const PointCost& a, ClockPoint b) { return a.clock < b; })
-                        ->cost;
+            const KernelCosts& kernel = table.kernels[launch];
+            const auto point =
+                std::lower_bound(kernel.points.begin(), kernel.points.end(), clock,
+                                 [](const PointCost& a, ClockPoint b) { return a.clock < b; });
+            cost += point->cost;
+            deviation += kernel.deviation_of_slowdown(
+                             static_cast<std::size_t>(point - kernel.points.begin()), factor) /
+                         kernel.count;
         }
-        if (clock == table.baseline) sum.baseline = sum.points.size();
+        if (clock == table.baseline) {
+            sum.baseline = sum.points.size();
+            deviation = 0;
+        }
         sum.points.push_back({clock, cost});
+        const double off = deviation / cost.time.count();
+        sum.time_errors.push_back({off * off, 0});
     }
     return sum;
 }
 
 inline OuterLaunches outer_launches(const CostTable& table, const ProgramLaunches& program,
-                                    const std::vector<std::size_t>& level) {
+                                    const std::vector<std::size_t>& level, double factor) {
     std::vector<std::size_t> kernels = program.launches;
     std::sort(kernels.begin(), kernels.end());
     kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
@@ -347,8 +401,9 @@ inline OuterLaunches outer_launches(const CostTable& table, const ProgramLaunche
         outer.first.push_back(begin);
         outer.gaps.push_back(gap(begin));
         outer.launches.push_back(outer.table.kernels.size());
-        outer.table.kernels.push_back(sum_costs(
-            table, std::span{program.launches}.subspan(begin, end - begin), inside, clocks));
+        outer.table.kernels.push_back(
+            sum_costs(table, std::span{program.launches}.subspan(begin, end - begin), inside,
+                      clocks, factor));
         outer.table.kernels.back().key.name = "outer scope " + std::to_string(begin);
         begin = end;
     }
@@ -360,7 +415,7 @@ inline OuterLaunches outer_launches(const CostTable& table, const ProgramLaunche
 inline SegmentPlan plan_outer(const CostTable& table, const ProgramLaunches& program,
                               const std::vector<std::size_t>& level, SwitchCosts costs,
                               const Objective& objective, const SegmentOptions& options) {
-    OuterLaunches outer = outer_launches(table, program, level);
+    OuterLaunches outer = outer_launches(table, program, level, bound_factor(objective));
     costs.gaps = std::move(outer.gaps);
     SegmentPlan plan = plan_segments(outer.table, outer.launches, costs, objective, options);
     for (Segment& segment : plan.segments) {

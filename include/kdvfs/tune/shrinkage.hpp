@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/tune/block_totals.hpp>
 #include <kdvfs/tune/clock_curves.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/profile.hpp>
@@ -15,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,6 +49,7 @@ private:
 struct LogSample {
     double value = 0;
     double stated = 0;
+    double apart = stated;  ///< of what the sample says beside its block's total
 };
 
 /// One quantity of one kernel: samples by point of the grid.
@@ -78,7 +81,7 @@ struct Location {
              double variance = 0) {
         for (const LogSample& sample : samples) {
             const double off = sample.value - guess;
-            const double scale = scale_square + sample.stated;
+            const double scale = scale_square + sample.apart;
             const double weight = HeavyTails::weight(off * off + variance, scale) / scale;
             value += weight * sample.value;
             precision += weight;
@@ -122,6 +125,13 @@ struct CurveEstimate {
     Eigen::VectorXd variance;
     Eigen::VectorXd with_baseline;  ///< covariance
     Eigen::Index baseline = 0;
+    Eigen::MatrixXd covariance{};  ///< where it was asked for
+
+    /// What the covariance says, once blocks have changed it.
+    void follow_covariance() {
+        variance = covariance.diagonal();
+        with_baseline = covariance.col(baseline);
+    }
 
     /// The standard deviation of the difference between a point and the baseline.
     [[nodiscard]] double off_baseline(Eigen::Index point) const {
@@ -132,7 +142,9 @@ struct CurveEstimate {
 
 /// Which clock points are one and the same to a kernel. A cap that the board does not reach, since
 /// its power is limited before, changes nothing: from some core clock on, caps are as good as none.
-/// Where points are the same, samples count together, and no luck can be picked among them.
+/// And memory that is left alone mostly runs at its highest clock, but not on every board: an RTX
+/// 3080 Ti draws more power then. Where points are the same, samples count together, and no luck
+/// can be picked among them.
 class SameClocks {
 public:
     /// @param clocks ascending
@@ -148,23 +160,50 @@ public:
         for (std::size_t c = cores.size(); c > 0; c -= std::min(c, stride)) add_level(cores[c - 1]);
     }
 
-    [[nodiscard]] std::size_t levels() const { return maps_.size(); }
+    [[nodiscard]] std::size_t levels() const { return levels_.size(); }
+    /// Whether any points differ by nothing but memory that is left alone or at its highest clock.
+    [[nodiscard]] bool has_memory_on_auto() const {
+        return levels_.front().own_memory != levels_.front().auto_memory;
+    }
     /// For each point the one that it is the same as; level 0 has no such points.
-    [[nodiscard]] const std::vector<Eigen::Index>& map(std::size_t level) const {
-        return maps_[level];
+    /// @param auto_memory whether memory that is left alone is at its highest clock
+    [[nodiscard]] const std::vector<Eigen::Index>& map(std::size_t level, bool auto_memory) const {
+        return auto_memory ? levels_[level].auto_memory : levels_[level].own_memory;
     }
 
 private:
+    using Map = std::vector<Eigen::Index>;
+    struct Level {
+        Map own_memory;
+        Map auto_memory;
+    };
+
     /// From `core` on, all caps are as good as the highest.
     void add_level(std::optional<Megahertz> core) {
-        std::vector<Eigen::Index> map;
+        Level level;
         for (const ClockPoint clock : clocks_) {
-            ClockPoint same = clock;
-            if (core && (clock.core == auto_clock || clock.core >= *core))
-                same.core = highest_core(same.memory);
-            map.push_back(std::lower_bound(clocks_.begin(), clocks_.end(), same) - clocks_.begin());
+            level.own_memory.push_back(index_of(capped(clock, core)));
+            level.auto_memory.push_back(index_of(capped(with_auto_memory(clock), core)));
         }
-        if (maps_.empty() || map != maps_.back()) maps_.push_back(std::move(map));
+        if (levels_.empty() || level.own_memory != levels_.back().own_memory)
+            levels_.push_back(std::move(level));
+    }
+
+    [[nodiscard]] ClockPoint capped(ClockPoint clock, std::optional<Megahertz> core) const {
+        if (core && (clock.core == auto_clock || clock.core >= *core))
+            clock.core = highest_core(clock.memory);
+        return clock;
+    }
+    /// Where there is such a point.
+    [[nodiscard]] ClockPoint with_auto_memory(ClockPoint clock) const {
+        const ClockPoint left_alone{clock.core, auto_clock};
+        Megahertz highest;
+        for (const ClockPoint any : clocks_) highest = std::max(highest, any.memory);
+        const bool is_there = std::binary_search(clocks_.begin(), clocks_.end(), left_alone);
+        return clock.memory == highest && is_there ? left_alone : clock;
+    }
+    [[nodiscard]] Eigen::Index index_of(ClockPoint clock) const {
+        return std::lower_bound(clocks_.begin(), clocks_.end(), clock) - clocks_.begin();
     }
 
     /// Auto where there is such a point.
@@ -179,7 +218,7 @@ private:
     }
 
     std::vector<ClockPoint> clocks_;
-    std::vector<std::vector<Eigen::Index>> maps_;
+    std::vector<Level> levels_;
 };
 
 /// One quantity of all kernels of a profile, shrunk.
@@ -200,7 +239,7 @@ public:
                 curve.value(i) = Location::of(kernel.at[p], scale).value;
                 double precision = 0;
                 for (const LogSample& sample : kernel.at[p])
-                    precision += 1 / (scale + sample.stated);
+                    precision += 1 / (scale + sample.apart);
                 curve.noise(i) = 1 / (precision * HeavyTails::efficiency());
             }
         }
@@ -214,20 +253,9 @@ public:
     /// logarithms; zeros where there is no noise to judge by.
     [[nodiscard]] std::vector<double> log_likelihoods(const std::vector<Eigen::Index>& map) const {
         std::vector<double> found(kernels_.size());
-        for (std::size_t fold = 0; has_noise() && fold < CurvePriors::folds; ++fold) {
-            if (fold >= curves_.size()) break;
-            const Eigen::MatrixXd prior = priors_->of(fold)(map, map);
-            std::optional<CurvePosterior> posterior;
-            const ClockCurve* before = nullptr;
-            for (std::size_t k = fold; k < curves_.size(); k += CurvePriors::folds) {
-                if (before != nullptr && before->noise == curves_[k].noise)
-                    posterior->take(curves_[k]);
-                else
-                    posterior.emplace(prior, curves_[k]);
-                before = &curves_[k];
-                found[k] = posterior->log_likelihood();
-            }
-        }
+        for (std::size_t fold = 0; has_noise() && fold < CurvePriors::folds; ++fold)
+            tune::log_likelihoods(priors_->of(fold)(map, map), curves_, fold, CurvePriors::folds,
+                                  [&](std::size_t k, double likely) { found[k] = likely; });
         return found;
     }
 
@@ -258,8 +286,11 @@ public:
     }
 
     /// What a kernel's curve is. Samples are weighed by how far they lie from what the whole curve
-    /// says at first. @pre has_noise()
-    [[nodiscard]] CurveEstimate estimate(std::size_t k, const std::vector<Eigen::Index>& map) {
+    /// says at first.
+    /// @param whole with the covariance between all points
+    /// @pre has_noise()
+    [[nodiscard]] CurveEstimate estimate(std::size_t k, const std::vector<Eigen::Index>& map,
+                                         bool whole = false) {
         const KernelSamples& kernel = kernels_[k];
         ClockCurve curve = curves_[k];
         FirstLook& first = first_look(k, map);
@@ -287,6 +318,10 @@ public:
         found.mean = exact.mean(map);
         found.variance = exact.variance(map);
         found.with_baseline = exact.with_baseline(map);
+        if (whole) {
+            const Eigen::MatrixXd covariance = prior - explained.transpose() * explained;
+            found.covariance = covariance(map, map);
+        }
         return found;
     }
 
@@ -358,22 +393,43 @@ private:
         looks_;  ///< by fold and map
 };
 
-/// Each kernel's likeliest level: both quantities meet the same one.
-inline std::vector<std::size_t> likeliest_levels(const SameClocks& same, std::size_t kernels,
-                                                 const QuantityShrinkage& time,
-                                                 const QuantityShrinkage& energy) {
+/// Which points are likeliest the same to each kernel: both quantities meet the same ones. What a
+/// board does with memory that is left alone, it does to all kernels.
+inline std::vector<const std::vector<Eigen::Index>*> likeliest_maps(
+    const SameClocks& same, std::size_t kernels, const QuantityShrinkage& time,
+    const QuantityShrinkage& energy) {
+    const auto likelihoods = [&](std::size_t level, bool auto_memory) {
+        std::vector<double> sum = time.log_likelihoods(same.map(level, auto_memory));
+        const std::vector<double> more = energy.log_likelihoods(same.map(level, auto_memory));
+        for (std::size_t k = 0; k < kernels; ++k) sum[k] += more[k];
+        return sum;
+    };
+    const auto sum_of = [](const std::vector<double>& all) {
+        return std::accumulate(all.begin(), all.end(), 0.0);
+    };
     std::vector<std::size_t> best(kernels);
-    std::vector<double> likelihood(kernels, -std::numeric_limits<double>::infinity());
-    for (std::size_t level = 0; level < same.levels(); ++level) {
-        const std::vector<double> by_time = time.log_likelihoods(same.map(level));
-        const std::vector<double> by_energy = energy.log_likelihoods(same.map(level));
+    std::vector<double> likelihood = likelihoods(0, false);
+    bool auto_memory = false;
+    if (same.has_memory_on_auto()) {
+        std::vector<double> found = likelihoods(0, true);
+        // No kernel may speak against it by more than chance lets one of them do.
+        const double chance = 5 + std::log(static_cast<double>(kernels));
+        auto_memory = sum_of(found) > sum_of(likelihood);
+        for (std::size_t k = 0; k < kernels; ++k)
+            auto_memory = auto_memory && found[k] > likelihood[k] - chance;
+        if (auto_memory) likelihood = std::move(found);
+    }
+    for (std::size_t level = 1; level < same.levels(); ++level) {
+        const std::vector<double> found = likelihoods(level, auto_memory);
         for (std::size_t k = 0; k < kernels; ++k) {
-            if (!(by_time[k] + by_energy[k] > likelihood[k])) continue;
-            likelihood[k] = by_time[k] + by_energy[k];
+            if (!(found[k] > likelihood[k])) continue;
+            likelihood[k] = found[k];
             best[k] = level;
         }
     }
-    return best;
+    std::vector<const std::vector<Eigen::Index>*> maps;
+    for (std::size_t k = 0; k < kernels; ++k) maps.push_back(&same.map(best[k], auto_memory));
+    return maps;
 }
 
 /// Whether any point was measured more than once, or its error stated.
@@ -400,6 +456,83 @@ inline std::size_t index_of(const std::vector<ClockPoint>& grid, ClockPoint cloc
                                     grid.begin());
 }
 
+/// The rows of a block within the estimates' samples.
+struct BlockRows {
+    struct Row {
+        std::size_t kernel = 0;
+        std::size_t sample = 0;  ///< at the block's point
+        double launches = 1;
+        Joules energy{};  ///< of these launches
+        Joules energy_sd{};
+    };
+    std::vector<Row> rows;
+};
+
+/// Takes apart what rows say from what their blocks' totals say, in `energies` and as totals.
+inline std::vector<BlockTotal> take_apart(const Profile& profile,
+                                          const std::vector<ClockPoint>& clocks,
+                                          std::vector<KernelSamples>& energies) {
+    std::map<std::uint32_t, BlockRows> blocks;
+    for (std::size_t k = 0; k < profile.kernels().size(); ++k) {
+        const KernelProfile& kernel = profile.kernels()[k];
+        for (const ProfilePoint& point : kernel.points)
+            for (std::size_t s = 0; s < point.samples.size(); ++s) {
+                const ProfileSample& sample = point.samples[s];
+                if (sample.block == 0) continue;
+                const auto launches = static_cast<double>(kernel.count);
+                blocks[sample.block].rows.push_back(
+                    {k, s, launches, sample.cost.energy * launches, sample.energy_sd * launches});
+            }
+    }
+    std::vector<BlockTotal> totals;
+    for (const auto& [id, block] : blocks) {
+        const auto& [told, clock] = profile.blocks().at(id);
+        const auto square = [&, whole = told.energy](Joules deviation) {
+            return deviation / whole * (deviation / whole);
+        };
+        std::vector<double> stated;
+        for (const BlockRows::Row& row : block.rows) stated.push_back(square(row.energy_sd));
+        const BlockVariances found = apart(stated, square(told.energy_sd));
+        if (!std::isfinite(found.total)) continue;
+        const std::size_t at = index_of(clocks, clock);
+        BlockTotal& total = totals.emplace_back();
+        total.point = static_cast<Eigen::Index>(at);
+        total.log_energy = std::log(told.energy.count);
+        total.variance = found.total;
+        for (std::size_t r = 0; r < block.rows.size(); ++r) {
+            const BlockRows::Row& row = block.rows[r];
+            const double share = row.energy / told.energy;
+            energies[row.kernel].at[at][row.sample].apart = found.rows[r] / (share * share);
+            total.members.push_back({row.kernel, row.launches});
+        }
+    }
+    return totals;
+}
+
+/// By kernel; none where there is no noise to judge by.
+inline std::vector<CurveEstimate> estimate_energies(
+    QuantityShrinkage& energy, const std::vector<const std::vector<Eigen::Index>*>& maps,
+    std::vector<BlockTotal> blocks) {
+    std::vector<CurveEstimate> found;
+    if (!energy.has_noise()) return found;
+    std::vector<bool> in_blocks(maps.size());
+    for (const BlockTotal& block : blocks)
+        for (const BlockTotal::Member& member : block.members) in_blocks[member.kernel] = true;
+    for (std::size_t k = 0; k < maps.size(); ++k)
+        found.push_back(energy.estimate(k, *maps[k], in_blocks[k]));
+    if (blocks.empty()) return found;
+    std::vector<EnergyCurve> curves;
+    for (CurveEstimate& estimate : found)
+        curves.push_back({std::move(estimate.mean), std::move(estimate.covariance)});
+    BlockTotals{std::move(blocks), maps.size()}.apply_to(curves);
+    for (std::size_t k = 0; k < found.size(); ++k) {
+        found[k].mean = std::move(curves[k].mean);
+        found[k].covariance = std::move(curves[k].covariance);
+        if (in_blocks[k]) found[k].follow_covariance();
+    }
+    return found;
+}
+
 /// A cap only takes away: at one memory clock, no kernel is faster at a lower cap of the core
 /// clock, and an estimate that says so is luck, which a plan would pick.
 inline void forbid_faster_at_lower_caps(const std::vector<ClockPoint>& clocks,
@@ -424,7 +557,8 @@ inline void forbid_faster_at_lower_caps(const std::vector<ClockPoint>& clocks,
 }  // namespace detail
 
 /// A table of shrunk estimates, with how far its times may be off. Noise is estimated from repeated
-/// samples of the same point. Kernels that resemble each other are off alike, so that luck does not
+/// samples of the same point. Energies that were measured together are estimated together
+/// (`BlockTotals`). Kernels that resemble each other are off alike, so that luck does not
 /// average out when clocks are picked for all of them: a clock is credited with half a standard
 /// deviation less than it seems to save, which was found to balance promised and kept savings
 /// (bench/promise). What cannot be shrunk keeps its plain means, and
@@ -465,21 +599,19 @@ inline CostTable shrunk_costs(const Profile& profile) {
         table.caveat = "fewer than three clock points were measured, so nothing was shrunk";
         return table;
     }
+    std::vector<detail::BlockTotal> blocks = detail::take_apart(profile, clocks, energies);
     detail::QuantityShrinkage time{grid, baseline, std::move(times)};
     detail::QuantityShrinkage energy{grid, baseline, std::move(energies)};
     const detail::SameClocks same{clocks};
-    std::vector<const std::vector<Eigen::Index>*> maps;
-    for (const std::size_t level :
-         detail::likeliest_levels(same, table.kernels.size(), time, energy))
-        maps.push_back(&same.map(level));
+    const auto maps = detail::likeliest_maps(same, table.kernels.size(), time, energy);
     time.pool(grid, maps);
     energy.pool(grid, maps);
+    const std::vector<detail::CurveEstimate> energies_found =
+        detail::estimate_energies(energy, maps, std::move(blocks));
     constexpr double credit = 0.5;
     for (std::size_t k = 0; k < table.kernels.size(); ++k) {
         std::optional<detail::CurveEstimate> times_found;
-        std::optional<detail::CurveEstimate> energies_found;
         if (time.has_noise()) times_found = time.estimate(k, *maps[k]);
-        if (energy.has_noise()) energies_found = energy.estimate(k, *maps[k]);
         KernelCosts& kernel = table.kernels[k];
         if (times_found) detail::forbid_faster_at_lower_caps(clocks, times_found->mean);
         for (PointCost& point : kernel.points) {
@@ -489,9 +621,9 @@ inline CostTable shrunk_costs(const Profile& profile) {
                 kernel.time_errors.push_back(
                     {times_found->variance(at), times_found->with_baseline(at)});
             }
-            if (energies_found)
-                point.cost.energy = Joules{
-                    std::exp(energies_found->mean(at) + credit * energies_found->off_baseline(at))};
+            if (!energies_found.empty())
+                point.cost.energy = Joules{std::exp(energies_found[k].mean(at) +
+                                                    credit * energies_found[k].off_baseline(at))};
         }
     }
     return table;

@@ -8,6 +8,7 @@
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/sample_join.hpp>
+#include <kdvfs/measure/symmetric_matrix.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/units.hpp>
 
@@ -36,7 +37,8 @@ struct BlockKernel {
     KernelId kernel;
     std::uint64_t launches = 0;
     Cost launch;
-    Joules energy_sd;  ///< of the launch's energy: as much as itself where nothing tells it
+    Joules energy_sd;   ///< of the launch's energy: as much as itself where nothing tells it
+    Joules attributed;  ///< the launch's energy without a bound below: what adds up to the block's
 };
 
 /// What a block turned out to be.
@@ -45,6 +47,8 @@ struct MeasuredBlock {
     Seconds iteration{0};
     Watts power{0};
     std::vector<BlockKernel> kernels;
+    /// Of the kernels' attributed energies, joules^2; empty where the counter tells none.
+    measure::SymmetricMatrix covariance{};
     std::vector<KernelInterval> intervals{};  ///< of its launches, as they came
     Seconds idle_time{0};                     ///< in which no kernel ran
     Joules idle{};                            ///< that the device used meanwhile
@@ -80,7 +84,8 @@ public:
         const measure::EnergySums sums = this->sums(samples);
         if (sums.counted_time <= Seconds{0}) return std::nullopt;
         MeasuredBlock measured{
-            block_, Seconds{to_ - from_} / block_.iterations, sums.mean_power(), {}, intervals_};
+            block_,    Seconds{to_ - from_} / block_.iterations, sums.mean_power(), {}, {},
+            intervals_};
         const measure::Attributing attributing{sums, {.spread = sums.mean_power() * spread}};
         if (attributing.solved()) {
             constexpr std::size_t column = measure::EnergySums::idle_column;
@@ -89,14 +94,22 @@ public:
             measured.idle_time = Seconds{seconds[column]};
             measured.idle = {attributing.interval(seconds).joules};
         }
+        std::vector<std::vector<double>> units;  // by kernel, seconds per column of a launch
         for (const auto& [kernel, tally] : tallies()) {
             if (tally.launches == 0 || tally.time <= Seconds{0}) continue;
             const double per_launch = 1 / static_cast<double>(tally.launches);
             const KernelPower power = power_of(kernel, sums, attributing);
-            const Cost all{tally.time, power.mean * tally.share};
-            measured.kernels.push_back({kernel, tally.launches, all * per_launch,
-                                        power.deviation * tally.share * per_launch});
+            const Seconds share = tally.share * per_launch;
+            measured.kernels.push_back({kernel,
+                                        tally.launches,
+                                        {tally.time * per_launch, power.mean * share},
+                                        power.deviation * share,
+                                        power.attributed * share});
+            units.push_back(sums.seconds_of(kernel));
+            const double seen = std::accumulate(units.back().begin(), units.back().end(), 0.0);
+            for (double& seconds : units.back()) seconds *= seen > 0 ? share.count() / seen : 0;
         }
+        if (attributing.solved()) measured.covariance = attributing.covariance(units);
         return measured;
     }
 
@@ -158,7 +171,8 @@ private:
 
     struct KernelPower {
         Watts mean;
-        Watts deviation;  ///< standard, at most the mean
+        Watts deviation;   ///< standard, at most the mean
+        Watts attributed;  ///< without a bound below
     };
 
     /// Over the time for which the counter saw the kernel.
@@ -167,11 +181,12 @@ private:
         const Watts mean = sums.mean_power();
         const std::vector<double> seconds = sums.seconds_of(kernel);
         const double time = std::accumulate(seconds.begin(), seconds.end(), 0.0);
-        if (!attributing.solved() || time <= 0) return {mean, mean};
+        if (!attributing.solved() || time <= 0) return {mean, mean, mean};
         constexpr double of_95_percent = 1.96;
         const measure::Attributing::Interval found = attributing.interval(seconds);
-        const Watts power = std::max(Watts{found.joules / time}, mean * least_power);
-        return {power, std::min(Watts{found.half_width / of_95_percent / time}, power)};
+        const Watts attributed{found.joules / time};
+        const Watts power = std::max(attributed, mean * least_power);
+        return {power, std::min(Watts{found.half_width / of_95_percent / time}, power), attributed};
     }
 
     SweepBlock block_;

@@ -344,17 +344,41 @@ private:
         std::map<KernelId, KernelKey> keys;
         for (const auto& [key, swept] : kernels_)
             if (swept.kind->request.asks) keys.emplace(swept.kind->kernel, key);
-        for (const BlockKernel& kernel : found.kernels) {
-            const auto key = keys.find(kernel.kernel);
+        std::vector<ProfileRow> rows;
+        std::vector<std::size_t> members;  // of the block's kernels, those that have rows
+        for (std::size_t k = 0; k < found.kernels.size(); ++k) {
+            const auto key = keys.find(found.kernels[k].kernel);
             if (key == keys.end()) continue;
-            if (auto row = row_of(key->second, kernel, found.block)) add(*std::move(row));
+            auto row = row_of(key->second, found.kernels[k], found.block);
+            if (!row) continue;
+            row->is_baseline = row->clock == options_.baseline;
+            rows.push_back(*std::move(row));
+            members.push_back(k);
         }
+        const ProfileBlock together = block_of(found, rows, members);
+        for (ProfileRow& row : rows) row.block = together;
+        if (file_) return file_->append(std::move(rows));
+        for (const ProfileRow& row : rows) profile_.add(row);
     }
 
-    void add(ProfileRow row) {
-        row.is_baseline = row.clock == options_.baseline;
-        if (file_) return file_->append(std::move(row));
-        profile_.add(row);
+    /// The rows' energies in an iteration, and how far their sum may be off.
+    [[nodiscard]] ProfileBlock block_of(const MeasuredBlock& found,
+                                        const std::vector<ProfileRow>& rows,
+                                        const std::vector<std::size_t>& members) const {
+        if (found.covariance.size() == 0) return {};
+        double energy = 0;
+        double variance = 0;
+        for (std::size_t a = 0; a < rows.size(); ++a) {
+            energy += rows[a].count * found.kernels[members[a]].attributed.count;
+            for (std::size_t b = 0; b < rows.size(); ++b)
+                variance += static_cast<double>(rows[a].count) * rows[b].count *
+                            found.covariance(members[a], members[b]);
+        }
+        if (!(energy > 0)) return {};
+        const auto& blocks = profile().blocks();
+        return {blocks.empty() ? 1 : blocks.rbegin()->first + 1,
+                {energy},
+                {std::sqrt(std::max(variance, 0.0))}};
     }
 
     /// Nothing for a kernel that has not been seen at the baseline: its rows could not be compared.

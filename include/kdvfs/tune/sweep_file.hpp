@@ -18,6 +18,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace kdvfs::tune {
 
@@ -50,10 +51,17 @@ public:
     [[nodiscard]] std::optional<ClockPoint> baseline() const { return baseline_; }
 
     /// Adds a measurement. @throws Error (io), and as `Profile::add`
-    void append(ProfileRow row) {
-        row.is_baseline = row.clock == baseline_;
-        profile_.add(row);
-        write(to_csv_line(profile_.gpu(), row));
+    void append(const ProfileRow& row) { append(std::vector{row}); }
+
+    /// Adds what was measured together, in one piece.
+    void append(std::vector<ProfileRow> rows) {
+        std::string lines;
+        for (ProfileRow& row : rows) {
+            row.is_baseline = row.clock == baseline_;
+            profile_.add(row);
+            lines += to_csv_line(profile_.gpu(), row);
+        }
+        write(lines);
     }
 
 private:

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -175,5 +176,49 @@ private:
     std::vector<kdvfs::detail::Choice> pauses_;  // [slot]
     std::vector<Transition> jumps_;              // [slot][launch]
 };
+
+/// A launch of an iteration, and the clock that is asked for before it.
+struct AskedLaunch {
+    std::size_t kernel = 0;
+    ClockPoint clock;
+};
+
+/// What an iteration that repeats costs where each launch asks for a clock of its own, by the same
+/// model of a switch; here a request may overtake one that is still on its way, as scopes do. Pure
+/// but for `measure(kernel, clock)`, which gives what a launch costs at a clock.
+/// @param held the clock that holds before: one iteration of it runs first, and does not count
+template <class Measure>
+Cost replay_launches(std::span<const AskedLaunch> launches, ClockPoint held,
+                     const SwitchCosts& costs, Measure&& measure) {
+    ClockPoint asked = held;
+    Seconds arrives_after{0};  // where another clock is asked for than held
+    Seconds pause{0};
+    const auto run_once = [&] {
+        Cost sum;
+        const auto wait = [&](Seconds time) { sum += {time, costs.paused_power * time}; };
+        for (const AskedLaunch& launch : launches) {
+            if (launch.clock != asked) {
+                asked = launch.clock;
+                const SwitchDelay delay = costs.delay(held, asked);
+                pause = std::min(delay.transition, delay.latency);
+                arrives_after = delay.latency - pause;
+                wait(costs.asking);
+            }
+            const Cost old_clock = measure(launch.kernel, held);
+            if (held == asked || old_clock.time <= arrives_after) {
+                sum += old_clock;
+                arrives_after -= old_clock.time;
+                continue;
+            }
+            const double share = std::max(arrives_after, Seconds{0}) / old_clock.time;
+            sum += old_clock * share + measure(launch.kernel, asked) * (1 - share);
+            wait(pause);
+            held = asked;
+        }
+        return sum;
+    };
+    run_once();  // leaves clocks as an iteration finds them
+    return run_once();
+}
 
 }  // namespace kdvfs::tune

@@ -49,6 +49,16 @@ constexpr std::string_view to_string(Verdict verdict) {
     return "undecided";
 }
 
+/// What a program that judges plans ends with: 0 kept, 1 broken, 3 undecided.
+constexpr int exit_status(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::kept: return 0;
+        case Verdict::broken: return 1;
+        case Verdict::undecided: break;
+    }
+    return 3;
+}
+
 /// What a plan was found to save, beside what it promised.
 struct Validation {
     /// Fewer pairs decide nothing: their interval says more about chance than about the plan.
