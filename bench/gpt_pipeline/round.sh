@@ -27,6 +27,7 @@ if [ ! -x "$program" ]; then
     # shellcheck disable=SC2046,SC2086  # lists of words
     "$nvcc" -std=c++20 -x cu -O2 -arch="${KDVFS_GPU_ARCH:-native}" -DOMPI_SKIP_MPICXX $deps \
         -I"$root/include" -I/usr/include/eigen3 $(mpicxx --showme:incdirs | sed 's/[^ ]*/-I&/g') \
+        "$root/examples/gpt_pipeline/pipeline_stage.cpp" \
         "$root/examples/gpt_pipeline/gpt_pipeline.cpp" "$root/examples/gpt_train/open_gpu.cpp" \
         -o "$program" $(mpicxx --showme:libdirs | sed 's/[^ ]*/-L&/g') -lmpi -ldl \
         >"$out/build.log" 2>&1 || { cat "$out/build.log"; exit 1; }

@@ -5,12 +5,20 @@
 //                            [--heads N] [--layers N] [--bare]
 // KDVFS_MODE says what the scopes do: measure (default), sweep:FILE, follow:FILE, off. `--bare` is
 // without kdvfs. Losses are the same to the last bit for any number of stages.
+// Each rank uses the first GPU that it sees: let mpirun set CUDA_VISIBLE_DEVICES or
+// HIP_VISIBLE_DEVICES. Activations go through pinned host memory and MPI, not through NCCL or RCCL.
+// pipeline_stage.cpp alone has kernels; MPI and kdvfs's sessions are here, for a host compiler:
+//   nvcc -std=c++20 -x cu -arch=native -DOMPI_SKIP_MPICXX -I include -I EIGEN -I MPI
+//       pipeline_stage.cpp gpt_pipeline.cpp ../gpt_train/open_gpu.cpp -lmpi -ldl -o gpt_pipeline
+//   hipcc -std=c++20 -x hip --offload-arch=gfx90a -I include -c pipeline_stage.cpp
+//   mpicxx -std=c++20 -D__HIP_PLATFORM_AMD__ -I include -I EIGEN pipeline_stage.o gpt_pipeline.cpp
+//       ../gpt_train/open_gpu.cpp -lamdhip64 -ldl -o gpt_pipeline
 // Built by a plain C++ compiler kernels run on the host, and clocks are those of simulated GPUs in
-// virtual time. Built by nvcc or hipcc, as ../gpt_train with -lmpi, each rank uses the first GPU
-// that it sees: let mpirun set CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES.
+// virtual time.
 #include "pipeline_stage.hpp"
 #include "stage_gpu.hpp"
 
+#include <kdvfs/error.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/train/mpi_communicator.hpp>
 #include <kdvfs/train/session.hpp>
@@ -23,8 +31,11 @@
 #include <exception>
 #include <iostream>
 #include <list>
+#include <memory>
 #include <optional>
 #include <random>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -42,7 +53,7 @@ struct Options {
 
 Options parse(int count, char** words) {
     Options options;
-    if (gpt::gpu::on_host) {
+    if (gpt::StageGpu::is_simulated) {
         options.shape = {.batch = 1, .sequence = 8, .width = 16, .heads = 2, .layers = 4};
         options.steps = 4;
         options.microbatches = 4;
@@ -71,59 +82,53 @@ Options parse(int count, char** words) {
     return options;
 }
 
-/// Activations and gradients between neighbours, through host memory: what is sent stays until MPI
-/// has taken it.
+/// Activations and gradients between neighbours, through pinned host memory: what is sent stays
+/// until MPI has taken it, then its memory is used again.
 class Mail {
 public:
-    explicit Mail(std::size_t values) : values_{values} {}
+    explicit Mail(gpt::PipelineStage& stage) : stage_{stage} {}
 
-    void send(int to, int tag, const float* from, std::int64_t when, gpt::gpu::Stream stream) {
-        forget_delivered();
-        Letter& letter = sent_.emplace_back();
-        letter.values.resize(values_);
+    void send(int to, int tag, const float* from, std::int64_t when) {
+        Letter& letter = blank_letter();
         letter.when = when;
-        gpt::gpu::check(
-            gpt::gpu::raw_copy(letter.values.data(), from, values_ * sizeof(float), stream),
-            "copy from the device");
-        gpt::gpu::synchronize(stream);
+        stage_.copy_values(letter.values.get(), from);
         MPI_Isend(&letter.when, 1, MPI_INT64_T, to, 2 * tag, MPI_COMM_WORLD, &letter.requests[0]);
-        MPI_Isend(letter.values.data(), static_cast<int>(values_), MPI_FLOAT, to, 2 * tag + 1,
-                  MPI_COMM_WORLD, &letter.requests[1]);
+        MPI_Isend(letter.values.get(), count_, MPI_FLOAT, to, 2 * tag + 1, MPI_COMM_WORLD,
+                  &letter.requests[1]);
     }
     /// @returns the sender's virtual time
-    std::int64_t receive(int from, int tag, float* to, gpt::gpu::Stream stream) {
+    std::int64_t receive(int from, int tag, float* to) {
         std::int64_t when = 0;
-        std::vector<float> values(values_);
         MPI_Recv(&when, 1, MPI_INT64_T, from, 2 * tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        MPI_Recv(values.data(), static_cast<int>(values_), MPI_FLOAT, from, 2 * tag + 1,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        gpt::gpu::check(gpt::gpu::raw_copy(to, values.data(), values_ * sizeof(float), stream),
-                        "copy to the device");
-        gpt::gpu::synchronize(stream);  // the values go with this function
+        MPI_Recv(received_.get(), count_, MPI_FLOAT, from, 2 * tag + 1, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+        stage_.copy_values(to, received_.get());
         return when;
     }
     void wait_for_all() {
-        for (Letter& letter : sent_) MPI_Waitall(2, letter.requests, MPI_STATUSES_IGNORE);
-        sent_.clear();
+        for (Letter& letter : letters_) MPI_Waitall(2, letter.requests, MPI_STATUSES_IGNORE);
     }
 
 private:
     struct Letter {
-        std::vector<float> values;
+        gpt::PinnedValues values;
         std::int64_t when = 0;
         MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
     };
-    void forget_delivered() {
-        while (!sent_.empty()) {
+    /// One that has been delivered, else a new one.
+    Letter& blank_letter() {
+        for (Letter& letter : letters_) {
             int done = 0;
-            MPI_Testall(2, sent_.front().requests, &done, MPI_STATUSES_IGNORE);
-            if (done == 0) return;
-            sent_.pop_front();
+            MPI_Testall(2, letter.requests, &done, MPI_STATUSES_IGNORE);
+            if (done != 0) return letter;
         }
+        return letters_.emplace_back(Letter{gpt::make_pinned_values(stage_.values())});
     }
 
-    std::size_t values_;
-    std::list<Letter> sent_;
+    gpt::PipelineStage& stage_;
+    int count_ = static_cast<int>(stage_.values());
+    gpt::PinnedValues received_ = gpt::make_pinned_values(stage_.values());
+    std::list<Letter> letters_;
 };
 
 class Training {
@@ -132,8 +137,7 @@ public:
         : options_{options},
           rank_{rank},
           ranks_{ranks},
-          stage_{options.shape, rank, ranks, options.microbatches, bare_, gpu_.stream()},
-          mail_{stage_.values()} {}
+          stage_{gpt::make_pipeline_stage(options.shape, rank, ranks, options.microbatches)} {}
 
     [[nodiscard]] gpt::StageGpu& gpu() { return gpu_; }
 
@@ -149,62 +153,56 @@ public:
         for (auto i = order.stage_begin[stage]; i < order.stage_begin[stage + 1]; ++i) {
             const auto m = static_cast<int>(order.operations[i].microbatch);
             if (order.operations[i].pass == kdvfs::train::Pass::forward) {
-                stage_.load(m, batches[static_cast<std::size_t>(m)]);
-                if (!stage_.is_first())
-                    gpu_.wait_until(mail_.receive(rank_ - 1, m, stage_.input(m), gpu_.stream()));
-                run<kdvfs::train::Forward>(session, m, [&] { stage_.forward(m); });
-                if (stage_.is_last())
-                    loss += stage_.loss(m) / options_.microbatches;
+                stage_->load(m, batches[static_cast<std::size_t>(m)]);
+                if (!is_first()) gpu_.wait_until(mail_.receive(rank_ - 1, m, stage_->input(m)));
+                run<kdvfs::train::Forward>(session, m, [&] { stage_->forward(m); });
+                if (is_last())
+                    loss += stage_->loss(m) / options_.microbatches;
                 else
-                    mail_.send(rank_ + 1, m, stage_.output(m), gpu_.end_of_work(), gpu_.stream());
+                    mail_.send(rank_ + 1, m, stage_->output(m), gpu_.end_of_work());
             } else {
                 const int tag = options_.microbatches + m;
-                if (!stage_.is_last())
-                    gpu_.wait_until(
-                        mail_.receive(rank_ + 1, tag, stage_.gradient(m), gpu_.stream()));
-                run<kdvfs::train::Backward>(session, m, [&] { stage_.backward(m); });
-                if (!stage_.is_first())
-                    mail_.send(rank_ - 1, tag, stage_.gradient(m), gpu_.end_of_work(),
-                               gpu_.stream());
+                if (!is_last()) gpu_.wait_until(mail_.receive(rank_ + 1, tag, stage_->gradient(m)));
+                run<kdvfs::train::Backward>(session, m, [&] { stage_->backward(m); });
+                if (!is_first())
+                    mail_.send(rank_ - 1, tag, stage_->gradient(m), gpu_.end_of_work());
             }
         }
         mail_.wait_for_all();
         share_embedding();
-        stage_.update(gpt::AdamW{});
+        stage_->update(gpt::AdamW{});
         MPI_Bcast(&loss, 1, MPI_DOUBLE, ranks_ - 1, MPI_COMM_WORLD);
         end_together();
         return loss;
     }
 
 private:
+    [[nodiscard]] bool is_first() const { return rank_ == 0; }
+    [[nodiscard]] bool is_last() const { return rank_ == ranks_ - 1; }
+
     template <class Op, class Work>
     void run(Session* session, int m, Work&& work) {
         std::optional<kdvfs::train::OpScope<Op>> scope;
         if (session != nullptr)
-            scope.emplace(*session, gpu_.scope_stream(), 0U, static_cast<std::uint32_t>(m));
+            scope.emplace(*session, gpu_.stream(), 0U, static_cast<std::uint32_t>(m));
         std::forward<Work>(work)();
         const double layers = (options_.shape.layers * (rank_ + 1) / ranks_ -
                                options_.shape.layers * rank_ / ranks_) +
-                              (stage_.is_last() ? 0.5 : 0);
+                              (is_last() ? 0.5 : 0);
         gpu_.compute(Op::pass == kdvfs::train::Pass::forward ? layers : 2 * layers);
     }
 
-    /// First and last stage have the same token embedding, and each half of its gradient.
+    /// Between first and last stage, which have the same token embedding.
     void share_embedding() {
-        if (ranks_ == 1 || !(stage_.is_first() || stage_.is_last())) return;
-        gpt::gpu::Buffer<float>& own =
-            stage_.is_first() ? stage_.embedding_total() : stage_.head_total();
-        gpt::gpu::Buffer<float>& other =
-            stage_.is_first() ? stage_.head_total() : stage_.embedding_total();
-        const std::vector<float> mine = own.read(gpu_.stream());
+        if (ranks_ == 1 || !(is_first() || is_last())) return;
+        const std::vector<float> mine = stage_->own_half();
         std::vector<float> theirs(mine.size());
-        const int partner = stage_.is_first() ? ranks_ - 1 : 0;
+        const int partner = is_first() ? ranks_ - 1 : 0;
         const int tag = 4 * options_.microbatches;
         MPI_Sendrecv(mine.data(), static_cast<int>(mine.size()), MPI_FLOAT, partner, tag,
                      theirs.data(), static_cast<int>(theirs.size()), MPI_FLOAT, partner, tag,
                      MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        other.copy_from(theirs, gpu_.stream());
-        gpt::gpu::synchronize(gpu_.stream());
+        stage_->set_other_half(theirs);
     }
 
     /// The next iteration begins on all ranks when the last one has ended this one.
@@ -218,10 +216,27 @@ private:
     int rank_;
     int ranks_;
     gpt::StageGpu gpu_;
-    gpt::BareLaunches bare_;
-    gpt::PipelineStage<gpt::BareLaunches> stage_;
-    Mail mail_;
+    std::unique_ptr<gpt::PipelineStage> stage_;
+    Mail mail_{*stage_};
 };
+
+/// Rank 0 prints for all: what ranks print by themselves mpirun mixes.
+void print_in_order(const std::string& text, int rank, int ranks) {
+    if (rank != 0) {
+        MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD);
+        return;
+    }
+    std::cout << text;
+    for (int other = 1; other < ranks; ++other) {
+        MPI_Status status{};
+        MPI_Probe(other, 0, MPI_COMM_WORLD, &status);
+        int length = 0;
+        MPI_Get_count(&status, MPI_CHAR, &length);
+        std::string theirs(static_cast<std::size_t>(length), ' ');
+        MPI_Recv(theirs.data(), length, MPI_CHAR, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        std::cout << theirs;
+    }
+}
 
 void train(const Options& options, int rank, int ranks) {
     const kdvfs::train::PipelineShape shape{kdvfs::train::Schedule::one_f_one_b,
@@ -245,13 +260,10 @@ void train(const Options& options, int rank, int ranks) {
     }
     if (!session) return;
     session->check();
-    for (int r = 0; r < ranks; ++r) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (r != rank) continue;
-        std::cout << "stage " << rank << (training.gpu().is_simulated() ? " (simulated)" : "")
-                  << '\n'
-                  << session->report() << std::flush;
-    }
+    std::ostringstream text;
+    text << "stage " << rank << (gpt::StageGpu::is_simulated ? " (simulated)" : "") << '\n'
+         << session->report();
+    print_in_order(text.str(), rank, ranks);
 }
 
 }  // namespace

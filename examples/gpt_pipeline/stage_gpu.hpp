@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "../gpt_train/portable_gpu.hpp"
-
+// A host compiler is enough here. nvcc says by itself that it is for CUDA, to g++ as well.
+#if defined(__HIP_PLATFORM_AMD__) || defined(__NVCC__)
+#define GPT_PIPELINE_SIMULATED 0
+#include "../gpt_train/open_gpu.hpp"
+#else
+#define GPT_PIPELINE_SIMULATED 1
+#include <kdvfs/device/simulated/presets.hpp>
+#include <kdvfs/simulated.hpp>
+#endif
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/policy.hpp>
 #include <kdvfs/registry.hpp>
 #include <kdvfs/units.hpp>
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#include "../gpt_train/open_gpu.hpp"
-#if defined(__CUDACC__)
-#include <kdvfs/cuda_markers.hpp>
-#else
-#include <kdvfs/hip_markers.hpp>
-#endif
-#else
-#include <kdvfs/device/simulated/presets.hpp>
-#include <kdvfs/simulated.hpp>
-#endif
 
 #include <algorithm>
 #include <cstdint>
@@ -27,21 +24,22 @@ namespace gpt {
 // Only operations have clocks here: kernels keep what their operation has.
 using PipelinePolicies = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::KeepClock>>;
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
+#if !GPT_PIPELINE_SIMULATED
 
 /// The GPU that this rank sees first. Time is the GPU's own.
 class StageGpu {
 public:
+    static constexpr bool is_simulated = false;
+
     [[nodiscard]] const kdvfs::BoundGpu<PipelinePolicies>& gpu() const { return gpu_; }
-    [[nodiscard]] gpu::Stream stream() const { return gpu::Stream{}; }
-    [[nodiscard]] kdvfs::StreamRef scope_stream() const { return gpu::Stream{}; }
+    /// The default stream, where the stage's work is.
+    [[nodiscard]] kdvfs::StreamRef stream() const { return nullptr; }
     void wait_until(std::int64_t) {}
     void compute(double) {}
     [[nodiscard]] std::int64_t end_of_work() { return 0; }
-    [[nodiscard]] bool is_simulated() const { return false; }
 
 private:
-    kdvfs::BoundGpu<PipelinePolicies> gpu_ = open_gpu().with<PipelinePolicies>();
+    kdvfs::BoundGpu<PipelinePolicies> gpu_ = open_gpu({}).with<PipelinePolicies>();
 };
 
 #else
@@ -50,9 +48,10 @@ private:
 /// as if each layer were one of a model of 30 thousand million parameters.
 class StageGpu {
 public:
+    static constexpr bool is_simulated = true;
+
     [[nodiscard]] const kdvfs::BoundGpu<PipelinePolicies>& gpu() const { return gpu_; }
-    [[nodiscard]] gpu::Stream stream() const { return nullptr; }
-    [[nodiscard]] kdvfs::StreamRef scope_stream() const { return stream_; }
+    [[nodiscard]] kdvfs::StreamRef stream() const { return stream_; }
 
     /// What is enqueued from now on waits until then.
     void wait_until(std::int64_t nanoseconds) {
@@ -72,7 +71,6 @@ public:
         device_.synchronize();
         return device_.now().time_since_epoch().count();
     }
-    [[nodiscard]] bool is_simulated() const { return true; }
 
 private:
     kdvfs::simulated::Device device_{kdvfs::simulated::mi250x()};

@@ -205,6 +205,8 @@ private:
                              detail::BatchSizeReader::read(nlohmann::json::parse(file), job_)};
         } catch (const std::string& why) {
             reject(why);
+        } catch (const Error& error) {
+            reject(error.text().object + ": " + error.text().vendor_words);
         } catch (const nlohmann::json::exception& why) {
             reject(why.what());
         }

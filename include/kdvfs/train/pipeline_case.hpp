@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/schedules.hpp>
 
@@ -220,9 +221,9 @@ private:
 }  // namespace detail
 
 /// Reads a case from its text; `file` is what errors call it.
-/// @throws Error (invalid_input) naming the file, or the curve or operation that makes no sense
+/// @throws Error (invalid_input) naming the file, and the curve or operation that makes no sense
 inline PipelineCase parse_pipeline_case(std::string_view text, const std::string& file) {
-    return detail::CaseReader{file}.read(text);
+    return kdvfs::detail::naming_file(file, [&] { return detail::CaseReader{file}.read(text); });
 }
 
 /// Reads a case from a file.

@@ -5,8 +5,10 @@
 #include <kdvfs/train/clock_search.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
+#include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -39,7 +41,7 @@ struct PlannedOperation {
 
 /// Clocks for every operation of an iteration of a given length.
 struct PipelinePlan {
-    Seconds time{};      ///< the iteration's length that was planned for; blocking lasts so long
+    Seconds time{};      ///< the iteration's length that is promised; blocking lasts so long
     Seconds makespan{};  ///< when the last operation ends: `time` or sooner
     Joules effective{};  ///< of the operations
     Joules total{};      ///< with the blocking power of all stages during `time`
@@ -102,7 +104,8 @@ inline double calm_budget(Joules cheapest, Joules bound, Joules blocking) {
     return std::min(1.001 * total, most) - blocking.count;
 }
 
-inline void plan_one_clock(const Pipeline& pipeline, const Timing& timing, PipelinePlan& plan) {
+inline void plan_one_clock(const Pipeline& pipeline, const Timing& timing,
+                           const tune::SwitchDelay& delay, PipelinePlan& plan) {
     const Network network{pipeline};
     ClockSearch search{pipeline, network, timing.nanoseconds};
     std::vector<std::int64_t> ends;
@@ -112,16 +115,24 @@ inline void plan_one_clock(const Pipeline& pipeline, const Timing& timing, Pipel
     search.improve(clocks, 0, 8);
     search.calm(clocks, calm_budget({clocks.energy}, to_joules(timing.bound),
                                     pipeline.blocking_energy(plan.time)));
+    const Lateness late{std::llround(delay.latency.count() * 1e9),
+                        std::llround(std::min(delay.transition, delay.latency).count() * 1e9)};
+    if (late.latency > 0) {
+        // A switch must be worth its part of what fewer switches may cost.
+        const double spare = 0.001 * (clocks.energy + pipeline.blocking_energy(plan.time).count);
+        search.adapt(clocks, late, spare / (clocks.switches + 1));
+    }
+    const PlayedPlan played = search.play(clocks);
     plan.switches = clocks.switches;
-    plan.makespan = to_seconds(search.length(clocks));
+    plan.makespan = to_seconds(played.length);
+    plan.time = std::max(plan.time, plan.makespan);
     for (std::uint32_t i = 0; i < pipeline.operations.size(); ++i) {
-        const ClockTable::Cell& cell = search.table().at(i, clocks.clock[i]);
         const ClockPoint clock = search.table().clock(clocks.clock[i]);
         plan.operations.push_back({{pipeline.operations[i], clock, 1, clock},
-                                   to_seconds(search.start(i)),
-                                   to_seconds(cell.time),
-                                   {cell.energy}});
-        plan.effective += Joules{cell.energy};
+                                   to_seconds(played.start[i]),
+                                   to_seconds(played.time[i]),
+                                   {played.energy[i]}});
+        plan.effective += Joules{played.energy[i]};
     }
 }
 
@@ -130,16 +141,29 @@ inline void plan_one_clock(const Pipeline& pipeline, const Timing& timing, Pipel
 /// Clocks for an iteration of this length; beyond the frugal end of the frontier for the frugal
 /// one, as slower clocks save nothing there. With one clock an operation runs at a measured point;
 /// switches are saved as long as that costs no more than 0.1 % of the energy.
-/// @throws Error (invalid_input) for a time shorter than possible
-inline PipelinePlan make_plan(const Frontier& frontier, Seconds length, Clocks clocks) {
+///
+/// `switching` says how late clocks come. An operation then runs on at the clock of the one before
+/// until its own arrives, asked for where that one ended; times and energies of the plan are those
+/// of iterations that follow each other at once. Where even the fastest clocks cannot keep the
+/// time, because of the pause in a switch, `time` is what they need. With a latency each operation
+/// has one clock, whatever `clocks` says: a second one would come too late.
+/// @throws Error (invalid_input) for a time shorter than possible, or a latency that is none
+inline PipelinePlan make_plan(const Frontier& frontier, Seconds length, Clocks clocks,
+                              const tune::SwitchDelay& switching = {}) {
     const Pipeline& pipeline = frontier.pipeline();
-    const Timing timing = frontier.timing(length);
+    for (const Seconds delay : {switching.latency, switching.transition})
+        if (!(delay.count() >= 0 && delay.count() <= 1000))
+            detail::reject_pipeline(
+                "a switching latency of " + std::to_string(delay.count()) + " s",
+                "it is not from 0 to 1000 s", "give what examples/switch_latency measures");
+    Timing timing = frontier.timing(length);
     PipelinePlan plan;
     plan.time = to_seconds(timing.nanoseconds);
-    if (clocks == Clocks::two)
+    if (clocks == Clocks::two && switching.latency <= Seconds{0})
         detail::plan_two_clocks(pipeline, timing, plan);
     else
-        detail::plan_one_clock(pipeline, timing, plan);
+        detail::plan_one_clock(pipeline, timing, switching, plan);
+    if (plan.time > to_seconds(timing.nanoseconds)) timing = frontier.timing(plan.time);
     const Joules blocking = pipeline.blocking_energy(plan.time);
     plan.total = plan.effective + blocking;
     plan.bound = to_joules(timing.bound) + blocking;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,6 +55,9 @@ struct LadderOptions {
     double slowdown = 0;
     Clocks clocks = Clocks::one;
     std::size_t rungs = 24;  ///< at most; a straggler is answered to within one of them
+    /// How late clocks come on these GPUs: see `make_plan`. Where it is not given, a session takes
+    /// the longest switch that `kdvfs measure-latency` has kept for rank 0's GPU, if it has one.
+    std::optional<tune::SwitchDelay> switching{};
 };
 
 namespace detail {
@@ -111,13 +115,17 @@ inline std::string make_ladder_text(const Frontier& frontier, const LadderOption
     const Seconds first = std::min(frontier.shortest() * (1 + options.slowdown), frontier.frugal());
     const double range = frontier.frugal() / first;
     nlohmann::json rungs = nlohmann::json::array();
+    Seconds last{0};
     for (std::size_t k = 0; k < options.rungs; ++k) {
         // Most stragglers are only a little slower: there the plans are close to one another.
         const double part =
             k == 0 ? 0
                    : std::pow(static_cast<double>(k) / static_cast<double>(options.rungs - 1), 1.5);
-        rungs.push_back(
-            detail::rung_json(make_plan(frontier, first * std::pow(range, part), options.clocks)));
+        const PipelinePlan plan = make_plan(frontier, first * std::pow(range, part), options.clocks,
+                                            options.switching.value_or(tune::SwitchDelay{}));
+        // Clocks that come late can make a plan longer than the next one.
+        if (plan.time > last) rungs.push_back(detail::rung_json(plan));
+        last = std::max(last, plan.time);
         if (range - 1 < 1e-9) break;
     }
     return rungs.dump();

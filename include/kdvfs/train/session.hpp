@@ -18,6 +18,7 @@
 #include <kdvfs/train/stage_scopes.hpp>
 #include <kdvfs/train/stragglers.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep_block.hpp>
 #include <kdvfs/tune/sweep_engine.hpp>
@@ -372,10 +373,29 @@ private:
     std::string planned_text(const Make& make) {
         try {
             measured_ = make();
-            return make_ladder_text(Frontier{*measured_}, options_.plan);
+            LadderOptions plan = options_.plan;
+            if (!plan.switching) plan.switching = longest_known_switch();
+            return make_ladder_text(Frontier{*measured_}, plan);
         } catch (const Error& error) {
             return std::string{failed} + error.what();
         }
+    }
+
+    /// Between the clocks of the pipeline's curves; 0 where nobody has measured it on this GPU.
+    [[nodiscard]] tune::SwitchDelay longest_known_switch() const {
+        tune::SwitchDelay longest;
+        const auto path = tune::find_switch_latencies(gpu_name(this->info()));
+        if (!path) return longest;
+        const tune::SwitchCosts costs = tune::read_switch_costs(*path);
+        for (const Curve& curve : measured_->curves) {
+            for (const CurvePoint& from : curve.points()) {
+                for (const CurvePoint& to : curve.points()) {
+                    const tune::SwitchDelay delay = costs.delay(from.clock, to.clock);
+                    if (from.clock != to.clock && delay.latency > longest.latency) longest = delay;
+                }
+            }
+        }
+        return longest;
     }
 
     void take_rung(std::size_t rung) {

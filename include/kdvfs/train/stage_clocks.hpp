@@ -4,6 +4,7 @@
 #include <kdvfs/train/pipeline.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -12,6 +13,27 @@
 #include <vector>
 
 namespace kdvfs::train::detail {
+
+/// How late a clock comes: nanoseconds from asking for it, in whose last part the GPU pauses.
+struct Lateness {
+    std::int64_t latency = 0;
+    std::int64_t transition = 0;
+};
+
+/// The clock that a stage works at, and the one that it has asked for and that arrives then. Clocks
+/// are indices into the `ClockTable`, times nanoseconds.
+struct HeldClock {
+    std::uint32_t now = 0;
+    std::uint32_t asked = 0;
+    std::int64_t arrives = 0;
+
+    /// A later request overtakes one that is on its way.
+    [[nodiscard]] HeldClock after_asking(std::uint32_t clock, std::int64_t at,
+                                         const Lateness& late) const {
+        if (clock == asked) return *this;
+        return {arrives <= at ? asked : now, clock, at + late.latency};
+    }
+};
 
 /// The clocks of a pipeline's curves, and what each operation takes at each of them.
 class ClockTable {
@@ -32,6 +54,7 @@ public:
                     curve.time(p), to_joules(curve.effective(p)).count, p};
             }
             cells_.insert(cells_.end(), row.begin(), row.end());
+            fill_worked(row);
         }
         for (const Operation& operation : pipeline.operations) curve_.push_back(operation.curve);
     }
@@ -47,6 +70,29 @@ public:
     [[nodiscard]] const Cell& at(std::uint32_t operation, std::size_t clock) const {
         return cells_[curve_[operation] * clocks_.size() + clock];
     }
+    /// The clock of a stage that asks for none: the board's own choice, as the fastest.
+    [[nodiscard]] std::uint32_t found() const { return static_cast<std::uint32_t>(size()); }
+
+    struct Run {
+        std::int64_t end = 0;
+        double energy = 0;  ///< effective, joules
+    };
+    /// An operation that begins while a clock may still be on its way: until it arrives the work
+    /// goes on at the clock before.
+    [[nodiscard]] Run run(std::uint32_t operation, std::int64_t begin, const HeldClock& held,
+                          const Lateness& late) const {
+        const Cell& after = worked(operation, held.asked);
+        if (held.arrives <= begin) return {begin + after.time, after.energy};
+        const Cell& before = worked(operation, held.now);
+        const std::int64_t works_on =
+            std::max<std::int64_t>(held.arrives - late.transition - begin, 0);
+        if (before.time <= works_on) return {begin + before.time, before.energy};
+        const double done = static_cast<double>(works_on) / static_cast<double>(before.time);
+        const double rest = (1 - done) * static_cast<double>(after.time);
+        return {std::max(held.arrives, begin) + std::llround(rest),
+                done * before.energy + (1 - done) * after.energy};
+    }
+
     /// The clock that needs least of those that fit into a time; the fastest if none does.
     [[nodiscard]] std::uint32_t best_within(std::uint32_t operation, std::int64_t time) const {
         std::uint32_t best = fastest(operation);
@@ -69,8 +115,26 @@ public:
     }
 
 private:
+    /// What an operation takes at a clock that another one has left behind: at one that it was not
+    /// measured at, as at the next slower one, or at its slowest.
+    void fill_worked(const std::vector<Cell>& row) {
+        Cell last = *std::find_if(row.begin(), row.end(),
+                                  [](const Cell& cell) { return cell.time != never; });
+        Cell fastest = last;
+        for (const Cell& cell : row) {
+            if (cell.time != never) last = cell;
+            if (last.time < fastest.time) fastest = last;
+            worked_.push_back(last);
+        }
+        worked_.push_back(fastest);
+    }
+    [[nodiscard]] const Cell& worked(std::uint32_t operation, std::uint32_t clock) const {
+        return worked_[curve_[operation] * (clocks_.size() + 1) + clock];
+    }
+
     std::vector<ClockPoint> clocks_;
     std::vector<Cell> cells_;
+    std::vector<Cell> worked_;  ///< with one more of each curve, for `found`
     std::vector<std::uint32_t> curve_;
 };
 
@@ -91,8 +155,10 @@ public:
         std::vector<std::uint32_t> clock;  ///< of the stage's operations; empty: none ends in time
     };
 
-    StageClocks(const ClockTable& table, std::uint32_t first, std::vector<Slot> slots)
-        : table_{&table}, first_{first}, slots_{std::move(slots)} {}
+    /// @param found the clock as the iteration begins
+    StageClocks(const ClockTable& table, std::uint32_t first, std::vector<Slot> slots,
+                const Lateness& late = {}, const HeldClock& found = {})
+        : table_{&table}, first_{first}, slots_{std::move(slots)}, late_{late}, found_{found} {}
 
     /// The cheapest clocks when a switch costs `worth` joules; ties go to fewer switches.
     [[nodiscard]] Choice at_price(double worth) {
@@ -117,6 +183,7 @@ private:
         double cost = 0;
         std::uint32_t before = none;  ///< label of the operation before
         std::uint32_t clock = 0;
+        HeldClock held{};
     };
 
     /// The labels of one operation: those of state `k * clocks + c` lie between `begin` of it and
@@ -137,7 +204,7 @@ private:
         Layer& origin = layers_.front();
         for (std::size_t state = 0; state <= levels_ * clocks; ++state) {
             origin.begin.push_back(static_cast<std::uint32_t>(origin.labels.size()));
-            if (state < clocks) origin.labels.push_back({0, 0, none, 0});
+            if (state < clocks) origin.labels.push_back({0, 0, none, 0, found_});
         }
         for (std::uint32_t i = 0; i < slots_.size(); ++i) extend(i, worth);
     }
@@ -192,9 +259,13 @@ private:
         fresh_.clear();
         const auto offer = [&](std::uint32_t l, double extra) {
             const Label& label = from.labels[l];
-            const std::int64_t end = std::max(label.time, slot.begin) + cell.time;
+            const std::int64_t begin = std::max(label.time, slot.begin);
+            const HeldClock held = label.held.after_asking(clock, label.time, late_);
+            const ClockTable::Run run = table_->run(first_ + i, begin, held, late_);
+            // A lower clock must leave enough time even where it comes sooner than here.
+            const std::int64_t end = std::max(run.end, begin + cell.time);
             if (end <= slot.end)
-                fresh_.push_back({end, label.cost + cell.energy + extra, l, clock});
+                fresh_.push_back({end, label.cost + run.energy + extra, l, clock, held});
         };
         const std::size_t state = level * table_->size() + clock;
         for (std::uint32_t l = from.begin[state]; l < from.begin[state + 1]; ++l) offer(l, 0);
@@ -238,6 +309,8 @@ private:
     const ClockTable* table_;
     std::uint32_t first_;
     std::vector<Slot> slots_;
+    Lateness late_;
+    HeldClock found_;
     std::uint32_t levels_ = 1;
     std::size_t most_labels_ = 24;
     std::vector<Layer> layers_;
