@@ -15,12 +15,9 @@ out=${1:?output folder}
 mkdir -p "$out" || exit 2
 program=${2:-$out/gpt_serve}
 if [ ! -x "$program" ]; then
-    nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-    set -- -I"$root/include" -I"$root/examples"
-    [ -n "${KDVFS_DEPS:-}" ] && set -- "$@" -I"$KDVFS_DEPS" -I"$KDVFS_DEPS/include"
+    . "$root/bench/gpu_compile.sh"
     for source in gpt_serve board; do
-        "$nvcc" -x cu -std=c++20 -O2 -arch="${KDVFS_GPU_ARCH:-native}" "$@" \
-            -c "$root/examples/gpt_serve/$source.cpp" -o "$out/$source.o" >"$out/$source.log" 2>&1 &
+        gpu_compile -O2 -c "$root/examples/gpt_serve/$source.cpp" -o "$out/$source.o" >"$out/$source.log" 2>&1 &
     done
     wait
     "$nvcc" "$out/gpt_serve.o" "$out/board.o" -o "$program" -ldl -lpthread ||

@@ -127,7 +127,8 @@ inline std::vector<ServiceClass> measured_classes(const std::vector<Request>& re
 }
 
 /// Serves a trace with pools that are planned anew for each epoch, from the rates of the epoch
-/// before and half as much again; the first from its own. What a new plan has no use for ends its
+/// before and half as much again; the first from its own. It ends with the last answer, as a single
+/// pool does. What a new plan has no use for ends its
 /// answers beside its successors and is off then.
 class PooledCluster {
 public:
@@ -155,9 +156,8 @@ public:
             replan(begin);
             count_rates(next, end);
             for (; next != end; ++next) submit(*next);
-            finish_epoch(begin + epoch);
+            finish_epoch(begin, next == requests.end() ? drained() : begin + epoch);
         }
-        for (Instance& instance : instances_) instance.engine.drain();
         for (Instance& instance : instances_) total_ += instance.engine.counts();
         return total_;
     }
@@ -218,6 +218,10 @@ private:
                 use(pool.owner, group.point.parallelism, group.point.clock, group.count, now);
         }
         in_use_ = plan.refused.empty() ? plan.gpus : gpus;
+        if (in_use_ == 0) {  // nobody came: one board waits for who may come
+            use(classes_.size() - 1, 1, spreads().front().board.clocks().back(), 1, now);
+            in_use_ = 1;
+        }
         used_ += in_use_;
         ++epochs_;
         // A class that was not seen in the last epoch goes to the largest pool there is.
@@ -264,7 +268,17 @@ private:
         best->engine.submit(request, allowed(request, targets_));
     }
 
-    void finish_epoch(Seconds end) {
+    /// Ends all answers. @returns when the last one has ended
+    Seconds drained() {
+        Seconds end{0};
+        for (Instance& instance : instances_) {
+            instance.engine.drain();
+            end = std::max(end, instance.engine.now());
+        }
+        return end;
+    }
+
+    void finish_epoch(Seconds begin, Seconds end) {
         for (auto instance = instances_.begin(); instance != instances_.end();) {
             if (instance->wanted) {
                 (instance++)->engine.advance(end);
@@ -277,7 +291,8 @@ private:
         if (freedom_.instances) return;
         const RooflineBoard& board = spreads().front().board;
         const Megahertz clock = freedom_.clocks ? board.clocks().front() : board.clocks().back();
-        total_.energy += board.idle_power(clock) * (static_cast<double>(boards_) - in_use_) * epoch;
+        total_.energy +=
+            board.idle_power(clock) * (static_cast<double>(boards_) - in_use_) * (end - begin);
     }
 
     std::vector<ServiceClass> classes_;

@@ -4,7 +4,8 @@
 // the top clock. Simulated throughout, unless --table has measured steps; without --trace the
 // requests are synthetic.
 //   --trace  CSV with columns arrival_s,prompt_tokens,answer_tokens (seconds since the beginning),
-//            or dms,in,out (milliseconds since the request before).
+//            or dms,in,out (milliseconds since the request before). The first request is the
+//            beginning, whatever its time.
 //   --table  CSV with columns phase,batch,context,core_mhz,time_s,energy_j (see
 //            kdvfs/serve/step_table_csv.hpp); --write-table shows one.
 // Plans are made from the first ten minutes at the top clock.
@@ -181,6 +182,31 @@ private:
     std::optional<StepLoad> load_;
 };
 
+/// A trace whose times count from its first request.
+std::vector<Request> trace_of(const std::string& file) {
+    std::vector<Request> requests = read_requests(std::filesystem::path{file});
+    const Seconds begin = requests.front().arrival;
+    for (Request& request : requests) request.arrival -= begin;
+    return requests;
+}
+
+/// @throws Error (invalid_input) for a clock that no policy would use
+void check_clock(const StepTable& table, const Options& options) {
+    if (options.clock == 0) return;
+    const auto reject = [&](const char* why, const std::string& remedy) {
+        throw Error{Errc::invalid_input,
+                    {"serve at a fixed clock", to_string(Megahertz{options.clock}), why, remedy}};
+    };
+    if (options.policy != "all" && options.policy != "fixed")
+        reject("another policy is asked for", "give --policy fixed");
+    std::string clocks;
+    for (const Megahertz clock : table.clocks()) {
+        if (clock.count == options.clock) return;
+        clocks += (clocks.empty() ? "" : ", ") + to_string(clock);
+    }
+    reject("the table does not have it", "it has " + clocks);
+}
+
 template <StepCosts Costs>
 std::vector<Row> run_policies(Bench<Costs>& bench, const StepTable& table, const Options& options) {
     std::vector<Row> rows{bench.fixed(table.clocks().back())};
@@ -287,9 +313,10 @@ void run(const Options& options) {
     const StepTable table = options.table.empty()
                                 ? StepTable{sample_steps(board)}
                                 : read_step_table(std::filesystem::path{options.table});
+    check_clock(table, options);
     std::vector<Request> requests = options.trace.empty()
                                         ? synthetic_conversations(Seconds{3600}, options.seed)
-                                        : read_requests(std::filesystem::path{options.trace});
+                                        : trace_of(options.trace);
     if (!options.write_table.empty())
         kdvfs::detail::write_file_atomically(options.write_table, to_csv(sample_steps(board)));
     if (!options.write_trace.empty())
@@ -305,10 +332,6 @@ void run(const Options& options) {
             table.range().c_str());
     std::vector<Row> rows;
     if (options.pools) {
-        if (!options.table.empty())
-            throw Error{
-                Errc::invalid_input,
-                {"plan pools", options.table, "", "--pools works on the built-in board only"}};
         rows = run_pools(requests, options);
     } else if (options.table.empty()) {
         Bench<RooflineBoard> bench{board, table, std::move(requests), options};
@@ -327,7 +350,9 @@ int main(int argc, char** argv) try {
     CLI::App app{"What clocks save while serving a trace, in virtual time."};
     app.add_option("--trace", options.trace, "CSV of requests; else a synthetic hour");
     app.add_option("--table", options.table, "CSV of measured steps; else the built-in board");
-    app.add_option("--boards", options.boards, "Boards")->capture_default_str();
+    app.add_option("--boards", options.boards, "Boards")
+        ->check(CLI::Range(1, 100'000))
+        ->capture_default_str();
     app.add_option("--policy", options.policy, "Beside the top clock")
         ->check(CLI::IsMember(
             {"all", "fixed", "loop5s", "one_clock", "no_harm", "two_clocks", "by_step", "swept"}))
@@ -337,9 +362,12 @@ int main(int argc, char** argv) try {
         ->capture_default_str();
     app.add_option("--gap", options.gap, "Target between two tokens")->capture_default_str();
     app.add_option("--seed", options.seed, "Of the synthetic hour")->capture_default_str();
-    app.add_flag(
+    auto* pools = app.add_flag(
         "--pools", options.pools,
         "Instead: pools by class, planned every 5 minutes, as DynamoLLM and its baselines");
+    // They are the built-in board's, and their clocks change with their instances.
+    for (const char* option : {"--table", "--policy", "--clock", "--switch-latency"})
+        pools->excludes(option);
     app.add_option("--write-table", options.write_table, "File for the built-in board's steps");
     app.add_option("--write-trace", options.write_trace, "File for the requests");
     app.add_option("--format", options.format, "Output")

@@ -106,11 +106,12 @@ Options parse(int count, char** arguments) {
             options.seconds = std::atof(arguments[++i]);
         } else if (const auto number = numbers.find(name); number != numbers.end()) {
             *number->second = std::atoi(arguments[++i]);
+            if (*number->second < 1) reject(name);
         } else {
             reject(name);
         }
     }
-    if (options.chunk < 1 || options.windows < 1 || !(options.seconds > 0)) reject("the numbers");
+    if (!(options.seconds > 0)) reject("--seconds");
     return options;
 }
 

@@ -7,6 +7,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/../cli/expect.cmake)
 
 file(WRITE ${FOLDER}/rows.csv "task,model,gpu,gpus,batch,itl_p50_ms,joules_per_token\n"
      "chat,org/a,H100,1,8,10,5\nchat,org/a,H100,2,16,20,3\nchat,org/a,B200,1,16,30,2.5\n")
+file(WRITE ${FOLDER}/twice.csv "batch,joules_per_token,batch\n1,2,3\n")
 set(ask recommend rows.csv --task chat --model org/a --energy joules_per_token)
 expect(0 "line" ${ask} --gpu H100,B200 --target itl_p50_ms=30 --format json)
 string(JSON line GET "${said}" line)
@@ -26,6 +27,12 @@ endif()
 expect(1 "no column 'ttft'" ${ask} --target ttft=9)
 expect(1 "COLUMN=VALUE" ${ask} --target itl_p50_ms)
 expect(1 "rows2.csv" recommend rows2.csv)
+expect(1 "twice.csv:1: the column 'batch' is there twice" recommend twice.csv)
+execute_process(COMMAND ${KDVFS} recommend - --target itl_p50_ms=20 INPUT_FILE ${FOLDER}/rows.csv
+                OUTPUT_VARIABLE said RESULT_VARIABLE result)
+if(NOT result EQUAL 0 OR NOT said MATCHES "line 3\n")
+    message(FATAL_ERROR "standard input gave another answer: ${result}, ${said}")
+endif()
 
 file(WRITE ${FOLDER}/pools.json [[{"gpus": 8, "classes": [
   {"name": "short", "load_rps": 3, "first_token_ms": 250, "gap_ms": 100,
@@ -38,6 +45,11 @@ string(JSON power GET "${said}" power_w)
 string(JSON count GET "${said}" pools 0 instances 0 count)
 if(NOT power EQUAL 1000 OR NOT count EQUAL 2)
     message(FATAL_ERROR "not the pool of least power:\n${said}")
+endif()
+execute_process(COMMAND ${KDVFS} plan-pool - INPUT_FILE ${FOLDER}/pools.json
+                OUTPUT_VARIABLE piped RESULT_VARIABLE result)
+if(NOT result EQUAL 0 OR NOT piped STREQUAL said)
+    message(FATAL_ERROR "standard input gave another plan: ${result}, ${piped}")
 endif()
 file(READ ${FOLDER}/pools.json text)
 string(REPLACE "\"gpus\": 8" "\"gpus\": 2" text "${text}")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Serving in virtual time: engine and board by hand-made numbers, and what clocks alone save.
+#include <bench/serving/pools.hpp>
 #include <kdvfs/serve/requests.hpp>
 #include <kdvfs/serve/simulated/clock_policies.hpp>
 #include <kdvfs/serve/simulated/roofline_board.hpp>
@@ -376,6 +377,27 @@ TEST(Serving, AzureHourOnTwoBoards) {
     if (!requests) GTEST_SKIP() << "shared/data/azure/conv.csv is absent";
     ServedHour hour{*requests, 2};
     expect_overload_does_little_harm(hour);
+}
+
+/// A plan from minutes without requests has no pool, and yet somebody must take the next one. With
+/// no freedom at all, pools draw what a single pool at the top clock draws.
+TEST(PooledCluster, ServesAfterAQuietEpochAndEndsWithTheLastAnswer) {
+    std::vector<Request> requests;
+    for (const double at : {0.0, 1.0, 700.0, 1500.0}) requests.push_back({Seconds{at}, 300, 20});
+    auto classes = nine_classes();
+    for (ServiceClass& service : classes)
+        service.profile = {{1, {2520}, 5, {200}, Seconds{0}, Seconds{0}}};
+    pools::PooledCluster cluster{classes, 2, {"pools", false, false, false}, LatencyTargets{}};
+    const ServingCounts counts = cluster.serve(requests);
+    EXPECT_EQ(counts.requests, 4U);
+    EXPECT_EQ(counts.tokens, 80U);
+    EXPECT_EQ(cluster.mean_boards(), 1);
+    ClusterOptions single;
+    single.boards = 2;
+    const ServingCounts base = serve_trace(RooflineBoard{}, requests, single, [] {
+        return std::make_unique<FixedClock>(Megahertz{2520});
+    });
+    EXPECT_NEAR(counts.energy / base.energy, 1, 1e-4);
 }
 
 TEST(Serving, AnHourTakesUnderFiveSeconds) {

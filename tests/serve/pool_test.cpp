@@ -13,6 +13,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::serve {
@@ -239,6 +240,47 @@ TEST(PlanCluster, SaysWhyThereIsNone) {
               "a class has no measured point that keeps its targets");
 }
 
+/// Instances without end are neither counted round the corner nor told as a number of GPUs.
+TEST(PlanCluster, MoreInstancesThanThereCanBeAreRefused) {
+    std::vector<ServiceClass> classes(1);
+    InstancePoint& point = classes[0].profile.emplace_back();
+    point.power = {1e9};
+    classes[0].load = 4295;
+    point.load = 1;
+    point.parallelism = 1'000'000;  // 32704 GPUs more than 32 bits count
+    EXPECT_EQ(plan_cluster(classes, 1'000'000).refused,
+              "the loads need 4295000000 GPUs, and there are 1000000");
+    point.parallelism = 1;
+    for (const auto& [load, of_point] : {std::pair{1e9, 1.0}, std::pair{1.0, 0.0}}) {
+        classes[0].load = load;
+        point.load = of_point;
+        EXPECT_NE(plan_cluster(classes, 8).refused.find("a million instances"), std::string::npos)
+            << plan_cluster(classes, 8).refused;
+    }
+    // Where a class must spill over, what it spills into decides.
+    classes.push_back(classes[0]);
+    classes[1].profile[0].load = 2;
+    classes[0].spills_to = 1;
+    EXPECT_EQ(plan_cluster(classes, 8).gpus, 1U);
+}
+
+/// Of plans that draw the same, the one of fewer GPUs, and of less spilling over.
+TEST(PlanCluster, TiesGoToFewerGpusAndLessSpilling) {
+    std::vector<ServiceClass> classes(2);
+    classes[0].load = classes[1].load = 1;
+    for (ServiceClass& service : classes)
+        for (const std::uint32_t parallelism : {4U, 2U}) {
+            InstancePoint& point = service.profile.emplace_back();
+            point.parallelism = parallelism;
+            point.load = 1;
+            point.power = {100};
+        }
+    classes[0].spills_to = 1;
+    const ClusterPlan plan = plan_cluster(classes, 16);
+    EXPECT_EQ(plan.pools.size(), 2U);
+    EXPECT_EQ(plan.gpus, 4U);
+}
+
 TEST(PlanCluster, BadInputIsRefused) {
     auto classes = nine_random_classes(1, 1);
     classes[8].spills_to = 0;
@@ -250,6 +292,11 @@ TEST(PlanCluster, BadInputIsRefused) {
     EXPECT_THROW(plan_cluster(classes, 8), Error);
     classes[3].load = 1;
     EXPECT_THROW(plan_cluster(classes, 8, {1000}), Error);
+    EXPECT_THROW(plan_cluster(classes, 8, {-50}), Error);
+    EXPECT_THROW(plan_cluster(classes, 8, {std::nan("")}), Error);
+    classes[2].gap = Seconds{std::nan("")};
+    EXPECT_THROW(plan_cluster(classes, 8), Error);
+    EXPECT_THROW(plan_pool({&classes[2], 1}, classes[2].profile, 8, 1), Error);
     EXPECT_THROW(plan_cluster({}, 8), Error);
 }
 
@@ -308,6 +355,7 @@ TEST(PoolJson, BadInputNamesTheField) {
     expect_words("\"name\": \"long\"", "\"name\": \"short\"", "twice");
     expect_words("\"power_w\": 500", "\"power_w\": \"much\"",
                  "profile[0].power_w: it is no number");
+    expect_words("\"core_mhz\": 1200", "\"core_mhz\": 0", "profile[0].core_mhz: it is no clock");
     expect_words("{\"gpus\"", "\"gpus\"", "no JSON");
 }
 

@@ -70,6 +70,7 @@ TEST(Recommend, AFieldThatIsNoNumberMeetsNothing) {
 TEST(Recommend, BadInputIsRefused) {
     EXPECT_THROW(table_of(""), Error);
     EXPECT_THROW(table_of("a,b\n1\n"), Error);
+    EXPECT_THROW(table_of("ms,joules_per_token,ms\n5,1,99\n"), Error) << "which ms?";
     EXPECT_THROW(table_of("a,b\n1,2"), Error);
     const auto table = table_of("ms,joules_per_token\n5,1\n");
     EXPECT_THROW(recommend(table, {"", "", {}, {{"s", 1}}}), Error);

@@ -230,6 +230,8 @@ TEST_F(StepScopes, DoNothingInAForkedChild) {
     const pid_t child = fork();
     if (child == 0) {
         for (int i = 0; i < 300; ++i) step(prompts);
+        for (const StepShape shape : {prompts, decode}) const StepScope hosted{*gpu, shape};
+        gpu->rest();
         gpu.reset();
         device.synchronize(stream);
         _exit(device.effective_clocks() == slow ? 0 : 1);
@@ -262,6 +264,15 @@ TEST(StepScope, DecidesInTwoMicrosecondsAndAllocatesNothing) {
     std::cout << "step scope: " << each * 1e9 << " ns, " << allocations - before
               << " allocations in " << rounds << " steps\n";
     EXPECT_EQ(allocations, before);
+    // Without a stream, phase by phase: each decision is another request.
+    const auto hosted = [&] {
+        for (std::uint32_t i = 0; i < 100; ++i)
+            const StepScope scope{gpu, {i % 2 == 0 ? 400U : 0U, 8, 1000}, forever};
+    };
+    hosted();
+    const std::uint64_t hosted_before = allocations;
+    hosted();
+    EXPECT_EQ(allocations, hosted_before);
 #ifdef __OPTIMIZE__
     EXPECT_LT(each, 2e-6);
 #endif

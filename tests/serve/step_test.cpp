@@ -185,6 +185,7 @@ TEST(Requests, BadTracesAreRefused) {
     expect_refused(read("dms,in,out\n5,-1,1\n"), "'in'");
     expect_refused(read("dms,in,out\n"), "no requests");
     expect_refused(read("dms,in,out\n5,1,1"), "cut short");
+    expect_refused(read("dms,in\n5,1\n"), "docs/serving.md has the columns");
 }
 
 /// What an engine saw: half of its steps with a full chunk, phases of a third of a second.
@@ -272,6 +273,31 @@ TEST(StepPlan, OneClockWhereRaisesComeTooLateAndItSaysSo) {
     const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
     EXPECT_EQ(plan.reason(), "raises take 100 ms, too long for a token gap of 80 ms");
     EXPECT_EQ(plan.decide({0, 1, 100}, forever).clock, Megahertz{2520});
+}
+
+/// Another reason than a raise that takes too long, and not told as one.
+TEST(StepPlan, OneClockWhereNoOtherSavesAndItSaysSo) {
+    std::vector<StepRow> rows;
+    const auto plan = [&] { return make_step_plan(StepTable{rows}, mixed_load(), {}); };
+    for (const std::uint32_t mhz : {1000U, 2000U}) {
+        const double slow = 2000.0 / mhz;  // decode at 1000 MHz needs more energy
+        rows.clear();
+        for (const std::uint32_t clock : {2000U, mhz}) {
+            const double factor = 2000.0 / clock;
+            for (const std::uint32_t tokens : {1U, 512U})
+                rows.push_back({Phase::prefill, 1, tokens, {clock}, {Seconds{0.03}, Joules{5}}});
+            for (const std::uint32_t batch : {1U, 16U})
+                for (const std::uint32_t context : {1U, 2048U})
+                    rows.push_back({Phase::decode,
+                                    batch,
+                                    context,
+                                    {clock},
+                                    {Seconds{0.01 * factor}, Joules{2 * factor}}});
+        }
+        EXPECT_EQ(plan().reason(), slow > 1 ? "no clock of the table needs less energy for decode"
+                                            : "the table has no other clock");
+        EXPECT_EQ(plan().idle_clock(), Megahertz{2000});
+    }
 }
 
 TEST(StepPlan, AGapThatNothingMeetsGetsTheTopClockAndIsNamed) {

@@ -64,11 +64,18 @@ inline std::vector<InstancePoint> points_in_time(const std::vector<InstancePoint
     return points;
 }
 
+inline void check_targets(const ServiceClass& service) {
+    if (std::isnan(service.first_token.count()) || std::isnan(service.gap.count()))
+        throw Error{Errc::invalid_input,
+                    {"plan a pool", "class '" + service.name + "'", "a target is no number", ""}};
+}
+
 inline void check_points(const ServiceClass& service, Watts idle_gpu) {
     const auto reject = [&](const char* why) {
         throw Error{Errc::invalid_input, {"plan a pool", "class '" + service.name + "'", why, ""}};
     };
     if (!(service.load >= 0) || !std::isfinite(service.load)) reject("its load is no rate");
+    if (!(idle_gpu.count >= 0) || !std::isfinite(idle_gpu.count)) reject("idle GPUs have no power");
     for (const InstancePoint& point : service.profile) {
         if (point.parallelism == 0) reject("a point has a parallelism of 0");
         if (!(point.load >= 0) || !std::isfinite(point.load)) reject("a point's load is no rate");
@@ -78,6 +85,7 @@ inline void check_points(const ServiceClass& service, Watts idle_gpu) {
         if (std::isnan(point.first_token.count()) || std::isnan(point.gap.count()))
             reject("a point's latency is no number");
     }
+    check_targets(service);
 }
 
 }  // namespace detail
@@ -106,9 +114,13 @@ public:
 
     ClusterPlan best() {
         if (ways_.empty()) return refused("a class has no measured point that keeps its targets");
-        const std::uint32_t fewest = fewest_gpus();
-        if (fewest > gpus_)
-            return refused("the loads need " + std::to_string(fewest) + " GPUs, and there are " +
+        const auto fewest = fewest_gpus();
+        if (!fewest)
+            return refused(
+                "a class has no measured point with a load, or needs more than a million "
+                "instances");
+        if (*fewest > gpus_)
+            return refused("the loads need " + std::to_string(*fewest) + " GPUs, and there are " +
                            std::to_string(gpus_));
         double low = 0, high = 1;
         if (relax(low).gpus <= gpus_) return plan();
@@ -135,7 +147,7 @@ private:
     };
     struct Relaxed {
         double bound;
-        std::uint32_t gpus;
+        std::uint64_t gpus;
     };
 
     static ClusterPlan refused(std::string why) { return {{}, 0, {}, std::move(why)}; }
@@ -176,16 +188,18 @@ private:
         return place->second;
     }
 
-    [[nodiscard]] std::uint32_t fewest_gpus() const {
-        std::vector<std::uint32_t> fewest;
+    /// Nothing where no way carries the loads, however many GPUs there are.
+    [[nodiscard]] std::optional<std::uint64_t> fewest_gpus() const {
+        std::vector<std::optional<std::uint64_t>> fewest;
         for (const Pool& pool : pools_) fewest.push_back(pool.search.fewest_gpus());
-        std::uint64_t least = std::numeric_limits<std::uint32_t>::max();
+        std::optional<std::uint64_t> least;
         for (const Way& way : ways_) {
-            std::uint64_t sum = 0;
-            for (const std::size_t pool : way) sum += fewest[pool];
-            least = std::min(least, sum);
+            std::optional<std::uint64_t> sum{0};
+            for (const std::size_t pool : way)
+                sum = sum && fewest[pool] ? std::optional{*sum + *fewest[pool]} : std::nullopt;
+            if (sum && (!least || *sum < *least)) least = sum;
         }
-        return static_cast<std::uint32_t>(least);
+        return least;
     }
 
     /// The best way where GPUs cost `price` watts each instead of being few. Keeps it if it fits.
@@ -194,7 +208,7 @@ private:
         Relaxed best{std::numeric_limits<double>::infinity(), 0};
         for (const Way& way : ways_) {
             double watts = 0;
-            std::uint32_t gpus = 0;
+            std::uint64_t gpus = 0;
             for (const std::size_t pool : way) {
                 watts += pools_[pool].least.watts;
                 gpus += pools_[pool].least.gpus;
@@ -224,8 +238,7 @@ private:
 
     [[nodiscard]] double bound_of(const Way& way, double price) const {
         double sum = -price * gpus_;
-        for (const std::size_t pool : way)
-            sum += pools_[pool].least.watts + price * pools_[pool].least.gpus;
+        for (const std::size_t pool : way) sum += pools_[pool].least.cost(price);
         return sum;
     }
 
@@ -276,11 +289,12 @@ private:
         ClusterPlan plan;
         for (std::size_t p = 0; p < best_way_.size(); ++p) {
             const Pool& pool = pools_[best_way_[p]];
-            ClusterPool planned{pool.owner, {}, {best_[p].groups, best_[p].gpus, {}, {}}};
-            planned.plan.power = Watts{best_[p].watts + idle_.count * best_[p].gpus};
+            const auto gpus = static_cast<std::uint32_t>(best_[p].gpus);  // at most gpus_
+            ClusterPool planned{pool.owner, {}, {best_[p].groups, gpus, {}, {}}};
+            planned.plan.power = Watts{best_[p].watts + idle_.count * gpus};
             for (std::size_t c = 0; c < classes_.size(); ++c)
                 if (pool.members >> c & 1U) planned.serves.push_back(c);
-            plan.gpus += best_[p].gpus;
+            plan.gpus += gpus;
             plan.pools.push_back(std::move(planned));
         }
         plan.power = Watts{least_ + idle_.count * gpus_};
@@ -327,6 +341,7 @@ inline PoolPlan plan_pool(std::span<const ServiceClass> classes,
     Seconds first_token{std::numeric_limits<double>::infinity()}, gap = first_token;
     std::string names;
     for (const ServiceClass& service : classes) {
+        detail::check_targets(service);
         first_token = std::min(first_token, service.first_token);
         gap = std::min(gap, service.gap);
         names += (names.empty() ? "" : ", ") + service.name;

@@ -45,7 +45,7 @@ public:
 
     [[noreturn]] void fail(const std::string& field, const std::string& why) const {
         throw Error{Errc::invalid_input,
-                    {"read a description of pools", file_, field + ": " + why, ""}};
+                    {"read a description of pools", file_, field + ": " + why, "mend that field"}};
     }
     [[nodiscard]] double number(const std::string& name) const {
         const auto field = json_.find(name);
@@ -63,6 +63,12 @@ public:
         if (value != std::floor(value) || value < 0 || value > 1e6)
             fail(place_ + name, "it is no whole number from 0 to 1000000");
         return static_cast<std::uint32_t>(value);
+    }
+    [[nodiscard]] Megahertz clock(const std::string& name) const {
+        if (number(name) == -1) return auto_clock;
+        const std::uint32_t megahertz = count(name);
+        if (megahertz == 0) fail(place_ + name, "it is no clock in MHz; -1 is auto");
+        return Megahertz{megahertz};
     }
     [[nodiscard]] Seconds milliseconds(const std::string& name) const {
         return Seconds{number(name) * 1e-3};
@@ -92,10 +98,9 @@ private:
 };
 
 inline InstancePoint parse_point(const PoolFields& fields) {
-    const double clock = fields.number("core_mhz");
     InstancePoint point;
     point.parallelism = fields.count("parallelism");
-    point.clock = clock == -1 ? auto_clock : Megahertz{fields.count("core_mhz")};
+    point.clock = fields.clock("core_mhz");
     point.load = fields.number("load_rps");
     point.power = {fields.number("power_w")};
     point.first_token = fields.milliseconds("first_token_ms");
@@ -151,8 +156,9 @@ inline nlohmann::ordered_json pool_json(const std::vector<ServiceClass>& classes
 inline ClusterQuestion parse_cluster_question(const std::string& text, const std::string& file) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (json.is_discarded())
-        throw Error{Errc::invalid_input,
-                    {"read a description of pools", file, "it is no JSON", ""}};
+        throw Error{
+            Errc::invalid_input,
+            {"read a description of pools", file, "it is no JSON", "check that the file is whole"}};
     const detail::PoolFields fields{json, file, ""};
     ClusterQuestion question;
     question.gpus = fields.count("gpus");

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -39,9 +40,13 @@ namespace detail {
 class PoolSearch {
 public:
     struct Candidate {
-        std::uint32_t gpus = 0;
+        std::uint64_t gpus = 0;
         double watts = std::numeric_limits<double>::infinity();
         std::vector<InstanceGroup> groups{};
+        /// Where each GPU costs `price` watts.
+        [[nodiscard]] double cost(double price) const {
+            return watts + price * static_cast<double>(gpus);
+        }
     };
 
     /// `points` are not empty, `load` is positive.
@@ -56,11 +61,11 @@ public:
     /// The pool of least power where each GPU costs `price` watts; of equal ones, fewer GPUs.
     [[nodiscard]] Candidate least(double price) const {
         Candidate best = best_alone(price);
-        double cost = best.watts + price * best.gpus;
+        double cost = best.cost(price);
         visit(
             price, [&] { return cost; },
             [&](double found, const std::vector<InstanceGroup>& groups) {
-                const std::uint32_t gpus = gpus_of(groups);
+                const std::uint64_t gpus = gpus_of(groups);
                 if (found > cost || (found == cost && gpus >= best.gpus)) return;
                 cost = found;
                 best = candidate(groups);
@@ -73,8 +78,8 @@ public:
     [[nodiscard]] std::vector<Candidate> within(double price, double slack,
                                                 std::uint32_t most) const {
         const Candidate cheapest = least(price);
-        const double limit = (cheapest.watts + price * cheapest.gpus + slack) * (1 + rounding);
-        std::map<std::uint32_t, Candidate> best;
+        const double limit = (cheapest.cost(price) + slack) * (1 + rounding);
+        std::map<std::uint64_t, Candidate> best;
         visit(
             price, [&] { return limit; },
             [&](double, const std::vector<InstanceGroup>& groups) {
@@ -90,11 +95,12 @@ public:
         return stairs;
     }
 
-    /// At such a price GPUs outweigh all power.
-    [[nodiscard]] std::uint32_t fewest_gpus() const {
+    /// At such a price GPUs outweigh all power. Nothing where no point has a load, or it would take
+    /// more than a million instances.
+    [[nodiscard]] std::optional<std::uint64_t> fewest_gpus() const {
         const Candidate fewest = least(1e12);
-        return std::isfinite(fewest.watts) ? fewest.gpus
-                                           : std::numeric_limits<std::uint32_t>::max();
+        if (!std::isfinite(fewest.watts)) return std::nullopt;
+        return fewest.gpus;
     }
 
 private:
@@ -117,9 +123,10 @@ private:
         return kept;
     }
 
-    static std::uint32_t gpus_of(const std::vector<InstanceGroup>& groups) {
-        std::uint32_t gpus = 0;
-        for (const InstanceGroup& group : groups) gpus += group.count * group.point.parallelism;
+    static std::uint64_t gpus_of(const std::vector<InstanceGroup>& groups) {
+        std::uint64_t gpus = 0;
+        for (const InstanceGroup& group : groups)
+            gpus += std::uint64_t{group.count} * group.point.parallelism;
         return gpus;
     }
     [[nodiscard]] Candidate candidate(const std::vector<InstanceGroup>& groups) const {

@@ -44,8 +44,11 @@ class ConfigurationTable {
 public:
     /// @throws Error (invalid_input) naming file and line
     ConfigurationTable(std::istream& input, std::string name) : name_{std::move(name)} {
-        kdvfs::detail::CsvReader reader{input, name_};
+        kdvfs::detail::CsvReader reader{input, name_, "docs/serving.md"};
         if (!reader.next(header_)) reader.fail("the file is empty");
+        for (auto column = header_.begin(); column != header_.end(); ++column)
+            if (std::find(header_.begin(), column, *column) != column)
+                reader.fail("the column '" + *column + "' is there twice");
         numbers_.resize(header_.size());
         std::vector<std::string> fields;
         while (reader.next(fields)) {

@@ -61,7 +61,7 @@ inline Request parse_request(const kdvfs::detail::CsvReader& reader, const Trace
 /// @throws Error (invalid_input) naming file and line where a column is missing, time goes back,
 ///     a token count is zero, or there is no request at all
 inline std::vector<Request> read_requests(std::istream& input, const std::string& name) {
-    kdvfs::detail::CsvReader reader{input, name};
+    kdvfs::detail::CsvReader reader{input, name, detail::guide};
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const std::size_t width = fields.size();

@@ -269,6 +269,9 @@ private:
                    ms(targets_.switch_latency);
         if (!keeps_gap(top_, top_))
             return "not even the top clock keeps a token gap of " + ms(targets_.gap);
+        if (top_ == 0) return "the table has no other clock";
+        if (low && *low == top_ && keeps_gap(top_ - 1, top_))
+            return "no clock of the table needs less energy for decode";
         if (!low || *low == top_)
             return "raises take " + ms(targets_.switch_latency) + ", too long for a token gap of " +
                    ms(targets_.gap);

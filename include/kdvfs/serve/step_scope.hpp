@@ -147,7 +147,8 @@ struct PlannedSteps {
 /// metered. Around the launch of a captured graph it works as around any other launch.
 ///
 /// A shape that was never measured, and one whose first tokens are short of time, runs at the
-/// board's own clock. Deciding allocates nothing; a variant's first step, its bookkeeping.
+/// board's own clock, unless the plan has one clock for everything. Deciding allocates nothing; a
+/// variant's first step, its bookkeeping.
 class [[nodiscard]] StepScope {
 public:
     /// @param slack of the step's first tokens (FirstTokenSlack); infinite where none are due

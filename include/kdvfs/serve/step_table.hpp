@@ -169,6 +169,19 @@ public:
         return *first + *second + *weights * -1;
     }
 
+    /// What is wrong with a row by itself, as a clause; null if it is sound.
+    [[nodiscard]] static const char* find_fault(const StepRow& row) {
+        const auto positive = [](double value) { return std::isfinite(value) && value > 0; };
+        if (row.phase == Phase::mixed) return "rows are prefill, decode or idle";
+        if (row.phase != Phase::idle && (row.batch == 0 || row.context == 0))
+            return "batch and context must be positive";
+        if (std::uint64_t{row.batch} * row.context > std::numeric_limits<std::uint32_t>::max())
+            return "batch x context is too large";
+        if (!positive(row.cost.time.count()) || !positive(row.cost.energy.count))
+            return "time and energy must be positive";
+        return nullptr;
+    }
+
     /// Drawn while there is nothing to do; 0 where it was not measured.
     [[nodiscard]] Watts idle_power(Megahertz clock) const {
         const auto place = std::find(clocks_.begin(), clocks_.end(), clock);
@@ -202,18 +215,10 @@ private:
     static std::uint32_t prompt_tokens(const StepRow& row) { return row.batch * row.context; }
 
     static void check(const StepRow& row) {
-        const auto reject = [&](const char* why) {
+        if (const char* why = find_fault(row))
             throw Error{Errc::invalid_input,
-                        {"use a row of a step table", std::string{to_string(row.phase)}, why, ""}};
-        };
-        const auto positive = [](double value) { return std::isfinite(value) && value > 0; };
-        if (row.phase == Phase::mixed) reject("rows are prefill, decode or idle");
-        if (row.phase != Phase::idle && (row.batch == 0 || row.context == 0))
-            reject("batch and context must be positive");
-        if (std::uint64_t{row.batch} * row.context > std::numeric_limits<std::uint32_t>::max())
-            reject("batch x context is too large");
-        if (!positive(row.cost.time.count()) || !positive(row.cost.energy.count))
-            reject("time and energy must be positive");
+                        {"use a row of a step table", std::string{to_string(row.phase)}, why,
+                         "leave that row out, or measure it again"}};
     }
 
     void find_axes(const std::vector<StepRow>& rows) {

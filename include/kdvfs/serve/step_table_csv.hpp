@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/serve/step_table.hpp>
 
 #include <algorithm>
@@ -22,6 +23,9 @@
 /// Several rows of one place are samples of it.
 namespace kdvfs::serve {
 namespace detail {
+
+/// Where the columns of traces and step tables are explained.
+inline constexpr std::string_view guide = "docs/serving.md";
 
 /// Where the columns of a header are. @throws Error (invalid_input) naming one that is missing
 template <std::size_t Count>
@@ -77,7 +81,7 @@ inline StepRow parse_step_row(const kdvfs::detail::CsvReader& reader,
 inline StepTable read_step_table(std::istream& input, const std::string& name) {
     static constexpr std::array<std::string_view, 6> names{"phase",    "batch",  "context",
                                                            "core_mhz", "time_s", "energy_j"};
-    kdvfs::detail::CsvReader reader{input, name};
+    kdvfs::detail::CsvReader reader{input, name, detail::guide};
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const std::size_t width = fields.size();
@@ -88,8 +92,10 @@ inline StepTable read_step_table(std::istream& input, const std::string& name) {
         std::array<std::string, 6> chosen;
         for (std::size_t n = 0; n < chosen.size(); ++n) chosen[n] = fields[places[n]];
         rows.push_back(detail::parse_step_row(reader, names, chosen));
+        if (const char* fault = StepTable::find_fault(rows.back())) reader.fail(fault);
     }
-    return StepTable{rows};
+    return kdvfs::detail::naming_file(name + ':' + std::to_string(reader.line()),
+                                      [&] { return StepTable{rows}; });
 }
 
 /// @throws Error (io, invalid_input)
