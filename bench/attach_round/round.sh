@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Measures what attaching to unmodified PyTorch programs costs and tells, on a real NVIDIA GPU, in
-# five and a half minutes. It loads and reads the GPU and never changes its clocks, power limit or
-# modes.
+# seven minutes, and four more for the parts repeat_1 and repeat_2. It loads and reads the GPU and
+# never changes its clocks, power limit or modes.
 #   sh bench/attach_round/round.sh OUTPUT_FOLDER [PART...]
-# Parts, all by default: kernels toggled phases_1 phases_2 layers graph losses generation. Where the
-# first part crashes, the crash is shown and the rest is left out. At the end, summary.py says it
-# all.
+# Parts, all but the last two by default: kernels toggled phases_1 phases_2 layers graph losses
+# generation repeat_1 repeat_2. Where the first part crashes, the crash is shown and the rest is left
+# out. At the end, summary.py says it all; `summary` alone says it again.
 #   KDVFS_ATTACH  libkdvfs_attach.so, built before; else it is built here, with
 #   CXX           a C++20 compiler (default: g++), and
 #   KDVFS_DEPS    a folder with gsl/, nlohmann/ and Eigen/ in it, where they are not installed
 #   PYTHON        with PyTorch (default: python3)
+#   KDVFS_COMMAND the command `kdvfs`, for repeat_1 and repeat_2 (default: kdvfs)
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -30,7 +31,8 @@ if [ -z "$library" ]; then
             -c "$root/examples/attach/$source.cpp" -o "$work/$source.o" &
     done
     wait
-    ${CXX:-g++} -shared -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,-z,defs -o "$library" "$work"/*.o -ldl -pthread || exit 2
+    ${CXX:-g++} -shared -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,-z,defs \
+        -Wl,--version-script="$root/examples/attach/exported.map" -o "$library" "$work"/*.o -ldl -pthread || exit 2
 fi
 library=$(cd "$(dirname "$library")" && pwd)/$(basename "$library")
 
@@ -45,8 +47,11 @@ part() {
     esac
     mkdir -p "$out/$name"
     began=$(date +%s)
-    env CUDA_INJECTION64_PATH="$library" NVTX_INJECTION64_PATH="$library" \
-        KDVFS_ATTACH_FOLDER="$out/$name" "$@" >"$out/$name.log" 2>&1
+    case $name in
+    repeat_*) env KDVFS_ATTACH="$library" "$@" >"$out/$name.log" 2>&1 ;;
+    *) env CUDA_INJECTION64_PATH="$library" NVTX_INJECTION64_PATH="$library" \
+        KDVFS_ATTACH_FOLDER="$out/$name" "$@" >"$out/$name.log" 2>&1 ;;
+    esac
     status=$?
     echo "==== $name: exit status $status after $(($(date +%s) - began)) s"
     [ $status -eq 0 ] || tail -n 40 "$out/$name.log"
@@ -64,19 +69,24 @@ train="$python $here/train.py"
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw --format=csv
 ${CXX:-g++} -O1 -g -fPIC -shared "$here/backtrace.cpp" -o "$work/backtrace.so"
-if ! part kernels LD_PRELOAD="$work/backtrace.so" $train --steps 300; then
+if ! part kernels LD_PRELOAD="$work/backtrace.so" $train --steps 505; then
     show_crash "$out/kernels.log"
     exit 1
 fi
-part toggled $train --toggle 12
+part toggled $train --toggle 34
 for run in 1 2; do
     part phases_$run KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=step \
-        $train --steps 520 --ranges step,phases
+        KDVFS_ATTACH_MATCH='^(forward|backward|optimizer)$' $train --steps 330 --ranges step,phases
 done
-part layers KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=step \
-    $train --steps 330 --ranges step,phases,layers
-part graph $train --toggle 4 --graph
+part layers KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_MATCH='^(attention|mlp)$' \
+    $train --steps 330 --ranges layers
+part graph $train --toggle 16 --graph
 part losses $train --steps 8 --deterministic --bitwise
-part generation KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=request \
-    "$python" "$here/generate.py"
+part generation KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=request "$python" "$here/generate.py"
+# What is repeated: the largest kernels of this training; the others are one row.
+largest='nvjet|sdpa|multi_tensor|SoftMaxBackward|layer_norm_grad_input|kernel<direct_copy'
+for run in 1 2; do
+    part repeat_$run "${KDVFS_COMMAND:-kdvfs}" run --repeat --match "$largest" \
+        --report "$out/repeat_$run/report.json" -- $train --steps 300
+done
 "$python" "$here/summary.py" "$out" | tee "$out/summary.txt"

@@ -37,23 +37,46 @@ def show(energy):
     return "%.2f +- %.2f J" % (energy["joules"], energy["half_width_95"])
 
 
+def student_95(freedom):
+    """Student's t for 95 %, to 1 % from 3 degrees of freedom on (Cornish and Fisher's series)."""
+    z = 1.959964
+    return (z + (z ** 3 + z) / (4 * freedom) +
+            (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * freedom ** 2) +
+            (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z) / (384 * freedom ** 3))
+
+
+def trimmed_mean(values, share=0.2):
+    """The mean without the fifth at either end, and its 95 % interval (Yuen, Biometrika 61, 1974):
+    a block that something else held up counts as an end."""
+    ordered = sorted(values)
+    cut = int(share * len(ordered))
+    kept = ordered[cut:len(ordered) - cut]
+    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
+    squares = (len(values) - 1) * statistics.variance(winsorized)
+    error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
+    return statistics.mean(kept), student_95(len(kept) - 1) * error
+
+
 def overhead(part):
     result = printed(part)
     if not result or "toggled" not in result:
         print(part, "printed nothing")
         return
-    blocks = result["toggled"]
-    # Each block against the bare one of its round: drift over the run meets both alike.
-    rounds = [dict(blocks[i:i + 4]) for i in range(0, len(blocks), 4)]
+    rounds = []
+    for blocks in result["toggled"]:
+        by_mode = {}
+        for mode, seconds in blocks:
+            by_mode.setdefault(mode, []).append(seconds)
+        rounds.append({mode: statistics.mean(times) for mode, times in by_mode.items()})
     print("%s: bare step %.3f ms" % (part, 1e3 * statistics.median(r[-1] for r in rounds)))
     for mode, name in ((0, "attached, not metering"), (16, "metered 1 in 16"), (1, "always")):
-        change = [100 * (r[mode] / r[-1] - 1) for r in rounds if mode in r and -1 in r]
-        if len(change) < 2:
+        change = [100 * (r[mode] / r[-1] - 1) for r in rounds if mode in r]
+        if len(change) < 5:
             continue
-        mean = statistics.mean(change)
-        half = 2.1 * statistics.stdev(change) / math.sqrt(len(change))
-        print("  %-24s %+.3f %% +- %.3f (95 %%, %d pairs), median %+.3f %%" % (
-            name, mean, half, len(change), statistics.median(change)))
+        trimmed, half = trimmed_mean(change)
+        mean_half = student_95(len(change) - 1) * statistics.stdev(change) / math.sqrt(len(change))
+        print("  %-24s %+.3f %% +- %.3f (95 %%, trimmed mean of %d rounds; mean %+.3f +- %.3f)" % (
+            name, trimmed, half, len(change), statistics.mean(change), mean_half))
     print("  kernels launched %s, records %s" % (
         result.get("kernel_launches"), result.get("kernel_records")))
 
@@ -93,6 +116,37 @@ def rows(report, most=12):
                                        show(group["energy"])))
 
 
+def repeated(*parts):
+    """The ten largest kernels by repeating in place, in two runs."""
+    runs = []
+    for part in parts:
+        try:
+            with open(os.path.join(out, part, "report.json")) as file:
+                runs.append(json.load(file))
+        except OSError:
+            return
+    by_name = [{(row["kernel"], row["variant"]): row for row in run["rows"]} for run in runs]
+    largest = [row for row in runs[0]["rows"] if row["kernel"] != "other kernels"][:10]
+    print("repeat: %s" % ", ".join("%d kernels repeated in %s" % (
+        sum("repeated" in row for row in run["rows"]), part) for run, part in zip(runs, parts)))
+    for row in largest:
+        both = [names.get((row["kernel"], row["variant"])) for names in by_name]
+        text = ""
+        watts = []
+        for one in both:
+            if one is None or "repeated" not in one:
+                text += "  not repeated"
+                continue
+            its = one["repeated"]
+            joules = its["power_w"] * its["repeats_time_s"] / its["repeats"]
+            watts.append(joules)
+            text += "  %.1f W +- %.1f, %.4f J a call; in place %s" % (
+                its["power_w"], its["power_half_width_w"], joules, show(one["energy"]))
+        if len(watts) == 2:
+            text += "  %+.1f %%" % (100 * (watts[1] / watts[0] - 1))
+        print("  %s#%d:%s" % (row["kernel"][:60], row["variant"], text))
+
+
 overhead("toggled")
 overhead("graph")
 kernels = totals("kernels")
@@ -115,19 +169,26 @@ if all(pair):
 layers = totals("layers")
 if layers:
     rows(layers)
+repeated("repeat_1", "repeat_2")
 text = totals("generation")
 if text:
     rows(text)
     tokens = printed("generation")
+    each = {}
     for row in text["rows"]:
         for run in ("first", "second"):
             for kind in ("prefill", "decode"):
                 if ("%s of the %s run" % (kind, run)) in row["kernel"] and tokens and \
                         row["energy"]["status"] == "resolved":
-                    count = tokens[run][kind + "_tokens"]
+                    joules = row["energy"]["joules"] / tokens[run][kind + "_tokens"]
+                    each[kind, run] = joules
                     print("  %s, %s run: %.5f J a token +- %.1f %%" % (
-                        kind, run, row["energy"]["joules"] / count,
+                        kind, run, joules,
                         100 * row["energy"]["half_width_95"] / row["energy"]["joules"]))
+    for kind in ("prefill", "decode"):
+        if (kind, "first") in each and (kind, "second") in each:
+            print("  %s: second run against first %+.2f %%" % (
+                kind, 100 * (each[kind, "second"] / each[kind, "first"] - 1)))
 losses = printed("losses")
 if losses:
     print("losses: two bare runs equal %s, attached equals bare %s" % (

@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as functional
 from torch import nn
 
+import transformer
+
 
 class Names:
     """Ranges, where they are asked for."""
@@ -39,27 +41,19 @@ class _Nothing:
         return False
 
 
-class Block(nn.Module):
+class NamedLayer(transformer.Layer):
     def __init__(self, width, heads, names):
-        super().__init__()
-        self.heads = heads
+        super().__init__(width, heads)
         self.names = names
-        self.norm1 = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.norm2 = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
 
     def forward(self, x):
-        batch, length, width = x.shape
         with self.names("layers", "attention"):
-            q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).unbind(2)
+            q, k, v = self.queries_keys_values(x)
             mixed = functional.scaled_dot_product_attention(
                 q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
-            x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+            x = self.add_attention(x, mixed)
         with self.names("layers", "mlp"):
-            return x + self.down(functional.gelu(self.up(self.norm2(x))))
+            return self.add_mlp(x)
 
 
 class Gpt(nn.Module):
@@ -67,7 +61,7 @@ class Gpt(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.places = nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads, names) for _ in range(layers))
+        self.blocks = nn.ModuleList(NamedLayer(width, heads, names) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
 
@@ -89,8 +83,9 @@ def main():
     parser.add_argument("--ranges", default="", help="of: step,phases,layers")
     parser.add_argument("--graph", action="store_true", help="the step as one CUDA graph")
     parser.add_argument("--deterministic", action="store_true")
-    parser.add_argument("--toggle", type=int, default=0, help="blocks of each metering")
-    parser.add_argument("--block", type=int, default=16, help="steps of a block")
+    parser.add_argument("--toggle", type=int, default=0,
+                        help="rounds there and back through the ways of metering")
+    parser.add_argument("--block", type=int, default=5, help="steps of a block")
     parser.add_argument("--bitwise", action="store_true",
                         help="the same training three times: twice bare, once metered")
     parser.add_argument("--out", default="")
@@ -171,23 +166,29 @@ def train(options, names, library):
     result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
 
     if options.toggle:
-        times = []
-        for block in range(options.toggle * 4):
-            # Each round in another order, so that drift meets all alike.
-            modes = [-1, 0, 16, 1]
-            turn = block // 4
-            mode = modes[(block + turn) % 4] if turn % 2 == 0 else modes[(3 - block - turn) % 4]
-            if library.kdvfs_attach_meter(mode) != 0:
-                sys.exit("kdvfs_attach_meter(%d) failed" % mode)
-            torch.cuda.synchronize()
-            run()
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            for _ in range(options.block):
+        # There and back, so that a steady drift meets all alike, beginning elsewhere each time.
+        # What attaching alone costs is the finest question: every round asks it.
+        rounds = []
+        for turn in range(options.toggle):
+            modes = [-1, 0] if turn % 2 == 0 else [-1, 0, 16, 1]
+            first = turn // 2 % len(modes)
+            modes = modes[first:] + modes[:first]
+            times = []
+            for mode in modes + modes[::-1]:
+                torch.cuda.synchronize()
+                if library.kdvfs_attach_meter(mode) != 0:
+                    sys.exit("kdvfs_attach_meter(%d) failed" % mode)
                 run()
-            torch.cuda.synchronize()
-            times.append((mode, (time.perf_counter() - began) / options.block))
-        result["toggled"] = times
+                torch.cuda.synchronize()
+                began = time.perf_counter()
+                for _ in range(options.block):
+                    run()
+                torch.cuda.synchronize()
+                times.append((mode, (time.perf_counter() - began) / options.block))
+            rounds.append(times)
+        if library.kdvfs_attach_meter(1) != 0:
+            sys.exit("kdvfs_attach_meter(1) failed")
+        result["toggled"] = rounds
     else:
         began = time.perf_counter()
         for _ in range(options.steps):

@@ -20,6 +20,11 @@ struct CudaDriver {
     int (*register_memory)(void* memory, std::size_t bytes, unsigned flags) = nullptr;
     int (*device_address)(std::uint64_t* address, void* memory, unsigned flags) = nullptr;
     int (*synchronize)(void* stream) = nullptr;
+    int (*launch)(const void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                  void* stream, void** arguments, void** extra) = nullptr;
+    int (*launch_by_config)(const void* config, const void* function, void** arguments,
+                            void** extra) = nullptr;
 
     /// @returns the driver of this process; its functions are null where there is none
     static const CudaDriver& of_process() {
@@ -38,6 +43,8 @@ struct CudaDriver {
             find(found.register_memory, "cuMemHostRegister_v2");
             find(found.device_address, "cuMemHostGetDevicePointer_v2");
             find(found.synchronize, "cuStreamSynchronize");
+            find(found.launch, "cuLaunchKernel");
+            find(found.launch_by_config, "cuLaunchKernelEx");
             return found;
         }();
         return driver;

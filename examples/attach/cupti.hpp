@@ -150,6 +150,17 @@ inline std::string open(Library& library) {
 /// What a call enqueues.
 enum class Work : std::uint8_t { kernel, kernel_by_config, graph, copy, set };
 
+/// CUlaunchConfig.
+struct LaunchConfig {
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned shared_bytes;
+    void* stream;
+    const std::byte* attributes;
+    unsigned attribute_count;
+};
+static_assert(offsetof(LaunchConfig, stream) == 32 && sizeof(LaunchConfig) == 56);
+
 /// A call of the driver that puts work into a stream: its number, its name in reports, and where
 /// its parameters (one struct, as the driver declares them) hold the stream.
 struct LaunchCall {
@@ -191,6 +202,39 @@ struct Launch {
     void* stream = nullptr;
     const void* function = nullptr;  ///< the kernel's handle, or the graph's
     std::uint64_t blocks = 0;
+    const std::byte* parameters = nullptr;  ///< of the call
+
+    /// The launch's configuration, where it was made by one.
+    [[nodiscard]] const LaunchConfig* config() const {
+        const LaunchConfig* its = nullptr;
+        if (call != nullptr && call->work == Work::kernel_by_config) {
+            std::memcpy(&its, parameters, sizeof its);
+        }
+        return its;
+    }
+
+    /// Whether the same kernel may be launched again with the same arguments, as far as the call
+    /// tells: not where its blocks wait for one another, nor where others wait for it by an event.
+    [[nodiscard]] bool again() const {
+        constexpr std::uint32_t cooperative_calls[] = {477, 478};
+        constexpr std::uint32_t cooperative = 2;        // CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        constexpr std::uint32_t event = 7;              // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+        constexpr std::uint32_t completion_event = 12;  // ..._LAUNCH_COMPLETION_EVENT
+        constexpr std::size_t attribute_bytes = 72;     // CUlaunchAttribute
+        if (call == nullptr || function == nullptr) return false;
+        if (call->work != Work::kernel && call->work != Work::kernel_by_config) return false;
+        for (const std::uint32_t id : cooperative_calls) {
+            if (call->id == id || call->per_thread_id == id) return false;
+        }
+        const LaunchConfig* const its = config();
+        if (its == nullptr) return call->work == Work::kernel;
+        for (unsigned i = 0; i < its->attribute_count; ++i) {
+            std::uint32_t id = 0;
+            std::memcpy(&id, its->attributes + i * attribute_bytes, sizeof id);
+            if (id == cooperative || id == event || id == completion_event) return false;
+        }
+        return true;
+    }
 };
 
 /// @returns a launch without a call for a number that is not of a launch
@@ -207,15 +251,16 @@ inline Launch read_launch(std::uint32_t id, const void* parameters) {
         return side(0) * side(1) * side(2);
     };
     Launch launch;
+    launch.parameters = bytes;
     for (const LaunchCall& call : launch_calls) {
         if (id != call.id && id != call.per_thread_id) continue;
         launch.call = &call;
         if (call.work == Work::kernel_by_config) {
-            const auto* const config = field(static_cast<const std::byte*>(nullptr), bytes);
+            const auto* const config = launch.config();
             launch.function = field(static_cast<const void*>(nullptr), bytes + 8);
             if (config != nullptr) {
-                launch.stream = field(static_cast<void*>(nullptr), config + 32);
-                launch.blocks = blocks_at(config);
+                launch.stream = config->stream;
+                launch.blocks = blocks_at(reinterpret_cast<const std::byte*>(config->grid));
             }
         } else {
             launch.stream = field(static_cast<void*>(nullptr), bytes + call.stream_at);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <examples/attach/device.hpp>
+#include <examples/attach/launch_names.hpp>
+#include <examples/attach/process.hpp>
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/report_files.hpp>
@@ -36,29 +39,58 @@ Settings Settings::from_environment() {
     Settings settings;
     settings.off = kind == Kind::off;
     settings.sets_clocks = kind == Kind::sweep || kind == Kind::follow;
+    settings.repeats = text_of("KDVFS_MODE") == "repeat";
     if (const std::string level = text_of("KDVFS_ATTACH_LEVEL"); level == "range") {
         settings.level = Level::range;
+        if (settings.repeats) {
+            refuse("KDVFS_ATTACH_LEVEL=range", "kernels are repeated, not ranges",
+                   "say kernel, or leave KDVFS_MODE=repeat");
+        }
     } else if (!level.empty() && level != "kernel") {
         refuse("KDVFS_ATTACH_LEVEL=" + level, "this is no level", "say kernel or range");
     }
-    if (const std::string match = text_of("KDVFS_ATTACH_MATCH"); !match.empty()) {
+    const auto expression_of = [&](const std::string& name) -> std::optional<std::regex> {
+        const std::string text = text_of(name.c_str());
+        if (text.empty()) return std::nullopt;
         try {
-            settings.match.emplace(match, std::regex::optimize);
+            return std::regex{text, std::regex::optimize};
         } catch (const std::regex_error& error) {
-            refuse("KDVFS_ATTACH_MATCH=" + match, error.what(),
-                   "give a regular expression (ECMAScript)");
+            refuse(name + '=' + text, error.what(), "give a regular expression (ECMAScript)");
         }
-    }
-    if (const std::string every = text_of("KDVFS_ATTACH_METER"); !every.empty()) {
+        return std::nullopt;
+    };
+    settings.match = expression_of("KDVFS_ATTACH_MATCH");
+    settings.runs_once = expression_of("KDVFS_ATTACH_RUNS_ONCE");
+    const auto count_of = [&](const std::string& name,
+                              unsigned least = 1) -> std::optional<unsigned> {
+        const std::string text = text_of(name.c_str());
+        if (text.empty()) return std::nullopt;
         unsigned number = 0;
-        const char* const end = every.data() + every.size();
-        const auto read = std::from_chars(every.data(), end, number);
-        if (read.ptr != end || read.ec != std::errc{} || number == 0) {
-            refuse("KDVFS_ATTACH_METER=" + every, "this is no count", "give 1 or more");
+        const char* const end = text.data() + text.size();
+        const auto read = std::from_chars(text.data(), end, number);
+        if (read.ptr != end || read.ec != std::errc{} || number < least) {
+            refuse(name + '=' + text, "this is no count",
+                   "give " + std::to_string(least) + " or more");
         }
-        settings.meter_every = number;
+        return number;
+    };
+    settings.meter_every = count_of("KDVFS_ATTACH_METER");
+    if (const auto seconds = count_of("KDVFS_ATTACH_PATIENCE")) {
+        settings.patience = std::chrono::seconds{*seconds};
+    }
+    if (const auto seconds = count_of("KDVFS_ATTACH_REPEAT_AFTER", 0)) {
+        settings.repeat_after = std::chrono::seconds{*seconds};
     }
     settings.iteration = text_of("KDVFS_ATTACH_ITERATION");
+    using Names = std::pair<const char*, const char*>;
+    for (const auto& [rank, size] :
+         {Names{"RANK", "WORLD_SIZE"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+          Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_NTASKS"}}) {
+        settings.rank = text_of(rank);
+        const std::string ranks = text_of(size);
+        settings.has_peers = !settings.rank.empty() && !ranks.empty() && ranks != "1";
+        if (!settings.rank.empty()) break;
+    }
     settings.folder = text_of("KDVFS_ATTACH_FOLDER");
     return settings;
 }
@@ -72,51 +104,128 @@ public:
                                                        kdvfs::Variant variant) const {
         return kind_of<Policy>(name, variant);
     }
-    void begin_iteration(bool metered) const {
-        if (mode() == kdvfs::tune::SessionMode::Kind::sweep) {
-            next_iteration();
-        } else {
-            static_cast<void>(service().begin_iteration(metered));
-        }
+    /// The same for a kind that is kept, and no scope's: one for each name and variant, whatever
+    /// clock is asked for now. A sweep counts what it hands out by `kind` as a scope entered.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& kept_kind(std::string_view name,
+                                                            kdvfs::Variant variant) const {
+        if (mode() != kdvfs::tune::SessionMode::Kind::sweep) return kind(name, variant);
+        return service().kind_of(name, variant, {}, Policies::metered);
+    }
+    /// @param known an iteration of the program; else a stretch of time before these are known,
+    ///        which neither sweeps nor plans can take for one
+    void begin_iteration(bool metered, bool known) const {
+        using Kind = kdvfs::tune::SessionMode::Kind;
+        if (!known && mode() != Kind::measure) return;
+        if (mode() == Kind::sweep) return next_iteration();
+        static_cast<void>(service().begin_iteration(metered));
+        if (known) tell_iteration();
     }
 };
 
-Device::Device(const kdvfs::Gpu& gpu, const Settings& settings, unsigned every)
+namespace {
+
+kdvfs::tune::SessionMode mode_of(const Settings& settings) {
+    auto mode = kdvfs::tune::session_mode_from_environment();
+    const auto rank = kdvfs::detail::parse_number<std::size_t>(settings.rank);
+    return settings.has_peers && rank ? mode.of_rank(*rank) : mode;
+}
+
+}  // namespace
+
+Device::Device(const Opened& opened, const Settings& settings, unsigned every)
     : settings_{settings},
-      session_{std::make_unique<RunSession>(gpu)},
+      tells_joules_{opened.tells_joules},
+      session_{std::make_unique<RunSession>(opened.gpu, mode_of(settings))},
       sink_{&session_->scope_sink()},
-      others_{&session_->kind("other kernels", {})},
-      outside_{&session_->kind("outside ranges", {})},
-      every_{settings.meter_every.value_or(every)} {}
+      others_{&session_->kept_kind("other kernels", {})},
+      outside_{&session_->kept_kind("outside ranges", {})},
+      every_{settings.meter_every.value_or(every)} {
+    swept_.emplace(others_->number, std::pair{"other kernels", kdvfs::Variant{}});
+    swept_.emplace(outside_->number, std::pair{"outside ranges", kdvfs::Variant{}});
+}
 
 Device::~Device() = default;
 
 const kdvfs::detail::ScopeKind& Device::launch_kind(const std::string& name,
                                                     kdvfs::Variant variant) {
     if (settings_.match && !std::regex_search(name, *settings_.match)) return *others_;
-    const auto& kind = session_->kind(name, variant);
+    const auto& kind = session_->kept_kind(name, variant);
     const std::lock_guard lock{splitting_};
     clusters_.try_emplace(kind.number, Clusters{name, variant, {}});
+    swept_.try_emplace(kind.number, name, variant);
     return kind;
 }
 
+const kdvfs::detail::ScopeKind& Device::scope_kind(const kdvfs::detail::ScopeKind& kept) {
+    if (session_->mode() != kdvfs::tune::SessionMode::Kind::sweep) return kept;
+    const std::lock_guard lock{splitting_};
+    const auto found = swept_.find(kept.number);
+    return found == swept_.end() ? kept : session_->kind(found->second.first, found->second.second);
+}
+
 std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
+    const auto* const cluster = cluster_of(kind, time);
+    return cluster == nullptr ? kind : cluster->number;
+}
+
+/// @returns null for a kind that is not split
+const kdvfs::detail::ScopeKind* Device::cluster_of(std::uint32_t kind, kdvfs::Duration time) {
     constexpr std::size_t most = 8;
     constexpr std::uint32_t apart = 64;  // more than a grid's variants
-    if (time < std::chrono::microseconds{20}) return kind;
+    if (time < std::chrono::microseconds{20}) return nullptr;
     const std::lock_guard lock{splitting_};
     const auto found = clusters_.find(kind);
-    if (found == clusters_.end()) return kind;
-    auto& [name, variant, known] = found->second;
-    for (const auto& [its, number] : known) {
-        if (time * 5 <= its * 8 && its * 5 <= time * 8) return number;
+    if (found == clusters_.end()) return nullptr;
+    auto& [name, variant, known, tried] = found->second;
+    for (const auto& [its, cluster] : known) {
+        if (time * 5 <= its * 8 && its * 5 <= time * 8) return cluster;
     }
-    if (known.size() == most) return kind;
+    if (known.size() == most) return nullptr;
     const auto index = static_cast<std::uint32_t>(known.size());
-    const std::uint32_t number =
-        index == 0 ? kind : session_->kind(name, {variant.index + apart * index}).number;
-    known.emplace_back(time, number);
-    return number;
+    return known.emplace_back(time, &session_->kind(name, {variant.index + apart * index})).second;
+}
+
+void Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
+                    const std::function<void()>& work, const std::function<void()>& wait) {
+    constexpr unsigned most_tries = 256;  // then all its clusters have been met
+    const std::lock_guard one_at_a_time{repeating_};
+    const auto now = std::chrono::steady_clock::now();
+    if (!first_launch_) first_launch_ = now;
+    if (now - *first_launch_ < settings_.repeat_after) return;
+    std::string name;
+    {
+        const std::lock_guard lock{splitting_};
+        const auto found = clusters_.find(kind.number);
+        if (found == clusters_.end()) return;
+        if (found->second.tried == (wait ? most_tries : 1)) return;
+        ++found->second.tried;
+        name = found->second.name;
+    }
+    if (runs_once(name)) return;
+    if (settings_.runs_once && std::regex_search(name, *settings_.runs_once)) return;
+    Process& process = Process::instance();
+    process.repeating(name);
+    try {
+        const kdvfs::detail::ScopeKind* repeated = &kind;
+        if (wait) {
+            constexpr int calls = 3;
+            work();
+            wait();
+            const auto began = std::chrono::steady_clock::now();
+            for (int i = 0; i < calls; ++i) work();
+            wait();
+            const kdvfs::Duration time = (std::chrono::steady_clock::now() - began) / calls;
+            if (const auto* const cluster = cluster_of(kind.number, time)) repeated = cluster;
+        }
+        sink_->repeat(stream, *repeated, work);
+    } catch (const kdvfs::Error& error) {
+        process.repeating_failed();
+        throw kdvfs::Error{
+            error.code(),
+            {"repeat kernel '" + name + "'", error.text().object, error.text().vendor_words,
+             "leave it out: kdvfs run --repeat --runs-once '" + name + "'"}};
+    }
+    process.repeating({});
 }
 
 const kdvfs::detail::ScopeKind& Device::range_kind(std::string_view path) const {
@@ -127,9 +236,10 @@ void Device::launched(const kdvfs::detail::ScopeKind& kind) {
     launches_.fetch_add(1, std::memory_order_relaxed);
     if (!settings_.iteration.empty()) return;
     bool begins = false;
+    bool known = false;
     {
         const std::lock_guard lock{mutex_};
-        begins = iterations_.launched(kind.number);
+        begins = known = iterations_.launched(kind.number);
         if (iterations_.period() == 0 && ++since_look_ >= 64) {
             since_look_ = 0;
             const auto now = std::chrono::steady_clock::now();
@@ -137,13 +247,20 @@ void Device::launched(const kdvfs::detail::ScopeKind& kind) {
             if (begins) looked_at_ = now;
         }
     }
-    if (begins) begin_iteration();
+    if (begins) begin_iteration(known);
 }
 
-void Device::begin_iteration() {
+void Device::meter_every(unsigned every) {
+    every_.store(every, std::memory_order_relaxed);
+    const std::lock_guard lock{beginning_};
+    if (every == 0) session_->begin_iteration(false, false);
+}
+
+void Device::begin_iteration(bool known) {
     const unsigned every = every_.load(std::memory_order_relaxed);
     const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed);
-    session_->begin_iteration(every != 0 && number % every == every - 1);
+    const std::lock_guard lock{beginning_};
+    session_->begin_iteration(every != 0 && number % every == every - 1, known);
 }
 
 kdvfs::measure::Report Device::report() const { return session_->report(); }

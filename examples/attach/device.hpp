@@ -6,16 +6,19 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/options.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,13 +28,24 @@ namespace attach {
 
 class RunSession;
 
+/// All is metered, by iterations that the device chooses; it says, too, when repeating begins.
+inline kdvfs::GpuOptions attached_options() {
+    return {.meter_every = 1, .repeat = {.after = kdvfs::Duration::zero()}};
+}
+
+/// A GPU as it could be opened.
+struct Opened {
+    kdvfs::Gpu gpu;
+    bool tells_joules = true;
+};
+
 /// A GPU that an attached program uses: a `tune::Session` whose scopes are named while the program
 /// runs, and the iterations of its launches. Thread-safe.
 class Device {
 public:
     /// @param every one iteration in so many is metered, unless the settings say otherwise
     /// @throws Error as `tune::Session`
-    Device(const kdvfs::Gpu& gpu, const Settings& settings, unsigned every);
+    Device(const Opened& opened, const Settings& settings, unsigned every);
     ~Device();
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
@@ -46,6 +60,20 @@ public:
     /// the kind itself, those behind it have variants that are 64 apart, in order of first sight, 8
     /// at most. Launches under 20 us, and kinds that are none of a launch, are not split.
     [[nodiscard]] std::uint32_t split(std::uint32_t kind, kdvfs::Duration time);
+    /// What a scope that is entered now has, for a kind that is kept: while a program is swept,
+    /// each block of iterations has kinds of its own.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& scope_kind(const kdvfs::detail::ScopeKind& kept);
+    /// Whether launches are to be repeated (`KDVFS_MODE=repeat`).
+    [[nodiscard]] bool repeats() const { return settings_.repeats && tells_joules_; }
+    /// Calls a launch's work again and again before the launch itself, until its joules are told
+    /// (`GpuOptions::repeat`); nothing where they are, where its name says that it must run once,
+    /// or where it is none that was asked for. One launch at a time.
+    /// @param work enqueues the launch; throws `Error` where that fails
+    /// @param wait waits for its stream; with it, launches of one name and grid that take other
+    ///        times (`split`) are repeated each. May be empty
+    /// @throws Error that names the kernel, where the work fails
+    void repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
+                const std::function<void()>& work, const std::function<void()>& wait);
     /// What launches inside a range share.
     [[nodiscard]] const kdvfs::detail::ScopeKind& range_kind(std::string_view path) const;
     /// What launches outside all ranges share, where ranges are what is metered.
@@ -54,11 +82,11 @@ public:
     /// A launch is about to be made.
     void launched(const kdvfs::detail::ScopeKind& kind);
 
-    /// An iteration begins, or, before iterations are known, a stretch of time.
-    void begin_iteration();
+    /// An iteration begins, or, before iterations are `known`, a stretch of time.
+    void begin_iteration(bool known = true);
 
-    /// Meters one iteration in so many from the next one on; 0: none.
-    void meter_every(unsigned every) { every_.store(every, std::memory_order_relaxed); }
+    /// Meters one iteration in so many from the next one on; 0: none, from here on.
+    void meter_every(unsigned every);
 
     [[nodiscard]] kdvfs::measure::Report report() const;
     /// The GPU's part of the process's report, as a JSON object.
@@ -68,6 +96,7 @@ public:
 
 private:
     const Settings settings_;
+    const bool tells_joules_;
     std::unique_ptr<RunSession> session_;
     kdvfs::detail::ScopeSink* sink_;
     const kdvfs::detail::ScopeKind* others_;
@@ -80,11 +109,18 @@ private:
     struct Clusters {
         std::string name{};
         kdvfs::Variant variant{};
-        std::vector<std::pair<kdvfs::Duration, std::uint32_t>> known{};  ///< time and kind
+        std::vector<std::pair<kdvfs::Duration, const kdvfs::detail::ScopeKind*>> known{};
+        unsigned tried = 0;  ///< launches that were repeated, or looked at for it
     };
+    const kdvfs::detail::ScopeKind* cluster_of(std::uint32_t kind, kdvfs::Duration time);
 
+    std::map<std::uint32_t, std::pair<std::string, kdvfs::Variant>> swept_;  // by a kept kind
+    std::mutex repeating_;
+    /// Of those that could be repeated.
+    std::optional<std::chrono::steady_clock::time_point> first_launch_{};
     std::mutex splitting_;
     std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind
+    std::mutex beginning_;
     std::mutex mutex_;
     Iterations iterations_;
     unsigned since_look_ = 0;

@@ -70,13 +70,16 @@ inline void* next_hip(const char* name) {
 #define hipEventQuery ATTACH_NEXT(hipEventQuery)
 #define hipEventElapsedTime ATTACH_NEXT(hipEventElapsedTime)
 #define hipDeviceGetAttribute ATTACH_NEXT(hipDeviceGetAttribute)
+#define hipStreamIsCapturing ATTACH_NEXT(hipStreamIsCapturing)
 #include <kdvfs/device/amd/hip_api.hpp>
 
 #include <examples/attach/device.hpp>
+#include <examples/attach/dispatch_records.hpp>
 #include <examples/attach/launch_names.hpp>
 #include <examples/attach/no_readings.hpp>
 #include <examples/attach/process.hpp>
 #include <examples/attach/ranges.hpp>
+#include <examples/attach/record_streams.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
@@ -84,12 +87,17 @@ inline void* next_hip(const char* name) {
 #include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/error.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -100,14 +108,134 @@ namespace {
 using Hip = kdvfs::device::Hip;
 using HipApi = kdvfs::device::HipApi;
 
+/// The driver's records of dispatches, where there are any: one numbering of launches, whatever the
+/// GPU.
+class Dispatches {
+public:
+    static Dispatches& instance() {
+        static auto& dispatches = *new Dispatches;
+        return dispatches;
+    }
+
+    [[nodiscard]] bool there() const { return records_.has_value(); }
+
+    /// Streams that are timed by records, of a GPU that is opened now.
+    std::shared_ptr<RecordStreams> streams_of(const std::string& object) {
+        auto streams = std::make_shared<RecordStreams>(object, hip_as_driver());
+        const std::lock_guard lock{mutex_};
+        return streams_.emplace_back(std::move(streams));
+    }
+
+    /// The dispatches of this thread belong to a launch, until its end.
+    [[nodiscard]] std::uint32_t begin_launch() {
+        std::uint32_t number = ++launches_;
+        if (number == 0) number = ++launches_;  // 0 is none
+        records_->push(number);
+        return number;
+    }
+    void end_launch() const { records_->pop(); }
+
+private:
+    Dispatches() {
+        std::string why;
+        records_ = DispatchRecords::open(why);
+        if (records_ && records_->begin(&ran) != 0) {
+            records_.reset();
+            why = "they could not be begun";
+        }
+        if (!why.empty()) Process::instance().note("no records of dispatches: " + why);
+        if (!records_) return;
+        Process::instance().before_report([this](bool at_end) {
+            records_->flush();
+            if (!at_end) return;
+            const std::lock_guard lock{mutex_};
+            for (const auto& streams : streams_) streams->finish();
+        });
+    }
+
+    static void ran(std::uint64_t launch, std::uint64_t start, std::uint64_t end) {
+        try {
+            Dispatches& all = instance();
+            const std::int64_t offset = all.offset();
+            const auto on_host = [offset](std::uint64_t time) {
+                return kdvfs::TimePoint{kdvfs::Duration{static_cast<std::int64_t>(time) + offset}};
+            };
+            const std::lock_guard lock{all.mutex_};
+            for (const auto& streams : all.streams_) {
+                streams->arrived(static_cast<std::uint32_t>(launch), on_host(start), on_host(end));
+            }
+        } catch (const std::exception& error) {
+            Process::instance().give_up(error.what());
+        }
+    }
+
+    /// Where the records' clock lies off the host's, now: the closest of four looks.
+    [[nodiscard]] std::int64_t offset() const {
+        const auto host = [] {
+            return std::chrono::steady_clock::now().time_since_epoch().count();
+        };
+        std::int64_t closest = std::numeric_limits<std::int64_t>::max();
+        std::int64_t found = 0;
+        for (int i = 0; i < 4; ++i) {
+            const std::int64_t before = host();
+            const auto theirs = static_cast<std::int64_t>(records_->now());
+            const std::int64_t after = host();
+            if (after - before >= closest) continue;
+            closest = after - before;
+            found = before + (after - before) / 2 - theirs;
+        }
+        return found;
+    }
+
+    /// What `RecordStreams` calls of a driver, by HIP's names.
+    static CudaDriver hip_as_driver() {
+        CudaDriver driver;
+        driver.is_capturing = [](void* stream, int* status) {
+            hipStreamCaptureStatus capture{};
+            const int failed =
+                static_cast<int>(hipStreamIsCapturing(static_cast<hipStream_t>(stream), &capture));
+            *status = static_cast<int>(capture);
+            return failed;
+        };
+        driver.write = [](void* stream, std::uint64_t address, std::uint32_t value, unsigned) {
+            return static_cast<int>(hipStreamWriteValue32(
+                static_cast<hipStream_t>(stream), reinterpret_cast<void*>(address), value, 0));
+        };
+        driver.register_memory = [](void* memory, std::size_t bytes, unsigned) {
+            return static_cast<int>(
+                hipHostRegister(memory, bytes, hipHostRegisterPortable | hipHostRegisterMapped));
+        };
+        driver.device_address = [](std::uint64_t* address, void* memory, unsigned) {
+            void* there = nullptr;
+            const hipError_t failed = hipHostGetDevicePointer(&there, memory, 0);
+            *address = reinterpret_cast<std::uint64_t>(there);
+            return static_cast<int>(failed);
+        };
+        driver.synchronize = [](void* stream) {
+            return static_cast<int>(hipStreamSynchronize(static_cast<hipStream_t>(stream)));
+        };
+        return driver;
+    }
+
+    std::optional<DispatchRecords> records_;
+    std::atomic<std::uint32_t> launches_{0};
+    std::mutex mutex_;
+    std::deque<std::shared_ptr<RecordStreams>> streams_;
+};
+
 /// Measured only, unless the mode sets clocks; without joules where the board cannot be read.
-kdvfs::Gpu open_hip_gpu(int ordinal) {
+Opened open_hip_gpu(int ordinal) {
     Process& process = Process::instance();
     const std::string text = kdvfs::device::pci_address<HipApi>(ordinal);
     const auto open = [&](auto open_clocks, auto open_readings) {
+        if (Dispatches::instance().there()) {
+            return kdvfs::Gpu{kdvfs::detail::open_device(
+                text + " attached", [&] { return Dispatches::instance().streams_of(text); },
+                open_clocks, open_readings, attached_options())};
+        }
         return kdvfs::Gpu{kdvfs::detail::open_device(
             text + " attached", [&] { return std::make_shared<Hip>(ordinal); }, open_clocks,
-            open_readings, {.meter_every = 1})};
+            open_readings, attached_options())};
     };
     using Board = kdvfs::detail::OwnedDevice<kdvfs::device::amd::Clocks>;
     std::string why;
@@ -119,19 +247,20 @@ kdvfs::Gpu open_hip_gpu(int ordinal) {
                                 "HIP says '" + text + "'", ""}};
         }
         const auto card = kdvfs::device::amd::find_card(*address);
-        return open(
+        return {open(
             [&] {
                 return process.settings().sets_clocks ? std::make_shared<Board>(card)
                                                       : std::shared_ptr<Board>{};
             },
-            [&] { return std::make_shared<kdvfs::device::AmdgpuSysfs>(card); });
+            [&] { return std::make_shared<kdvfs::device::AmdgpuSysfs>(card); })};
     } catch (const kdvfs::Error& error) {
         if (process.settings().sets_clocks) throw;
         why = error.what();
     }
     process.note("no joules: " + why);
-    return open([] { return std::shared_ptr<Board>{}; },
-                [&] { return std::make_shared<NoReadings>("AMD GPU", text, why); });
+    return {open([] { return std::shared_ptr<Board>{}; },
+                 [&] { return std::make_shared<NoReadings>("AMD GPU", text, why); }),
+            false};
 }
 
 /// HIP's side of this process.
@@ -152,9 +281,10 @@ public:
         if (device == nullptr) {
             Process& process = Process::instance();
             kdvfs::detail::keep_loaded(reinterpret_cast<const void*>(&next_hip));
-            // Markers cost stream time here: one iteration in 16 has them.
-            device = &process.add(
-                std::make_unique<Device>(open_hip_gpu(ordinal), process.settings(), 16));
+            // Markers cost stream time: one iteration in 16 has them. Records do not.
+            device =
+                &process.add(std::make_unique<Device>(open_hip_gpu(ordinal), process.settings(),
+                                                      Dispatches::instance().there() ? 1 : 16));
         }
         return *device;
     }
@@ -187,25 +317,37 @@ bool captures(hipStream_t stream) {
            capture.invalidated;
 }
 
+/// Whether a call may be made again with the same arguments, where kernels are repeated.
+enum class Again { no, yes };
+
 /// The real call, with a scope around it. What goes wrong with the scope is none of the program's.
-template <class NameOf, class Call>
+template <Again again = Again::no, class NameOf, class Call>
 hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stream, NameOf name_of,
                     Call call) {
     if (in_launch() || !Process::instance().runs()) return call();
     in_launch() = true;
     Device* device = nullptr;
     kdvfs::detail::ScopeToken token;
+    std::uint32_t number = 0;  // of the launch, where there are records
     try {
         if (!captures(stream)) {
             HipPrograms& programs = HipPrograms::instance();
             Device& gpu = programs.current_gpu();
             const auto& kind = programs.kind_of(gpu, function, grid_variant(blocks), name_of);
             gpu.launched(kind);
+            if (again == Again::yes && gpu.repeats()) {
+                const auto checked = [&] {
+                    kdvfs::device::check<HipApi>(call(), "launch a kernel again", "HIP");
+                };
+                gpu.repeat(stream, kind, checked, {});
+            }
+            if (Dispatches::instance().there()) number = Dispatches::instance().begin_launch();
+            const AtLaunch here{number};
             if (Process::instance().settings().level == Level::kernel) {
-                token = gpu.sink().enter(stream, kind);
+                token = gpu.sink().enter(stream, gpu.scope_kind(kind));
                 device = &gpu;
-            } else if (!Ranges::of_process().launched(gpu, stream, 0)) {
-                token = gpu.sink().enter(stream, gpu.outside());
+            } else if (!Ranges::of_process().launched(gpu, stream, number)) {
+                token = gpu.sink().enter(stream, gpu.scope_kind(gpu.outside()));
                 device = &gpu;
             }
         }
@@ -213,6 +355,8 @@ hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stre
         Process::instance().give_up(error.what());
     }
     const hipError_t status = call();
+    if (number != 0) Dispatches::instance().end_launch();
+    const AtLaunch here{number};
     if (device != nullptr) device->sink().leave_noexcept(token);
     in_launch() = false;
     return status;
@@ -251,7 +395,7 @@ hipError_t ext_module_launch(Real real, hipFunction_t function, std::uint32_t gl
     if (real == nullptr) return hipErrorNotSupported;
     std::uint64_t blocks = 1;  // the grid is given in threads
     for (int i = 0; i < 3; ++i) blocks *= local[i] == 0 ? 1 : global[i] / local[i];
-    return launched(function, blocks, stream, name_by_handle(function), [&] {
+    return launched<Again::yes>(function, blocks, stream, name_by_handle(function), [&] {
         return real(function, global[0], global[1], global[2], local[0], local[1], local[2],
                     shared_bytes, stream, parameters, extra, start, stop, flags);
     });
@@ -276,6 +420,7 @@ struct LaunchConfig {
 
 // Here the names are the program's own again.
 #undef hipMalloc
+using attach::Again;
 using attach::launched;
 
 extern "C" {
@@ -285,9 +430,9 @@ __attribute__((visibility("default"))) hipError_t hipLaunchKernel(const void* fu
                                                                   std::size_t shared_bytes,
                                                                   hipStream_t stream) {
     const auto real = ATTACH_NEXT(hipLaunchKernel);
-    return launched(function, attach::blocks_of(grid), stream,
-                    attach::name_by_pointer(function, stream),
-                    [&] { return real(function, grid, block, arguments, shared_bytes, stream); });
+    return launched<Again::yes>(
+        function, attach::blocks_of(grid), stream, attach::name_by_pointer(function, stream),
+        [&] { return real(function, grid, block, arguments, shared_bytes, stream); });
 }
 
 __attribute__((visibility("default"))) hipError_t hipLaunchKernel_spt(const void* function,
@@ -297,8 +442,9 @@ __attribute__((visibility("default"))) hipError_t hipLaunchKernel_spt(const void
                                                                       hipStream_t stream) {
     const auto real = ATTACH_NEXT_AS(decltype(&::hipLaunchKernel), hipLaunchKernel_spt);
     const hipStream_t own = stream == nullptr ? hipStreamPerThread : stream;
-    return launched(function, attach::blocks_of(grid), own, attach::name_by_pointer(function, own),
-                    [&] { return real(function, grid, block, arguments, shared_bytes, stream); });
+    return launched<Again::yes>(
+        function, attach::blocks_of(grid), own, attach::name_by_pointer(function, own),
+        [&] { return real(function, grid, block, arguments, shared_bytes, stream); });
 }
 
 __attribute__((visibility("default"))) hipError_t hipExtLaunchKernel(
@@ -307,7 +453,7 @@ __attribute__((visibility("default"))) hipError_t hipExtLaunchKernel(
     using Real = hipError_t (*)(const void*, dim3, dim3, void**, std::size_t, hipStream_t,
                                 hipEvent_t, hipEvent_t, int);
     const auto real = ATTACH_NEXT_AS(Real, hipExtLaunchKernel);
-    return launched(
+    return launched<Again::yes>(
         function, attach::blocks_of(grid), stream, attach::name_by_pointer(function, stream), [&] {
             return real(function, grid, block, arguments, shared_bytes, stream, start, stop, flags);
         });
@@ -317,7 +463,7 @@ __attribute__((visibility("default"))) hipError_t hipModuleLaunchKernel(
     hipFunction_t function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
     unsigned bz, unsigned shared_bytes, hipStream_t stream, void** parameters, void** extra) {
     const auto real = ATTACH_NEXT(hipModuleLaunchKernel);
-    return launched(
+    return launched<Again::yes>(
         function, std::uint64_t{gx} * gy * gz, stream, attach::name_by_handle(function), [&] {
             return real(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, parameters, extra);
         });
@@ -380,6 +526,7 @@ __attribute__((visibility("default"))) hipError_t hipLaunchKernelExC(
     const auto real = ATTACH_NEXT_AS(Real, hipLaunchKernelExC);
     if (real == nullptr) return hipErrorNotSupported;
     if (config == nullptr) return real(config, function, arguments);
+    // Its attributes may say that its blocks wait for one another: it is not repeated.
     return launched(function, attach::blocks_of(config->grid), config->stream,
                     attach::name_by_pointer(function, config->stream),
                     [&] { return real(config, function, arguments); });

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -131,6 +132,25 @@ inline std::string range_name(std::string_view text) {
     }
     if (name.empty()) return "unnamed range";
     return cut ? name + '~' + detail::six_digits(text) : name;
+}
+
+/// Whether a kernel of this name must not run again with its own arguments: it looks at what its
+/// own run has left behind (sorts, scans, look-back, atomic counters), counts in place, or waits
+/// for other GPUs. Words of CUB, rocPRIM, Thrust, CUTLASS, NCCL, RCCL and NVSHMEM.
+inline bool runs_once(std::string_view name) {
+    std::string text;
+    for (const char c : name) {
+        if (c == '_') continue;  // look_back, lookBack and lookback are one word
+        text += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+    constexpr std::string_view words[] = {
+        "sort", "scan", "lookback", "onesweep", "select", "unique", "partition", "histogram",
+        "bincount", "reducebykey", "runlength", "atomic", "counter", "semaphore", "ticket",
+        "streamk", "nccl", "rccl", "nvshmem", "allreduce", "allgather", "reducescatter", "alltoall",
+        // PyTorch's backward of embeddings, over segments that its own kernels have counted
+        "embedding", "segment", "computegradweight", "sumandscatter"};
+    return std::any_of(std::begin(words), std::end(words),
+                       [&](std::string_view word) { return text.find(word) != std::string::npos; });
 }
 
 /// Which variant a grid is: the power of two that its number of blocks reaches.

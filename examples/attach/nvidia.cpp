@@ -15,6 +15,7 @@
 #include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -37,9 +38,18 @@ namespace {
 
 namespace cupti = attach::cupti;
 
-std::string nvml_library() {
-    const char* const path = std::getenv("KDVFS_NVML");
-    return path == nullptr || *path == '\0' ? kdvfs::device::NvmlOptions{}.library : path;
+/// The library that reads the board, and the command that frees its clocks where this process dies:
+/// `KDVFS_NVML` and `KDVFS_NVIDIA_SMI` name others.
+kdvfs::device::NvmlOptions nvml_options(kdvfs::device::ClockAccess access) {
+    kdvfs::device::NvmlOptions options;
+    options.access = access;
+    const auto replace = [](std::string& path, const char* name) {
+        const char* const text = std::getenv(name);
+        if (text != nullptr && *text != '\0') path = text;
+    };
+    replace(options.library, "KDVFS_NVML");
+    replace(options.restorer, "KDVFS_NVIDIA_SMI");
+    return options;
 }
 
 /// Measured only, unless the mode sets clocks.
@@ -51,11 +61,9 @@ kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
         address + " attached", [&] { return streams; },
         [&] {
             if (!settings.sets_clocks) return std::shared_ptr<Board>{};
-            return std::make_shared<Board>(
-                address, kdvfs::device::NvmlOptions{.access = kdvfs::device::ClockAccess::set,
-                                                    .library = nvml_library()});
+            return std::make_shared<Board>(address, nvml_options(kdvfs::device::ClockAccess::set));
         },
-        open_readings, {.meter_every = 1})};
+        open_readings, attached_options())};
 }
 
 /// A GPU with its streams, as CUPTI's callbacks see it.
@@ -79,21 +87,23 @@ std::unique_ptr<CudaGpu> open_cuda_gpu(int ordinal) {
     }
     auto gpu = std::make_unique<CudaGpu>();
     gpu->streams = std::make_shared<RecordStreams>(address.data(), driver);
-    const auto open = [&]() -> kdvfs::Gpu {
+    const auto open = [&]() -> Opened {
         std::string why;
         try {
-            return open_gpu(address.data(), process.settings(), gpu->streams, [&] {
-                return std::make_shared<kdvfs::device::NvmlReadings>(address.data(),
-                                                                     nvml_library());
-            });
+            return {open_gpu(address.data(), process.settings(), gpu->streams, [&] {
+                return std::make_shared<kdvfs::device::NvmlReadings>(
+                    address.data(), nvml_options(kdvfs::device::ClockAccess::measure_only).library);
+            })};
         } catch (const kdvfs::Error& error) {
             if (process.settings().sets_clocks) throw;
             why = error.what();
         }
         process.note("no joules: " + why);
-        return open_gpu(address.data(), process.settings(), gpu->streams, [&] {
-            return std::make_shared<NoReadings>("NVIDIA GPU", address.data(), why);
-        });
+        return {open_gpu(address.data(), process.settings(), gpu->streams,
+                         [&] {
+                             return std::make_shared<NoReadings>("NVIDIA GPU", address.data(), why);
+                         }),
+                false};
     };
     gpu->device = &process.add(std::make_unique<Device>(open(), process.settings(), 1));
     // Where clocks are asked for by name and grid, joules are told so, too.
@@ -127,7 +137,8 @@ public:
                                                     : library_.words_of(status);
         }
         for (const std::uint32_t id : cupti::instantiations) enable(id, true);
-        if (std::string why = listen(true); !why.empty()) {
+        listen(true);
+        if (std::string why = record(true); !why.empty()) {
             static_cast<void>(library_.unsubscribe(subscriber_));
             return why;
         }
@@ -136,12 +147,16 @@ public:
         return {};
     }
 
-    /// Callbacks and records on or off. @returns why not
-    std::string listen(bool on) {
+    /// Callbacks on or off.
+    void listen(bool on) {
         for (const cupti::LaunchCall& call : cupti::launch_calls) {
             enable(call.id, on);
             if (call.per_thread_id != 0) enable(call.per_thread_id, on);
         }
+    }
+    /// Records on or off. @returns why not
+    std::string record(bool on) {
+        records_ = on;
         for (const cupti::Kind kind :
              {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set, cupti::Kind::graph}) {
             const auto status = on ? library_.enable(kind) : library_.disable(kind);
@@ -206,8 +221,9 @@ private:
         if (made.call == nullptr || CudaDriver::of_process().captures(made.stream)) return;
         CudaGpu* const gpu = gpu_of(data.context);
         if (gpu == nullptr) return;
-        if (made.call->work == cupti::Work::kernel ||
-            made.call->work == cupti::Work::kernel_by_config) {
+        const bool kernel = made.call->work == cupti::Work::kernel ||
+                            made.call->work == cupti::Work::kernel_by_config;
+        if (kernel && records_.load(std::memory_order_relaxed)) {
             kernel_launches_.fetch_add(1, std::memory_order_relaxed);
         }
         const auto& kind = kind_of(*gpu, made, data);
@@ -215,11 +231,59 @@ private:
         Device& device = *gpu->device;
         launch.gpu = gpu;
         launch.correlation = data.correlation;
+        if (device.repeats() && made.again()) repeat(*gpu, made, kind);
         const AtLaunch here{data.correlation};
         if (Process::instance().settings().level == Level::kernel) {
-            launch.token = device.sink().enter(made.stream, kind);
+            launch.token = device.sink().enter(made.stream, device.scope_kind(kind));
         } else if (!Ranges::of_process().launched(device, made.stream, data.correlation)) {
-            launch.token = device.sink().enter(made.stream, device.outside());
+            launch.token = device.sink().enter(made.stream, device.scope_kind(device.outside()));
+        }
+    }
+
+    /// Launches a kernel again and again with its own arguments, where that is asked for.
+    static void repeat(const CudaGpu& gpu, const cupti::Launch& made,
+                       const kdvfs::detail::ScopeKind& kind) {
+        const AtLaunch none{0};
+        gpu.device->repeat(
+            made.stream, kind, [&] { launch_again(made); },
+            [&] { gpu.streams->wait_for(made.stream); });
+    }
+
+    static void launch_again(const cupti::Launch& made) {
+        const CudaDriver& driver = CudaDriver::of_process();
+        // cuLaunchKernel_params and cuLaunchKernelEx_params of generated_cuda_meta.h.
+        struct {
+            const void* function;
+            unsigned sizes[7];
+            void* stream;
+            void** arguments;
+            void** extra;
+        } plain{};
+        struct {
+            const cupti::LaunchConfig* config;
+            const void* function;
+            void** arguments;
+            void** extra;
+        } by_config{};
+        int status = 0;
+        if (made.config() == nullptr) {
+            std::memcpy(&plain, made.parameters, sizeof plain);
+            const unsigned* const n = plain.sizes;
+            status = driver.launch(plain.function, n[0], n[1], n[2], n[3], n[4], n[5], n[6],
+                                   made.stream, plain.arguments, plain.extra);
+        } else {
+            std::memcpy(&by_config, made.parameters, sizeof by_config);
+            cupti::LaunchConfig config = *by_config.config;
+            config.stream = made.stream;
+            status = driver.launch_by_config(&config, by_config.function, by_config.arguments,
+                                             by_config.extra);
+        }
+        if (status != 0) {
+            throw kdvfs::Error{kdvfs::Errc::io,
+                               {.action = "launch a kernel again",
+                                .object = "CUDA",
+                                .vendor_words = "CUDA error " + std::to_string(status),
+                                .remedy = ""}};
         }
     }
 
@@ -401,6 +465,7 @@ private:
     cupti::Library library_;
     void* subscriber_ = nullptr;
     std::atomic<std::int64_t> offset_{0};
+    std::atomic<bool> records_{false};
     std::atomic<std::uint64_t> kernel_launches_{0};
     std::atomic<std::uint64_t> kernel_records_{0};
 
@@ -431,15 +496,18 @@ __attribute__((visibility("default"))) int InitializeInjection() {
     return 1;
 }
 
-/// For programs that compare: -1 neither callbacks nor records, 0 both but no metering, else one
-/// iteration in so many is metered. @returns 0, or -1 where CUPTI refused
+/// For programs that compare: -1 no callbacks, 0 callbacks alone, else one iteration in so many is
+/// metered, by records. To be called where no work is under way.
+/// @returns 0, or -1 where CUPTI refused
 __attribute__((visibility("default"))) int kdvfs_attach_meter(int every) {
-    if (every < 0) return attach::Cupti::instance().listen(false).empty() ? 0 : -1;
-    attach::Process::instance().meter_every(static_cast<unsigned>(every));
-    return attach::Cupti::instance().listen(true).empty() ? 0 : -1;
+    attach::Cupti& cupti = attach::Cupti::instance();
+    attach::Process::instance().meter_every(static_cast<unsigned>(std::max(every, 0)));
+    cupti.listen(every >= 0);
+    return cupti.record(every > 0).empty() ? 0 : -1;
 }
 
-/// How many launches of kernels were named, and how many records of kernels have come.
+/// How many launches of kernels were named while there were records, and how many of these have
+/// come.
 __attribute__((visibility("default"))) void kdvfs_attach_counts(std::uint64_t* launches,
                                                                 std::uint64_t* records) {
     attach::Cupti& cupti = attach::Cupti::instance();

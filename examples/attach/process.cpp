@@ -5,11 +5,13 @@
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -31,16 +33,6 @@ std::string command_line() {
     std::replace(text.begin(), text.end(), '\0', ' ');
     while (!text.empty() && text.back() == ' ') text.pop_back();
     return text.substr(0, 4096);
-}
-
-/// Which of a job's processes this is, as launchers tell it; empty where none does.
-std::string rank() {
-    for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-        if (const char* const text = std::getenv(name); text != nullptr && *text != '\0') {
-            return text;
-        }
-    }
-    return {};
 }
 
 }  // namespace
@@ -79,6 +71,7 @@ Device& Process::add(std::unique_ptr<Device> device) {
         }
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
+    if (meter_every_) device->meter_every(*meter_every_);
     return *devices_.emplace_back(std::move(device));
 }
 
@@ -119,13 +112,53 @@ void Process::range_begins(std::string_view name) {
 
 void Process::meter_every(unsigned every) {
     const std::lock_guard lock{mutex_};
+    meter_every_ = every;  // of GPUs that come later, too
     for (const auto& device : devices_) device->meter_every(every);
+}
+
+void Process::repeating(std::string_view kernel) {
+    const std::lock_guard lock{repeating_};
+    repeated_ = kernel;
+    repeating_since_ = std::chrono::steady_clock::now();
+    if (settings_.folder.empty()) return;
+    if (!repeating_file_.is_open()) {
+        const auto path = settings_.folder / ("repeating." + std::to_string(::getpid()));
+        repeating_file_ = kdvfs::detail::Descriptor{
+            ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
+        if (!repeating_file_.is_open()) {
+            kdvfs::detail::throw_file_error("open a file", path, errno);
+        }
+    }
+    const int file = repeating_file_.get();
+    if (::ftruncate(file, 0) != 0 || ::lseek(file, 0, SEEK_SET) != 0 ||
+        kdvfs::detail::write_all(file, repeated_) != 0) {
+        kdvfs::detail::throw_file_error("write a file", kdvfs::detail::path_of(file), errno);
+    }
+}
+
+void Process::repeating_failed() noexcept {
+    const std::lock_guard lock{repeating_};
+    repeated_.clear();
+}
+
+/// The kernel waits for something that will not come: the process cannot go on.
+void Process::end_where_repeating_hangs() noexcept {
+    const std::lock_guard lock{repeating_};
+    if (repeated_.empty()) return;
+    if (std::chrono::steady_clock::now() - repeating_since_ < settings_.patience) return;
+    try {
+        const std::string line = "kdvfs: kernel '" + repeated_ + "' hangs when it is repeated\n";
+        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, line));
+    } catch (const std::exception&) {  // no memory for a text
+    }
+    std::_Exit(EXIT_FAILURE);
 }
 
 void Process::keep_house() noexcept {
     while (!ended_) {
         std::this_thread::sleep_for(std::chrono::seconds{1});
         if (ended_) return;
+        end_where_repeating_hangs();
         try {
             write_report(false);
         } catch (const std::exception& error) {
@@ -156,8 +189,8 @@ void Process::write_report(bool at_end) {
     using kdvfs::detail::json_string;
     std::ostringstream out;
     out << R"({"attached":1,"pid":)" << ::getpid() << R"(,"command":)"
-        << json_string(command_line()) << R"(,"rank":)" << json_string(rank()) << R"(,"ended":)"
-        << (at_end ? "true" : "false") << R"(,"devices":[)";
+        << json_string(command_line()) << R"(,"rank":)" << json_string(settings_.rank)
+        << R"(,"ended":)" << (at_end ? "true" : "false") << R"(,"devices":[)";
     std::string_view comma;
     for (Device* device : devices) {
         out << comma;

@@ -3,13 +3,16 @@
 
 #include <examples/attach/device.hpp>
 #include <examples/attach/settings.hpp>
+#include <kdvfs/detail/io/descriptor.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +48,13 @@ public:
     /// A range of this name begins; an iteration, where the settings say so.
     void range_begins(std::string_view name);
 
+    /// A kernel is repeated from here on; an empty name: none is any more. A process that does not
+    /// live to say so leaves the name behind, in `repeating.PID` in its folder; one that says
+    /// nothing for longer than the settings' patience is ended.
+    void repeating(std::string_view kernel);
+    /// Repeating it has failed: its name stays where it is, and the process may go on.
+    void repeating_failed() noexcept;
+
     /// For programs that compare: meters one iteration in so many, 0 none.
     void meter_every(unsigned every);
 
@@ -55,6 +65,7 @@ private:
     Process();
 
     void keep_house() noexcept;
+    void end_where_repeating_hangs() noexcept;
     void write_report(bool at_end);
 
     Settings settings_;
@@ -67,7 +78,13 @@ private:
     std::vector<std::string> notes_;
     std::vector<std::function<void(bool)>> bring_in_;
     bool keeps_house_ = false;
+    std::optional<unsigned> meter_every_;
     std::mutex writing_;
+
+    std::mutex repeating_;
+    kdvfs::detail::Descriptor repeating_file_;
+    std::string repeated_;
+    std::chrono::steady_clock::time_point repeating_since_{};
 };
 
 }  // namespace attach

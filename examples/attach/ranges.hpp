@@ -3,6 +3,7 @@
 
 #include <examples/attach/device.hpp>
 #include <examples/attach/launch_names.hpp>
+#include <examples/attach/process.hpp>
 #include <examples/attach/record_streams.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/device/contracts.hpp>
@@ -12,6 +13,8 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,22 +26,28 @@ namespace attach {
 /// with the first launch inside it there, and ends after the last one.
 class RangeStack {
 public:
-    void push(std::string_view name) {
+    /// @param taken whether it is a scope; else its launches belong to the range around it
+    /// @returns whether it is the first that is taken
+    bool push(std::string_view name, bool taken) {
         const std::lock_guard lock{mutex_};
         Range range;
-        range.path = open_.empty() ? range_name(name) : open_.back().path + '/' + range_name(name);
+        if (!open_.empty()) range.path = open_.back().path;
+        if (taken) range.path += (range.path.empty() ? "" : "/") + range_name(name);
+        range.taken = taken;
         open_.push_back(std::move(range));
+        return taken && ++taken_ == 1;
     }
-    /// @returns whether there was one
-    bool pop() noexcept {
+    /// @returns whether it was the last that was taken; nothing where none is open
+    std::optional<bool> pop() noexcept {
         const std::lock_guard lock{mutex_};
-        if (open_.empty()) return false;
+        if (open_.empty()) return std::nullopt;
         for (OnStream& scope : open_.back().scopes) {
             const AtLaunch end{scope.last};
             scope.device->sink().leave_noexcept(scope.token);
         }
+        const bool taken = open_.back().taken;
         open_.pop_back();
-        return true;
+        return taken && --taken_ == 0;
     }
     [[nodiscard]] std::size_t depth() {
         const std::lock_guard lock{mutex_};
@@ -46,11 +55,14 @@ public:
     }
 
     /// A launch inside these ranges: those without a scope on its stream get one, which begins with
-    /// it. @returns whether there is any range
+    /// it. @returns whether there is any range that is taken
     /// @throws Error as entering a scope
     bool launched(Device& device, kdvfs::StreamRef stream, std::uint32_t correlation) {
         const std::lock_guard lock{mutex_};
+        bool any = false;
         for (Range& range : open_) {
+            if (!range.taken) continue;
+            any = true;
             OnStream* known = nullptr;
             for (OnStream& scope : range.scopes) {
                 if (scope.device == &device && scope.stream == stream) known = &scope;
@@ -63,7 +75,7 @@ public:
             }
             known->last = correlation;
         }
-        return !open_.empty();
+        return any;
     }
 
 private:
@@ -75,16 +87,19 @@ private:
     };
     struct Range {
         std::string path;
+        bool taken = true;
         std::vector<OnStream> scopes;
     };
 
     std::mutex mutex_;
     std::vector<Range> open_;
+    std::size_t taken_ = 0;  ///< of the open ones
 };
 
-/// The ranges of all threads. A thread that never opened one belongs to those of the thread that
-/// did, as long as only one has any open: so the backward pass, which PyTorch launches from a
-/// thread of its own, is inside the range around `backward()`. Thread-safe.
+/// The ranges of all threads. A launch that no range of its own thread takes belongs to those of
+/// the one thread that has any open that are taken, if it is one: so the backward pass, which
+/// PyTorch launches from a thread of its own, is inside the range around `backward()`, whatever
+/// ranges the libraries that it calls open there for themselves. Thread-safe.
 class Ranges {
 public:
     static Ranges& of_process() {
@@ -94,23 +109,26 @@ public:
 
     /// @returns how many ranges of this thread enclose the new one
     int push(std::string_view name) {
+        const auto& match = Process::instance().settings().match;
         RangeStack& stack = own();
-        stack.push(name);
-        const std::size_t depth = stack.depth();
-        if (depth == 1) opened(stack);
-        return static_cast<int>(depth) - 1;
+        if (stack.push(name, !match || std::regex_search(name.begin(), name.end(), *match))) {
+            opened(stack);
+        }
+        return static_cast<int>(stack.depth()) - 1;
     }
     /// @returns how many ranges of this thread enclosed the one that ends, or less than 0
     int pop() {
         RangeStack& stack = own();
-        if (!stack.pop()) return -2;
-        const std::size_t depth = stack.depth();
-        if (depth == 0) closed(stack);
-        return static_cast<int>(depth);
+        const auto last_taken = stack.pop();
+        if (!last_taken) return -2;
+        if (*last_taken) closed(stack);
+        return static_cast<int>(stack.depth());
     }
     bool launched(Device& device, kdvfs::StreamRef stream, std::uint32_t correlation) {
-        RangeStack* const stack = mine() != nullptr ? mine() : only_.load();
-        return stack != nullptr && stack->launched(device, stream, correlation);
+        RangeStack* const own = mine();
+        if (own != nullptr && own->launched(device, stream, correlation)) return true;
+        RangeStack* const others = only_.load();
+        return others != nullptr && others != own && others->launched(device, stream, correlation);
     }
 
 private:

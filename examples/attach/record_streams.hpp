@@ -20,13 +20,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace attach {
 
 /// Which launch the markers of this thread stand at: a marker that enters stands at the launch's
-/// begin, one that leaves at its end.
+/// begin, one that leaves at its end. With 0 they stand at none, and their time is the host's when
+/// they are put: for whoever has waited for the stream.
 class [[nodiscard]] AtLaunch {
 public:
     explicit AtLaunch(std::uint32_t correlation) : before_{std::exchange(current(), correlation)} {}
@@ -78,7 +80,9 @@ public:
         }
         if (!marker.timestamped) return;
         Track& track = track_of(marker);
-        track.pending.push_back({marker.tag, AtLaunch::current()});
+        const std::uint32_t launch = AtLaunch::current();
+        track.pending.push_back(
+            {marker.tag, launch, launch == 0 ? host_now() : kdvfs::TimePoint{}});
         if (track.pending.size() > remembered) lose_front(track);
     }
 
@@ -112,8 +116,24 @@ public:
         return lost_;
     }
 
+    /// Waits for the stream, and for the records of what it has run; for these no longer than three
+    /// times as long as the driver may keep them.
     void synchronize(kdvfs::StreamRef stream) {
-        if (driver_.synchronize != nullptr) driver_.synchronize(stream.as<void>());
+        wait_for(stream);
+        for (int tries = 0; tries < 150 && awaits_records(); ++tries) {
+            std::this_thread::sleep_for(std::chrono::milliseconds{2});
+        }
+    }
+    /// Waits for the stream alone.
+    void wait_for(kdvfs::StreamRef stream) {
+        if (driver_.synchronize == nullptr) return;
+        if (const int status = driver_.synchronize(stream.as<void>()); status != 0) {
+            throw kdvfs::Error{kdvfs::Errc::io,
+                               {.action = "wait for a stream",
+                                .object = object_,
+                                .vendor_words = "driver error " + std::to_string(status),
+                                .remedy = "check what the stream runs"}};
+        }
     }
     [[nodiscard]] kdvfs::TimePoint now() noexcept { return host_now(); }
     [[nodiscard]] std::string_view marker_mechanism() const {
@@ -169,6 +189,7 @@ private:
     struct Pending {
         kdvfs::MarkerTag tag;
         std::uint32_t correlation;
+        kdvfs::TimePoint put;  ///< of a marker at no launch
     };
     struct Track {
         std::deque<Pending> pending;
@@ -219,7 +240,7 @@ private:
         if (address == 0) refuse(kdvfs::Errc::not_supported, "the driver maps no host memory");
         if (driver_.captures(stream)) refuse(kdvfs::Errc::invalid_input, "it is being captured");
         const int status = driver_.write(stream, address, word.raw(), 0);
-        if (status != 0) refuse(kdvfs::Errc::io, "CUDA error " + std::to_string(status));
+        if (status != 0) refuse(kdvfs::Errc::io, "driver error " + std::to_string(status));
     }
 
     /// The caller holds the lock.
@@ -263,15 +284,16 @@ private:
 
     /// When the stream passed the marker; nothing where that is not known yet.
     [[nodiscard]] std::optional<kdvfs::TimePoint> time_of(const Pending& marker) const {
+        if (marker.correlation == 0) return marker.put;
         const Slot& slot = slots_[marker.correlation % remembered];
-        if (slot.correlation != marker.correlation || marker.correlation == 0) return std::nullopt;
+        if (slot.correlation != marker.correlation) return std::nullopt;
         return marker.tag.leaving ? slot.end : slot.start;
     }
 
     /// The kind of a marker whose time is known: split once, when the launch's scope begins.
     [[nodiscard]] std::uint32_t kind_of(const Pending& marker) {
         const std::uint32_t kind = marker.tag.scope_kind;
-        if (!split_) return kind;
+        if (!split_ || marker.correlation == 0) return kind;
         Slot& slot = slots_[marker.correlation % remembered];
         if (slot.kind == no_kind || slot.kind_before != kind) {
             if (marker.tag.leaving) return kind;  // of a range, which began with another launch
@@ -281,6 +303,14 @@ private:
             slot.kind = split;
         }
         return slot.kind;
+    }
+
+    [[nodiscard]] bool awaits_records() {
+        const std::lock_guard lock{mutex_};
+        return std::any_of(tracks_.begin(), tracks_.end(), [this](const Track& track) {
+            return std::any_of(track.pending.begin(), track.pending.end(),
+                               [this](const Pending& marker) { return !time_of(marker); });
+        });
     }
 
     /// Whether the front's record will not come any more: those of launches behind it have been

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <regex>
@@ -12,20 +13,32 @@ namespace attach {
 enum class Level { kernel, range };
 
 /// What the environment says of attaching; `kdvfs run` sets it.
-///   KDVFS_MODE              off, measure (default), sweep:FILE, follow:PLAN
+///   KDVFS_MODE              off, measure (default), repeat, sweep:FILE, follow:PLAN
 ///   KDVFS_ATTACH_LEVEL      kernel (default) or range
-///   KDVFS_ATTACH_MATCH      a regular expression: other kernels are reported together
+///   KDVFS_ATTACH_MATCH      a regular expression: other kernels are reported together, other
+///                           ranges are none
 ///   KDVFS_ATTACH_ITERATION  the range that is an iteration; found by itself where not given
 ///   KDVFS_ATTACH_METER      meters one iteration in so many
 ///   KDVFS_ATTACH_FOLDER     where each process leaves its report; else it goes to standard error
+///   KDVFS_ATTACH_RUNS_ONCE  a regular expression: kernels that are not repeated, besides those
+///                           that are known by their names (`runs_once`)
+///   KDVFS_ATTACH_REPEAT_AFTER  seconds, 10 by default: so long the program runs as it is, and that
+///                           is what its joules are of
+///   KDVFS_ATTACH_PATIENCE   seconds, 30 by default: a kernel that is repeated for longer hangs
 struct Settings {
     bool off = false;          ///< `KDVFS_MODE=off`
     bool sets_clocks = false;  ///< a sweep or a plan is asked for
+    bool repeats = false;      ///< `KDVFS_MODE=repeat`: kernels, never ranges
     Level level = Level::kernel;
     std::optional<std::regex> match{};
     std::string iteration{};
     std::optional<unsigned> meter_every{};
+    std::optional<std::regex> runs_once{};
+    std::chrono::seconds repeat_after{10};
+    std::chrono::seconds patience{30};
     std::filesystem::path folder{};
+    std::string rank{};      ///< of the process in its job, as launchers tell it; else empty
+    bool has_peers = false;  ///< there are other ranks: files of sweeps and plans are its own
 
     /// @throws Error (invalid_input) for what makes no sense
     static Settings from_environment();

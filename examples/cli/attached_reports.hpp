@@ -106,6 +106,9 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
             sum["asked"] = row["asked"];
             sum["applied"] = row["applied"];
             sum["held_core_mhz"] = row["held_core_mhz"];
+            if (row.contains("repeated") && !row["repeated"].is_null()) {
+                sum["repeated"] = row["repeated"];
+            }
         }
         const json& its = report->at("totals");
         for (const char* key :
@@ -194,6 +197,13 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
                       kdvfs::detail::shortened(name, 58).c_str(), row.value("calls", 0LL), its,
                       metered > 0 ? 1e3 * its / static_cast<double>(metered) : 0, energy, watts);
         text += line;
+        if (row.contains("repeated")) {
+            std::snprintf(line, sizeof line, "  repeated %lld times: %.1f W +- %.1f\n",
+                          row["repeated"].value("repeats", 0LL),
+                          row["repeated"].value("power_w", 0.0),
+                          row["repeated"].value("power_half_width_w", 0.0));
+            text += line;
+        }
     }
     const auto sum = [&](const char* part) -> std::string {
         const json& energy = totals[part];

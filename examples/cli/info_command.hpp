@@ -27,6 +27,12 @@ inline void print(const kdvfs::DeviceInfo& info, const kdvfs::SupportedClocks& c
     if (!info.operating_point.empty()) {
         std::cout << "  point      " << info.operating_point << '\n';
     }
+    if (!info.prepared_points.empty()) {
+        std::cout << "  of points ";
+        for (const kdvfs::PreparedPoint point : info.prepared_points)
+            std::cout << ' ' << point.number;
+        std::cout << '\n';
+    }
 }
 
 /// `kdvfs info`

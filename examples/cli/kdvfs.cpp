@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // The kdvfs command: profile, plan, validate, draw, put clocks back, and attach to programs.
-// Exit codes: 0 done, 1 bad input (file and line named) or a broken promise, 2 device trouble,
-// 3 nothing meets a target, or a validation is undecided; `kdvfs run` ends as the program does.
+// Exit codes: 0 done, 1 bad input (file and line named) or a validation that found a broken
+// promise, 2 device trouble, 3 nothing meets a target, a validation is undecided, or a tuning did
+// not keep bound or promise; `kdvfs run` ends as the program does.
 #include <examples/cli/info_command.hpp>
 #include <examples/cli/measure_latency_command.hpp>
 #include <examples/cli/output.hpp>

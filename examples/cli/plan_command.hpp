@@ -202,6 +202,7 @@ private:
         const Plans plans = make_plans(table, chosen);
         const Aggregate by = *parse_aggregate(aggregate);
         warn_of_latency(plans[by]);
+        warn_of_limit(plans[by], chosen);
         if (format == "json") return to_json(plans, by);
         if (format == "header") return to_policy_header({{architecture, plans[by]}}, header);
         constexpr std::size_t most_estimates = 1'000'000;  // more take seconds a bound
@@ -222,6 +223,23 @@ private:
                          "plan with the program\n");
             return;
         }
+    }
+
+    /// A target that nothing meets is named: such kernels run as fast as they can.
+    static void warn_of_limit(const kdvfs::tune::Plan& plan,
+                              const kdvfs::tune::Objective& objective) {
+        std::size_t late = 0;
+        const kdvfs::tune::PlannedKernel* longest = nullptr;
+        for (const kdvfs::tune::PlannedKernel& kernel : plan.kernels) {
+            if (keeps_bound(objective, kernel.expected.time)) continue;
+            ++late;
+            if (!longest || kernel.expected.time > longest->expected.time) longest = &kernel;
+        }
+        if (longest == nullptr) return;
+        std::fprintf(stderr,
+                     "kdvfs: %zu of %zu kernels are not kept under %.4g ms; %s takes %.4g ms\n",
+                     late, plan.kernels.size(), objective.launch_limit.count() * 1e3,
+                     to_string(longest->key).c_str(), longest->expected.time.count() * 1e3);
     }
 
     [[nodiscard]] std::string planned_by_segments(

@@ -24,6 +24,7 @@ struct PlanPipelineCommand {
     std::string at;
     std::string slowdown;
     std::string clocks = "one";
+    std::string latency;
     std::string format;
     std::string max_gap;
     std::string namespace_name = "kdvfs_pipeline";
@@ -41,6 +42,8 @@ struct PlanPipelineCommand {
         sub->add_option("--clocks", command->clocks, "Clocks of an operation")
             ->check(CLI::IsMember({"one", "two"}))
             ->capture_default_str();
+        sub->add_option("--latency", command->latency,
+                        "Plan for clocks that come so late, such as 10ms; with --clocks one");
         sub->add_option("--format", command->format,
                         "Output: csv (default without a time), json (default with one), header")
             ->check(CLI::IsMember({"csv", "json", "header"}));
@@ -72,6 +75,8 @@ private:
 
     [[nodiscard]] std::string whole(const kdvfs::train::Frontier& frontier,
                                     const std::string& name) const {
+        if (!latency.empty())
+            reject("--latency", latency, "a plan has it, a frontier has none: give --at");
         if (format == "header")
             reject("--format", format, "a header is of one plan: give --at or --slowdown");
         return format == "json" ? to_json(frontier, name) : to_csv(frontier);
@@ -81,12 +86,22 @@ private:
                                       const std::string& name) const {
         using namespace kdvfs::train;
         const PipelinePlan plan =
-            make_plan(frontier, length(frontier), clocks == "two" ? Clocks::two : Clocks::one);
+            make_plan(frontier, length(frontier), clocks == "two" ? Clocks::two : Clocks::one,
+                      {switching_latency(), {}});
         if (format == "csv") return to_csv(plan);
         if (format == "header")
             return to_header(plan, {namespace_name, "Policies",
                                     std::filesystem::path{file}.filename().string(), ""});
         return to_json(plan, frontier, name);
+    }
+
+    [[nodiscard]] kdvfs::Seconds switching_latency() const {
+        if (latency.empty()) return kdvfs::Seconds{0};
+        if (clocks == "two")
+            reject("--latency", latency, "a second clock within an operation would come too late");
+        const auto time = parse_duration("--latency", latency);
+        if (!time) reject("--latency", latency, "give a time such as 10ms");
+        return *time;
     }
 
     [[nodiscard]] kdvfs::Seconds length(const kdvfs::train::Frontier& frontier) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/input.hpp>
 #include <examples/cli/output.hpp>
 #include <kdvfs/serve/pool_json.hpp>
 
@@ -21,7 +22,9 @@ struct PlanPoolCommand {
         auto command = std::make_shared<PlanPoolCommand>();
         CLI::App* sub = app.add_subcommand(
             "plan-pool", "Choose instances, parallelism and clocks of serving pools (JSON)");
-        sub->add_option("pools", command->question, "JSON: GPUs, classes, their loads and profiles")
+        sub->add_option("pools", command->question,
+                        "JSON: GPUs, classes, their loads and profiles; - for "
+                        "standard input")
             ->required();
         sub->add_option("-o,--output", command->output, "File to write instead of printing");
         sub->callback([command] { command->run(); });
@@ -30,7 +33,8 @@ struct PlanPoolCommand {
     /// @throws CLI::RuntimeError with status 3 where there is no such plan
     void run() const {
         using namespace kdvfs::serve;
-        const ClusterQuestion asked = read_cluster_question(question);
+        const InputText input = read_input(question);
+        const ClusterQuestion asked = parse_cluster_question(input.text, input.name);
         const ClusterPlan plan = plan_cluster(asked.classes, asked.gpus, asked.idle_gpu);
         write(output, to_json(asked, plan));
         if (!plan.refused.empty()) throw CLI::RuntimeError{nothing_found};

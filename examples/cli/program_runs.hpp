@@ -51,6 +51,9 @@ public:
         return runs;
     }
 
+    /// From here on each run has these variables, too: those that attach to it.
+    void attach(Variables variables) { attached_ = std::move(variables); }
+
     /// @param variables added to the environment; an empty one is left out
     /// @param output where its standard output goes
     /// @throws Error as `run_command`, `read_cost` and `EnergyWatch`
@@ -58,6 +61,7 @@ public:
         const TemporaryFolder folder;
         const std::filesystem::path report = folder.path / "cost.csv";
         variables.emplace_back("KDVFS_COST", reports() ? report.string() : "");
+        variables.insert(variables.end(), attached_.begin(), attached_.end());
         std::optional<EnergyWatch> watch;
         if (counter_) watch.emplace(*counter_);
         const RunTimes times = run_command(command_, environment_with(variables), output);
@@ -72,6 +76,7 @@ private:
     [[nodiscard]] bool reports() const { return report_first_ || !counter_; }
 
     std::vector<std::string> command_;
+    Variables attached_;
     std::optional<DeviceCounter> counter_;
     std::optional<kdvfs::Error> no_counter_;
     bool report_first_ = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/input.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/detail/io/csv.hpp>
@@ -33,7 +34,9 @@ struct RecommendCommand {
         auto command = std::make_shared<RecommendCommand>();
         CLI::App* sub = app.add_subcommand(
             "recommend", "Choose the measured configuration of least energy under latency targets");
-        sub->add_option("table", command->table, "CSV, a measured configuration a row")->required();
+        sub->add_option("table", command->table,
+                        "CSV, a measured configuration a row; - for standard input")
+            ->required();
         sub->add_option("--task", command->wish.task, "Of the rows to choose from");
         sub->add_option("--model", command->wish.model, "Of the rows to choose from");
         sub->add_option("--gpu", command->wish.gpus, "GPUs to choose from, such as H100,B200")
@@ -56,7 +59,8 @@ struct RecommendCommand {
     void run() {
         using namespace kdvfs::serve;
         for (const std::string& target : targets) wish.bounds.push_back(parse_bound(target));
-        const ConfigurationTable rows = read_configurations(table);
+        Input input{table};
+        const ConfigurationTable rows{input.stream(), input.name()};
         const auto chosen = recommend(rows, wish);
         const auto curve =
             frontier ? kdvfs::serve::frontier(rows, wish) : std::vector<std::size_t>{};

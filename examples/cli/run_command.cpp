@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <examples/cli/attached_reports.hpp>
 #include <examples/cli/command_run.hpp>
+#include <examples/cli/metrics.hpp>
 #include <examples/cli/report/energy_chart.hpp>
 #include <examples/cli/report/page.hpp>
 #include <examples/cli/run_command.hpp>
@@ -21,43 +22,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace cli {
 namespace {
-
-/// The library beside this program: in its folder, in ../lib, or as `KDVFS_ATTACH` says.
-std::filesystem::path attach_library() {
-    if (const char* const path = std::getenv("KDVFS_ATTACH"); path != nullptr && *path != '\0') {
-        return std::filesystem::absolute(path);
-    }
-    std::error_code ignored;
-    const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-    for (const char* place : {"libkdvfs_attach.so", "../lib/libkdvfs_attach.so",
-                              "../lib/kdvfs/libkdvfs_attach.so", "../attach/libkdvfs_attach.so"}) {
-        if (std::filesystem::exists(folder / place, ignored)) {
-            return std::filesystem::canonical(folder / place, ignored);
-        }
-    }
-    throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                       {"attach to a program", "libkdvfs_attach.so",
-                        "it is not beside " + folder.string() + "/kdvfs",
-                        "say where it is: KDVFS_ATTACH=.../libkdvfs_attach.so"}};
-}
-
-std::string variable(const char* name) {
-    const char* const text = std::getenv(name);
-    return text == nullptr ? "" : text;
-}
-
-/// What was in a list-valued variable stays in it.
-std::string added_to(const char* name, const std::string& value, char separator) {
-    const std::string before = variable(name);
-    return before.empty() ? value : before + separator + value;
-}
 
 /// The program, while this process waits for it. Signals that are sent to this process alone go on
 /// to it; those of the terminal reach both anyway.
@@ -137,6 +112,42 @@ private:
     std::_Exit(128 + signal_number);
 }
 
+/// What processes that have ended left behind in a folder: the kernels that they were repeating.
+std::vector<std::string> crashes_in(const std::filesystem::path& folder) {
+    std::vector<std::string> found;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator{folder, ignored}) {
+        const std::string name = entry.path().filename().string();
+        constexpr std::string_view begin = "repeating.";
+        if (!name.starts_with(begin)) continue;
+        const long process = std::strtol(name.c_str() + begin.size(), nullptr, 10);
+        if (process <= 0 || ::kill(static_cast<pid_t>(process), 0) == 0) continue;
+        std::ifstream file{entry.path()};
+        std::string kernel{std::istreambuf_iterator<char>{file}, {}};
+        if (!kernel.empty()) found.push_back(std::move(kernel));
+    }
+    return found;
+}
+
+/// A regular expression that is met by `known` and by this very name.
+std::string or_name(const std::string& known, std::string_view name) {
+    std::string text = known.empty() ? "" : "(?:" + known + ")|";
+    text += '^';
+    for (const char c : name) {
+        if (std::string_view{R"(\^$.*+?()[]{}|)"}.find(c) != std::string_view::npos) text += '\\';
+        text += c;
+    }
+    return text + '$';
+}
+
+/// Whether a program was ended by somebody who wanted it to end.
+bool was_told_to_end(int status) {
+    if (!WIFSIGNALED(status)) return false;
+    const int number = WTERMSIG(status);
+    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT ||
+           number == SIGKILL;
+}
+
 std::string html_of(const nlohmann::json& merged, const std::string& text) {
     report::Page page;
     page.title = "kdvfs run";
@@ -148,32 +159,42 @@ std::string html_of(const nlohmann::json& merged, const std::string& text) {
 }  // namespace
 
 void RunCommand::run() const {
-    const std::string library = attach_library().string();
     const TemporaryFolder folder;
+    auto changes = attach.variables(folder.path);
     const KnownRun known{folder.path};
+    std::optional<MetricsServer> server;
+    if (!metrics.empty()) {
+        server.emplace(metrics, folder.path);
+        std::cerr << "kdvfs: metrics at " << server->url() << '\n';
+    }
     std::string mode = variable("KDVFS_MODE");
     if (!plan.empty()) mode = "follow:" + std::filesystem::absolute(plan).string();
     if (!sweep.empty()) mode = "sweep:" + std::filesystem::absolute(sweep).string();
-    std::vector<std::pair<std::string, std::string>> changes{
-        {"NVTX_INJECTION64_PATH", library},
-        {"KOKKOS_TOOLS_LIBS", added_to("KOKKOS_TOOLS_LIBS", library, ';')},
-        {"KDVFS_MODE", mode},
-        {"KDVFS_ATTACH_LEVEL", level},
-        {"KDVFS_ATTACH_MATCH", match},
-        {"KDVFS_ATTACH_ITERATION", iteration},
-        {"KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every)},
-        {"KDVFS_ATTACH_FOLDER", folder.path.string()}};
-    if (variable("CUDA_INJECTION64_PATH").empty()) {
-        changes.emplace_back("CUDA_INJECTION64_PATH", library);
-    } else {
-        std::cerr << "kdvfs: another tool is injected (CUDA_INJECTION64_PATH): launches are not "
-                     "seen\n";
-    }
+    if (repeat) mode = "repeat";
+    changes.emplace_back("KDVFS_MODE", mode);
+    changes.emplace_back("KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every));
     std::error_code ignored;
-    if (preload || std::filesystem::exists("/dev/kfd", ignored)) {
-        changes.emplace_back("LD_PRELOAD", added_to("LD_PRELOAD", library, ':'));
+    std::string left_out = runs_once.empty() ? variable("KDVFS_ATTACH_RUNS_ONCE") : runs_once;
+    const auto run_once = [&] {
+        auto all = changes;
+        all.emplace_back("KDVFS_ATTACH_RUNS_ONCE", left_out);
+        return Child{command, environment_with(all)}.wait();
+    };
+    int status = run_once();
+    constexpr int most_crashes = 16;
+    for (int crash = 0; mode == "repeat" && crash < most_crashes; ++crash) {
+        const std::vector<std::string> crashes = crashes_in(folder.path);
+        if (crashes.empty() || was_told_to_end(status)) break;
+        for (const std::string& kernel : crashes) {
+            std::cerr << "kdvfs: the program did not survive that kernel '" << kernel
+                      << "' was repeated: it is started again without that\n";
+            left_out = or_name(left_out, kernel);
+        }
+        for (const auto& entry : std::filesystem::directory_iterator{folder.path, ignored}) {
+            std::filesystem::remove(entry.path(), ignored);
+        }
+        status = run_once();
     }
-    const int status = Child{command, environment_with(changes)}.wait();
 
     const nlohmann::json merged = merge_attached_reports(read_attached_reports(folder.path));
     const std::string text = merged["processes"].empty()

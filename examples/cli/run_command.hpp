@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/attached_program.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <memory>
@@ -13,13 +15,13 @@ namespace cli {
 struct RunCommand {
     std::vector<std::string> command;
     std::vector<std::string> reports;
+    AttachOptions attach;
     std::string plan;
     std::string sweep;
-    std::string match;
-    std::string level = "kernel";
-    std::string iteration;
+    std::string runs_once;
+    std::string metrics;
     unsigned meter_every = 0;
-    bool preload = false;
+    bool repeat = false;
 
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<RunCommand>();
@@ -30,22 +32,26 @@ struct RunCommand {
                         "File to write: .json, .html, else text; may be given more than once. "
                         "Without it a text goes to standard error")
             ->allow_extra_args(false);
-        sub->add_option("--level", command->level,
-                        "What joules are told of: kernels, or the ranges that the program names "
-                        "(NVTX, roctx)")
-            ->check(CLI::IsMember({"kernel", "range"}))
-            ->capture_default_str();
-        sub->add_option("--match", command->match,
-                        "A regular expression: other kernels are reported together");
-        sub->add_option("--iteration", command->iteration,
-                        "The range that is an iteration; else found by itself");
+        command->attach.add_to(*sub);
         sub->add_option("--meter", command->meter_every, "Meter one iteration in so many")
             ->check(CLI::Range(1U, 1'000'000U));
         auto* sweep = sub->add_option("--sweep", command->sweep,
                                       "Measure the kernels at several clocks, into this file");
-        sub->add_option("--plan", command->plan, "Set the clocks of this plan")->excludes(sweep);
-        sub->add_flag("--preload", command->preload,
-                      "Attach to HIP programs even where this machine has no AMD GPU");
+        auto* plan = sub->add_option("--plan", command->plan, "Set the clocks of this plan")
+                         ->excludes(sweep);
+        auto* repeat = sub->add_flag(
+            "--repeat", command->repeat,
+            "Launch each kernel again and again with its own arguments, until its joules are told: "
+            "what the program computes is garbage. A kernel that ends the program by that is left "
+            "out, and the program is started again");
+        repeat->excludes(sweep)->excludes(plan);
+        sub->add_option("--runs-once", command->runs_once,
+                        "A regular expression: kernels that are not repeated, besides sorts, scans "
+                        "and others that are known by name")
+            ->needs(repeat);
+        sub->add_option("--metrics", command->metrics,
+                        "PORT, or ADDRESS:PORT: serve what is known so far as Prometheus' text, "
+                        "at /metrics, on the loopback unless an address is given");
         sub->callback([command] { command->run(); });
     }
 

@@ -3,6 +3,7 @@
 // A translation unit of its own: it brings together most of the library.
 #include <examples/cli/tune_command.hpp>
 
+#include <examples/cli/attached_reports.hpp>
 #include <examples/cli/input.hpp>
 #include <examples/cli/known_switch_costs.hpp>
 #include <examples/cli/output.hpp>
@@ -11,6 +12,7 @@
 #include <examples/cli/temporary_folder.hpp>
 #include <examples/cli/text_options.hpp>
 #include <examples/cli/tuning_folder.hpp>
+#include <examples/cli/validate_command.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/detail/io/files.hpp>
@@ -47,13 +49,6 @@
 namespace cli {
 namespace {
 
-/// Exit code of a tuning whose plan did not keep its bound or its promise.
-constexpr int promise_broken = 3;
-/// Percent of the baseline's energy by which a plan may save less than it promised.
-constexpr double tolerated_pct = 0.3;
-/// Percent of the baseline's time that the markers of a plan may take beyond its bound.
-constexpr double tolerated_time_pct = 0.01;
-
 /// What the program does by itself.
 struct Trial {
     kdvfs::tune::Cost cost;
@@ -70,10 +65,16 @@ struct Promise {
 
 /// What makes one tuning different from another.
 std::string job_text(const TuneCommand& options) {
-    return nlohmann::ordered_json{
-               {"command", options.command},           {"max_slowdown", options.max_slowdown},
-               {"run_slowdown", options.run_slowdown}, {"switch_latency", options.switch_latency},
-               {"counter", options.counter},           {"seed", options.seed}}
+    return nlohmann::ordered_json{{"command", options.command},
+                                  {"max_slowdown", options.max_slowdown},
+                                  {"confidence", options.confidence},
+                                  {"run_slowdown", options.run_slowdown},
+                                  {"switch_latency", options.switch_latency},
+                                  {"counter", options.counter},
+                                  {"seed", options.seed},
+                                  {"level", options.attach.level},
+                                  {"match", options.attach.match},
+                                  {"iteration", options.attach.iteration}}
                .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
            '\n';
 }
@@ -99,7 +100,20 @@ std::string mode_of(const char* mode, const std::filesystem::path& file) {
     return mode + (':' + std::filesystem::absolute(file).string());
 }
 
-Trial try_out(const TuningFolder& folder, const ProgramRuns& program) {
+/// What attaching to a program, whose reports lie in a folder, could not do.
+std::string notes_in(const std::filesystem::path& folder) {
+    std::string text;
+    for (const auto& report : read_attached_reports(folder))
+        for (const auto& note : report["notes"])
+            text += (text.empty() ? "" : "; ") + note.get<std::string>();
+    return text;
+}
+
+/// Runs the program once, as it is; where that has no session, once more, attached to: then
+/// `libkdvfs_attach.so` is its session.
+/// @param reports where an attached program leaves its reports
+Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOptions& attach,
+              const std::filesystem::path& reports) {
     const auto reject = [&](kdvfs::Errc code, const std::string& why, const char* remedy) {
         throw kdvfs::Error{code, {"tune a program", folder.path().string(), why, remedy}};
     };
@@ -107,25 +121,44 @@ Trial try_out(const TuningFolder& folder, const ProgramRuns& program) {
         std::fprintf(stderr, "kdvfs: the program runs once, as it is\n");
         const auto log = open_log(folder);
         const ProgramRun run = program(variables(folder, "off", "trial_status.json"), log.get());
+        const bool attached = folder.statuses("trial_status.json").empty();
+        if (attached) {
+            std::fprintf(stderr, "kdvfs: it has no session: it runs once more, attached to\n");
+            try {
+                program.attach(attach.variables(reports));
+            } catch (const kdvfs::Error& error) {
+                reject(error.code(), "it has no kdvfs::tune::Session: " + error.text().vendor_words,
+                       error.text().remedy.c_str());
+            }
+            static_cast<void>(
+                program(variables(folder, "measure", "trial_status.json"), log.get()));
+        }
         folder.write("trial.json", nlohmann::ordered_json{{"time_s", run.cost.time.count()},
                                                           {"energy_j", run.cost.energy.count},
-                                                          {"wall_s", run.wall.count()}}
+                                                          {"wall_s", run.wall.count()},
+                                                          {"attached", attached}}
                                            .dump(2) +
                                        '\n');
     }
     const std::string name = folder.file("trial.json").string();
     const nlohmann::json json = kdvfs::tune::detail::parse_json(folder.read("trial.json"), name);
     const kdvfs::tune::detail::PlanFields fields{json, name, ""};
+    const bool attached = json.value("attached", false);
+    if (attached) program.attach(attach.variables(reports));
     Trial trial{fields.cost("time_s", "energy_j"), kdvfs::Seconds{fields.number("wall_s", 0)},
                 folder.statuses("trial_status.json")};
     if (trial.sessions.empty())
-        reject(kdvfs::Errc::invalid_input, "it has no kdvfs::tune::Session",
-               "put one where its GPU with policies stands, and remove the folder");
+        reject(kdvfs::Errc::invalid_input,
+               "it has no kdvfs::tune::Session, and attached to it launches nothing on a GPU" +
+                   (attached ? ": " + notes_in(reports) : std::string{}),
+               "put a session where its GPU with policies stands, and remove the folder");
     for (const auto& session : trial.sessions) {
         if (session.iterations == 0)
-            reject(kdvfs::Errc::invalid_input, "it tells no iterations apart",
-                   "call next_iteration() of its session, and remove the folder");
-        if (session.measure_only)
+            reject(kdvfs::Errc::invalid_input,
+                   attached ? "no iterations were found" : "it tells no iterations apart",
+                   attached ? "name the range that is one (--iteration), and remove the folder"
+                            : "call next_iteration() of its session, and remove the folder");
+        if (session.measure_only && !attached)
             reject(kdvfs::Errc::not_supported, "its GPU is only measured",
                    "open it with its clocks, and remove the folder");
     }
@@ -331,34 +364,17 @@ void write_report(const TuningFolder& folder, const kdvfs::tune::Objective& obje
     ReportCommand{{profile, plans, kept}, folder.file("report.html").string()}.run();
 }
 
-bool keeps_bound(const kdvfs::tune::Validation& found, double bound) {
-    return found.time.low <= 100 * bound + tolerated_time_pct;
-}
-bool keeps_energy(const kdvfs::tune::Validation& found) {
-    return found.energy.low <= found.promised_energy_pct + tolerated_pct;
-}
-
 std::string to_text(const TuningFolder& folder, const Promise& promise,
-                    const kdvfs::tune::Validation& found, double bound) {
-    char row[200];
+                    const kdvfs::tune::Validation& found) {
     std::string text = "\n" + promise.plan.gpu + ": ";
     if (promise.plans > 1) text += std::to_string(promise.plans) + " ranks' plans, ";
     text += promise.segments > 0 ? std::to_string(promise.segments) + " segments"
                                  : std::string{"a clock for each kernel"};
-    text += ", " + std::to_string(found.pairs) + " pairs of runs, against the board's own\n";
-    std::snprintf(row, sizeof row, "%-8s %12s %12s   %-22s %s\n", "", "promised", "kept",
-                  "95 % interval", "bound");
-    text += row;
-    std::snprintf(row, sizeof row, "%-8s %+10.3f %% %+10.3f %%   [%+8.3f, %+8.3f]   %+.3f %% %s\n",
-                  "time", found.promised_time_pct, found.time.mean, found.time.low, found.time.high,
-                  100 * bound, keeps_bound(found, bound) ? "kept" : "NOT KEPT");
-    text += row;
-    std::snprintf(row, sizeof row, "%-8s %+10.3f %% %+10.3f %%   [%+8.3f, %+8.3f]   %s\n", "energy",
-                  found.promised_energy_pct, found.energy.mean, found.energy.low, found.energy.high,
-                  keeps_energy(found) ? "kept" : "NOT KEPT");
-    text += row;
+    text += ", " + std::to_string(found.pairs) + " pairs of runs, against the board's own\n" +
+            validation_text(found);
     for (const auto& status : folder.statuses("follow_status.json")) {
         if (!status.followed_pct) continue;
+        char row[80];
         std::snprintf(row, sizeof row, "followed %.2f %% of the time\n", *status.followed_pct);
         text += row;
     }
@@ -372,12 +388,18 @@ void TuneCommand::add_to(CLI::App& app) {
     CLI::App* sub = app.add_subcommand(
         "tune", "Sweep a program's kernels, plan their clocks, and see whether that is kept");
     sub->footer(
-        "The program has a kdvfs::tune::Session. It is run again and again: once as it is, "
-        "then\nfor the sweep, then in pairs, with the plan and without. A tuning that was ended "
-        "goes on\nwhere it was. Ends with 3 where bound or promise were not kept.");
+        "The program has a kdvfs::tune::Session, or is attached to as by kdvfs run. It is run "
+        "again and\nagain: once as it is, then for the sweep, then in pairs, with the plan and "
+        "without. A tuning\nthat was ended goes on where it was. Exit status as of kdvfs "
+        "validate: 0 bound and saving were\nkept, 1 one was broken (or the tuning failed), 3 "
+        "undecided: more pairs may tell.");
     sub->add_option("command", command->command, "After --: the program and its arguments")
         ->required();
     sub->add_option("--max-slowdown", command->max_slowdown, "That the plan may cost")
+        ->capture_default_str();
+    sub->add_option("--confidence", command->confidence,
+                    "With what probability the slowdown stays within that, as far as repeated "
+                    "samples tell; 50% takes estimates as they are")
         ->capture_default_str();
     sub->add_option("--run-slowdown", command->run_slowdown,
                     "That a run may cost while it is swept; 5% where its work is of use")
@@ -397,6 +419,7 @@ void TuneCommand::add_to(CLI::App& app) {
         ->capture_default_str();
     sub->add_option("-o,--output", command->output, "Folder for all that is found")
         ->capture_default_str();
+    command->attach.add_to(*sub);
     sub->callback([command] { command->run(); });
 }
 
@@ -404,23 +427,27 @@ void TuneCommand::run() const {
     using namespace kdvfs::tune;
     const double bound = parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct);
     SweepOptions options;
-    options.objective = with_max_slowdown(strict_waste(), bound);
+    options.objective = with_confidence(with_max_slowdown(strict_waste(), bound),
+                                        parse_percent("--confidence", confidence, 100));
     options.max_slowdown = parse_percent("--run-slowdown", run_slowdown, most_slowdown_pct);
     if (!(options.max_slowdown > 0)) reject("--run-slowdown", run_slowdown, "give 5% or so");
     const TuningFolder folder{output, job_text(*this)};
-    const ProgramRuns program =
+    ProgramRuns program =
         counter == "auto" ? ProgramRuns::by_what_is_there(command) : ProgramRuns{command, counter};
-    const Trial trial = try_out(folder, program);
+    const TemporaryFolder reports;
+    const Trial trial = try_out(folder, program, attach, reports.path);
     announce(folder, trial, options, pairs);
     sweep(folder, program, options);
     const Promise promise = plan(folder, options.objective, switch_latency);
     const Validation found = validate_plan(folder, program, promise, pairs, seed);
     write_report(folder, options.objective, found);
-    std::printf("%s", to_text(folder, promise, found, bound).c_str());
+    std::printf("%s", to_text(folder, promise, found).c_str());
     std::printf("wrote plan, policies.hpp, kept.json and report.html to %s\n",
                 folder.path().c_str());
+    warn_of_few_pairs(found);
     finish_standard_output();
-    if (!keeps_bound(found, bound) || !keeps_energy(found)) throw CLI::RuntimeError{promise_broken};
+    if (const int status = exit_status(found.verdict()); status != 0)
+        throw CLI::RuntimeError{status};
 }
 
 }  // namespace cli

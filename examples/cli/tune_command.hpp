@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/attached_program.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <cstddef>
@@ -13,7 +15,9 @@ namespace cli {
 /// `kdvfs tune [--max-slowdown 1%] -- COMMAND...`
 struct TuneCommand {
     std::vector<std::string> command;
+    AttachOptions attach;
     std::string max_slowdown = "1%";
+    std::string confidence = "90%";
     std::string run_slowdown = "100%";
     std::string switch_latency;
     std::string counter = "auto";
@@ -23,7 +27,7 @@ struct TuneCommand {
 
     static void add_to(CLI::App& app);
 
-    /// @throws Error, and CLI::RuntimeError{3} where bound or promise were not kept
+    /// @throws Error, and CLI::RuntimeError with the `exit_status` of a verdict other than kept
     void run() const;
 };
 

@@ -24,6 +24,10 @@
 #include <utility>
 #include <vector>
 
+#if defined(HAS_HTTPLIB)
+#include <httplib.h>
+#endif
+
 #if defined(ATTACH_LIBRARY)
 
 namespace {
@@ -58,6 +62,14 @@ struct Outcome {
             sum["time_s"] = sum["time_s"].get<double>() + row["time_s"].get<double>();
         }
         return sum;
+    }
+    /// The row of a kernel that was launched most, of those that its variants have.
+    [[nodiscard]] json most_called(std::string_view kernel) const {
+        const std::vector<json> all = rows(kernel);
+        if (all.empty()) return json::object();
+        return *std::max_element(all.begin(), all.end(), [](const json& a, const json& b) {
+            return a["calls"].get<int>() < b["calls"].get<int>();
+        });
     }
     [[nodiscard]] std::vector<json> rows(std::string_view kernel) const {
         std::vector<json> found;
@@ -143,6 +155,7 @@ protected:
     }
 
     [[nodiscard]] std::string path(const char* name) const { return (folder_ / name).string(); }
+    [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
 private:
     std::filesystem::path folder_;
@@ -194,15 +207,30 @@ TEST_F(Attach, TellsWorkOfOneNameAndGridApartByItsTime) {
 TEST_F(Attach, MakesRangesScopesOnWhateverThreadLaunches) {
     const Outcome seen = run({"--level", "range", "--iteration", "step"}, {PROGRAM, "40"});
     EXPECT_EQ(seen.exit_code(), 0);
-    for (const char* range : {"step/forward", "step/backward", "step/optimizer"}) {
+    // What is launched from another thread, inside a range of its own there, is that range's.
+    for (const char* range : {"step/forward", "blas", "step/optimizer"}) {
         ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1);
         EXPECT_EQ(seen.row(range)["calls"], 40) << range;
         EXPECT_EQ(seen.row(range)["metered_calls"], 40) << range;
     }
     // Four layers of 800 us forward, as much backward, from another thread.
-    EXPECT_GE(seen.row("step/backward")["time_s"].get<double>(), 40 * 3.2e-3);
+    EXPECT_GE(seen.row("blas")["time_s"].get<double>(), 40 * 3.2e-3);
     EXPECT_EQ(seen.row("outside ranges")["calls"], 1);  // the copy
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["count"], 40);
+}
+
+/// Autograd launches the backward from a thread of its own, where libraries open ranges of theirs.
+TEST_F(Attach, TakesTheRangesThatAreAskedFor) {
+    const Outcome seen =
+        run({"--level", "range", "--iteration", "step", "--match", "ward$"}, {PROGRAM, "20"});
+    EXPECT_EQ(seen.exit_code(), 0);
+    for (const char* range : {"forward", "backward"}) {
+        ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1);
+        EXPECT_EQ(seen.row(range)["calls"], 20) << range;
+        EXPECT_GE(seen.row(range)["time_s"].get<double>(), 20 * 3.2e-3) << range;
+    }
+    EXPECT_EQ(seen.row("outside ranges")["calls"], 41);  // the copy and the optimizer's launches
+    EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["count"], 20);
 }
 
 TEST_F(Attach, SeesGraphsAsUnitsAndPutsNothingIntoCaptures) {
@@ -220,15 +248,15 @@ TEST_F(Attach, ReportsKernelsThatAreNotAskedForTogether) {
     EXPECT_TRUE(seen.row("norm").is_null());
 }
 
-TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
-    const auto kernel = [](const char* name, int variant, int clock) {
-        json row{{"kernel", name}, {"variant", variant}, {"count", 8}, {"core_mhz", clock}};
-        for (const char* key : {"time_pct", "energy_pct"}) row[key] = 0.0;
-        for (const char* key : {"time_s", "baseline_time_s"}) row[key] = 0.0032;
-        for (const char* key : {"energy_j", "baseline_energy_j"}) row[key] = 1.6;
-        row["mem_mhz"] = -1;
-        return row;
-    };
+json planned(const char* name, int variant, int clock) {
+    json row{{"kernel", name}, {"variant", variant}, {"count", 8}, {"core_mhz", clock}};
+    for (const char* key : {"time_pct", "energy_pct"}) row[key] = 0.0;
+    for (const char* key : {"time_s", "baseline_time_s"}) row[key] = 0.0032;
+    for (const char* key : {"energy_j", "baseline_energy_j"}) row[key] = 1.6;
+    row["mem_mhz"] = -1;
+    return row;
+}
+void write_plan(const std::string& path, const json& kernels) {
     const json cost{{"time_s", 0.01}, {"energy_j", 5.0}, {"core_mhz", -1}, {"mem_mhz", -1}};
     const json plan{{"gpu", "Double of an NVIDIA GPU"},
                     {"objective", "waste"},
@@ -241,9 +269,14 @@ TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
                       {"time_pct", 0.0},
                       {"energy_pct", 0.0},
                       {"gap_pct", 0.0}}},
-                    {"kernels", json::array({kernel("gemm", 8, 1000), kernel("norm", 6, 1500)})}};
-    std::ofstream{path("plan.json")} << plan.dump();
-    std::filesystem::permissions(path("plan.json"), std::filesystem::perms::owner_read);
+                    {"kernels", kernels}};
+    std::ofstream{path} << plan.dump();
+    std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+}
+
+TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
+    write_plan(path("plan.json"),
+               json::array({planned("gemm", 8, 1000), planned("norm", 6, 1500)}));
     const Outcome seen =
         run({"--plan", path("plan.json")}, {PROGRAM, "30"}, {{"NVML_DOUBLE_LOG", path("writes")}});
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
@@ -252,6 +285,111 @@ TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
     EXPECT_NE(writes.find("core(210, 1500)\n"), std::string::npos) << writes;
     EXPECT_TRUE(writes.ends_with("core free\n")) << writes;
     EXPECT_EQ(seen.row("gemm")["asked"]["core_mhz"], 1000) << seen.report.dump(1);
+}
+
+TEST_F(Attach, ObeysAPlanOfRanges) {
+    write_plan(path("plan.json"),
+               json::array({planned("step/forward", 0, 1000), planned("step/optimizer", 0, 1500)}));
+    const Outcome seen =
+        run({"--plan", path("plan.json"), "--level", "range", "--iteration", "step"},
+            {PROGRAM, "30"}, {{"NVML_DOUBLE_LOG", path("writes")}});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    const std::string writes = text_of(path("writes"));
+    EXPECT_NE(writes.find("core(210, 1000)\n"), std::string::npos) << writes << seen.notes();
+    EXPECT_NE(writes.find("core(210, 1500)\n"), std::string::npos) << writes;
+    EXPECT_TRUE(writes.ends_with("core free\n")) << writes;
+    EXPECT_EQ(seen.row("step/forward")["asked"]["core_mhz"], 1000) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("step/optimizer")["asked"]["core_mhz"], 1500);
+}
+
+/// What makes a sweep of the double short: little is waited for, and a run may be slowed much.
+Environment short_sweep() {
+    return {{"CUDA_DOUBLE_FEW_CLOCKS", "1"},
+            {"KDVFS_SWEEP_ROWS", "2"},
+            {"KDVFS_SWEEP_BLOCK", "0.1"},
+            {"KDVFS_SWEEP_WARM_UP", "1"},
+            {"KDVFS_RUN_SLOWDOWN", "1000"}};
+}
+
+TEST_F(Attach, SweepsAProgramWhosePlanIsThenFollowed) {
+    Environment environment = short_sweep();
+    environment["KDVFS_STATUS"] = path("status.json");
+    // The double launches its backward pass from a new thread in each iteration. What a run has
+    // not measured when it ends, the next one does.
+    json status = json::object();
+    for (int runs = 0; runs < 4 && !status.value(json::json_pointer{"/sweep/done"}, false);
+         ++runs) {
+        const Outcome swept = run({"--sweep", path("profile.csv")}, {PROGRAM, "600"}, environment);
+        ASSERT_EQ(swept.exit_code(), 0) << swept.err;
+        status = json::parse(text_of(path("status.json")), nullptr, false);
+        ASSERT_TRUE(status.contains("sweep")) << status << swept.notes();
+        ASSERT_GT(status["sweep"]["points_measured"], 1) << status << swept.notes();
+    }
+    EXPECT_TRUE(status["sweep"]["done"]) << status;
+    EXPECT_EQ(status["sweep"]["points"], 6) << status;
+    EXPECT_EQ(status["sweep"]["points_given_up"], 0) << status;
+
+    const std::string plan = path("plan.json");
+    const Outcome planned =
+        wait_for(start({KDVFS_COMMAND, "plan", path("profile.csv"), "--max-slowdown", "60%",
+                        "--format", "json", "-o", plan}));
+    ASSERT_EQ(planned.exit_code(), 0) << planned.err;
+    std::filesystem::permissions(plan, std::filesystem::perms::owner_read);
+    const Outcome followed =
+        run({"--plan", plan}, {PROGRAM, "30"},
+            {{"CUDA_DOUBLE_FEW_CLOCKS", "1"}, {"NVML_DOUBLE_LOG", path("writes")}});
+    EXPECT_EQ(followed.exit_code(), 0) << followed.err;
+    const std::string writes = text_of(path("writes"));
+    EXPECT_NE(writes.find("core(1000, "), std::string::npos) << text_of(plan) << followed.notes();
+    EXPECT_TRUE(writes.ends_with("free\n")) << writes;
+    for (const json& kernel : json::parse(text_of(plan))["kernels"]) {
+        const json asked = followed.most_called(kernel["kernel"].get<std::string>())["asked"];
+        EXPECT_EQ(asked["core_mhz"], kernel["core_mhz"]) << kernel << followed.report.dump(1);
+    }
+}
+
+TEST_F(Attach, PutsTheClocksBackOfAProgramThatIsKilled) {
+    // All that it launches: at no moment is the clock free.
+    write_plan(path("plan.json"),
+               json::array({planned("gemm", 8, 1000), planned("attention::flash<128>", 9, 1000),
+                            planned("norm", 6, 1000), planned("adam", 11, 1000)}));
+    const std::string smi = path("nvidia-smi");
+    std::ofstream{smi} << "#!/bin/sh\necho \"$@\" >>" << path("calls") << '\n';
+    std::filesystem::permissions(smi, std::filesystem::perms::owner_all);
+    const pid_t child = start_run({"--plan", path("plan.json")},
+                                  {"sh", "-c", std::string{PROGRAM} + " 100000; exit 9"},
+                                  {{"NVML_DOUBLE_LOG", path("writes")}, {"KDVFS_NVIDIA_SMI", smi}});
+    const auto comes = [](const auto& condition) {
+        for (int tries = 0; tries < 1000 && !condition(); ++tries) {
+            std::this_thread::sleep_for(std::chrono::milliseconds{20});
+        }
+        return condition();
+    };
+    ASSERT_TRUE(comes(
+        [&] { return text_of(path("writes")).find("core(210, 1000)\n") != std::string::npos; }));
+    EXPECT_EQ(text_of(path("calls")), "");
+    // The program itself, below `kdvfs run` and the shell.
+    const auto below = [](pid_t process) {
+        const std::string number = std::to_string(process);
+        return std::atoi(text_of("/proc/" + number + "/task/" + number + "/children").c_str());
+    };
+    const pid_t program = below(below(child));
+    ASSERT_GT(program, 1);
+    ASSERT_EQ(::kill(program, SIGKILL), 0);
+    const Outcome seen = wait_for(child);
+    EXPECT_EQ(seen.exit_code(), 9);
+    EXPECT_TRUE(comes([&] { return !text_of(path("calls")).empty(); }));
+    EXPECT_EQ(text_of(path("calls")), "-i 0000:1b:00.0 -rgc\n");
+    // The board died with the program here: what its record says is of none that comes.
+    for (const std::filesystem::path& root : {std::filesystem::path{"/run/kdvfs"}, folder()}) {
+        std::error_code ignored;
+        for (auto at = std::filesystem::recursive_directory_iterator{root, ignored};
+             at != std::filesystem::recursive_directory_iterator{}; at.increment(ignored)) {
+            if (at->path().filename() != "record") continue;
+            if (at->path().parent_path().filename() != "0000:1b:00.0") continue;
+            std::filesystem::remove(at->path(), ignored);
+        }
+    }
 }
 
 TEST_F(Attach, IsShownByTopWhileItRuns) {
@@ -267,6 +405,47 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
     EXPECT_NE(shown.out.find("Double of an NVIDIA GPU: "), std::string::npos) << shown.out;
     ::kill(child, SIGTERM);
     static_cast<void>(wait_for(child));
+}
+
+TEST_F(Attach, ServesMetricsOnTheLoopback) {
+#if defined(HAS_HTTPLIB)
+    const pid_t child = start_run({"--metrics", "0"}, {PROGRAM, "100000"});
+    const auto port = [&] {
+        const std::string said = text_of(path("err"));
+        const std::string before = "kdvfs: metrics at http://127.0.0.1:";
+        const std::size_t at = said.find(before);
+        return at == std::string::npos ? 0 : std::atoi(said.c_str() + at + before.size());
+    };
+    for (int tries = 0; tries < 400 && port() == 0; ++tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{25});
+    }
+    ASSERT_GT(port(), 0) << text_of(path("err"));
+    httplib::Client client{"127.0.0.1", port()};
+    std::string text;
+    for (int tries = 0; tries < 80 && text.find("\"gemm\"") == std::string::npos; ++tries) {
+        const auto answer = client.Get("/metrics");
+        ASSERT_TRUE(answer);
+        EXPECT_EQ(answer->status, 200);
+        EXPECT_EQ(answer->get_header_value("Content-Type").find("text/plain; version=0.0.4"), 0U);
+        text = answer->body;
+        std::this_thread::sleep_for(std::chrono::milliseconds{250});
+    }
+    EXPECT_NE(text.find("kdvfs_kernel_launches_total{hw_id=\"0000:1b:00.0\",kernel=\"gemm\","),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("\nhw_energy_joules_total{hw_id=\"0000:1b:00.0\",hw_type=\"gpu\""),
+              std::string::npos)
+        << text;
+    EXPECT_EQ(client.Get("/else")->status, 404);
+    ::kill(child, SIGTERM);
+    const Outcome seen = wait_for(child);
+    EXPECT_EQ(WTERMSIG(seen.status), SIGTERM);
+    const Outcome refused = run({"--metrics", "port"}, {PROGRAM, "1"});
+    EXPECT_EQ(refused.out, "");  // said before the program is started
+    EXPECT_NE(refused.err.find("this is no port"), std::string::npos) << refused.err;
+#else
+    GTEST_SKIP() << "no cpp-httplib here (Debian: libcpp-httplib-dev)";
+#endif
 }
 
 // What it must survive. The program's exit code, output and signals are its own.
@@ -304,6 +483,57 @@ TEST_F(Attach, IsNothingInAForkedChild) {
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_EQ(seen.report["processes"].size(), 1U);
     EXPECT_EQ(seen.row("adam")["calls"], 12);
+}
+
+TEST_F(Attach, IsNothingInAForkedChildThatLaunches) {
+    const Outcome seen =
+        run({"--level", "range", "--iteration", "step"}, {PROGRAM, "5", "fork", "child_works"});
+    EXPECT_EQ(seen.exit_code(), 0);
+    ASSERT_EQ(seen.report["processes"].size(), 1U);
+    EXPECT_EQ(seen.row("step/optimizer")["calls"], 6);
+    EXPECT_TRUE(seen.row("child").is_null());
+}
+
+TEST_F(Attach, StaysWhereEverybodyClosesIt) {
+    const Outcome seen = run({}, {PROGRAM, "20", "dlclose"});
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 160);
+}
+
+TEST_F(Attach, KeepsTheSignalOfACrashAtExit) {
+    for (const auto& [when, ended] : std::map<std::string, bool>{{"abort_at_exit=last", true},
+                                                                 {"abort_at_exit=first", false}}) {
+        const Outcome seen = run({}, {PROGRAM, "200", when});
+        EXPECT_TRUE(WIFSIGNALED(seen.status)) << when;
+        EXPECT_EQ(WTERMSIG(seen.status), SIGABRT) << when;
+        EXPECT_EQ(seen.out, "output\n") << when;
+        ASSERT_FALSE(seen.report.is_null()) << when;
+        EXPECT_EQ(seen.report["processes"][0]["ended"], ended) << when;
+        EXPECT_GT(seen.row("gemm")["calls"], 100) << when;
+    }
+}
+
+TEST_F(Attach, SeesAStaticRuntimeOfCuda) {
+    const Outcome seen = run({}, {STATIC_PROGRAM, "cuda", "50"});
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_EQ(seen.out, "output\n");
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 50) << seen.report.dump(1);
+}
+
+TEST_F(Attach, SaysThatNothingWasSeenOfAStaticRuntimeOfHip) {
+    const pid_t child =
+        start({KDVFS_COMMAND, "run", "--preload", "--", STATIC_PROGRAM, "hip", "9"});
+    const Outcome seen = wait_for(child);
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_EQ(seen.out, "output\n");
+    EXPECT_EQ(seen.err, "kdvfs: no GPU work was seen\n");
+}
+
+TEST_F(Attach, LeavesAnotherToolsInjectionWhereItIs) {
+    const Outcome seen = run({}, {"sh", "-c", "echo $CUDA_INJECTION64_PATH"},
+                             {{"CUDA_INJECTION64_PATH", "/theirs"}});
+    EXPECT_EQ(seen.out, "/theirs\n");
+    EXPECT_NE(seen.err.find("another tool is injected"), std::string::npos) << seen.err;
 }
 
 TEST_F(Attach, SurvivesLaunchesThatFail) {
@@ -352,6 +582,71 @@ TEST_F(Attach, AttachesToChildrenAndAddsTheirReports) {
     EXPECT_EQ(seen.row("gemm")["calls"], 80);
 }
 
+// Repeating kernels in place: at once, where users wait for a stretch of the program as it is.
+
+const Environment at_once{{"KDVFS_ATTACH_REPEAT_AFTER", "0"}};
+
+TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
+    const Outcome seen = run({"--repeat"}, {PROGRAM, "60", "scan"}, at_once);
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_EQ(seen.err, "");  // no crash: the scan is known by its name
+    for (const auto& [kernel, watts] : std::map<std::string, double>{
+             {"gemm", 600}, {"attention::flash<128>", 400}, {"norm", 300}, {"adam", 250}}) {
+        const json row = seen.most_called(kernel);
+        ASSERT_TRUE(row.contains("repeated")) << kernel << seen.report.dump(1);
+        const json& its = row["repeated"];
+        EXPECT_GT(its["repeats"], 50) << kernel;
+        // The board's own 100 W, and the kernel's while it runs: less where it comes to wait.
+        EXPECT_GT(its["power_w"], 0.6 * watts) << kernel;
+        EXPECT_LT(its["power_w"], 1.05 * watts) << kernel;
+        EXPECT_LT(its["power_half_width_w"], 0.1 * watts) << kernel;
+    }
+    EXPECT_EQ(seen.row("gemm")["calls"], 480);  // the program's own
+    EXPECT_EQ(seen.row("DeviceScanKernel")["calls"], 60);
+    EXPECT_FALSE(seen.most_called("DeviceScanKernel").contains("repeated"));
+    EXPECT_EQ(seen.notes().find("could not be taken"), std::string::npos) << seen.notes();
+}
+
+TEST_F(Attach, RepeatsWorkOfOneNameAndGridEachByItsTime) {
+    const Outcome seen =
+        run({"--repeat", "--match", "persistent"}, {PROGRAM, "40", "persistent"}, at_once);
+    EXPECT_EQ(seen.exit_code(), 0);
+    ASSERT_GE(seen.rows("persistent").size(), 2U) << seen.report.dump(1);
+    std::map<double, double> watts;  // by the mean time of a repeated launch
+    for (const json& row : seen.rows("persistent")) {
+        if (!row.contains("repeated")) continue;
+        const json& its = row["repeated"];
+        watts[its["repeats_time_s"].get<double>() / its["repeats"].get<double>()] = its["power_w"];
+    }
+    ASSERT_GE(watts.size(), 2U) << seen.report.dump(1);
+    EXPECT_LT(watts.begin()->first, 1e-3);   // 100 us at 300 W
+    EXPECT_GT(watts.rbegin()->first, 4e-3);  // 5000 us at 500 W
+    EXPECT_GT(watts.rbegin()->second, 1.2 * watts.begin()->second);
+}
+
+TEST_F(Attach, GoesOnWithoutAKernelThatDoesNotSurviveRepeating) {
+    for (const char* way : {"fragile=ends", "fragile=fails", "fragile=hangs"}) {
+        const Outcome seen = run({"--repeat", "--match", "gemm|fragile"}, {PROGRAM, "20", way},
+                                 {{"KDVFS_ATTACH_PATIENCE", "6"}, *at_once.begin()});
+        EXPECT_EQ(seen.exit_code(), 0) << way << seen.err;
+        EXPECT_NE(seen.err.find("did not survive that kernel 'fragile' was repeated"),
+                  std::string::npos)
+            << way << seen.err;
+        ASSERT_EQ(seen.report["processes"].size(), 1U) << way;
+        EXPECT_TRUE(seen.most_called("gemm").contains("repeated")) << way;
+        EXPECT_FALSE(seen.most_called("fragile").contains("repeated")) << way;
+        EXPECT_EQ(seen.row("fragile")["calls"], 20) << way;
+    }
+}
+
+TEST_F(Attach, LeavesOutWhatMustNotBeRepeated) {
+    const Outcome seen = run({"--repeat", "--match", "gemm|fragile", "--runs-once", "^frag"},
+                             {PROGRAM, "20", "fragile=ends"}, at_once);
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_EQ(seen.err, "");
+    EXPECT_FALSE(seen.most_called("fragile").contains("repeated"));
+}
+
 #if defined(HIP_PROGRAM)
 TEST_F(Attach, StandsBeforeTheLaunchesOfHip) {
     const Outcome seen = run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "50"});
@@ -367,6 +662,36 @@ TEST_F(Attach, StandsBeforeTheLaunchesOfHip) {
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["launches"], 11);
 }
 
+TEST_F(Attach, TakesTimesFromRecordsOfDispatchesWithoutMarkers) {
+    const Environment records{{"KDVFS_DISPATCH_RECORDS", DISPATCH_RECORDS}};
+    const Outcome seen = run({"--preload"}, {HIP_PROGRAM, "50"}, records);
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    for (const auto& [kernel, calls] :
+         std::map<std::string, int>{{"gemm", 200}, {"norm<float>", 200}, {"module_kernel", 100}}) {
+        EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel << seen.report.dump(1);
+        EXPECT_EQ(seen.row(kernel)["metered_calls"], calls) << kernel;
+    }
+    EXPECT_GE(seen.row("gemm")["time_s"].get<double>(), 200 * 300e-6);
+    EXPECT_NE(seen.notes().find("markers: none"), std::string::npos) << seen.notes();
+    const Outcome ranges =
+        run({"--preload", "--level", "range", "--iteration", "step"}, {HIP_PROGRAM, "10"}, records);
+    EXPECT_EQ(ranges.row("step/layers")["metered_calls"], 10) << ranges.report.dump(1);
+    EXPECT_GE(ranges.row("step/layers")["time_s"].get<double>(), 10 * 8 * 300e-6);
+    const Outcome missing = run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "5"},
+                                {{"KDVFS_DISPATCH_RECORDS", "/nowhere/records.so"}});
+    EXPECT_NE(missing.notes().find("no records of dispatches"), std::string::npos);
+    EXPECT_EQ(missing.row("gemm")["metered_calls"], 20);  // by markers
+}
+
+TEST_F(Attach, RepeatsNothingWhereThereAreNoJoules) {
+    const Outcome seen =
+        run({"--preload", "--meter", "1", "--repeat"}, {HIP_PROGRAM, "10"}, at_once);
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_NE(seen.notes().find("no joules"), std::string::npos) << seen.notes();
+    ASSERT_FALSE(seen.rows("gemm").empty());
+    EXPECT_FALSE(seen.most_called("gemm").contains("repeated"));
+}
+
 TEST_F(Attach, TakesRangesOfRoctxAndKokkos) {
     const Outcome seen =
         run({"--preload", "--meter", "1", "--level", "range", "--iteration", "step"},
@@ -377,6 +702,24 @@ TEST_F(Attach, TakesRangesOfRoctxAndKokkos) {
     EXPECT_EQ(seen.row("step/axpy")["calls"], 10);
 }
 #endif
+
+TEST_F(Attach, TakesTheNamesOfTheRealKokkosAndAsksForNoFence) {
+#if defined(KOKKOS_PROGRAM)
+    const Outcome seen =
+        run({"--old-kokkos", "--level", "range", "--iteration", "solver"}, {KOKKOS_PROGRAM, "20"});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_EQ(seen.out, "0 fences\n");
+    EXPECT_EQ(seen.err, "");
+    for (const char* range : {"solver", "solver/axpy", "solver/dot"}) {
+        ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1) << seen.notes();
+        EXPECT_EQ(seen.row(range)["calls"], 20) << range;
+    }
+    EXPECT_GE(seen.row("solver/axpy")["time_s"].get<double>(), 20 * 4 * 200e-6);
+    EXPECT_EQ(seen.report["processes"][0]["devices"][0]["launches"], 20 * 6);
+#else
+    GTEST_SKIP() << "no Kokkos here (Debian: libtrilinos-kokkos-dev)";
+#endif
+}
 
 TEST_F(Attach, SaysWhatCannotBeRun) {
     const Outcome missing = run({}, {"/nowhere/program"});

@@ -16,11 +16,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -28,6 +30,11 @@ namespace {
 constexpr int success = 0;
 constexpr int invalid_value = 1;
 constexpr int invalid_handle = 400;
+constexpr int context_lost = 700;  // CUDA_ERROR_ILLEGAL_ADDRESS, from then on at each call
+
+using namespace std::chrono_literals;
+
+std::atomic<bool> context_is_lost{false};
 
 cuda_double::Listener* listener() {
     static cuda_double::Listener one{};
@@ -48,22 +55,35 @@ public:
         static auto& board = *new Board;
         return board;
     }
-    /// How much longer than at the highest clock a kernel takes now.
-    double slowdown() const {
+    /// The clock as a part of the highest one.
+    double clock() const {
         if (state_ == nullptr) return 1;
         const auto lock = state_->core_lock;
-        return lock ? 1980.0 / std::max(lock->second, 210U) : 1;
+        return lock ? std::max(lock->second, 210U) / 1980.0 : 1;
     }
     void draw(double watts) { extra_milliwatts_.store(static_cast<std::int64_t>(watts * 1e3)); }
 
 private:
     Board() {
+        // What a meter beside the board would say of the whole run, for `kdvfs tune`.
+        std::atexit([] {
+            const char* const file = std::getenv("KDVFS_COST");
+            if (file == nullptr || *file == '\0') return;
+            const std::chrono::duration<double> time =
+                std::chrono::steady_clock::now() - instance().began_;
+            std::ofstream{file} << "time_s,energy_j\n"
+                                << time.count() << ',' << instance().joules_.load() << '\n';
+        });
         const char* const path = std::getenv("KDVFS_NVML");
         if (path == nullptr) return;
         void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library == nullptr) return;
         using Hand = nvml_double::Board* (*)();
         state_ = reinterpret_cast<Hand>(::dlsym(library, "nvml_double_board"))();
+        // A board with few clocks, whose sweep is short.
+        if (std::getenv("CUDA_DOUBLE_FEW_CLOCKS") != nullptr) {
+            state_->core_clocks_by_memory = {{2619, {1980, 1000}}};
+        }
         std::thread{[this] { count(); }}.detach();
     }
     /// The counter moves on every millisecond.
@@ -76,10 +96,13 @@ private:
             const double watts = 100 + static_cast<double>(extra_milliwatts_.load()) * 1e-3;
             millijoules += watts * 1e3 * std::chrono::duration<double>(now - last).count();
             last = now;
+            joules_ = millijoules * 1e-3;
             state_->millijoules = static_cast<std::uint64_t>(millijoules);
             state_->milliwatts = static_cast<unsigned>(watts * 1e3);
         }
     }
+    const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+    std::atomic<double> joules_{0};
     nvml_double::Board* state_ = nullptr;
     std::atomic<std::int64_t> extra_milliwatts_{0};
 };
@@ -89,6 +112,7 @@ struct Operation {
     std::uint32_t correlation = 0;
     double microseconds = 0;
     double watts = 0;
+    double core_share = 1;
     std::function<void()> act{};
 };
 
@@ -130,8 +154,11 @@ struct Stream {
     static void perform(const Operation& operation) {
         if (operation.act) return operation.act();
         const std::uint64_t start = nanoseconds_since_1970();
-        Board::instance().draw(operation.watts);
-        const double time = operation.microseconds * Board::instance().slowdown();
+        // Power falls with the square of the clock, but for three tenths of it.
+        const double clock = Board::instance().clock();
+        Board::instance().draw(operation.watts * (0.3 + 0.7 * clock * clock));
+        const double time =
+            operation.microseconds * (operation.core_share / clock + 1 - operation.core_share);
         std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{time});
         Board::instance().draw(0);
         if (listener()->ran != nullptr && operation.correlation != 0) {
@@ -185,7 +212,16 @@ int enqueue(void* handle, Operation operation) {
 int launch(void* kernel, void* stream, std::uint32_t correlation) {
     if (kernel == nullptr) return invalid_handle;
     const auto& its = *static_cast<const cuda_double::Kernel*>(kernel);
-    return enqueue(stream, {10, correlation, its.microseconds, its.watts, {}});
+    if (context_is_lost) return context_lost;
+    if (its.ready != nullptr && !std::exchange(*its.ready, false)) {
+        switch (its.unready) {
+            case cuda_double::Unready::ends_the_program: std::abort();
+            case cuda_double::Unready::fails: context_is_lost = true; return success;
+            case cuda_double::Unready::hangs:
+                return enqueue(stream, {.act = [] { std::this_thread::sleep_for(1h); }});
+        }
+    }
+    return enqueue(stream, {10, correlation, its.microseconds, its.watts, its.core_share, {}});
 }
 
 }  // namespace
@@ -228,7 +264,7 @@ int cuStreamSynchronize(void* handle) {
     Stream& stream = stream_of(handle);
     std::unique_lock lock{stream.mutex};
     stream.changed.wait(lock, [&] { return stream.work.empty() && !stream.busy; });
-    return success;
+    return context_is_lost ? context_lost : success;
 }
 int cuStreamBeginCapture_v2(void* handle, int) {
     Stream& stream = stream_of(handle);
@@ -278,7 +314,7 @@ int cuGraphLaunch(void* executable, void* stream) {
             microseconds += operation.microseconds;
             watts = std::max(watts, operation.watts);
         }
-        return enqueue(stream, {51, correlation, microseconds, watts, {}});
+        return enqueue(stream, {51, correlation, microseconds, watts});
     });
 }
 
@@ -317,7 +353,7 @@ int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, 
         void* stream;
     } parameters{to, from, bytes, stream};
     return told(277, parameters, nullptr, [&](std::uint32_t correlation) {
-        return enqueue(stream, {1, correlation, 20, 100, {}});
+        return enqueue(stream, {1, correlation, 20, 100});
     });
 }
 int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, void* stream) {
@@ -328,7 +364,7 @@ int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, vo
         void* stream;
     } parameters{to, value, count, stream};
     return told(216, parameters, nullptr, [&](std::uint32_t correlation) {
-        return enqueue(stream, {2, correlation, 10, 100, {}});
+        return enqueue(stream, {2, correlation, 10, 100});
     });
 }
 

@@ -8,11 +8,19 @@
 /// libcuda.so.1; the double of CUPTI (libcupti.so.13) asks it for callbacks and records.
 namespace cuda_double {
 
+/// What becomes of a launch whose kernel is not ready for it.
+enum class Unready { ends_the_program, fails, hangs };
+
 /// What a kernel's handle points to.
 struct Kernel {
     const char* symbol;
-    double microseconds;
-    double watts;
+    double microseconds;    ///< at the highest clock
+    double watts;           ///< at the highest clock, beyond the board's own
+    double core_share = 1;  ///< of the time: what waits for the core; the rest, for memory
+    /// Of a kernel that needs something cleared before each launch, as look-back scans do: the
+    /// launch takes it away.
+    bool* ready = nullptr;
+    Unready unready = Unready::ends_the_program;
 };
 
 /// CUlaunchConfig, as far as it is looked at.

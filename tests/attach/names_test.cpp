@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -52,6 +53,24 @@ TEST(LaunchNames, AreKernelNamesWhateverTheText) {
         EXPECT_TRUE(kdvfs::is_kernel_name(range_name(text))) << text;
     }
     EXPECT_NE(range_name("a\"b"), range_name("a\\b"));
+}
+
+TEST(LaunchNames, TellWhichKernelsMustNotRunTwice) {
+    for (const char* name :
+         {"cub::DeviceRadixSortOnesweepKernel<..>", "cub::DeviceScanKernel<..>",
+          "cub::DeviceSelectSweepKernel<..>", "rocprim::detail::lookback_scan_state_kernel",
+          "rocprim::detail::partition_kernel", "at::native::radixSortKVInPlace",
+          "at_cuda_detail::cub::DeviceReduceByKeyKernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+          "thrust::detail::look_back", "kernelHistogram1D", "stream_K_gemm"}) {
+        EXPECT_TRUE(runs_once(name)) << name;
+    }
+    for (const char* name :
+         {"nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NTT", "cunn_SoftMaxBackward<4, float>",
+          "at::native::vectorized_elementwise_kernel<4, FillFunctor<..>", "attention::flash<128>",
+          "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x",
+          "layer_norm_grad_input_kernel_vectorized<float, float, float>", "gemm", "norm"}) {
+        EXPECT_FALSE(runs_once(name)) << name;
+    }
 }
 
 /// Layers forward, layers backward, an optimizer of two launches: no kernel runs once.
@@ -114,6 +133,37 @@ TEST(CuptiLayouts, AreReadAsTheHeadersHaveThem) {
     put(0, std::uint32_t{5});
     EXPECT_FALSE(cupti::read_activity(record.data()));
     EXPECT_EQ(cupti::read_launch(12, record.data()).call, nullptr);
+}
+
+TEST(CuptiLayouts, TellWhichLaunchesMayBeMadeAgain) {
+    std::array<std::byte, 72> attributes[1]{};
+    int kernel = 0;
+    struct {
+        const cupti::LaunchConfig* config;
+        const void* function;
+        void** arguments;
+        void** extra;
+    } parameters{};
+    cupti::LaunchConfig config{
+        {8, 1, 1}, {64, 1, 1}, 0, cupti::per_thread_stream(), attributes[0].data(), 1};
+    parameters.config = &config;
+    parameters.function = &kernel;
+    const auto made_with = [&](std::uint32_t attribute) {
+        std::memcpy(attributes[0].data(), &attribute, sizeof attribute);
+        return cupti::read_launch(652, &parameters);
+    };
+    EXPECT_TRUE(made_with(4).again());  // the size of clusters
+    EXPECT_EQ(made_with(4).blocks, 8U);
+    EXPECT_EQ(made_with(4).stream, cupti::per_thread_stream());
+    EXPECT_FALSE(made_with(2).again());   // cooperative
+    EXPECT_FALSE(made_with(7).again());   // an event in its midst
+    EXPECT_FALSE(made_with(12).again());  // an event at its end
+    std::array<std::byte, 64> plain{};
+    const void* const function = &kernel;
+    std::memcpy(plain.data(), &function, sizeof function);
+    EXPECT_TRUE(cupti::read_launch(307, plain.data()).again());
+    EXPECT_FALSE(cupti::read_launch(477, plain.data()).again());  // cuLaunchCooperativeKernel
+    EXPECT_FALSE(cupti::read_launch(514, plain.data()).again());  // a graph
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 // A training program on the double of CUDA's driver that knows nothing of kdvfs: layers forward and
 // backward, an optimizer, ranges by NVTX, and, where it is told to, what attaching must survive.
 //   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
+//                  [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit] [child_works]
+//                  [long]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -22,11 +24,17 @@ using cuda_double::Kernel;
 
 Kernel gemm{"_Z4gemmPKfS0_Pfi", 400, 500};
 Kernel attention{"_ZN9attention5flashILi128EEEvPKfS2_Pf", 300, 300};
-Kernel norm{"_Z4normPKfPfi", 100, 200};
-Kernel adam{"_Z4adamPfS_S_i", 500, 150};
+Kernel norm{"_Z4normPKfPfi", 100, 200, 0};
+Kernel adam{"_Z4adamPfS_S_i", 500, 150, 0};
 // One name and grid for any problem.
 Kernel small_problem{"persistent", 100, 300};
 Kernel large_problem{"persistent", 5000, 500};
+
+// Kernels that run once for each time that their state is cleared. The first says so by its name.
+bool scan_cleared = false;
+Kernel scan{"_Z16DeviceScanKernelPi", 100, 200, 1, &scan_cleared};
+bool fragile_cleared = false;
+Kernel fragile{"_Z7fragilePi", 100, 200, 1, &fragile_cleared};
 
 // NVTX as its header does it: one table of pointers, filled in by the injected library.
 using Function = void (*)();
@@ -73,6 +81,11 @@ void launch(Kernel& kernel, unsigned blocks) {
     if (status != 0) std::exit(3);
 }
 
+void launch_cleared(Kernel& kernel) {
+    *kernel.ready = true;
+    launch(kernel, 16);
+}
+
 void backward_of_layer() {
     launch(gemm, 128);
     const cuda_double::Config config{{256, 1, 1}, {128, 1, 1}, 0, stream, nullptr, 0};
@@ -92,7 +105,8 @@ void step() {
     }
     {
         const Range range{"backward"};
-        std::thread{[] {  // as PyTorch's autograd does
+        std::thread{[] {                   // as PyTorch's autograd does
+            const Range librarys{"blas"};  // and the libraries that it calls
             for (int layer = 0; layer < 4; ++layer) backward_of_layer();
         }}
             .join();
@@ -101,6 +115,25 @@ void step() {
         const Range range{"optimizer"};
         launch(adam, 1024);
         launch(adam, 1024);
+    }
+}
+
+bool asked_just(int argc, char** argv, const char* word) {
+    for (int i = 2; i < argc; ++i) {
+        if (std::strcmp(argv[i], word) == 0) return true;
+    }
+    return false;
+}
+
+/// Takes back every handle of the injected library that the loader counts.
+void close_what_was_injected() {
+    const char* const path = std::getenv("CUDA_INJECTION64_PATH");
+    if (path == nullptr) return;
+    for (int i = 0; i < 8; ++i) {
+        void* const library = ::dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+        if (library == nullptr) return;
+        ::dlclose(library);
+        ::dlclose(library);
     }
 }
 
@@ -117,8 +150,12 @@ int main(int argc, char** argv) {
     const int iterations = argc > 1 ? std::atoi(argv[1]) : 10;
     std::puts("output");
     std::fflush(stdout);
+    // What is registered first runs last.
+    if (asked(argc, argv, "abort_at_exit=last")) std::atexit([] { std::abort(); });
     cuInit(0);
+    if (asked(argc, argv, "abort_at_exit=first")) std::atexit([] { std::abort(); });
     begin_ranges();
+    if (asked(argc, argv, "dlclose")) close_what_was_injected();
     cuStreamCreate(&stream, 0);
     std::uint32_t input = 0;
     cuMemcpyHtoDAsync_v2(0, &input, sizeof input, stream);
@@ -130,6 +167,11 @@ int main(int argc, char** argv) {
         cuStreamEndCapture(stream, &graph);
         cuGraphInstantiateWithFlags(&executable, graph, 0);
     }
+    if (asked(argc, argv, "long")) {
+        for (Kernel* kernel : {&gemm, &attention, &norm, &adam}) kernel->microseconds *= 20;
+    }
+    if (asked(argc, argv, "fragile=fails")) fragile.unready = cuda_double::Unready::fails;
+    if (asked(argc, argv, "fragile=hangs")) fragile.unready = cuda_double::Unready::hangs;
     for (int i = 0; i < iterations; ++i) {
         if (executable != nullptr) {
             cuGraphLaunch(executable, stream);
@@ -140,14 +182,22 @@ int main(int argc, char** argv) {
             launch(small_problem, 132);
             launch(large_problem, 132);
         }
-        cuStreamSynchronize(stream);
+        if (asked(argc, argv, "scan")) launch_cleared(scan);
+        if (asked(argc, argv, "fragile")) launch_cleared(fragile);
+        if (cuStreamSynchronize(stream) != 0) return 8;
     }
     if (asked(argc, argv, "failing")) {
         if (cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr) == 0) return 4;
     }
     if (asked(argc, argv, "fork")) {
         const pid_t child = ::fork();
-        if (child == 0) std::exit(0);  // runs what is registered for the end
+        if (child == 0) {
+            if (asked(argc, argv, "child_works")) {
+                const Range range{"child"};
+                launch(gemm, 8);  // goes nowhere: the stream's thread is the parent's
+            }
+            std::exit(0);  // runs what is registered for the end
+        }
         int status = 0;
         ::waitpid(child, &status, 0);
         if (status != 0) return 5;
@@ -155,7 +205,7 @@ int main(int argc, char** argv) {
         cuStreamSynchronize(stream);
     }
     if (cuda_double_writes_in_captures() != 0) return 6;
-    if (asked(argc, argv, "abort")) std::abort();
+    if (asked_just(argc, argv, "abort")) std::abort();
     for (int i = 2; i < argc; ++i) {
         if (std::strncmp(argv[i], "exit=", 5) == 0) return std::atoi(argv[i] + 5);
     }

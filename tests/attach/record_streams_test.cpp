@@ -95,6 +95,20 @@ TEST_F(Records, OfRefusedLaunchesTakeNoTime) {
     EXPECT_EQ(times[0].time, times[1].time);
 }
 
+TEST_F(Records, OfNoLaunchAreNotWaitedFor) {
+    const auto now = [] {
+        return kdvfs::TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
+    };
+    const kdvfs::TimePoint before = now();
+    put(0, 6, false);
+    put(0, 6, true);
+    const auto times = drained();
+    ASSERT_EQ(times.size(), 2U);
+    EXPECT_GE(times[0].time, before);
+    EXPECT_LE(times[1].time, now());
+    EXPECT_EQ(streams_.lost_timestamps(), 0U);
+}
+
 TEST_F(Records, SplitTheLaunchesScopeAndNotTheRangeAroundIt) {
     streams_.split_by([](std::uint32_t kind, kdvfs::Duration time) {
         return kind == 6 && time > 100ns ? 60U : kind;

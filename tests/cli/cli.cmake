@@ -18,6 +18,7 @@ expect(0 "expected regret" sweep --device sim:mi300x --adaptive --samples 1 -o a
 expect(0 "global .chosen." plan adaptive.csv)
 expect(0 "global .chosen." plan sweep.csv --max-slowdown 1%)
 expect(0 "each launch under 95 ms" plan sweep.csv --keep-under 95ms)
+expect(0 "46 of 46 kernels are not kept under 0.001 ms; [^ ]+ takes [0-9]" plan sweep.csv --keep-under 1us)
 expect(0 "launch_limit_s" plan sweep.csv --keep-under 95ms --format json)
 expect(0 "PolicyRegistry<" plan sweep.csv --format header)
 expect(0 "\"aggregate\": \"local\"" plan sweep.csv --format json --aggregate local)
@@ -38,15 +39,20 @@ expect(1 "from 0.5 to below 1" plan sweep.csv --confidence 20%)
 expect(1 "no effect" plan sweep.csv --confidence 80% --estimates mean)
 
 # A validation judges: by its exit status, its table and its JSON.
-expect("0|3" "promised    validated" validate plan.json --device sim:mi300x --noise 1% --pairs 10)
-expect("0|3" "promised    validated" validate plan.json --device replay:sweep.csv)
-expect(0 "time [^\n]* kept\nenergy [^\n]* kept\nslowdown up to 1 %: kept" validate plan.json --device sim:mi300x)
-expect(3 "2 pairs are too few" validate plan.json --device sim:mi300x --pairs 2)
+expect("0|3" "promised    validated" validate plan.json --device sim:mi300x --switch-latency 0ms --noise 1% --pairs 10)
+expect("0|3" "promised    validated" validate plan.json --device replay:sweep.csv --switch-latency 0ms)
+expect(0 "time [^\n]* kept\nenergy [^\n]* kept\nslowdown up to 1 %: kept" validate plan.json --device sim:mi300x
+       --switch-latency 0ms)
+expect(3 "2 pairs are too few" validate plan.json --device sim:mi300x --switch-latency 0ms --pairs 2)
+# Switching takes its time: what was promised without it is not kept.
+expect(1 "energy [^\n]* broken" validate plan.json --device sim:mi300x --switch-latency 10ms)
+expect(1 "energy [^\n]* broken.*no switching latency" validate plan.json --device sim:mi300x)
+expect(1 "no effect" validate plan.json --switch-latency 1ms -- true)
 expect(0 "100" plan sweep.csv --objective energy --max-slowdown 100% --format json)
 string(REPLACE "\"max_slowdown_pct\": 100.0" "\"max_slowdown_pct\": 0.0" said "${said}")
 file(WRITE ${FOLDER}/slow.json "${said}")
-expect(1 "time [^\n]* broken" validate slow.json --device sim:mi300x)
-expect(1 "\"verdict\": \"broken\"" validate slow.json --device sim:mi300x --format json)
+expect(1 "time [^\n]* broken" validate slow.json --device sim:mi300x --switch-latency 0ms)
+expect(1 "\"verdict\": \"broken\"" validate slow.json --device sim:mi300x --switch-latency 0ms --format json)
 string(JSON verdict GET "${said}" energy verdict)
 if(NOT verdict STREQUAL "kept")
     message(FATAL_ERROR "a saving without noise was ${verdict}")
@@ -62,6 +68,21 @@ expect(0 "launches +core" plan sweep.csv --trace trace.csv --switch-latency 100u
 expect(0 "\"segments\"" plan sweep.csv --trace trace.csv --switch-latency 6ms --format json)
 expect(0 "\"segment\"" plan sweep.csv --trace trace.csv --switch-latency 6ms --format header)
 
+# A plan of segments has its launches, and knows what switching costs.
+file(WRITE ${FOLDER}/phases.csv "kernel\n")
+foreach(launch RANGE 1 30)
+    file(APPEND ${FOLDER}/phases.csv "gemm_02\n")
+endforeach()
+foreach(launch RANGE 1 500)
+    file(APPEND ${FOLDER}/phases.csv "permute_03\n")
+endforeach()
+expect(0 "^$" plan sweep.csv --trace phases.csv --switch-latency 1ms --max-slowdown 1% --format json
+       -o segments.json)
+expect(0 "energy +-[1-9][^\n]* -[1-9][^\n]* kept" validate segments.json --device sim:mi300x
+       --switch-latency 1ms)
+expect(1 "broken" validate segments.json --device sim:mi300x --switch-latency 50ms)
+expect(1 "has its launches" validate segments.json --device sim:mi300x --trace phases.csv)
+
 # A program profiles itself, is planned for, and is run with the plan and without: step by step ...
 set(ENV{XDG_DATA_HOME} ${FOLDER}/data)
 execute_process(COMMAND ${CMAKE_COMMAND} -E env KDVFS_MODE=sweep:self.csv ${SELF_TUNING} 1000
@@ -74,10 +95,10 @@ expect(3 "energy +-[1-9][^\n]* -[1-9]" validate self.json --pairs 2 --counter pr
 
 # ... and by one command, which keeps bound and promise, survives being killed at any point, and
 # refuses what is another job.
-expect(0 "energy +-5[^\n]* -5[^\n]* kept" tune --max-slowdown 2% --pairs 3 -- ${SELF_TUNING})
+expect(0 "energy +-5[^\n]* -5[^\n]* kept" tune --max-slowdown 2% --pairs 4 -- ${SELF_TUNING})
 string(REGEX MATCHALL "kept\n" verdicts "${said}")
 list(LENGTH verdicts count)
-if(NOT count EQUAL 2 OR NOT said MATCHES "about [0-9]+ runs for the sweep, 6 to validate")
+if(NOT count EQUAL 3 OR NOT said MATCHES "about [0-9]+ runs for the sweep, 8 to validate")
     message(FATAL_ERROR "kdvfs tune did not keep both, or did not say how long it takes:\n${said}")
 endif()
 foreach(file plan.json policies.hpp kept.json report.html)
@@ -85,7 +106,9 @@ foreach(file plan.json policies.hpp kept.json report.html)
         message(FATAL_ERROR "kdvfs tune left no ${file}")
     endif()
 endforeach()
-expect(0 "kept" tune --max-slowdown 2% --pairs 3 -- ${SELF_TUNING})  # all is there
+expect(0 "kept" tune --max-slowdown 2% --pairs 4 -- ${SELF_TUNING})  # all is there
+expect(3 "undecided.*2 pairs are too few" tune --max-slowdown 2% --pairs 2 -o few -- ${SELF_TUNING})
+expect(1 "from 0.5 to below 1" tune --confidence 20% -o none -- ${SELF_TUNING})
 expect(1 "begun with other options" tune --max-slowdown 3% -- ${SELF_TUNING})
 expect(0 "segments" plan kdvfs_tune --max-slowdown 2% --format json)
 file(WRITE ${FOLDER}/killed.sh "
@@ -105,7 +128,7 @@ if(NOT result EQUAL 0 OR NOT output MATCHES "energy +-5[^\n]* kept.*after ([3-9]
 endif()
 file(WRITE ${FOLDER}/cost.sh "printf 'time_s,energy_j\\n1,1\\n' > $KDVFS_COST\n")
 # Strict: this board has nothing to give, and the markers of one segment are no broken bound.
-expect(0 "1 segments.*kept" tune --max-slowdown 0% --pairs 2 -o strict -- ${SELF_TUNING})
+expect(0 "1 segments.*kept" tune --max-slowdown 0% --pairs 4 -o strict -- ${SELF_TUNING})
 expect(1 "no kdvfs::tune::Session" tune -o none -- sh cost.sh)
 expect(1 "exit code 1" tune -o fails -- false)
 expect(1 "--run-slowdown" tune -o slow --run-slowdown 0% -- ${SELF_TUNING})

@@ -72,7 +72,7 @@ foreach(command "plan sweep.csv --namespace a" "plan sweep.csv --arch gfx90a"
         "sweep --device replay:sweep.csv -o s.csv --noise 1%"
         "validate plan.json --device sim:mi210 --counter auto"
         "validate plan.json --device replay:sweep.csv --noise 1%"
-        "validate plan.json --noise 1% -- true")
+        "validate plan.json --noise 1% -- true" "validate plan.json --trace sweep.csv -- true")
     shell(1 "no effect" "kdvfs ${command}")
 endforeach()
 
@@ -97,6 +97,11 @@ shell(0 "<title>two stages.*\"pipeline-frontier\".*\"all at their fastest clock\
       "kdvfs report case.json")
 shell(0 "^$" "kdvfs plan-pipeline case.json --slowdown 5% --format json -o stages.json")
 shell(0 "\"id\":\"pipeline\"" "kdvfs report stages.json")
+shell(0 "\"total_j\": 102\\.13" "kdvfs plan-pipeline case.json --at 0.17s")
+shell(0 "\"total_j\": 106\\.14" "kdvfs plan-pipeline case.json --at 0.17s --latency 10ms")
+shell(1 "a second clock within an operation"
+      "kdvfs plan-pipeline case.json --at 0.17s --clocks two --latency 10ms")
+shell(1 "a frontier has none" "kdvfs plan-pipeline case.json --latency 10ms")
 shell(1 "another pipeline already" "kdvfs report case.json case.json")
 
 # Tables of other customs.

@@ -38,11 +38,10 @@ inline MeasuredEnergy measured_energy(const nlohmann::json& json) {
         if (const auto variant = row.value("variant", 0U); variant != 0)
             kernel.name += '#' + std::to_string(variant);
         kernel.seconds = row.value("counted_time_s", 0.0);
-        kernel.resolved = energy.value("status", "") == "resolved" &&
-                          energy["joules"].is_number() && energy["half_width_95"].is_number();
+        kernel.resolved = energy.value("status", "") == "resolved";
         if (kernel.resolved) {
-            kernel.joules = energy["joules"].get<double>();
-            kernel.half_width = energy["half_width_95"].get<double>();
+            kernel.joules = energy.at("joules").get<double>();
+            kernel.half_width = energy.at("half_width_95").get<double>();
         }
         measured.kernels.push_back(std::move(kernel));
     }

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/error.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cli {
+
+/// An environment variable; empty where it is not set.
+inline std::string variable(const char* name) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? "" : text;
+}
+
+/// How `libkdvfs_attach.so` is put into a program that knows nothing of kdvfs, and what it looks
+/// at there.
+struct AttachOptions {
+    std::string match;
+    std::string level = "kernel";
+    std::string iteration;
+    bool preload = false;
+    bool old_kokkos = false;
+
+    void add_to(CLI::App& sub) {
+        sub.add_option("--level", level,
+                       "What joules are told of: kernels, or the ranges that the program names "
+                       "(NVTX, roctx, Kokkos)")
+            ->check(CLI::IsMember({"kernel", "range"}))
+            ->capture_default_str();
+        sub.add_option("--match", match,
+                       "A regular expression: other kernels are reported together, other ranges "
+                       "are none");
+        sub.add_option("--iteration", iteration,
+                       "The range that is an iteration; else found by itself");
+        sub.add_flag("--preload", preload,
+                     "Attach to HIP programs even where this machine has no AMD GPU");
+        sub.add_flag("--old-kokkos", old_kokkos,
+                     "The program has Kokkos before 3.7, which reads KOKKOS_PROFILE_LIBRARY; "
+                     "later ones complain about that");
+    }
+
+    /// The variables that attach it, which leave its reports in `folder`. Says on standard error
+    /// where another tool is in the way.
+    /// @throws Error (invalid_input) where there is no libkdvfs_attach.so
+    [[nodiscard]] std::vector<std::pair<std::string, std::string>> variables(
+        const std::filesystem::path& folder) const {
+        const std::string library = find_library().string();
+        std::vector<std::pair<std::string, std::string>> changes{
+            {"NVTX_INJECTION64_PATH", library},
+            {"KOKKOS_TOOLS_LIBS", added_to("KOKKOS_TOOLS_LIBS", library, ';')},
+            {"KDVFS_ATTACH_LEVEL", level},
+            {"KDVFS_ATTACH_MATCH", match},
+            {"KDVFS_ATTACH_ITERATION", iteration},
+            {"KDVFS_ATTACH_FOLDER", folder.string()}};
+        if (old_kokkos) {
+            changes.emplace_back("KOKKOS_PROFILE_LIBRARY",
+                                 added_to("KOKKOS_PROFILE_LIBRARY", library, ';'));
+        }
+        if (variable("CUDA_INJECTION64_PATH").empty()) {
+            changes.emplace_back("CUDA_INJECTION64_PATH", library);
+        } else {
+            std::cerr << "kdvfs: another tool is injected (CUDA_INJECTION64_PATH): launches are "
+                         "not seen\n";
+        }
+        std::error_code ignored;
+        if (preload || std::filesystem::exists("/dev/kfd", ignored)) {
+            changes.emplace_back("LD_PRELOAD", added_to("LD_PRELOAD", library, ':'));
+        }
+        return changes;
+    }
+
+private:
+    /// What was in a list-valued variable stays in it.
+    static std::string added_to(const char* name, const std::string& value, char separator) {
+        const std::string before = variable(name);
+        return before.empty() ? value : before + separator + value;
+    }
+
+    /// The library beside this program: in its folder, in ../lib, or as `KDVFS_ATTACH` says.
+    static std::filesystem::path find_library() {
+        if (const std::string path = variable("KDVFS_ATTACH"); !path.empty()) {
+            return std::filesystem::absolute(path);
+        }
+        std::error_code ignored;
+        const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+        for (const char* place :
+             {"libkdvfs_attach.so", "../lib/libkdvfs_attach.so", "../lib/kdvfs/libkdvfs_attach.so",
+              "../attach/libkdvfs_attach.so"}) {
+            if (std::filesystem::exists(folder / place, ignored)) {
+                return std::filesystem::canonical(folder / place, ignored);
+            }
+        }
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {"attach to a program", "libkdvfs_attach.so",
+                            "it is not beside " + folder.string() + "/kdvfs",
+                            "say where it is: KDVFS_ATTACH=.../libkdvfs_attach.so"}};
+    }
+};
+
+}  // namespace cli
