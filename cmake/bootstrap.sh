@@ -82,7 +82,7 @@ sanitize() {
 # What the last tests of a build have measured of kills, ends, wakes, locks and memory.
 figures() {
     echo "Figures of build/$1:"
-    grep -E '^ *[a-z0-9-].*( kills,| ends | wake|blocked for| lock held|known scope|has grown|heard)' \
+    grep -E '^ *[a-z0-9-].*( kills,| ends | wake|blocked for| lock held|known scope|has grown|heard|damaged)' \
         "build/$1/Testing/Temporary/LastTest.log"
 }
 
@@ -106,6 +106,8 @@ case $1 in
         cmake --workflow --preset soak
         figures test
         sanitize
+        ctest --test-dir build/asan -C soak -R '^hostile_files_soak' --output-on-failure
+        figures asan
         for build in asan tsan; do  # every way of ending a GPU object, 1000 times
             ctest --test-dir "build/$build" -C soak -R '^ends_soak' --output-on-failure
             figures "$build"

@@ -53,6 +53,7 @@ inline Json fit_json(const Case& job) {
     const FitErrors errors = fit_errors(job.board, job.kernels);
     return {{"parameters", fit_parameters},
             {"data_points", fit_data_points},
+            {"measurements", fit_measurements},
             {"rms_time_pct", errors.rms_time_pct()},
             {"rms_energy_pct", errors.rms_energy_pct()}};
 }

@@ -49,10 +49,13 @@ inline void print_plans(const Case& job, const PlansByObjective& plans) {
 inline void print_fit(const Case& job) {
     const FitErrors errors = fit_errors(job.board, job.kernels);
     std::printf(
-        "\nFit: %d parameters to %d published numbers; rms error of times %.2f %%, of "
-        "energies %.2f %%\n     (the best points' effects: %.2f and %.2f %%)\n",
-        fit_parameters, fit_data_points, errors.rms_time_pct(), errors.rms_energy_pct(),
-        errors.time_best_pct, errors.energy_best_pct);
+        "\nFit: %d parameters to %d measurements and %d choices of a best point; rms error of "
+        "times "
+        "%.2f %%,\n     of energies %.2f %% (the best points' effects: %.2f and %.2f %%); "
+        "docs/fit.md "
+        "has what it says of points that it has not seen\n",
+        fit_parameters, fit_measurements, fit_data_points - fit_measurements, errors.rms_time_pct(),
+        errors.rms_energy_pct(), errors.time_best_pct, errors.energy_best_pct);
 }
 
 inline void print_published(const PublishedOutcome& published) {

@@ -13,17 +13,21 @@ restore=${KDVFS_RESTORE:-kdvfs-restore}
 give_back() {
     "$restore" "$1"
     owed=$?
-    for file in power_dpm_force_performance_level pp_od_clk_voltage pp_dpm_sclk; do
+    for file in power_dpm_force_performance_level pp_od_clk_voltage pp_dpm_sclk \
+        app_modes/active_profile; do
         path=/sys/bus/pci/devices/$1/$file
         [ ! -e "$path" ] || { chown root "$path" && chmod 0644 "$path"; } || owed=1
     done
     # A process of the job that escaped may hold the lock still, but has lost the clock files.
     [ $owed -eq 0 ] || { "$restore" --suspended "$1" && owed=0; }
-    if [ -e "$shared/$1" ]; then
-        chown root "$shared/$1" && chmod 0755 "$shared/$1"
-        [ $owed -ne 0 ] || rm -rf "${shared:?}/$1"  # else it is left for whoever looks into it
-    fi
-    [ ! -e "$shared/$1.lock" ] || { chown root "$shared/$1.lock" && chmod 0600 "$shared/$1.lock"; }
+    for name in "$1" "$1-point"; do
+        if [ -e "$shared/$name" ]; then
+            chown root "$shared/$name" && chmod 0755 "$shared/$name"
+            [ $owed -ne 0 ] || rm -rf "${shared:?}/$name"  # else it is left for whoever looks into it
+        fi
+        [ ! -e "$shared/$name.lock" ] ||
+            { chown root "$shared/$name.lock" && chmod 0600 "$shared/$name.lock"; }
+    done
     return $owed
 }
 

@@ -6,10 +6,13 @@
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
 #include <kdvfs/device/amd/power_limit.hpp>
+#include <kdvfs/device/amd/prepared_points.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
+#include <kdvfs/device/nvidia/nvml_prepared_points.hpp>
 #include <kdvfs/train/owned_power_limit.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <iostream>
@@ -103,18 +106,39 @@ private:
         return gpu;
     }
 
-    /// A board's power limit has a record of its own.
-    static constexpr std::string_view power = "-power";
+    /// A board's power limit and its operating point have records of their own.
+    static constexpr std::array<std::string_view, 2> suffixes{"-power", "-point"};
     static std::string without_suffix(const std::string& name) {
-        return name.ends_with(power) ? name.substr(0, name.size() - power.size()) : name;
+        for (const std::string_view suffix : suffixes) {
+            if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size());
+        }
+        return name;
     }
 
     std::string settle(const std::string& gpu) const {
-        const auto [decision, said] = settle_record(gpu);
-        // Nothing beats in a record of a limit: whether its owner is frozen or works does not show.
-        if (request_.suspended) return std::string{words_for(decision)} + said;
-        const auto [limit, more] = settle_record(gpu + std::string{power});
-        return std::string{words_for(std::max(decision, limit))} + said + more;
+        auto [decision, said] = settle_record(gpu);
+        for (const std::string_view suffix : suffixes) {
+            const std::string other = gpu + std::string{suffix};
+            // Nothing beats in these records: that their owner is frozen, and does not work, shows
+            // by the one of the clocks, where that is of the same process.
+            if (request_.suspended && !have_one_owner(gpu, other)) continue;
+            const auto [more, words] = settle_record(other);
+            decision = std::max(decision, more);
+            said += words;
+        }
+        return std::string{words_for(decision)} + said;
+    }
+
+    bool have_one_owner(const std::string& clocks, const std::string& other) const {
+        for (const std::string& root : request_.folders) {
+            const auto first = kdvfs::detail::RestoreFolder::find(root + "/" + clocks);
+            const auto second = kdvfs::detail::RestoreFolder::find(root + "/" + other);
+            if (!first || !second) continue;
+            const auto one = kdvfs::detail::find_record(*first, clocks);
+            const auto two = kdvfs::detail::find_record(*second, other);
+            if (one && two) return one->process == two->process && one->user == two->user;
+        }
+        return false;
     }
 
     std::pair<RestoreDecision, std::string> settle_record(const std::string& gpu) const {
@@ -200,6 +224,15 @@ private:
         if (entry.kind == "amdgpu-power" && address) {
             kdvfs::device::amd::SysfsPowerLimit limit{kdvfs::device::amd::find_card(*address)};
             return settle_limit(entry, limit);
+        }
+        if (entry.kind == "nvml-point") {
+            const kdvfs::device::NvmlOptions usual;
+            kdvfs::device::NvmlPreparedPoints points{gpu_address, usual.library, usual.restorer};
+            return kdvfs::detail::settle(entry, points);
+        }
+        if (entry.kind == "amdgpu-point" && address) {
+            kdvfs::device::amd::PreparedPoints points{kdvfs::device::amd::find_card(*address)};
+            return kdvfs::detail::settle(entry, points);
         }
         if (entry.kind != "amdgpu" || !address) {
             throw Error{kdvfs::Errc::not_supported,

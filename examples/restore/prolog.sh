@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # A scheduler's prolog, run as root before a job: hands the job's GPUs, and no others, to its user:
-# the clock files, and in /run/kdvfs, which all users of the machine share, a folder and a lock for
-# each GPU. kdvfs then needs no root (it uses amdgpu sysfs; ROCm SMI insists on root).
+# the clock files and the one that switches operating points, and in /run/kdvfs, which all users of the
+# machine share, a folder and a lock for the clocks and for the point of each GPU. kdvfs then needs no root (it uses amdgpu sysfs; ROCm SMI insists on root).
 # GPUs are named by PCI address, which no visibility variable renumbers:
 #   KDVFS_JOB_GPUS="0000:c1:00.0 0000:c4:00.0" prolog.sh USER
 # Slurm: Prolog=/path/to/prolog.sh, with the addresses from the job's GRES. Bind-mount /run/kdvfs
@@ -17,14 +17,19 @@ for address in $KDVFS_JOB_GPUS; do
     *[!0-9a-f:.]*) echo "prolog.sh: no PCI address: $address" >&2; exit 1 ;;
     esac
     # What a job left behind whose epilog never ran, as when the node's daemon was restarted.
-    [ ! -e "$shared/$address/record" ] || "$restore" "$address" || exit 1
-    rm -rf "${shared:?}/$address"
-    mkdir -m 0755 "$shared/$address" || exit 1
-    # One lock for all users and containers. It is never replaced, and only ever opened for reading.
-    [ -e "$shared/$address.lock" ] || (umask 077 && : >"$shared/$address.lock") || exit 1
-    chmod 0400 "$shared/$address.lock" || exit 1
-    chown "$user" "$shared/$address" "$shared/$address.lock" || exit 1
-    for file in power_dpm_force_performance_level pp_od_clk_voltage pp_dpm_sclk; do
+    for record in "$shared/$address/record" "$shared/$address-point/record"; do
+        [ ! -e "$record" ] || "$restore" "$address" || exit 1
+    done
+    for name in "$address" "$address-point"; do
+        rm -rf "${shared:?}/$name"
+        mkdir -m 0755 "$shared/$name" || exit 1
+        # One lock for all users and containers. It is never replaced, and only opened for reading.
+        [ -e "$shared/$name.lock" ] || (umask 077 && : >"$shared/$name.lock") || exit 1
+        chmod 0400 "$shared/$name.lock" || exit 1
+        chown "$user" "$shared/$name" "$shared/$name.lock" || exit 1
+    done
+    for file in power_dpm_force_performance_level pp_od_clk_voltage pp_dpm_sclk \
+        app_modes/active_profile; do
         path=/sys/bus/pci/devices/$address/$file
         [ ! -e "$path" ] || chown "$user" "$path" || exit 1
     done

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <cstdint>
 #include <string>
 
 namespace kdvfs {
@@ -54,6 +55,20 @@ inline std::string to_string(Megahertz clock) {
 /// "core 1100 MHz, memory auto".
 inline std::string to_string(ClockPoint point) {
     return "core " + to_string(point.core) + ", memory " + to_string(point.memory);
+}
+
+/// One of the operating points that a board's driver has prepared, by its number there: a profile
+/// of AMPP (AMD), a workload power profile (NVIDIA). What is in it, power limits mostly, bounds
+/// what clocks do; one write switches it for the whole board.
+struct PreparedPoint {
+    std::uint32_t number = 0;
+
+    friend constexpr bool operator==(PreparedPoint, PreparedPoint) = default;
+};
+
+/// "prepared operating point 2".
+inline std::string to_string(PreparedPoint point) {
+    return "prepared operating point " + std::to_string(point.number);
 }
 
 /// What a kernel asks of the clocks.

@@ -22,6 +22,7 @@ namespace kdvfs {
 template <class Registry>
 class BoundGpu;
 class StandingRequest;
+class StandingPoint;
 
 /// A GPU whose clocks kdvfs drives and whose energy it counts: a handle, cheap to copy. The clocks
 /// are back where they were found when the last handle is gone. Thread-safe.
@@ -85,6 +86,26 @@ public:
     [[nodiscard]] StandingRequest request(ClockPoint clock) const;
     /// The same for the core clock, the memory's being left to the board.
     [[nodiscard]] StandingRequest request(Megahertz core) const;
+    /// Switches the board to one of its prepared operating points (`info().prepared_points`) until
+    /// the end of what is returned:
+    ///
+    ///     auto point = gpu.request(PreparedPoint{2});
+    ///
+    /// It is one for the whole board, for all streams and processes; clocks are set within it. Of
+    /// several requests the newest holds; where it ends the board goes back to the one before it,
+    /// and at last to the point that was found, unless somebody else has switched it since. Where
+    /// the process dies its watchdog does that, as for clocks. The calling thread waits for the
+    /// driver, a millisecond or so, and the switch does not wait for streams: synchronise first
+    /// where work that is under way must not see it.
+    ///
+    /// Privileges: root, or the right to write `app_modes/active_profile` (AMD); root, or the
+    /// capability that the administrator has given out for workload power profiles (NVIDIA).
+    /// @throws Error (not_supported) where the board has no points, (invalid_input) for a point
+    /// that
+    ///         it does not have, (refused) where the GPU is only measured, the process may not
+    ///         switch, or the board holds another point afterwards, (busy) where another process
+    ///         holds one
+    [[nodiscard]] StandingPoint request(PreparedPoint point) const;
 
     /// Tells iterations apart: metering is on in one of `GpuOptions::meter_every`.
     void next_iteration() const { service().next_iteration(); }
@@ -109,6 +130,7 @@ protected:
 
 private:
     friend class StandingRequest;
+    friend class StandingPoint;
 
     [[nodiscard]] detail::GpuService& forked_service() const {
         // Never freed: a scope may hold it. A forked child that uses its parent's GPUs has few.
@@ -149,6 +171,32 @@ private:
     TrackId request_;
 };
 
+/// A request for a prepared operating point, as `Gpu::request` returns it: holds while it lives,
+/// and keeps the GPU open. In a forked child it does nothing. Thread-safe.
+class [[nodiscard]] StandingPoint {
+public:
+    /// @throws Error as `Gpu::request`
+    StandingPoint(const Gpu& gpu, PreparedPoint point)
+        : gpu_{gpu}, request_{gpu_.service().begin_request(point)} {}
+    /// An error is told by the next `Gpu::check`.
+    ~StandingPoint() { gpu_.service().end_point_request_noexcept(request_); }
+
+    StandingPoint(const StandingPoint&) = delete;
+    StandingPoint& operator=(const StandingPoint&) = delete;
+    StandingPoint(StandingPoint&&) = delete;
+    StandingPoint& operator=(StandingPoint&&) = delete;
+
+    /// Ends the request now: the throwing twin of the destructor. A second call does nothing.
+    /// @throws Error where the board does not go back; (external_change) where somebody else has
+    ///         switched it since, whose point was left
+    void close() { gpu_.service().end_point_request(request_); }
+
+private:
+    Gpu gpu_;
+    std::uint64_t request_;
+};
+
+inline StandingPoint Gpu::request(PreparedPoint point) const { return StandingPoint{*this, point}; }
 inline StandingRequest Gpu::request(ClockPoint clock) const {
     return StandingRequest{*this, clock};
 }

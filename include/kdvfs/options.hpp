@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/measure/reference_sensor.hpp>
 #include <kdvfs/measure/sampler.hpp>
 #include <kdvfs/units.hpp>
 
@@ -46,14 +47,19 @@ enum class Ordering {
 };
 
 /// Repeating in place, for boards whose meter is too slow, and mixes that are too regular, to tell
-/// kernels apart: the first `launch` of each kernel and variant calls its work again and again,
-/// with its real arguments, until the meter can tell. What the work computes is garbage afterwards:
-/// a run for measuring, whose results are thrown away. The figures are where the attribution of the
-/// iterations that follow starts from; these have the last word. The environment variable
-/// `KDVFS_MODE=repeat` turns it on, too. Not repeated: plain scopes, work that is captured into a
-/// graph, and kernels whose type says `static constexpr bool runs_once = true;`.
+/// kernels apart: first the program runs as it is, always metered; then the next `launch` of each
+/// kernel and variant calls its work again and again, with its real arguments, until the meter can
+/// tell. The figures are where the attribution of the time before starts from; the meter has the
+/// last word. What the work computes is garbage from then on, which draws other power (on an H100,
+/// a model of NaN 16 % less than one that trains): later iterations are in no kernel's joules, and
+/// results are to be thrown away. The environment variable `KDVFS_MODE=repeat` turns it on, too.
+/// Not repeated: plain scopes, work that is captured into a graph, and kernels whose type says
+/// `static constexpr bool runs_once = true;`. So should those say that change their own input by a
+/// factor: infinities spoil the figures of the kernels that read them.
 struct RepeatOptions {
     bool on = false;
+    /// So long the program runs as it is, from the first launch that could be repeated on.
+    Duration after = std::chrono::seconds{10};
     double widest = 0.03;                                ///< half-width wanted, of the power
     Duration at_least = std::chrono::milliseconds{100};  ///< a kernel
     Duration at_most = std::chrono::seconds{4};          ///< a kernel, told or not
@@ -72,9 +78,12 @@ struct GpuOptions {
     /// From a marker to the clock's effect, where it has been measured; without it the gate is
     /// off, and the report says so.
     std::optional<Duration> switch_latency{};
-    /// Every how many iterations scopes are metered; 1 = always.
+    /// Every how many iterations scopes are metered; 1 = always, as where kernels are repeated.
     unsigned meter_every = 16;
     RepeatOptions repeat{};
+    /// Outside the GPU: `self_check` and the totals of reports hold the board's counter against it.
+    /// It is read when the GPU is opened, checked and reported.
+    std::optional<measure::ReferenceSensor> reference{};
     measure::SamplerSettings sampler{};
     measure::AccumulatorSettings accumulator{};
     /// How often the listener looks at the cells.

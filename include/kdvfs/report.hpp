@@ -108,6 +108,21 @@ struct EnergyLevel {
     }
 };
 
+/// A sensor outside the GPU beside the board's counter, since the GPU was opened.
+struct ReferenceTotals {
+    std::string name;
+    Joules joules;            ///< by the sensor
+    Seconds time{0};          ///< in this time
+    Joules counter;           ///< by the board's counter
+    Seconds counter_time{0};  ///< in this time; it begins and ends up to a counter's period apart
+
+    /// The counter's mean power as a multiple of the sensor's; 0 where the latter shows none.
+    [[nodiscard]] double ratio() const {
+        const double watts = (joules / time).count;
+        return watts > 0 ? (counter / counter_time).count / watts : 0;
+    }
+};
+
 /// Where the joules of the counter went: `kernels + idle + unexplained = counter`.
 struct EnergyTotals {
     Joules counter;                    ///< trusted joules of the metered time
@@ -118,6 +133,7 @@ struct EnergyTotals {
     Seconds idle_time{0};              ///< of it, with no kernel
     Joules outside;                    ///< trusted joules outside the metered time
     Joules unexplained_half_width{0};  ///< of the 95 % interval of `unexplained`
+    std::optional<ReferenceTotals> reference{};  ///< where `GpuOptions::reference` names a sensor
 };
 
 /// What the attribution rests on.
@@ -275,6 +291,13 @@ inline void print_totals(std::ostream& out, const EnergyTotals& totals) {
         << number("%.6g s", totals.idle_time.count()) << "), unexplained "
         << joules(totals.unexplained) << '\n';
     if (totals.outside.count != 0) out << "not metered: " << joules(totals.outside) << '\n';
+    if (const auto& reference = totals.reference) {
+        out << "reference " << reference->name << ": " << joules(reference->joules) << " over "
+            << number("%.6g s", reference->time.count()) << ", the counter "
+            << joules(reference->counter) << " over "
+            << number("%.6g s", reference->counter_time.count()) << ": "
+            << number("%.4f", reference->ratio()) << " of its power\n";
+    }
 }
 
 /// Why scopes of a kernel did not switch, and whether its clock held.

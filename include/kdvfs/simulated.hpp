@@ -4,6 +4,7 @@
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/event_loop.hpp>
+#include <kdvfs/device/simulated/prepared_points.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
 
@@ -19,6 +20,12 @@ inline std::shared_ptr<kdvfs::detail::GpuService> make_core(Device& device, GpuO
     kdvfs::detail::GpuParts<Device> parts{.info = device.info(),
                                           .clocks = device.supported_clocks(),
                                           .runtime = {std::shared_ptr<void>{}, &device}};
+    if (!device.info().prepared_points.empty()) {
+        using Switch = kdvfs::detail::DevicePointSwitch<PreparedPoints, PreparedPoints&>;
+        parts.points = std::make_unique<kdvfs::detail::PreparedPointRequests>([&device] {
+            return std::make_unique<Switch>(std::make_unique<PreparedPoints>(device));
+        });
+    }
     try {
         parts.initial = kdvfs::detail::prove_clock_control(device);
     } catch (const Error& refused) {
