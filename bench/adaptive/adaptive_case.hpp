@@ -3,7 +3,7 @@
 
 #include <bench/promise/noisy_profile.hpp>
 #include <examples/cli/measured_gpu.hpp>
-#include <kdvfs/tune/adaptive_sweep.hpp>
+#include <kdvfs/tune/kernel_bench.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
 

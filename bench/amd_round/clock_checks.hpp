@@ -7,7 +7,6 @@
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/device/amd/prepared_points.hpp>
 
 #include <signal.h>
 #include <spawn.h>

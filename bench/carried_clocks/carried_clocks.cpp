@@ -25,7 +25,7 @@
 #include <examples/gpt3_xl/kernel_work.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
-#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 
 #include <algorithm>

@@ -5,7 +5,6 @@
 #include "mix_replay.hpp"
 
 #include <kdvfs/measure/power_profile.hpp>
-#include <kdvfs/measure/power_profile_output.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 // seeds, and exit status 1 where a bound is missed. Arguments: the number of seeds (100), and where
 // to draw the first seed's profiles (nowhere).
 #include <kdvfs/measure/deblur.hpp>
-#include <kdvfs/measure/power_profile_output.hpp>
+#include <kdvfs/measure/power_profile.hpp>
 #include <tests/measure/known_waveform.hpp>
 
 #include <algorithm>

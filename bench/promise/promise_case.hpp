@@ -2,7 +2,7 @@
 #pragma once
 
 #include <bench/promise/noisy_profile.hpp>
-#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
 

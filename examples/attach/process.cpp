@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <examples/attach/process.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>

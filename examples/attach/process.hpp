@@ -3,7 +3,7 @@
 
 #include <examples/attach/device.hpp>
 #include <examples/attach/settings.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 
 #include <atomic>
 #include <chrono>

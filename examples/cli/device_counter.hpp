@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/amd/gpu_metrics.hpp>
 #include <kdvfs/device/contracts.hpp>

@@ -3,7 +3,7 @@
 
 #include <examples/cli/input.hpp>
 #include <examples/cli/text_options.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 #include <kdvfs/units.hpp>
 

@@ -9,8 +9,8 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

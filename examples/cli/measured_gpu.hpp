@@ -6,7 +6,7 @@
 #include <kdvfs/device/replay.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/adaptive_sweep.hpp>
+#include <kdvfs/tune/kernel_bench.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 
 #include <cstddef>

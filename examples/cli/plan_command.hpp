@@ -7,6 +7,7 @@
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/plan_table_text.hpp>
 #include <kdvfs/tune/planner.hpp>
@@ -14,7 +15,6 @@
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
 
 #include <CLI/CLI.hpp>

@@ -6,8 +6,8 @@
 #include <examples/cli/output.hpp>
 #include <examples/cli/temporary_folder.hpp>
 #include <examples/cli/text_options.hpp>
-#include <kdvfs/tune/adaptive_sweep.hpp>
-#include <kdvfs/tune/sweep_file.hpp>
+#include <kdvfs/tune/kernel_bench.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
 
 #include <unistd.h>
 

@@ -4,7 +4,6 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/objective.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -14,7 +14,6 @@
 #include <examples/cli/tuning_folder.hpp>
 #include <examples/cli/validate_command.hpp>
 #include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
@@ -28,7 +27,6 @@
 #include <kdvfs/tune/shrinkage.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/tune/validation.hpp>
-#include <kdvfs/tune/validation_json.hpp>
 
 #include <fcntl.h>
 #include <CLI/CLI.hpp>

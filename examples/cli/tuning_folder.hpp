@@ -3,7 +3,6 @@
 
 #include <examples/cli/input.hpp>
 #include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/profile.hpp>

@@ -10,12 +10,11 @@
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/plan.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 #include <kdvfs/tune/validation.hpp>
-#include <kdvfs/tune/validation_json.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

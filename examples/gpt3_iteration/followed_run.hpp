@@ -4,7 +4,6 @@
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/segments.hpp>
 
 #include <cstddef>

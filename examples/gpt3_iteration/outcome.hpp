@@ -5,7 +5,7 @@
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_iteration/published_plans.hpp>
 #include <examples/gpt3_xl/boards.hpp>
-#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 

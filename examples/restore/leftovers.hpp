@@ -4,11 +4,9 @@
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
+#include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/device/amd/power_limit.hpp>
-#include <kdvfs/device/amd/prepared_points.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
-#include <kdvfs/device/nvidia/nvml_prepared_points.hpp>
 #include <kdvfs/train/owned_power_limit.hpp>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/registry.hpp>

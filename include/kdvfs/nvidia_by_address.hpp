@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/device/no_streams.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
@@ -44,13 +43,13 @@ Gpu measure_board(const std::string& address, OpenStreams open_streams, const Gp
 /// @throws Error as `nvidia::open(int)`
 inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
     return detail::open_board(
-        pci_address, [&] { return std::make_shared<device::NoStreams>(pci_address); }, options);
+        pci_address, [&] { return std::make_shared<detail::NoStreams>(pci_address); }, options);
 }
 
 /// The same to measure it: nothing is ever set.
 inline Gpu measure(const std::string& pci_address, const GpuOptions& options = {}) {
     return detail::measure_board(
-        pci_address, [&] { return std::make_shared<device::NoStreams>(pci_address); }, options);
+        pci_address, [&] { return std::make_shared<detail::NoStreams>(pci_address); }, options);
 }
 
 }  // namespace kdvfs::nvidia

@@ -4,8 +4,8 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/reference_sensor.hpp>
 #include <kdvfs/measure/sampler.hpp>
+#include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/units.hpp>
 
 #include <chrono>

@@ -2,10 +2,9 @@
 // What a sweep records of a program's launches, and that a plan made of it is followed.
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
-#include <kdvfs/tune/sequence_recorder.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/sweep_file.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <unistd.h>

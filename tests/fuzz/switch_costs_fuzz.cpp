@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/sequence_csv.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <cmath>

@@ -8,12 +8,11 @@
 #include <kdvfs/train/batch_size_file.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/session_status.hpp>
 #include <kdvfs/tune/validation.hpp>
-#include <kdvfs/tune/validation_json.hpp>
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/counter_traits.hpp>
+#include <kdvfs/measure/energy_counter.hpp>
 
 #include <tests/measure/time_at.hpp>
 

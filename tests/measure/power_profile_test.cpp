@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/measure/power_profile.hpp>
-#include <kdvfs/measure/power_profile_output.hpp>
 #include <tests/measure/known_waveform.hpp>
 
 #include <gtest/gtest.h>

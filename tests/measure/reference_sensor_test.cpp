@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/reference_sensor.hpp>
+#include <kdvfs/measure/self_check.hpp>
 
 #include <gtest/gtest.h>
 

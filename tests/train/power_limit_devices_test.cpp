@@ -2,7 +2,7 @@
 //
 // Power limits of boards: simulated, virtual ones behind the driver's files and ROCm SMI, a double
 // of NVML, and one of plain files whose owner is killed.
-#include <kdvfs/device/amd/power_limit.hpp>
+#include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/train/owned_power_limit.hpp>

@@ -2,7 +2,6 @@
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/adaptive_sweep.hpp>
 #include <kdvfs/tune/kernel_bench.hpp>
 #include <kdvfs/tune/sweep_engine.hpp>
 

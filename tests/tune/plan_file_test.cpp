@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
 
 #include <gtest/gtest.h>
 

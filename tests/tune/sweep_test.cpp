@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/device/replay.hpp>
-#include <kdvfs/tune/adaptive_sweep.hpp>
+#include <kdvfs/tune/kernel_bench.hpp>
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/validation_json.hpp>
+#include <kdvfs/tune/validation.hpp>
 
 #include <filesystem>
 #include <optional>

@@ -269,6 +269,12 @@ concept PreparedPointControl = ClockControl<Points> && OperatingPointSource<Poin
     { points.state_of(point) } -> std::same_as<ClockState>;
 };
 
+/// A prepared operating point as a clock state, which keeps one word of it: its number, or whatever
+/// else its driver switches by.
+inline ClockState operating_point_state(unsigned word) {
+    return {.cap = {.core = {word}}, .floor = {}, .mode = "operating point"};
+}
+
 /// A device whose prepared operating points can be switched.
 /// - `open_prepared_points()`: what switches them, a `PreparedPointControl`, as a `unique_ptr`;
 ///   reads only; throws `Error` where it cannot tell.

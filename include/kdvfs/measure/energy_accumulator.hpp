@@ -3,9 +3,7 @@
 
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
-#include <kdvfs/measure/energy_levels.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
-#include <kdvfs/measure/kernel_facts.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/power_windows.hpp>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/measure/counter_traits.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
-#include <kdvfs/measure/row_sums.hpp>
+#include <kdvfs/measure/power_estimate.hpp>
 #include <kdvfs/measure/symmetric_matrix.hpp>
 #include <kdvfs/units.hpp>
 

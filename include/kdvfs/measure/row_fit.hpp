@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/measure/power_estimate.hpp>
 #include <kdvfs/measure/power_windows.hpp>
-#include <kdvfs/measure/row_sums.hpp>
 #include <kdvfs/measure/symmetric_matrix.hpp>
 
 #include <algorithm>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/measure/counter_traits.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/units.hpp>
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/measure/counter_traits.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_response.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/gaussian_process.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/train/gaussian_process.hpp>
 #include <kdvfs/units.hpp>
 
 #include <Eigen/Cholesky>
@@ -482,7 +482,7 @@ private:
             part.mean(static_cast<Eigen::Index>(i)) += level + law.log(share, at[i]);
         return part;
     }
-    using Process = kdvfs::detail::GaussianProcess<double, Deviations>;
+    using Process = detail::GaussianProcess<double, Deviations>;
 
     BatchSizeOptions options_;
     BatchSizeState state_;

@@ -17,8 +17,8 @@
 #include <kdvfs/train/session_options.hpp>
 #include <kdvfs/train/stage_scopes.hpp>
 #include <kdvfs/train/stragglers.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep_block.hpp>
 #include <kdvfs/tune/sweep_engine.hpp>

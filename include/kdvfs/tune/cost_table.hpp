@@ -10,10 +10,144 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
+#include <numbers>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::tune {
+
+/// What a plan makes small. To add one, write a function that returns an `Objective`.
+///
+/// The planner's proofs need `score` to be non-decreasing in time and in energy, and quasi-concave
+/// in the two together (products and sums of them are; see `minimise`).
+struct Objective {
+    std::string name;  ///< as in plan files: "waste", "edp"
+    /// Lower is better. The baseline is the cost of the same work at the board's own clocks.
+    std::function<double(const Cost& cost, const Cost& baseline)> score;
+    /// The slowdown tolerated, as a fraction of the baseline's time.
+    double max_slowdown = std::numeric_limits<double>::infinity();
+    /// No launch of any kernel and variant may take longer. What does so at every clock runs where
+    /// it is fastest.
+    Seconds launch_limit{std::numeric_limits<double>::infinity()};
+    /// With what probability the slowdown stays within that, where the table knows how far its
+    /// times may be off.
+    double confidence = 0.9;
+};
+
+/// How many standard deviations a normal variable stays below with the objective's confidence;
+/// never less than none.
+inline double deviations(const Objective& objective) {
+    double low = 0;
+    double high = 8;
+    while (high - low > 1e-9) {
+        const double middle = 0.5 * (low + high);
+        (0.5 * std::erfc(-middle / std::numbers::sqrt2) < objective.confidence ? low : high) =
+            middle;
+    }
+    return low;
+}
+
+/// The time that an objective tolerates. The allowance of 1e-12 keeps a sum of the very same
+/// numbers in another order from counting as slower.
+inline Seconds time_limit(const Objective& objective, const Cost& baseline) {
+    return baseline.time * ((1 + objective.max_slowdown) * (1 + 1e-12));
+}
+
+/// The same objective, with a slowdown tolerated: 0.01 is 1 %.
+/// @throws Error (invalid_input) unless the slowdown is zero or more (infinity is no limit).
+inline Objective with_max_slowdown(Objective objective, double max_slowdown) {
+    if (!(max_slowdown >= 0)) {
+        throw Error{Errc::invalid_input,
+                    {"bound the slowdown of a plan", std::to_string(max_slowdown),
+                     "the bound is negative or no number", "give 0 for no slowdown at all"}};
+    }
+    objective.max_slowdown = max_slowdown;
+    return objective;
+}
+
+/// The same objective, its bound to hold with a probability: 0.9 is 90 %.
+/// @throws Error (invalid_input) unless the probability lies from 0.5 to below 1.
+inline Objective with_confidence(Objective objective, double confidence) {
+    if (!(confidence >= 0.5 && confidence < 1)) {
+        throw Error{
+            Errc::invalid_input,
+            {"bound the slowdown of a plan", "a confidence of " + std::to_string(confidence),
+             "it does not lie from 0.5 to below 1",
+             "give 0.9, or 0.5 to take estimates as they are"}};
+    }
+    objective.confidence = confidence;
+    return objective;
+}
+
+/// Least energy, whatever the time.
+inline Objective minimum_energy() {
+    return {"energy", [](const Cost& cost, const Cost&) { return cost.energy.count; }};
+}
+
+/// The same objective, with a bound on the time of each launch: a latency target.
+/// @throws Error (invalid_input) unless the bound is above zero (infinity is no bound).
+inline Objective keep_under(Objective objective, Seconds launch_limit) {
+    if (!(launch_limit > Seconds{0})) {
+        throw Error{Errc::invalid_input,
+                    {"bound the time of a launch", std::to_string(launch_limit.count()) + " s",
+                     "the bound is not above zero", "give a time such as 95 ms"}};
+    }
+    objective.launch_limit = launch_limit;
+    return objective;
+}
+
+/// Least energy with every launch under a bound: `keep_under(95ms)`.
+/// @throws Error (invalid_input) unless the bound is above zero.
+inline Objective keep_under(Seconds launch_limit) {
+    return keep_under(minimum_energy(), launch_limit);
+}
+
+/// Whether a launch keeps its bound, with the allowance of `time_limit`.
+inline bool keeps_bound(const Objective& objective, Seconds launch) {
+    return launch <= objective.launch_limit * (1 + 1e-12);
+}
+
+/// Relaxed waste: energy that can go within a tolerated slowdown.
+inline Objective relaxed_waste(double max_slowdown) {
+    Objective waste = with_max_slowdown(minimum_energy(), max_slowdown);
+    waste.name = "waste";
+    return waste;
+}
+
+/// Strict waste: energy that can go without losing any time (arXiv 2601.08539).
+inline Objective strict_waste() { return relaxed_waste(0); }
+
+/// Energy-delay product.
+inline Objective energy_delay() {
+    return {"edp",
+            [](const Cost& cost, const Cost&) { return cost.energy.count * cost.time.count(); }};
+}
+
+/// Energy-delay-squared product.
+inline Objective energy_delay_squared() {
+    return {"ed2p", [](const Cost& cost, const Cost&) {
+                return cost.energy.count * cost.time.count() * cost.time.count();
+            }};
+}
+
+/// Zeus' cost, eta * energy + (1 - eta) * max_power * time (You, Chung, Chowdhury, NSDI 2023);
+/// `max_power` is the board's limit.
+/// @throws Error (invalid_input) unless 0 <= eta <= 1 and the power is above zero.
+inline Objective zeus_cost(double eta, Watts max_power) {
+    if (!(eta >= 0 && eta <= 1) || !(max_power.count > 0) || !std::isfinite(max_power.count)) {
+        throw Error{Errc::invalid_input,
+                    {"plan for the Zeus cost",
+                     "eta " + std::to_string(eta) + ", maximum power " +
+                         std::to_string(max_power.count) + " W",
+                     "eta lies between 0 and 1, the power above 0", ""}};
+    }
+    return {"zeus", [eta, max_power](const Cost& cost, const Cost&) {
+                return eta * cost.energy.count + (1 - eta) * (max_power * cost.time).count;
+            }};
+}
 
 /// What one launch of a kernel is taken to cost at a clock point.
 struct PointCost {

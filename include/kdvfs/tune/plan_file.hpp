@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>

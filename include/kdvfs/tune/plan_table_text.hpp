@@ -4,7 +4,6 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/segments.hpp>
 

@@ -6,7 +6,6 @@
 #include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/profile.hpp>
 
 #include <algorithm>

@@ -5,9 +5,9 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
 
 #include <algorithm>
 #include <cmath>

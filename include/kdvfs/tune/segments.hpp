@@ -8,7 +8,6 @@
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>

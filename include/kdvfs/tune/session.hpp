@@ -3,11 +3,10 @@
 
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/session_status.hpp>

@@ -6,7 +6,6 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/clock_curves.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/objective.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 

@@ -8,11 +8,10 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/sequence_csv.hpp>
-#include <kdvfs/tune/sequence_recorder.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/sweep_block.hpp>
-#include <kdvfs/tune/sweep_file.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/tune/sweep_schedule.hpp>
 

@@ -4,7 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include <kdvfs/detail/control/clock_controller.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/control/votes.hpp>
-#include <kdvfs/detail/gpu/clock_events.hpp>
+#include <kdvfs/detail/gpu/meter_inputs.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/units.hpp>

@@ -9,7 +9,7 @@
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/gpu/stream_scopes.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>

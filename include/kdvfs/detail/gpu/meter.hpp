@@ -3,16 +3,14 @@
 
 #include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
-#include <kdvfs/detail/gpu/clock_events.hpp>
+#include <kdvfs/detail/gpu/meter_inputs.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
-#include <kdvfs/detail/gpu/trace_file.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/repetition.hpp>
-#include <kdvfs/measure/sampler.hpp>
-#include <kdvfs/measure/self_check.hpp>
+#include <kdvfs/measure/trace.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/report.hpp>
 
@@ -32,207 +30,6 @@
 #include <vector>
 
 namespace kdvfs::detail {
-
-/// Which iterations are metered. Free of locks for scopes; one thread at a time begins iterations.
-class MeteringWindows {
-public:
-    explicit MeteringWindows(unsigned every) : every_{std::max(every, 1U)} {}
-
-    /// Whether scopes are metered in this iteration.
-    [[nodiscard]] bool metering() const { return metering_.load(std::memory_order_relaxed); }
-    /// Which metered stretch of iterations this is.
-    [[nodiscard]] std::uint32_t window() const { return window_.load(std::memory_order_relaxed); }
-    /// The window of timestamps in graphs, which are replayed in any iteration.
-    static constexpr std::uint32_t in_graph = 0;
-
-    /// A timestamped marker was put into a stream, not into a graph.
-    void expect_timestamp() { expected_.fetch_add(1, std::memory_order_relaxed); }
-    [[nodiscard]] std::uint64_t expected() const {
-        return expected_.load(std::memory_order_relaxed);
-    }
-    /// A scope was entered with a timestamp and will not be left with one: what is open when the
-    /// timestamps of the next window come is not paired with them.
-    void break_off() { broken_at_ = window_.fetch_add(1) + 1; }
-    [[nodiscard]] std::uint32_t broken_at() const {
-        return broken_at_.load(std::memory_order_relaxed);
-    }
-
-    /// Grows with every timestamped marker and every iteration.
-    [[nodiscard]] std::uint64_t activity() const {
-        return expected() + begun_.load(std::memory_order_relaxed);
-    }
-    /// Whether the counter rests, because nothing is metered: whoever begins work must say so.
-    [[nodiscard]] bool counter_rests() const { return rests_.load(std::memory_order_relaxed); }
-    void let_counter_rest(bool rests) { rests_.store(rests, std::memory_order_relaxed); }
-
-    /// Whether the next iteration is metered, by the rule of one in `every`.
-    bool next_is_metered() { return iteration_.fetch_add(1) % every_ == every_ - 1; }
-    void begin(bool metered) {
-        begun_.fetch_add(1, std::memory_order_relaxed);
-        if (metered && !metering()) window_.fetch_add(1, std::memory_order_relaxed);
-        metering_.store(metered, std::memory_order_relaxed);
-        const std::lock_guard lock{beginning_};
-        const std::uint64_t end = end_.load(std::memory_order_relaxed);
-        if (end - front_.load(std::memory_order_acquire) == boundaries_.size()) {
-            overflowed_.store(true, std::memory_order_relaxed);
-            return;
-        }
-        boundaries_[end % boundaries_.size()] = {expected(), metered};
-        end_.store(end + 1, std::memory_order_release);
-    }
-    /// What began behind the first `drained` timestamps.
-    struct Begun {
-        bool any = false;
-        bool metered = true;  ///< all of it
-    };
-    /// For the one thread that drains timestamps; takes no lock.
-    [[nodiscard]] Begun begun_before(std::uint64_t drained) {
-        Begun result;
-        std::uint64_t front = front_.load(std::memory_order_relaxed);
-        for (; front != end_.load(std::memory_order_acquire); ++front) {
-            const Boundary& begun = boundaries_[front % boundaries_.size()];
-            if (begun.behind >= drained) break;
-            result.any = true;
-            result.metered = result.metered && begun.metered;
-        }
-        front_.store(front, std::memory_order_release);
-        if (overflowed_.exchange(false)) result = {.any = true, .metered = false};
-        return result;
-    }
-
-private:
-    struct Boundary {
-        std::uint64_t behind = 0;  ///< so many timestamped markers
-        bool metered = true;
-    };
-    std::mutex beginning_;  ///< among launching threads alone
-    std::array<Boundary, 1024> boundaries_{};
-    std::atomic<std::uint64_t> front_{0};
-    std::atomic<std::uint64_t> end_{0};
-    std::atomic<bool> overflowed_{false};  ///< an iteration's begin found no room
-    std::uint64_t every_;
-    std::atomic<std::uint64_t> iteration_{0};
-    std::atomic<bool> metering_{true};
-    std::atomic<std::uint32_t> window_{1};
-    std::atomic<std::uint32_t> broken_at_{0};
-    std::atomic<std::uint64_t> expected_{0};
-    std::atomic<std::uint64_t> begun_{0};
-    std::atomic<bool> rests_{false};
-};
-
-/// The sampling of a counter, and the check of it: the part of the meter that the actuator drives.
-/// Its lock is never held while something is solved or written. Thread-safe.
-class CounterSampling {
-public:
-    CounterSampling(const measure::SamplerSettings& settings, TimePoint start)
-        : limits_{settings.limits}, sampler_{settings, start} {}
-
-    /// The sampler's next read is due then.
-    [[nodiscard]] TimePoint next_read() const {
-        const std::lock_guard lock{mutex_};
-        return sampler_.next_read();
-    }
-    /// A read of the counter has come back. @returns what it was worth
-    ReadingStatus sampled(const EnergyReading& reading, TimePoint now) {
-        const std::lock_guard lock{mutex_};
-        const ReadingStatus status = sampler_.complete(reading, now);
-        if (check_) check_->take(reading, now);
-        if (sampler_.found_counter_period()) limits_.period = sampler_.counter_period();
-        return status;
-    }
-    /// The power log has these new samples, oldest first.
-    void power_logged(std::span<const PowerReading> samples) {
-        constexpr std::size_t most = 4096;  // that wait: over a minute of them
-        // The log's clock is another one: what is told twice lies a little off.
-        constexpr Duration apart = std::chrono::milliseconds{1};
-        const std::lock_guard lock{mutex_};
-        for (const PowerReading& sample : samples) {
-            if (sample.sampled_at < logged_to_ + apart || logged_.size() == most) continue;
-            logged_to_ = sample.sampled_at;
-            logged_.push_back(sample);
-        }
-    }
-    /// @returns false where somebody was at it who is not waited for
-    bool take_samples(std::vector<measure::EnergySample>& samples, std::vector<PowerReading>& power,
-                      std::optional<Duration>& period, bool waits) {
-        std::unique_lock lock{mutex_, std::defer_lock};
-        if (waits) {
-            lock.lock();
-        } else if (!lock.try_lock()) {
-            return false;
-        }
-        sampler_.take_samples(samples);
-        power.clear();
-        power.swap(logged_);
-        if (sampler_.found_counter_period()) period = sampler_.counter_period();
-        return true;
-    }
-    /// The counter's period where it was found, not given.
-    [[nodiscard]] std::optional<Duration> found_period() const {
-        const std::lock_guard lock{mutex_};
-        if (!sampler_.found_counter_period()) return std::nullopt;
-        return sampler_.counter_period();
-    }
-    [[nodiscard]] measure::CounterFaults faults() const {
-        const std::lock_guard lock{mutex_};
-        return sampler_.faults();
-    }
-
-    /// Nothing that runs is metered, or something is again.
-    void rest(bool rests, TimePoint now) {
-        const std::lock_guard lock{mutex_};
-        if (rests) {
-            sampler_.rest(now);
-        } else {
-            sampler_.resume(now);
-        }
-    }
-
-    /// Begins to watch the counter beside the power. @returns for how long to go on
-    [[nodiscard]] Duration begin_check(TimePoint now) {
-        const std::lock_guard lock{mutex_};
-        check_.emplace(limits_);
-        if (sampler_.last_status() == ReadingStatus::absent) check_->take(EnergyReading{}, now);
-        checking_ = true;
-        // A counter that fails is asked once a second at least.
-        const Duration every = sampler_.last_status() == ReadingStatus::failed
-                                   ? std::chrono::seconds{1}
-                                   : sampler_.period();
-        return measure::SelfCheckRun::shortest + 2 * std::max(every, limits_.period);
-    }
-    /// Whether power readings are wanted beside the counter's.
-    [[nodiscard]] bool checking() const { return checking_; }
-    void power_read(const PowerReading& reading, TimePoint now) {
-        const std::lock_guard lock{mutex_};
-        if (check_ && reading.status == ReadingStatus::ok) check_->take(reading.watts, now);
-    }
-    /// @param reference the name of a sensor outside the GPU, and its mean power meanwhile
-    [[nodiscard]] measure::SelfCheck end_check(
-        TimePoint now, std::optional<std::pair<std::string, Watts>> reference = {}) {
-        const std::lock_guard lock{mutex_};
-        if (reference) check_->take_reference(std::move(reference->first), reference->second);
-        checking_ = false;
-        if (sampler_.last_status() == ReadingStatus::absent) check_->take(EnergyReading{}, now);
-        checked_ = check_->result();
-        check_.reset();
-        return *checked_;
-    }
-    /// The last check, if there was one.
-    [[nodiscard]] std::optional<measure::SelfCheck> checked() const {
-        const std::lock_guard lock{mutex_};
-        return checked_;
-    }
-
-private:
-    mutable std::mutex mutex_;
-    measure::CounterLimits limits_;
-    measure::Sampler sampler_;
-    std::vector<PowerReading> logged_;  ///< that nobody has taken yet
-    TimePoint logged_to_{};
-    std::optional<measure::SelfCheckRun> check_;  ///< while one goes on
-    std::optional<measure::SelfCheck> checked_;   ///< the last one
-    std::atomic<bool> checking_{false};
-};
 
 /// The measuring half of a GPU object: turns timestamps into intervals and samples into energies,
 /// learns how long scopes last, and writes trace and record. Timestamps are harvested on the user's
@@ -412,11 +209,12 @@ public:
     /// Writes what happens from now on as Chrome trace events. `out` must outlive the trace.
     void trace_to(std::ostream& out, const DeviceInfo& info, TimePoint now) {
         {
-            std::unique_ptr<TraceFile> before;  // ends first: it may write to the same stream
+            std::unique_ptr<measure::TraceFile>
+                before;  // ends first: it may write to the same stream
             const std::lock_guard lock{mutex_};
             before.swap(trace_);
         }
-        auto trace = std::make_unique<TraceFile>(out, info, now);
+        auto trace = std::make_unique<measure::TraceFile>(out, info, now);
         const std::lock_guard lock{mutex_};
         trace_ = std::move(trace);
         watched_ = true;
@@ -432,7 +230,7 @@ public:
     }
     /// Ends the trace. @throws Error if it could not be written
     void end_trace() {
-        std::unique_ptr<TraceFile> trace;
+        std::unique_ptr<measure::TraceFile> trace;
         {
             const std::lock_guard lock{mutex_};
             take_in(true);
@@ -698,7 +496,7 @@ private:
     std::vector<PowerReading> power_;
     std::optional<measure::EnergySample> first_sample_;
     std::optional<measure::EnergySample> last_sample_;
-    std::unique_ptr<TraceFile> trace_;
+    std::unique_ptr<measure::TraceFile> trace_;
     std::unique_ptr<measure::MeterRecord> record_;
     Duration counter_period_;
     TimePoint last_timestamp_{};

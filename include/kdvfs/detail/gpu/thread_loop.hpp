@@ -3,7 +3,7 @@
 
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/gpu/core.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/contracts.hpp>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/control/clock_command.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/detail/restore/watchdog.hpp>

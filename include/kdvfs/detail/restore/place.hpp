@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 
 #include <fcntl.h>

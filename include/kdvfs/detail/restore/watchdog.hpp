@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/solve/multiple_choice.hpp>
-#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/cost_table.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 
 #include <kdvfs/detail/solve/knapsack.hpp>
 #include <kdvfs/detail/solve/schedule.hpp>
-#include <kdvfs/tune/objective.hpp>
+#include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>

@@ -4,8 +4,8 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/clock_writer.hpp>
 #include <kdvfs/device/amd/rocm_smi.hpp>
+#include <kdvfs/device/amd/settable_clocks.hpp>
 #include <kdvfs/error.hpp>
 
 #include <array>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/clock_writer.hpp>
 #include <kdvfs/device/amd/settable_clocks.hpp>
 #include <kdvfs/device/amd/system_files.hpp>
 #include <kdvfs/device/contracts.hpp>

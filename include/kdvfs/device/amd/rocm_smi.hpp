@@ -2,11 +2,10 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/clock_writer.hpp>
-#include <kdvfs/device/amd/power_limit.hpp>
+#include <kdvfs/device/amd/settable_clocks.hpp>
 #include <kdvfs/device/amd/system_files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
-#include <kdvfs/detail/io/descriptor.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 
 #include <fcntl.h>

@@ -5,8 +5,6 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/engine.hpp>
-#include <kdvfs/device/simulated/fault_plan.hpp>
-#include <kdvfs/device/simulated/stream.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 

@@ -29,10 +29,7 @@ public:
     }
 
     [[nodiscard]] static ClockState state_of(PreparedPoint point) {
-        ClockState state;
-        state.mode = "operating point";
-        state.cap.core = {point.number};
-        return state;
+        return operating_point_state(point.number);
     }
     [[nodiscard]] ClockState read_clock_state() const {
         return state_of(device_.read_prepared_point());
