@@ -43,13 +43,15 @@ Gpu measure_board(const std::string& address, OpenStreams open_streams, const Gp
 /// @throws Error as `nvidia::open(int)`
 inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
     return detail::open_board(
-        pci_address, [&] { return std::make_shared<detail::NoStreams>(pci_address); }, options);
+        pci_address, [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); },
+        options);
 }
 
 /// The same to measure it: nothing is ever set.
 inline Gpu measure(const std::string& pci_address, const GpuOptions& options = {}) {
     return detail::measure_board(
-        pci_address, [&] { return std::make_shared<detail::NoStreams>(pci_address); }, options);
+        pci_address, [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); },
+        options);
 }
 
 }  // namespace kdvfs::nvidia

@@ -40,7 +40,7 @@ Gpu open_device(const std::string& at, const std::string& who, OpenStreams open_
 /// the same GPU, streams and all. Needs no HIP at link time.
 /// @throws Error as `rocm::open(int)`
 inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
-    const auto no_streams = [&] { return std::make_shared<detail::NoStreams>(pci_address); };
+    const auto no_streams = [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); };
     return detail::open_device(pci_address, "an AMD GPU", no_streams, options);
 }
 

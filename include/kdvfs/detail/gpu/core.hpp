@@ -6,6 +6,7 @@
 #include <kdvfs/detail/gpu/clock_arbiter.hpp>
 #include <kdvfs/detail/gpu/meter.hpp>
 #include <kdvfs/detail/gpu/prepared_points.hpp>
+#include <kdvfs/detail/gpu/repeater.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/gpu/stream_scopes.hpp>
@@ -26,7 +27,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,7 +67,12 @@ public:
                    .tracks = tracks_,
                    .kinds = kinds_,
                    .windows = windows_,
-                   .arbiter = arbiter_}} {
+                   .arbiter = arbiter_}},
+          repeater_{{.runtime = *runtime_,
+                     .info = info_,
+                     .options = options_.repeat,
+                     .kinds = kinds_,
+                     .scopes = scopes_}} {
         if (!measure_only()) {
             const TimePoint now = runtime_->now();
             const ClockPoint initial = arbiter_.applied();
@@ -126,32 +131,9 @@ public:
         }
     }
 
-    /// One kernel at a time; a launch within repeated work is none of its own.
     void repeat(StreamRef stream, const ScopeKind& kind,
                 const std::function<void()>& work) override {
-        static thread_local bool within = false;
-        if (within || comes_late()) return;
-        if (!repeats_by_now() || runtime_->track_key(stream).capture != 0) return;
-        const std::lock_guard one_at_a_time{repeating_};
-        if (!repeated_.insert(kind.number).second) return;
-        const ScopedFlag inside{within};
-        runtime_->synchronize(stream);
-        meter_->begin_repeat(*runtime_, kind.kernel);
-        work_begins();
-        std::uint64_t calls = 0;
-        try {
-            calls = repeat_until_told(stream, kind, work);
-        } catch (const std::exception& error) {
-            meter_->end_repeat(*runtime_, 0);
-            throw Error{Errc::io,
-                        {.action = "repeat kernel '" +
-                                   to_string(kinds_.kernels().key(kind.kernel)) + "' in place",
-                         .object = to_string(info_),
-                         .vendor_words = error.what(),
-                         .remedy = "if it must not run twice, let its type say `static constexpr "
-                                   "bool runs_once = true;`"}};
-        }
-        meter_->end_repeat(*runtime_, calls);
+        if (!comes_late()) repeater_.repeat(*meter_, stream, kind, work, [this] { work_begins(); });
     }
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
@@ -431,14 +413,6 @@ private:
                      .remedy = "give verify_every a time above 0, an hour if it shall be rare"}};
     }
 
-    struct ScopedFlag {
-        explicit ScopedFlag(bool& raised) : flag{raised} { flag = true; }
-        ~ScopedFlag() { flag = false; }
-        ScopedFlag(const ScopedFlag&) = delete;
-        ScopedFlag& operator=(const ScopedFlag&) = delete;
-        bool& flag;
-    };
-
     struct TimedJoules {
         TimePoint at;
         Joules joules;
@@ -468,46 +442,6 @@ private:
         } catch (const std::exception& error) {
             report.notes.emplace_back(error.what());
         }
-    }
-
-    /// Whether the program has run as it is for long enough.
-    [[nodiscard]] bool repeats_by_now() {
-        const Duration::rep now = runtime_->now().time_since_epoch().count();
-        Duration::rep first = none_yet;
-        if (first_launch_.compare_exchange_strong(first, now)) first = now;
-        return now - first >= options_.repeat.after.count();
-    }
-
-    /// @returns how often it was called
-    std::uint64_t repeat_until_told(StreamRef stream, const ScopeKind& kind,
-                                    const std::function<void()>& work) {
-        constexpr Duration batch = std::chrono::milliseconds{20};
-        constexpr std::uint64_t most = 1000;  // in the stream's queue
-        const TimePoint began = runtime_->now();
-        const ScopeToken token = enter(stream, kind);
-        std::uint64_t calls = 0;
-        try {
-            for (std::uint64_t size = 1;;) {
-                const TimePoint before = runtime_->now();
-                for (std::uint64_t i = 0; i < size; ++i) work();
-                runtime_->synchronize(stream);
-                calls += size;
-                const TimePoint now = runtime_->now();
-                if (now - before < batch) size = std::min(2 * size, most);
-                if (now - began < options_.repeat.at_least) continue;
-                const measure::RepeatedFigure found = meter_->repeated_so_far();
-                const bool told =
-                    found.power.count > 0 &&
-                    found.half_width.count <= options_.repeat.widest * found.power.count;
-                if (told || now - began >= options_.repeat.at_most) break;
-            }
-        } catch (...) {
-            leave_noexcept(token);
-            throw;
-        }
-        leave(token);
-        runtime_->synchronize(stream);
-        return calls;
     }
 
     [[nodiscard]] std::uint32_t* answer_word() {
@@ -583,14 +517,11 @@ private:
     std::unique_ptr<Meter> meter_;
     ClockArbiter arbiter_;
     StreamScopes<Runtime> scopes_;
+    Repeater<Runtime> repeater_;
 
     std::mutex checking_;
     std::mutex reading_reference_;
     std::optional<TimedJoules> reference_;  ///< when the GPU was opened
-    std::mutex repeating_;
-    std::set<std::uint32_t> repeated_;  ///< scope kinds: a kernel, a variant and its clock each
-    static constexpr Duration::rep none_yet = -1;
-    std::atomic<Duration::rep> first_launch_{none_yet};  ///< of those that could be repeated
     std::mutex kept_;
     std::optional<Error> error_;
 
