@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
 // `kdvfs run` on doubles of CUDA's driver, CUPTI and NVML, around a program that knows of none.
+#include <kdvfs/detail/restore/place.hpp>
+#include <kdvfs/detail/restore/record.hpp>
+#include <kdvfs/error.hpp>
+
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -18,8 +22,11 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,6 +46,46 @@ std::string text_of(const std::filesystem::path& path) {
     std::ifstream file{path, std::ios::binary};
     return {std::istreambuf_iterator<char>{file}, {}};
 }
+
+/// Waits for what other processes do. @returns whether it came, within a minute
+template <class Condition>
+bool comes(Condition condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes{1};
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) return condition();
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    }
+    return true;
+}
+
+/// What the system says of a process, or of a thread, from its state on: "S 1234 ..."; empty where
+/// there is none.
+std::string stat_of(const std::filesystem::path& folder) {
+    const std::string stat = text_of(folder / "stat");
+    const auto name_end = stat.rfind(") ");
+    return name_end == std::string::npos ? "" : stat.substr(name_end + 2);
+}
+std::filesystem::path proc(pid_t process) {
+    return std::filesystem::path{"/proc"} / std::to_string(process);
+}
+pid_t parent_of(pid_t process) {
+    const std::string stat = stat_of(proc(process));
+    return stat.empty() ? 0 : std::atoi(stat.c_str() + 1);
+}
+/// Stops a process. @returns whether all of its threads stand still
+bool stop(pid_t process) {
+    if (::kill(process, SIGSTOP) != 0) return false;
+    return comes([&] {
+        std::error_code failed;
+        for (const auto& thread :
+             std::filesystem::directory_iterator{proc(process) / "task", failed}) {
+            if (!stat_of(thread.path()).starts_with('T')) return false;
+        }
+        return !failed;
+    });
+}
+
+constexpr const char* double_address = "0000:1b:00.0";
 
 /// How a command ended, what it printed, and the report that it wrote, where it did.
 struct Outcome {
@@ -98,7 +145,15 @@ protected:
         std::string name = (std::filesystem::temp_directory_path() / "attach_XXXXXX").string();
         folder_ = ::mkdtemp(name.data());
     }
-    ~Attach() override { std::filesystem::remove_all(folder_); }
+    ~Attach() override {
+        // Where a test gave up, what it had started would drive the board under the next one.
+        for (const pid_t child : running_) {
+            ::kill(-child, SIGKILL);
+            ::waitpid(child, nullptr, 0);
+        }
+        std::error_code ignored;
+        std::filesystem::remove_all(folder_, ignored);
+    }
 
     /// Starts `words` with the doubles in its reach.
     pid_t start(const std::vector<std::string>& words, const Environment& more = {}) {
@@ -122,16 +177,22 @@ protected:
                                            O_WRONLY | O_CREAT | O_TRUNC, 0600);
         ::posix_spawn_file_actions_addopen(&actions, 2, path("err").c_str(),
                                            O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        posix_spawnattr_t attributes;
+        ::posix_spawnattr_init(&attributes);
+        ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // one of its own
         pid_t child = 0;
-        EXPECT_EQ(::posix_spawnp(&child, words.front().c_str(), &actions, nullptr,
+        EXPECT_EQ(::posix_spawnp(&child, words.front().c_str(), &actions, &attributes,
                                  pointers(words).data(), pointers(variables).data()),
                   0);
+        ::posix_spawnattr_destroy(&attributes);
         ::posix_spawn_file_actions_destroy(&actions);
+        if (child > 0) running_.insert(child);
         return child;
     }
     Outcome wait_for(pid_t child) {
         Outcome outcome;
         ::waitpid(child, &outcome.status, 0);
+        running_.erase(child);
         outcome.out = text_of(path("out"));
         outcome.err = text_of(path("err"));
         const std::string report = text_of(path("report.json"));
@@ -157,8 +218,51 @@ protected:
     [[nodiscard]] std::string path(const char* name) const { return (folder_ / name).string(); }
     [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
+    /// The restore record of the double's board: root's is the machine's, another user's lies in
+    /// this test's folder.
+    struct Record {
+        kdvfs::detail::RestoreEntry entry;
+        kdvfs::detail::RestoreNote note;
+    };
+    [[nodiscard]] std::optional<Record> record() const {
+        for (const std::filesystem::path& root :
+             {std::filesystem::path{kdvfs::detail::RestorePlace::machine_root},
+              folder_ / "kdvfs"}) {
+            try {
+                const auto place = kdvfs::detail::RestoreFolder::find(root / double_address);
+                if (!place) continue;
+                const auto entry = kdvfs::detail::find_record(*place, double_address);
+                const auto file = place->open(kdvfs::detail::record_name);
+                if (entry) return Record{*entry, kdvfs::detail::read_note(file.get())};
+            } catch (const kdvfs::Error&) {  // it is being made, or of another boot
+            }
+        }
+        return std::nullopt;
+    }
+    /// All that a failure is explained by.
+    [[nodiscard]] std::string seen_so_far() const {
+        std::string text = "\nwrites:\n" + text_of(path("writes")) + "calls:\n" +
+                           text_of(path("calls")) + "errors:\n" + text_of(path("err")) + "record: ";
+        const auto found = record();
+        if (!found) return text + "none\n";
+        const auto& its = found->entry.history;
+        text += "of process " + std::to_string(found->entry.process) + ", " +
+                (its.uncertain ? "uncertain"
+                 : its.written ? "held " + to_string(its.written->cap)
+                               : "nothing") +
+                ", noted '" + found->note.words + "'\n";
+        for (pid_t at = found->entry.process; at > 1; at = parent_of(at)) {
+            std::string command = text_of(proc(at) / "cmdline");
+            std::replace(command.begin(), command.end(), '\0', ' ');
+            text += "  " + std::to_string(at) + ": " + command.substr(0, 200) + "| " +
+                    stat_of(proc(at)).substr(0, 1) + '\n';
+        }
+        return text;
+    }
+
 private:
     std::filesystem::path folder_;
+    std::set<pid_t> running_;
 };
 
 TEST_F(Attach, NamesEachLaunchAndFindsTheIterations) {
@@ -349,7 +453,6 @@ TEST_F(Attach, SweepsAProgramWhosePlanIsThenFollowed) {
 }
 
 TEST_F(Attach, PutsTheClocksBackOfAProgramThatIsKilled) {
-    // All that it launches: at no moment is the clock free.
     write_plan(path("plan.json"),
                json::array({planned("gemm", 8, 1000), planned("attention::flash<128>", 9, 1000),
                             planned("norm", 6, 1000), planned("adam", 11, 1000)}));
@@ -359,36 +462,40 @@ TEST_F(Attach, PutsTheClocksBackOfAProgramThatIsKilled) {
     const pid_t child = start_run({"--plan", path("plan.json")},
                                   {"sh", "-c", std::string{PROGRAM} + " 100000; exit 9"},
                                   {{"NVML_DOUBLE_LOG", path("writes")}, {"KDVFS_NVIDIA_SMI", smi}});
-    const auto comes = [](const auto& condition) {
-        for (int tries = 0; tries < 1000 && !condition(); ++tries) {
-            std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    // Between its launches the clock is free, and while it is written nobody knows what it is: the
+    // program stands still while its record is read, and dies where that says that 1000 MHz hold.
+    pid_t program = 0;
+    int looks = 0;
+    const bool held = comes([&] {
+        const auto before = record();
+        if (!before || parent_of(parent_of(before->entry.process)) != child) return false;
+        ++looks;
+        if (!stop(before->entry.process)) return false;
+        const auto now = record();
+        if (now && !now->entry.history.uncertain && now->entry.history.written &&
+            now->entry.history.written->cap.core.count == 1000) {
+            program = now->entry.process;
+            return true;
         }
-        return condition();
-    };
-    ASSERT_TRUE(comes(
-        [&] { return text_of(path("writes")).find("core(210, 1000)\n") != std::string::npos; }));
-    EXPECT_EQ(text_of(path("calls")), "");
-    // The program itself, below `kdvfs run` and the shell.
-    const auto below = [](pid_t process) {
-        const std::string number = std::to_string(process);
-        return std::atoi(text_of("/proc/" + number + "/task/" + number + "/children").c_str());
-    };
-    const pid_t program = below(below(child));
-    ASSERT_GT(program, 1);
+        ::kill(before->entry.process, SIGCONT);
+        return false;
+    });
+    ASSERT_TRUE(held) << looks << " looks" << seen_so_far();
+    EXPECT_EQ(text_of(path("calls")), "") << seen_so_far();
     ASSERT_EQ(::kill(program, SIGKILL), 0);
     const Outcome seen = wait_for(child);
-    EXPECT_EQ(seen.exit_code(), 9);
-    EXPECT_TRUE(comes([&] { return !text_of(path("calls")).empty(); }));
-    EXPECT_EQ(text_of(path("calls")), "-i 0000:1b:00.0 -rgc\n");
+    EXPECT_EQ(seen.exit_code(), 9) << seen_so_far() << seen.notes();
+    EXPECT_TRUE(comes([&] {
+        const auto left = record();
+        return left && left->note.words == "restored";
+    })) << looks
+        << " looks" << seen_so_far() << seen.notes();
+    EXPECT_EQ(text_of(path("calls")), "-i 0000:1b:00.0 -rgc\n") << seen_so_far() << seen.notes();
     // The board died with the program here: what its record says is of none that comes.
-    for (const std::filesystem::path& root : {std::filesystem::path{"/run/kdvfs"}, folder()}) {
+    for (const std::filesystem::path& root :
+         {std::filesystem::path{kdvfs::detail::RestorePlace::machine_root}, folder() / "kdvfs"}) {
         std::error_code ignored;
-        for (auto at = std::filesystem::recursive_directory_iterator{root, ignored};
-             at != std::filesystem::recursive_directory_iterator{}; at.increment(ignored)) {
-            if (at->path().filename() != "record") continue;
-            if (at->path().parent_path().filename() != "0000:1b:00.0") continue;
-            std::filesystem::remove(at->path(), ignored);
-        }
+        std::filesystem::remove(root / double_address / kdvfs::detail::record_name, ignored);
     }
 }
 
