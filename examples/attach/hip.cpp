@@ -231,11 +231,11 @@ Opened open_hip_gpu(int ordinal) {
         if (Dispatches::instance().there()) {
             return kdvfs::Gpu{kdvfs::detail::open_device(
                 text + " attached", [&] { return Dispatches::instance().streams_of(text); },
-                open_clocks, open_readings, attached_options())};
+                open_clocks, open_readings, attached_options(process.settings()))};
         }
         return kdvfs::Gpu{kdvfs::detail::open_device(
             text + " attached", [&] { return std::make_shared<Hip>(ordinal); }, open_clocks,
-            open_readings, attached_options())};
+            open_readings, attached_options(process.settings()))};
     };
     using Board = kdvfs::detail::OwnedDevice<kdvfs::device::amd::Clocks>;
     std::string why;
