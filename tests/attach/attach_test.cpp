@@ -308,22 +308,31 @@ TEST_F(Attach, TellsWorkOfOneNameAndGridApartByItsTime) {
     EXPECT_GT(longest, 1.6 * shortest) << seen.report.dump(1);
 }
 
+/// Autograd launches the backward from a thread of its own, where libraries open ranges of theirs.
 TEST_F(Attach, MakesRangesScopesOnWhateverThreadLaunches) {
     const Outcome seen = run({"--level", "range", "--iteration", "step"}, {PROGRAM, "40"});
     EXPECT_EQ(seen.exit_code(), 0);
-    // What is launched from another thread, inside a range of its own there, is that range's.
-    for (const char* range : {"step/forward", "blas", "step/optimizer"}) {
+    for (const char* range : {"step/forward", "step/backward", "step/optimizer"}) {
         ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1);
         EXPECT_EQ(seen.row(range)["calls"], 40) << range;
         EXPECT_EQ(seen.row(range)["metered_calls"], 40) << range;
     }
     // Four layers of 800 us forward, as much backward, from another thread.
-    EXPECT_GE(seen.row("blas")["time_s"].get<double>(), 40 * 3.2e-3);
+    EXPECT_GE(seen.row("step/backward")["time_s"].get<double>(), 40 * 3.2e-3);
+    EXPECT_TRUE(seen.row("blas").is_null()) << seen.report.dump(1);
     EXPECT_EQ(seen.row("outside ranges")["calls"], 1);  // the copy
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["count"], 40);
 }
 
-/// Autograd launches the backward from a thread of its own, where libraries open ranges of theirs.
+TEST_F(Attach, TakesTheRangesOfLibrariesWhereTheProgramHasNone) {
+    const Outcome seen = run({"--level", "range"}, {PROGRAM, "20", "unnamed"});
+    EXPECT_EQ(seen.exit_code(), 0);
+    ASSERT_FALSE(seen.row("blas").is_null()) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("blas")["calls"], 20);
+    EXPECT_GE(seen.row("blas")["time_s"].get<double>(), 20 * 3.2e-3);
+    EXPECT_EQ(seen.row("outside ranges")["calls"], 20 * 14 + 1);  // forward, optimizer, the copy
+}
+
 TEST_F(Attach, TakesTheRangesThatAreAskedFor) {
     const Outcome seen =
         run({"--level", "range", "--iteration", "step", "--match", "ward$"}, {PROGRAM, "20"});
@@ -335,6 +344,8 @@ TEST_F(Attach, TakesTheRangesThatAreAskedFor) {
     }
     EXPECT_EQ(seen.row("outside ranges")["calls"], 41);  // the copy and the optimizer's launches
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["count"], 20);
+    const Outcome librarys = run({"--level", "range", "--match", "^(step|blas)$"}, {PROGRAM, "20"});
+    EXPECT_EQ(librarys.row("blas")["calls"], 20) << librarys.report.dump(1);
 }
 
 TEST_F(Attach, SeesGraphsAsUnitsAndPutsNothingIntoCaptures) {
@@ -712,6 +723,15 @@ TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
     EXPECT_EQ(seen.row("DeviceScanKernel")["calls"], 60);
     EXPECT_FALSE(seen.most_called("DeviceScanKernel").contains("repeated"));
     EXPECT_EQ(seen.notes().find("could not be taken"), std::string::npos) << seen.notes();
+}
+
+TEST_F(Attach, RunsAsItIsForTenSecondsBeforeItRepeats) {
+    const Outcome seen = run({"--repeat"}, {PROGRAM, "20"});
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_FALSE(seen.most_called("gemm").contains("repeated")) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 160);
+    EXPECT_NE(seen.notes().find("launched 10000.0 ms after the first"), std::string::npos)
+        << seen.notes();
 }
 
 TEST_F(Attach, RepeatsWorkOfOneNameAndGridEachByItsTime) {
