@@ -125,6 +125,7 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
     }));
     EXPECT_NE(shown.find("gemm"), std::string::npos) << shown;
     EXPECT_NE(shown.find("Double of an NVIDIA GPU: "), std::string::npos) << shown;
+    EXPECT_NE(shown.find("power %"), std::string::npos) << shown;
     ::kill(child, SIGTERM);
     static_cast<void>(wait_for(child));
 }
@@ -172,8 +173,11 @@ TEST_F(Attach, StandsBeforeTheLaunchesOfHip) {
     const Outcome seen = run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "50"});
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
     EXPECT_EQ(seen.out, "output\n");
-    for (const auto& [kernel, calls] : std::map<std::string, int>{
-             {"gemm", 200}, {"norm<float>", 200}, {"module_kernel", 100}, {"graph", 50}}) {
+    for (const auto& [kernel, calls] : std::map<std::string, int>{{"gemm", 200},
+                                                                  {"norm<float>", 200},
+                                                                  {"module_kernel", 100},
+                                                                  {"graph", 50},
+                                                                  {"memcpy HtoD", 1}}) {
         ASSERT_FALSE(seen.row(kernel).is_null()) << kernel << seen.report.dump(1) << seen.notes();
         EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel;
     }

@@ -109,6 +109,11 @@ int main(int argc, char** argv) {
         hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0) != hipSuccess) {
         return 2;
     }
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    if (hipMemcpyAsync(&to, &from, sizeof to, hipMemcpyHostToDevice, stream) != hipSuccess) {
+        return 2;
+    }
     for (int i = 0; i < iterations; ++i) {
         step(ready);
         if (hipStreamSynchronize(stream) != hipSuccess) return 6;

@@ -3,6 +3,9 @@
 // Repeating kernels in place: at once, where users wait for a stretch of the program as it is.
 #include "attach_fixture.hpp"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -81,6 +84,27 @@ TEST_F(Attach, LeavesOutWhatMustNotBeRepeated) {
     EXPECT_EQ(seen.exit_code(), 0);
     EXPECT_EQ(seen.err, "");
     EXPECT_FALSE(seen.most_called("fragile").contains("repeated"));
+}
+
+/// The parts of the round for a real GPU that repeat, around the double.
+TEST_F(Attach, IsRepeatedByTheRoundForARealGpu) {
+    if (std::system("python3 -c ''") != 0) GTEST_SKIP() << "no python3 here";
+    const std::string python = path("python");
+    std::ofstream{python} << "#!/bin/sh\ncase $1 in\n*/train.py) exec " PROGRAM
+                             " 60 ;;\n*) exec python3 \"$@\" ;;\nesac\n";
+    std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+    Environment environment{
+        {"PYTHON", python}, {"KDVFS_COMMAND", KDVFS_COMMAND}, {"LARGEST", "gemm|attention"}};
+    environment.merge(Environment{at_once});
+    const Outcome seen =
+        wait_for(start({"sh", ROUND, path("round"), "repeat_1", "repeat_2"}, environment));
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_NE(seen.out.find("==== repeat_2: exit status 0"), std::string::npos) << seen.out;
+    const std::string summary = text_of(folder() / "round" / "summary.txt");
+    EXPECT_NE(summary.find("2 kernels repeated in repeat_1, 2 kernels repeated in repeat_2"),
+              std::string::npos)
+        << summary << seen.out << seen.err;
+    EXPECT_EQ(summary.find("not repeated"), std::string::npos) << summary;
 }
 
 #if defined(HIP_PROGRAM)
