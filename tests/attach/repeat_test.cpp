@@ -101,10 +101,14 @@ TEST_F(Attach, IsRepeatedByTheRoundForARealGpu) {
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
     EXPECT_NE(seen.out.find("==== repeat_2: exit status 0"), std::string::npos) << seen.out;
     const std::string summary = text_of(folder() / "round" / "summary.txt");
-    EXPECT_NE(summary.find("2 kernels repeated in repeat_1, 2 kernels repeated in repeat_2"),
-              std::string::npos)
-        << summary << seen.out << seen.err;
-    EXPECT_EQ(summary.find("not repeated"), std::string::npos) << summary;
+    for (const char* kernel : {"gemm#8:", "attention::flash<128>#9:"}) {
+        const std::size_t at = summary.find(kernel);
+        ASSERT_NE(at, std::string::npos) << kernel << summary << seen.out << seen.err;
+        const std::string line = summary.substr(at, summary.find('\n', at) - at);
+        EXPECT_EQ(line.find("not repeated"), std::string::npos) << summary;
+        EXPECT_NE(line.find("J a call"), line.rfind("J a call")) << summary;  // in both runs
+    }
+    EXPECT_NE(summary.find("told in both runs: "), std::string::npos) << summary;
 }
 
 #if defined(HIP_PROGRAM)
