@@ -152,11 +152,29 @@ TEST_F(AttachedSweep, OfRangesIsFollowedByAPlan) {
 
 TEST_F(AttachedSweep, IsTunedByOneCommand) {
     if (std::getenv("KDVFS_TUNE_SOAK") == nullptr) GTEST_SKIP() << "minutes: ctest -C soak -L soak";
-    const Outcome tuned =
-        wait_for(start({KDVFS_COMMAND, "tune", "--max-slowdown", "60%", "--run-slowdown", "1000%",
-                        "--pairs", "4", "-o", path("tuned"), "--", PROGRAM, "600"},
-                       short_sweep()));
-    EXPECT_EQ(tuned.exit_code(), 0) << tuned.out << tuned.err;
+    const Outcome tuned = wait_for(
+        start({KDVFS_COMMAND, "tune", "--max-slowdown", "60%", "--run-slowdown", "1000%", "--pairs",
+               "4", "--switch-latency", "100us", "-o", path("tuned"), "--", PROGRAM, "600"},
+              short_sweep()));
+    // 3: a saving of some percent is not always told by four pairs of runs of a double that sleeps.
+    EXPECT_TRUE(tuned.exit_code() == 0 || tuned.exit_code() == 3) << tuned.out << tuned.err;
+    EXPECT_NE(tuned.out.find("slowdown up to 60 %: kept"), std::string::npos) << tuned.out;
+    for (const char* file : {"profile.csv", "plan.json", "policies.hpp", "kept.json"}) {
+        EXPECT_NE(text_of(folder() / "tuned" / file), "") << file;
+    }
+    const json followed = json::parse(text_of(folder() / "tuned" / "follow_status.json"));
+    EXPECT_GT(followed["followed_pct"], 90) << followed;
+    // The forecast is of the order of what then comes: one run for each line that the double says,
+    // but the two that try it out and the eight that validate.
+    const std::string log = text_of(folder() / "tuned" / "program.log");
+    std::size_t runs = 0;
+    for (std::size_t at = 0; (at = log.find("output\n", at)) != std::string::npos; ++at) ++runs;
+    ASSERT_GT(runs, 10U) << tuned.out << tuned.err;
+    const std::size_t about = tuned.out.find("about ");
+    ASSERT_NE(about, std::string::npos) << tuned.out;
+    const double expected = std::strtod(tuned.out.c_str() + about + 6, nullptr);
+    EXPECT_GE(expected, 1) << tuned.out;
+    EXPECT_LE(expected, 5 * static_cast<double>(runs - 10)) << tuned.out << tuned.err;
     std::cout << tuned.out;
 }
 
