@@ -12,6 +12,7 @@
 #   KDVFS_DEPS    a folder with gsl/, nlohmann/ and Eigen/ in it, where they are not installed
 #   PYTHON        with PyTorch (default: python3)
 #   KDVFS_COMMAND the command `kdvfs`, for repeat_1 and repeat_2 (default: kdvfs)
+#   LARGEST       a regular expression: the kernels that are repeated there
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -22,6 +23,7 @@ mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 python=${PYTHON:-python3}
 work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 library=${KDVFS_ATTACH:-}
 if [ -z "$library" ]; then
     library=$work/libkdvfs_attach.so
@@ -46,6 +48,7 @@ part() {
     *) return 0 ;;
     esac
     mkdir -p "$out/$name"
+    rm -f "$out/$name"/*.json  # of a round before
     began=$(date +%s)
     case $name in
     repeat_*) env KDVFS_ATTACH="$library" "$@" >"$out/$name.log" 2>&1 ;;
@@ -84,7 +87,7 @@ part graph $train --toggle 16 --graph
 part losses $train --steps 8 --deterministic --bitwise
 part generation KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=request "$python" "$here/generate.py"
 # What is repeated: the largest kernels of this training; the others are one row.
-largest='nvjet|sdpa|multi_tensor|SoftMaxBackward|layer_norm_grad_input|kernel<direct_copy'
+largest=${LARGEST:-'nvjet|sdpa|multi_tensor|SoftMaxBackward|layer_norm_grad_input|kernel<direct_copy'}
 for run in 1 2; do
     part repeat_$run "${KDVFS_COMMAND:-kdvfs}" run --repeat --match "$largest" \
         --report "$out/repeat_$run/report.json" -- $train --steps 300

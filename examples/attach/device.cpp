@@ -187,45 +187,46 @@ const kdvfs::detail::ScopeKind* Device::cluster_of(std::uint32_t kind, kdvfs::Du
 
 void Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
                     const std::function<void()>& work, const std::function<void()>& wait) {
-    constexpr unsigned most_tries = 256;  // then all its clusters have been met
     const std::lock_guard one_at_a_time{repeating_};
-    const auto now = std::chrono::steady_clock::now();
-    if (!first_launch_) first_launch_ = now;
-    if (now - *first_launch_ < settings_.repeat_after) return;
-    std::string name;
-    {
-        const std::lock_guard lock{splitting_};
-        const auto found = clusters_.find(kind.number);
-        if (found == clusters_.end()) return;
-        if (found->second.tried == (wait ? most_tries : 1)) return;
-        ++found->second.tried;
-        name = found->second.name;
-    }
-    if (runs_once(name)) return;
-    if (settings_.runs_once && std::regex_search(name, *settings_.runs_once)) return;
     Process& process = Process::instance();
-    process.repeating(name);
-    try {
-        const kdvfs::detail::ScopeKind* repeated = &kind;
-        if (wait) {
-            constexpr int calls = 3;
-            work();
-            wait();
-            const auto began = std::chrono::steady_clock::now();
-            for (int i = 0; i < calls; ++i) work();
-            wait();
-            const kdvfs::Duration time = (std::chrono::steady_clock::now() - began) / calls;
-            if (const auto* const cluster = cluster_of(kind.number, time)) repeated = cluster;
+    std::string repeated;
+    const auto kind_of_work = [&]() -> const kdvfs::detail::ScopeKind* {
+        constexpr unsigned most_tries = 256;  // then all its clusters have been met
+        std::string name;
+        {
+            const std::lock_guard lock{splitting_};
+            const auto found = clusters_.find(kind.number);
+            if (found == clusters_.end()) return nullptr;
+            if (found->second.tried == (wait ? most_tries : 1)) return nullptr;
+            ++found->second.tried;
+            name = found->second.name;
         }
-        sink_->repeat(stream, *repeated, work);
+        if (runs_once(name)) return nullptr;
+        if (settings_.runs_once && std::regex_search(name, *settings_.runs_once)) return nullptr;
+        process.repeating(name);
+        repeated = std::move(name);
+        if (!wait) return &kind;
+        constexpr int calls = 3;
+        work();
+        wait();
+        const auto began = std::chrono::steady_clock::now();
+        for (int i = 0; i < calls; ++i) work();
+        wait();
+        const kdvfs::Duration time = (std::chrono::steady_clock::now() - began) / calls;
+        const auto* const cluster = cluster_of(kind.number, time);
+        return cluster == nullptr ? &kind : cluster;
+    };
+    try {
+        sink_->repeat(stream, kind_of_work, work);
     } catch (const kdvfs::Error& error) {
+        if (repeated.empty()) throw;
         process.repeating_failed();
         throw kdvfs::Error{
             error.code(),
-            {"repeat kernel '" + name + "'", error.text().object, error.text().vendor_words,
-             "leave it out: kdvfs run --repeat --runs-once '" + name + "'"}};
+            {"repeat kernel '" + repeated + "'", error.text().object, error.text().vendor_words,
+             "leave it out: kdvfs run --repeat --runs-once '" + repeated + "'"}};
     }
-    process.repeating({});
+    if (!repeated.empty()) process.repeating({});
 }
 
 const kdvfs::detail::ScopeKind& Device::range_kind(std::string_view path) const {

@@ -28,9 +28,9 @@ namespace attach {
 
 class RunSession;
 
-/// All is metered, by iterations that the device chooses; it says, too, when repeating begins.
-inline kdvfs::GpuOptions attached_options() {
-    return {.meter_every = 1, .repeat = {.after = kdvfs::Duration::zero()}};
+/// All is metered, by iterations that the device chooses.
+inline kdvfs::GpuOptions attached_options(const Settings& settings) {
+    return {.meter_every = 1, .repeat = {.after = settings.repeat_after}};
 }
 
 /// A GPU as it could be opened.
@@ -116,8 +116,6 @@ private:
 
     std::map<std::uint32_t, std::pair<std::string, kdvfs::Variant>> swept_;  // by a kept kind
     std::mutex repeating_;
-    /// Of those that could be repeated.
-    std::optional<std::chrono::steady_clock::time_point> first_launch_{};
     std::mutex splitting_;
     std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind
     std::mutex beginning_;

@@ -231,11 +231,11 @@ Opened open_hip_gpu(int ordinal) {
         if (Dispatches::instance().there()) {
             return kdvfs::Gpu{kdvfs::detail::open_device(
                 text + " attached", [&] { return Dispatches::instance().streams_of(text); },
-                open_clocks, open_readings, attached_options())};
+                open_clocks, open_readings, attached_options(process.settings()))};
         }
         return kdvfs::Gpu{kdvfs::detail::open_device(
             text + " attached", [&] { return std::make_shared<Hip>(ordinal); }, open_clocks,
-            open_readings, attached_options())};
+            open_readings, attached_options(process.settings()))};
     };
     using Board = kdvfs::detail::OwnedDevice<kdvfs::device::amd::Clocks>;
     std::string why;
@@ -360,6 +360,23 @@ hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stre
     if (device != nullptr) device->sink().leave_noexcept(token);
     in_launch() = false;
     return status;
+}
+
+/// A copy or memset, called by its kind. Records of dispatches tell of none.
+template <class Call>
+hipError_t copied(const char* name, hipStream_t stream, Call call) {
+    if (in_launch() || !Process::instance().runs() || Dispatches::instance().there()) return call();
+    return launched(
+        name, 0, stream, [name] { return std::string{name}; }, call);
+}
+
+const char* name_of_copy(hipMemcpyKind kind) {
+    switch (kind) {
+        case hipMemcpyHostToDevice: return "memcpy HtoD";
+        case hipMemcpyDeviceToHost: return "memcpy DtoH";
+        case hipMemcpyDeviceToDevice: return "memcpy DtoD";
+        default: return "memcpy";
+    }
 }
 
 std::uint64_t blocks_of(const dim3& grid) { return std::uint64_t{grid.x} * grid.y * grid.z; }
@@ -530,6 +547,40 @@ __attribute__((visibility("default"))) hipError_t hipLaunchKernelExC(
     return launched(function, attach::blocks_of(config->grid), config->stream,
                     attach::name_by_pointer(function, config->stream),
                     [&] { return real(config, function, arguments); });
+}
+
+__attribute__((visibility("default"))) hipError_t hipMemcpyAsync(void* to, const void* from,
+                                                                 std::size_t bytes,
+                                                                 hipMemcpyKind kind,
+                                                                 hipStream_t stream) {
+    const auto real = ATTACH_NEXT(hipMemcpyAsync);
+    return attach::copied(attach::name_of_copy(kind), stream,
+                          [&] { return real(to, from, bytes, kind, stream); });
+}
+
+__attribute__((visibility("default"))) hipError_t hipMemcpyWithStream(void* to, const void* from,
+                                                                      std::size_t bytes,
+                                                                      hipMemcpyKind kind,
+                                                                      hipStream_t stream) {
+    const auto real = ATTACH_NEXT(hipMemcpyWithStream);
+    return attach::copied(attach::name_of_copy(kind), stream,
+                          [&] { return real(to, from, bytes, kind, stream); });
+}
+
+__attribute__((visibility("default"))) hipError_t hipMemcpy2DAsync(
+    void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+    std::size_t height, hipMemcpyKind kind, hipStream_t stream) {
+    const auto real = ATTACH_NEXT(hipMemcpy2DAsync);
+    return attach::copied("memcpy 2D", stream, [&] {
+        return real(to, to_pitch, from, from_pitch, width, height, kind, stream);
+    });
+}
+
+__attribute__((visibility("default"))) hipError_t hipMemsetAsync(void* where, int value,
+                                                                 std::size_t bytes,
+                                                                 hipStream_t stream) {
+    const auto real = ATTACH_NEXT(hipMemsetAsync);
+    return attach::copied("memset", stream, [&] { return real(where, value, bytes, stream); });
 }
 
 /// The plain spelling, which later versions of HIP export.

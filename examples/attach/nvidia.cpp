@@ -63,7 +63,7 @@ kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
             if (!settings.sets_clocks) return std::shared_ptr<Board>{};
             return std::make_shared<Board>(address, nvml_options(kdvfs::device::ClockAccess::set));
         },
-        open_readings, attached_options())};
+        open_readings, attached_options(settings))};
 }
 
 /// A GPU with its streams, as CUPTI's callbacks see it.

@@ -19,19 +19,25 @@ namespace {
 using attach::Process;
 using attach::Ranges;
 
-int push(const char* name) noexcept {
+/// @param domain null: the program's own
+int push(const char* name, const void* domain = nullptr) noexcept {
     try {
         if (name == nullptr || !Process::instance().runs()) return 0;
         Process::instance().range_begins(name);
-        return Ranges::of_process().push(name);
+        return Ranges::of_process().push(name, domain);
     } catch (const std::exception& error) {
         Process::instance().give_up(error.what());
         return 0;
     }
 }
-int pop() noexcept {
-    if (!Process::instance().runs()) return 0;
-    return Ranges::of_process().pop();
+int pop(const void* domain = nullptr) noexcept {
+    try {
+        if (!Process::instance().runs()) return 0;
+        return Ranges::of_process().pop(domain);
+    } catch (const std::exception& error) {
+        Process::instance().give_up(error.what());
+        return 0;
+    }
 }
 
 /// As much as ranges need of a wide text: what is not ASCII becomes '?'.
@@ -57,14 +63,15 @@ struct EventAttributes {
     const void* message;
 };
 
-int push_attributes(const EventAttributes* event) noexcept {
+int push_attributes(const EventAttributes* event, const void* domain = nullptr) noexcept {
     try {
-        if (event == nullptr || event->message == nullptr) return push("");
+        if (event == nullptr || event->message == nullptr) return push("", domain);
         switch (event->message_type) {
             case 1:
-            case 3: return push(static_cast<const char*>(event->message));
-            case 2: return push(narrow(static_cast<const wchar_t*>(event->message)).c_str());
-            default: return push("");
+            case 3: return push(static_cast<const char*>(event->message), domain);
+            case 2:
+                return push(narrow(static_cast<const wchar_t*>(event->message)).c_str(), domain);
+            default: return push("", domain);
         }
     } catch (const std::exception&) {
         return 0;
@@ -83,12 +90,17 @@ const char* keep(const std::string& text) noexcept {
     }
 }
 
-// The entry points. Domains are not told apart.
+// The entry points.
 int push_ascii(const char* name) { return push(name); }
 int push_wide(const wchar_t* name) { return push(narrow(name).c_str()); }
 int push_event(const EventAttributes* event) { return push_attributes(event); }
-int domain_push_event(void*, const EventAttributes* event) { return push_attributes(event); }
-int domain_pop(void*) { return pop(); }
+int domain_push_event(void* domain, const EventAttributes* event) {
+    return push_attributes(event, domain);
+}
+int domain_pop(void* domain) { return pop(domain); }
+// A domain's handle is its name, kept.
+const char* create_domain_ascii(const char* name) { return keep(name == nullptr ? "" : name); }
+const char* create_domain_wide(const wchar_t* name) { return keep(narrow(name)); }
 int plain_pop() { return pop(); }
 const char* register_ascii(void*, const char* text) { return keep(text == nullptr ? "" : text); }
 const char* register_wide(void*, const wchar_t* text) { return keep(narrow(text)); }
@@ -133,6 +145,8 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
         put(table, entries, 5, &domain_pop);
         put(table, entries, 10, &register_ascii);
         put(table, entries, 11, &register_wide);
+        put(table, entries, 12, &create_domain_ascii);
+        put(table, entries, 13, &create_domain_wide);
     }
     return 1;
 }

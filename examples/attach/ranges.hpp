@@ -8,10 +8,12 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/device/contracts.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <regex>
@@ -22,46 +24,65 @@
 
 namespace attach {
 
+/// Who opened a range. NVTX asks libraries to keep their ranges in a domain of their own; the one
+/// without a name is the program's.
+enum class Opener { program, library };
+
 /// The ranges that a thread has open, each with its scopes: a range becomes a scope on a stream
-/// with the first launch inside it there, and ends after the last one.
+/// with the first launch inside it there, and ends after the last one. Ranges of libraries are a
+/// second stack beside those of the program.
 class RangeStack {
 public:
-    /// @param taken whether it is a scope; else its launches belong to the range around it
-    /// @returns whether it is the first that is taken
-    bool push(std::string_view name, bool taken) {
+    /// @param domain of NVTX, each of which nests by itself; null is the program's
+    /// @param opener whose it is, for scopes; none: it is no scope, and its launches belong to the
+    ///        range around it
+    /// @returns how many ranges of the domain enclose it
+    int push(std::string_view name, const void* domain, std::optional<Opener> opener) {
         const std::lock_guard lock{mutex_};
         Range range;
-        if (!open_.empty()) range.path = open_.back().path;
-        if (taken) range.path += (range.path.empty() ? "" : "/") + range_name(name);
-        range.taken = taken;
+        range.domain = domain;
+        range.opener = opener;
+        if (opener) {
+            for (const Range& around : open_) {
+                if (around.opener == opener) range.path = around.path;
+            }
+            range.path += (range.path.empty() ? "" : "/") + range_name(name);
+        }
+        const auto around = std::count_if(open_.begin(), open_.end(),
+                                          [&](const Range& each) { return each.domain == domain; });
         open_.push_back(std::move(range));
-        return taken && ++taken_ == 1;
+        return static_cast<int>(around);
     }
-    /// @returns whether it was the last that was taken; nothing where none is open
-    std::optional<bool> pop() noexcept {
+    /// @returns how many ranges of the domain enclosed the one that ends; less than 0 where none is
+    ///          open
+    int pop(const void* domain) noexcept {
         const std::lock_guard lock{mutex_};
-        if (open_.empty()) return std::nullopt;
-        for (OnStream& scope : open_.back().scopes) {
+        const auto of_domain = [&](const Range& each) { return each.domain == domain; };
+        const auto last = std::find_if(open_.rbegin(), open_.rend(), of_domain);
+        if (last == open_.rend()) return -2;
+        for (OnStream& scope : last->scopes) {
             const AtLaunch end{scope.last};
             scope.device->sink().leave_noexcept(scope.token);
         }
-        const bool taken = open_.back().taken;
-        open_.pop_back();
-        return taken && --taken_ == 0;
+        open_.erase(std::next(last).base());
+        return static_cast<int>(std::count_if(open_.begin(), open_.end(), of_domain));
     }
-    [[nodiscard]] std::size_t depth() {
+    /// Whether the program has a range open here that is a scope.
+    [[nodiscard]] bool has_programs() {
         const std::lock_guard lock{mutex_};
-        return open_.size();
+        return std::any_of(open_.begin(), open_.end(),
+                           [](const Range& each) { return each.opener == Opener::program; });
     }
 
-    /// A launch inside these ranges: those without a scope on its stream get one, which begins with
-    /// it. @returns whether there is any range that is taken
+    /// A launch inside these ranges: those of the opener without a scope on its stream get one,
+    /// which begins with it. @returns whether there is any
     /// @throws Error as entering a scope
-    bool launched(Device& device, kdvfs::StreamRef stream, std::uint32_t correlation) {
+    bool launched(Opener opener, Device& device, kdvfs::StreamRef stream,
+                  std::uint32_t correlation) {
         const std::lock_guard lock{mutex_};
         bool any = false;
         for (Range& range : open_) {
-            if (!range.taken) continue;
+            if (range.opener != opener) continue;
             any = true;
             OnStream* known = nullptr;
             for (OnStream& scope : range.scopes) {
@@ -86,20 +107,22 @@ private:
         std::uint32_t last;
     };
     struct Range {
-        std::string path;
-        bool taken = true;
-        std::vector<OnStream> scopes;
+        std::string path{};
+        const void* domain = nullptr;
+        std::optional<Opener> opener{};
+        std::vector<OnStream> scopes{};
     };
 
     std::mutex mutex_;
     std::vector<Range> open_;
-    std::size_t taken_ = 0;  ///< of the open ones
 };
 
-/// The ranges of all threads. A launch that no range of its own thread takes belongs to those of
-/// the one thread that has any open that are taken, if it is one: so the backward pass, which
-/// PyTorch launches from a thread of its own, is inside the range around `backward()`, whatever
-/// ranges the libraries that it calls open there for themselves. Thread-safe.
+/// The ranges of all threads. A launch belongs to the program's ranges of its own thread; where
+/// these are none, to those of the one thread that has any open, if it is one: so the backward
+/// pass, which PyTorch launches from a thread of its own, is inside the range around `backward()`.
+/// Only where there is none of the program's is it inside the ranges that libraries have open on
+/// its thread. Ranges that are asked for by name (`KDVFS_ATTACH_MATCH`) are the program's, whoever
+/// opened them. Thread-safe.
 class Ranges {
 public:
     static Ranges& of_process() {
@@ -107,28 +130,35 @@ public:
         return ranges;
     }
 
-    /// @returns how many ranges of this thread enclose the new one
-    int push(std::string_view name) {
+    /// @param domain as `RangeStack::push`
+    /// @returns how many ranges of this thread and domain enclose the new one
+    int push(std::string_view name, const void* domain = nullptr) {
         const auto& match = Process::instance().settings().match;
-        RangeStack& stack = own();
-        if (stack.push(name, !match || std::regex_search(name.begin(), name.end(), *match))) {
-            opened(stack);
+        std::optional<Opener> opener = domain == nullptr ? Opener::program : Opener::library;
+        if (match) {
+            opener.reset();
+            if (std::regex_search(name.begin(), name.end(), *match)) opener = Opener::program;
         }
-        return static_cast<int>(stack.depth()) - 1;
+        const int around = own().push(name, domain, opener);
+        if (opener == Opener::program) note_programs(own());
+        return around;
     }
-    /// @returns how many ranges of this thread enclosed the one that ends, or less than 0
-    int pop() {
-        RangeStack& stack = own();
-        const auto last_taken = stack.pop();
-        if (!last_taken) return -2;
-        if (*last_taken) closed(stack);
-        return static_cast<int>(stack.depth());
+    /// @returns how many ranges of this thread and domain enclosed the one that ends, or less than
+    /// 0
+    int pop(const void* domain = nullptr) {
+        const int around = own().pop(domain);
+        note_programs(own());
+        return around;
     }
     bool launched(Device& device, kdvfs::StreamRef stream, std::uint32_t correlation) {
         RangeStack* const own = mine();
-        if (own != nullptr && own->launched(device, stream, correlation)) return true;
+        const auto inside = [&](RangeStack* stack, Opener opener) {
+            return stack != nullptr && stack->launched(opener, device, stream, correlation);
+        };
+        if (inside(own, Opener::program)) return true;
         RangeStack* const others = only_.load();
-        return others != nullptr && others != own && others->launched(device, stream, correlation);
+        if (others != own && inside(others, Opener::program)) return true;
+        return inside(own, Opener::library);
     }
 
 private:
@@ -145,20 +175,23 @@ private:
         }
         return *mine();
     }
-    void opened(RangeStack& stack) {
+    /// Whether this thread is one of those with ranges of the program.
+    void note_programs(RangeStack& stack) {
+        static thread_local bool noted = false;
+        const bool has = stack.has_programs();
+        if (std::exchange(noted, has) == has) return;
         const std::lock_guard lock{mutex_};
-        with_open_.push_back(&stack);
-        only_ = with_open_.size() == 1 ? with_open_.front() : nullptr;
-    }
-    void closed(RangeStack& stack) {
-        const std::lock_guard lock{mutex_};
-        std::erase(with_open_, &stack);
-        only_ = with_open_.size() == 1 ? with_open_.front() : nullptr;
+        if (has) {
+            with_programs_.push_back(&stack);
+        } else {
+            std::erase(with_programs_, &stack);
+        }
+        only_ = with_programs_.size() == 1 ? with_programs_.front() : nullptr;
     }
 
     std::mutex mutex_;
     std::deque<RangeStack> stacks_;
-    std::vector<RangeStack*> with_open_;
+    std::vector<RangeStack*> with_programs_;
     std::atomic<RangeStack*> only_{nullptr};
 };
 

@@ -46,7 +46,8 @@ std::string board_line(const nlohmann::json& device) {
     return line + '\n';
 }
 
-/// What ran since the last look, the largest share of time first.
+/// What ran since the last look, the largest share of power first; those whose joules are not told
+/// come behind, by time.
 std::string table(const std::vector<nlohmann::json>& processes, Totals& before) {
     std::string text;
     std::set<std::string> boards;
@@ -68,6 +69,7 @@ std::string table(const std::vector<nlohmann::json>& processes, Totals& before) 
     std::vector<Line> lines;
     Totals now;
     double all = 0;
+    double all_joules = 0;
     for (const auto& row : merged["rows"]) {
         std::string name = row.value("kernel", "");
         if (const auto variant = row.value("variant", 0U)) name += '#' + std::to_string(variant);
@@ -77,31 +79,35 @@ std::string table(const std::vector<nlohmann::json>& processes, Totals& before) 
         now[name] = {seconds, joules};
         const auto [seconds_before, joules_before] = before[name];
         all += std::max(0.0, seconds - seconds_before);
-        lines.push_back({name, seconds - seconds_before, joules - joules_before, resolved,
-                         row.value("held_core_mhz", 0)});
+        if (resolved) all_joules += std::max(0.0, joules - joules_before);
+        lines.push_back({name, seconds - seconds_before, resolved ? joules - joules_before : 0,
+                         resolved, row.value("held_core_mhz", 0)});
     }
     before = std::move(now);
-    std::stable_sort(lines.begin(), lines.end(),
-                     [](const Line& a, const Line& b) { return a.seconds > b.seconds; });
+    std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
+        return std::pair{a.joules, a.seconds} > std::pair{b.joules, b.seconds};
+    });
     char line[200];
-    std::snprintf(line, sizeof line, "%-58s %7s %10s %9s %7s %8s\n", "kernel", "time %", "time s",
-                  "J", "W", "held MHz");
+    std::snprintf(line, sizeof line, "%-58s %7s %7s %10s %9s %7s %8s\n", "kernel", "power %",
+                  "time %", "time s", "J", "W", "held MHz");
     text += line;
     constexpr std::size_t most = 20;
     for (std::size_t i = 0; i < std::min(most, lines.size()); ++i) {
         const Line& each = lines[i];
-        if (each.seconds <= 0) break;
+        if (each.seconds <= 0) continue;
+        char share[24] = "-";
         char joules[24] = "-";
         char watts[24] = "-";
         char held[24] = "-";
-        if (each.resolved) {
+        if (each.resolved && all_joules > 0) {
+            std::snprintf(share, sizeof share, "%.1f", 100 * each.joules / all_joules);
             std::snprintf(joules, sizeof joules, "%.4g", each.joules);
             std::snprintf(watts, sizeof watts, "%.0f", each.joules / each.seconds);
         }
         if (each.held > 0) std::snprintf(held, sizeof held, "%d", each.held);
-        std::snprintf(line, sizeof line, "%-58s %7.1f %10.4g %9s %7s %8s\n",
-                      kdvfs::detail::shortened(each.kernel, 58).c_str(), 100 * each.seconds / all,
-                      each.seconds, joules, watts, held);
+        std::snprintf(line, sizeof line, "%-58s %7s %7.1f %10.4g %9s %7s %8s\n",
+                      kdvfs::detail::shortened(each.kernel, 58).c_str(), share,
+                      100 * each.seconds / all, each.seconds, joules, watts, held);
         text += line;
     }
     return text;

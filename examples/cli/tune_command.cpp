@@ -23,6 +23,7 @@
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
+#include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/session_status.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
@@ -424,7 +425,7 @@ void TuneCommand::add_to(CLI::App& app) {
 void TuneCommand::run() const {
     using namespace kdvfs::tune;
     const double bound = parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct);
-    SweepOptions options;
+    SweepOptions options = sweep_options_from_environment();  // as the program's session does
     options.objective = with_confidence(with_max_slowdown(strict_waste(), bound),
                                         parse_percent("--confidence", confidence, 100));
     options.max_slowdown = parse_percent("--run-slowdown", run_slowdown, most_slowdown_pct);

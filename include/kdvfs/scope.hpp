@@ -82,8 +82,9 @@ template <NamedKernel K, class BoundGpu, std::invocable Work>
 decltype(auto) launch(const BoundGpu& gpu, StreamRef stream, Variant variant, Work&& work) {
     if constexpr (BoundGpu::template has_scope_for<K> && !RunsOnce<K> && std::invocable<Work&>) {
         if (gpu.scope_sink().repeats()) [[unlikely]] {
-            gpu.scope_sink().repeat(stream, gpu.template kind_of<K>(variant),
-                                    [&] { static_cast<void>(std::invoke(work)); });
+            gpu.scope_sink().repeat(
+                stream, [&] { return &gpu.template kind_of<K>(variant); },
+                [&] { static_cast<void>(std::invoke(work)); });
         }
     }
     FrequencyScope<K> scope{gpu, stream, variant};

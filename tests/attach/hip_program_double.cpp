@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT
 //
 // A program on the double of HIP that knows nothing of kdvfs: it launches in all ways that the
-// double has, both by functions and by modules, and names ranges where roctx is there.
+// double has, both by functions and by modules, and names ranges where roctx is there. With
+// HIP_DOUBLE_BOARD its kernels are 20 times as long, and run at the clock of the first virtual
+// board (tests/virtual_amdgpu).
 #include <hip/hip_ext.h>
 #include <hip/hip_runtime_api.h>
+
+#include <tests/hip_double/hip_double.hpp>
 
 #include <dlfcn.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 
 /// What the compiler leaves on the host for each kernel.
 void gemm(float*) {}
@@ -22,6 +27,22 @@ namespace {
 hipStream_t stream = nullptr;
 double megacycles = 0.3;  // at 1000 MHz: 300 us
 void* arguments[] = {&megacycles};
+
+void use_virtual_board() {
+    if (std::getenv("HIP_DOUBLE_BOARD") == nullptr) return;
+    megacycles *= 20;
+    hip_double::reset({"0000:c1:00.0"});
+    hip_double::set_board({[](int) {
+                               std::ifstream file{"/sys/control/running0"};
+                               double clock = 1000;
+                               file >> clock;
+                               return clock;
+                           },
+                           [](int, bool busy) {
+                               std::ofstream{"/sys/control/gpu0"} << (busy ? "busy" : "idle")
+                                                                  << std::flush;
+                           }});
+}
 
 void launch(const void* kernel) {
     if (hipLaunchKernel(kernel, dim3(64), dim3(256), arguments, 0, stream) != hipSuccess) {
@@ -74,6 +95,7 @@ void step(hipGraphExec_t graph) {
 
 int main(int argc, char** argv) {
     const int iterations = argc > 1 ? std::atoi(argv[1]) : 10;
+    use_virtual_board();
     std::puts("output");
     std::fflush(stdout);
     hipGraph_t graph = nullptr;
@@ -85,6 +107,11 @@ int main(int argc, char** argv) {
     launch(reinterpret_cast<const void*>(&gemm));
     if (hipStreamEndCapture(stream, &graph) != hipSuccess ||
         hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0) != hipSuccess) {
+        return 2;
+    }
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    if (hipMemcpyAsync(&to, &from, sizeof to, hipMemcpyHostToDevice, stream) != hipSuccess) {
         return 2;
     }
     for (int i = 0; i < iterations; ++i) {

@@ -4,7 +4,7 @@
 // backward, an optimizer, ranges by NVTX, and, where it is told to, what attaching must survive.
 //   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
 //                  [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit] [child_works]
-//                  [long]
+//                  [long] [unnamed]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -36,18 +36,24 @@ Kernel scan{"_Z16DeviceScanKernelPi", 100, 200, 1, &scan_cleared};
 bool fragile_cleared = false;
 Kernel fragile{"_Z7fragilePi", 100, 200, 1, &fragile_cleared};
 
-// NVTX as its header does it: one table of pointers, filled in by the injected library.
+// NVTX as its header does it: tables of pointers, filled in by the injected library.
 using Function = void (*)();
 Function push_a = nullptr;
 Function pop_f = nullptr;
+Function domain_push = nullptr;
+Function domain_pop = nullptr;
+Function domain_create = nullptr;
 Function* core[16] = {};
+Function* core_domains[16] = {};
 int table_of(int module, Function*** table, unsigned* entries) {
-    if (module != 1) return 0;
     core[9] = &push_a;
     core[11] = &pop_f;
-    *table = core;
+    core_domains[4] = &domain_push;
+    core_domains[5] = &domain_pop;
+    core_domains[12] = &domain_create;
+    *table = module == 1 ? core : core_domains;
     *entries = 16;
-    return 1;
+    return module == 1 || module == 5 ? 1 : 0;
 }
 const void* export_table(std::uint32_t id) {
     static const struct {
@@ -64,13 +70,45 @@ void begin_ranges() {
         reinterpret_cast<int (*)(const void* (*)(std::uint32_t))>(begin)(&export_table);
     }
 }
+bool names_ranges = true;
 struct Range {
     explicit Range(const char* name) {
-        if (push_a != nullptr) reinterpret_cast<int (*)(const char*)>(push_a)(name);
+        if (names_ranges && push_a != nullptr) reinterpret_cast<int (*)(const char*)>(push_a)(name);
     }
     ~Range() {
-        if (pop_f != nullptr) reinterpret_cast<int (*)()>(pop_f)();
+        if (names_ranges && pop_f != nullptr) reinterpret_cast<int (*)()>(pop_f)();
     }
+    Range(const Range&) = delete;
+    Range& operator=(const Range&) = delete;
+};
+
+/// A range as NVTX asks libraries to open theirs: in a domain of their own, by attributes.
+struct LibraryRange {
+    explicit LibraryRange(const char* name) {
+        if (domain_create == nullptr) return;
+        static void* const domain =
+            reinterpret_cast<void* (*)(const char*)>(domain_create)("BLAS of the double");
+        const struct {
+            std::uint16_t version = 3;
+            std::uint16_t size = 48;
+            std::uint32_t category = 0;
+            std::int32_t color[2] = {};
+            std::int32_t payload_type[2] = {};
+            std::uint64_t payload = 0;
+            std::int32_t message_type = 1;
+            const void* message;
+        } event{.message = name};
+        its_ = domain;
+        reinterpret_cast<int (*)(void*, const void*)>(domain_push)(its_, &event);
+    }
+    ~LibraryRange() {
+        if (its_ != nullptr) reinterpret_cast<int (*)(void*)>(domain_pop)(its_);
+    }
+    LibraryRange(const LibraryRange&) = delete;
+    LibraryRange& operator=(const LibraryRange&) = delete;
+
+private:
+    void* its_ = nullptr;
 };
 
 void* stream = nullptr;
@@ -105,8 +143,8 @@ void step() {
     }
     {
         const Range range{"backward"};
-        std::thread{[] {                   // as PyTorch's autograd does
-            const Range librarys{"blas"};  // and the libraries that it calls
+        std::thread{[] {                          // as PyTorch's autograd does
+            const LibraryRange librarys{"blas"};  // and the libraries that it calls
             for (int layer = 0; layer < 4; ++layer) backward_of_layer();
         }}
             .join();
@@ -155,6 +193,7 @@ int main(int argc, char** argv) {
     cuInit(0);
     if (asked(argc, argv, "abort_at_exit=first")) std::atexit([] { std::abort(); });
     begin_ranges();
+    names_ranges = !asked(argc, argv, "unnamed");
     if (asked(argc, argv, "dlclose")) close_what_was_injected();
     cuStreamCreate(&stream, 0);
     std::uint32_t input = 0;

@@ -124,7 +124,8 @@ inline ExpectedSweep expected_sweep(const SweepOptions& options, std::size_t poi
     constexpr double typical_slowdown = 0.2;
     const double baseline = std::max(1.0, typical_slowdown / options.max_slowdown);
     constexpr double warm_up_blocks = 6;
-    return {measuring * warm_up_blocks, block * (1 + baseline) * measured * options.samples};
+    return {std::clamp(Seconds{options.longest_warm_up}, measuring, measuring * warm_up_blocks),
+            block * (1 + baseline) * measured * options.samples};
 }
 
 /// How far a sweep has come.

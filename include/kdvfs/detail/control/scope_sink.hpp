@@ -57,9 +57,12 @@ public:
     /// Whether `launch` is to offer its work to `repeat`.
     [[nodiscard]] bool repeats() const noexcept { return repeats_; }
     /// Calls `work`, which enqueues on `stream`, until the meter can tell what it draws; nothing
-    /// where that is known.
+    /// where that is known, or where repeating has not begun (`RepeatOptions::after`).
+    /// @param kind asked for once repeating has begun, so that it may run the work to find out;
+    ///        null: it is not repeated
     /// @throws Error that names the kernel, where the work fails
-    virtual void repeat(StreamRef, const ScopeKind&, const std::function<void()>&) {}
+    virtual void repeat(StreamRef /*stream*/, const std::function<const ScopeKind*()>& /*kind*/,
+                        const std::function<void()>& /*work*/) {}
 
 protected:
     ~ScopeSink() = default;

@@ -131,7 +131,7 @@ public:
         }
     }
 
-    void repeat(StreamRef stream, const ScopeKind& kind,
+    void repeat(StreamRef stream, const std::function<const ScopeKind*()>& kind,
                 const std::function<void()>& work) override {
         if (!comes_late()) repeater_.repeat(*meter_, stream, kind, work, [this] { work_begins(); });
     }

@@ -37,27 +37,31 @@ public:
     explicit Repeater(Parts parts) : parts_{parts} {}
 
     /// Calls `work` again and again where it is its turn, else never.
+    /// @param kind_of_work asked for only then, and may run the work itself; null: it must not run
+    ///        again
     /// @param begins is told that there is something to read the counter for
     /// @throws Error (io) naming the kernel where its work throws, or the stream fails under it
     template <class Begins>
-    void repeat(Meter& meter, StreamRef stream, const ScopeKind& kind,
+    void repeat(Meter& meter, StreamRef stream,
+                const std::function<const ScopeKind*()>& kind_of_work,
                 const std::function<void()>& work, const Begins& begins) {
         static thread_local bool within = false;
         if (within || !begun_by_now() || parts_.runtime.track_key(stream).capture != 0) return;
         const std::lock_guard one_at_a_time{repeating_};
-        if (!repeated_.insert(kind.number).second) return;
         const ScopedFlag inside{within};
+        const ScopeKind* const kind = kind_of_work();
+        if (kind == nullptr || !repeated_.insert(kind->number).second) return;
         parts_.runtime.synchronize(stream);
-        meter.begin_repeat(parts_.runtime, kind.kernel);
+        meter.begin_repeat(parts_.runtime, kind->kernel);
         begins();
         std::uint64_t calls = 0;
         try {
-            calls = repeat_until_told(meter, stream, kind, work);
+            calls = repeat_until_told(meter, stream, *kind, work);
         } catch (const std::exception& error) {
             meter.end_repeat(parts_.runtime, 0);
             throw Error{
                 Errc::io,
-                {.action = "repeat kernel '" + to_string(parts_.kinds.kernels().key(kind.kernel)) +
+                {.action = "repeat kernel '" + to_string(parts_.kinds.kernels().key(kind->kernel)) +
                            "' in place",
                  .object = to_string(parts_.info),
                  .vendor_words = error.what(),

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+//
+// Clocks of attached programs: plans, sweeps, and what a program that is killed leaves behind.
+#include "attach_fixture.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#if defined(ATTACH_LIBRARY)
+
+namespace attached {
+namespace {
+
+json planned(const char* name, int variant, int clock) {
+    json row{{"kernel", name}, {"variant", variant}, {"count", 8}, {"core_mhz", clock}};
+    for (const char* key : {"time_pct", "energy_pct"}) row[key] = 0.0;
+    for (const char* key : {"time_s", "baseline_time_s"}) row[key] = 0.0032;
+    for (const char* key : {"energy_j", "baseline_energy_j"}) row[key] = 1.6;
+    row["mem_mhz"] = -1;
+    return row;
+}
+void write_plan(const std::string& path, const json& kernels) {
+    const json cost{{"time_s", 0.01}, {"energy_j", 5.0}, {"core_mhz", -1}, {"mem_mhz", -1}};
+    const json plan{{"gpu", "Double of an NVIDIA GPU"},
+                    {"objective", "waste"},
+                    {"max_slowdown_pct", 2.0},
+                    {"baseline", cost},
+                    {"plan",
+                     {{"aggregate", "global"},
+                      {"time_s", 0.01},
+                      {"energy_j", 5.0},
+                      {"time_pct", 0.0},
+                      {"energy_pct", 0.0},
+                      {"gap_pct", 0.0}}},
+                    {"kernels", kernels}};
+    std::ofstream{path} << plan.dump();
+    std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+}
+
+TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
+    write_plan(path("plan.json"),
+               json::array({planned("gemm", 8, 1000), planned("norm", 6, 1500)}));
+    const Outcome seen =
+        run({"--plan", path("plan.json")}, {PROGRAM, "30"}, {{"NVML_DOUBLE_LOG", path("writes")}});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    const std::string writes = text_of(path("writes"));
+    EXPECT_NE(writes.find("core(210, 1000)\n"), std::string::npos) << writes << seen.notes();
+    EXPECT_NE(writes.find("core(210, 1500)\n"), std::string::npos) << writes;
+    EXPECT_TRUE(writes.ends_with("core free\n")) << writes;
+    EXPECT_EQ(seen.row("gemm")["asked"]["core_mhz"], 1000) << seen.report.dump(1);
+}
+
+TEST_F(Attach, ObeysAPlanOfRanges) {
+    write_plan(path("plan.json"),
+               json::array({planned("step/forward", 0, 1000), planned("step/optimizer", 0, 1500)}));
+    const Outcome seen =
+        run({"--plan", path("plan.json"), "--level", "range", "--iteration", "step"},
+            {PROGRAM, "30"}, {{"NVML_DOUBLE_LOG", path("writes")}});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    const std::string writes = text_of(path("writes"));
+    EXPECT_NE(writes.find("core(210, 1000)\n"), std::string::npos) << writes << seen.notes();
+    EXPECT_NE(writes.find("core(210, 1500)\n"), std::string::npos) << writes;
+    EXPECT_TRUE(writes.ends_with("core free\n")) << writes;
+    EXPECT_EQ(seen.row("step/forward")["asked"]["core_mhz"], 1000) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("step/optimizer")["asked"]["core_mhz"], 1500);
+}
+
+/// What makes a sweep of the double short: little is waited for, and a run may be slowed much.
+Environment short_sweep() {
+    return {{"CUDA_DOUBLE_FEW_CLOCKS", "1"},
+            {"KDVFS_SWEEP_ROWS", "2"},
+            {"KDVFS_SWEEP_BLOCK", "0.1"},
+            {"KDVFS_SWEEP_WARM_UP", "1"},
+            {"KDVFS_RUN_SLOWDOWN", "1000"}};
+}
+
+class AttachedSweep : public Attach {
+protected:
+    /// Sweeps a program into profile.csv; what a run has not measured when it ends, the next one
+    /// does. @returns the sweep's last status
+    json sweep(std::vector<std::string> options, const std::vector<std::string>& command) {
+        Environment environment = short_sweep();
+        environment["KDVFS_STATUS"] = path("status.json");
+        options.insert(options.end(), {"--sweep", path("profile.csv")});
+        json status = json::object();
+        for (int runs = 0; runs < 4 && !status.value("done", false); ++runs) {
+            const Outcome swept = run(options, command, environment);
+            EXPECT_EQ(swept.exit_code(), 0) << swept.err;
+            const json told = json::parse(text_of(path("status.json")), nullptr, false);
+            if (!told.contains("sweep")) {
+                ADD_FAILURE() << told << swept.notes();
+                break;
+            }
+            status = told["sweep"];
+            EXPECT_GT(status["points_measured"], 1) << told << swept.notes();
+        }
+        return status;
+    }
+    /// Plans what was swept, and runs a program by that. @returns what has a clock in the plan
+    json follow(std::vector<std::string> options, const std::vector<std::string>& command) {
+        const std::string plan = path("plan.json");
+        const Outcome planned =
+            wait_for(start({KDVFS_COMMAND, "plan", path("profile.csv"), "--max-slowdown", "60%",
+                            "--format", "json", "-o", plan}));
+        EXPECT_EQ(planned.exit_code(), 0) << planned.err;
+        std::filesystem::permissions(plan, std::filesystem::perms::owner_read);
+        options.insert(options.end(), {"--plan", plan});
+        const Outcome followed =
+            run(options, command,
+                {{"CUDA_DOUBLE_FEW_CLOCKS", "1"}, {"NVML_DOUBLE_LOG", path("writes")}});
+        EXPECT_EQ(followed.exit_code(), 0) << followed.err;
+        const std::string writes = text_of(path("writes"));
+        EXPECT_NE(writes.find("core(1000, "), std::string::npos)
+            << text_of(plan) << followed.notes();
+        EXPECT_TRUE(writes.ends_with("free\n")) << writes;
+        json kernels = json::parse(text_of(plan), nullptr, false)["kernels"];
+        for (const json& kernel : kernels) {
+            const json asked = followed.most_called(kernel["kernel"].get<std::string>())["asked"];
+            // The board's own choice is -1 in a plan and 0 in a report.
+            EXPECT_EQ(asked["core_mhz"], std::max(kernel["core_mhz"].get<int>(), 0))
+                << kernel << asked << followed.notes();
+        }
+        return kernels;
+    }
+};
+
+/// The double launches its backward pass from a new thread in each iteration.
+TEST_F(AttachedSweep, OfKernelsIsFollowedByAPlan) {
+    const json status = sweep({}, {PROGRAM, "600"});
+    EXPECT_TRUE(status["done"]) << status;
+    EXPECT_EQ(status["points"], 6) << status;
+    EXPECT_EQ(status["points_given_up"], 0) << status;
+    EXPECT_GE(follow({}, {PROGRAM, "30"}).size(), 4U);
+}
+
+TEST_F(AttachedSweep, OfRangesIsFollowedByAPlan) {
+    const std::vector<std::string> ranges{"--level", "range", "--iteration", "step"};
+    const json status = sweep(ranges, {PROGRAM, "600"});
+    EXPECT_TRUE(status["done"]) << status;
+    EXPECT_EQ(status["points_given_up"], 0) << status;
+    std::set<std::string> planned;
+    for (const json& range : follow(ranges, {PROGRAM, "30"})) planned.insert(range["kernel"]);
+    for (const char* range : {"step/forward", "step/backward", "step/optimizer"}) {
+        EXPECT_TRUE(planned.contains(range)) << range << text_of(path("plan.json"));
+    }
+}
+
+TEST_F(AttachedSweep, IsTunedByOneCommand) {
+    if (std::getenv("KDVFS_TUNE_SOAK") == nullptr) GTEST_SKIP() << "minutes: ctest -C soak -L soak";
+    const Outcome tuned = wait_for(
+        start({KDVFS_COMMAND, "tune", "--max-slowdown", "60%", "--run-slowdown", "1000%", "--pairs",
+               "4", "--switch-latency", "100us", "-o", path("tuned"), "--", PROGRAM, "600"},
+              short_sweep()));
+    // 3: a saving of some percent is not always told by four pairs of runs of a double that sleeps.
+    EXPECT_TRUE(tuned.exit_code() == 0 || tuned.exit_code() == 3) << tuned.out << tuned.err;
+    EXPECT_NE(tuned.out.find("slowdown up to 60 %: kept"), std::string::npos) << tuned.out;
+    for (const char* file : {"profile.csv", "plan.json", "policies.hpp", "kept.json"}) {
+        EXPECT_NE(text_of(folder() / "tuned" / file), "") << file;
+    }
+    const json followed = json::parse(text_of(folder() / "tuned" / "follow_status.json"));
+    EXPECT_GT(followed["followed_pct"], 90) << followed;
+    // The forecast is of the order of what then comes: one run for each line that the double says,
+    // but the two that try it out and the eight that validate.
+    const std::string log = text_of(folder() / "tuned" / "program.log");
+    std::size_t runs = 0;
+    for (std::size_t at = 0; (at = log.find("output\n", at)) != std::string::npos; ++at) ++runs;
+    ASSERT_GT(runs, 10U) << tuned.out << tuned.err;
+    const std::size_t about = tuned.out.find("about ");
+    ASSERT_NE(about, std::string::npos) << tuned.out;
+    const double expected = std::strtod(tuned.out.c_str() + about + 6, nullptr);
+    EXPECT_GE(expected, 1) << tuned.out;
+    EXPECT_LE(expected, 5 * static_cast<double>(runs - 10)) << tuned.out << tuned.err;
+    std::cout << tuned.out;
+}
+
+TEST_F(Attach, PutsTheClocksBackOfAProgramThatIsKilled) {
+    write_plan(path("plan.json"),
+               json::array({planned("gemm", 8, 1000), planned("attention::flash<128>", 9, 1000),
+                            planned("norm", 6, 1000), planned("adam", 11, 1000)}));
+    const std::string smi = path("nvidia-smi");
+    std::ofstream{smi} << "#!/bin/sh\necho \"$@\" >>" << path("calls") << '\n';
+    std::filesystem::permissions(smi, std::filesystem::perms::owner_all);
+    const pid_t child = start_run({"--plan", path("plan.json")},
+                                  {"sh", "-c", std::string{PROGRAM} + " 100000; exit 9"},
+                                  {{"NVML_DOUBLE_LOG", path("writes")}, {"KDVFS_NVIDIA_SMI", smi}});
+    // Between its launches the clock is free, and while it is written nobody knows what it is: the
+    // program stands still while its record is read, and dies where that says that 1000 MHz hold.
+    pid_t program = 0;
+    int looks = 0;
+    const bool held = comes([&] {
+        const auto before = record();
+        if (!before || parent_of(parent_of(before->entry.process)) != child) return false;
+        ++looks;
+        if (!stop(before->entry.process)) return false;
+        const auto now = record();
+        if (now && !now->entry.history.uncertain && now->entry.history.written &&
+            now->entry.history.written->cap.core.count == 1000) {
+            program = now->entry.process;
+            return true;
+        }
+        ::kill(before->entry.process, SIGCONT);
+        return false;
+    });
+    ASSERT_TRUE(held) << looks << " looks" << seen_so_far();
+    EXPECT_EQ(text_of(path("calls")), "") << seen_so_far();
+    ASSERT_EQ(::kill(program, SIGKILL), 0);
+    const Outcome seen = wait_for(child);
+    EXPECT_EQ(seen.exit_code(), 9) << seen_so_far() << seen.notes();
+    EXPECT_TRUE(comes([&] {
+        const auto left = record();
+        return left && left->note.words == "restored";
+    })) << looks
+        << " looks" << seen_so_far() << seen.notes();
+    EXPECT_EQ(text_of(path("calls")), "-i 0000:1b:00.0 -rgc\n") << seen_so_far() << seen.notes();
+    // The board died with the program here: what its record says is of none that comes.
+    for (const std::filesystem::path& root :
+         {std::filesystem::path{kdvfs::detail::RestorePlace::machine_root}, folder() / "kdvfs"}) {
+        std::error_code ignored;
+        std::filesystem::remove(root / double_address / kdvfs::detail::record_name, ignored);
+    }
+}
+
+}  // namespace
+}  // namespace attached
+
+#endif

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+//
+// Repeating kernels in place: at once, where users wait for a stretch of the program as it is.
+#include "attach_fixture.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#if defined(ATTACH_LIBRARY)
+
+namespace attached {
+namespace {
+
+const Environment at_once{{"KDVFS_ATTACH_REPEAT_AFTER", "0"}};
+
+TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
+    const Outcome seen = run({"--repeat"}, {PROGRAM, "60", "scan"}, at_once);
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_EQ(seen.err, "");  // no crash: the scan is known by its name
+    for (const auto& [kernel, watts] : std::map<std::string, double>{
+             {"gemm", 600}, {"attention::flash<128>", 400}, {"norm", 300}, {"adam", 250}}) {
+        const json row = seen.most_called(kernel);
+        ASSERT_TRUE(row.contains("repeated")) << kernel << seen.report.dump(1);
+        const json& its = row["repeated"];
+        EXPECT_GT(its["repeats"], 50) << kernel;
+        // The board's own 100 W, and the kernel's while it runs: less where it comes to wait.
+        EXPECT_GT(its["power_w"], 0.6 * watts) << kernel;
+        EXPECT_LT(its["power_w"], 1.05 * watts) << kernel;
+        EXPECT_LT(its["power_half_width_w"], 0.1 * watts) << kernel;
+    }
+    EXPECT_EQ(seen.row("gemm")["calls"], 480);  // the program's own
+    EXPECT_EQ(seen.row("DeviceScanKernel")["calls"], 60);
+    EXPECT_FALSE(seen.most_called("DeviceScanKernel").contains("repeated"));
+    EXPECT_EQ(seen.notes().find("could not be taken"), std::string::npos) << seen.notes();
+}
+
+TEST_F(Attach, RunsAsItIsForTenSecondsBeforeItRepeats) {
+    const Outcome seen = run({"--repeat"}, {PROGRAM, "20"});
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_FALSE(seen.most_called("gemm").contains("repeated")) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 160);
+    EXPECT_NE(seen.notes().find("launched 10000.0 ms after the first"), std::string::npos)
+        << seen.notes();
+}
+
+TEST_F(Attach, RepeatsWorkOfOneNameAndGridEachByItsTime) {
+    const Outcome seen =
+        run({"--repeat", "--match", "persistent"}, {PROGRAM, "40", "persistent"}, at_once);
+    EXPECT_EQ(seen.exit_code(), 0);
+    ASSERT_GE(seen.rows("persistent").size(), 2U) << seen.report.dump(1);
+    std::map<double, double> watts;  // by the mean time of a repeated launch
+    for (const json& row : seen.rows("persistent")) {
+        if (!row.contains("repeated")) continue;
+        const json& its = row["repeated"];
+        watts[its["repeats_time_s"].get<double>() / its["repeats"].get<double>()] = its["power_w"];
+    }
+    ASSERT_GE(watts.size(), 2U) << seen.report.dump(1);
+    EXPECT_LT(watts.begin()->first, 1e-3);   // 100 us at 300 W
+    EXPECT_GT(watts.rbegin()->first, 4e-3);  // 5000 us at 500 W
+    EXPECT_GT(watts.rbegin()->second, 1.2 * watts.begin()->second);
+}
+
+TEST_F(Attach, GoesOnWithoutAKernelThatDoesNotSurviveRepeating) {
+    for (const char* way : {"fragile=ends", "fragile=fails", "fragile=hangs"}) {
+        const Outcome seen = run({"--repeat", "--match", "gemm|fragile"}, {PROGRAM, "20", way},
+                                 {{"KDVFS_ATTACH_PATIENCE", "6"}, *at_once.begin()});
+        EXPECT_EQ(seen.exit_code(), 0) << way << seen.err;
+        EXPECT_NE(seen.err.find("did not survive that kernel 'fragile' was repeated"),
+                  std::string::npos)
+            << way << seen.err;
+        ASSERT_EQ(seen.report["processes"].size(), 1U) << way;
+        EXPECT_TRUE(seen.most_called("gemm").contains("repeated")) << way;
+        EXPECT_FALSE(seen.most_called("fragile").contains("repeated")) << way;
+        EXPECT_EQ(seen.row("fragile")["calls"], 20) << way;
+    }
+}
+
+TEST_F(Attach, LeavesOutWhatMustNotBeRepeated) {
+    const Outcome seen = run({"--repeat", "--match", "gemm|fragile", "--runs-once", "^frag"},
+                             {PROGRAM, "20", "fragile=ends"}, at_once);
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_EQ(seen.err, "");
+    EXPECT_FALSE(seen.most_called("fragile").contains("repeated"));
+}
+
+/// The parts of the round for a real GPU that repeat, around the double.
+TEST_F(Attach, IsRepeatedByTheRoundForARealGpu) {
+    if (std::system("python3 -c ''") != 0) GTEST_SKIP() << "no python3 here";
+    const std::string python = path("python");
+    std::ofstream{python} << "#!/bin/sh\ncase $1 in\n*/train.py) exec " PROGRAM
+                             " 60 ;;\n*) exec python3 \"$@\" ;;\nesac\n";
+    std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+    Environment environment{
+        {"PYTHON", python}, {"KDVFS_COMMAND", KDVFS_COMMAND}, {"LARGEST", "gemm|attention"}};
+    environment.merge(Environment{at_once});
+    const Outcome seen =
+        wait_for(start({"sh", ROUND, path("round"), "repeat_1", "repeat_2"}, environment));
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_NE(seen.out.find("==== repeat_2: exit status 0"), std::string::npos) << seen.out;
+    const std::string summary = text_of(folder() / "round" / "summary.txt");
+    for (const char* kernel : {"gemm#8:", "attention::flash<128>#9:"}) {
+        const std::size_t at = summary.find(kernel);
+        ASSERT_NE(at, std::string::npos) << kernel << summary << seen.out << seen.err;
+        const std::string line = summary.substr(at, summary.find('\n', at) - at);
+        EXPECT_EQ(line.find("not repeated"), std::string::npos) << summary;
+        EXPECT_NE(line.find("J a call"), line.rfind("J a call")) << summary;  // in both runs
+    }
+    EXPECT_NE(summary.find("told in both runs: "), std::string::npos) << summary;
+}
+
+#if defined(HIP_PROGRAM)
+TEST_F(Attach, RepeatsNothingWhereThereAreNoJoules) {
+    const Outcome seen =
+        run({"--preload", "--meter", "1", "--repeat"}, {HIP_PROGRAM, "10"}, at_once);
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_NE(seen.notes().find("no joules"), std::string::npos) << seen.notes();
+    ASSERT_FALSE(seen.rows("gemm").empty());
+    EXPECT_FALSE(seen.most_called("gemm").contains("repeated"));
+}
+#endif
+
+}  // namespace
+}  // namespace attached
+
+#endif
