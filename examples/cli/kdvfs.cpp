@@ -64,6 +64,9 @@ int main(int argc, char** argv) try {
     CLI::App app{"Runs every GPU kernel at the clock where it wastes no energy."};
     app.require_subcommand(1);
     app.set_version_flag("--version", version());
+    app.footer(
+        "kdvfs SUBCOMMAND --help says more. Exit status: 0 done, 1 bad input or a broken promise,\n"
+        "2 device trouble, 3 nothing meets a target, or undecided.");
     cli::InfoCommand::add_to(app);
     cli::SweepCommand::add_to(app);
     cli::PlanCommand::add_to(app);
