@@ -32,6 +32,17 @@ install(FILES ${PROJECT_BINARY_DIR}/kdvfs-config.cmake
               ${PROJECT_BINARY_DIR}/kdvfs-config-version.cmake DESTINATION ${package_folder})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/kdvfs)
 
+# What the words of errors refer to.
+if(KDVFS_BUILD_EXAMPLES)
+    file(GLOB guides ${PROJECT_SOURCE_DIR}/docs/*.md)
+    set(doc_folder ${CMAKE_INSTALL_DATADIR}/doc/kdvfs-tools)
+    install(FILES ${guides} DESTINATION ${doc_folder}/docs EXCLUDE_FROM_ALL COMPONENT tools)
+    install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${doc_folder} RENAME copyright
+            EXCLUDE_FROM_ALL COMPONENT tools)
+    install(FILES ${PROJECT_SOURCE_DIR}/examples/cli/assets/LICENSES.txt DESTINATION ${doc_folder}
+            EXCLUDE_FROM_ALL COMPONENT tools)  # of the drawing library, which is in the command
+endif()
+
 # cpack -G DEB in the build folder: libkdvfs-dev, the headers, and kdvfs-tools, the programs (where
 # the examples are built, which they are).
 set(CPACK_PACKAGE_CONTACT "kdvfs developers <kdvfs@localhost>")

@@ -25,6 +25,7 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -44,12 +45,28 @@ std::string version() {
            std::to_string(KDVFS_VERSION_MINOR) + "." + std::to_string(KDVFS_VERSION_PATCH);
 }
 
+/// An empty value, as a script's unset variable leaves it, would be taken for the option's default.
+/// What stands behind "--" is a program's.
+void refuse_empty_arguments(int argc, char** argv) {
+    for (int i = 1; i < argc && argv[i] != std::string_view{"--"}; ++i) {
+        const std::string_view argument{argv[i]};
+        if (!argument.empty() && !(argument.starts_with("--") && argument.ends_with('='))) continue;
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {"read the arguments", argv[argument.empty() ? i - 1 : i],
+                            "what follows is empty", "give a value, or leave the option out"}};
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+    refuse_empty_arguments(argc, argv);
     CLI::App app{"Runs every GPU kernel at the clock where it wastes no energy."};
     app.require_subcommand(1);
     app.set_version_flag("--version", version());
+    app.footer(
+        "kdvfs SUBCOMMAND --help says more. Exit status: 0 done, 1 bad input or a broken promise,\n"
+        "2 device trouble, 3 nothing meets a target, or undecided.");
     cli::InfoCommand::add_to(app);
     cli::SweepCommand::add_to(app);
     cli::PlanCommand::add_to(app);

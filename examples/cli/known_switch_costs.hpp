@@ -19,7 +19,7 @@ inline kdvfs::tune::SwitchCosts known_switch_costs(const std::string& option,
                                                    const std::string& gpu) {
     using namespace kdvfs::tune;
     if (!option.empty()) {
-        if (const auto latency = parse_duration("--switch-latency", option))
+        if (const auto latency = parse_duration("--switch-latency", option, ", or a file"))
             return uniform_switch_costs(*latency);
         Input input{option};
         return read_switch_costs(input.stream(), input.name());

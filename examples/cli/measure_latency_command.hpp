@@ -53,8 +53,11 @@ struct MeasureLatencyCommand {
             ->capture_default_str();
         sub->add_option("--program", command->program,
                         "The program switch_latency; else the one installed beside this one");
-        sub->add_flag("--machine", command->machine, "Keep it for all users of this machine");
-        sub->add_option("-o,--output", command->output, "Keep it in this file instead (CSV)");
+        CLI::Option* everyone =
+            sub->add_flag("--machine", command->machine, "Keep it for all users of this machine");
+        sub->add_option("-o,--output", command->output,
+                        "Keep it in this file instead (CSV); - prints it")
+            ->excludes(everyone);
         sub->callback([command] { command->run(); });
     }
 
@@ -120,8 +123,10 @@ private:
         std::error_code failed;
         if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failed);
         write(path.string(), text);
-        std::printf("%s: clocks change after %.3g ms at most; kept in %s\n", gpu.c_str(),
-                    1e3 * longest, path.c_str());
+        const bool printed = is_standard_output(path.string());
+        std::fprintf(printed ? stderr : stdout, "%s: clocks change after %.3g ms at most%s%s\n",
+                     gpu.c_str(), 1e3 * longest, printed ? "" : "; kept in ",
+                     printed ? "" : path.c_str());
         finish_standard_output();
     }
 };

@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <string>
+#include <system_error>
 
 namespace cli {
 
@@ -16,6 +18,15 @@ namespace cli {
 inline bool is_standard_output(const std::string& file) {
     return file.empty() || file == "-" || file == "/dev/stdout" || file == "/dev/fd/1" ||
            file == "/proc/self/fd/1";
+}
+
+/// Whether a file is written as a whole, at the end, whatever it holds: standard output, a device,
+/// a FIFO. Others may grow line by line.
+inline bool is_special(const std::string& file) {
+    std::error_code none;
+    const auto status = std::filesystem::status(file, none);
+    return is_standard_output(file) ||
+           (std::filesystem::exists(status) && std::filesystem::is_other(status));
 }
 
 /// Makes sure that what was printed has arrived: a disk may be full, a pipe closed.

@@ -113,7 +113,7 @@ struct PlanCommand {
         const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
         const bool hashed = format == "header" || !launches.launches.empty();
         const HeaderOptions header{
-            namespace_name, "Policies", source_name(),
+            namespace_name, "Policies", source_name(profile),
             hashed ? kdvfs::detail::content_hash(to_csv(measured)) : std::string{}};
         rank_profile.reset();  // large profiles fill the memory that plans need
         Objective chosen = parse_objective(objective, table);
@@ -136,6 +136,8 @@ private:
     void check(const CLI::App& options) const {
         if (estimates == "mean")
             refuse_without_effect(options, "--confidence", "on samples as they are");
+        if (objective != "waste" && max_slowdown.empty())
+            refuse_without_effect(options, "--confidence", "without a bound (--max-slowdown)");
         if (format != "header") {
             refuse_without_effect(options, "--namespace", "without --format header");
             refuse_without_effect(options, "--arch", "without --format header");
@@ -147,6 +149,7 @@ private:
                                   "without --trace or a folder's sequence");
         } else {
             refuse_without_effect(options, "--aggregate", "where segments are chosen");
+            refuse_without_effect(options, "--keep-under", "where segments are chosen");
             refuse_without_effect(options, "--arch", "where segments are chosen");
         }
     }
@@ -187,12 +190,6 @@ private:
         else if (chosen.sequence.launches.empty())
             chosen.sequence = launches(sequence_path(file).string());
         return chosen;
-    }
-
-    /// What the banner of a header says that it was made from.
-    [[nodiscard]] std::string source_name() const {
-        return profile == "-" ? "standard input"
-                              : std::filesystem::path{profile}.filename().string();
     }
 
     [[nodiscard]] std::string planned(const kdvfs::tune::CostTable& table,

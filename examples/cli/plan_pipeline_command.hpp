@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/input.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/text_options.hpp>
 #include <kdvfs/detail/io/csv.hpp>
@@ -34,7 +35,8 @@ struct PlanPipelineCommand {
         auto command = std::make_shared<PlanPipelineCommand>();
         CLI::App* sub = app.add_subcommand(
             "plan-pipeline", "Choose clocks for each operation of a training pipeline");
-        sub->add_option("case", command->file, "Pipeline and curves (JSON)")->required();
+        sub->add_option("case", command->file, "Pipeline and curves (JSON); - is standard input")
+            ->required();
         CLI::Option* time = sub->add_option("--at", command->at, "Iteration's time, such as 2.4s");
         sub->add_option("--slowdown", command->slowdown,
                         "Iteration's time, such as 5% above the shortest")
@@ -50,15 +52,20 @@ struct PlanPipelineCommand {
         sub->add_option("--max-gap", command->max_gap,
                         "Proven gap of the frontier, such as 0.001; 0: exact. Default: exact up to "
                         "3000 operations, 0.0001 up to 10000, else 0.001");
-        sub->add_option("--namespace", command->namespace_name, "Of the generated header")
+        sub->add_option("--namespace", command->namespace_name,
+                        "With --format header: of what is generated")
             ->capture_default_str();
         sub->add_option("-o,--output", command->output, "File to write instead of printing");
-        sub->callback([command] { command->run(); });
+        sub->callback([command, sub] {
+            command->check(*sub);
+            command->run();
+        });
     }
 
     void run() const {
         using namespace kdvfs::train;
-        PipelineCase read = read_pipeline_case(std::filesystem::path{file});
+        const InputText input = read_input(file);
+        PipelineCase read = parse_pipeline_case(input.text, input.name);
         const double gap = allowed_gap(read.pipeline.operations.size());
         const Frontier frontier{std::move(read.pipeline), {gap}};
         write(output, at.empty() && slowdown.empty() ? whole(frontier, read.name)
@@ -66,6 +73,13 @@ struct PlanPipelineCommand {
     }
 
 private:
+    void check(const CLI::App& options) const {
+        if (format != "header")
+            refuse_without_effect(options, "--namespace", "without --format header");
+        if (at.empty() && slowdown.empty())
+            refuse_without_effect(options, "--clocks", "without --at or --slowdown");
+    }
+
     [[nodiscard]] double allowed_gap(std::size_t operations) const {
         if (max_gap.empty()) return operations <= 3000 ? 0 : operations <= 10'000 ? 1e-4 : 1e-3;
         const auto gap = kdvfs::detail::parse_number<double>(max_gap);
@@ -90,8 +104,7 @@ private:
                       {switching_latency(), {}});
         if (format == "csv") return to_csv(plan);
         if (format == "header")
-            return to_header(plan, {namespace_name, "Policies",
-                                    std::filesystem::path{file}.filename().string(), ""});
+            return to_header(plan, {namespace_name, "Policies", source_name(file), ""});
         return to_json(plan, frontier, name);
     }
 

@@ -22,7 +22,7 @@
 namespace cli {
 namespace report {
 
-/// The plans that a profile allows for strict waste, when no plan file says which were made.
+/// The plans that a profile allows for the least waste, when no plan file says which were made.
 struct KnownPlans {
     std::vector<PlanePoint> points;
     kdvfs::tune::Plan chosen;
@@ -51,9 +51,11 @@ inline KnownPlans plans_of_file(const PlanInput& input, const kdvfs::tune::CostT
     return known;
 }
 
-inline KnownPlans plans_of_profile(const kdvfs::tune::CostTable& table, const Noise& noise) {
+/// @param bound on the slowdown
+inline KnownPlans plans_of_profile(const kdvfs::tune::CostTable& table, const Noise& noise,
+                                   double bound) {
     using namespace kdvfs::tune;
-    const Plans plans = make_plans(table, strict_waste());
+    const Plans plans = make_plans(table, relaxed_waste(bound));
     KnownPlans known{{}, plans.global};
     for (const Aggregate aggregate : all_aggregates)
         known.points.push_back(plan_point(plans[aggregate], table, noise));
@@ -81,14 +83,20 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
         noise.emplace(*inputs.profile);
     }
     const bool noise_known = noise && noise->known();
-    const KnownPlans plans = inputs.plan ? plans_of_file(*inputs.plan, table ? &*table : nullptr,
-                                                         noise ? &*noise : nullptr)
-                                         : plans_of_profile(*table, *noise);
+    const bool bounded = inputs.segments && std::isfinite(inputs.segments->max_slowdown);
+    KnownPlans plans =
+        inputs.plan
+            ? plans_of_file(*inputs.plan, table ? &*table : nullptr, noise ? &*noise : nullptr)
+        : table ? plans_of_profile(*table, *noise, bounded ? inputs.segments->max_slowdown : 0)
+                : KnownPlans{{{"auto", 0, 0, 0, 0}}, *inputs.segments};
+    if (inputs.segments)
+        plans.points.push_back(
+            {"segments", inputs.segments->time_pct(), inputs.segments->energy_pct(), 0, 0});
     page.title = plans.chosen.gpu;
     page.remarks.push_back(
         "Plans for " + plans.chosen.objective +
         (std::isfinite(plans.chosen.max_slowdown)
-             ? ", slowdown up to " + shown(100 * plans.chosen.max_slowdown).dump() + " %"
+             ? ", slowdown up to " + kdvfs::detail::to_text(100 * plans.chosen.max_slowdown) + " %"
              : "") +
         ". Percentages are against the baseline (" + to_string(plans.chosen.baseline_clock) +
         "), negative is saved.");
@@ -106,6 +114,7 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
     for (Chart& chart : frontier_charts(plane, noise_known))
         page.charts.push_back(std::move(chart));
     if (table) page.charts.push_back(bounds_chart(*table));
+    if (plans.chosen.kernels.empty()) return;  // segments alone
     page.charts.push_back(savings_chart(
         kernel_savings(plans.chosen, table ? &*table : nullptr, noise ? &*noise : nullptr),
         noise_known));
@@ -119,7 +128,7 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
 inline Page make_page(const Inputs& inputs) {
     Page page;
     page.title = inputs.pipeline ? inputs.pipeline->name : "kdvfs";
-    if (inputs.profile || inputs.plan) add_plan_charts(page, inputs);
+    if (inputs.profile || inputs.plan || inputs.segments) add_plan_charts(page, inputs);
     if (!inputs.validations.empty()) page.charts.push_back(promise_chart(inputs.validations));
     for (Chart& chart : pipeline_charts(inputs.pipeline ? &*inputs.pipeline : nullptr,
                                         inputs.pipeline_plan ? &*inputs.pipeline_plan : nullptr))

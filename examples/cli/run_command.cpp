@@ -2,13 +2,16 @@
 #include <examples/cli/attached_reports.hpp>
 #include <examples/cli/command_run.hpp>
 #include <examples/cli/metrics.hpp>
+#include <examples/cli/output.hpp>
 #include <examples/cli/report/energy_chart.hpp>
 #include <examples/cli/report/page.hpp>
 #include <examples/cli/run_command.hpp>
 #include <examples/cli/running.hpp>
 #include <examples/cli/temporary_folder.hpp>
+#include <examples/cli/text_options.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/tune/ranks.hpp>
 
 #include <signal.h>
 #include <spawn.h>
@@ -159,6 +162,14 @@ std::string html_of(const nlohmann::json& merged, const std::string& text) {
 }  // namespace
 
 void RunCommand::run() const {
+    if (sweep == "-") reject("--sweep", sweep, "give a file: it grows while the program runs");
+    std::error_code ignored;
+    // The program would run without it, and say so at its end.
+    if (!plan.empty() && !std::filesystem::exists(plan, ignored) &&
+        kdvfs::tune::ranks_beside(plan).empty())
+        throw kdvfs::Error{kdvfs::Errc::io,
+                           {"run a program by a plan", plan, "there is no such file",
+                            "give a plan as kdvfs plan --format json writes it"}};
     const TemporaryFolder folder;
     auto changes = attach.variables(folder.path);
     const KnownRun known{folder.path};
@@ -173,7 +184,6 @@ void RunCommand::run() const {
     if (repeat) mode = "repeat";
     changes.emplace_back("KDVFS_MODE", mode);
     changes.emplace_back("KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every));
-    std::error_code ignored;
     std::string left_out = runs_once.empty() ? variable("KDVFS_ATTACH_RUNS_ONCE") : runs_once;
     const auto run_once = [&] {
         auto all = changes;
@@ -204,9 +214,9 @@ void RunCommand::run() const {
     for (const std::string& file : reports) {
         const std::string ending = std::filesystem::path{file}.extension().string();
         try {
-            kdvfs::detail::write_file_atomically(file, ending == ".json"   ? merged.dump(1) + '\n'
-                                                       : ending == ".html" ? html_of(merged, text)
-                                                                           : text);
+            write(file, ending == ".json"   ? merged.dump(1) + '\n'
+                        : ending == ".html" ? html_of(merged, text)
+                                            : text);
         } catch (const kdvfs::Error& error) {  // the program's exit code is what counts
             std::cerr << "kdvfs: " << error.what() << '\n';
         }

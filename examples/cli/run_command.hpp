@@ -29,8 +29,8 @@ struct RunCommand {
             "run", "Run a program that knows nothing of kdvfs, and tell joules by its kernels");
         sub->add_option("command", command->command, "After --: the program")->required();
         sub->add_option("--report", command->reports,
-                        "File to write: .json, .html, else text; may be given more than once. "
-                        "Without it a text goes to standard error")
+                        "File to write: .json, .html, else text, - prints it; may be given more "
+                        "than once. Without it a text goes to standard error")
             ->allow_extra_args(false);
         command->attach.add_to(*sub);
         sub->add_option("--meter", command->meter_every, "Meter one iteration in so many")

@@ -70,7 +70,7 @@ struct SweepCommand {
         sub->add_option("--noise", command->noise, "Of a simulated measurement, such as 1%")
             ->capture_default_str();
         sub->add_option("--seed", command->seed, "Of simulated noise and of replays")
-            ->check(CLI::NonNegativeNumber)
+            ->check(seeds())
             ->capture_default_str();
         sub->callback([command, sub] {
             command->check(*sub);
@@ -79,7 +79,7 @@ struct SweepCommand {
     }
 
     void run() const {
-        if (!is_standard_output(output)) return sweep_into(output);
+        if (!is_special(output)) return sweep_into(output);
         const TemporaryFolder folder;
         const std::string file = folder.path / "sweep.csv";
         sweep_into(file);

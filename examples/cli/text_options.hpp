@@ -8,6 +8,8 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +26,11 @@ namespace cli {
 
 inline constexpr double most_slowdown_pct = 1000;
 inline constexpr double most_noise_pct = 100;
+
+/// What `--seed` may be: CLI11 takes a larger number for the largest.
+inline CLI::Range seeds() {
+    return CLI::Range{std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max() / 2};
+}
 
 /// Refuses an option that would have no effect.
 inline void refuse_without_effect(const CLI::App& app, const std::string& option,
@@ -46,8 +53,10 @@ inline double parse_percent(const std::string& option, const std::string& text, 
 }
 
 /// "6ms", "10us", "0.2s"; nothing where the text does not begin with a digit: a file's name.
+/// @param or_else what else the option takes
 inline std::optional<kdvfs::Seconds> parse_duration(const std::string& option,
-                                                    const std::string& text) {
+                                                    const std::string& text,
+                                                    const std::string& or_else = "") {
     if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
     const std::size_t unit = text.find_first_not_of("0123456789.");
     const auto number = kdvfs::detail::parse_number<double>(std::string_view{text}.substr(0, unit));
@@ -55,7 +64,7 @@ inline std::optional<kdvfs::Seconds> parse_duration(const std::string& option,
     const double scale = name == "s" ? 1 : name == "ms" ? 1e-3 : name == "us" ? 1e-6 : 0;
     constexpr double longest = 100;  // seconds
     if (!number || scale == 0 || !(*number * scale <= longest))
-        reject(option, text, "give a time such as 6ms, up to 100s, or a file");
+        reject(option, text, "give a time such as 6ms, up to 100s" + or_else);
     return kdvfs::Seconds{*number * scale};
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/text_options.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <memory>
@@ -20,7 +22,10 @@ struct TopCommand {
         sub->add_option("--every", command->every, "Seconds between two looks")
             ->check(CLI::Range(1.0, 3600.0))
             ->capture_default_str();
-        sub->callback([command] { command->run(); });
+        sub->callback([command, sub] {
+            if (command->once) refuse_without_effect(*sub, "--every", "with --once");
+            command->run();
+        });
     }
 
     /// @throws Error (io) where nothing can be written

@@ -349,9 +349,10 @@ kdvfs::tune::Validation validate_plan(const TuningFolder& folder, const ProgramR
     return found;
 }
 
-/// The page of `kdvfs report`: the first GPU's profile, its kernels' plans, what was kept.
+/// The page of `kdvfs report`: the first GPU's profile, its kernels' plans, the plan that was
+/// followed, what was kept.
 void write_report(const TuningFolder& folder, const kdvfs::tune::Objective& objective,
-                  const kdvfs::tune::Validation& found) {
+                  const Promise& promise, const kdvfs::tune::Validation& found) {
     using namespace kdvfs::tune;
     const std::string profile = folder.ranked("profile.csv").front().string();
     const TemporaryFolder drawn;
@@ -360,7 +361,10 @@ void write_report(const TuningFolder& folder, const kdvfs::tune::Objective& obje
     const CostTable table = shrunk_costs(read_profile(std::filesystem::path{profile}));
     write(plans, to_json(make_plans(table, objective), Aggregate::global));
     write(kept, to_json(found, table.gpu));
-    ReportCommand{{profile, plans, kept}, folder.file("report.html").string()}.run();
+    ReportCommand report{{profile, plans, kept}, folder.file("report.html").string()};
+    if (promise.segments > 0 && promise.plans == 1)
+        report.inputs.push_back(folder.ranked("plan.json").front().string());
+    report.run();
 }
 
 std::string to_text(const TuningFolder& folder, const Promise& promise,
@@ -414,7 +418,7 @@ void TuneCommand::add_to(CLI::App& app) {
         ->check(CLI::Range(std::size_t{2}, std::size_t{100'000}))
         ->capture_default_str();
     sub->add_option("--seed", command->seed, "Of the order of pairs")
-        ->check(CLI::NonNegativeNumber)
+        ->check(seeds())
         ->capture_default_str();
     sub->add_option("-o,--output", command->output, "Folder for all that is found")
         ->capture_default_str();
@@ -439,7 +443,7 @@ void TuneCommand::run() const {
     sweep(folder, program, options);
     const Promise promise = plan(folder, options.objective, switch_latency);
     const Validation found = validate_plan(folder, program, promise, pairs, seed);
-    write_report(folder, options.objective, found);
+    write_report(folder, options.objective, promise, found);
     std::printf("%s", to_text(folder, promise, found).c_str());
     std::printf("wrote plan, policies.hpp, kept.json and report.html to %s\n",
                 folder.path().c_str());

@@ -106,7 +106,7 @@ struct ValidateCommand {
         sub->add_option("--noise", command->noise, "Of a simulated measurement, such as 1%")
             ->capture_default_str();
         sub->add_option("--seed", command->seed, "Of noise, replays and resampling")
-            ->check(CLI::NonNegativeNumber)
+            ->check(seeds())
             ->capture_default_str();
         sub->add_option("--format", command->format, "Output")
             ->check(CLI::IsMember({"table", "json"}))

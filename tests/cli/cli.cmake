@@ -80,6 +80,9 @@ expect(0 "^$" plan sweep.csv --trace phases.csv --switch-latency 1ms --max-slowd
        -o segments.json)
 expect(0 "energy +-[1-9][^\n]* -[1-9][^\n]* kept" validate segments.json --device sim:mi300x
        --switch-latency 1ms)
+expect(0 "\"frontier\".*\"name\":\"segments\"" report sweep.csv segments.json)
+expect(0 "\"plans\".*\"name\":\"segments\"" report segments.json)
+expect(0 "\"name\":\"global\".*\"name\":\"segments\"" report plan.json segments.json sweep.csv)
 expect(1 "broken" validate segments.json --device sim:mi300x --switch-latency 50ms)
 expect(1 "has its launches" validate segments.json --device sim:mi300x --trace phases.csv)
 

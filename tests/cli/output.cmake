@@ -33,7 +33,12 @@ shell(1 "standard input:2" "printf 'gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\
 shell(3 "KDVFS_PLAN=.*plan.json" "kdvfs validate - --pairs 2 --counter program -- \
 sh -c 'env | grep KDVFS_PLAN >&2; echo time_s,energy_j > \"$KDVFS_COST\"; echo 1,1 >> \"$KDVFS_COST\"' < plan.json")
 
-# Devices, FIFOs and links stay what they are.
+# Devices, FIFOs and links stay what they are; what is no sweep is left as it is.
+shell(0 "^$" "kdvfs sweep --device sim:mi210 -o /dev/null && test -c /dev/null")
+shell(0 "^gpu,kernel,.*gemm_02" "mkfifo grows && { kdvfs sweep --device sim:mi210 -o grows & cat grows; }")
+shell(1 "No space left" "kdvfs sweep --device sim:mi210 -o /dev/full")
+shell(1 "other columns" "printf 'my notes' > notes && kdvfs sweep --device sim:mi210 -o notes")
+shell(0 "^my notes$" "cat notes")
 shell(0 "^$" "kdvfs plan sweep.csv -o /dev/null && test -c /dev/null")
 shell(1 "No space left" "kdvfs plan sweep.csv -o /dev/full")
 shell(0 "global .chosen." "mkfifo fifo && { kdvfs plan sweep.csv -o fifo & cat fifo; } && test -p fifo")
@@ -48,6 +53,12 @@ foreach(command "plan sweep.csv" "report sweep.csv" "info" "--version" "--help"
     shell(1 "No space left|did not arrive" "kdvfs ${command} > /dev/full")
 endforeach()
 
+# A folder is no file.
+foreach(command "plan sweep.csv --trace folder" "report folder" "recommend folder"
+        "plan-pool folder" "plan-pipeline folder")
+    shell(1 "folder: it is a folder" "kdvfs ${command}")
+endforeach()
+
 # Ranges.
 foreach(command "validate plan.json --device sim:mi210 --pairs -1"
         "validate plan.json --device sim:mi210 --pairs 1"
@@ -60,19 +71,23 @@ foreach(command "validate plan.json --device sim:mi210 --pairs -1"
         "sweep --device sim:mi210 -o s.csv --seed 1.5"
         "plan sweep.csv --max-slowdown 1e9%"
         "plan sweep.csv --max-slowdown nan"
+        "plan sweep.csv --max-slowdown ''" "plan sweep.csv --format= "
+        "sweep --device sim:mi210 -o s.csv --seed 99999999999999999999"
         "plan sweep.csv --objective zeus:2"
         "plan sweep.csv --trace sweep.csv --switch-latency 1000s")
     shell(1 "." "kdvfs ${command}")
 endforeach()
 
 # Options without effect.
-foreach(command "plan sweep.csv --namespace a" "plan sweep.csv --arch gfx90a"
+foreach(command "plan sweep.csv --namespace a" "plan sweep.csv --objective edp --confidence 80%"
+        "plan sweep.csv --trace sweep.csv --keep-under 1s" "plan sweep.csv --arch gfx90a"
         "plan sweep.csv --switch-latency 6ms" "plan sweep.csv --trace sweep.csv --aggregate local"
         "sweep --device sim:mi210 -o s.csv --max-slowdown 1%"
         "sweep --device replay:sweep.csv -o s.csv --noise 1%"
         "validate plan.json --device sim:mi210 --counter auto"
         "validate plan.json --device replay:sweep.csv --noise 1%"
-        "validate plan.json --noise 1% -- true" "validate plan.json --trace sweep.csv -- true")
+        "plan-pipeline case.json --at 0.17s --namespace a" "plan-pipeline case.json --clocks two"
+        "top --once --every 3" "validate plan.json --noise 1% -- true" "validate plan.json --trace sweep.csv -- true")
     shell(1 "no effect" "kdvfs ${command}")
 endforeach()
 
@@ -102,6 +117,8 @@ shell(0 "\"total_j\": 106\\.14" "kdvfs plan-pipeline case.json --at 0.17s --late
 shell(1 "a second clock within an operation"
       "kdvfs plan-pipeline case.json --at 0.17s --clocks two --latency 10ms")
 shell(1 "a frontier has none" "kdvfs plan-pipeline case.json --latency 10ms")
+shell(0 "\"total_j\": 102\\.13" "kdvfs plan-pipeline - --at 0.17s < case.json")
+shell(0 "From: standard input" "kdvfs plan-pipeline - --at 0.17s --format header < case.json")
 shell(1 "another pipeline already" "kdvfs report case.json case.json")
 
 # Tables of other customs.

@@ -3,6 +3,7 @@
 // names the file, its line or field, and a remedy, and nothing else.
 #include <examples/cli/report/inputs.hpp>
 #include <kdvfs/serve/pool_json.hpp>
+#include <kdvfs/serve/recommend.hpp>
 #include <kdvfs/serve/requests.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>
 #include <kdvfs/train/batch_size_file.hpp>
@@ -155,6 +156,13 @@ std::vector<Kind> kinds() {
          stream_of([](auto& input) { serve::read_step_table(input, file); })},
         {"requests", true, "arrival_s,prompt_tokens,answer_tokens\n0.5,100,20\n0.7,300,1\n",
          stream_of([](auto& input) { serve::read_requests(input, file); })},
+        {"configurations", true,
+         "task,model,gpu,gpus,batch,itl_p50_ms,joules_per_token\n"
+         "chat,org/a,H100,1,8,10,5\nchat,org/a,B200,2,16,20,2.5\n",
+         stream_of([](auto& input) {
+             const serve::ConfigurationTable table{input, file};
+             serve::frontier(table, {.model = "org/a", .bounds = {{"itl_p50_ms", 50}}});
+         })},
         {"pools", false,
          R"({"gpus": 8, "idle_gpu_w": 60, "classes": [
  {"name": "short", "load_rps": 3, "first_token_ms": 300, "gap_ms": 50, "spills_to": "long",

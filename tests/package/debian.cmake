@@ -5,7 +5,7 @@ file(REMOVE_RECURSE ${FOLDER})
 set(root ${FOLDER}/root)
 file(MAKE_DIRECTORY ${root}/var/lib/dpkg/updates ${root}/var/lib/dpkg/info)
 file(WRITE ${root}/var/lib/dpkg/status "")
-execute_process(COMMAND ${CMAKE_COMMAND} --build ${PROJECT} --target kdvfs_cli kdvfs-restore
+execute_process(COMMAND ${CMAKE_COMMAND} --build ${PROJECT} --target tools
                 COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_CPACK_COMMAND} -G DEB -B ${FOLDER}/packages
                 WORKING_DIRECTORY ${PROJECT} COMMAND_ERROR_IS_FATAL ANY)
@@ -26,6 +26,33 @@ execute_process(COMMAND ${root}/usr/bin/kdvfs --version OUTPUT_VARIABLE said
 if(NOT said MATCHES "^kdvfs ${VERSION}")
     message(FATAL_ERROR "the installed kdvfs calls itself ${said}")
 endif()
+# The programs as their users have them, without the sources: in a folder of the user's own.
+set(home ${FOLDER}/home)
+file(MAKE_DIRECTORY ${home})
+function(installed words)
+    execute_process(COMMAND ${CMAKE_COMMAND} -E env HOME=${home} XDG_DATA_HOME=${home}/data
+                            ${root}/usr/bin/kdvfs ${ARGN}
+                    WORKING_DIRECTORY ${home} RESULT_VARIABLE result OUTPUT_VARIABLE output
+                    ERROR_VARIABLE error)
+    if(NOT result EQUAL 0 OR NOT "${output}${error}" MATCHES "${words}")
+        message(FATAL_ERROR "the installed kdvfs ${ARGN} ended with ${result}, or did not say "
+                            "\"${words}\":\n${output}${error}")
+    endif()
+endfunction()
+installed("plan +Choose a clock.*validate" --help)
+installed("sim:mi210" info)
+installed("^$" sweep --device sim:mi210 -o sweep.csv)
+installed("^$" plan sweep.csv --max-slowdown 1% --format json -o plan.json)
+installed("kept" validate plan.json --device sim:mi210 --switch-latency 0ms)
+installed("^$" report sweep.csv plan.json -o report.html)
+installed("kept in .*simulated_AMD_Instinct_MI210.csv" measure-latency --device sim:mi210 --repeat 3
+          --clocks 500,1700)
+installed("no GPU work was seen" run -- true)
+foreach(word sweeps.md report.md tuning.md)
+    if(NOT EXISTS ${root}/usr/share/doc/kdvfs-tools/docs/${word})
+        message(FATAL_ERROR "kdvfs-tools has no docs/${word}, which errors name")
+    endif()
+endforeach()
 foreach(component "" tune)
     execute_process(COMMAND ${CMAKE_COMMAND} -DCLIENT=${CLIENT} -DBUILD=${FOLDER}/client${component}
                             -DGENERATOR=${GENERATOR} -DCOMPILER=${COMPILER}

@@ -93,6 +93,22 @@ TEST_F(Sweep, OneWriterOneGpuOneFormat) {
     EXPECT_THROW((SweepFile{path_, "g"}), Error);
 }
 
+TEST_F(Sweep, LeavesAloneWhatIsNoSweep) {
+    for (const char* notes : {"two lines\nof notes", "one line without a break", "gpu,kernel,x"}) {
+        std::ofstream{path_, std::ios::trunc} << notes;
+        EXPECT_THROW((SweepFile{path_, "g"}), Error);
+        EXPECT_EQ(text(), notes);
+    }
+    fs::remove(path_);
+    sweep();
+    std::ofstream{path_, std::ios::app} << "g,gemm,0,f";
+    const std::string cut = text();
+    EXPECT_THROW((SweepFile{path_, "h"}), Error) << "another GPU's";
+    EXPECT_EQ(text(), cut);
+    EXPECT_THROW((SweepFile{"/dev/zero", "g"}), Error) << "it never ends";
+    EXPECT_THROW((SweepFile{"/dev/null", "g"}), Error);
+}
+
 TEST(Replay, DrawsFromWhatWasMeasuredAndNothingElse) {
     replay::Device device{"GTX"};
     device.add({"gemm", {}}, {{900}, {810}}, {Seconds{1}, Joules{10}});

@@ -149,9 +149,12 @@ inline PlanePoint plan_point(const kdvfs::tune::Plan& plan, const kdvfs::tune::C
 
 namespace detail {
 
-/// A round range around values, so that ticks fall on its ends.
-inline Json round_domain(double low, double high) {
+/// A round range around values, so that ticks fall on its ends and no point is cut by them.
+inline Json round_domain(double low, double high, double highest = 1e9) {
+    constexpr double margin = 0.02;
     const double span = std::max(high - low, 0.1);
+    low -= margin * span;
+    high = std::min(high + margin * span, highest);
     const double power = std::pow(10.0, std::floor(std::log10(span / 5)));
     const double leading = span / 5 / power;
     const double step = power * (leading < 2 ? 1 : leading < 5 ? 2 : 5);
@@ -262,13 +265,12 @@ inline std::vector<Chart> frontier_charts(const Plane& plane, bool noise_known) 
     if (!plane.frontier.empty()) {
         include(plane.frontier);
         include(plane.clocks);
-        high = std::min(high, drawn_slowdown_pct);
         charts.push_back(
             {"frontier", "Time and energy of an iteration",
              "Line: the best that a clock for each kernel can do. Small dots: one clock "
              "for all kernels, up to 50 % slower." +
                  intervals,
-             plane_spec(plane, detail::round_domain(low, high),
+             plane_spec(plane, detail::round_domain(low, high, drawn_slowdown_pct),
                         detail::round_domain(least, most))});
     }
     charts.push_back(

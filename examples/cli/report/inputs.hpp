@@ -33,6 +33,7 @@ struct PlanInput {
 struct Inputs {
     std::optional<kdvfs::tune::Profile> profile;
     std::optional<PlanInput> plan;
+    std::optional<kdvfs::tune::Plan> segments;  ///< what a plan of segments promises
     std::vector<NamedValidation> validations;
     std::optional<MeasuredEnergy> energy;
     std::optional<TraceContent> trace;
@@ -71,6 +72,8 @@ inline void take_json(Inputs& inputs, const std::string& text, const std::string
     } else if (has("kernels", true)) {
         take_once(inputs.plan, PlanInput{parse_plan(text, file), parse_alternatives(text, file)},
                   "plan", file);
+    } else if (has("segments", true)) {
+        take_once(inputs.segments, parse_promise(text, file), "plan of segments", file);
     } else if (has("rows", true)) {
         take_once(inputs.energy, measured_energy(json), "report", file);
     } else if (has("traceEvents", true)) {
@@ -82,10 +85,8 @@ inline void take_json(Inputs& inputs, const std::string& text, const std::string
     } else {
         throw kdvfs::Error{
             kdvfs::Errc::invalid_input,
-            {"make a report", file,
-             has("segments", true) ? "a plan of segments cannot be drawn"
-                                   : "this is nothing that kdvfs writes",
-             "give a profile (CSV), a plan, validations, a report, a trace, switching latencies, "
+            {"make a report", file, "this is nothing that kdvfs writes",
+             "give a profile (CSV), plans, validations, a report, a trace, switching latencies, "
              "a power profile, or a pipeline and a plan of it (JSON)"}};
     }
 }
@@ -113,11 +114,18 @@ inline Inputs read_inputs(const std::vector<std::string>& files) {
                 {"make a report", input.name, error.what(), "give a file as kdvfs wrote it"}};
         }
     }
-    if (inputs.profile && inputs.plan && inputs.profile->gpu() != inputs.plan->plan.gpu)
+    const auto require_same_gpu = [](const std::string& gpu, const std::string& other,
+                                     const std::string& what) {
+        if (gpu == other) return;
         throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                           {"make a report", inputs.plan->plan.gpu,
-                            "the profile is of another GPU, " + inputs.profile->gpu(),
-                            "give the profile that the plan was made from"}};
+                           {"make a report", gpu, "the " + what + " is of another GPU, " + other,
+                            "give files that were made from one profile"}};
+    };
+    const kdvfs::tune::Plan* const plan = inputs.plan       ? &inputs.plan->plan
+                                          : inputs.segments ? &*inputs.segments
+                                                            : nullptr;
+    if (inputs.profile && plan) require_same_gpu(plan->gpu, inputs.profile->gpu(), "profile");
+    if (inputs.segments) require_same_gpu(inputs.segments->gpu, plan->gpu, "other plan");
     return inputs;
 }
 

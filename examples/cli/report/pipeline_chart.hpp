@@ -34,10 +34,11 @@ struct PipelinePlanInput {
 
 /// @pre `json` is an object with an object `plan` and a list `operations`
 inline PipelinePlanInput pipeline_plan(const nlohmann::json& json) {
-    PipelinePlanInput plan{json.value("case", "pipeline"),
+    PipelinePlanInput plan{"",
                            json.at("plan").at("time_s").get<double>(),
                            json.at("plan").at("total_j").get<double>(),
                            {}};
+    plan.name = "the plan for " + shown(plan.time).dump() + " s";
     for (const auto& operation : json.at("operations"))
         plan.bars.push_back(
             {operation.at("stage").get<std::uint32_t>(), operation.at("op").get<std::string>(),
@@ -107,7 +108,8 @@ inline Chart pipeline_frontier_chart(const kdvfs::train::Frontier& frontier,
     for (const PipelinePlanInput& plan : plans)
         points.push_back(
             {{"plan", plan.name}, {"time", shown(plan.time)}, {"energy", shown(plan.total)}});
-    const Json x = free_quantity("time", "iteration, s");
+    Json x = free_quantity("time", "iteration, s");
+    x["axis"] = {{"tickCount", 8}};
     const Json y = free_quantity("energy", "all stages, J");
     Json spec = specification(line);
     spec["width"] = chart_width;
@@ -148,6 +150,16 @@ inline Chart pipeline_gantt_chart(const std::vector<PipelinePlanInput>& plans) {
                             {"from", shown(bar.start)},
                             {"to", shown(bar.start + bar.duration)},
                             {"mhz", shown(bar.core_mhz)}});
+    Json x = quantity("from", "s");
+    x["axis"] = {{"tickCount", 8}};
+    // The dark end of the scheme would be lost on a dark ground.
+    const Json colour{
+        {"field", "mhz"},
+        {"type", "quantitative"},
+        {"title", "core, MHz"},
+        {"scale", {{"scheme", {{"name", "viridis"}, {"extent", {0.2, 1}}}}, {"zero", false}}},
+        {"legend",
+         {{"orient", "top"}, {"gradientLength", 240}, {"tickCount", 5}, {"format", "d"}}}};
     Json spec = specification(rows);
     spec["facet"] = rows_of("plan");
     spec["facet"]["row"]["sort"] = nullptr;
@@ -155,14 +167,10 @@ inline Chart pipeline_gantt_chart(const std::vector<PipelinePlanInput>& plans) {
                     {"height", {{"step", 22}}},
                     {"mark", {{"type", "bar"}, {"stroke", "white"}, {"strokeWidth", 0.6}}},
                     {"encoding",
-                     {{"x", quantity("from", "s")},
+                     {{"x", x},
                       {"x2", {{"field", "to"}}},
                       {"y", {{"field", "stage"}, {"type", "ordinal"}, {"title", "stage"}}},
-                      {"color",
-                       {{"field", "mhz"},
-                        {"type", "quantitative"},
-                        {"title", "core, MHz"},
-                        {"scale", {{"scheme", "turbo"}, {"zero", false}}}}},
+                      {"color", colour},
                       {"tooltip", tooltip({{"op", "operation"},
                                            {"microbatch", "microbatch"},
                                            {"chunk", "chunk"},
@@ -171,7 +179,7 @@ inline Chart pipeline_gantt_chart(const std::vector<PipelinePlanInput>& plans) {
                                            {"from", "from, s"},
                                            {"to", "to, s"}})}}}};
     return {"pipeline", "The stages of the pipeline",
-            "What each stage runs when, coloured by its core clock. White is waiting.", spec};
+            "What each stage runs when, coloured by its core clock. Gaps are waiting.", spec};
 }
 
 }  // namespace detail

@@ -84,7 +84,8 @@ inline Chart switch_chart(const SwitchTable& table) {
                           {"encoding", {{"text", {{"value", "none"}}}}}}});
     return {"switches", "Switching latency",
             "Time from the call to its effect, from one clock (rows) to another (columns), on " +
-                (table.simulated ? std::string{"the simulated "} : std::string{}) + table.device +
+                table.device +
+                (table.simulated && !table.device.ends_with("(simulated)") ? " (simulated)" : "") +
                 ". \"none\": not measured, or no effect was seen.",
             spec};
 }

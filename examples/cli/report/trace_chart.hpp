@@ -120,7 +120,7 @@ inline Json power_panel(const Json& rows, const Json& x) {
 /// The clock that held in each kernel.
 inline Json clock_panel(const Json& rows, const Json& x) {
     Json y = free_quantity("held", "core MHz");
-    y["axis"] = {{"tickCount", 4}};
+    y["axis"] = {{"tickCount", 4}, {"format", "d"}};
     return {{"data", {{"values", rows}}},
             {"transform", {{{"filter", "datum.held > 0"}}}},
             {"width", chart_width},

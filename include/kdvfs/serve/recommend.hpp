@@ -52,12 +52,12 @@ public:
         numbers_.resize(header_.size());
         std::vector<std::string> fields;
         while (reader.next(fields)) {
-            if (fields.size() != header_.size())
-                reader.fail("the line has not as many fields as the header");
+            kdvfs::detail::require_width(fields, header_.size(), reader);
             lines_.push_back(reader.line());
-            for (std::size_t c = 0; c < fields.size(); ++c)
-                numbers_[c].push_back(
-                    kdvfs::detail::parse_number<double>(fields[c]).value_or(nothing));
+            for (std::size_t c = 0; c < fields.size(); ++c) {
+                const auto number = kdvfs::detail::parse_number<double>(fields[c]);
+                numbers_[c].push_back(number && std::isfinite(*number) ? *number : nothing);
+            }
             texts_.push_back(std::move(fields));
         }
         index();
@@ -69,13 +69,17 @@ public:
     /// Where the row stands in the file; the header has line 1.
     [[nodiscard]] std::size_t line(std::size_t row) const { return lines_[row]; }
 
+    /// @throws Error (invalid_input) naming all of the columns that are not there
+    void require(const std::vector<std::string>& names) const {
+        if (const std::string fault = kdvfs::detail::columns_fault(header_, names); !fault.empty())
+            throw Error{Errc::invalid_input,
+                        {"look for a configuration", name_ + ":1", fault,
+                         "name columns of that line, or take another table"}};
+    }
     /// @throws Error (invalid_input) where there is no such column
-    [[nodiscard]] std::size_t column(std::string_view name) const {
-        if (const auto place = find_column(name)) return *place;
-        throw Error{
-            Errc::invalid_input,
-            {"look for a configuration", name_, "there is no column '" + std::string{name} + "'",
-             "see the file's first line"}};
+    [[nodiscard]] std::size_t column(const std::string& name) const {
+        require({name});
+        return *find_column(name);
     }
     [[nodiscard]] std::optional<std::size_t> find_column(std::string_view name) const {
         const auto place = std::find(header_.begin(), header_.end(), name);
@@ -165,13 +169,19 @@ inline ConfigurationTable read_configurations(const std::filesystem::path& path)
 
 namespace detail {
 
+/// @throws Error (invalid_input) where the table has no columns for what was asked
+inline void require_columns(const ConfigurationTable& table, const Wish& wish) {
+    std::vector<std::string> needed{wish.energy};
+    if (!wish.task.empty()) needed.emplace_back("task");
+    if (!wish.model.empty()) needed.emplace_back("model");
+    if (!wish.gpus.empty()) needed.emplace_back("gpu");
+    for (const Bound& bound : wish.bounds) needed.push_back(bound.column);
+    table.require(needed);
+}
+
 /// Calls `visit` with each row of the wished task, model and GPUs, in the order of the file.
-/// @throws Error (invalid_input) where the table has no column for what was asked
 template <class Visit>
 void visit_admitted(const ConfigurationTable& table, const Wish& wish, Visit visit) {
-    if (!wish.task.empty()) static_cast<void>(table.column("task"));
-    if (!wish.model.empty()) static_cast<void>(table.column("model"));
-    if (!wish.gpus.empty()) static_cast<void>(table.column("gpu"));
     std::vector<std::uint32_t> gpus;
     for (const std::string& gpu : wish.gpus)
         if (const auto index = table.gpu_index(gpu)) gpus.push_back(*index);
@@ -188,6 +198,7 @@ void visit_admitted(const ConfigurationTable& table, const Wish& wish, Visit vis
 /// column that counts does not take part.
 /// @throws Error (invalid_input) where the table has no column for what was asked
 inline std::optional<std::size_t> recommend(const ConfigurationTable& table, const Wish& wish) {
+    detail::require_columns(table, wish);
     const std::size_t energy = table.column(wish.energy);
     std::vector<std::pair<std::size_t, double>> bounds;
     for (const Bound& bound : wish.bounds)
@@ -212,6 +223,7 @@ inline std::vector<std::size_t> frontier(const ConfigurationTable& table, const 
     if (wish.bounds.empty())
         throw Error{Errc::invalid_input,
                     {"draw a frontier", "", "there is no latency", "name one as a target"}};
+    detail::require_columns(table, wish);
     const std::size_t latency = table.column(wish.bounds.front().column);
     const std::size_t energy = table.column(wish.energy);
     std::vector<std::size_t> rows;

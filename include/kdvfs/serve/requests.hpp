@@ -71,7 +71,7 @@ inline std::vector<Request> read_requests(std::istream& input, const std::string
     std::vector<Request> requests;
     Seconds before{0};
     while (reader.next(fields)) {
-        if (fields.size() != width) reader.fail("the line has not as many fields as the header");
+        kdvfs::detail::require_width(fields, width, reader);
         requests.push_back(detail::parse_request(
             reader, columns, {fields[places[0]], fields[places[1]], fields[places[2]]}, before));
         before = requests.back().arrival;

@@ -27,18 +27,16 @@ namespace detail {
 /// Where the columns of traces and step tables are explained.
 inline constexpr std::string_view guide = "docs/serving.md";
 
-/// Where the columns of a header are. @throws Error (invalid_input) naming one that is missing
+/// Where the columns of a header are. @throws Error (invalid_input) naming all that are missing
 template <std::size_t Count>
 std::array<std::size_t, Count> find_columns(const kdvfs::detail::CsvReader& reader,
                                             const std::vector<std::string>& header,
                                             const std::array<std::string_view, Count>& names) {
+    kdvfs::detail::require_columns(header, names, reader);
     std::array<std::size_t, Count> places{};
-    for (std::size_t n = 0; n < Count; ++n) {
-        const auto place = std::find(header.begin(), header.end(), names[n]);
-        if (place == header.end())
-            reader.fail("the header has no column '" + std::string{names[n]} + "'");
-        places[n] = static_cast<std::size_t>(place - header.begin());
-    }
+    for (std::size_t n = 0; n < Count; ++n)
+        places[n] = static_cast<std::size_t>(std::find(header.begin(), header.end(), names[n]) -
+                                             header.begin());
     return places;
 }
 
@@ -47,9 +45,7 @@ template <class Number>
 Number number_field(const kdvfs::detail::CsvReader& reader, const std::string& field,
                     std::string_view column) {
     const auto number = kdvfs::detail::parse_number<Number>(field);
-    if (!number)
-        reader.fail("'" + field + "' in column '" + std::string{column} +
-                    "' is no number of its kind");
+    if (!number) reader.fail(kdvfs::detail::number_fault(field, std::string{column}));
     return *number;
 }
 
@@ -88,7 +84,7 @@ inline StepTable read_step_table(std::istream& input, const std::string& name) {
     const auto places = detail::find_columns(reader, fields, names);
     std::vector<StepRow> rows;
     while (reader.next(fields)) {
-        if (fields.size() != width) reader.fail("the line has not as many fields as the header");
+        kdvfs::detail::require_width(fields, width, reader);
         std::array<std::string, 6> chosen;
         for (std::size_t n = 0; n < chosen.size(); ++n) chosen[n] = fields[places[n]];
         rows.push_back(detail::parse_step_row(reader, names, chosen));

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -261,14 +262,18 @@ class SweepFile {
 public:
     /// Opens a file or makes one. A last line that was cut short is dropped. Rows at `baseline`
     /// are marked as such; without it, the profile's own rule decides.
-    /// @throws Error (io, busy), and (invalid_input) for a file that is not this GPU's sweep
+    /// @throws Error (io, busy), and (invalid_input) for what is no file or not this GPU's sweep,
+    ///         which stays as it is
     SweepFile(std::filesystem::path path, const std::string& gpu,
               std::optional<ClockPoint> baseline = std::nullopt)
         : path_{std::move(path)},
-          file_{::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)},
+          file_{::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0666)},
           profile_{gpu},
           baseline_{baseline} {
-        if (!file_.is_open()) kdvfs::detail::throw_file_error("open a sweep file", path_, errno);
+        struct stat status {};
+        if (!file_.is_open() || ::fstat(file_.get(), &status) != 0)
+            kdvfs::detail::throw_file_error("open a sweep file", path_, errno);
+        if (!S_ISREG(status.st_mode)) reject("it is no regular file");
         if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
             throw Error{Errc::busy,
                         {"open a sweep file", path_.string(), "another process is writing to it",
@@ -299,12 +304,19 @@ public:
 private:
     void resume(const std::string& gpu) {
         std::string text = read_all();
+        if (!text.starts_with(sweep_header.substr(0, text.size())))
+            reject("it has other columns than kdvfs writes");
+        const std::size_t size = text.size();
         const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is no whole line
-        if (whole != text.size() && ::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)
-            kdvfs::detail::throw_file_error("drop a line that was cut short", path_, errno);
         text.resize(whole);
-        if (text.empty()) return write(std::string{sweep_header});
-        if (!text.starts_with(sweep_header)) reject("it has other columns than kdvfs writes");
+        if (whole > 0) take_over(text, gpu);
+        // Only now: what is no sweep of this GPU is left as it is.
+        if (whole != size && ::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)
+            kdvfs::detail::throw_file_error("drop a line that was cut short", path_, errno);
+        if (whole == 0) write(std::string{sweep_header});
+    }
+
+    void take_over(const std::string& text, const std::string& gpu) {
         std::istringstream lines{text};
         kdvfs::detail::CsvReader reader{lines, path_.string()};
         detail::SweepRows rows = detail::read_rows(reader);

@@ -157,21 +157,31 @@ std::optional<Number> parse_number(std::string_view text) {
     return value;
 }
 
-/// Rejects a header that lacks columns, all of them at once, and says what other notation it sees.
-inline void require_columns(const std::vector<std::string>& header,
-                            std::initializer_list<const char*> needed, const CsvReader& reader) {
+/// What to say of a header that lacks columns, all of them at once, and what other notation it
+/// seems to have; empty where it lacks none.
+template <class Names>
+std::string columns_fault(const std::vector<std::string>& header, const Names& needed) {
     std::string missing;
-    for (const char* name : needed)
-        if (std::find(header.begin(), header.end(), name) == header.end())
-            missing += (missing.empty() ? "" : ", ") + std::string{name};
-    if (missing.empty()) return;
+    bool one = true;
+    for (const std::string_view name : needed) {
+        if (std::find(header.begin(), header.end(), name) != header.end()) continue;
+        one = missing.empty();
+        missing.append(one ? "" : ", ").append(name);
+    }
+    if (missing.empty()) return "";
     for (const auto& [separator, word] : {std::pair{';', "semicolons"}, std::pair{'\t', "tabs"}}) {
         if (header.size() == 1 && header.front().find(separator) != std::string::npos)
-            reader.fail(std::string{"the columns are separated by "} + word +
-                        "; write it with commas between columns, and points in numbers");
+            return std::string{"the columns are separated by "} + word +
+                   "; write it with commas between columns, and points in numbers";
     }
-    const bool one = missing.find(',') == std::string::npos;
-    reader.fail((one ? "there is no column " : "there are no columns ") + missing);
+    return (one ? "there is no column " : "there are no columns ") + missing;
+}
+
+/// Rejects a header that lacks columns.
+template <class Names = std::initializer_list<std::string_view>>
+void require_columns(const std::vector<std::string>& header, const Names& needed,
+                     const CsvReader& reader) {
+    if (const std::string fault = columns_fault(header, needed); !fault.empty()) reader.fail(fault);
 }
 
 /// Rejects a line that has not as many fields as the header.
