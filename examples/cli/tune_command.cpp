@@ -23,7 +23,6 @@
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
-#include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/session_status.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
 #include <kdvfs/tune/sweep_options.hpp>

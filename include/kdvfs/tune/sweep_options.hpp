@@ -2,7 +2,9 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/units.hpp>
@@ -13,9 +15,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kdvfs::tune {
@@ -149,6 +154,66 @@ inline std::string to_string(const SweepProgress& progress) {
         progress.done ? " done" : "", progress.points_measured, progress.points,
         progress.expected_regret_pct, progress.slowdown_pct);
     return text;
+}
+
+namespace detail {
+
+/// An environment variable; empty where it is not set.
+inline std::string_view environment(const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? std::string_view{} : text;
+}
+
+/// A percentage, such as "2" for 0.02, from the environment; nothing where it is not set.
+inline std::optional<double> percent_from_environment(const char* name) {
+    const std::string_view text = environment(name);
+    if (text.empty()) return std::nullopt;
+    const auto percent = kdvfs::detail::parse_number<double>(text);
+    if (!percent || !(*percent >= 0 && *percent <= 1000))
+        throw Error{Errc::invalid_input,
+                    {"begin a session", std::string{name} + '=' + std::string{text},
+                     "this is no percentage", "give a number such as 2, from 0 to 1000"}};
+    return *percent / 100;
+}
+
+/// A time in seconds, from the environment; nothing where it is not set.
+inline std::optional<Duration> seconds_from_environment(const char* name) {
+    const std::string_view text = environment(name);
+    if (text.empty()) return std::nullopt;
+    const auto seconds = kdvfs::detail::parse_number<double>(text);
+    if (!seconds || !(*seconds > 0 && *seconds <= 86400))
+        throw Error{Errc::invalid_input,
+                    {"begin a session", std::string{name} + '=' + std::string{text},
+                     "this is no time in seconds", "give a number such as 0.5, to 86400"}};
+    return std::chrono::duration_cast<Duration>(Seconds{*seconds});
+}
+
+}  // namespace detail
+
+/// Sweep options with what the environment says: `KDVFS_MAX_SLOWDOWN`, the slowdown that the plan
+/// may cost, and `KDVFS_RUN_SLOWDOWN`, what the swept run may, in percent; `KDVFS_SWEEP_ROWS`, how
+/// many samples of the energy counter a measurement takes: fewer for a first look; and in seconds
+/// `KDVFS_SWEEP_BLOCK`, how long clocks settle before a measurement and how long it takes, at
+/// least, and `KDVFS_SWEEP_WARM_UP`, how long the sweep waits for steady iterations, at most.
+/// @throws Error (invalid_input) for what is no percentage, count or time
+inline SweepOptions sweep_options_from_environment(SweepOptions options = {}) {
+    if (const auto plan = detail::percent_from_environment("KDVFS_MAX_SLOWDOWN"))
+        options.objective = relaxed_waste(*plan);
+    if (const auto run = detail::percent_from_environment("KDVFS_RUN_SLOWDOWN"))
+        options.max_slowdown = *run;
+    if (const auto text = detail::environment("KDVFS_SWEEP_ROWS"); !text.empty()) {
+        const auto rows = kdvfs::detail::parse_number<std::size_t>(text);
+        if (!rows || *rows == 0)
+            throw Error{Errc::invalid_input,
+                        {"begin a session", "KDVFS_SWEEP_ROWS=" + std::string{text},
+                         "this is no count", "give 1 or more; 200 is the default"}};
+        options.block.counter_rows = *rows;
+    }
+    if (const auto block = detail::seconds_from_environment("KDVFS_SWEEP_BLOCK"))
+        options.block.settle = options.block.measured = *block;
+    if (const auto warm_up = detail::seconds_from_environment("KDVFS_SWEEP_WARM_UP"))
+        options.longest_warm_up = *warm_up;
+    return options;
 }
 
 }  // namespace kdvfs::tune
