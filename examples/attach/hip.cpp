@@ -91,6 +91,7 @@ inline void* next_hip(const char* name) {
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <limits>
@@ -285,6 +286,9 @@ public:
             device =
                 &process.add(std::make_unique<Device>(open_hip_gpu(ordinal), process.settings(),
                                                       Dispatches::instance().there() ? 1 : 16));
+            // The clocks go back through ROCm SMI, which was loaded just now, and whose static
+            // objects end before whatever was to be done at exit until then.
+            std::atexit([] { Process::instance().end(); });
         }
         return *device;
     }

@@ -83,6 +83,35 @@ inline bool stop(pid_t process) {
 
 inline constexpr const char* double_address = "0000:1b:00.0";
 
+/// A kernel of a plan, at a core clock in MHz.
+inline json planned(const char* name, int variant, int clock) {
+    json row{{"kernel", name}, {"variant", variant}, {"count", 8}, {"core_mhz", clock}};
+    for (const char* key : {"time_pct", "energy_pct"}) row[key] = 0.0;
+    for (const char* key : {"time_s", "baseline_time_s"}) row[key] = 0.0032;
+    for (const char* key : {"energy_j", "baseline_energy_j"}) row[key] = 1.6;
+    row["mem_mhz"] = -1;
+    return row;
+}
+/// @param gpu its name, as a plan must have it
+inline void write_plan(const std::string& path, const json& kernels,
+                       const char* gpu = "Double of an NVIDIA GPU") {
+    const json cost{{"time_s", 0.01}, {"energy_j", 5.0}, {"core_mhz", -1}, {"mem_mhz", -1}};
+    const json plan{{"gpu", gpu},
+                    {"objective", "waste"},
+                    {"max_slowdown_pct", 2.0},
+                    {"baseline", cost},
+                    {"plan",
+                     {{"aggregate", "global"},
+                      {"time_s", 0.01},
+                      {"energy_j", 5.0},
+                      {"time_pct", 0.0},
+                      {"energy_pct", 0.0},
+                      {"gap_pct", 0.0}}},
+                    {"kernels", kernels}};
+    std::ofstream{path} << plan.dump();
+    std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+}
+
 /// How a command ended, what it printed, and the report that it wrote, where it did.
 struct Outcome {
     int status = -1;

@@ -16,32 +16,6 @@
 namespace attached {
 namespace {
 
-json planned(const char* name, int variant, int clock) {
-    json row{{"kernel", name}, {"variant", variant}, {"count", 8}, {"core_mhz", clock}};
-    for (const char* key : {"time_pct", "energy_pct"}) row[key] = 0.0;
-    for (const char* key : {"time_s", "baseline_time_s"}) row[key] = 0.0032;
-    for (const char* key : {"energy_j", "baseline_energy_j"}) row[key] = 1.6;
-    row["mem_mhz"] = -1;
-    return row;
-}
-void write_plan(const std::string& path, const json& kernels) {
-    const json cost{{"time_s", 0.01}, {"energy_j", 5.0}, {"core_mhz", -1}, {"mem_mhz", -1}};
-    const json plan{{"gpu", "Double of an NVIDIA GPU"},
-                    {"objective", "waste"},
-                    {"max_slowdown_pct", 2.0},
-                    {"baseline", cost},
-                    {"plan",
-                     {{"aggregate", "global"},
-                      {"time_s", 0.01},
-                      {"energy_j", 5.0},
-                      {"time_pct", 0.0},
-                      {"energy_pct", 0.0},
-                      {"gap_pct", 0.0}}},
-                    {"kernels", kernels}};
-    std::ofstream{path} << plan.dump();
-    std::filesystem::permissions(path, std::filesystem::perms::owner_read);
-}
-
 TEST_F(Attach, ObeysAPlanAndPutsTheClocksBack) {
     write_plan(path("plan.json"),
                json::array({planned("gemm", 8, 1000), planned("norm", 6, 1500)}));
