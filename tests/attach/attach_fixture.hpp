@@ -218,6 +218,7 @@ protected:
         Outcome outcome;
         ::waitpid(child, &outcome.status, 0);
         running_.erase(child);
+        ::kill(-child, SIGKILL);  // what it left behind
         outcome.out = text_of(path("out"));
         outcome.err = text_of(path("err"));
         const std::string report = text_of(path("report.json"));

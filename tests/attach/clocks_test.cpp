@@ -180,7 +180,12 @@ TEST_F(Attach, PutsTheClocksBackOfAProgramThatIsKilled) {
         ::kill(before->entry.process, SIGCONT);
         return false;
     });
-    ASSERT_TRUE(held) << looks << " looks" << seen_so_far();
+    if (!held) {
+        const std::string before = seen_so_far();
+        ::kill(child, SIGTERM);
+        const Outcome ended = wait_for(child);
+        FAIL() << looks << " looks" << before << "then:\n" << ended.notes() << ended.err;
+    }
     EXPECT_EQ(text_of(path("calls")), "") << seen_so_far();
     ASSERT_EQ(::kill(program, SIGKILL), 0);
     const Outcome seen = wait_for(child);
