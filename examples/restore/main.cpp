@@ -19,11 +19,22 @@
 
 namespace {
 
+constexpr const char* usage =
+    "usage: kdvfs-restore [--suspended] [--folder FOLDER] [GPU...]\n"
+    "Puts back the clocks that a killed program has left changed. GPUs are PCI addresses; none = "
+    "all.\n"
+    "  --suspended      under a job that is frozen\n"
+    "  --folder FOLDER  where the records are, else /run/kdvfs and the user's own folder\n";
+
 /// Nothing where the words make no sense.
 std::optional<restoring::Request> parse(int count, char** words) {
     restoring::Request request;
     for (int i = 1; i < count; ++i) {
         const std::string word = words[i];
+        if (word == "--help") {
+            std::cout << usage;
+            std::exit(EXIT_SUCCESS);
+        }
         if (word == "--suspended") {
             request.suspended = true;
         } else if (word == "--folder" && i + 1 < count) {
@@ -31,8 +42,8 @@ std::optional<restoring::Request> parse(int count, char** words) {
         } else if (kdvfs::device::amd::parse_pci_address(word)) {
             request.gpus.push_back(word);
         } else {
-            std::cerr << "kdvfs-restore: neither an option nor a PCI address: " << word
-                      << "\nusage: kdvfs-restore [--suspended] [--folder FOLDER] [GPU...]\n";
+            std::cerr << "kdvfs-restore: neither an option nor a PCI address: " << word << '\n'
+                      << usage;
             return std::nullopt;
         }
     }

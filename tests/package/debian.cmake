@@ -15,8 +15,9 @@ foreach(name libkdvfs-dev_${VERSION}_all kdvfs-tools_${VERSION}_)
         message(FATAL_ERROR "${name}*.deb is not among ${packages}")
     endif()
 endforeach()
-# What they depend on is not in the bare root: the machine's own libraries stand for it.
-execute_process(COMMAND dpkg --root=${root} --force-depends --force-not-root --install ${packages}
+# What they depend on is not in the bare root: the machine's own libraries stand for it. There is no
+# shell for ldconfig either, hence no --install.
+execute_process(COMMAND dpkg --root=${root} --force-depends --force-not-root --unpack ${packages}
                 COMMAND_ERROR_IS_FATAL ANY)
 if(NOT EXISTS ${root}/usr/bin/kdvfs-restore)
     message(FATAL_ERROR "kdvfs-tools has no kdvfs-restore")
@@ -42,12 +43,13 @@ endfunction()
 installed("plan +Choose a clock.*validate" --help)
 installed("sim:mi210" info)
 installed("^$" sweep --device sim:mi210 -o sweep.csv)
-installed("^$" plan sweep.csv --max-slowdown 1% --format json -o plan.json)
+installed("not in these figures" plan sweep.csv --max-slowdown 1% --format json -o plan.json)
 installed("kept" validate plan.json --device sim:mi210 --switch-latency 0ms)
 installed("^$" report sweep.csv plan.json -o report.html)
 installed("kept in .*simulated_AMD_Instinct_MI210.csv" measure-latency --device sim:mi210 --repeat 3
           --clocks 500,1700)
 installed("no GPU work was seen" run -- true)
+execute_process(COMMAND ${root}/usr/bin/kdvfs-restore --help OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 foreach(word sweeps.md report.md tuning.md)
     if(NOT EXISTS ${root}/usr/share/doc/kdvfs-tools/docs/${word})
         message(FATAL_ERROR "kdvfs-tools has no docs/${word}, which errors name")

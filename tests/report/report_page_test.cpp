@@ -104,6 +104,7 @@ protected:
     }
     static void expect_no_overlap(const std::string& chart);
     static void expect_round_ticks(const std::string& chart);
+    static void expect_whole_charts();
     static void take_pictures(const std::string& ending) {
         for (const std::string& chart : charts())
             write(folder / (chart + ending + ".png"), browser_->picture("#" + chart));
@@ -160,6 +161,14 @@ void ReportPage::expect_round_ticks(const std::string& chart) {
     }
 }
 
+/// No chart is cut by the edge of its place.
+void ReportPage::expect_whole_charts() {
+    const Json cut = browser_->run(
+        "return [...document.querySelectorAll('.chart')]"
+        ".filter(c => c.scrollWidth > c.clientWidth + 1).map(c => c.id);");
+    EXPECT_EQ(cut, Json::array());
+}
+
 TEST_F(ReportPage, DrawsEveryMarkOfAKnownProfile) {
     write(folder / "small.csv", small_profile({"gemm", "gelu", "copy"}));
     run("report small.csv -o small.html");
@@ -182,8 +191,8 @@ TEST_F(ReportPage, DrawsEveryMarkOfAKnownProfile) {
 TEST_F(ReportPage, TheWholePageIsDrawnWithinASecondAndReadsWell) {
     run("sweep --device sim:rtx_3080_ti --samples 3 --noise 1% -o sweep.csv");
     run("plan sweep.csv --max-slowdown 1% --format json -o global.json");
-    run("validate global.json --device sim:rtx_3080_ti --noise 1% --pairs 10 --format json "
-        "-o global_kept.json");
+    run("validate global.json --device sim:rtx_3080_ti --switch-latency 0ms --noise 1% --pairs 10 "
+        "--format json -o global_kept.json");
     write(
         folder / "report.json",
         R"({"device":{"name":"Example"},"scopes":{"missed":1,"overtaken":0,"pending":0,"measured":0,"writes":2},"rows":[
@@ -209,10 +218,36 @@ TEST_F(ReportPage, TheWholePageIsDrawnWithinASecondAndReadsWell) {
         expect_no_overlap(chart);
         if (chart != "bounds") expect_round_ticks(chart);
     }
+    expect_whole_charts();
     EXPECT_EQ(count("heat-energy", "rect"), 46U * 66U);
     EXPECT_EQ(count("promises", "symbol"), 4U);
     EXPECT_EQ(count("energy", "rect"), 2U);
     EXPECT_EQ(count("trace", "rect"), 897U) << "launches of the demo";
+    expect_silent_console();
+    take_pictures("");
+}
+
+TEST_F(ReportPage, PipelinesFitThePage) {
+    const std::string points = "[[1700, 0.02, 9.0], [1400, 0.023, 7.5], [1100, 0.029, 6.8]]";
+    std::string profiles;
+    for (const char* place : {"0, \"op\": \"forward\"", "0, \"op\": \"backward\"",
+                              "1, \"op\": \"forward\"", "1, \"op\": \"backward\""})
+        profiles += std::string{profiles.empty() ? "" : ", "} + "{\"stage\": " + place +
+                    ", \"points\": " + points + "}";
+    write(folder / "case.json",
+          R"({"format": "pipeline-case-1", "name": "two stages", "schedule": "1f1b", "stages": 2,
+ "chunks": 1, "microbatches": 3, "blocking_power_w": 90, "profiles": [)" +
+              profiles + "]}");
+    run("plan-pipeline case.json --slowdown 5% --format json -o stages.json");
+    run("report case.json stages.json -o pipeline.html");
+    draw("pipeline.html");
+    EXPECT_EQ(charts(), (std::vector<std::string>{"pipeline-frontier", "pipeline"}));
+    for (const std::string& chart : charts()) {
+        expect_no_overlap(chart);
+        expect_round_ticks(chart);
+    }
+    expect_whole_charts();
+    EXPECT_EQ(count("pipeline", "rect"), 3U * 12U) << "three plans of twelve operations";
     expect_silent_console();
     take_pictures("");
 }

@@ -3,6 +3,7 @@
 
 #include <examples/cli/report/page.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <initializer_list>
@@ -67,6 +68,19 @@ inline Json free_quantity(const std::string& field, const std::string& title) {
     Json channel = quantity(field, title);
     channel["scale"] = {{"zero", false}, {"nice", true}};
     return channel;
+}
+
+/// A round range around values, so that ticks fall on its ends and no point is cut by them.
+inline Json round_domain(double low, double high, double highest = 1e9) {
+    constexpr double margin = 0.02;
+    const double span = std::max(high - low, 0.1);
+    low -= margin * span;
+    high = std::min(high + margin * span, highest);
+    const double power = std::pow(10.0, std::floor(std::log10(span / 5)));
+    const double leading = span / 5 / power;
+    const double step = power * (leading < 2 ? 1 : leading < 5 ? 2 : 5);
+    return {shown(step * std::floor(low / step + 1e-9)),
+            shown(step * std::ceil(high / step - 1e-9))};
 }
 
 /// Categories in the order of the data.

@@ -149,19 +149,6 @@ inline PlanePoint plan_point(const kdvfs::tune::Plan& plan, const kdvfs::tune::C
 
 namespace detail {
 
-/// A round range around values, so that ticks fall on its ends and no point is cut by them.
-inline Json round_domain(double low, double high, double highest = 1e9) {
-    constexpr double margin = 0.02;
-    const double span = std::max(high - low, 0.1);
-    low -= margin * span;
-    high = std::min(high + margin * span, highest);
-    const double power = std::pow(10.0, std::floor(std::log10(span / 5)));
-    const double leading = span / 5 / power;
-    const double step = power * (leading < 2 ? 1 : leading < 5 ? 2 : 5);
-    return {shown(step * std::floor(low / step + 1e-9)),
-            shown(step * std::ceil(high / step - 1e-9))};
-}
-
 inline Json plane_channel(const char* field, const char* title, const Json& domain) {
     Json channel = quantity(field, title);
     channel["scale"] = {{"domain", domain}, {"nice", false}, {"zero", false}};
@@ -256,8 +243,8 @@ inline std::vector<Chart> frontier_charts(const Plane& plane, bool noise_known) 
         }
     };
     include(plane.plans);
-    const Json near_time = detail::round_domain(low, high);
-    const Json near_energy = detail::round_domain(least, most);
+    const Json near_time = round_domain(low, high);
+    const Json near_energy = round_domain(least, most);
     std::vector<Chart> charts;
     const std::string intervals =
         noise_known ? " Bars and band are 95 % intervals by the spread of repeated samples."
@@ -270,8 +257,8 @@ inline std::vector<Chart> frontier_charts(const Plane& plane, bool noise_known) 
              "Line: the best that a clock for each kernel can do. Small dots: one clock "
              "for all kernels, up to 50 % slower." +
                  intervals,
-             plane_spec(plane, detail::round_domain(low, high, drawn_slowdown_pct),
-                        detail::round_domain(least, most))});
+             plane_spec(plane, round_domain(low, high, drawn_slowdown_pct),
+                        round_domain(least, most))});
     }
     charts.push_back(
         {"plans", "The plans",
