@@ -77,8 +77,8 @@ public:
         if (!choice_) {
             finder_.take(reading);
         } else if (by_power_) {
-            const MeterResponse& response = choice_->response;
-            add(PowerSample{reading.sampled_at - response.delay, reading.watts, response.window});
+            const TimePoint taken = choice_->clock.taken(reading.sampled_at);
+            if (const auto sample = log_.take(taken, reading.watts)) add(*sample);
         }
     }
     /// The next mean of a power meter over a known window, in order of time, where joules are taken
@@ -148,6 +148,9 @@ private:
     }
 
     friend class SampleJoin;  // the sink's half
+    void passes(TimePoint from, TimePoint to) {
+        second_weighs_ = time_weight_.pass(from, to, row_.empty());
+    }
     void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row);
     void idle(Seconds time, bool in_row) {
         levels_.idle(EnergySums::idle_column, time.count(), in_row);
@@ -177,13 +180,17 @@ private:
     PowerWindows windows_;
     SourceFinder finder_;
     std::optional<SourceChoice> choice_;
+    LogMeans log_;
+    TimeWeight time_weight_;
+    double second_weighs_ = 1;
     CounterGain gain_;
     TimePoint held_until_ = TimePoint::min();
     TimePoint logged_to_ = TimePoint::min();
     bool by_power_ = false;
     RowSums sums_;                       // of rows that were fitted
     PowerRows waiting_;                  // for the fit
-    std::vector<PowerRows::Entry> row_;  // under construction, in seconds
+    std::vector<PowerRows::Entry> row_;  // under construction, in weighed seconds
+    std::vector<double> row_seconds_;    // of its entries
     std::vector<std::size_t> place_;     // of a column in it
     std::vector<double> column_seconds_;
     KernelColumns columns_;
@@ -231,8 +238,10 @@ inline void EnergyAccumulator::add_time(std::size_t column, double seconds) {
     if (place == nowhere) {
         place = row_.size();
         row_.push_back({column, 0});
+        row_seconds_.push_back(0);
     }
-    row_[place].share += seconds;
+    row_[place].share += seconds * second_weighs_;
+    row_seconds_[place] += seconds;
 }
 
 inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered) {
@@ -252,8 +261,10 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
         break_row(false);
         return;
     }
-    for (const auto& [column, seconds] : row_) column_seconds_[column] += seconds;
-    waiting_.push(row_, joules, follows_);
+    for (std::size_t i = 0; i < row_.size(); ++i) {
+        column_seconds_[row_[i].column] += row_seconds_[i];
+    }
+    waiting_.push(row_, time.count(), joules, follows_);
     ++row_count_;
     discard_row();
     follows_ = true;
@@ -269,6 +280,7 @@ inline void EnergyAccumulator::break_row(bool impossible) {
 inline void EnergyAccumulator::discard_row() {
     for (const PowerRows::Entry& entry : row_) place_[entry.column] = nowhere;
     row_.clear();
+    row_seconds_.clear();
     row_overflowed_ = false;
 }
 
@@ -285,7 +297,11 @@ inline void EnergyAccumulator::choose() {
     const SourceFinder held = std::exchange(finder_, {});
     choice_ = held.choose(settings_.counter_period);
     by_power_ = choice_->source == EnergyFrom::power || choice_->source == EnergyFrom::both;
-    if (by_power_) join_.direct_from(direct_from(choice_->response.window));
+    if (by_power_) {
+        join_.direct_from(direct_from(choice_->response.window));
+        log_ = LogMeans{choice_->response};
+        time_weight_ = TimeWeight{choice_->response.memory};
+    }
     for (const EnergySample& sample : held.counter()) add(sample);
     if (!by_power_) return;
     for (const TimedReading& reading : held.power()) {

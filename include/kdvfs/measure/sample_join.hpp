@@ -34,6 +34,7 @@ enum class IterationMark { begins, ends, spoilt };
 
 /// Joins kernel intervals, counter samples and clock changes, each in its own order and late, into
 /// one walk along the time axis. What it finds goes to a `Sink`:
+/// - `passes(from, to)`, if it has it: what follows up to the next is of this time;
 /// - `run(kernel, applied, place, share, in_row)`: for this long a kernel ran, in the open row or
 ///   outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
 ///   `idle(time, in_row)`: for this long none did;
@@ -210,6 +211,7 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
 template <class Sink>
 void SampleJoin::pass(TimePoint to, Sink& sink) {
     const bool in_row = last_ && row_metered_;
+    if constexpr (requires { sink.passes(walked_to_, to); }) sink.passes(walked_to_, to);
     if (running_.empty()) {
         if (last_) sink.idle(Seconds{to - walked_to_}, in_row);
     } else {
