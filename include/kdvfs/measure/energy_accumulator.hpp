@@ -151,7 +151,8 @@ private:
     void passes(TimePoint from, TimePoint to) {
         second_weighs_ = time_weight_.pass(from, to, row_.empty());
     }
-    void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row);
+    void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
+             std::optional<int> third);
     void idle(Seconds time, bool in_row) {
         levels_.idle(EnergySums::idle_column, time.count(), in_row);
         if (in_row) add_time(EnergySums::idle_column, time.count());
@@ -164,7 +165,8 @@ private:
     void break_row(bool impossible);
     void measured_directly(KernelId kernel, ClockPoint applied, CountedJoules counted);
 
-    std::size_t add_column();
+    std::size_t add_column(bool inside = false);
+    void add_inside(std::size_t column, int third, double seconds);
     void add_time(std::size_t column, double seconds);
     void discard_row();
     void fit_if_full();
@@ -191,6 +193,8 @@ private:
     PowerRows waiting_;                  // for the fit
     std::vector<PowerRows::Entry> row_;  // under construction, in weighed seconds
     std::vector<double> row_seconds_;    // of its entries
+    std::vector<PowerRows::Entry> row_insides_;
+    std::vector<std::vector<std::size_t>> insides_;  // columns, by that of the whole
     std::vector<std::size_t> place_;     // of a column in it
     std::vector<double> column_seconds_;
     KernelColumns columns_;
@@ -210,7 +214,7 @@ private:
 };
 
 inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uint32_t place,
-                                   Seconds share, bool in_row) {
+                                   Seconds share, bool in_row, std::optional<int> third) {
     facts_.of(kernel).applied.add(applied, std::chrono::duration_cast<Duration>(share));
     auto column = columns_.find(kernel, applied);
     if (!column && (in_row || levels_.any()) && place_.size() < settings_.most_columns) {
@@ -222,11 +226,33 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
         return;
     }
     if (levels_.any()) levels_.run(kernel, place, *column, share.count(), in_row);
-    if (in_row) add_time(*column, share.count());
+    if (!in_row) return;
+    add_time(*column, share.count());
+    if (third) add_inside(*column, *third, share.count());
 }
 
-inline std::size_t EnergyAccumulator::add_column() {
-    sums_.add_column();
+/// Where runs are long against the memory of a power log, it shows that their begin draws other
+/// power than their end, which would pass for the power of their neighbours.
+inline void EnergyAccumulator::add_inside(std::size_t column, int third, double seconds) {
+    if (insides_.size() <= column) insides_.resize(column + 1);
+    auto& columns = insides_[column];
+    if (columns.empty()) {
+        if (place_.size() + 2 > settings_.most_columns) return;
+        columns = {add_column(true), add_column(true)};
+    }
+    for (int i = 0; i < 2; ++i) {
+        const double more = (i == third ? 1.0 : 0.0) - 1.0 / 3;
+        std::size_t& place = place_[columns[static_cast<std::size_t>(i)]];
+        if (place == nowhere) {
+            place = row_insides_.size();
+            row_insides_.push_back({columns[static_cast<std::size_t>(i)], 0});
+        }
+        row_insides_[place].share += more * seconds * second_weighs_;
+    }
+}
+
+inline std::size_t EnergyAccumulator::add_column(bool inside) {
+    sums_.add_column(inside);
     column_seconds_.push_back(0);
     place_.push_back(nowhere);
     return place_.size() - 1;
@@ -264,7 +290,7 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
     for (std::size_t i = 0; i < row_.size(); ++i) {
         column_seconds_[row_[i].column] += row_seconds_[i];
     }
-    waiting_.push(row_, time.count(), joules, follows_);
+    waiting_.push(row_, row_insides_, time.count(), joules, follows_);
     ++row_count_;
     discard_row();
     follows_ = true;
@@ -278,8 +304,11 @@ inline void EnergyAccumulator::break_row(bool impossible) {
 }
 
 inline void EnergyAccumulator::discard_row() {
-    for (const PowerRows::Entry& entry : row_) place_[entry.column] = nowhere;
+    for (const auto* entries : {&row_, &row_insides_}) {
+        for (const PowerRows::Entry& entry : *entries) place_[entry.column] = nowhere;
+    }
     row_.clear();
+    row_insides_.clear();
     row_seconds_.clear();
     row_overflowed_ = false;
 }
@@ -301,6 +330,9 @@ inline void EnergyAccumulator::choose() {
         join_.direct_from(direct_from(choice_->response.window));
         log_ = LogMeans{choice_->response};
         time_weight_ = TimeWeight{choice_->response.memory};
+        if (choice_->response.memory > Duration::zero()) {
+            join_.thirds_from(choice_->response.window / MeterResponse::shows_inside);
+        }
     }
     for (const EnergySample& sample : held.counter()) add(sample);
     if (!by_power_) return;

@@ -30,6 +30,9 @@ struct MeterResponse {
     Duration delay{0};
     Duration memory{0};
 
+    /// Such a part of its window may a run last before samples show that its begin draws other
+    /// power than its end.
+    static constexpr int shows_inside = 8;
     /// How far back the middle of what a sample shows lies.
     [[nodiscard]] Duration age() const {
         return delay + (memory > Duration::zero() ? memory : window / 2);

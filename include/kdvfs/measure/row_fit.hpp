@@ -90,7 +90,10 @@ private:
     static constexpr double median_to_deviation = 1.4826;
     static constexpr std::size_t idle_column = 0;
 
-    [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_}; }
+    [[nodiscard]] PowerPrior prior() const {
+        return {.mean = mean_watts_, .inside = inside_};
+    }
+    [[nodiscard]] bool is_inside(std::size_t column) const { return inside_[column] != 0; }
     /// @pre there are some
     [[nodiscard]] static double middle_of(std::vector<double>& values) {
         const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -121,6 +124,7 @@ private:
 
     const PowerRows* rows_;
     std::size_t columns_;
+    std::vector<char> inside_;  // as `RowSums` has it
     double mean_watts_ = 0;
     double least_deviation_ = 0;
     std::vector<double> watts_;
@@ -135,6 +139,7 @@ private:
 inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
     : rows_{&rows},
       columns_{before.columns()},
+      inside_{before.inside},
       variances_{before.variances},
       deviation_(rows.size(), 1.0),
       noise_(rows.size()),
@@ -211,7 +216,7 @@ inline void RowFit::standardise() {
         double variance = 0;
         for (const auto& [column, share] : rows_->entries(i)) {
             watts += share * watts_[column];
-            variance += share * variances_[column];
+            if (!is_inside(column)) variance += share * variances_[column];
         }
         deviation_[i] =
             std::max(power_scale(watts) * std::sqrt(variance / row.seconds), least_deviation_);
@@ -260,6 +265,7 @@ inline void RowFit::rescale() {
         const double square = relative * relative * (*rows_)[i].seconds / huber_square;
         all += square;
         for (const auto& [column, share] : rows_->entries(i)) {
+            if (is_inside(column)) continue;
             squares[column] += share * square;
             shares[column] += share;
         }
@@ -351,6 +357,7 @@ inline void RowFit::add_to(RowSums& into) const {
         into.square += noise_[i] * noise_[i];
         if (known_[i] > 0) into.product += noise_[i] * noise_[i - 1];
         for (const auto& [column, share] : rows_->entries(i)) {
+            if (is_inside(column)) continue;
             into.shares[column] += share;
             into.squared_shares[column] += share * share;
         }
@@ -461,6 +468,7 @@ inline void RowFit::add_shared(RowSums& into) const {
         const double whole = (*rows_)[i].watts - explained(i, watts_);
         const double drawn_in = std::clamp(whole, -farthest, farthest) - excess;
         for (const auto& [column, share] : rows_->entries(i)) {
+            if (is_inside(column)) continue;
             const double shared = share * (1 - share) * excess;
             into.drawn_in[column] += share * drawn_in;
             into.shared_excess[column] += shared;

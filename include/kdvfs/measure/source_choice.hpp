@@ -152,7 +152,9 @@ private:
     [[nodiscard]] std::optional<double> mean_power(TimePoint from, TimePoint to,
                                                    MeterResponse response) const;
     [[nodiscard]] SelfCheck compare(MeterResponse response) const;
-    [[nodiscard]] FoundResponse find_response(std::span<const KernelInterval> runs) const;
+    [[nodiscard]] FoundResponse find_response(std::span<const KernelInterval> whole) const;
+    [[nodiscard]] static std::vector<KernelInterval> in_thirds(
+        std::span<const KernelInterval> whole, Duration from);
     [[nodiscard]] bool explains(const FoundResponse& found, std::span<const KernelInterval> runs,
                                 double most_left) const;
 
@@ -270,10 +272,37 @@ inline SelfCheck SourceFinder::compare(MeterResponse response) const {
     return check;
 }
 
+/// Thirds of runs that are longer than `from` as runs of kernels of their own.
+inline std::vector<KernelInterval> SourceFinder::in_thirds(std::span<const KernelInterval> whole,
+                                                           Duration from) {
+    std::uint32_t next = 0;
+    for (const KernelInterval& run : whole) next = std::max(next, run.kernel.value + 1);
+    std::vector<std::uint32_t> later(next);  // the number of a kernel's second third
+    std::vector<KernelInterval> runs;
+    for (const KernelInterval& run : whole) {
+        const Duration length = run.end - run.start;
+        if (length <= from) {
+            runs.push_back(run);
+            continue;
+        }
+        std::uint32_t& number = later[run.kernel.value];
+        if (number == 0) number = std::exchange(next, next + 2);
+        for (int third = 0; third < 3; ++third) {
+            KernelInterval& part = runs.emplace_back(run);
+            part.start = run.start + third * length / 3;
+            part.end = run.start + (third + 1) * length / 3;
+            if (third > 0) part.kernel.value = number + static_cast<std::uint32_t>(third - 1);
+        }
+    }
+    return runs;
+}
+
 /// A fixed mix is explained by many windows, each with other powers. A log is nearly always one of
 /// means since the sample before, or with a memory, so these are tried.
-inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval> runs) const {
+inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval> whole) const {
     const std::array since_last{power_period()};
+    const std::vector<KernelInterval> runs =
+        in_thirds(whole, since_last[0] / MeterResponse::shows_inside);
     return find_fading_response(power_, runs, find_meter_response(power_, runs, since_last));
 }
 
