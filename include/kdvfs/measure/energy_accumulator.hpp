@@ -332,6 +332,7 @@ inline void EnergyAccumulator::choose() {
         time_weight_ = TimeWeight{choice_->response.memory};
         if (choice_->response.memory > Duration::zero()) {
             join_.thirds_from(choice_->response.window / MeterResponse::shows_inside);
+            sums_.change_error = 0.03;  // the memory within 5 %, the delay within 0.3 ms
         }
     }
     for (const EnergySample& sample : held.counter()) add(sample);

@@ -44,6 +44,9 @@ struct RowSums {
     /// Which columns say how a kernel's power differs inside its runs: how much more a third of
     /// their time draws than the whole. They have no time of their own, and shares of either sign.
     std::vector<char> inside;
+    /// How far a row may be off after a change of the power, as a part of it: its meter's memory and
+    /// delay are known to so much only.
+    double change_error = 0;
     double rows = 0;
     double fewer_rows = 0;  ///< rows without autocorrelation that would say as much
     double product = 0;     ///< of a row's noise and that of the row before it

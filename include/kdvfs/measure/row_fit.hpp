@@ -129,6 +129,7 @@ private:
     double least_deviation_ = 0;
     std::vector<double> watts_;
     std::vector<double> variances_;
+    std::vector<double> change_error_;   // of each row, W
     std::vector<double> deviation_;      // of each row, W
     std::vector<double> noise_;          // of each row in its deviations, drawn in
     std::vector<std::size_t> known_;     // rows before each without a gap
@@ -141,6 +142,7 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
       columns_{before.columns()},
       inside_{before.inside},
       variances_{before.variances},
+      change_error_(rows.size()),
       deviation_(rows.size(), 1.0),
       noise_(rows.size()),
       known_(rows.size()) {
@@ -148,6 +150,10 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
     for (std::size_t i = 0; i < rows.size(); ++i) {
         mean_watts_ += rows[i].watts;
         known_[i] = i > 0 && rows[i].follows ? known_[i - 1] + 1 : 0;
+        if (known_[i] == 0) continue;
+        constexpr double fades = 0.3;  // from row to row, of an H100's memory
+        const double changed = before.change_error * std::abs(rows[i].watts - rows[i - 1].watts);
+        change_error_[i] = std::max(changed, fades * change_error_[i - 1]);
     }
     mean_watts_ = (mean_watts_ + before.watts) / (static_cast<double>(rows.size()) + before.rows);
     // Rows without any noise would be infinitely certain, beyond what doubles can say.
@@ -218,8 +224,8 @@ inline void RowFit::standardise() {
             watts += share * watts_[column];
             if (!is_inside(column)) variance += share * variances_[column];
         }
-        deviation_[i] =
-            std::max(power_scale(watts) * std::sqrt(variance / row.seconds), least_deviation_);
+        const double noise = power_scale(watts) * std::sqrt(variance / row.seconds);
+        deviation_[i] = std::max(std::hypot(noise, change_error_[i]), least_deviation_);
         noise_[i] = std::clamp((row.watts - watts) / deviation_[i], -huber, huber);
     }
 }
