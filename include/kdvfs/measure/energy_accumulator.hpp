@@ -77,8 +77,9 @@ public:
         if (!choice_) {
             finder_.take(reading);
         } else if (by_power_) {
-            const TimePoint taken = choice_->clock.taken(reading.sampled_at);
-            if (const auto sample = log_.take(taken, reading.watts)) add(*sample);
+            const auto taken = choice_->clock.taken(reading.sampled_at);
+            const auto sample = taken ? log_.take(*taken, reading.watts) : std::nullopt;
+            if (sample) add(*sample);
         }
     }
     /// The next mean of a power meter over a known window, in order of time, where joules are taken

@@ -184,6 +184,14 @@ inline SourceChoice SourceFinder::choose(Duration counter_period) const {
     SourceChoice choice = choose_source(check, {counter_period, straight.power_period()});
     choice.response = found.response;
     choice.clock = clock;
+    if (found.response.memory > Duration::zero()) {
+        std::array<char, 160> text;
+        std::snprintf(text.data(), text.size(),
+                      "; they follow the kernels %.1f ms late and with a memory of %.1f ms",
+                      Seconds{found.response.delay}.count() * 1e3,
+                      Seconds{found.response.memory}.count() * 1e3);
+        choice.reason += text.data();
+    }
     if (choice.source == EnergyFrom::both && !straight.explains(found, runs, clearly)) {
         return by_counter(
             "power samples do not follow the kernels clearly enough to know over "
@@ -198,7 +206,11 @@ inline LogClock SourceFinder::straighten() {
     for (const TimedReading& sample : power_) stamps.push_back(sample.read_at);
     const LogClock found{stamps};
     LogClock clock = found;
-    for (TimedReading& sample : power_) sample.read_at = clock.taken(sample.read_at);
+    for (const TimedReading& sample : std::exchange(power_, {})) {
+        const auto taken = clock.taken(sample.read_at);
+        if (!taken || (!power_.empty() && *taken <= power_.back().read_at)) continue;
+        power_.push_back({*taken, sample.value});
+    }
     return found;
 }
 
