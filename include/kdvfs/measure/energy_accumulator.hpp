@@ -196,7 +196,7 @@ private:
     std::vector<double> row_seconds_;    // of its entries
     std::vector<PowerRows::Entry> row_insides_;
     std::vector<std::vector<std::size_t>> insides_;  // columns, by that of the whole
-    std::vector<std::size_t> place_;     // of a column in it
+    std::vector<std::size_t> place_;                 // of a column in it
     std::vector<double> column_seconds_;
     KernelColumns columns_;
     std::vector<RepeatedPower> repeated_;

@@ -22,9 +22,9 @@
 
 namespace kdvfs::measure {
 
-/// A power meter's habits: a sample is the mean over a window that ended `delay` before its time, or,
-/// where it has a memory, the mean over all time before that moment, in which what lies `memory`
-/// back counts 1/e (a filter of first order). Its samples then come about every `window`.
+/// A power meter's habits: a sample is the mean over a window that ended `delay` before its time,
+/// or, where it has a memory, the mean over all time before that moment, in which what lies
+/// `memory` back counts 1/e (a filter of first order). Its samples then come about every `window`.
 struct MeterResponse {
     Duration window{std::chrono::milliseconds{10}};
     Duration delay{0};
@@ -212,8 +212,8 @@ public:
     }
     /// Intervals that do not lie between the first and the last run as a whole tell nothing.
     void add(TimePoint from, TimePoint to, double watts);
-    /// A sample of a meter with a memory, whose sample before was of `from`. The first ones behind a
-    /// gap, which show what nobody knows, tell nothing.
+    /// A sample of a meter with a memory, whose sample before was of `from`. The first ones behind
+    /// a gap, which show what nobody knows, tell nothing.
     void add_fading(TimePoint from, TimePoint to, double watts, Duration memory);
     /// Root mean square of what is left unexplained, in W, of all intervals since `clear`.
     [[nodiscard]] double unexplained() const;
@@ -371,56 +371,27 @@ struct FoundResponse {
     return best;
 }
 
-/// What NVML's power samples are, 20 ms apart: after a change of the load between kernels that are not
-/// at the power limit they follow 3.25, 3.25 and 3.5 ms late and with a memory of 12.8, 13.0 and
-/// 12.7 ms on an H100 and two H200s (`attribute_mix` of the recordings in bench/results prints it);
-/// here as parts of the time between samples.
-struct UsualResponse {
-    static constexpr double delay = 0.17;
-    static constexpr double memory = 0.64;
-};
-
-/// The memory and delay that explain a power meter's samples best, where they do so clearly better
-/// than `plain`, which is the answer otherwise. A step that repeats leaves many pairs of them nearly
-/// as good, so others than the usual ones must explain clearly more than those.
-[[nodiscard]] inline FoundResponse find_fading_response(std::span<const TimedReading> samples,
-                                                        std::span<const KernelInterval> runs,
-                                                        const FoundResponse& plain) {
+/// `plain`, or the response that NVML's power samples have on the boards that were looked at, where
+/// that explains clearly more. Those are 20 ms apart, and after a change of the load between
+/// kernels that are not at the power limit they follow 3.25, 3.25 and 3.5 ms late and with a memory
+/// of 12.8, 13.0 and 12.7 ms on an H100 and two H200s (`attribute_mix` on bench/results). Other
+/// memories are not searched for: where a step repeats, they trade with the kernels' powers.
+[[nodiscard]] inline FoundResponse or_with_memory(const FoundResponse& plain,
+                                                  std::span<const TimedReading> samples,
+                                                  std::span<const KernelInterval> runs) {
     constexpr double clearly = 0.95;
-    constexpr Duration longest = std::chrono::milliseconds{150};
-    constexpr Duration step = std::chrono::microseconds{1500};
-    MeterTrial trial{runs};
-    const Duration period = plain.response.window;
     const auto part = [&](double share) {
-        return Duration{static_cast<Duration::rep>(share * static_cast<double>(period.count()))};
+        return std::chrono::duration_cast<Duration>(share * plain.response.window);
     };
-    const auto attempt = [&](FoundResponse& best, Duration delay, Duration memory) {
-        if (delay < Duration::zero()) return false;
-        trial.clear();
-        for (std::size_t i = 1; i < samples.size(); ++i) {
-            trial.add_fading(samples[i - 1].read_at - delay, samples[i].read_at - delay,
-                             samples[i].value, memory);
-        }
-        const double rms = trial.unexplained();
-        if (rms >= best.unexplained) return false;
-        best = {{period, delay, memory}, rms};
-        return true;
-    };
-    FoundResponse usual;
-    attempt(usual, part(UsualResponse::delay), part(UsualResponse::memory));
-    FoundResponse best = usual;
-    for (Duration delay{0}; delay <= longest; delay += step) {
-        attempt(best, delay, part(UsualResponse::memory));
+    const MeterResponse usual{plain.response.window, part(0.17), part(0.64)};
+    MeterTrial trial{runs};
+    trial.clear();
+    for (std::size_t i = 1; i < samples.size(); ++i) {
+        trial.add_fading(samples[i - 1].read_at - usual.delay, samples[i].read_at - usual.delay,
+                         samples[i].value, usual.memory);
     }
-    for (const double memory : {0.2, 0.35, 0.5, 0.64, 0.8, 1.0, 1.4, 2.0}) {
-        for (Duration by = step / 2; by >= std::chrono::microseconds{125};) {
-            const Duration from = best.response.delay;
-            if (!attempt(best, from - by, part(memory)) && !attempt(best, from + by, part(memory)))
-                by /= 2;
-        }
-    }
-    if (best.unexplained >= clearly * usual.unexplained) best = usual;
-    return best.unexplained < clearly * plain.unexplained ? best : plain;
+    const double rms = trial.unexplained();
+    return rms < clearly * plain.unexplained ? FoundResponse{usual, rms} : plain;
 }
 
 /// When a counter moves, where it is read about as seldom as it moves, so that no reading shows a

@@ -44,8 +44,8 @@ struct RowSums {
     /// Which columns say how a kernel's power differs inside its runs: how much more a third of
     /// their time draws than the whole. They have no time of their own, and shares of either sign.
     std::vector<char> inside;
-    /// How far a row may be off after a change of the power, as a part of it: its meter's memory and
-    /// delay are known to so much only.
+    /// How far a row may be off after a change of the power, as a part of it: its meter's memory
+    /// and delay are known to so much only.
     double change_error = 0;
     double rows = 0;
     double fewer_rows = 0;  ///< rows without autocorrelation that would say as much
@@ -81,7 +81,9 @@ struct PowerPrior {
     double spread = 500;
     std::span<const char> inside{};  ///< as `RowSums` has it; those lie around 0
 
-    [[nodiscard]] bool is_inside(std::size_t i) const { return i < inside.size() && inside[i] != 0; }
+    [[nodiscard]] bool is_inside(std::size_t i) const {
+        return i < inside.size() && inside[i] != 0;
+    }
     [[nodiscard]] double centre(std::size_t i) const { return is_inside(i) ? 0 : mean; }
     [[nodiscard]] double precision(std::size_t i) const {
         constexpr double differs = 0.4;  // of the mean: inside runs, up to idle power and the most

@@ -90,9 +90,7 @@ private:
     static constexpr double median_to_deviation = 1.4826;
     static constexpr std::size_t idle_column = 0;
 
-    [[nodiscard]] PowerPrior prior() const {
-        return {.mean = mean_watts_, .inside = inside_};
-    }
+    [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_, .inside = inside_}; }
     [[nodiscard]] bool is_inside(std::size_t column) const { return inside_[column] != 0; }
     /// @pre there are some
     [[nodiscard]] static double middle_of(std::vector<double>& values) {

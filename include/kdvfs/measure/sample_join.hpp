@@ -36,9 +36,9 @@ enum class IterationMark { begins, ends, spoilt };
 /// one walk along the time axis. What it finds goes to a `Sink`:
 /// - `passes(from, to)`, if it has it: what follows up to the next is of this time;
 /// - `run(kernel, applied, place, share, in_row)`, with the third of the run behind these, if it
-///   takes it, or nothing of one that is not walked in thirds: for this long a kernel ran, in the open row or
-///   outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
-///   `idle(time, in_row)`: for this long none did;
+///   takes it, or nothing of one that is not walked in thirds: for this long a kernel ran, in the
+///   open row or outside any (of n kernels that overlap, each has 1/n of the time, since nothing
+///   says more); `idle(time, in_row)`: for this long none did;
 /// - `scope_ended(kernel)`: its run has been walked over, all of it; `mark_iteration(mark)`;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
 ///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,

@@ -315,7 +315,7 @@ inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval>
     const std::array since_last{power_period()};
     const std::vector<KernelInterval> runs =
         in_thirds(whole, since_last[0] / MeterResponse::shows_inside);
-    return find_fading_response(power_, runs, find_meter_response(power_, runs, since_last));
+    return or_with_memory(find_meter_response(power_, runs, since_last), power_, runs);
 }
 
 /// Whether a power for each kernel, seen through the meter, leaves no more than this share of the
