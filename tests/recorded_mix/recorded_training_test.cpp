@@ -205,6 +205,77 @@ TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
     }
 }
 
+/// With the power log recorded, too: nearly all kernels are told, in the whole run and in its first
+/// half, as the other run and the counter have them.
+TEST_P(TrainingOn, KernelsAreToldByThePowerLogAndAgreeFromRunToRun) {
+    using Figures = std::map<std::string, std::pair<double, double>>;  // W, half-width
+    const auto figures = [](const Report& report) {
+        Figures found;
+        for (const auto& row : report.rows) {
+            if (!row.energy.resolved) continue;
+            found[to_string(row.kernel)] = {(row.energy.joules / row.counted_time).count,
+                                            (row.energy.half_width / row.counted_time).count};
+        }
+        return found;
+    };
+    const auto compare = [](const Figures& a, const Figures& b, double most) {
+        std::size_t agree = 0;
+        std::size_t both = 0;
+        for (const auto& [name, first] : a) {
+            const auto second = b.find(name);
+            if (second == b.end()) continue;
+            const double apart = std::abs(first.first - second->second.first);
+            EXPECT_LT(apart, most * first.first) << name;
+            agree += apart <= std::hypot(first.second, second->second.second) ? 1 : 0;
+            ++both;
+        }
+        EXPECT_GE(both, 12U);
+        EXPECT_GE(static_cast<double>(agree), 0.92 * static_cast<double>(both));
+    };
+    Figures first;
+    for (const char* run : {"after_1", "after_2"}) {
+        const RecordedTraining training = recorded(run);
+        ASSERT_FALSE(training.record.power.empty()) << run;
+        const Report report = replay(training);
+        EXPECT_EQ(report.fit.source, to_string(kdvfs::measure::EnergyFrom::both)) << run;
+        std::printf(
+            "%s %s: %zu of %zu kernels told, %.1f %% of the time; repeated x %.3f, spread "
+            "%.1f %%\n",
+            GetParam(), run, figures(report).size(), report.rows.size(), 100 * told_share(report),
+            report.fit.repeated_scale, 100 * report.fit.repeated_spread);
+        EXPECT_GT(told_share(report), 0.95) << run;
+        // In place they draw what they draw repeated, but for a few percent.
+        EXPECT_NEAR(report.fit.repeated_scale, 0.97, 0.02) << run;
+        EXPECT_LT(report.fit.repeated_spread, 0.06) << run;
+        double time = 0;
+        for (const auto& row : report.rows) time += row.counted_time.count();
+        for (const auto& row : report.rows) {
+            if (row.counted_time.count() < 0.03 * time) continue;
+            ASSERT_TRUE(row.energy.resolved) << run << ' ' << to_string(row.kernel);
+            EXPECT_LT(row.energy.half_width, row.energy.joules * 0.10) << to_string(row.kernel);
+        }
+        const auto& totals = report.totals;
+        EXPECT_NEAR(
+            totals.kernels.joules.count + totals.idle.joules.count + totals.unexplained.count,
+            totals.counter.count, 1e-6 * totals.counter.count);
+        EXPECT_LT(std::abs(totals.unexplained.count), totals.unexplained_half_width.count);
+        // What the counter alone has for the iteration and its phases.
+        const auto by_counter = levels_of(replay(training, {.power = false, .repeated = false}));
+        const auto by_power = levels_of(report);
+        for (const char* level : {"iteration", "forward"}) {
+            const auto [a, a_width] = by_counter.at(level);
+            const auto [b, b_width] = by_power.at(level);
+            EXPECT_LT(std::abs(a - b), a_width + b_width) << run << ' ' << level;
+        }
+        compare(figures(report), figures(replay(training, {.to = 0.5})), 0.05);
+        if (first.empty()) {
+            first = figures(report);
+        } else {
+            compare(first, figures(report), 0.05);
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(RealGpus, TrainingOn, testing::Values("h100"));
 
 }  // namespace

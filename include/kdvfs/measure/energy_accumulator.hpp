@@ -77,8 +77,9 @@ public:
         if (!choice_) {
             finder_.take(reading);
         } else if (by_power_) {
-            const MeterResponse& response = choice_->response;
-            add(PowerSample{reading.sampled_at - response.delay, reading.watts, response.window});
+            const auto taken = choice_->clock.taken(reading.sampled_at);
+            const auto sample = taken ? log_.take(*taken, reading.watts) : std::nullopt;
+            if (sample) add(*sample);
         }
     }
     /// The next mean of a power meter over a known window, in order of time, where joules are taken
@@ -148,7 +149,11 @@ private:
     }
 
     friend class SampleJoin;  // the sink's half
-    void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row);
+    void passes(TimePoint from, TimePoint to) {
+        second_weighs_ = time_weight_.pass(from, to, row_.empty());
+    }
+    void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
+             std::optional<int> third);
     void idle(Seconds time, bool in_row) {
         levels_.idle(EnergySums::idle_column, time.count(), in_row);
         if (in_row) add_time(EnergySums::idle_column, time.count());
@@ -161,7 +166,8 @@ private:
     void break_row(bool impossible);
     void measured_directly(KernelId kernel, ClockPoint applied, CountedJoules counted);
 
-    std::size_t add_column();
+    std::size_t add_column(bool inside = false);
+    void add_inside(std::size_t column, int third, double seconds);
     void add_time(std::size_t column, double seconds);
     void discard_row();
     void fit_if_full();
@@ -177,14 +183,20 @@ private:
     PowerWindows windows_;
     SourceFinder finder_;
     std::optional<SourceChoice> choice_;
+    LogMeans log_;
+    TimeWeight time_weight_;
+    double second_weighs_ = 1;
     CounterGain gain_;
     TimePoint held_until_ = TimePoint::min();
     TimePoint logged_to_ = TimePoint::min();
     bool by_power_ = false;
     RowSums sums_;                       // of rows that were fitted
     PowerRows waiting_;                  // for the fit
-    std::vector<PowerRows::Entry> row_;  // under construction, in seconds
-    std::vector<std::size_t> place_;     // of a column in it
+    std::vector<PowerRows::Entry> row_;  // under construction, in weighed seconds
+    std::vector<double> row_seconds_;    // of its entries
+    std::vector<PowerRows::Entry> row_insides_;
+    std::vector<std::vector<std::size_t>> insides_;  // columns, by that of the whole
+    std::vector<std::size_t> place_;                 // of a column in it
     std::vector<double> column_seconds_;
     KernelColumns columns_;
     std::vector<RepeatedPower> repeated_;
@@ -203,7 +215,7 @@ private:
 };
 
 inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uint32_t place,
-                                   Seconds share, bool in_row) {
+                                   Seconds share, bool in_row, std::optional<int> third) {
     facts_.of(kernel).applied.add(applied, std::chrono::duration_cast<Duration>(share));
     auto column = columns_.find(kernel, applied);
     if (!column && (in_row || levels_.any()) && place_.size() < settings_.most_columns) {
@@ -215,11 +227,33 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
         return;
     }
     if (levels_.any()) levels_.run(kernel, place, *column, share.count(), in_row);
-    if (in_row) add_time(*column, share.count());
+    if (!in_row) return;
+    add_time(*column, share.count());
+    if (third) add_inside(*column, *third, share.count());
 }
 
-inline std::size_t EnergyAccumulator::add_column() {
-    sums_.add_column();
+/// Where runs are long against the memory of a power log, it shows that their begin draws other
+/// power than their end, which would pass for the power of their neighbours.
+inline void EnergyAccumulator::add_inside(std::size_t column, int third, double seconds) {
+    if (insides_.size() <= column) insides_.resize(column + 1);
+    auto& columns = insides_[column];
+    if (columns.empty()) {
+        if (place_.size() + 2 > settings_.most_columns) return;
+        columns = {add_column(true), add_column(true)};
+    }
+    for (int i = 0; i < 2; ++i) {
+        const double more = (i == third ? 1.0 : 0.0) - 1.0 / 3;
+        std::size_t& place = place_[columns[static_cast<std::size_t>(i)]];
+        if (place == nowhere) {
+            place = row_insides_.size();
+            row_insides_.push_back({columns[static_cast<std::size_t>(i)], 0});
+        }
+        row_insides_[place].share += more * seconds * second_weighs_;
+    }
+}
+
+inline std::size_t EnergyAccumulator::add_column(bool inside) {
+    sums_.add_column(inside);
     column_seconds_.push_back(0);
     place_.push_back(nowhere);
     return place_.size() - 1;
@@ -231,8 +265,10 @@ inline void EnergyAccumulator::add_time(std::size_t column, double seconds) {
     if (place == nowhere) {
         place = row_.size();
         row_.push_back({column, 0});
+        row_seconds_.push_back(0);
     }
-    row_[place].share += seconds;
+    row_[place].share += seconds * second_weighs_;
+    row_seconds_[place] += seconds;
 }
 
 inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered) {
@@ -252,8 +288,10 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
         break_row(false);
         return;
     }
-    for (const auto& [column, seconds] : row_) column_seconds_[column] += seconds;
-    waiting_.push(row_, joules, follows_);
+    for (std::size_t i = 0; i < row_.size(); ++i) {
+        column_seconds_[row_[i].column] += row_seconds_[i];
+    }
+    waiting_.push(row_, row_insides_, time.count(), joules, follows_);
     ++row_count_;
     discard_row();
     follows_ = true;
@@ -267,8 +305,12 @@ inline void EnergyAccumulator::break_row(bool impossible) {
 }
 
 inline void EnergyAccumulator::discard_row() {
-    for (const PowerRows::Entry& entry : row_) place_[entry.column] = nowhere;
+    for (const auto* entries : {&row_, &row_insides_}) {
+        for (const PowerRows::Entry& entry : *entries) place_[entry.column] = nowhere;
+    }
     row_.clear();
+    row_insides_.clear();
+    row_seconds_.clear();
     row_overflowed_ = false;
 }
 
@@ -285,7 +327,15 @@ inline void EnergyAccumulator::choose() {
     const SourceFinder held = std::exchange(finder_, {});
     choice_ = held.choose(settings_.counter_period);
     by_power_ = choice_->source == EnergyFrom::power || choice_->source == EnergyFrom::both;
-    if (by_power_) join_.direct_from(direct_from(choice_->response.window));
+    if (by_power_) {
+        join_.direct_from(direct_from(choice_->response.window));
+        log_ = LogMeans{choice_->response};
+        time_weight_ = TimeWeight{choice_->response.memory};
+        if (choice_->response.memory > Duration::zero()) {
+            join_.thirds_from(choice_->response.window / MeterResponse::shows_inside);
+            sums_.change_error = 0.03;  // the memory within 5 %, the delay within 0.3 ms
+        }
+    }
     for (const EnergySample& sample : held.counter()) add(sample);
     if (!by_power_) return;
     for (const TimedReading& reading : held.power()) {

@@ -4,6 +4,7 @@
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/power_estimate.hpp>
+#include <kdvfs/measure/power_windows.hpp>
 #include <kdvfs/measure/symmetric_matrix.hpp>
 #include <kdvfs/units.hpp>
 
@@ -16,15 +17,108 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::measure {
 
-/// A power meter's habits: a sample is the mean over a window that ended `delay` before its time.
+/// A power meter's habits: a sample is the mean over a window that ended `delay` before its time,
+/// or, where it has a memory, the mean over all time before that moment, in which what lies
+/// `memory` back counts 1/e (a filter of first order). Its samples then come about every `window`.
 struct MeterResponse {
     Duration window{std::chrono::milliseconds{10}};
     Duration delay{0};
+    Duration memory{0};
+
+    /// Such a part of its window may a run last before samples show that its begin draws other
+    /// power than its end.
+    static constexpr int shows_inside = 8;
+    /// How far back the middle of what a sample shows lies.
+    [[nodiscard]] Duration age() const {
+        return delay + (memory > Duration::zero() ? memory : window / 2);
+    }
 };
+
+/// The clock by which a power log takes its samples, where it is a regular one whose samples are
+/// now and then stamped late (every fifth of an H100's by 5 or 9 ms, though its watts are those of
+/// the regular moment). Its period and phase are those from which fewest stamps are off.
+class LogClock {
+public:
+    LogClock() = default;
+    /// @param stamps of the log's samples, in order
+    explicit LogClock(std::span<const TimePoint> stamps);
+
+    [[nodiscard]] bool regular() const { return period_ > 0; }
+    /// When a sample was taken; its stamp where the log is not regular, nothing where it is late
+    /// behind a late one: then the log has got out of step. In order of the stamps.
+    [[nodiscard]] std::optional<TimePoint> taken(TimePoint stamp) {
+        if (!regular()) return stamp;
+        constexpr double early = 0.1;    // of a period: a stamp's own scatter
+        constexpr double step = 2.5e-3;  // of a period: how far one stamp moves the clock
+        const double since = since_phase(stamp);
+        const double begin = std::floor(since / period_ + early) * period_;
+        phase_ += nanoseconds(begin);
+        const TimePoint at = phase_;
+        phase_ += nanoseconds(std::clamp(since - begin, -step * period_, step * period_));
+        const bool late = since - begin > on_time * period_;
+        if (std::exchange(late_, late) && late) return {};
+        return at;
+    }
+
+private:
+    static constexpr double on_time = 0.05;  // of a period
+
+    [[nodiscard]] double since_phase(TimePoint stamp) const {
+        return static_cast<double>((stamp - phase_).count());
+    }
+    [[nodiscard]] static Duration nanoseconds(double count) {
+        return Duration{static_cast<Duration::rep>(std::llround(count))};
+    }
+
+    double period_ = 0;  // ns
+    TimePoint phase_{};
+    bool late_ = false;  // the stamp before
+};
+
+inline LogClock::LogClock(std::span<const TimePoint> stamps) {
+    constexpr std::size_t fewest = 50;
+    constexpr std::size_t most = 512;
+    constexpr double mostly = 0.6;  // of the stamps
+    constexpr int steps = 100;      // of a quarter of `on_time` over all stamps
+    if (stamps.size() < fewest) return;
+    stamps = stamps.first(std::min(stamps.size(), most));
+    std::vector<double> gaps;
+    for (std::size_t i = 1; i < stamps.size(); ++i) {
+        gaps.push_back(static_cast<double>((stamps[i] - stamps[i - 1]).count()));
+    }
+    const auto middle = gaps.begin() + static_cast<std::ptrdiff_t>(gaps.size() / 2);
+    std::nth_element(gaps.begin(), middle, gaps.end());
+    const double about = *middle;
+    if (about <= 0) return;
+    phase_ = stamps.front();
+    const double step = about * on_time / 4 / static_cast<double>(stamps.size());
+    std::size_t best = 0;
+    double phase = 0;
+    std::vector<double> rests(stamps.size());
+    for (int k = -steps; k <= steps; ++k) {
+        const double period = about + k * step;
+        for (std::size_t i = 0; i < stamps.size(); ++i) {
+            rests[i] = std::fmod(since_phase(stamps[i]), period);
+        }
+        std::sort(rests.begin(), rests.end());
+        for (std::size_t i = 0; i < stamps.size(); ++i) rests.push_back(rests[i] + period);
+        for (std::size_t from = 0, to = 0; from < stamps.size(); ++from) {
+            while (to < rests.size() && rests[to] <= rests[from] + on_time * period) ++to;
+            if (to - from <= best) continue;
+            best = to - from;
+            period_ = period;
+            phase = rests[from + (to - from) / 2];
+        }
+        rests.resize(stamps.size());
+    }
+    if (static_cast<double>(best) < mostly * static_cast<double>(stamps.size())) period_ = 0;
+    phase_ += nanoseconds(phase - period_);
+}
 
 /// An energy counter's own clock: it moves at `phase` and every `period` from then on; a reading
 /// shows what it held at its last move.
@@ -40,6 +134,56 @@ struct CounterClock {
         if (part < Duration::zero()) part += period;
         return read_at - part;
     }
+};
+
+/// What a meter's samples say of the time since the one before: where the meter has a memory, what
+/// is left of earlier time is taken out of each. The mean that stays weighs time by `TimeWeight`.
+class LogMeans {
+public:
+    LogMeans() = default;
+    explicit LogMeans(MeterResponse response) : response_{response} {}
+
+    /// @param taken in order
+    /// @returns nothing where what came before is unknown
+    [[nodiscard]] std::optional<PowerSample> take(TimePoint taken, Watts shown) {
+        const TimePoint end = taken - response_.delay;
+        if (response_.memory <= Duration::zero()) return PowerSample{end, shown, response_.window};
+        constexpr int farthest = 3;  // windows: one or two samples may be missing
+        const TimePoint from = std::exchange(last_, end);
+        const Watts before = std::exchange(shown_, shown);
+        if (from == TimePoint::min() || end <= from || end - from > farthest * response_.window) {
+            return {};
+        }
+        const double kept = std::exp(-(Seconds{end - from} / Seconds{response_.memory}));
+        return PowerSample{end, (shown - before * kept) * (1 / (1 - kept)), end - from};
+    }
+
+private:
+    MeterResponse response_;
+    TimePoint last_ = TimePoint::min();
+    Watts shown_;
+};
+
+/// What a second of a row weighs in the mean that a meter with a memory gives of it: late ones
+/// more. Without a memory 1.
+class TimeWeight {
+public:
+    TimeWeight() = default;
+    explicit TimeWeight(Duration memory) : memory_{memory} {}
+
+    /// The row's next stretch. @returns a second's weight in it, relative to the row's begin
+    double pass(TimePoint from, TimePoint to, bool begins_row) {
+        if (memory_ <= Duration::zero() || to <= from) return 1;
+        constexpr double longest = 50;  // no row that is used lasts as many memories
+        if (begins_row) begin_ = from;
+        const double a = std::min(Seconds{from - begin_} / Seconds{memory_}, longest);
+        const double b = std::min(Seconds{to - begin_} / Seconds{memory_}, longest + 1);
+        return (std::exp(b) - std::exp(a)) / (b - a);
+    }
+
+private:
+    Duration memory_{0};
+    TimePoint begin_;
 };
 
 /// How well one mean power per kernel explains intervals of mean powers.
@@ -64,9 +208,13 @@ public:
         right_.assign(kernels_ + 1, 0.0);
         squares_ = weight_ = 0;
         next_ = 0;
+        faded_to_ = {};
     }
     /// Intervals that do not lie between the first and the last run as a whole tell nothing.
     void add(TimePoint from, TimePoint to, double watts);
+    /// A sample of a meter with a memory, whose sample before was of `from`. The first ones behind
+    /// a gap, which show what nobody knows, tell nothing.
+    void add_fading(TimePoint from, TimePoint to, double watts, Duration memory);
     /// Root mean square of what is left unexplained, in W, of all intervals since `clear`.
     [[nodiscard]] double unexplained() const;
 
@@ -77,6 +225,15 @@ private:
         std::size_t kernel;
     };
 
+    [[nodiscard]] bool within(TimePoint from, TimePoint to) const {
+        return !runs_.empty() && from >= begin() && to <= end() && from < to;
+    }
+    /// Columns and their shares of an interval within the runs, which `weight` weighs by the begin
+    /// and the end of a part of it, 1 in all.
+    template <class Weight>
+    void find_shares(TimePoint from, TimePoint to, Weight weight);
+    void add_row(double watts);
+
     std::vector<Run> runs_;
     std::size_t kernels_ = 0;
     SymmetricMatrix gram_;
@@ -86,17 +243,19 @@ private:
     std::size_t next_ = 0;  // no run before it reaches into the next interval, usually
     std::vector<std::size_t> columns_;
     std::vector<double> shares_;
+    std::vector<double> faded_;  // by column, what a meter with a memory shows
+    double unknown_ = 1;         // of that, what lies before the first sample
+    TimePoint faded_to_{};
 };
 
-inline void MeterTrial::add(TimePoint from, TimePoint to, double watts) {
-    if (runs_.empty() || from < begin() || to > end() || from >= to) return;
+template <class Weight>
+void MeterTrial::find_shares(TimePoint from, TimePoint to, Weight weight) {
     while (next_ > 0 && runs_[next_ - 1].end > from) --next_;
     while (runs_[next_].end <= from) ++next_;
     columns_.assign(1, kernels_);
     shares_.assign(1, 1.0);
     for (std::size_t i = next_; i < runs_.size() && runs_[i].start < to; ++i) {
-        const Duration both = std::min(to, runs_[i].end) - std::max(from, runs_[i].start);
-        const double share = Seconds{both} / Seconds{to - from};
+        const double share = weight(std::max(from, runs_[i].start), std::min(to, runs_[i].end));
         shares_[0] -= share;
         const auto known = std::find(columns_.begin() + 1, columns_.end(), runs_[i].kernel);
         if (known != columns_.end()) {
@@ -106,10 +265,51 @@ inline void MeterTrial::add(TimePoint from, TimePoint to, double watts) {
         columns_.push_back(runs_[i].kernel);
         shares_.push_back(share);
     }
+}
+
+inline void MeterTrial::add_row(double watts) {
     gram_.add_outer(columns_, shares_, 1);
     for (std::size_t a = 0; a < columns_.size(); ++a) right_[columns_[a]] += shares_[a] * watts;
     squares_ += watts * watts;
     ++weight_;
+}
+
+inline void MeterTrial::add(TimePoint from, TimePoint to, double watts) {
+    if (!within(from, to)) return;
+    find_shares(from, to, [&](TimePoint begin, TimePoint end) {
+        return Seconds{end - begin} / Seconds{to - from};
+    });
+    add_row(watts);
+}
+
+inline void MeterTrial::add_fading(TimePoint from, TimePoint to, double watts, Duration memory) {
+    constexpr double little = 0.02;
+    constexpr double nothing = 1e-3;
+    if (!within(from, to)) return;
+    const auto left = [&](TimePoint at) { return std::exp(-(Seconds{to - at} / Seconds{memory})); };
+    const double kept = left(from);
+    find_shares(from, to, [&](TimePoint begin, TimePoint end) {
+        return (left(end) - left(begin)) / (1 - kept);
+    });
+    if (faded_to_ != from) {
+        faded_.assign(kernels_ + 1, 0.0);
+        unknown_ = 1;
+    }
+    faded_to_ = to;
+    unknown_ *= kept;
+    for (double& share : faded_) share *= kept;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+        faded_[columns_[i]] += (1 - kept) * shares_[i];
+    }
+    if (unknown_ > little) return;
+    columns_.clear();
+    shares_.clear();
+    for (std::size_t j = 0; j < faded_.size(); ++j) {
+        if (faded_[j] < nothing) continue;
+        columns_.push_back(j);
+        shares_.push_back(faded_[j]);
+    }
+    add_row(watts);
 }
 
 inline double MeterTrial::unexplained() const {
@@ -169,6 +369,29 @@ struct FoundResponse {
         }
     }
     return best;
+}
+
+/// `plain`, or the response that NVML's power samples have on the boards that were looked at, where
+/// that explains clearly more. Those are 20 ms apart, and after a change of the load between
+/// kernels that are not at the power limit they follow 3.25, 3.25 and 3.5 ms late and with a memory
+/// of 12.8, 13.0 and 12.7 ms on an H100 and two H200s (`attribute_mix` on bench/results). Other
+/// memories are not searched for: where a step repeats, they trade with the kernels' powers.
+[[nodiscard]] inline FoundResponse or_with_memory(const FoundResponse& plain,
+                                                  std::span<const TimedReading> samples,
+                                                  std::span<const KernelInterval> runs) {
+    constexpr double clearly = 0.95;
+    const auto part = [&](double share) {
+        return std::chrono::duration_cast<Duration>(share * plain.response.window);
+    };
+    const MeterResponse usual{plain.response.window, part(0.17), part(0.64)};
+    MeterTrial trial{runs};
+    trial.clear();
+    for (std::size_t i = 1; i < samples.size(); ++i) {
+        trial.add_fading(samples[i - 1].read_at - usual.delay, samples[i].read_at - usual.delay,
+                         samples[i].value, usual.memory);
+    }
+    const double rms = trial.unexplained();
+    return rms < clearly * plain.unexplained ? FoundResponse{usual, rms} : plain;
 }
 
 /// When a counter moves, where it is read about as seldom as it moves, so that no reading shows a

@@ -41,6 +41,12 @@ struct RowSums {
     std::vector<double> drawn_in;
     /// Of a row of this column alone and of a second, relative to its power squared; as last seen.
     std::vector<double> variances;
+    /// Which columns say how a kernel's power differs inside its runs: how much more a third of
+    /// their time draws than the whole. They have no time of their own, and shares of either sign.
+    std::vector<char> inside;
+    /// How far a row may be off after a change of the power, as a part of it: its meter's memory
+    /// and delay are known to so much only.
+    double change_error = 0;
     double rows = 0;
     double fewer_rows = 0;  ///< rows without autocorrelation that would say as much
     double product = 0;     ///< of a row's noise and that of the row before it
@@ -49,8 +55,9 @@ struct RowSums {
     double scatter = 0;  ///< sum of the squares of what rows lie beyond the fit, W^2
 
     [[nodiscard]] std::size_t columns() const { return shares.size(); }
-    void add_column() {
+    void add_column(bool is_inside = false) {
         const std::size_t columns = shares.size() + 1;
+        inside.push_back(is_inside ? 1 : 0);
         level.grow(columns);
         if (whitened) white.grow(columns);
         for (auto* sums :
@@ -72,17 +79,26 @@ struct PowerPrior {
     /// By about this. It matters only where the rows say nothing; boards draw 0 to 750 W (MI300X),
     /// so this assumes next to nothing.
     double spread = 500;
+    std::span<const char> inside{};  ///< as `RowSums` has it; those lie around 0
 
-    [[nodiscard]] double precision() const { return 1 / (spread * spread); }
+    [[nodiscard]] bool is_inside(std::size_t i) const {
+        return i < inside.size() && inside[i] != 0;
+    }
+    [[nodiscard]] double centre(std::size_t i) const { return is_inside(i) ? 0 : mean; }
+    [[nodiscard]] double precision(std::size_t i) const {
+        constexpr double differs = 0.4;  // of the mean: inside runs, up to idle power and the most
+        const double by = is_inside(i) ? std::max(differs * std::abs(mean), 1.0) : spread;
+        return 1 / (by * by);
+    }
     /// The factor of the normal equations of rows and prior.
     [[nodiscard]] Cholesky factor(SymmetricMatrix gram) const {
-        for (std::size_t i = 0; i < gram.size(); ++i) gram(i, i) += precision();
+        for (std::size_t i = 0; i < gram.size(); ++i) gram(i, i) += precision(i);
         return Cholesky{gram};
     }
     /// The powers that they say.
     [[nodiscard]] std::vector<double> watts(const Cholesky& factor,
                                             std::vector<double> right) const {
-        for (double& value : right) value += mean * precision();
+        for (std::size_t i = 0; i < right.size(); ++i) right[i] += centre(i) * precision(i);
         return factor.solve(std::move(right));
     }
 };
@@ -156,9 +172,11 @@ private:
 inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double> seconds,
                                     double spread, std::span<const double> edges,
                                     std::span<const PowerBelief> repeated)
-    : prior_{sums.watts / std::max(sums.rows, 1.0), spread},
-      centre_(sums.columns(), prior_.mean),
-      precision_(sums.columns(), prior_.precision()) {
+    : prior_{sums.watts / std::max(sums.rows, 1.0), spread, sums.inside} {
+    for (std::size_t i = 0; i < sums.columns(); ++i) {
+        centre_.push_back(prior_.centre(i));
+        precision_.push_back(prior_.precision(i));
+    }
     believe(sums.whitened ? sums.white : sums.level, repeated);
     Way level = solve(sums.level);
     degrees_ = sums.rows - level.known;
@@ -292,8 +310,9 @@ inline std::vector<double> PowerEstimate::non_negative(const NormalSums& sums,
                                                        std::vector<double> watts) const {
     std::vector<std::size_t> free(watts.size());
     for (std::size_t i = 0; i < free.size(); ++i) free[i] = i;
-    while (std::any_of(free.begin(), free.end(), [&](std::size_t i) { return watts[i] < 0; })) {
-        std::erase_if(free, [&](std::size_t i) { return watts[i] < 0; });
+    const auto wrong = [&](std::size_t i) { return watts[i] < 0 && !prior_.is_inside(i); };
+    while (std::any_of(free.begin(), free.end(), wrong)) {
+        std::erase_if(free, wrong);
         SymmetricMatrix gram{free.size()};
         std::vector<double> right(free.size());
         for (std::size_t a = 0; a < free.size(); ++a) {
@@ -326,7 +345,7 @@ inline void PowerEstimate::choose(Way level, Way white, std::span<const double> 
         level_square += weight * own;
         white_square += weight * white.covariance(j, j);
         bias_square += weight * (difference - chance[j]);
-        if (chance[j] <= 0) continue;
+        if (chance[j] <= 0 || prior_.is_inside(j)) continue;
         excess += difference / chance[j] - 1;
         ++columns;
     }

@@ -31,11 +31,22 @@ public:
         bool follows;  ///< begins where the row before it ended
     };
 
+    /// @param parts   of a row of so many `seconds`, in any unit
+    /// @param insides in the same unit, of columns that add no time: see `RowSums::inside`
+    void push(std::span<const Entry> parts, std::span<const Entry> insides, double seconds,
+              double joules, bool follows) {
+        double sum = 0;
+        for (const Entry& entry : parts) sum += entry.share;
+        rows_.push_back(
+            {entries_.size(), parts.size() + insides.size(), seconds, joules / seconds, follows});
+        for (const auto& list : {parts, insides}) {
+            for (const Entry& entry : list) entries_.push_back({entry.column, entry.share / sum});
+        }
+    }
     void push(std::span<const Entry> seconds, double joules, bool follows) {
         double sum = 0;
         for (const Entry& entry : seconds) sum += entry.share;
-        rows_.push_back({entries_.size(), seconds.size(), sum, joules / sum, follows});
-        for (const Entry& entry : seconds) entries_.push_back({entry.column, entry.share / sum});
+        push(seconds, {}, sum, joules, follows);
     }
     void clear() {
         rows_.clear();

@@ -90,7 +90,8 @@ private:
     static constexpr double median_to_deviation = 1.4826;
     static constexpr std::size_t idle_column = 0;
 
-    [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_}; }
+    [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_, .inside = inside_}; }
+    [[nodiscard]] bool is_inside(std::size_t column) const { return inside_[column] != 0; }
     /// @pre there are some
     [[nodiscard]] static double middle_of(std::vector<double>& values) {
         const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -121,10 +122,12 @@ private:
 
     const PowerRows* rows_;
     std::size_t columns_;
+    std::vector<char> inside_;  // as `RowSums` has it
     double mean_watts_ = 0;
     double least_deviation_ = 0;
     std::vector<double> watts_;
     std::vector<double> variances_;
+    std::vector<double> change_error_;   // of each row, W
     std::vector<double> deviation_;      // of each row, W
     std::vector<double> noise_;          // of each row in its deviations, drawn in
     std::vector<std::size_t> known_;     // rows before each without a gap
@@ -135,7 +138,9 @@ private:
 inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
     : rows_{&rows},
       columns_{before.columns()},
+      inside_{before.inside},
       variances_{before.variances},
+      change_error_(rows.size()),
       deviation_(rows.size(), 1.0),
       noise_(rows.size()),
       known_(rows.size()) {
@@ -143,6 +148,10 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
     for (std::size_t i = 0; i < rows.size(); ++i) {
         mean_watts_ += rows[i].watts;
         known_[i] = i > 0 && rows[i].follows ? known_[i - 1] + 1 : 0;
+        if (known_[i] == 0) continue;
+        constexpr double fades = 0.3;  // from row to row, of an H100's memory
+        const double changed = before.change_error * std::abs(rows[i].watts - rows[i - 1].watts);
+        change_error_[i] = std::max(changed, fades * change_error_[i - 1]);
     }
     mean_watts_ = (mean_watts_ + before.watts) / (static_cast<double>(rows.size()) + before.rows);
     // Rows without any noise would be infinitely certain, beyond what doubles can say.
@@ -211,10 +220,10 @@ inline void RowFit::standardise() {
         double variance = 0;
         for (const auto& [column, share] : rows_->entries(i)) {
             watts += share * watts_[column];
-            variance += share * variances_[column];
+            if (!is_inside(column)) variance += share * variances_[column];
         }
-        deviation_[i] =
-            std::max(power_scale(watts) * std::sqrt(variance / row.seconds), least_deviation_);
+        const double noise = power_scale(watts) * std::sqrt(variance / row.seconds);
+        deviation_[i] = std::max(std::hypot(noise, change_error_[i]), least_deviation_);
         noise_[i] = std::clamp((row.watts - watts) / deviation_[i], -huber, huber);
     }
 }
@@ -260,6 +269,7 @@ inline void RowFit::rescale() {
         const double square = relative * relative * (*rows_)[i].seconds / huber_square;
         all += square;
         for (const auto& [column, share] : rows_->entries(i)) {
+            if (is_inside(column)) continue;
             squares[column] += share * square;
             shares[column] += share;
         }
@@ -351,6 +361,7 @@ inline void RowFit::add_to(RowSums& into) const {
         into.square += noise_[i] * noise_[i];
         if (known_[i] > 0) into.product += noise_[i] * noise_[i - 1];
         for (const auto& [column, share] : rows_->entries(i)) {
+            if (is_inside(column)) continue;
             into.shares[column] += share;
             into.squared_shares[column] += share * share;
         }
@@ -461,6 +472,7 @@ inline void RowFit::add_shared(RowSums& into) const {
         const double whole = (*rows_)[i].watts - explained(i, watts_);
         const double drawn_in = std::clamp(whole, -farthest, farthest) - excess;
         for (const auto& [column, share] : rows_->entries(i)) {
+            if (is_inside(column)) continue;
             const double shared = share * (1 - share) * excess;
             into.drawn_in[column] += share * drawn_in;
             into.shared_excess[column] += shared;

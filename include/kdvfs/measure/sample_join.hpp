@@ -34,9 +34,11 @@ enum class IterationMark { begins, ends, spoilt };
 
 /// Joins kernel intervals, counter samples and clock changes, each in its own order and late, into
 /// one walk along the time axis. What it finds goes to a `Sink`:
-/// - `run(kernel, applied, place, share, in_row)`: for this long a kernel ran, in the open row or
-///   outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
-///   `idle(time, in_row)`: for this long none did;
+/// - `passes(from, to)`, if it has it: what follows up to the next is of this time;
+/// - `run(kernel, applied, place, share, in_row)`, with the third of the run behind these, if it
+///   takes it, or nothing of one that is not walked in thirds: for this long a kernel ran, in the
+///   open row or outside any (of n kernels that overlap, each has 1/n of the time, since nothing
+///   says more); `idle(time, in_row)`: for this long none did;
 /// - `scope_ended(kernel)`: its run has been walked over, all of it; `mark_iteration(mark)`;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
 ///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,
@@ -86,6 +88,8 @@ public:
 
     /// From now on longer runs than this are measured directly.
     void direct_from(Duration length) { direct_from_ = length; }
+    /// From now on longer runs than this are walked in thirds.
+    void thirds_from(Duration length) { thirds_from_ = length; }
 
     /// Intervals and samples that came after their time was walked over, or were no numbers.
     [[nodiscard]] std::uint64_t late() const { return late_; }
@@ -135,6 +139,18 @@ private:
         std::optional<double> joules_at_start;
     };
 
+    [[nodiscard]] std::optional<int> third(const Run& run, TimePoint at) const {
+        if (run.end - run.start <= thirds_from_) return {};
+        return static_cast<int>(3 * (at - run.start) / (run.end - run.start));
+    }
+    /// Where what is handed out of a run changes next.
+    [[nodiscard]] TimePoint next_edge(const Run& run) const {
+        const Duration length = run.end - run.start;
+        if (length <= thirds_from_) return run.end;
+        // Up, so that the edge lies in the third that begins there.
+        return run.start + ((*third(run, walked_to_) + 1) * length + Duration{2}) / 3;
+    }
+
     template <class Item, class Sink>
     void make_room(Queue<Item>& queue, Sink& sink) {
         ++overflows_;
@@ -157,6 +173,7 @@ private:
 
     std::size_t capacity_;
     Duration direct_from_;
+    Duration thirds_from_ = Duration::max();
     Queue<KernelInterval> intervals_;
     Queue<At<EnergySample>> samples_;
     Queue<At<ClockPoint>> clocks_;
@@ -181,7 +198,7 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
     while (walked_to_ < until) {
         TimePoint next = std::min({until, intervals_.next(), samples_.next(), clocks_.next(),
                                    metering_.next(), iterations_.next()});
-        for (const Run& run : running_) next = std::min(next, run.end);
+        for (const Run& run : running_) next = std::min(next, next_edge(run));
         if (next > walked_to_) pass(next, sink);
         end_runs(walked_to_, sink);
         while (samples_.next() <= walked_to_) meet(samples_.pop().value, sink);
@@ -210,11 +227,19 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
 template <class Sink>
 void SampleJoin::pass(TimePoint to, Sink& sink) {
     const bool in_row = last_ && row_metered_;
+    if constexpr (requires { sink.passes(walked_to_, to); }) sink.passes(walked_to_, to);
     if (running_.empty()) {
         if (last_) sink.idle(Seconds{to - walked_to_}, in_row);
     } else {
         const Seconds share = Seconds{to - walked_to_} / static_cast<double>(running_.size());
-        for (const Run& run : running_) sink.run(run.kernel, applied_, run.place, share, in_row);
+        for (const Run& run : running_) {
+            const auto part = third(run, walked_to_);
+            if constexpr (requires { sink.run(KernelId{}, applied_, 0, share, in_row, part); }) {
+                sink.run(run.kernel, applied_, run.place, share, in_row, part);
+            } else {
+                sink.run(run.kernel, applied_, run.place, share, in_row);
+            }
+        }
     }
     walked_to_ = to;
 }

@@ -53,6 +53,7 @@ struct SourceChoice {
     double power_scale = 1;
     MeterResponse response{};  ///< of the power samples, where they are used
     std::string reason;        ///< a sentence for the report
+    LogClock clock{};          ///< by which the power samples are taken
 };
 
 /// Which source tells kernels apart best. A source's rows are as long as its period, or as the
@@ -144,13 +145,16 @@ private:
     static constexpr std::size_t most_runs = 1 << 14;
     static constexpr std::size_t most_readings = 1 << 14;
 
+    LogClock straighten();
     [[nodiscard]] Duration power_period() const;
     [[nodiscard]] std::vector<KernelInterval> runs_in_order() const;
     /// The mean of the power samples whose windows lie in [from, to], by their middles.
     [[nodiscard]] std::optional<double> mean_power(TimePoint from, TimePoint to,
                                                    MeterResponse response) const;
     [[nodiscard]] SelfCheck compare(MeterResponse response) const;
-    [[nodiscard]] FoundResponse find_response(std::span<const KernelInterval> runs) const;
+    [[nodiscard]] FoundResponse find_response(std::span<const KernelInterval> whole) const;
+    [[nodiscard]] static std::vector<KernelInterval> in_thirds(
+        std::span<const KernelInterval> whole, Duration from);
     [[nodiscard]] bool explains(const FoundResponse& found, std::span<const KernelInterval> runs,
                                 double most_left) const;
 
@@ -162,7 +166,6 @@ private:
 inline SourceChoice SourceFinder::choose(Duration counter_period) const {
     constexpr std::size_t fewest = 50;  // power samples
     constexpr double clearly = 0.6;     // of their deviation may be left unexplained
-    const MeterPeriods periods{counter_period, power_period()};
     const auto by_counter = [&](const char* why) {
         return SourceChoice{
             EnergyFrom::counter, 1, {}, std::string{"joules are from the energy counter: "} + why};
@@ -170,21 +173,45 @@ inline SourceChoice SourceFinder::choose(Duration counter_period) const {
     if (power_.size() < fewest)
         return by_counter("there are too few power samples to know them by");
     const std::vector<KernelInterval> runs = runs_in_order();
-    const FoundResponse found = find_response(runs);
-    const MeterResponse response = found.response;
-    const SelfCheck check = compare(response);
+    SourceFinder straight = *this;
+    const LogClock clock = straight.straighten();
+    const FoundResponse found = straight.find_response(runs);
+    const SelfCheck check = straight.compare(found.response);
     const double ratio = check.passed ? check.counted.count / check.drawn->count : 1;
     if (ratio > SelfCheckRun::most_off || ratio * SelfCheckRun::most_off < 1) {
         return by_counter("power samples disagree with it by a factor");
     }
-    SourceChoice choice = choose_source(check, periods);
-    choice.response = response;
-    if (choice.source == EnergyFrom::both && !explains(found, runs, clearly)) {
+    SourceChoice choice = choose_source(check, {counter_period, straight.power_period()});
+    choice.response = found.response;
+    choice.clock = clock;
+    if (found.response.memory > Duration::zero()) {
+        std::array<char, 160> text;
+        std::snprintf(text.data(), text.size(),
+                      "; they follow the kernels %.1f ms late and with a memory of %.1f ms",
+                      Seconds{found.response.delay}.count() * 1e3,
+                      Seconds{found.response.memory}.count() * 1e3);
+        choice.reason += text.data();
+    }
+    if (choice.source == EnergyFrom::both && !straight.explains(found, runs, clearly)) {
         return by_counter(
             "power samples do not follow the kernels clearly enough to know over "
             "which time each is a mean");
     }
     return choice;
+}
+
+/// Puts the power samples to the times when they were taken. @returns by which clock
+inline LogClock SourceFinder::straighten() {
+    std::vector<TimePoint> stamps;
+    for (const TimedReading& sample : power_) stamps.push_back(sample.read_at);
+    const LogClock found{stamps};
+    LogClock clock = found;
+    for (const TimedReading& sample : std::exchange(power_, {})) {
+        const auto taken = clock.taken(sample.read_at);
+        if (!taken || (!power_.empty() && *taken <= power_.back().read_at)) continue;
+        power_.push_back({*taken, sample.value});
+    }
+    return found;
 }
 
 inline Duration SourceFinder::power_period() const {
@@ -208,7 +235,7 @@ inline std::vector<KernelInterval> SourceFinder::runs_in_order() const {
 inline std::optional<double> SourceFinder::mean_power(TimePoint from, TimePoint to,
                                                       MeterResponse response) const {
     constexpr int fewest = 3;
-    const Duration late = response.delay + response.window / 2;
+    const Duration late = response.age();
     auto sample = std::lower_bound(
         power_.begin(), power_.end(), from + late,
         [](const TimedReading& reading, TimePoint at) { return reading.read_at < at; });
@@ -257,11 +284,38 @@ inline SelfCheck SourceFinder::compare(MeterResponse response) const {
     return check;
 }
 
+/// Thirds of runs that are longer than `from` as runs of kernels of their own.
+inline std::vector<KernelInterval> SourceFinder::in_thirds(std::span<const KernelInterval> whole,
+                                                           Duration from) {
+    std::uint32_t next = 0;
+    for (const KernelInterval& run : whole) next = std::max(next, run.kernel.value + 1);
+    std::vector<std::uint32_t> later(next);  // the number of a kernel's second third
+    std::vector<KernelInterval> runs;
+    for (const KernelInterval& run : whole) {
+        const Duration length = run.end - run.start;
+        if (length <= from) {
+            runs.push_back(run);
+            continue;
+        }
+        std::uint32_t& number = later[run.kernel.value];
+        if (number == 0) number = std::exchange(next, next + 2);
+        for (int third = 0; third < 3; ++third) {
+            KernelInterval& part = runs.emplace_back(run);
+            part.start = run.start + third * length / 3;
+            part.end = run.start + (third + 1) * length / 3;
+            if (third > 0) part.kernel.value = number + static_cast<std::uint32_t>(third - 1);
+        }
+    }
+    return runs;
+}
+
 /// A fixed mix is explained by many windows, each with other powers. A log is nearly always one of
-/// means since the sample before, so that is the one that is tried.
-inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval> runs) const {
+/// means since the sample before, or with a memory, so these are tried.
+inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval> whole) const {
     const std::array since_last{power_period()};
-    return find_meter_response(power_, runs, since_last);
+    const std::vector<KernelInterval> runs =
+        in_thirds(whole, since_last[0] / MeterResponse::shows_inside);
+    return or_with_memory(find_meter_response(power_, runs, since_last), power_, runs);
 }
 
 /// Whether a power for each kernel, seen through the meter, leaves no more than this share of the
