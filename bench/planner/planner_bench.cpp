@@ -2,10 +2,13 @@
 // How long planning takes, and the gap that is left: kernels with a roofline time and a convex
 // power curve, as many and as different as asked for.
 #include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/shrinkage.hpp>
 
 #include <benchmark/benchmark.h>
 
 #include <cmath>
+#include <cstdint>
 #include <random>
 #include <string>
 
@@ -91,5 +94,33 @@ BENCHMARK(plan_a_hundred_thousand_kernels)
     ->Arg(100)
     ->Unit(benchmark::kMillisecond)
     ->Iterations(1);
+
+/// Three samples a point, each off by Student's t of 1 % scale.
+Profile measure(const CostTable& truth) {
+    std::mt19937_64 random{1};
+    std::student_t_distribution<double> tails{3};
+    const auto factor = [&] { return std::exp(0.01 * tails(random)); };
+    Profile profile{truth.gpu};
+    for (const KernelCosts& kernel : truth.kernels)
+        for (const PointCost& point : kernel.points)
+            for (std::uint32_t s = 0; s < 3; ++s)
+                profile.add({kernel.key,
+                             point.clock,
+                             {point.cost.time * factor(), point.cost.energy * factor()},
+                             kernel.group,
+                             kernel.count,
+                             s});
+    return profile;
+}
+
+/// Estimates and plan of 1000 kernels x 128 points x 3 samples.
+void shrink_and_plan_a_thousand_kernels(benchmark::State& state) {
+    const Profile profile = measure(make_table(1000, 32, 4));
+    Plan plan;
+    for (auto _ : state)
+        plan = make_plan(shrunk_costs(profile), relaxed_waste(0.01), Aggregate::global);
+    report(state, plan);
+}
+BENCHMARK(shrink_and_plan_a_thousand_kernels)->Unit(benchmark::kMillisecond)->Iterations(3);
 
 }  // namespace

@@ -61,9 +61,9 @@ inline PromiseTally& operator+=(PromiseTally& tally, const std::pair<Plan, const
     return tally;
 }
 
-/// Global and local plans at bounds of 0, 1 and 2 %.
-inline std::vector<PromiseTally> judge_promises(std::string_view board, double scale, int seeds) {
-    const CostTable truth = simulated_truth(board);
+/// Global and local plans at bounds of 0, 1 and 2 %, made from what `estimate` says of each seed.
+template <class Estimate>
+std::vector<PromiseTally> judge_plans(const CostTable& truth, int seeds, Estimate estimate) {
     std::vector<PromiseTally> tallies;
     for (const double bound : {0.0, 0.01, 0.02}) {
         for (const Aggregate aggregate : {Aggregate::global, Aggregate::local}) {
@@ -75,12 +75,19 @@ inline std::vector<PromiseTally> judge_promises(std::string_view board, double s
         }
     }
     for (int seed = 0; seed < seeds; ++seed) {
-        const CostTable estimates =
-            shrunk_costs(heavy_tailed_profile(truth, scale, 3, static_cast<std::uint64_t>(seed)));
+        const CostTable estimates = estimate(static_cast<std::uint64_t>(seed));
         for (PromiseTally& tally : tallies)
             tally += {make_plan(estimates, relaxed_waste(tally.bound), tally.aggregate), &truth};
     }
     return tallies;
+}
+
+/// From three samples a point, with heavy-tailed noise of that scale.
+inline std::vector<PromiseTally> judge_promises(std::string_view board, double scale, int seeds) {
+    const CostTable truth = simulated_truth(board);
+    return judge_plans(truth, seeds, [&](std::uint64_t seed) {
+        return shrunk_costs(heavy_tailed_profile(truth, scale, 3, seed));
+    });
 }
 
 }  // namespace kdvfs::tune

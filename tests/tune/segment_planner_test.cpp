@@ -97,7 +97,7 @@ TEST(Segments, TheBoundHoldsWithItsConfidence) {
     CostTable table = two_kinds();
     for (KernelCosts& kernel : table.kernels)
         for (std::size_t p = 0; p < kernel.points.size(); ++p)
-            kernel.time_errors.push_back({p == kernel.baseline ? 0 : 0.01 * 0.01, 0});
+            kernel.time_errors.push_back(p == kernel.baseline ? 0 : 0.01);
     const Objective surely = relaxed_waste(0.005);
     const auto plan_at = [&](double confidence) {
         return plan_segments(table, phases(10), uniform_switch_costs(Seconds{0.5}),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/tune/curve_estimate.hpp>
 #include <kdvfs/tune/profile.hpp>
 
 #include <Eigen/Cholesky>
@@ -268,5 +269,74 @@ private:
     Eigen::MatrixXd alike_;
     std::vector<Eigen::VectorXd> around_;
 };
+
+/// The clock points of a profile, ascending.
+inline std::vector<ClockPoint> clock_points(const Profile& profile) {
+    std::vector<ClockPoint> clocks;
+    for (const KernelProfile& kernel : profile.kernels()) {
+        for (const ProfilePoint& point : kernel.points) clocks.push_back(point.clock);
+        std::sort(clocks.begin(), clocks.end());
+        clocks.erase(std::unique(clocks.begin(), clocks.end()), clocks.end());
+    }
+    return clocks;
+}
+
+inline std::size_t index_of(const std::vector<ClockPoint>& grid, ClockPoint clock) {
+    return static_cast<std::size_t>(std::lower_bound(grid.begin(), grid.end(), clock) -
+                                    grid.begin());
+}
+
+/// The rows of a block within the estimates' samples.
+struct BlockRows {
+    struct Row {
+        std::size_t kernel = 0;
+        std::size_t sample = 0;  ///< at the block's point
+        double launches = 1;
+        Joules energy{};  ///< of these launches
+        Joules energy_sd{};
+    };
+    std::vector<Row> rows;
+};
+
+/// Takes apart what rows say from what their blocks' totals say, in `energies` and as totals.
+inline std::vector<BlockTotal> take_apart(const Profile& profile,
+                                          const std::vector<ClockPoint>& clocks,
+                                          std::vector<KernelSamples>& energies) {
+    std::map<std::uint32_t, BlockRows> blocks;
+    for (std::size_t k = 0; k < profile.kernels().size(); ++k) {
+        const KernelProfile& kernel = profile.kernels()[k];
+        for (const ProfilePoint& point : kernel.points)
+            for (std::size_t s = 0; s < point.samples.size(); ++s) {
+                const ProfileSample& sample = point.samples[s];
+                if (sample.block == 0) continue;
+                const auto launches = static_cast<double>(kernel.count);
+                blocks[sample.block].rows.push_back(
+                    {k, s, launches, sample.cost.energy * launches, sample.energy_sd * launches});
+            }
+    }
+    std::vector<BlockTotal> totals;
+    for (const auto& [id, block] : blocks) {
+        const auto& [told, clock] = profile.blocks().at(id);
+        const auto square = [&, whole = told.energy](Joules deviation) {
+            return deviation / whole * (deviation / whole);
+        };
+        std::vector<double> stated;
+        for (const BlockRows::Row& row : block.rows) stated.push_back(square(row.energy_sd));
+        const BlockVariances found = apart(stated, square(told.energy_sd));
+        if (!std::isfinite(found.total)) continue;
+        const std::size_t at = index_of(clocks, clock);
+        BlockTotal& total = totals.emplace_back();
+        total.point = static_cast<Eigen::Index>(at);
+        total.log_energy = std::log(told.energy.count);
+        total.variance = found.total;
+        for (std::size_t r = 0; r < block.rows.size(); ++r) {
+            const BlockRows::Row& row = block.rows[r];
+            const double share = row.energy / told.energy;
+            energies[row.kernel].at[at][row.sample].apart = found.rows[r] / (share * share);
+            total.members.push_back({row.kernel, row.launches});
+        }
+    }
+    return totals;
+}
 
 }  // namespace kdvfs::tune::detail

@@ -109,6 +109,13 @@ public:
         return factor_.matrixL().solve((*prior_)(seen_, Eigen::all));
     }
 
+    /// By how much each point of the mean, less the level, follows each measured value, less it.
+    [[nodiscard]] Eigen::MatrixXd gain() const {
+        return factor_.solve((*prior_)(seen_, Eigen::all)).transpose();
+    }
+    /// The points that were measured.
+    [[nodiscard]] const std::vector<Eigen::Index>& seen() const { return seen_; }
+
 private:
     const Eigen::MatrixXd* prior_;
     std::vector<Eigen::Index> seen_;
@@ -139,7 +146,8 @@ void log_likelihoods(const Eigen::MatrixXd& prior, const std::vector<ClockCurve>
 }
 
 /// How far what is seen at one clock tells of another: Matern's covariance of order 3/2, whose
-/// kinks suit roofs and the power cap, and a part that a point has to itself.
+/// kinks suit roofs and the power cap, and a part that a point has to itself. Times go with powers
+/// of the core clock, so that its logarithm tells how far two clocks are apart.
 struct CurveShape {
     double core_length = 0.3;
     double memory_length = 1;
@@ -154,7 +162,7 @@ struct CurveShape {
                 const ClockShare& a = points[static_cast<std::size_t>(i)];
                 const ClockShare& b = points[static_cast<std::size_t>(j)];
                 const double distance =
-                    std::sqrt(3.0) * std::hypot((a.core - b.core) / core_length,
+                    std::sqrt(3.0) * std::hypot(std::log(a.core / b.core) / core_length,
                                                 (a.memory - b.memory) / memory_length,
                                                 0.2 * (a.is_auto - b.is_auto));
                 matrix(i, j) = matrix(j, i) =

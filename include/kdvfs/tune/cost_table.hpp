@@ -155,12 +155,6 @@ struct PointCost {
     Cost cost;
 };
 
-/// How far the time of a clock point may be off, as variances of its log.
-struct TimeError {
-    double variance = 0;
-    double with_baseline = 0;  ///< covariance with the time at the baseline
-};
-
 /// One kernel as the planner sees it.
 struct KernelCosts {
     KernelKey key;
@@ -168,21 +162,16 @@ struct KernelCosts {
     std::uint32_t count = 1;        ///< launches per iteration
     std::vector<PointCost> points;  ///< ascending by clock; each clock once
     std::size_t baseline = 0;       ///< index into `points`
-    /// By point; empty where nothing is known of them.
-    std::vector<TimeError> time_errors{};
+    /// By point: how far the time's ratio to that at the baseline may be off, as the standard
+    /// deviation of its log. Empty where nothing is known.
+    std::vector<double> time_errors{};
 
     [[nodiscard]] Cost at(std::size_t point) const { return points[point].cost * count; }
 
-    /// The standard deviation of `at(point).time - factor * at(baseline).time`; 0 where nothing is
+    /// The standard deviation of `at(point).time` beside that of the baseline; 0 where nothing is
     /// known.
-    [[nodiscard]] double deviation_of_slowdown(std::size_t point, double factor) const {
-        if (time_errors.empty()) return 0;
-        const double time = at(point).time.count();
-        const double reference = factor * at(baseline).time.count();
-        const double variance = time * time * time_errors[point].variance +
-                                reference * reference * time_errors[baseline].variance -
-                                2 * time * reference * time_errors[point].with_baseline;
-        return std::sqrt(std::max(variance, 0.0));
+    [[nodiscard]] Seconds deviation(std::size_t point) const {
+        return time_errors.empty() ? Seconds{0} : at(point).time * time_errors[point];
     }
 };
 

@@ -145,12 +145,10 @@ namespace detail {
 inline CostTable with_margins(CostTable table, const Objective& objective) {
     if (!std::isfinite(objective.max_slowdown)) return table;
     const double many = deviations(objective);
-    const double factor = bound_factor(objective);
     for (KernelCosts& kernel : table.kernels)
         for (std::size_t p = 0; p < kernel.points.size(); ++p)
             if (p != kernel.baseline)
-                kernel.points[p].cost.time +=
-                    Seconds{many * kernel.deviation_of_slowdown(p, factor) / kernel.count};
+                kernel.points[p].cost.time += kernel.deviation(p) * (many / kernel.count);
     return table;
 }
 
@@ -355,36 +353,33 @@ struct OuterLaunches {
 
 /// What the launches from one place to before another cost, at every clock that all were measured
 /// at. Their times are off alike, so their deviations add up.
-/// @param factor what the bound allows, of the baseline's time
 inline KernelCosts sum_costs(const CostTable& table, std::span<const std::size_t> launches,
-                             Seconds gaps, const std::vector<ClockPoint>& clocks, double factor) {
+                             Seconds gaps, const std::vector<ClockPoint>& clocks) {
     KernelCosts sum;
     for (const ClockPoint clock : clocks) {
         Cost cost{gaps, Joules{0}};
-        double deviation = 0;
+        Seconds deviation{0};
         for (const std::size_t launch : launches) {
             const KernelCosts& kernel = table.kernels[launch];
             const auto point =
                 std::lower_bound(kernel.points.begin(), kernel.points.end(), clock,
                                  [](const PointCost& a, ClockPoint b) { return a.clock < b; });
             cost += point->cost;
-            deviation += kernel.deviation_of_slowdown(
-                             static_cast<std::size_t>(point - kernel.points.begin()), factor) /
+            deviation += kernel.deviation(static_cast<std::size_t>(point - kernel.points.begin())) /
                          kernel.count;
         }
         if (clock == table.baseline) {
             sum.baseline = sum.points.size();
-            deviation = 0;
+            deviation = Seconds{0};
         }
         sum.points.push_back({clock, cost});
-        const double off = deviation / cost.time.count();
-        sum.time_errors.push_back({off * off, 0});
+        sum.time_errors.push_back(deviation / cost.time);
     }
     return sum;
 }
 
 inline OuterLaunches outer_launches(const CostTable& table, const ProgramLaunches& program,
-                                    const std::vector<std::size_t>& level, double factor) {
+                                    const std::vector<std::size_t>& level) {
     std::vector<std::size_t> kernels = program.launches;
     std::sort(kernels.begin(), kernels.end());
     kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
@@ -400,9 +395,8 @@ inline OuterLaunches outer_launches(const CostTable& table, const ProgramLaunche
         outer.first.push_back(begin);
         outer.gaps.push_back(gap(begin));
         outer.launches.push_back(outer.table.kernels.size());
-        outer.table.kernels.push_back(
-            sum_costs(table, std::span{program.launches}.subspan(begin, end - begin), inside,
-                      clocks, factor));
+        outer.table.kernels.push_back(sum_costs(
+            table, std::span{program.launches}.subspan(begin, end - begin), inside, clocks));
         outer.table.kernels.back().key.name = "outer scope " + std::to_string(begin);
         begin = end;
     }
@@ -414,7 +408,7 @@ inline OuterLaunches outer_launches(const CostTable& table, const ProgramLaunche
 inline SegmentPlan plan_outer(const CostTable& table, const ProgramLaunches& program,
                               const std::vector<std::size_t>& level, SwitchCosts costs,
                               const Objective& objective, const SegmentOptions& options) {
-    OuterLaunches outer = outer_launches(table, program, level, bound_factor(objective));
+    OuterLaunches outer = outer_launches(table, program, level);
     costs.gaps = std::move(outer.gaps);
     SegmentPlan plan = plan_segments(outer.table, outer.launches, costs, objective, options);
     for (Segment& segment : plan.segments) {
