@@ -59,7 +59,8 @@ void write_profile(const fs::path& path, int kernels, int samples) {
 }
 
 struct Taken {
-    double seconds;
+    double seconds;  ///< of the processor: others may keep it busy
+    double waited;   ///< from start to end
     double megabytes;
 };
 
@@ -77,7 +78,11 @@ Taken plan(const fs::path& path) {
     ::wait4(child, &status, 0, &usage);
     EXPECT_EQ(status, 0);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
-    return {taken.count(), static_cast<double>(usage.ru_maxrss) / 1024};
+    const auto seconds = [](const timeval& time) {
+        return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    };
+    return {seconds(usage.ru_utime) + seconds(usage.ru_stime), taken.count(),
+            static_cast<double>(usage.ru_maxrss) * 1024 / 1e6};
 }
 
 void judge(int kernels, int samples, double most_seconds, double most_megabytes) {
@@ -86,23 +91,23 @@ void judge(int kernels, int samples, double most_seconds, double most_megabytes)
     const double size = static_cast<double>(fs::file_size(path)) / 1e6;
     const Taken taken = plan(path);
     fs::remove(path);
-    std::printf("%d x 128 x %d, %.0f MB: planned in %.2f s and %.0f MiB\n", kernels, samples, size,
-                taken.seconds, taken.megabytes);
+    std::printf("%d x 128 x %d, %.0f MB: planned in %.2f s (%.2f s of the processor), %.0f MB\n",
+                kernels, samples, size, taken.waited, taken.seconds, taken.megabytes);
     EXPECT_LT(taken.megabytes, most_megabytes);
     double load = 0;
     ::getloadavg(&load, 1);
     if (load <= 0.75 * std::thread::hardware_concurrency())
         EXPECT_LT(taken.seconds, most_seconds);
-    else
+    else  // neighbours take caches and the other half of a core, too
         std::printf("a load of %.1f: the time is not judged\n", load);
 }
 
 TEST(LargeProfile, AThousandKernelsWithThreeSamplesAreShrunkWithinTwoSeconds) {
-    judge(1000, 3, 2, 1024);
+    judge(1000, 3, 2, 1000);
 }
 
 TEST(LargeProfile, AHundredThousandKernelsAreReadAndPlannedWithinEightSecondsAndAGigabyte) {
-    judge(100'000, 1, 8, 1024);
+    judge(100'000, 1, 8, 1000);
 }
 
 }  // namespace
