@@ -58,6 +58,11 @@ int run(const std::filesystem::path& folder) {
         "that ended %.0f ms before its time\n",
         mix.runs.size(), mix.samples.size(), milliseconds(response.window),
         milliseconds(response.delay));
+    const StepResponse step = find_step_response(mix);
+    std::printf(
+        "%zu samples after changes of the load below the power limit: they follow %.2f ms late "
+        "with a memory of %.1f ms\n",
+        step.samples, step.delay, step.memory);
     const MixResult by_power = MixReplay{mix}.by_power(response);
     print(by_power);
     if (!mix.counter.empty()) {

@@ -250,6 +250,71 @@ inline MeterResponse find_response(const RecordedMix& mix) {
     return kdvfs::measure::find_meter_response(samples, MixReplay{mix}.intervals()).response;
 }
 
+/// How the meter follows a change of the load from one run to the next of kernels that are not at
+/// the power limit, where the firmware changes the clock meanwhile: late by `delay`, then with
+/// `memory`. Least squares, in which no sample counts beyond a fifth of the change.
+struct StepResponse {
+    std::size_t samples = 0;
+    double delay = 0;   ///< ms
+    double memory = 0;  ///< ms
+};
+inline StepResponse find_step_response(const RecordedMix& mix) {
+    constexpr double limit = 640;  // W: above, the H100 and the H200 (700 W) change their clocks
+    constexpr double least = 40;   // W, the change
+    std::vector<TimePoint> stamps;
+    for (const MixSample& sample : mix.samples) stamps.push_back(sample.at);
+    kdvfs::measure::LogClock clock{stamps};
+    std::vector<std::pair<TimePoint, double>> samples;
+    for (const MixSample& sample : mix.samples) {
+        if (const auto at = clock.taken(sample.at)) samples.emplace_back(*at, sample.watts.count);
+    }
+    const auto mean = [&](TimePoint from, TimePoint to) {
+        double sum = 0;
+        int count = 0;
+        for (const auto& [at, watts] : samples) {
+            if (at <= from || at > to) continue;
+            sum += watts;
+            ++count;
+        }
+        return count > 0 ? sum / count : 0;
+    };
+    using std::chrono::milliseconds;
+    std::vector<std::pair<double, double>> left;  // ms since the change, part of it still to come
+    for (std::size_t i = 1; i < mix.runs.size(); ++i) {
+        const MixRun& before = mix.runs[i - 1];
+        const MixRun& after = mix.runs[i];
+        if (after.start - before.start < milliseconds{120} ||
+            after.end - after.start < milliseconds{170}) {
+            continue;
+        }
+        const double from = mean(after.start - milliseconds{35}, after.start);
+        const double to = mean(after.start + milliseconds{100}, after.end);
+        if (from <= 0 || to <= 0 || std::max(from, to) > limit || std::abs(from - to) < least) {
+            continue;
+        }
+        for (const auto& [at, watts] : samples) {
+            const double since = kdvfs::Seconds{at - after.start}.count() * 1e3;
+            if (since > -6 && since < 70) left.emplace_back(since, (watts - to) / (from - to));
+        }
+    }
+    StepResponse best{left.size()};
+    double smallest = std::numeric_limits<double>::infinity();
+    for (double delay = 0; delay < 10; delay += 0.05) {
+        for (double memory = 1; memory < 40; memory += 0.1) {
+            double squares = 0;
+            for (const auto& [since, part] : left) {
+                const double expected = since < delay ? 1 : std::exp((delay - since) / memory);
+                squares += std::min(0.04, std::pow(part - expected, 2));
+            }
+            if (squares >= smallest) continue;
+            smallest = squares;
+            best.delay = delay;
+            best.memory = memory;
+        }
+    }
+    return best;
+}
+
 /// When the counter moves; NVML's does every 100 ms (`HARDWARE` tables).
 inline CounterClock find_clock(const RecordedMix& mix) {
     return kdvfs::measure::find_counter_clock(mix.counter, MixReplay{mix}.intervals(),

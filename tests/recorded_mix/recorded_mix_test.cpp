@@ -196,6 +196,14 @@ TEST_P(RecordedOn, ARealGpusMixIsAttributedByItsPowerSamples) {
     }
 }
 
+/// What the live search takes for usual (`or_with_memory`).
+TEST_P(RecordedOn, TheLogFollowsTheLoadAsTheOtherBoardsDo) {
+    const StepResponse step = find_step_response(mix);
+    EXPECT_GT(step.samples, 100U);
+    EXPECT_NEAR(step.delay, 3.4, 0.3);
+    EXPECT_NEAR(step.memory, 12.8, 0.5);
+}
+
 TEST_P(RecordedOn, ARealGpusMixIsAttributedByItsEnergyCounter) {
     if (mix.counter.empty()) GTEST_SKIP() << "no counter was recorded";
     expect_honest(MixReplay{mix}.by_counter(find_clock(mix), response), 0.10);

@@ -120,7 +120,8 @@ struct MadeUp {
     RecordedTraining training;
     std::vector<double> watts;  ///< by kernel
 
-    MadeUp(const RecordedTraining& recorded, std::uint64_t seed, double factor, double spread)
+    MadeUp(const RecordedTraining& recorded, std::uint64_t seed, double factor, double spread,
+           bool memory = false)
         : training{recorded}, watts(recorded.kernels.size(), 150) {
         auto& record = training.record;
         std::mt19937_64 random{seed};
@@ -151,6 +152,17 @@ struct MadeUp {
                                 kdvfs::Seconds{std::max(after->first - from, Duration{1})};
             return before + part * (after->second - before);
         };
+        const auto faded = [&](TimePoint end) {
+            constexpr Duration step = std::chrono::microseconds{250};
+            constexpr double kept = 0.98065866;  // over a step, of 12.8 ms
+            double sum = 0;
+            double weight = 1;
+            for (int i = 0; i < 400 && end > first + step; ++i, weight *= kept, end -= step) {
+                sum += (1 - kept) * weight * (joules_until(end) - joules_until(end - step)) /
+                       kdvfs::Seconds{step}.count();
+            }
+            return sum + weight * idle;
+        };
         record.samples.clear();
         record.power.clear();
         std::uniform_int_distribution<int> late{0, 10'000};
@@ -162,7 +174,8 @@ struct MadeUp {
              at += std::chrono::milliseconds{20}) {
             const TimePoint end = at - std::chrono::milliseconds{2};
             const TimePoint begin = end - std::chrono::milliseconds{20};
-            const double mean = (joules_until(end) - joules_until(begin)) / 0.020;
+            double mean = (joules_until(end) - joules_until(begin)) / 0.020;
+            if (memory) mean = faded(at - std::chrono::microseconds{3400});
             record.power.push_back(
                 {{mean / 1.01 + 4 * normal(random)}, at, kdvfs::ReadingStatus::ok});
         }
@@ -172,13 +185,13 @@ struct MadeUp {
 TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
     const RecordedTraining training = recorded("repeated_1");
     constexpr int seeds = 8;
-    for (const bool by_power : {true, false}) {
+    for (const auto& [by_power, memory] : {std::pair{true, false}, {true, true}, {false, false}}) {
         double told = 0;
         int all = 0;
         int covered = 0;
         double widest = 0;
         for (int seed = 1; seed <= seeds; ++seed) {
-            const MadeUp made{training, static_cast<std::uint64_t>(seed), 1.02, 0.03};
+            const MadeUp made{training, static_cast<std::uint64_t>(seed), 1.02, 0.03, memory};
             const Report report = replay(made.training, {.power = by_power});
             EXPECT_EQ(report.fit.source == "energy counter", !by_power) << report.fit.source;
             told += told_share(report) / seeds;
@@ -197,8 +210,11 @@ TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
         std::printf(
             "%s, powers made up, %s: told %.1f %% of the time, covered %d of %d, widest of the "
             "large ones %.1f %%\n",
-            GetParam(), by_power ? "power log" : "counter alone", 100 * told, covered, all,
-            100 * widest);
+            GetParam(),
+            memory     ? "power log with a memory"
+            : by_power ? "power log"
+                       : "counter alone",
+            100 * told, covered, all, 100 * widest);
         EXPECT_GT(told, by_power ? 0.95 : 0.75);
         EXPECT_LT(widest, 0.15);
         EXPECT_GE(covered, 0.92 * all);
