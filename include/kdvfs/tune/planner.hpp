@@ -106,31 +106,6 @@ struct Plans {
 
 namespace detail {
 
-/// How far a sum of kernels' times may be off, in seconds. Kernels that resemble each other are off
-/// alike in part: as if half of each one's variance were common to all, as in `BlockTotals`. Where
-/// measurements are simulated, it is 0 to 0.6 of it (bench/promise).
-struct SumDeviation {
-    static constexpr double alike = 0.5;
-    double sum = 0;      ///< of standard deviations
-    double squares = 0;  ///< of these
-
-    SumDeviation() = default;
-    explicit SumDeviation(Seconds one) : sum{one.count()}, squares{sum * sum} {}
-    SumDeviation& operator+=(const SumDeviation& other) {
-        sum += other.sum;
-        squares += other.squares;
-        return *this;
-    }
-    [[nodiscard]] double value() const {
-        return std::sqrt(alike * sum * sum + (1 - alike) * squares);
-    }
-    /// What a part adds to the value of the whole, so that parts add up to it.
-    [[nodiscard]] double share_of(const SumDeviation& part) const {
-        const double whole = value();
-        return whole > 0 ? (alike * sum * part.sum + (1 - alike) * part.squares) / whole : 0;
-    }
-};
-
 /// Kernels that share one clock point, and the points that all of them were measured at.
 struct Unit {
     std::vector<std::size_t> kernels;
@@ -139,8 +114,9 @@ struct Unit {
     std::vector<kdvfs::detail::Choice> choices;
     std::optional<std::size_t> baseline{};  ///< index into `clocks`; none where it breaks a bound
     Cost baseline_cost{};                   ///< per iteration
-    /// How far the time of each clock may be off beside the baseline's; empty where not known.
-    std::vector<SumDeviation> deviations{};
+    /// How far the time of each clock may be off beside the baseline's, a standard deviation; empty
+    /// where not known. Kernels that resemble each other are off alike: of several it is the sum.
+    std::vector<Seconds> deviations{};
 };
 
 inline kdvfs::detail::Choice to_choice(const Cost& cost) {
@@ -167,8 +143,7 @@ inline Unit make_unit(const KernelCosts& kernel, std::size_t index, const Object
         if (p == kernel.baseline) unit.baseline = unit.clocks.size();
         unit.clocks.push_back(kernel.points[p].clock);
         unit.choices.push_back(to_choice(kernel.at(p)));
-        if (!kernel.time_errors.empty())
-            unit.deviations.push_back(SumDeviation{kernel.deviation(p)});
+        if (!kernel.time_errors.empty()) unit.deviations.push_back(kernel.deviation(p));
     }
     return unit;
 }
@@ -180,7 +155,7 @@ inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
     struct Sum {
         std::size_t measured = 0;
         kdvfs::detail::Choice choice{};
-        SumDeviation deviation{};
+        Seconds deviation{0};
         bool allowed = true;
     };
     std::map<ClockPoint, Sum> sums;
@@ -192,7 +167,7 @@ inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
             Sum& sum = sums[kernel.points[p].clock];
             ++sum.measured;
             sum.choice += to_choice(kernel.at(p));
-            sum.deviation += SumDeviation{kernel.deviation(p)};
+            sum.deviation += kernel.deviation(p);
             sum.allowed = sum.allowed && is_allowed(kernel, kernel.points[p], objective);
         }
     }
@@ -267,64 +242,30 @@ inline Decision decide(const std::vector<Unit>& units, const Objective& objectiv
     return decision;
 }
 
-/// Units whose times are longer by as much as `margin` says of each deviation but the baseline's.
-template <class Margin>
-std::vector<Unit> with_margins(std::vector<Unit> units, Margin margin) {
+/// Units whose times are longer by so many of each deviation but the baseline's.
+inline std::vector<Unit> with_margins(std::vector<Unit> units, double many) {
     for (Unit& unit : units)
         for (std::size_t c = 0; c < unit.deviations.size(); ++c)
-            if (c != unit.baseline) unit.choices[c].time += margin(unit.deviations[c]);
+            if (c != unit.baseline) unit.choices[c].time += many * unit.deviations[c].count();
     return units;
 }
 
 /// Every unit by itself.
 inline Decision decide_each(const std::vector<Unit>& units, const Objective& objective) {
-    const double many = deviations(objective);
     Decision decision;
-    for (const Unit& unit :
-         with_margins(units, [many](const SumDeviation& one) { return many * one.value(); }))
+    for (const Unit& unit : with_margins(units, deviations(objective)))
         decision.chosen.push_back(decide({unit}, objective, unit.baseline_cost).chosen.front());
     return decision;
 }
 
-/// How far the time of what was chosen may be off.
-inline SumDeviation deviation_of(const std::vector<Unit>& units, const Decision& decision) {
-    SumDeviation whole;
-    for (std::size_t u = 0; u < units.size(); ++u)
-        if (!units[u].deviations.empty() && decision.chosen[u] != units[u].baseline)
-            whole += units[u].deviations[decision.chosen[u]];
-    return whole;
-}
-
-/// All units together, the sum within the bound with the objective's confidence. What each adds to
-/// the margin of the sum depends on all others: at first they are taken to be off alike, which is
-/// more than it can be, then as they are in the plan found last; the best that holds is kept.
+/// All units together, the sum within the bound with the objective's confidence. Their times are
+/// taken to be off alike: where three samples of boards that save little were planned on, margins
+/// for errors that are half their own left the bound broken in up to half of the cases
+/// (bench/promise).
 inline Decision decide_sum(const std::vector<Unit>& units, const Objective& objective,
                            const Cost& baseline) {
     const double many = std::isfinite(objective.max_slowdown) ? deviations(objective) : 0;
-    Decision best =
-        decide(with_margins(units, [many](const SumDeviation& one) { return many * one.sum; }),
-               objective, baseline);
-    const auto sum_of = [&](const Decision& decision) {
-        kdvfs::detail::Choice total{};
-        for (std::size_t u = 0; u < units.size(); ++u)
-            total += units[u].choices[decision.chosen[u]];
-        return kdvfs::detail::to_cost(total);
-    };
-    SumDeviation whole = deviation_of(units, best);
-    constexpr int rounds = 4;
-    for (int round = 0; round < rounds && whole.value() > 0 && many > 0; ++round) {
-        const Decision next =
-            decide(with_margins(
-                       units, [&](const SumDeviation& one) { return many * whole.share_of(one); }),
-                   objective, baseline);
-        whole = deviation_of(units, next);
-        const Cost sum = sum_of(next);
-        const bool holds =
-            sum.time + Seconds{many * whole.value()} <= time_limit(objective, baseline);
-        if (holds && objective.score(sum, baseline) < objective.score(sum_of(best), baseline))
-            best = next;
-    }
-    return best;
+    return decide(with_margins(units, many), objective, baseline);
 }
 
 inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregate aggregate,
