@@ -34,11 +34,12 @@ enum class IterationMark { begins, ends, spoilt };
 
 /// Joins kernel intervals, counter samples and clock changes, each in its own order and late, into
 /// one walk along the time axis. What it finds goes to a `Sink`:
-/// - `passes(from, to)`, if it has it: what follows up to the next is of this time;
-/// - `run(kernel, applied, place, share, in_row)`, with the third of the run behind these, if it
-///   takes it, or nothing of one that is not walked in thirds: for this long a kernel ran, in the
-///   open row or outside any (of n kernels that overlap, each has 1/n of the time, since nothing
-///   says more); `idle(time, in_row)`: for this long none did;
+/// - `passes(from, to)`: what follows up to the next is of this time;
+/// - `run(kernel, applied, place, share, in_row, third)`: for this long a kernel ran, in the open
+/// row
+///   or outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
+///   in which third of the run, nothing where it is not walked in thirds; `idle(time, in_row)`: for
+///   this long none did;
 /// - `scope_ended(kernel)`: its run has been walked over, all of it; `mark_iteration(mark)`;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
 ///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,
@@ -227,18 +228,13 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
 template <class Sink>
 void SampleJoin::pass(TimePoint to, Sink& sink) {
     const bool in_row = last_ && row_metered_;
-    if constexpr (requires { sink.passes(walked_to_, to); }) sink.passes(walked_to_, to);
+    sink.passes(walked_to_, to);
     if (running_.empty()) {
         if (last_) sink.idle(Seconds{to - walked_to_}, in_row);
     } else {
         const Seconds share = Seconds{to - walked_to_} / static_cast<double>(running_.size());
         for (const Run& run : running_) {
-            const auto part = third(run, walked_to_);
-            if constexpr (requires { sink.run(KernelId{}, applied_, 0, share, in_row, part); }) {
-                sink.run(run.kernel, applied_, run.place, share, in_row, part);
-            } else {
-                sink.run(run.kernel, applied_, run.place, share, in_row);
-            }
+            sink.run(run.kernel, applied_, run.place, share, in_row, third(run, walked_to_));
         }
     }
     walked_to_ = to;

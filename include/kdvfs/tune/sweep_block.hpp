@@ -131,7 +131,9 @@ private:
     struct Shares {
         std::map<KernelId, Tally>& tallies;
 
-        void run(KernelId kernel, ClockPoint, std::uint32_t, Seconds share, bool) const {
+        void passes(TimePoint, TimePoint) const {}
+        void run(KernelId kernel, ClockPoint, std::uint32_t, Seconds share, bool,
+                 std::optional<int>) const {
             tallies[kernel].share += share;
         }
         void idle(Seconds, bool) const {}

@@ -265,9 +265,9 @@ private:
                 "joules are of the time before kernels were repeated in place; calls and times are "
                 "of the whole run");
         } else if (repeat_.on) {
-            report.notes.push_back("no kernel was repeated in place: none that can be was launched " +
-                                   milliseconds(repeat_.after) +
-                                   " after the first, or later (RepeatOptions::after)");
+            report.notes.push_back(
+                "no kernel was repeated in place: none that can be was launched " +
+                milliseconds(repeat_.after) + " after the first, or later (RepeatOptions::after)");
         }
         if (const measure::CounterFaults faults = sampling_.faults(); faults.sum() > 0) {
             report.notes.push_back("the energy counter: " + to_string(faults) +
