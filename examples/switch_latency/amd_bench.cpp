@@ -6,8 +6,7 @@
 #include <chrono>
 #include <memory>
 
-std::unique_ptr<SwitchBench> open_amd_gpu(int hip_device,
-                                          kdvfs::measure::IterationSettings settings) {
+std::unique_ptr<SwitchBench> open_amd_gpu(int hip_device, IterationSettings settings) {
     if (!clock_loop::has_kernel()) {
         throw kdvfs::Error{kdvfs::Errc::not_supported,
                            {"time iterations", "HIP device " + std::to_string(hip_device),

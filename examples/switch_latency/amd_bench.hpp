@@ -18,7 +18,7 @@ public:
     /// Enqueues one iteration of so many steps.
     using Launch = std::function<void(hipStream_t stream, unsigned steps)>;
 
-    AmdBench(int hip_device, Launch launch, kdvfs::measure::IterationSettings settings)
+    AmdBench(int hip_device, Launch launch, IterationSettings settings)
         : card_{card_of(hip_device)},
           runtime_{hip_device},
           stream_{hip_device},
@@ -91,5 +91,5 @@ private:
     OwnStream stream_;
     Launch launch_;
     unsigned steps_ = 10'000;
-    kdvfs::measure::MarkedIterations<kdvfs::device::Hip, Owned> iterations_;
+    MarkedIterations<kdvfs::device::Hip, Owned> iterations_;
 };

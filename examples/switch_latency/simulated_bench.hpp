@@ -13,7 +13,7 @@
 class SimulatedBench final : public SwitchBench {
 public:
     SimulatedBench(kdvfs::simulated::Board board, kdvfs::simulated::SwitchModel switching,
-                   kdvfs::measure::IterationSettings settings)
+                   IterationSettings settings)
         : board_{std::move(board)},
           device_{board_, {.clock_switch = std::move(switching)}},
           iterations_{device_,
@@ -48,6 +48,5 @@ private:
     kdvfs::simulated::KernelModel kernel_ = kdvfs::simulated::roofline(
         board_, {.vector_flops = 150e-6 * board_.throughput.vector_flops_per_cycle * 1e6 *
                                  board_.reference_core.count});
-    kdvfs::measure::MarkedIterations<kdvfs::simulated::Device, kdvfs::simulated::Device>
-        iterations_;
+    MarkedIterations<kdvfs::simulated::Device, kdvfs::simulated::Device> iterations_;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "marked_iterations.hpp"
+
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/measure/marked_iterations.hpp>
 #include <kdvfs/measure/switch_latency.hpp>
 
 #include <memory>
@@ -22,5 +23,4 @@ public:
 
 /// @throws kdvfs::Error where there is no such GPU, its clocks cannot be set, or the program was
 ///         built without the means
-std::unique_ptr<SwitchBench> open_amd_gpu(int hip_device,
-                                          kdvfs::measure::IterationSettings settings);
+std::unique_ptr<SwitchBench> open_amd_gpu(int hip_device, IterationSettings settings);

@@ -46,7 +46,7 @@ struct Arguments {
     std::string board;
     int device = 0;
     std::vector<std::uint32_t> clocks;
-    measure::IterationSettings iterations{};
+    IterationSettings iterations{};
     std::size_t repetitions = 25;
     std::string folder = ".";
 };
