@@ -122,7 +122,7 @@ inline RecordedTraining read_training(const std::filesystem::path& folder) {
 struct ReplaySettings {
     bool power = true;     ///< the samples of the power log
     bool repeated = true;  ///< the figures of repeated kernels
-    /// Nothing before and behind, by parts of the metered time.
+    /// Nothing before and behind, by parts of the metered time, from iteration to iteration.
     double from = 0;
     double to = 1;
     Duration counter_period = std::chrono::milliseconds{100};
@@ -152,11 +152,16 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
         metered = on;
     }
     const auto part = [&](double share) {
-        return first + std::chrono::duration_cast<Duration>((last - first) * share);
+        const TimePoint at = first + std::chrono::duration_cast<Duration>((last - first) * share);
+        if (share <= 0 || share >= 1) return at;
+        for (const auto& [begun, mark] : record.iterations) {
+            if (begun >= at && mark == IterationMark::begins) return begun;
+        }
+        return at;
     };
-    const auto within = [&](TimePoint at) {
-        return at >= part(settings.from) && at <= part(settings.to);
-    };
+    const TimePoint from = part(settings.from);
+    const TimePoint to = part(settings.to);
+    const auto within = [&](TimePoint at) { return at >= from && at <= to; };
     const auto add = [&](const auto& items, std::size_t& next, TimePoint until, auto time,
                          auto take) {
         for (; next < items.size() && time(items[next]) < until; ++next) {

@@ -124,6 +124,37 @@ TEST_F(Accumulating, FindsEachKernelsPowerFromASlowCounter) {
     expect_balanced(filled.totals);
 }
 
+/// A run that the walk has not seen to its end adds neither to a level's joules nor to its runs,
+/// and one whose last stretch took no time that the clock shows has ended all the same.
+TEST_F(Accumulating, ALevelsJoulesAreThoseOfWholeRunsWhereverTheWalkStops) {
+    const KernelId phase = kernels.id("phase");
+    constexpr std::uint64_t runs = 80;
+    double joules = 0;
+    for (std::uint64_t i = 0; i <= runs; ++i) {
+        work.run(gelu, microseconds(4000, 9000), 420);
+        const Duration length = i == runs ? Duration{300ms} : microseconds(8000, 20000);
+        work.run(gemm, length, 650);
+        work.intervals.back().place = 1;
+        if (i < runs) joules += 650 * Seconds{length}.count();
+        work.intervals.push_back({phase, {}, {}, at(work.now()), at(work.now()), 0});
+    }
+    EnergyAccumulator accumulator{kernels};
+    accumulator.add_place(0, phase);
+    for (const auto& interval : work.intervals) accumulator.add(interval);
+    for (const auto& sample : work.samples(10ms)) accumulator.add(sample);
+    accumulator.advance(at(work.now() - 150ms));
+    const Report before = report(accumulator);
+    ASSERT_EQ(before.levels.size(), 1U);
+    EXPECT_EQ(before.levels[0].runs, runs);
+    EXPECT_NEAR(before.levels[0].per_run().joules.count, joules / runs, 1e-3 * joules / runs);
+    accumulator.advance(at(work.now() + 1ms));
+    const Report after = report(accumulator);
+    EXPECT_EQ(after.levels[0].runs, runs + 1);
+    joules += 650 * 0.3;
+    EXPECT_NEAR(after.levels[0].per_run().joules.count, joules / (runs + 1),
+                1e-3 * joules / (runs + 1));
+}
+
 TEST_F(Accumulating, LateAndInterleavedArrivalChangesNothing) {
     random_work(600);
     EnergyAccumulator in_order{kernels};

@@ -278,7 +278,7 @@ TEST_P(TrainingOn, KernelsAreToldByThePowerLogAndAgreeFromRunToRun) {
         // What the counter alone has for the iteration and its phases.
         const auto by_counter = levels_of(replay(training, {.power = false, .repeated = false}));
         const auto by_power = levels_of(report);
-        for (const char* level : {"iteration", "forward"}) {
+        for (const char* level : {"iteration", "forward", "backward"}) {
             const auto [a, a_width] = by_counter.at(level);
             const auto [b, b_width] = by_power.at(level);
             EXPECT_LT(std::abs(a - b), a_width + b_width) << run << ' ' << level;
