@@ -149,9 +149,8 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
         mean_watts_ += rows[i].watts;
         known_[i] = i > 0 && rows[i].follows ? known_[i - 1] + 1 : 0;
         if (known_[i] == 0) continue;
-        constexpr double fades = 0.3;  // from row to row, of an H100's memory
         const double changed = before.change_error * std::abs(rows[i].watts - rows[i - 1].watts);
-        change_error_[i] = std::max(changed, fades * change_error_[i - 1]);
+        change_error_[i] = std::max(changed, before.change_fades * change_error_[i - 1]);
     }
     mean_watts_ = (mean_watts_ + before.watts) / (static_cast<double>(rows.size()) + before.rows);
     // Rows without any noise would be infinitely certain, beyond what doubles can say.
@@ -471,10 +470,12 @@ inline void RowFit::add_shared(RowSums& into) const {
         const double farthest = fault * deviation_[i];
         const double whole = (*rows_)[i].watts - explained(i, watts_);
         const double drawn_in = std::clamp(whole, -farthest, farthest) - excess;
+        const double change = known_[i] > 0 ? (*rows_)[i].watts - (*rows_)[i - 1].watts : 0;
         for (const auto& [column, share] : rows_->entries(i)) {
             if (is_inside(column)) continue;
             const double shared = share * (1 - share) * excess;
             into.drawn_in[column] += share * drawn_in;
+            into.changes[column] += share * change;
             into.shared_excess[column] += shared;
             into.shared_variance[column] += shared * shared * long_run;
         }
