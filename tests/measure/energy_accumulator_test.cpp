@@ -155,6 +155,63 @@ TEST_F(Accumulating, ALevelsJoulesAreThoseOfWholeRunsWhereverTheWalkStops) {
                 1e-3 * joules / (runs + 1));
 }
 
+/// Noise that lasts while the board idles says nothing of its noise under load.
+TEST_F(Accumulating, ABoardThatDriftsBeforeItsFirstKernelWidensNoInterval) {
+    const auto half_width = [&](Duration before) {
+        work = {};
+        random.seed(5);
+        if (before > 0ns) work.idle(before);
+        for (int i = 0; i < 900; ++i) {
+            work.run(i % 2 == 0 ? gemm : gelu, microseconds(3000, 12000), i % 2 == 0 ? 650 : 420);
+        }
+        std::normal_distribution<double> normal;
+        double lasting = 0;
+        double beyond = 0;
+        auto samples = work.samples(20ms);
+        for (EnergySample& sample : samples) {
+            const double fresh = normal(random);
+            lasting = 0.97 * lasting + fresh;
+            beyond += 0.02 * (sample.at < at(before) ? 2 * lasting : 8 * fresh);
+            sample.total.count += beyond;
+        }
+        EnergyAccumulator accumulator{kernels};
+        feed(accumulator, samples);
+        const Report filled = report(accumulator);
+        return filled.rows[0].energy.half_width / filled.rows[0].energy.joules;
+    };
+    const double alone = half_width(0ns);
+    EXPECT_GT(alone, 0);
+    EXPECT_LT(half_width(20s), 1.2 * alone);
+}
+
+/// All powers grow while the board warms up: what can no longer be told apart, or at all, is not
+/// unexplained for that.
+TEST_F(Accumulating, WhatADriftLeavesUntoldIsNotUnexplained) {
+    random_work(16000);
+    const double length = Seconds{work.now()}.count();
+    for (const double drift : {0.02, 0.04, 0.08}) {
+        for (const double noise : {0.0, 0.002, 0.005, 0.02}) {
+            std::normal_distribution<double> normal{0, noise + 1e-12};
+            auto samples = work.samples(20ms);
+            double last = 0;
+            double shown = 0;
+            for (EnergySample& sample : samples) {
+                const double grown = 1 + drift * Seconds{sample.at - at(0ns)}.count() / length;
+                const double joules = sample.total.count;
+                shown += (joules - last) * grown * (1 + normal(random));
+                last = joules;
+                sample.total.count = shown;
+            }
+            EnergyAccumulator accumulator{kernels};
+            feed(accumulator, samples);
+            const EnergyTotals totals = report(accumulator).totals;
+            EXPECT_LE(std::abs(totals.unexplained.count),
+                      totals.unexplained_half_width.count + 1e-3 * totals.counter.count)
+                << drift << ' ' << noise;
+        }
+    }
+}
+
 TEST_F(Accumulating, LateAndInterleavedArrivalChangesNothing) {
     random_work(600);
     EnergyAccumulator in_order{kernels};

@@ -26,6 +26,29 @@ struct NormalSums {
     }
 };
 
+/// The mean power of rows, each by how much of it kernels ran; of all rows where none did: a long
+/// idle stretch says nothing of what kernels draw.
+class MeanPower {
+public:
+    /// @param busy share of the row in which a kernel ran
+    void add_power(double watts, double busy) {
+        ++rows_;
+        watts_ += watts;
+        busy_ += busy;
+        busy_watts_ += busy * watts;
+    }
+    [[nodiscard]] double mean_watts() const {
+        constexpr double some = 1;  // row
+        return busy_ > some ? busy_watts_ / busy_ : watts_ / std::max(rows_, 1.0);
+    }
+
+private:
+    double rows_ = 0;
+    double watts_ = 0;
+    double busy_ = 0;
+    double busy_watts_ = 0;
+};
+
 /// What is kept of rows that were fitted; grows with the columns, never with the rows.
 struct RowSums {
     NormalSums level;       ///< of the rows as they are: hits each column's mean over its time
@@ -54,7 +77,7 @@ struct RowSums {
     double fewer_rows = 0;  ///< rows without autocorrelation that would say as much
     double product = 0;     ///< of a row's noise and that of the row before it
     double square = 0;
-    double watts = 0;    ///< sum of the rows' powers
+    MeanPower power;
     double scatter = 0;  ///< sum of the squares of what rows lie beyond the fit, W^2
 
     [[nodiscard]] std::size_t columns() const { return shares.size(); }
@@ -175,7 +198,7 @@ private:
 inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double> seconds,
                                     double spread, std::span<const double> edges,
                                     std::span<const PowerBelief> repeated)
-    : prior_{sums.watts / std::max(sums.rows, 1.0), spread, sums.inside} {
+    : prior_{sums.power.mean_watts(), spread, sums.inside} {
     for (std::size_t i = 0; i < sums.columns(); ++i) {
         centre_.push_back(prior_.centre(i));
         precision_.push_back(prior_.precision(i));
