@@ -186,6 +186,7 @@ inline SourceChoice SourceFinder::choose(Duration counter_period) const {
         return by_counter("power samples disagree with it by a factor");
     }
     SourceChoice choice = choose_source(check, {counter_period, straight.power_period()});
+    if (choice.source == EnergyFrom::counter) return choice;
     choice.response = found.response;
     choice.clock = clock;
     if (found.response.memory > Duration::zero()) {
@@ -197,12 +198,13 @@ inline SourceChoice SourceFinder::choose(Duration counter_period) const {
         choice.reason += text.data();
     }
     if (found.response.change_error > unclear) {
-        std::array<char, 160> text;
-        std::snprintf(text.data(), text.size(),
-                      "; over which time each is a mean is not clear: a change of the power may be "
-                      "off by %.0f %%, which the intervals allow for",
-                      100 * found.response.change_error);
-        choice.reason += text.data();
+        if (choice.source == EnergyFrom::both) {
+            return by_counter(
+                "over which time each power sample is a mean is not clear from what has run so "
+                "far");
+        }
+        choice.reason +=
+            "; over which time each is a mean is not clear: their intervals may be too narrow";
     }
     if (choice.source == EnergyFrom::both && !straight.explains(found, runs, clearly)) {
         return by_counter(
