@@ -153,6 +153,9 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
     }
     const auto part = [&](double share) {
         const TimePoint at = first + std::chrono::duration_cast<Duration>((last - first) * share);
+        // As it was live, the whole begins before the first kernel, where all was metered.
+        const bool from_opening = first == record.runs.front().interval.start;
+        if (share <= 0 && from_opening) return std::min(at, record.samples.front().at);
         if (share <= 0 || share >= 1) return at;
         for (const auto& [begun, mark] : record.iterations) {
             if (begun >= at && mark == IterationMark::begins) return begun;
@@ -174,7 +177,7 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
     std::size_t metering = 0;
     std::size_t iterations = 0;
     const auto pair_time = [](const auto& item) { return item.first; };
-    for (TimePoint until = first; until < last + std::chrono::seconds{1}; until += slice) {
+    for (TimePoint until = from; until < last + std::chrono::seconds{1}; until += slice) {
         for (; metering < record.metering.size() && record.metering[metering].first < until;
              ++metering) {
             accumulator.metering(record.metering[metering].first, record.metering[metering].second);
