@@ -122,7 +122,7 @@ inline RecordedTraining read_training(const std::filesystem::path& folder) {
 struct ReplaySettings {
     bool power = true;     ///< the samples of the power log
     bool repeated = true;  ///< the figures of repeated kernels
-    /// Nothing before and behind, by parts of the metered time.
+    /// Nothing before and behind, by parts of the metered time, from iteration to iteration.
     double from = 0;
     double to = 1;
     Duration counter_period = std::chrono::milliseconds{100};
@@ -152,11 +152,19 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
         metered = on;
     }
     const auto part = [&](double share) {
-        return first + std::chrono::duration_cast<Duration>((last - first) * share);
+        const TimePoint at = first + std::chrono::duration_cast<Duration>((last - first) * share);
+        // As it was live, the whole begins before the first kernel, where all was metered.
+        const bool from_opening = first == record.runs.front().interval.start;
+        if (share <= 0 && from_opening) return std::min(at, record.samples.front().at);
+        if (share <= 0 || share >= 1) return at;
+        for (const auto& [begun, mark] : record.iterations) {
+            if (begun >= at && mark == IterationMark::begins) return begun;
+        }
+        return at;
     };
-    const auto within = [&](TimePoint at) {
-        return at >= part(settings.from) && at <= part(settings.to);
-    };
+    const TimePoint from = part(settings.from);
+    const TimePoint to = part(settings.to);
+    const auto within = [&](TimePoint at) { return at >= from && at <= to; };
     const auto add = [&](const auto& items, std::size_t& next, TimePoint until, auto time,
                          auto take) {
         for (; next < items.size() && time(items[next]) < until; ++next) {
@@ -169,7 +177,7 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
     std::size_t metering = 0;
     std::size_t iterations = 0;
     const auto pair_time = [](const auto& item) { return item.first; };
-    for (TimePoint until = first; until < last + std::chrono::seconds{1}; until += slice) {
+    for (TimePoint until = from; until < last + std::chrono::seconds{1}; until += slice) {
         for (; metering < record.metering.size() && record.metering[metering].first < until;
              ++metering) {
             accumulator.metering(record.metering[metering].first, record.metering[metering].second);

@@ -34,9 +34,16 @@ struct Bed {
     bool heavy_tails = false;  ///< Student's t with 3 degrees of freedom
     double jitter = 0;         ///< standard deviation of a sample's time, s
     Power power = [](double watts, double, double, double) { return watts; };
+    /// Samples of a power log so far apart instead of a counter's, s, with a memory and a delay
+    /// that nobody tells; beside it a counter that moves every 100 ms, or none.
+    double log = 0;
+    double memory = 0;  ///< s; 0: each is the mean since the one before
+    double delay = 0;
+    bool counter = true;
     bool judged = true;  ///< or shown only, as a limit of what samples can tell
     double least_covered = 0.92;
     double most_covered = 1;
+    double widest = 1.5;  ///< of the oracle's half-width, in the middle
 };
 
 /// One seed of a bed: what an `EnergyAccumulator` was told of it, and what is true.
@@ -54,7 +61,11 @@ public:
             table_.id("kernel", kdvfs::variant(static_cast<std::uint32_t>(k)));
         }
         work();
-        look();
+        if (bed.log > 0) {
+            look_at_log();
+        } else {
+            look();
+        }
     }
 
     struct Judged {
@@ -83,9 +94,11 @@ private:
 
     void work();
     void look();
-    void step(std::size_t column, double watts, double seconds);
+    void look_at_log();
     [[nodiscard]] double noise();
     [[nodiscard]] Column oracle() const;
+    [[nodiscard]] Column log_oracle() const;
+    [[nodiscard]] Column half_widths(const kdvfs::measure::SymmetricMatrix& gram) const;
     [[nodiscard]] double usual_watts(std::size_t kernel) const;
 
     // In steps of 0.1 ms, the power and the time of each column since the begin.
@@ -97,28 +110,30 @@ private:
     std::array<double, kernels> habit_{};
     kdvfs::measure::KernelTable table_;
     kdvfs::measure::EnergyAccumulator accumulator_{
-        table_, {.widest_resolved = std::numeric_limits<double>::infinity()}};
+        table_,
+        {.counter_period = bed_.log > 0 ? Duration{std::chrono::milliseconds{100}} : Duration{0},
+         .widest_resolved = std::numeric_limits<double>::infinity()}};
 
     double now_ = 0;
-    double joules_now_ = 0;
-    double next_edge_ = 0;
-    Column seconds_now_{};
-    Column joules_by_now_{};
-    std::vector<double> joules_;    // at each sample's true time
-    std::vector<double> power_at_;  // W, then
-    std::vector<Column> seconds_;   // of each column, at each sample's believed time
-    std::vector<Column> truth_;     // joules of each column, likewise
+    // By grains of time.
+    std::vector<double> power_;
+    std::vector<std::size_t> column_;
+    std::vector<kdvfs::KernelInterval> runs_;
+    std::vector<Column> log_shares_;  // of each sample of the log
+    std::vector<double> joules_;      // at each sample's true time
+    std::vector<double> power_at_;    // W, then
+    std::vector<Column> seconds_;     // of each column, at each sample's believed time
+    std::vector<Column> truth_;       // joules of each column, likewise
     double last_noise_ = 0;
 };
 
 /// Runs of random kernels, in steps that are short against all that changes.
 inline void Run::work() {
-    std::vector<double> edges;
     double before = idle_watts;
     // Joules and power at any time come from a fine record of the work.
     std::vector<double> joules{0};
-    std::vector<double> power;
-    std::vector<std::size_t> columns_of;
+    std::vector<double>& power = power_;
+    std::vector<std::size_t>& columns_of = column_;
     while (now_ < length) {
         const auto kernel = static_cast<std::size_t>(random_() % kernels);
         const bool pauses = random_() % 20 == 0;
@@ -133,8 +148,8 @@ inline void Run::work() {
             joules.push_back(joules.back() + drawn * grain);
         }
         now_ += static_cast<double>(steps) * grain;
-        accumulator_.add(kdvfs::KernelInterval{
-            .kernel = {static_cast<std::uint32_t>(kernel)}, .start = at(begin), .end = at(now_)});
+        runs_.push_back(
+            {.kernel = {static_cast<std::uint32_t>(kernel)}, .start = at(begin), .end = at(now_)});
         before = drawn;
         if (!pauses) continue;
         const auto idle = static_cast<std::size_t>(uniform(5e-3, 30e-3) / grain);
@@ -185,6 +200,7 @@ inline double Run::noise() {
 /// The counter's samples, each with noise on the joules since the one before.
 inline void Run::look() {
     double shown = 0;
+    for (const kdvfs::KernelInterval& run : runs_) accumulator_.add(run);
     for (std::size_t i = 0; i < joules_.size(); ++i) {
         if (i > 0) shown += (joules_[i] - joules_[i - 1]) * (1 + bed_.noise * noise());
         accumulator_.add(
@@ -193,9 +209,85 @@ inline void Run::look() {
     accumulator_.advance(at(now_));
 }
 
+/// What a power log shows, and a counter beside it, in slices of 250 ms, as a program tells it.
+inline void Run::look_at_log() {
+    const auto grains = [](double seconds) {
+        return static_cast<std::size_t>(seconds / grain + 0.5);
+    };
+    const double kept = bed_.memory > 0 ? std::exp(-grain / bed_.memory) : 0;
+    double watts = idle_watts;  // as the log sees it, or of this window so far
+    Column shares{};
+    double joules = 0;
+    std::size_t run = 0;
+    std::vector<kdvfs::PowerReading> held;
+    std::size_t told = 0;
+    for (std::size_t i = 0; i < power_.size(); ++i) {
+        const double share = bed_.memory > 0 ? 1 - kept : grain / bed_.log;
+        for (double& value : shares) value *= bed_.memory > 0 ? kept : 1;
+        shares[column_[i]] += share;
+        watts = (bed_.memory > 0 ? kept * watts : watts) + share * power_[i];
+        joules += power_[i] * grain;
+        const double now = static_cast<double>(i + 1) * grain;
+        if ((i + 1) % grains(0.1) == 0 && bed_.counter) {
+            accumulator_.add(kdvfs::measure::EnergySample{at(now), {joules}, 0});
+        }
+        if ((i + 1) % grains(bed_.log) == 0) {
+            const double shown = watts * (1 + bed_.noise * noise());
+            held.push_back({{shown}, at(now + bed_.delay), kdvfs::ReadingStatus::ok});
+            log_shares_.push_back(shares);
+            if (bed_.memory <= 0) {
+                watts = 0;
+                shares = {};
+            }
+        }
+        if ((i + 1) % grains(0.25) != 0) continue;
+        for (; run < runs_.size() && runs_[run].start < at(now); ++run) {
+            accumulator_.add(runs_[run]);
+        }
+        while (told < held.size() && held[told].sampled_at <= at(now)) {
+            accumulator_.add(held[told++]);
+        }
+        accumulator_.advance(at(now));
+    }
+    Column truth{};
+    Column all{};
+    for (std::size_t i = 0; i < power_.size(); ++i) {
+        truth[column_[i]] += power_[i] * grain;
+        all[column_[i]] += grain;
+    }
+    truth_.assign(1, truth);
+    seconds_.assign(1, all);
+}
+
+inline Run::Column Run::half_widths(const kdvfs::measure::SymmetricMatrix& gram) const {
+    const kdvfs::measure::Cholesky factor{gram};
+    Column result{};
+    for (std::size_t j = 0; j < kernels; ++j) {
+        std::vector<double> unit(columns);
+        unit[j] = 1;
+        result[j] = 1.96 * std::sqrt(factor.solve(unit)[j]) * seconds_.back()[j];
+    }
+    return result;
+}
+
+/// Of one who knows the log's memory, delay and noise.
+inline Run::Column Run::log_oracle() const {
+    kdvfs::measure::SymmetricMatrix gram{columns};
+    for (std::size_t j = 0; j < columns; ++j) gram(j, j) = 1e-9;
+    for (const Column& shares : log_shares_) {
+        double watts = shares[kernels] * idle_watts;
+        for (std::size_t j = 0; j < kernels; ++j) watts += shares[j] * watts_[j];
+        std::vector<double> row(shares.begin(), shares.end());
+        for (double& share : row) share /= bed_.noise * watts;
+        gram.add_outer(row, 1);
+    }
+    return half_widths(gram);
+}
+
 /// Half-widths of generalised least squares on the same rows, by one who knows how the samples'
 /// noise spreads and lasts, in joules of each kernel.
 inline Run::Column Run::oracle() const {
+    if (bed_.log > 0) return log_oracle();
     const std::size_t rows = joules_.size() - 1;
     std::vector<Column> shares(rows);
     std::vector<double> deviation(rows);
@@ -219,14 +311,7 @@ inline Run::Column Run::oracle() const {
         }
         gram.add_outer(row, 1);
     }
-    const kdvfs::measure::Cholesky factor{gram};
-    Column result{};
-    for (std::size_t j = 0; j < kernels; ++j) {
-        std::vector<double> unit(columns);
-        unit[j] = 1;
-        result[j] = 1.96 * std::sqrt(factor.solve(unit)[j]) * seconds_.back()[j];
-    }
-    return result;
+    return half_widths(gram);
 }
 
 /// The mean over all runs that the bed could have made.
@@ -250,10 +335,11 @@ inline std::vector<Run::Judged> Run::judge() const {
     std::vector<Judged> judged;
     for (const auto& row : filled.rows) {
         const std::size_t k = row.kernel.variant.index;
-        const double truth = truth_.back()[k];
-        const double mean = truth / seconds_.back()[k];
+        const double mean = truth_.back()[k] / seconds_.back()[k];
+        // A log's first samples are used to know it by, and tell no more.
+        const double truth = bed_.log > 0 ? mean * row.counted_time.count() : truth_.back()[k];
         judged.push_back({(row.energy.joules.count - truth) / truth,
-                          row.energy.half_width.count / truth, best[k] / truth,
+                          row.energy.half_width.count / truth, best[k] / truth_.back()[k],
                           mean / usual_watts(k) - 1});
     }
     return judged;
@@ -303,6 +389,40 @@ inline std::vector<Bed> beds() {
                    .power = [](double watts, double age, double before, double) {
                        return watts + 0.15 * (before - watts) * std::exp(-age / 0.03);
                    }});
+    // Boards whose log nobody has looked at: memory and delay are found while it is used.
+    for (const auto& [period, name] :
+         {std::pair{1e-3, "1 ms"}, {20e-3, "20 ms"}, {100e-3, "100 ms"}}) {
+        all.push_back({.name = std::string{"log of "} + name + ", means since the last",
+                       .truth = joules,
+                       .noise = 0.01,
+                       .log = period,
+                       .delay = 0.3 * period,
+                       .counter = period < 0.1,
+                       .widest = 3});
+    }
+    all.push_back(
+        {.name = "log of 20 ms as an H100's: late, with a memory",
+         .truth = joules,
+         .noise = 0.01,
+         .log = 20e-3,
+         .memory = 12.8e-3,
+         .delay = 3.4e-3,
+         .widest = 6});  // its memory is taken to be known within 5 %: more than the noise
+    all.push_back({.name = "log of 1 ms, memory of 2.3 ms",
+                   .truth = joules,
+                   .noise = 0.01,
+                   .log = 1e-3,
+                   .memory = 2.3e-3,
+                   .delay = 0.4e-3,
+                   .widest = 6});
+    all.push_back({.name = "log of 100 ms, memory of 45 ms, no counter",
+                   .truth = joules,
+                   .noise = 0.01,
+                   .log = 100e-3,
+                   .memory = 45e-3,
+                   .delay = 20e-3,
+                   .counter = false,
+                   .widest = 3});
     // What a kernel leaves to the next one within a sample looks like the first one's own.
     all.push_back(
         {.name = "short runs, power depends on the predecessor",

@@ -124,6 +124,94 @@ TEST_F(Accumulating, FindsEachKernelsPowerFromASlowCounter) {
     expect_balanced(filled.totals);
 }
 
+/// A run that the walk has not seen to its end adds neither to a level's joules nor to its runs,
+/// and one whose last stretch took no time that the clock shows has ended all the same.
+TEST_F(Accumulating, ALevelsJoulesAreThoseOfWholeRunsWhereverTheWalkStops) {
+    const KernelId phase = kernels.id("phase");
+    constexpr std::uint64_t runs = 80;
+    double joules = 0;
+    for (std::uint64_t i = 0; i <= runs; ++i) {
+        work.run(gelu, microseconds(4000, 9000), 420);
+        const Duration length = i == runs ? Duration{300ms} : microseconds(8000, 20000);
+        work.run(gemm, length, 650);
+        work.intervals.back().place = 1;
+        if (i < runs) joules += 650 * Seconds{length}.count();
+        work.intervals.push_back({phase, {}, {}, at(work.now()), at(work.now()), 0});
+    }
+    EnergyAccumulator accumulator{kernels};
+    accumulator.add_place(0, phase);
+    for (const auto& interval : work.intervals) accumulator.add(interval);
+    for (const auto& sample : work.samples(10ms)) accumulator.add(sample);
+    accumulator.advance(at(work.now() - 150ms));
+    const Report before = report(accumulator);
+    ASSERT_EQ(before.levels.size(), 1U);
+    EXPECT_EQ(before.levels[0].runs, runs);
+    EXPECT_NEAR(before.levels[0].per_run().joules.count, joules / runs, 1e-3 * joules / runs);
+    accumulator.advance(at(work.now() + 1ms));
+    const Report after = report(accumulator);
+    EXPECT_EQ(after.levels[0].runs, runs + 1);
+    joules += 650 * 0.3;
+    EXPECT_NEAR(after.levels[0].per_run().joules.count, joules / (runs + 1),
+                1e-3 * joules / (runs + 1));
+}
+
+/// Noise that lasts while the board idles says nothing of its noise under load.
+TEST_F(Accumulating, ABoardThatDriftsBeforeItsFirstKernelWidensNoInterval) {
+    const auto half_width = [&](Duration before) {
+        work = {};
+        random.seed(5);
+        if (before > 0ns) work.idle(before);
+        for (int i = 0; i < 900; ++i) {
+            work.run(i % 2 == 0 ? gemm : gelu, microseconds(3000, 12000), i % 2 == 0 ? 650 : 420);
+        }
+        std::normal_distribution<double> normal;
+        double lasting = 0;
+        double beyond = 0;
+        auto samples = work.samples(20ms);
+        for (EnergySample& sample : samples) {
+            const double fresh = normal(random);
+            lasting = 0.97 * lasting + fresh;
+            beyond += 0.02 * (sample.at < at(before) ? 2 * lasting : 8 * fresh);
+            sample.total.count += beyond;
+        }
+        EnergyAccumulator accumulator{kernels};
+        feed(accumulator, samples);
+        const Report filled = report(accumulator);
+        return filled.rows[0].energy.half_width / filled.rows[0].energy.joules;
+    };
+    const double alone = half_width(0ns);
+    EXPECT_GT(alone, 0);
+    EXPECT_LT(half_width(20s), 1.2 * alone);
+}
+
+/// All powers grow while the board warms up: what can no longer be told apart, or at all, is not
+/// unexplained for that.
+TEST_F(Accumulating, WhatADriftLeavesUntoldIsNotUnexplained) {
+    random_work(16000);
+    const double length = Seconds{work.now()}.count();
+    for (const double drift : {0.02, 0.04, 0.08}) {
+        for (const double noise : {0.0, 0.002, 0.005, 0.02}) {
+            std::normal_distribution<double> normal{0, noise + 1e-12};
+            auto samples = work.samples(20ms);
+            double last = 0;
+            double shown = 0;
+            for (EnergySample& sample : samples) {
+                const double grown = 1 + drift * Seconds{sample.at - at(0ns)}.count() / length;
+                const double joules = sample.total.count;
+                shown += (joules - last) * grown * (1 + normal(random));
+                last = joules;
+                sample.total.count = shown;
+            }
+            EnergyAccumulator accumulator{kernels};
+            feed(accumulator, samples);
+            const EnergyTotals totals = report(accumulator).totals;
+            EXPECT_LE(std::abs(totals.unexplained.count),
+                      totals.unexplained_half_width.count + 1e-3 * totals.counter.count)
+                << drift << ' ' << noise;
+        }
+    }
+}
+
 TEST_F(Accumulating, LateAndInterleavedArrivalChangesNothing) {
     random_work(600);
     EnergyAccumulator in_order{kernels};

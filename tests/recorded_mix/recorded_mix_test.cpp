@@ -196,7 +196,7 @@ TEST_P(RecordedOn, ARealGpusMixIsAttributedByItsPowerSamples) {
     }
 }
 
-/// What the live search takes for usual (`or_with_memory`).
+/// What the live search takes for usual (`LogMemories`).
 TEST_P(RecordedOn, TheLogFollowsTheLoadAsTheOtherBoardsDo) {
     const StepResponse step = find_step_response(mix);
     EXPECT_GT(step.samples, 100U);

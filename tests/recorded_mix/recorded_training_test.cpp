@@ -50,17 +50,29 @@ double told_share(const Report& report) {
     return all > 0 ? told / all : 0;
 }
 
-class TrainingOn : public testing::TestWithParam<const char*> {
+struct RecordedBoard {
+    std::string name;
+    std::vector<std::string> plain;   ///< runs whose repeated figures are left out
+    std::vector<std::string> halved;  ///< short, so that the board is as warm in both halves
+    std::string made_up;              ///< whose powers are made up
+    double apart = 0.05;              ///< wanted at most, of a kernel in two repeated runs
+    double told_by_counter = 0.75;    ///< of the time, with powers made up
+    std::vector<std::string> repeated{"after_1", "after_2"};
+};
+
+void PrintTo(const RecordedBoard& board, std::ostream* out) { *out << board.name; }
+
+class TrainingOn : public testing::TestWithParam<RecordedBoard> {
 protected:
-    [[nodiscard]] RecordedTraining recorded(const std::string& run) const {
-        return read_training(std::filesystem::path{RECORDED_RESULTS} / GetParam() / "gpt_train" /
-                             run);
+    [[nodiscard]] static RecordedTraining recorded(const std::string& run) {
+        return read_training(std::filesystem::path{RECORDED_RESULTS} / board() / "gpt_train" / run);
     }
+    [[nodiscard]] static const char* board() { return GetParam().name.c_str(); }
 };
 
 TEST_P(TrainingOn, LevelsAreToldAndAgreeFromRunToRun) {
     std::map<std::string, std::pair<double, double>> first;
-    for (const char* run : {"repeated_1", "repeated_2"}) {
+    for (const std::string& run : GetParam().plain) {
         const RecordedTraining training = recorded(run);
         ASSERT_FALSE(training.record.runs.empty()) << run;
         const Report report = replay(training, {.repeated = false});
@@ -78,10 +90,11 @@ TEST_P(TrainingOn, LevelsAreToldAndAgreeFromRunToRun) {
             const auto [joules, width] = levels.at(phase);
             parts += joules;
             widths += width;
-            std::printf("%s %s %s: %.2f +- %.2f J\n", GetParam(), run, phase, joules, width);
+            std::printf("%s %s %s: %.2f +- %.2f J\n", board(), run.c_str(), phase, joules, width);
         }
-        std::printf("%s %s iteration: %.2f +- %.2f J, %s; kernels told %.1f %%\n", GetParam(), run,
-                    whole, whole_width, report.fit.source.c_str(), 100 * told_share(report));
+        std::printf("%s %s iteration: %.2f +- %.2f J, %s; kernels told %.1f %%\n", board(),
+                    run.c_str(), whole, whole_width, report.fit.source.c_str(),
+                    100 * told_share(report));
         // Idle time between the phases is the iteration's alone.
         EXPECT_LT(parts, whole + whole_width + widths);
         EXPECT_GT(parts, 0.95 * whole);
@@ -95,12 +108,16 @@ TEST_P(TrainingOn, LevelsAreToldAndAgreeFromRunToRun) {
             EXPECT_LT(std::abs(a - b), 0.03 * a) << level;
             EXPECT_LT(a_width, 0.03 * a) << level;
         }
+        // Under a hundredth of the time, within one sample of the log: known less well, honestly.
+        const auto [a, a_width] = first.at("optimizer");
+        const auto [b, b_width] = levels.at("optimizer");
+        EXPECT_LT(std::abs(a - b), a_width + b_width);
     }
 }
 
 /// Half the run against the other: the intervals of the levels hold what chance makes of them.
 TEST_P(TrainingOn, HalvesOfARunAgreeWithinTheirIntervals) {
-    for (const char* run : {"repeated_1", "repeated_2"}) {
+    for (const std::string& run : GetParam().halved) {
         const RecordedTraining training = recorded(run);
         const auto first = levels_of(replay(training, {.repeated = false, .to = 0.5}));
         const auto second = levels_of(replay(training, {.repeated = false, .from = 0.5}));
@@ -183,7 +200,7 @@ struct MadeUp {
 };
 
 TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
-    const RecordedTraining training = recorded("repeated_1");
+    const RecordedTraining training = recorded(GetParam().made_up);
     constexpr int seeds = 8;
     for (const auto& [by_power, memory] : {std::pair{true, false}, {true, true}, {false, false}}) {
         double told = 0;
@@ -210,12 +227,12 @@ TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
         std::printf(
             "%s, powers made up, %s: told %.1f %% of the time, covered %d of %d, widest of the "
             "large ones %.1f %%\n",
-            GetParam(),
+            board(),
             memory     ? "power log with a memory"
             : by_power ? "power log"
                        : "counter alone",
             100 * told, covered, all, 100 * widest);
-        EXPECT_GT(told, by_power ? 0.95 : 0.75);
+        EXPECT_GT(told, by_power ? 0.95 : GetParam().told_by_counter);
         EXPECT_LT(widest, 0.15);
         EXPECT_GE(covered, 0.92 * all);
     }
@@ -224,13 +241,21 @@ TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
 /// With the power log recorded, too: nearly all kernels are told, in the whole run and in its first
 /// half, as the other run and the counter have them.
 TEST_P(TrainingOn, KernelsAreToldByThePowerLogAndAgreeFromRunToRun) {
-    using Figures = std::map<std::string, std::pair<double, double>>;  // W, half-width
+    struct Figure {
+        double watts;
+        double half_width;
+        double share;  // of the kernels' time
+    };
+    using Figures = std::map<std::string, Figure>;
     const auto figures = [](const Report& report) {
         Figures found;
+        double time = 0;
+        for (const auto& row : report.rows) time += row.counted_time.count();
         for (const auto& row : report.rows) {
             if (!row.energy.resolved) continue;
             found[to_string(row.kernel)] = {(row.energy.joules / row.counted_time).count,
-                                            (row.energy.half_width / row.counted_time).count};
+                                            (row.energy.half_width / row.counted_time).count,
+                                            row.counted_time.count() / time};
         }
         return found;
     };
@@ -240,16 +265,18 @@ TEST_P(TrainingOn, KernelsAreToldByThePowerLogAndAgreeFromRunToRun) {
         for (const auto& [name, first] : a) {
             const auto second = b.find(name);
             if (second == b.end()) continue;
-            const double apart = std::abs(first.first - second->second.first);
-            EXPECT_LT(apart, most * first.first) << name;
-            agree += apart <= std::hypot(first.second, second->second.second) ? 1 : 0;
+            const double apart = std::abs(first.watts - second->second.watts);
+            if (first.share > 0.03) {
+                EXPECT_LT(apart, most * first.watts) << name;
+            }
+            agree += apart <= std::hypot(first.half_width, second->second.half_width) ? 1 : 0;
             ++both;
         }
-        EXPECT_GE(both, 12U);
+        EXPECT_GE(both, 10U);
         EXPECT_GE(static_cast<double>(agree), 0.92 * static_cast<double>(both));
     };
     Figures first;
-    for (const char* run : {"after_1", "after_2"}) {
+    for (const std::string& run : GetParam().repeated) {
         const RecordedTraining training = recorded(run);
         ASSERT_FALSE(training.record.power.empty()) << run;
         const Report report = replay(training);
@@ -257,8 +284,8 @@ TEST_P(TrainingOn, KernelsAreToldByThePowerLogAndAgreeFromRunToRun) {
         std::printf(
             "%s %s: %zu of %zu kernels told, %.1f %% of the time; repeated x %.3f, spread "
             "%.1f %%\n",
-            GetParam(), run, figures(report).size(), report.rows.size(), 100 * told_share(report),
-            report.fit.repeated_scale, 100 * report.fit.repeated_spread);
+            board(), run.c_str(), figures(report).size(), report.rows.size(),
+            100 * told_share(report), report.fit.repeated_scale, 100 * report.fit.repeated_spread);
         EXPECT_GT(told_share(report), 0.95) << run;
         // In place they draw what they draw repeated, but for a few percent.
         EXPECT_NEAR(report.fit.repeated_scale, 0.97, 0.02) << run;
@@ -278,21 +305,30 @@ TEST_P(TrainingOn, KernelsAreToldByThePowerLogAndAgreeFromRunToRun) {
         // What the counter alone has for the iteration and its phases.
         const auto by_counter = levels_of(replay(training, {.power = false, .repeated = false}));
         const auto by_power = levels_of(report);
-        for (const char* level : {"iteration", "forward"}) {
+        for (const char* level : {"iteration", "forward", "backward"}) {
             const auto [a, a_width] = by_counter.at(level);
             const auto [b, b_width] = by_power.at(level);
-            EXPECT_LT(std::abs(a - b), a_width + b_width) << run << ' ' << level;
+            // The counter follows late (12 to 16 ms on the H100), over the border of a phase.
+            constexpr double late = 1;  // J
+            EXPECT_LT(std::abs(a - b), a_width + b_width + late) << run << ' ' << level;
         }
         compare(figures(report), figures(replay(training, {.to = 0.5})), 0.05);
         if (first.empty()) {
             first = figures(report);
         } else {
-            compare(first, figures(report), 0.05);
+            compare(first, figures(report), GetParam().apart);
         }
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(RealGpus, TrainingOn, testing::Values("h100"));
+INSTANTIATE_TEST_SUITE_P(
+    RealGpus, TrainingOn,
+    testing::Values(
+        RecordedBoard{
+            "h100", {"repeated_1", "repeated_2"}, {"repeated_1", "repeated_2"}, "repeated_1"},
+        RecordedBoard{
+            "h200", {"always_1", "always_2"}, {"after_1", "after_2"}, "after_1", 0.06, 0.7}),
+    [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
 }  // namespace measuring

@@ -333,11 +333,17 @@ inline EnergyTotals Attributing::totals() const {
     const EnergyEstimate explained = energy(all, any_width);
     std::vector<double> kernels = all;
     kernels[EnergySums::idle_column] = 0;
+    // What cannot be told apart is not unexplained.
+    const EnergyEstimate idle = energy(idle_seconds(), any_width);
     const bool apart = sums_->columns.kernels().empty() || totals.idle_time.count() == 0 ||
-                       energy(kernels).resolved;
+                       (idle.resolved && energy(kernels).resolved);
     totals.kernels = apart ? energy(kernels, any_width) : explained;
-    if (apart) totals.idle = energy(idle_seconds(), any_width);
+    if (apart) totals.idle = idle;
     totals.unexplained = totals.counter - totals.kernels.joules - totals.idle.joules;
+    if (!explained.resolved) {
+        totals.unexplained_half_width = totals.counter;
+        return totals;
+    }
     // The counter's own noise counts, too, where the fit has seen through it.
     const double noise = sums_->gain * student_95(estimate_->degrees_of_freedom()) *
                          std::sqrt(std::max(estimate_->total_variance(), 0.0));

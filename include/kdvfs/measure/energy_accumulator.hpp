@@ -331,9 +331,10 @@ inline void EnergyAccumulator::choose() {
         join_.direct_from(direct_from(choice_->response.window));
         log_ = LogMeans{choice_->response};
         time_weight_ = TimeWeight{choice_->response.memory};
+        sums_.change_error = choice_->response.change_error;
+        sums_.change_fades = std::max(0.3, choice_->response.kept());
         if (choice_->response.memory > Duration::zero()) {
             join_.thirds_from(choice_->response.window / MeterResponse::shows_inside);
-            sums_.change_error = 0.03;  // the memory within 5 %, the delay within 0.3 ms
         }
     }
     for (const EnergySample& sample : held.counter()) add(sample);

@@ -107,19 +107,21 @@ struct EnergySums {
 /// overlapping kernels.
 struct LevelTime {
     std::optional<KernelId> scope{};       ///< nothing: the iteration
-    std::uint64_t runs = 0;                ///< that have ended
+    std::uint64_t runs = 0;                ///< that have ended; the time is theirs
     double counted_seconds = 0;            ///< under trusted samples
     std::vector<double> column_seconds{};  ///< by column, whether under trusted samples or not
 
-    void add(std::size_t column, double seconds) {
+    void add(std::size_t column, double seconds, bool counted) {
         if (column_seconds.size() <= column) column_seconds.resize(column + 1);
         column_seconds[column] += seconds;
+        if (counted) counted_seconds += seconds;
     }
 };
 
 /// Sums up how long each kernel ran within each scope that encloses others, and within iterations.
-/// A moment counts once in each scope that encloses it, however often that scope encloses itself.
-/// Not thread-safe.
+/// A moment counts once in each scope that encloses it, however often that scope encloses itself;
+/// a run's time counts once the run has ended, as the run does, so that joules a run are those of
+/// whole ones wherever the walk stops. Not thread-safe.
 class EnergyLevels {
 public:
     /// Scopes at `place` lie directly in a scope of kernel `enclosing`, which lies at `parent`.
@@ -133,69 +135,78 @@ public:
     [[nodiscard]] std::size_t places() const { return places_.size(); }
 
     void mark_iteration(IterationMark mark) {
-        if (open_ && mark != IterationMark::spoilt) end_iteration();
-        open_.reset();
-        if (mark == IterationMark::begins) open_.emplace();
+        Level& all = levels_[iteration];
+        if (in_iteration_ && mark != IterationMark::spoilt) all.end_run();
+        all.going_on = {};
+        in_iteration_ = mark == IterationMark::begins;
     }
 
     /// Any level may have some of a kernel's time.
-    [[nodiscard]] bool any() const { return open_ || levels_.size() > 1; }
+    [[nodiscard]] bool any() const { return in_iteration_ || levels_.size() > 1; }
     /// A kernel at `place` ran for `seconds`, whose joules are under `column`.
     void run(KernelId kernel, std::uint32_t place, std::size_t column, double seconds,
              bool counted) {
         const std::size_t own = kernel.value < by_kernel_.size() ? by_kernel_[kernel.value] : none;
         const std::vector<std::size_t>& around = places_[place < places_.size() ? place : 0];
-        for (const std::size_t level : around) pass(levels_[level], column, seconds, counted);
-        if (own != none && std::find(around.begin(), around.end(), own) == around.end()) {
-            pass(levels_[own], column, seconds, counted);
+        for (const std::size_t level : around) {
+            levels_[level].going_on.add(column, seconds, counted);
         }
-        if (open_) pass(*open_, column, seconds, counted);
+        if (own != none && std::find(around.begin(), around.end(), own) == around.end()) {
+            levels_[own].going_on.add(column, seconds, counted);
+        }
+        if (in_iteration_) levels_[iteration].going_on.add(column, seconds, counted);
     }
     /// A run of `kernel` is over.
     void end_run(KernelId kernel) {
         if (kernel.value >= by_kernel_.size() || by_kernel_[kernel.value] == none) return;
-        ++levels_[by_kernel_[kernel.value]].runs;
+        levels_[by_kernel_[kernel.value]].end_run();
     }
     /// No kernel ran for `seconds`.
     void idle(std::size_t column, double seconds, bool counted) {
-        if (open_) pass(*open_, column, seconds, counted);
+        if (in_iteration_) levels_[iteration].going_on.add(column, seconds, counted);
     }
 
     /// The iteration, where one has ended, then the enclosing scopes.
     [[nodiscard]] std::vector<LevelTime> levels() const {
-        return {levels_.begin() + (levels_[iteration].runs == 0 ? 1 : 0), levels_.end()};
+        std::vector<LevelTime> found;
+        for (std::size_t i = 0; i < levels_.size(); ++i) {
+            if (i != iteration || levels_[i].ended.runs > 0) found.push_back(levels_[i].ended);
+        }
+        return found;
     }
 
 private:
     static constexpr std::size_t iteration = 0;
     static constexpr std::size_t none = ~std::size_t{0};
 
-    void end_iteration() {
-        LevelTime& all = levels_[iteration];
-        ++all.runs;
-        all.counted_seconds += open_->counted_seconds;
-        for (std::size_t j = 0; j < open_->column_seconds.size(); ++j) {
-            all.add(j, open_->column_seconds[j]);
+    struct Level {
+        LevelTime ended{};
+        LevelTime going_on{};  // of runs that have not ended
+
+        void end_run() {
+            ++ended.runs;
+            ended.counted_seconds += std::exchange(going_on.counted_seconds, 0);
+            std::vector<double>& seconds = going_on.column_seconds;
+            for (std::size_t j = 0; j < seconds.size(); ++j) {
+                ended.add(j, std::exchange(seconds[j], 0), false);
+            }
         }
-    }
+    };
+
     std::size_t level_of(KernelId scope) {
         if (by_kernel_.size() <= scope.value) by_kernel_.resize(scope.value + std::size_t{1}, none);
         std::size_t& level = by_kernel_[scope.value];
         if (level == none) {
             level = levels_.size();
-            levels_.push_back({.scope = scope});
+            levels_.push_back({.ended = {.scope = scope}});
         }
         return level;
     }
-    static void pass(LevelTime& level, std::size_t column, double seconds, bool counted) {
-        level.add(column, seconds);
-        if (counted) level.counted_seconds += seconds;
-    }
 
-    std::vector<LevelTime> levels_{1};
+    std::vector<Level> levels_{1};
     std::vector<std::size_t> by_kernel_;                // the level of an enclosing scope
     std::vector<std::vector<std::size_t>> places_{{}};  // the levels around each place
-    std::optional<LevelTime> open_;                     // the iteration that goes on
+    bool in_iteration_ = false;
 };
 
 }  // namespace kdvfs::measure

@@ -29,6 +29,9 @@ struct MeterResponse {
     Duration window{std::chrono::milliseconds{10}};
     Duration delay{0};
     Duration memory{0};
+    /// How far what a sample says of the time since the one before may be off after a change of the
+    /// power, as a part of that change: for the habits are known to so much only.
+    double change_error = 0;
 
     /// Such a part of its window may a run last before samples show that its begin draws other
     /// power than its end.
@@ -36,6 +39,10 @@ struct MeterResponse {
     /// How far back the middle of what a sample shows lies.
     [[nodiscard]] Duration age() const {
         return delay + (memory > Duration::zero() ? memory : window / 2);
+    }
+    /// What is left in a sample of what the one before showed.
+    [[nodiscard]] double kept() const {
+        return memory > Duration::zero() ? std::exp(-(Seconds{window} / Seconds{memory})) : 0;
     }
 };
 
@@ -217,6 +224,7 @@ public:
     void add_fading(TimePoint from, TimePoint to, double watts, Duration memory);
     /// Root mean square of what is left unexplained, in W, of all intervals since `clear`.
     [[nodiscard]] double unexplained() const;
+    [[nodiscard]] double rows() const { return weight_; }
 
 private:
     struct Run {
@@ -335,10 +343,11 @@ inline constexpr std::array<Duration, 13> usual_windows = [] {
     return windows;
 }();
 
-/// The window and delay that explain a power meter's samples best, and how much they leave.
+/// The habits that explain a power meter's samples best, and how much they leave.
 struct FoundResponse {
     MeterResponse response{};
     double unexplained = std::numeric_limits<double>::infinity();  ///< root mean square, W
+    double rows = 0;                                               ///< that this was seen in
 };
 
 /// The window, one of `windows`, and delay that explain a power meter's samples best.
@@ -356,43 +365,132 @@ struct FoundResponse {
             trial.add(sample.read_at - delay - window, sample.read_at - delay, sample.value);
         }
         const double rms = trial.unexplained();
-        if (rms < best.unexplained) best = {{window, delay}, rms};
+        if (rms < best.unexplained) best = {{window, delay}, rms, trial.rows()};
     };
-    for (const Duration window : windows) {
-        for (int delay = -20; delay <= 150; delay += 10) attempt(window, milliseconds{delay});
-    }
-    const Duration about = best.response.delay;
-    for (const Duration window : windows) {
-        for (Duration delay = about - milliseconds{10}; delay <= about + milliseconds{10};
-             delay += milliseconds{2}) {
-            attempt(window, delay);
+    const auto search = [&](Duration around, Duration reach, Duration step) {
+        for (const Duration window : windows) {
+            for (Duration delay = around - reach; delay <= around + reach; delay += step) {
+                attempt(window, delay);
+            }
         }
+    };
+    search(milliseconds{65}, milliseconds{85}, milliseconds{10});
+    search(best.response.delay, milliseconds{10}, milliseconds{2});
+    // Short windows need to be told when.
+    constexpr int steps = 8;  // of a window
+    if (best.response.window < steps * milliseconds{1}) {
+        search(best.response.delay, milliseconds{2}, best.response.window / steps);
     }
     return best;
 }
 
-/// `plain`, or the response that NVML's power samples have on the boards that were looked at, where
-/// that explains clearly more. Those are 20 ms apart, and after a change of the load between
-/// kernels that are not at the power limit they follow 3.25, 3.25 and 3.5 ms late and with a memory
-/// of 12.8, 13.0 and 12.7 ms on an H100 and two H200s (`attribute_mix` on bench/results). Other
-/// memories are not searched for: where a step repeats, they trade with the kernels' powers.
-[[nodiscard]] inline FoundResponse or_with_memory(const FoundResponse& plain,
-                                                  std::span<const TimedReading> samples,
-                                                  std::span<const KernelInterval> runs) {
-    constexpr double clearly = 0.95;
-    const auto part = [&](double share) {
-        return std::chrono::duration_cast<Duration>(share * plain.response.window);
-    };
-    const MeterResponse usual{plain.response.window, part(0.17), part(0.64)};
-    MeterTrial trial{runs};
-    trial.clear();
-    for (std::size_t i = 1; i < samples.size(); ++i) {
-        trial.add_fading(samples[i - 1].read_at - usual.delay, samples[i].read_at - usual.delay,
-                         samples[i].value, usual.memory);
+/// Memories that a power log may have where one window does not explain its samples.
+///
+/// NVML's power samples are 20 ms apart, and after a change of the load between kernels that are
+/// not at the power limit they follow 3.25, 3.25 and 3.5 ms late and with a memory of 12.8, 13.0
+/// and 12.7 ms on an H100 and two H200s (`attribute_mix` on bench/results). For such a log other
+/// memories are not tried: where a step repeats, they trade with the kernels' powers. Of a log of
+/// another period nothing is known.
+class LogMemories {
+public:
+    /// What the usual log's memory, known within 5 %, and delay, known within 0.3 ms, make of a
+    /// change of the power: for kept = exp(-20 / 12.8), 5 % of the memory move it by 0.016, a part
+    /// 0.02 of what is left; 0.3 of 20 ms are 0.015.
+    static constexpr double usual_error = 0.03;
+    /// Of one that was found in the log itself: its stamps say within 5 % of a period when a sample
+    /// was taken (`LogClock`), which is as good as a delay.
+    static constexpr double found_error = 0.06;
+
+    LogMemories(std::span<const TimedReading> samples, std::span<const KernelInterval> runs)
+        : samples_{samples.first(std::min(samples.size(), most))}, trial_{runs} {}
+
+    /// `plain`, or a response with a memory that explains clearly more; and how far the responses
+    /// are from it that explain nearly as much.
+    [[nodiscard]] FoundResponse or_better(FoundResponse plain) {
+        const Duration window = plain.response.window;
+        constexpr double clearly = 0.95;
+        tried_.assign(1, plain);
+        const bool usual = window > usual_window * 17 / 20 && window < usual_window * 23 / 20;
+        if (usual) {
+            attempt(window, 0.64, 0.17);
+        } else {
+            for (const double memory : {0.16, 0.25, 0.4, 0.64, 1.0, 1.6, 2.5, 4.0}) {
+                for (const double delay : {0.0, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0}) {
+                    attempt(window, memory, delay);
+                }
+            }
+            refine(window);
+        }
+        FoundResponse found = best();
+        const bool better = found.unexplained < clearly * plain.unexplained;
+        if (!better) found = plain;
+        const double least = !better ? 0.0 : usual ? usual_error : found_error;
+        found.response.change_error = std::max(least, spread(found.response));
+        return found;
     }
-    const double rms = trial.unexplained();
-    return rms < clearly * plain.unexplained ? FoundResponse{usual, rms} : plain;
-}
+
+private:
+    static constexpr std::size_t most = 2048;  // samples
+    static constexpr Duration usual_window = std::chrono::milliseconds{20};
+
+    [[nodiscard]] FoundResponse best() const {
+        return *std::min_element(tried_.begin(), tried_.end(), [](const auto& a, const auto& b) {
+            return a.unexplained < b.unexplained;
+        });
+    }
+    /// @param memory, delay in windows
+    void attempt(Duration window, double memory, double delay) {
+        const auto part = [&](double share) {
+            return std::chrono::duration_cast<Duration>(share * window);
+        };
+        const MeterResponse response{window, part(delay), part(memory)};
+        trial_.clear();
+        for (std::size_t i = 1; i < samples_.size(); ++i) {
+            trial_.add_fading(samples_[i - 1].read_at - response.delay,
+                              samples_[i].read_at - response.delay, samples_[i].value,
+                              response.memory);
+        }
+        tried_.push_back({response, trial_.unexplained(), trial_.rows()});
+    }
+    /// Nearer and nearer around the best with a memory.
+    void refine(Duration window) {
+        for (const double reach : {0.25, 0.12, 0.06, 0.03, 0.015, 0.007}) {
+            const MeterResponse about = best().response;
+            if (about.memory <= Duration::zero()) return;
+            const double memory = Seconds{about.memory} / Seconds{window};
+            const double delay = Seconds{about.delay} / Seconds{window};
+            for (const double more : {1 - reach, 1.0, 1 + reach}) {
+                for (const double later : {-reach, 0.0, reach}) {
+                    if (more == 1 && later == 0) continue;
+                    attempt(window, more * memory, delay + 0.4 * later * std::max(delay, 0.5));
+                }
+            }
+        }
+    }
+    /// As `MeterResponse::change_error`: the root mean square distance of all that were tried, each
+    /// weighed by how likely it makes the samples. What they leave is not noise alone and lasts, so
+    /// that they count for fewer.
+    [[nodiscard]] double spread(const MeterResponse& chosen) const {
+        constexpr double count_for = 0.25;
+        const FoundResponse likeliest = best();
+        double weights = 0;
+        double squares = 0;
+        for (const FoundResponse& other : tried_) {
+            const double more = std::pow(other.unexplained / likeliest.unexplained, 2) - 1;
+            const double weight = std::exp(-0.5 * count_for * likeliest.rows * more);
+            const double kept = (other.response.kept() - chosen.kept()) / (1 - chosen.kept());
+            const double late =
+                Seconds{other.response.age() - chosen.age()} / Seconds{chosen.window};
+            weights += weight;
+            squares += weight * (kept * kept + late * late);
+        }
+        return weights > 0 && std::isfinite(squares) ? std::sqrt(squares / weights) : 0;
+    }
+
+    std::span<const TimedReading> samples_;
+    MeterTrial trial_;
+    std::vector<FoundResponse> tried_;
+};
 
 /// When a counter moves, where it is read about as seldom as it moves, so that no reading shows a
 /// move as it happens: the period, within 0.05 % of `about`, and the phase that explain the

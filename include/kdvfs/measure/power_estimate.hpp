@@ -26,6 +26,29 @@ struct NormalSums {
     }
 };
 
+/// The mean power of rows, each by how much of it kernels ran; of all rows where none did: a long
+/// idle stretch says nothing of what kernels draw.
+class MeanPower {
+public:
+    /// @param busy share of the row in which a kernel ran
+    void add_power(double watts, double busy) {
+        ++rows_;
+        watts_ += watts;
+        busy_ += busy;
+        busy_watts_ += busy * watts;
+    }
+    [[nodiscard]] double mean_watts() const {
+        constexpr double some = 1;  // row
+        return busy_ > some ? busy_watts_ / busy_ : watts_ / std::max(rows_, 1.0);
+    }
+
+private:
+    double rows_ = 0;
+    double watts_ = 0;
+    double busy_ = 0;
+    double busy_watts_ = 0;
+};
+
 /// What is kept of rows that were fitted; grows with the columns, never with the rows.
 struct RowSums {
     NormalSums level;       ///< of the rows as they are: hits each column's mean over its time
@@ -39,6 +62,8 @@ struct RowSums {
     std::vector<double> shared_variance;
     /// What lies beyond `RowFit::huber` and was drawn in, W times rows.
     std::vector<double> drawn_in;
+    /// How much more the rows have than those before them, W times rows.
+    std::vector<double> changes;
     /// Of a row of this column alone and of a second, relative to its power squared; as last seen.
     std::vector<double> variances;
     /// Which columns say how a kernel's power differs inside its runs: how much more a third of
@@ -47,11 +72,12 @@ struct RowSums {
     /// How far a row may be off after a change of the power, as a part of it: its meter's memory
     /// and delay are known to so much only.
     double change_error = 0;
+    double change_fades = 0;  ///< what is left of that in the next row
     double rows = 0;
     double fewer_rows = 0;  ///< rows without autocorrelation that would say as much
     double product = 0;     ///< of a row's noise and that of the row before it
     double square = 0;
-    double watts = 0;    ///< sum of the rows' powers
+    MeanPower power;
     double scatter = 0;  ///< sum of the squares of what rows lie beyond the fit, W^2
 
     [[nodiscard]] std::size_t columns() const { return shares.size(); }
@@ -60,8 +86,8 @@ struct RowSums {
         inside.push_back(is_inside ? 1 : 0);
         level.grow(columns);
         if (whitened) white.grow(columns);
-        for (auto* sums :
-             {&shares, &squared_shares, &shared_excess, &shared_variance, &drawn_in, &variances})
+        for (auto* sums : {&shares, &squared_shares, &shared_excess, &shared_variance, &drawn_in,
+                           &changes, &variances})
             sums->resize(columns);
     }
     [[nodiscard]] double autocorrelation() const { return square > 0 ? product / square : 0; }
@@ -172,7 +198,7 @@ private:
 inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double> seconds,
                                     double spread, std::span<const double> edges,
                                     std::span<const PowerBelief> repeated)
-    : prior_{sums.watts / std::max(sums.rows, 1.0), spread, sums.inside} {
+    : prior_{sums.power.mean_watts(), spread, sums.inside} {
     for (std::size_t i = 0; i < sums.columns(); ++i) {
         centre_.push_back(prior_.centre(i));
         precision_.push_back(prior_.precision(i));
@@ -371,15 +397,19 @@ inline void PowerEstimate::choose(Way level, Way white, std::span<const double> 
 }
 
 /// What rows with several columns hold beyond the fit could be any of theirs, and so could what
-/// was drawn in: any part of it, so that the error is evenly spread up to the whole.
+/// was drawn in: any part of it, so that the error is evenly spread up to the whole. What is wrong
+/// with the rows after changes of the power is the same in all.
 inline void PowerEstimate::add_model_error(const RowSums& sums) {
+    std::vector<double> after_changes(sums.columns());
     for (std::size_t j = 0; j < sums.columns(); ++j) {
         if (sums.shares[j] <= 0) continue;
+        after_changes[j] = sums.change_error * sums.changes[j] / sums.shares[j];
         const double square = std::pow(sums.shared_excess[j], 2) - sums.shared_variance[j];
         constexpr double even = 1.0 / 3;  // the variance of what is evenly spread over -1 to 1
         const double model = std::max(square, 0.0) + std::pow(sums.drawn_in[j], 2);
         covariance_(j, j) += even * model / std::pow(sums.shares[j], 2);
     }
+    covariance_.add_outer(after_changes, 1);
 }
 
 /// Idle time that comes with each run, however short, cannot be told from the begin and end of the

@@ -6,6 +6,7 @@
 #include <kdvfs/measure/symmetric_matrix.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <optional>
@@ -64,6 +65,12 @@ public:
     [[nodiscard]] double innovation(std::size_t known) const {
         return innovations_[std::min(known, order())];
     }
+    /// So many rows say as much together as one without noise before it would.
+    [[nodiscard]] double long_run() const {
+        double sum = 1;
+        for (const double weight : predictors_.back()) sum -= weight;
+        return std::max(1.0, innovations_.back() / (sum * sum));
+    }
 
 private:
     std::vector<std::vector<double>> predictors_;
@@ -73,7 +80,9 @@ private:
 /// Fits a block of rows, together with the sums of those before it, and adds it to them.
 /// A row's noise is scaled by what is seen of each of its columns, since a kernel that runs into
 /// the power limit, say, scatters more than others; residuals beyond `huber` standard deviations
-/// are drawn in to there (Huber 1981, 7.8: pseudo-observations).
+/// are drawn in to there (Huber 1981, 7.8: pseudo-observations). How noise lasts is found apart for
+/// long stretches in which nothing runs: a board that cools down before its first kernel says
+/// nothing of how its power wavers under load.
 class RowFit {
 public:
     RowFit(const PowerRows& rows, const RowSums& before);
@@ -90,6 +99,13 @@ private:
     static constexpr double median_to_deviation = 1.4826;
     static constexpr std::size_t idle_column = 0;
 
+    /// Of a row, nothing runs in so much and more.
+    static constexpr double mostly = 0.9;
+
+    [[nodiscard]] bool follows(std::size_t i) const { return i > 0 && (*rows_)[i].follows; }
+    [[nodiscard]] const Autoregression& following(std::size_t i) const {
+        return following_[idles_[i]];
+    }
     [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_, .inside = inside_}; }
     [[nodiscard]] bool is_inside(std::size_t column) const { return inside_[column] != 0; }
     /// @pre there are some
@@ -104,7 +120,9 @@ private:
     void rescale();
     void find_usual_idle();
     [[nodiscard]] NormalSums equations(const NormalSums& before) const;
-    void find_autocorrelation();
+    void find_autocorrelation(const NormalSums& before);
+    [[nodiscard]] double hat(const std::vector<std::vector<double>>& inverse, std::size_t a,
+                             std::size_t b) const;
     [[nodiscard]] double explained(std::size_t i, std::span<const double> watts) const {
         double sum = 0;
         for (const auto& [column, share] : rows_->entries(i)) sum += share * watts[column];
@@ -127,12 +145,13 @@ private:
     double least_deviation_ = 0;
     std::vector<double> watts_;
     std::vector<double> variances_;
-    std::vector<double> change_error_;   // of each row, W
-    std::vector<double> deviation_;      // of each row, W
-    std::vector<double> noise_;          // of each row in its deviations, drawn in
-    std::vector<std::size_t> known_;     // rows before each without a gap
-    std::optional<double> idle_square_;  // of a row's noise while nothing runs
-    Autoregression following_;
+    std::vector<double> change_error_;         // of each row, W
+    std::vector<double> deviation_;            // of each row, W
+    std::vector<double> noise_;                // of each row in its deviations, drawn in
+    std::vector<std::size_t> idles_;           // by row, 1 where nothing runs for long, else 0
+    std::vector<std::size_t> known_;           // rows before each without a gap, all idle or none
+    std::optional<double> idle_square_;        // of a row's noise while nothing runs
+    std::array<Autoregression, 2> following_;  // by `idles_`
 };
 
 inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
@@ -143,22 +162,38 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
       change_error_(rows.size()),
       deviation_(rows.size(), 1.0),
       noise_(rows.size()),
+      idles_(rows.size()),
       known_(rows.size()) {
     if (rows.size() == 0) return;
+    // A shorter one is no reason to begin anew with what is known of the noise.
+    constexpr std::size_t long_idle = 20;  // rows
+    std::size_t idle_rows = 0;
+    MeanPower seen = before.power;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        mean_watts_ += rows[i].watts;
-        known_[i] = i > 0 && rows[i].follows ? known_[i - 1] + 1 : 0;
-        if (known_[i] == 0) continue;
-        constexpr double fades = 0.3;  // from row to row, of an H100's memory
+        double busy = 1;
+        for (const auto& [column, share] : rows.entries(i)) {
+            if (column == idle_column) busy -= share;
+        }
+        idle_rows = busy < 1 - mostly ? idle_rows + 1 : 0;
+        if (idle_rows >= long_idle) {
+            const std::size_t begin = i + 1 - (idle_rows == long_idle ? long_idle : 1);
+            std::fill(idles_.begin() + static_cast<std::ptrdiff_t>(begin),
+                      idles_.begin() + static_cast<std::ptrdiff_t>(i + 1), std::size_t{1});
+        }
+        seen.add_power(rows[i].watts, busy);
+        if (!follows(i)) continue;
         const double changed = before.change_error * std::abs(rows[i].watts - rows[i - 1].watts);
-        change_error_[i] = std::max(changed, fades * change_error_[i - 1]);
+        change_error_[i] = std::max(changed, before.change_fades * change_error_[i - 1]);
     }
-    mean_watts_ = (mean_watts_ + before.watts) / (static_cast<double>(rows.size()) + before.rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        known_[i] = follows(i) && idles_[i] == idles_[i - 1] ? known_[i - 1] + 1 : 0;
+    }
+    mean_watts_ = seen.mean_watts();
     // Rows without any noise would be infinitely certain, beyond what doubles can say.
     constexpr double least_noise = 1e-4;
     least_deviation_ = std::max(least_noise * std::abs(mean_watts_), 1e-9);
     find_powers(before);
-    find_autocorrelation();
+    find_autocorrelation(before.level);
 }
 
 inline void RowFit::find_powers(const RowSums& before) {
@@ -231,7 +266,6 @@ inline void RowFit::standardise() {
 /// Idle has one power: where most rows in which nothing runs have it and others lie far beyond,
 /// those show a load that no scope covers, which must not pass for noise.
 inline void RowFit::find_usual_idle() {
-    constexpr double mostly = 0.9;      // of a row
     constexpr std::size_t fewest = 20;  // rows
     constexpr double far = 10;          // deviations
     constexpr double least = 0.01;      // deviation, of the power
@@ -305,27 +339,56 @@ inline NormalSums RowFit::equations(const NormalSums& before) const {
     return all;
 }
 
-inline void RowFit::find_autocorrelation() {
+/// What of row b's noise the fit takes for power of row a, both in their deviations.
+inline double RowFit::hat(const std::vector<std::vector<double>>& inverse, std::size_t a,
+                          std::size_t b) const {
+    double sum = 0;
+    for (const auto& [i, share] : rows_->entries(a)) {
+        for (const auto& [j, other] : rows_->entries(b)) sum += share * other * inverse[i][j];
+    }
+    return sum / (deviation_[a] * deviation_[b]);
+}
+
+/// Of the noise, not of what the fit leaves of it: where columns are many for the rows, the fit
+/// bends to white noise and leaves residuals that oppose each other.
+inline void RowFit::find_autocorrelation(const NormalSums& before) {
     constexpr std::size_t rows_per_lag = 20;
-    const std::size_t lags = std::min(Autoregression::most_lags, rows_->size() / rows_per_lag);
-    std::vector<double> products(lags);
-    std::vector<double> pairs(lags);
-    double square = 0;
-    for (std::size_t i = 0; i < noise_.size(); ++i) {
-        square += noise_[i] * noise_[i];
-        for (std::size_t k = 1; k <= std::min(lags, known_[i]); ++k) {
-            products[k - 1] += noise_[i] * noise_[i - k];
-            ++pairs[k - 1];
+    const Cholesky fitted = prior().factor(equations(before).gram);
+    std::vector<std::vector<double>> inverse(columns_);
+    for (std::size_t j = 0; j < columns_; ++j) {
+        std::vector<double> unit(columns_);
+        unit[j] = 1;
+        inverse[j] = fitted.solve(std::move(unit));
+    }
+    for (std::size_t kind = 0; kind < following_.size(); ++kind) {
+        const auto rows = static_cast<std::size_t>(std::count(idles_.begin(), idles_.end(), kind));
+        const std::size_t lags = std::min(Autoregression::most_lags, rows / rows_per_lag);
+        std::vector<double> products(lags);
+        std::vector<double> taken(lags);
+        std::vector<double> pairs(lags);
+        double square = 0;
+        double free = 0;
+        for (std::size_t i = 0; i < noise_.size(); ++i) {
+            if (idles_[i] != kind) continue;
+            square += noise_[i] * noise_[i];
+            free += 1 - std::min(hat(inverse, i, i), 1.0);
+            for (std::size_t k = 1; k <= std::min(lags, known_[i]); ++k) {
+                products[k - 1] += noise_[i] * noise_[i - k];
+                taken[k - 1] += hat(inverse, i, i - k);
+                ++pairs[k - 1];
+            }
         }
+        if (square <= 0 || free <= 0) continue;
+        const double variance = square / free;
+        std::vector<double> correlations;
+        for (std::size_t k = 0; k < lags; ++k) {
+            // Divided by all rows, and not by the pairs, the correlations are those of some
+            // process.
+            if (pairs[k] < static_cast<double>(rows_per_lag)) break;
+            correlations.push_back((products[k] + variance * taken[k]) / square);
+        }
+        following_[kind] = Autoregression{correlations, static_cast<double>(rows)};
     }
-    if (square <= 0) return;
-    std::vector<double> correlations;
-    for (std::size_t k = 0; k < lags; ++k) {
-        // Divided by all rows, and not by the pairs, the correlations are those of some process.
-        if (pairs[k] < static_cast<double>(rows_per_lag)) break;
-        correlations.push_back(products[k] / square);
-    }
-    following_ = Autoregression{correlations, static_cast<double>(noise_.size())};
 }
 
 /// About how much of a row's noise the fit takes for power of its columns.
@@ -339,7 +402,8 @@ inline double RowFit::leverage(std::size_t i, const SymmetricMatrix& gram) const
 
 inline void RowFit::add_to(RowSums& into) const {
     if (rows_->size() == 0) return;
-    if (following_.order() > 0 && !into.whitened) {
+    const std::size_t order = std::max(following_[0].order(), following_[1].order());
+    if (order > 0 && !into.whitened) {
         into.white = into.level;
         into.whitened = true;
     }
@@ -351,20 +415,19 @@ inline void RowFit::add_to(RowSums& into) const {
     add_shared(into);
     into.variances = variances_;
     into.rows += static_cast<double>(rows_->size());
-    double sum = 1;
-    for (const double weight : following_.predictor(following_.order())) sum -= weight;
-    const double long_run = following_.innovation(following_.order()) / (sum * sum);
-    into.fewer_rows += static_cast<double>(rows_->size()) / std::max(long_run, 1.0);
     for (std::size_t i = 0; i < rows_->size(); ++i) {
-        into.watts += (*rows_)[i].watts;
+        into.fewer_rows += 1 / following(i).long_run();
+        double busy = 1;
         into.scatter += std::pow(noise_[i] * deviation_[i], 2);
         into.square += noise_[i] * noise_[i];
         if (known_[i] > 0) into.product += noise_[i] * noise_[i - 1];
         for (const auto& [column, share] : rows_->entries(i)) {
+            if (column == idle_column) busy -= share;
             if (is_inside(column)) continue;
             into.shares[column] += share;
             into.squared_shares[column] += share * share;
         }
+        into.power.add_power((*rows_)[i].watts, busy);
     }
 }
 
@@ -373,12 +436,12 @@ inline void RowFit::add_to(RowSums& into) const {
 /// each times the shares of all later rows that it reaches. The squares of the innovations stand
 /// for their variances (White, Econometrica 48, 1980), corrected for what the fit has bent to them.
 inline void RowFit::add_level(RowSums& into) const {
-    const std::size_t order = following_.order();
+    const std::size_t order = std::max(following_[0].order(), following_[1].order());
     std::vector<std::vector<double>> reach(order + 1, std::vector<double>(columns_));
     std::vector<std::size_t> columns;
     std::vector<double> values;
     for (std::size_t i = rows_->size(); i-- > 0;) {
-        const auto before = following_.predictor(known_[i]);
+        const auto before = following(i).predictor(known_[i]);
         double innovation = noise_[i];
         for (std::size_t k = 0; k < before.size(); ++k) {
             innovation -= before[k] * noise_[i - 1 - k];
@@ -401,7 +464,7 @@ inline void RowFit::add_level(RowSums& into) const {
         }
         for (std::size_t k = 1; k <= order && i + k < rows_->size(); ++k) {
             if (known_[i + k] < k) break;
-            const auto later = following_.predictor(known_[i + k]);
+            const auto later = following(i + k).predictor(known_[i + k]);
             if (k > later.size()) continue;
             const std::vector<double>& then = reach[(i + k) % (order + 1)];
             for (std::size_t j = 0; j < columns_; ++j) now[j] += later[k - 1] * then[j];
@@ -421,8 +484,8 @@ inline void RowFit::add_white(NormalSums& into) const {
     std::vector<double> values;
     std::vector<double> dense(columns_);
     for (std::size_t i = 0; i < rows_->size(); ++i) {
-        const auto before = following_.predictor(known_[i]);
-        const double scale = 1 / std::sqrt(following_.innovation(known_[i]));
+        const auto before = following(i).predictor(known_[i]);
+        const double scale = 1 / std::sqrt(following(i).innovation(known_[i]));
         const std::size_t first = columns.size();
         double watts = 0;
         const auto take = [&](std::size_t row, double weight) {
@@ -461,9 +524,6 @@ inline void RowFit::add_white(NormalSums& into) const {
 /// What rows that several columns share hold beyond the fit: where powers depend on what ran
 /// before, or for how long, or on a limit, it does not cancel.
 inline void RowFit::add_shared(RowSums& into) const {
-    double sum = 1;
-    for (const double weight : following_.predictor(following_.order())) sum -= weight;
-    const double long_run = std::max(1.0, following_.innovation(following_.order()) / (sum * sum));
     for (std::size_t i = 0; i < rows_->size(); ++i) {
         const double excess = noise_[i] * deviation_[i];
         // What lies much farther is no kernel's habit but a fault.
@@ -471,12 +531,14 @@ inline void RowFit::add_shared(RowSums& into) const {
         const double farthest = fault * deviation_[i];
         const double whole = (*rows_)[i].watts - explained(i, watts_);
         const double drawn_in = std::clamp(whole, -farthest, farthest) - excess;
+        const double change = follows(i) ? (*rows_)[i].watts - (*rows_)[i - 1].watts : 0;
         for (const auto& [column, share] : rows_->entries(i)) {
             if (is_inside(column)) continue;
             const double shared = share * (1 - share) * excess;
             into.drawn_in[column] += share * drawn_in;
+            into.changes[column] += share * change;
             into.shared_excess[column] += shared;
-            into.shared_variance[column] += shared * shared * long_run;
+            into.shared_variance[column] += shared * shared * following(i).long_run();
         }
     }
 }

@@ -54,9 +54,10 @@ public:
 
     template <class Sink>
     void add(const KernelInterval& interval, Sink& sink) {
-        if (interval.end <= interval.start) return;
+        // One without time may end its scope yet, and so may one whose time is over.
+        if (interval.end < interval.start) return;
         if (interval.start < walked_to_) ++late_;
-        if (interval.end <= walked_to_) return;
+        if (interval.end <= std::max(interval.start, walked_to_) && !interval.ends_scope) return;
         if (intervals_.size() >= capacity_) make_room(intervals_, sink);
         if (!intervals_.empty() && interval.start < intervals_.items.back().start) {
             intervals_.sorted = false;
@@ -215,7 +216,14 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
             for (Run& run : running_) run.direct = false;
         }
         if (walked_to_ == until) break;
-        while (intervals_.next() <= walked_to_) start(intervals_.pop());
+        while (intervals_.next() <= walked_to_) {
+            const KernelInterval& interval = intervals_.pop();
+            if (interval.end > walked_to_) {
+                start(interval);
+            } else if (interval.ends_scope) {
+                sink.scope_ended(interval.kernel);
+            }
+        }
     }
     intervals_.forget_popped();
     samples_.forget_popped();

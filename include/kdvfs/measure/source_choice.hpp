@@ -126,12 +126,15 @@ public:
     /// Whether waiting longer would tell no more, or hold back too much.
     [[nodiscard]] bool seen_enough() const {
         constexpr Duration long_enough = std::chrono::seconds{6};
+        constexpr Duration longest = std::chrono::seconds{20};
+        constexpr std::size_t many = 150;  // samples of a slow log
         if (runs_.size() >= most_runs || counter_.size() + power_.size() >= most_readings) {
             return true;
         }
-        return sees_power() && !runs_.empty() &&
-               power_.back().read_at - std::max(power_.front().read_at, runs_.front().start) >=
-                   long_enough;
+        if (!sees_power() || runs_.empty()) return false;
+        const Duration seen =
+            power_.back().read_at - std::max(power_.front().read_at, runs_.front().start);
+        return seen >= longest || (seen >= long_enough && power_.size() >= many);
     }
 
     /// @param counter_period between two moves of the counter; 0 where unknown
@@ -166,6 +169,7 @@ private:
 inline SourceChoice SourceFinder::choose(Duration counter_period) const {
     constexpr std::size_t fewest = 50;  // power samples
     constexpr double clearly = 0.6;     // of their deviation may be left unexplained
+    constexpr double unclear = 0.1;
     const auto by_counter = [&](const char* why) {
         return SourceChoice{
             EnergyFrom::counter, 1, {}, std::string{"joules are from the energy counter: "} + why};
@@ -182,6 +186,7 @@ inline SourceChoice SourceFinder::choose(Duration counter_period) const {
         return by_counter("power samples disagree with it by a factor");
     }
     SourceChoice choice = choose_source(check, {counter_period, straight.power_period()});
+    if (choice.source == EnergyFrom::counter) return choice;
     choice.response = found.response;
     choice.clock = clock;
     if (found.response.memory > Duration::zero()) {
@@ -191,6 +196,15 @@ inline SourceChoice SourceFinder::choose(Duration counter_period) const {
                       Seconds{found.response.delay}.count() * 1e3,
                       Seconds{found.response.memory}.count() * 1e3);
         choice.reason += text.data();
+    }
+    if (found.response.change_error > unclear) {
+        if (choice.source == EnergyFrom::both) {
+            return by_counter(
+                "over which time each power sample is a mean is not clear from what has run so "
+                "far");
+        }
+        choice.reason +=
+            "; over which time each is a mean is not clear: their intervals may be too narrow";
     }
     if (choice.source == EnergyFrom::both && !straight.explains(found, runs, clearly)) {
         return by_counter(
@@ -315,7 +329,7 @@ inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval>
     const std::array since_last{power_period()};
     const std::vector<KernelInterval> runs =
         in_thirds(whole, since_last[0] / MeterResponse::shows_inside);
-    return or_with_memory(find_meter_response(power_, runs, since_last), power_, runs);
+    return LogMemories{power_, runs}.or_better(find_meter_response(power_, runs, since_last));
 }
 
 /// Whether a power for each kernel, seen through the meter, leaves no more than this share of the
