@@ -31,7 +31,6 @@ public:
     /// By how much less than normal noise of the same scale a weighted sample tells.
     static constexpr double efficiency() { return (degrees + 1) / (degrees + 3); }
 
-private:
     static constexpr double degrees = 4;
 };
 
@@ -145,6 +144,8 @@ public:
 
     /// Whether samples of one point differ at all, beyond rounding, or said that they are off.
     [[nodiscard]] bool has_noise() const { return noise_ > rounding * rounding; }
+    /// Of the noise of a kernel's samples, beyond what was stated.
+    [[nodiscard]] double scale(std::size_t k) const { return std::sqrt(kernels_[k].scale_square); }
 
     /// How likely each kernel's samples are if clock points are the same as `map` says, as
     /// logarithms; zeros where there is no noise to judge by.
