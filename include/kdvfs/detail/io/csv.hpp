@@ -98,8 +98,15 @@ private:
         constexpr std::string_view mark = "\xEF\xBB\xBF";
         if (line_ == 1 && std::string_view{text.data(), text.size()}.starts_with(mark))
             text = text.subspan(mark.size());
+        const auto is_control = [](char c) {
+            return static_cast<unsigned char>(c) < ' ' && c != '\t';
+        };
         bool control = false;
-        for (const char c : text) control |= static_cast<unsigned char>(c) < ' ' && c != '\t';
+        constexpr std::size_t at_once = 16;  // a loop of known length is done by vectors
+        std::span<const char> rest = text;
+        for (; rest.size() >= at_once; rest = rest.subspan(at_once))
+            for (std::size_t i = 0; i < at_once; ++i) control |= is_control(rest[i]);
+        for (const char c : rest) control |= is_control(c);
         if (control) fail("there is a control character");
     }
 
@@ -117,11 +124,11 @@ private:
     /// its place.
     std::string_view take_field(std::span<char>& text) const {
         if (text.empty() || text.front() != '"') {
-            const std::string_view rest{text.data(), text.size()};
-            const std::string_view field = rest.substr(0, rest.find(','));
-            if (field.find('"') != std::string_view::npos)
-                fail("there is a quote inside a bare field");
-            text = text.subspan(field.size());
+            std::size_t size = 0;  // fields are short: looked at once, not by calls of memchr
+            for (; size < text.size() && text[size] != ','; ++size)
+                if (text[size] == '"') fail("there is a quote inside a bare field");
+            const std::string_view field{text.data(), size};
+            text = text.subspan(size);
             return field;
         }
         std::size_t length = 0;
