@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -113,6 +114,21 @@ TEST(CapLaw, LeavesAKernelAloneThatBreaksIt) {
     // By chance alone a cap may lie above: then it is the law that is believed.
     const CurveEstimate chance = known({0.11, 0.1, 0.1, 0}, {well, 0.05, 0.05, well});
     EXPECT_LT(CapLaw{clocks}.slowdowns(chance, 3, many)[2].mean, 0.05);
+}
+
+TEST(SameClocks, AreTakenForTheSameOnlyWhereThatIsSure) {
+    // By level, the logs of how likely one kernel's samples are.
+    const auto level = [](const std::vector<double>& logs) {
+        std::vector<std::vector<double>> by_level;
+        for (const double log : logs) by_level.push_back({log});
+        return surest_level(by_level, 0);
+    };
+    EXPECT_EQ(level({0, 5, -9}), 1U);
+    EXPECT_EQ(level({0, 1, 1.5}), 0U) << "the likeliest has half of the probability";
+    EXPECT_EQ(level({0, 4, 5}), 1U) << "one of the last two, whichever";
+    EXPECT_EQ(level({3, 0, 0}), 0U);
+    const double never = -std::numeric_limits<double>::infinity();
+    EXPECT_EQ(level({never, never}), 0U);
 }
 
 TEST(CapLaw, KnowsMemoryClocksApart) {
