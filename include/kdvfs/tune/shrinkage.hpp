@@ -225,11 +225,13 @@ inline std::optional<double> luck_of(const Plan& planned, const Estimates& estim
 class Rehearsal {
 public:
     Rehearsal(const Profile& profile, const Estimates& estimates) {
-        constexpr std::size_t enough = 160;  // kernels; more would hardly change a mean
+        constexpr std::size_t enough = 128;  // kernels; more would hardly change a mean
         std::vector<std::size_t> kernels;
         const std::size_t all = estimates.table.kernels.size();
         for (std::size_t k = 0; k < all; k += 1 + (all - 1) / enough) kernels.push_back(k);
-        const std::size_t rounds = std::clamp<std::size_t>(enough / all, 4, 16);
+        // The first world is what the others begin with.
+        const std::size_t rounds =
+            1 + std::min<std::size_t>(15, (enough + kernels.size() / 2) / kernels.size());
         for (std::uint64_t round = 0; round < rounds; ++round) {
             const CostTable world = estimates.credited(credit_);
             const auto again = measure_again(world, profile, estimates, kernels, round);
@@ -274,7 +276,6 @@ private:
             own_share_ = share.value;
         }
         if (luck_.empty()) return;
-        // The first world is what the others begin with, unless it is all there is.
         const std::size_t first = luck_.size() > 2 ? 2 : 0;
         double sum = 0;
         for (std::size_t i = first; i < luck_.size(); ++i) sum += luck_[i];
