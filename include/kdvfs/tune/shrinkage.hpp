@@ -117,6 +117,8 @@ struct Estimates {
     }
 };
 
+inline constexpr std::size_t fewest_clocks = 3;  ///< points that tell of each other
+
 /// @pre what `shrunk_costs` demands of a profile that it shrinks
 inline Estimates estimate_costs(const Profile& profile) {
     Estimates found{mean_costs(profile), {}, {}, {}};
@@ -235,7 +237,7 @@ public:
         for (std::uint64_t round = 0; round < rounds; ++round) {
             const CostTable world = estimates.credited(credit_);
             const auto again = measure_again(world, profile, estimates, kernels, round);
-            if (!again) continue;
+            if (!again || clock_points(*again).size() < fewest_clocks) continue;
             CostTable truth{world.gpu, world.baseline, {}, {}};
             for (const std::size_t k : kernels) truth.kernels.push_back(world.kernels[k]);
             rehearse(estimate_costs(*again), truth);
@@ -328,7 +330,7 @@ inline CostTable shrunk_costs(const Profile& profile) {
             "no point was measured twice, so nothing was shrunk and the bound has no confidence");
     if (const std::string none = detail::find_no_energy(profile); !none.empty())
         return plain(none + ", so nothing was shrunk");
-    if (detail::clock_points(profile).size() < 3)
+    if (detail::clock_points(profile).size() < detail::fewest_clocks)
         return plain("fewer than three clock points were measured, so nothing was shrunk");
     const detail::Estimates estimates = detail::estimate_costs(profile);
     if (estimates.energy_errors.empty()) return estimates.table;
