@@ -29,6 +29,32 @@ namespace {
 
 using namespace gpt3_fit;
 
+/// A model with less in it.
+struct Variant {
+    const char* name;
+    FitLimits limits;
+};
+
+const std::vector<Variant>& variants() {
+    const double none = std::log(1e-9);
+    static const std::vector<Variant> all{
+        {"all terms", {}},
+        {"no voltage of auto memory", {{}, {{16, none}, {17, std::log(2.9)}}}},
+        {"no fixed time", {{{2, none}}, {}}},
+        {"one overlap for all (6.5)", {{{3, 0.0}}, {}}},
+        {"both of these", {{{2, none}, {3, 0.0}}, {}}},
+        {"leakage as of the start", {{}, {{1, std::log(4.0)}, {2, 2.3}}}},
+        {"no power cap", {{}, {{18, std::log(1e4)}}}},
+    };
+    return all;
+}
+
+std::vector<std::string> variant_names() {
+    std::vector<std::string> names;
+    for (const Variant& variant : variants()) names.emplace_back(variant.name);
+    return names;
+}
+
 struct Options {
     std::vector<unsigned> core_max{1900};  // 1890 to 1920 differ little
     int rounds = 10;
@@ -37,6 +63,7 @@ struct Options {
     std::uint32_t seed = 1;
     int folds = 2;
     bool cross_validate = false;
+    std::vector<std::string> models = variant_names();  ///< that it fits
     bool committed = false;
     std::string kernels_file;
     std::string board_file;
@@ -165,26 +192,6 @@ void print_board(const JointFit& fitted) {
     }
 }
 
-/// A model with less in it.
-struct Variant {
-    const char* name;
-    FitLimits limits;
-};
-
-const std::vector<Variant>& variants() {
-    const double none = std::log(1e-9);
-    static const std::vector<Variant> all{
-        {"all terms", {}},
-        {"no voltage of auto memory", {{}, {{16, none}, {17, std::log(2.9)}}}},
-        {"no fixed time", {{{2, none}}, {}}},
-        {"one overlap for all (6.5)", {{{3, 0.0}}, {}}},
-        {"both of these", {{{2, none}, {3, 0.0}}, {}}},
-        {"leakage as of the start", {{}, {{1, std::log(4.0)}, {2, 2.3}}}},
-        {"no power cap", {{}, {{18, std::log(1e4)}}}},
-    };
-    return all;
-}
-
 /// Fits with the best points of every n-th kernel held out, and what each fit says of those that it
 /// did not see.
 std::array<Sweep, kernel_count> predicted_sweeps(const Options& options, const FitLimits& limits) {
@@ -228,6 +235,9 @@ void print_cross_validation(const Options& options) {
         "%-27s %10s  %-34s  %s\n",
         options.folds, "", "parameters", "seen", "held out");
     for (const Variant& variant : variants()) {
+        if (std::find(options.models.begin(), options.models.end(), variant.name) ==
+            options.models.end())
+            continue;
         const JointFit fitted = fit(options, options.core_max.front(), variant.limits);
         const auto seen = sweeps_of(fitted.board(), kernels_of(fitted));
         const auto predicted = predicted_sweeps(options, variant.limits);
@@ -324,6 +334,8 @@ int main(int argc, char** argv) {
     app.add_flag("--cross-validate", options.cross_validate,
                  "instead: fit models with fewer terms, with all best points and with some held "
                  "out");
+    app.add_option("--model", options.models, "of those that --cross-validate fits, only these")
+        ->check(CLI::IsMember(variant_names()));
     app.add_option("--folds", options.folds, "that --cross-validate holds out in turn")
         ->check(CLI::Range(2, 46));
     app.add_flag("--committed", options.committed,

@@ -44,6 +44,37 @@ TEST(Planner, GlobalSpendsOnOneKernelWhatItGainsOnAnother) {
     EXPECT_EQ(plans.global.kernels[1].expected, (Cost{Seconds{5.5}, Joules{40}}));
 }
 
+TEST(Planner, HoldsBoundsWithAMarginForWhatTimesMayBeOff) {
+    Profile profile{"g"};
+    for (const char* kernel : {"a", "b"}) {
+        profile.add(row(kernel, auto_clock, 10, 100));
+        profile.add(row(kernel, {1000}, 10, 50));
+    }
+    CostTable table = mean_costs(profile);
+    // One deviation of 1 % at the cap; 90 % are 1.28 of them.
+    for (KernelCosts& kernel : table.kernels)
+        for (const PointCost& point : kernel.points)
+            kernel.time_errors.push_back(point.clock == table.baseline ? 0 : 0.01);
+    const auto saves = [&](double bound, Aggregate aggregate, double confidence = 0.9) {
+        const Plan plan =
+            make_plan(table, with_confidence(relaxed_waste(bound), confidence), aggregate);
+        EXPECT_EQ(plan.expected.time, plan.baseline.time) << "promises have no margin";
+        return plan.energy_pct() < -49;
+    };
+    for (const Aggregate aggregate : {Aggregate::local, Aggregate::global, Aggregate::single}) {
+        EXPECT_FALSE(saves(0.0128, aggregate)) << to_string(aggregate);
+        EXPECT_TRUE(saves(0.0129, aggregate)) << to_string(aggregate);
+        EXPECT_TRUE(saves(0, aggregate, 0.5)) << to_string(aggregate);
+    }
+    // Of what errors have in common, which adds up in a sum, a kernel by itself knows less.
+    table.own_share = 0.5;
+    EXPECT_TRUE(saves(0.0065, Aggregate::local));
+    EXPECT_FALSE(saves(0.0063, Aggregate::local));
+    EXPECT_FALSE(saves(0.0128, Aggregate::global));
+    // What nothing bounds has no margin.
+    EXPECT_EQ(make_plan(table, energy_delay(), Aggregate::local).energy_pct(), -50);
+}
+
 TEST(Planner, ASingleClockMustBeMeasuredForAll) {
     Profile profile{"g"};
     profile.add(row("a", auto_clock, 10, 100));

@@ -101,6 +101,8 @@ TEST(PolicyHeader, NamesThatCouldBecomeCodeAreRejected) {
     rejected([](auto&, HeaderOptions& o, auto&) { o.namespace_name = "a::"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.namespace_name = ""; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.namespace_name = "a::class"; });
+    for (const char* reserved : {"std", "std::clocks", "std2", "posix"})
+        rejected([&](auto&, HeaderOptions& o, auto&) { o.namespace_name = reserved; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.registry_name = "1st"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.registry_name = "kernels"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.registry_name = "a__b"; });

@@ -101,11 +101,31 @@ private:
     std::vector<Level> levels_;
 };
 
-/// Which points are likeliest the same to each kernel: both quantities meet the same ones. What a
+/// The highest level of which a kernel is surely, by Bayes' rule, at least: each takes points for
+/// the same that those before do, and more. The likeliest one would often take one too many for the
+/// same, and what is taken for the same has no margin.
+inline std::size_t surest_level(const std::vector<std::vector<double>>& log_likelihoods,
+                                std::size_t kernel) {
+    double most = -std::numeric_limits<double>::infinity();
+    for (const auto& level : log_likelihoods) most = std::max(most, level[kernel]);
+    if (!std::isfinite(most)) return 0;
+    double whole = 0;
+    for (const auto& level : log_likelihoods) whole += std::exp(level[kernel] - most);
+    constexpr double sure = 0.9;
+    std::size_t level = log_likelihoods.size() - 1;
+    for (double above = 0; level > 0; --level) {
+        above += std::exp(log_likelihoods[level][kernel] - most);
+        if (above >= sure * whole) break;
+    }
+    return level;
+}
+
+/// Which points are surely the same to each kernel: both quantities meet the same ones. What a
 /// board does with memory that is left alone, it does to all kernels.
-inline std::vector<const std::vector<Eigen::Index>*> likeliest_maps(
-    const SameClocks& same, std::size_t kernels, const QuantityShrinkage& time,
-    const QuantityShrinkage& energy) {
+inline std::vector<const std::vector<Eigen::Index>*> surest_maps(const SameClocks& same,
+                                                                 std::size_t kernels,
+                                                                 const QuantityShrinkage& time,
+                                                                 const QuantityShrinkage& energy) {
     const auto likelihoods = [&](std::size_t level, bool auto_memory) {
         std::vector<double> sum = time.log_likelihoods(same.map(level, auto_memory));
         const std::vector<double> more = energy.log_likelihoods(same.map(level, auto_memory));
@@ -115,7 +135,6 @@ inline std::vector<const std::vector<Eigen::Index>*> likeliest_maps(
     const auto sum_of = [](const std::vector<double>& all) {
         return std::accumulate(all.begin(), all.end(), 0.0);
     };
-    std::vector<std::size_t> best(kernels);
     std::vector<double> likelihood = likelihoods(0, false);
     bool auto_memory = false;
     if (same.has_memory_on_auto()) {
@@ -127,16 +146,12 @@ inline std::vector<const std::vector<Eigen::Index>*> likeliest_maps(
             auto_memory = auto_memory && found[k] > likelihood[k] - chance;
         if (auto_memory) likelihood = std::move(found);
     }
-    for (std::size_t level = 1; level < same.levels(); ++level) {
-        const std::vector<double> found = likelihoods(level, auto_memory);
-        for (std::size_t k = 0; k < kernels; ++k) {
-            if (!(found[k] > likelihood[k])) continue;
-            likelihood[k] = found[k];
-            best[k] = level;
-        }
-    }
+    std::vector<std::vector<double>> by_level{std::move(likelihood)};
+    for (std::size_t level = 1; level < same.levels(); ++level)
+        by_level.push_back(likelihoods(level, auto_memory));
     std::vector<const std::vector<Eigen::Index>*> maps;
-    for (std::size_t k = 0; k < kernels; ++k) maps.push_back(&same.map(best[k], auto_memory));
+    for (std::size_t k = 0; k < kernels; ++k)
+        maps.push_back(&same.map(surest_level(by_level, k), auto_memory));
     return maps;
 }
 

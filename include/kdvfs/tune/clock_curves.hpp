@@ -302,6 +302,9 @@ private:
                 0.5 * (excess + std::sqrt(std::max(0.0, excess * excess - 4 * wide * high)));
             const Eigen::VectorXd direction = directions.eigenvectors().col(i);
             prior.noalias() += real / static_cast<double>(rows) * direction * direction.transpose();
+            // The direction is learned from noisy curves itself: by first-order perturbation each
+            // of its entries has that variance, times how far curves go along it.
+            prior.diagonal().array() += noise / static_cast<double>(rows);
         }
         return prior;
     }

@@ -50,6 +50,12 @@ inline double deviations(const Objective& objective) {
     return low;
 }
 
+/// By how many standard deviations plans take times to be longer than estimated: none where nothing
+/// bounds them.
+inline double careful_deviations(const Objective& objective) {
+    return std::isfinite(objective.max_slowdown) ? deviations(objective) : 0;
+}
+
 /// The time that an objective tolerates. The allowance of 1e-12 keeps a sum of the very same
 /// numbers in another order from counting as slower.
 inline Seconds time_limit(const Objective& objective, const Cost& baseline) {
@@ -166,12 +172,18 @@ struct KernelCosts {
     /// deviation of its log. Empty where nothing is known.
     std::vector<double> time_errors{};
 
-    [[nodiscard]] Cost at(std::size_t point) const { return points[point].cost * count; }
-
-    /// The standard deviation of `at(point).time` beside that of the baseline; 0 where nothing is
-    /// known.
-    [[nodiscard]] Seconds deviation(std::size_t point) const {
-        return time_errors.empty() ? Seconds{0} : at(point).time * time_errors[point];
+    /// One launch, its time longer by so many standard deviations of its ratio to that at the
+    /// baseline, where these are known. Deviations of kernels that resemble each other add up when
+    /// costs are added: such kernels are off alike, and margins for errors that are half their own
+    /// left the bound broken in up to half of the cases (bench/promise).
+    [[nodiscard]] Cost launch(std::size_t point, double many = 0) const {
+        Cost cost = points[point].cost;
+        if (!time_errors.empty() && point != baseline) cost.time *= 1 + many * time_errors[point];
+        return cost;
+    }
+    /// All launches of an iteration.
+    [[nodiscard]] Cost at(std::size_t point, double many = 0) const {
+        return launch(point, many) * count;
     }
 };
 
@@ -182,6 +194,9 @@ struct CostTable {
     ClockPoint baseline;
     std::vector<KernelCosts> kernels;
     std::string caveat{};  ///< what cannot be known of the estimates, a clause; empty where nothing
+    /// Of the kernels' `time_errors`, what a kernel that is bounded by itself must reckon with.
+    /// What they are off in common adds up in a sum, but not in each of them.
+    double own_share = 1;
 
     /// The cost of an iteration at the baseline.
     [[nodiscard]] Cost baseline_cost() const {

@@ -31,7 +31,6 @@ public:
     /// By how much less than normal noise of the same scale a weighted sample tells.
     static constexpr double efficiency() { return (degrees + 1) / (degrees + 3); }
 
-private:
     static constexpr double degrees = 4;
 };
 
@@ -61,6 +60,15 @@ struct NoiseSum {
     [[nodiscard]] double value() const { return freedom > 0 ? squares / freedom : 0; }
 };
 
+/// The median; of an even number, the upper one of the two.
+inline double middle_of(std::span<const LogSample> samples) {
+    std::vector<double> values;
+    for (const LogSample& sample : samples) values.push_back(sample.value);
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
 /// Where a few samples lie, outliers counting less; what they are worth together.
 struct Location {
     double value = 0;
@@ -82,11 +90,7 @@ struct Location {
 
     /// Around themselves.
     static Location of(std::span<const LogSample> samples, double scale_square) {
-        std::vector<double> values;
-        for (const LogSample& sample : samples) values.push_back(sample.value);
-        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-        std::nth_element(values.begin(), middle, values.end());
-        Location found{samples, scale_square, *middle};
+        Location found{samples, scale_square, middle_of(samples)};
         for (int round = 0; round < 4; ++round)
             found = Location{samples, scale_square, found.value};
         return found;
@@ -94,11 +98,15 @@ struct Location {
 };
 
 /// How far samples of the same point lie apart, beyond what was stated.
-inline NoiseSum noise_within(const KernelSamples& kernel, double scale_square) {
+/// @param middles by point, where they were found to lie so far: a step of the iteration is taken
+inline NoiseSum noise_within(const KernelSamples& kernel, double scale_square,
+                             std::vector<double>& middles) {
     NoiseSum sum;
-    for (const auto& samples : kernel.at) {
+    for (std::size_t p = 0; p < kernel.at.size(); ++p) {
+        const auto& samples = kernel.at[p];
         if (samples.size() < 2) continue;
-        const double middle = Location::of(samples, std::max(scale_square, 1e-30)).value;
+        const double middle = middles[p] =
+            Location{samples, std::max(scale_square, 1e-30), middles[p]}.value;
         for (const LogSample& sample : samples) {
             const double square = (sample.value - middle) * (sample.value - middle);
             sum.squares +=
@@ -145,6 +153,8 @@ public:
 
     /// Whether samples of one point differ at all, beyond rounding, or said that they are off.
     [[nodiscard]] bool has_noise() const { return noise_ > rounding * rounding; }
+    /// Of the noise of a kernel's samples, beyond what was stated.
+    [[nodiscard]] double scale(std::size_t k) const { return std::sqrt(kernels_[k].scale_square); }
 
     /// How likely each kernel's samples are if clock points are the same as `map` says, as
     /// logarithms; zeros where there is no noise to judge by.
@@ -275,10 +285,14 @@ private:
     double estimate_noise() {
         double common = 0;
         std::vector<NoiseSum> own(kernels_.size());
+        std::vector<std::vector<double>> middles(kernels_.size());
+        for (std::size_t k = 0; k < kernels_.size(); ++k)
+            for (const auto& samples : kernels_[k].at)
+                middles[k].push_back(samples.empty() ? 0 : middle_of(samples));
         for (int round = 0; round < 12; ++round) {
             NoiseSum all;
             for (std::size_t k = 0; k < kernels_.size(); ++k)
-                all += own[k] = noise_within(kernels_[k], common);
+                all += own[k] = noise_within(kernels_[k], common, middles[k]);
             common = all.value();
         }
         constexpr double worth = 20;  // degrees of freedom that all kernels' noise counts as

@@ -110,13 +110,11 @@ namespace detail {
 struct Unit {
     std::vector<std::size_t> kernels;
     std::vector<ClockPoint> clocks;
-    /// One per clock: seconds and joules per iteration.
+    /// One per clock: seconds and joules per iteration, with the objective's margin for what times
+    /// may be off.
     std::vector<kdvfs::detail::Choice> choices;
     std::optional<std::size_t> baseline{};  ///< index into `clocks`; none where it breaks a bound
     Cost baseline_cost{};                   ///< per iteration
-    /// How far the time of each clock may be off beside the baseline's, a standard deviation; empty
-    /// where not known. Kernels that resemble each other are off alike: of several it is the sum.
-    std::vector<Seconds> deviations{};
 };
 
 inline kdvfs::detail::Choice to_choice(const Cost& cost) {
@@ -131,8 +129,10 @@ inline bool is_allowed(const KernelCosts& kernel, const PointCost& point,
                         [&](const PointCost& other) { return other.cost.time < point.cost.time; });
 }
 
-/// A kernel by itself, at the points that it may run at.
-inline Unit make_unit(const KernelCosts& kernel, std::size_t index, const Objective& objective) {
+/// A kernel by itself, at the points that it may run at by what it is estimated to take.
+/// @param many by how many deviations times are longer
+inline Unit make_unit(const KernelCosts& kernel, std::size_t index, const Objective& objective,
+                      double many) {
     Unit unit;
     unit.kernels = {index};
     unit.baseline_cost = kernel.at(kernel.baseline);
@@ -142,8 +142,7 @@ inline Unit make_unit(const KernelCosts& kernel, std::size_t index, const Object
         if (!is_allowed(kernel, kernel.points[p], objective)) continue;
         if (p == kernel.baseline) unit.baseline = unit.clocks.size();
         unit.clocks.push_back(kernel.points[p].clock);
-        unit.choices.push_back(to_choice(kernel.at(p)));
-        if (!kernel.time_errors.empty()) unit.deviations.push_back(kernel.deviation(p));
+        unit.choices.push_back(to_choice(kernel.at(p, many)));
     }
     return unit;
 }
@@ -155,19 +154,18 @@ inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
     struct Sum {
         std::size_t measured = 0;
         kdvfs::detail::Choice choice{};
-        Seconds deviation{0};
         bool allowed = true;
     };
     std::map<ClockPoint, Sum> sums;
     Unit unit;
+    const double many = careful_deviations(objective);
     for (const std::size_t k : kernels) {
         const KernelCosts& kernel = table.kernels[k];
         unit.baseline_cost += kernel.at(kernel.baseline);
         for (std::size_t p = 0; p < kernel.points.size(); ++p) {
             Sum& sum = sums[kernel.points[p].clock];
             ++sum.measured;
-            sum.choice += to_choice(kernel.at(p));
-            sum.deviation += kernel.deviation(p);
+            sum.choice += to_choice(kernel.at(p, many));
             sum.allowed = sum.allowed && is_allowed(kernel, kernel.points[p], objective);
         }
     }
@@ -183,20 +181,21 @@ inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
         if (clock == table.baseline) unit.baseline = unit.clocks.size();
         unit.clocks.push_back(clock);
         unit.choices.push_back(sum.choice);
-        unit.deviations.push_back(sum.deviation);
     }
     unit.kernels = std::move(kernels);
     return unit;
 }
 
-/// @param objective its bound on launches leaves points out
+/// @param objective its bound on launches leaves points out, its confidence makes times longer
 inline std::vector<Unit> make_units(const CostTable& table, Aggregate aggregate,
                                     const Objective& objective = {}) {
     std::map<std::string, std::vector<std::size_t>> members;
     std::vector<Unit> units;
+    const double many =
+        careful_deviations(objective) * (aggregate == Aggregate::local ? table.own_share : 1);
     for (std::size_t k = 0; k < table.kernels.size(); ++k) {
         if (aggregate == Aggregate::local || aggregate == Aggregate::global)
-            units.push_back(make_unit(table.kernels[k], k, objective));
+            units.push_back(make_unit(table.kernels[k], k, objective, many));
         else
             members[aggregate == Aggregate::per_group ? table.kernels[k].group : ""].push_back(k);
     }
@@ -219,7 +218,7 @@ inline std::size_t fastest(const Unit& unit) {
 }
 
 inline Decision decide(const std::vector<Unit>& units, const Objective& objective,
-                       const Cost& baseline) {
+                       const Cost& baseline, const kdvfs::detail::KnapsackEffort& effort = {}) {
     kdvfs::detail::MultipleChoice problem;
     Decision decision;
     bool may_stay = true;
@@ -231,7 +230,7 @@ inline Decision decide(const std::vector<Unit>& units, const Objective& objectiv
         may_stay = may_stay && unit.baseline.has_value();
         decision.chosen.push_back(unit.baseline.value_or(fastest(unit)));
     }
-    const auto minimum = kdvfs::detail::minimise(problem, objective, baseline);
+    const auto minimum = kdvfs::detail::minimise(problem, objective, baseline, effort);
     if (!minimum) return decision;
     // Where nothing is better than the baseline, the board is left alone, unless that is too slow.
     if (!may_stay || objective.score(kdvfs::detail::to_cost(minimum->selection.total), baseline) <
@@ -242,30 +241,12 @@ inline Decision decide(const std::vector<Unit>& units, const Objective& objectiv
     return decision;
 }
 
-/// Units whose times are longer by so many of each deviation but the baseline's.
-inline std::vector<Unit> with_margins(std::vector<Unit> units, double many) {
-    for (Unit& unit : units)
-        for (std::size_t c = 0; c < unit.deviations.size(); ++c)
-            if (c != unit.baseline) unit.choices[c].time += many * unit.deviations[c].count();
-    return units;
-}
-
 /// Every unit by itself.
 inline Decision decide_each(const std::vector<Unit>& units, const Objective& objective) {
     Decision decision;
-    for (const Unit& unit : with_margins(units, deviations(objective)))
+    for (const Unit& unit : units)
         decision.chosen.push_back(decide({unit}, objective, unit.baseline_cost).chosen.front());
     return decision;
-}
-
-/// All units together, the sum within the bound with the objective's confidence. Their times are
-/// taken to be off alike: where three samples of boards that save little were planned on, margins
-/// for errors that are half their own left the bound broken in up to half of the cases
-/// (bench/promise).
-inline Decision decide_sum(const std::vector<Unit>& units, const Objective& objective,
-                           const Cost& baseline) {
-    const double many = std::isfinite(objective.max_slowdown) ? deviations(objective) : 0;
-    return decide(with_margins(units, many), objective, baseline);
 }
 
 inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregate aggregate,
@@ -302,7 +283,8 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
 /// Plans one way. `local` holds every kernel to the bound by itself; `global`, `per_group` and
 /// `single` hold only the iteration to it, and their gap is proven. Pure; the table must be sound
 /// (`make_cost_table`).
-inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate) {
+inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate,
+                      const kdvfs::detail::KnapsackEffort& effort = {}) {
     const bool bounded = aggregate != Aggregate::automatic;
     const std::vector<detail::Unit> units =
         detail::make_units(table, aggregate, bounded ? objective : Objective{});
@@ -312,7 +294,7 @@ inline Plan make_plan(const CostTable& table, const Objective& objective, Aggreg
     } else if (aggregate == Aggregate::local) {
         decision = detail::decide_each(units, objective);
     } else {
-        decision = detail::decide_sum(units, objective, table.baseline_cost());
+        decision = detail::decide(units, objective, table.baseline_cost(), effort);
     }
     return detail::to_plan(table, objective, aggregate, units, decision);
 }

@@ -114,7 +114,14 @@ inline bool is_identifier(std::string_view text) {
     return keywords.find(' ' + std::string{text} + ' ') == std::string_view::npos;
 }
 
+/// Whether a text is a namespace that a user may define. `std`, `std` with a number behind it, and
+/// `posix` are reserved (C++20, [reserved.names]).
 inline bool is_namespace_name(std::string_view text) {
+    const std::string_view outermost = text.substr(0, text.find("::"));
+    if (outermost == "posix" ||
+        (outermost.starts_with("std") &&
+         outermost.find_first_not_of("0123456789", 3) == std::string_view::npos))
+        return false;
     for (std::size_t end = text.find("::"); end != std::string_view::npos; end = text.find("::")) {
         if (!is_identifier(text.substr(0, end))) return false;
         text.remove_prefix(end + 2);

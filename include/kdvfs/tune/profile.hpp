@@ -104,11 +104,12 @@ struct ProfileRow {
 };
 
 /// What is wrong with a row by itself, as a clause ("time is negative"); nothing if it is sound.
-inline std::optional<std::string> find_fault(const ProfileRow& row) {
-    if (!is_kernel_name(row.key.name))
+/// @param known_names whether those of its kernel and group have been found sound before
+inline std::optional<std::string> find_fault(const ProfileRow& row, bool known_names = false) {
+    if (!known_names && !is_kernel_name(row.key.name))
         return "a kernel name has 1 to 1024 printable ASCII characters except quotes and "
                "backslashes";
-    if (!row.group.empty() && !is_kernel_name(row.group))
+    if (!known_names && !row.group.empty() && !is_kernel_name(row.group))
         return "a group name has 1 to 1024 printable ASCII characters except quotes and "
                "backslashes";
     if (auto fault = find_fault(row.cost)) return fault;
@@ -233,12 +234,13 @@ public:
 
     /// Adds a row, or leaves the profile as it was and says why not.
     std::optional<std::string> try_add(const ProfileRow& row) {
-        if (auto fault = find_fault(row)) return fault;
+        const std::size_t kernel = find_kernel(row.key);
+        const bool known = kernel < kernels_.size() && kernels_[kernel].group == row.group;
+        if (auto fault = find_fault(row, known)) return fault;
         if (row.is_baseline && marked_baseline_ && *marked_baseline_ != row.clock)
             return "another clock point is marked as baseline already: " +
                    to_string(*marked_baseline_);
         if (auto fault = find_other_block(row)) return fault;
-        const std::size_t kernel = find_kernel(row.key);
         if (kernel < kernels_.size()) {
             const std::size_t point = find_point(kernels_[kernel], row.clock);
             if (auto fault = find_contradiction(kernels_[kernel], point, row)) return fault;

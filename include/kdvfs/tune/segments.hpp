@@ -141,17 +141,6 @@ inline ProgramLaunches match_launches(const CostTable& table, std::span<const Ke
 
 namespace detail {
 
-/// Times that hold the bound with the objective's confidence: longer by as many deviations.
-inline CostTable with_margins(CostTable table, const Objective& objective) {
-    if (!std::isfinite(objective.max_slowdown)) return table;
-    const double many = deviations(objective);
-    for (KernelCosts& kernel : table.kernels)
-        for (std::size_t p = 0; p < kernel.points.size(); ++p)
-            if (p != kernel.baseline)
-                kernel.points[p].cost.time += kernel.deviation(p) * (many / kernel.count);
-    return table;
-}
-
 /// The same requests at other times of the launches. One that is on its way when the next is to be
 /// made puts that off; nothing if one would arrive after the end.
 inline std::optional<kdvfs::detail::Schedule> priced_by(const SwitchModel& model,
@@ -303,7 +292,7 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     };
 
     // Chosen with margins, promised without.
-    const SwitchModel careful{detail::with_margins(table, objective), launches, costs};
+    const SwitchModel careful{table, launches, costs, careful_deviations(objective)};
     const kdvfs::detail::Schedule single = kdvfs::detail::one_clock(
         model, detail::best_single(careful, objective, baseline_index).start);
     kdvfs::detail::ScheduleMinimum minimum =
@@ -352,7 +341,7 @@ struct OuterLaunches {
 };
 
 /// What the launches from one place to before another cost, at every clock that all were measured
-/// at. Their times are off alike, so their deviations add up.
+/// at.
 inline KernelCosts sum_costs(const CostTable& table, std::span<const std::size_t> launches,
                              Seconds gaps, const std::vector<ClockPoint>& clocks) {
     KernelCosts sum;
@@ -364,14 +353,11 @@ inline KernelCosts sum_costs(const CostTable& table, std::span<const std::size_t
             const auto point =
                 std::lower_bound(kernel.points.begin(), kernel.points.end(), clock,
                                  [](const PointCost& a, ClockPoint b) { return a.clock < b; });
+            const auto p = static_cast<std::size_t>(point - kernel.points.begin());
             cost += point->cost;
-            deviation += kernel.deviation(static_cast<std::size_t>(point - kernel.points.begin())) /
-                         kernel.count;
+            deviation += kernel.launch(p, 1).time - kernel.launch(p).time;
         }
-        if (clock == table.baseline) {
-            sum.baseline = sum.points.size();
-            deviation = Seconds{0};
-        }
+        if (clock == table.baseline) sum.baseline = sum.points.size();
         sum.points.push_back({clock, cost});
         sum.time_errors.push_back(deviation / cost.time);
     }

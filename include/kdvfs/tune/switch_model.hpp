@@ -64,7 +64,9 @@ class SwitchModel {
 public:
     /// `launches` are indices into `table.kernels`. Clocks that not all of them were measured at
     /// are left out; the baseline is always there.
-    SwitchModel(const CostTable& table, std::vector<std::size_t> launches, const SwitchCosts& costs)
+    /// @param many by how many deviations of what is known of them times are longer
+    SwitchModel(const CostTable& table, std::vector<std::size_t> launches, const SwitchCosts& costs,
+                double many = 0)
         : launches_{launches.size()},
           paused_power_{costs.paused_power.count},
           asking_{costs.asking.count()} {
@@ -72,7 +74,7 @@ public:
         std::sort(kernels.begin(), kernels.end());
         kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
         clocks_ = detail::make_unit(table, std::move(kernels)).clocks;
-        fill_costs(table, launches, costs.gaps);
+        fill_costs(table, launches, costs.gaps, many);
         fill_delays(costs);
     }
 
@@ -114,16 +116,18 @@ public:
 private:
     /// A launch waits as long at every clock, and what idling draws is no plan's doing.
     void fill_costs(const CostTable& table, const std::vector<std::size_t>& launches,
-                    const std::vector<Seconds>& gaps) {
+                    const std::vector<Seconds>& gaps, double many) {
         costs_.reserve(launches_ * size());
         for (std::size_t launch = 0; launch < launches_; ++launch) {
-            const std::vector<PointCost>& points = table.kernels[launches[launch]].points;
+            const KernelCosts& kernel = table.kernels[launches[launch]];
+            const std::vector<PointCost>& points = kernel.points;
             const double gap = launch < gaps.size() ? gaps[launch].count() : 0;
             for (const ClockPoint clock : clocks_) {
                 const auto point =
                     std::lower_bound(points.begin(), points.end(), clock,
                                      [](const PointCost& a, ClockPoint b) { return a.clock < b; });
-                costs_.push_back(detail::to_choice(point->cost));
+                const auto p = static_cast<std::size_t>(point - points.begin());
+                costs_.push_back(detail::to_choice(kernel.launch(p, many)));
                 costs_.back().time += gap;
             }
         }

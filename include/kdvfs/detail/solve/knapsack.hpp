@@ -186,8 +186,9 @@ private:
 
     std::vector<State> extend(const std::vector<State>& states, const OpenClass& open) {
         std::vector<State> next;
-        for (std::uint32_t parent = 0; parent < states.size(); ++parent) {
-            for (const std::uint32_t j : open.kept) {
+        std::vector<std::ptrdiff_t> runs{0};  // where each choice's begin: each is sorted
+        for (const std::uint32_t j : open.kept) {
+            for (std::uint32_t parent = 0; parent < states.size(); ++parent) {
                 const Choice total = states[parent].total + problem_[open.index][j];
                 const double left = time_limit_ - total.time;
                 if (left < open.rest.after(0).time) continue;
@@ -195,17 +196,35 @@ private:
                 const double bound = total.energy + open.rest.energy_bound(steps, left);
                 if (bound < best_.total.energy) next.push_back({total, bound, parent, j});
             }
+            runs.push_back(static_cast<std::ptrdiff_t>(next.size()));
         }
         looked_at_ += states.size() * open.kept.size();
+        merge(next, std::move(runs));
         remove_dominated(next);
         return next;
     }
 
+    static bool comes_before(const State& a, const State& b) {
+        return a.total.time < b.total.time ||
+               (a.total.time == b.total.time && a.total.energy < b.total.energy);
+    }
+
+    /// Sorts what consists of sorted runs, given where these begin, and the end.
+    static void merge(std::vector<State>& states, std::vector<std::ptrdiff_t> runs) {
+        const auto at = [&](std::size_t run) { return states.begin() + runs[run]; };
+        while (runs.size() > 2) {
+            std::vector<std::ptrdiff_t> fewer{0};
+            for (std::size_t run = 2; run < runs.size(); run += 2) {
+                std::inplace_merge(at(run - 2), at(run - 1), at(run), comes_before);
+                fewer.push_back(runs[run]);
+            }
+            if (fewer.back() != runs.back()) fewer.push_back(runs.back());
+            runs = std::move(fewer);
+        }
+    }
+
+    /// @param states sorted
     static void remove_dominated(std::vector<State>& states) {
-        std::sort(states.begin(), states.end(), [](const State& a, const State& b) {
-            return a.total.time < b.total.time ||
-                   (a.total.time == b.total.time && a.total.energy < b.total.energy);
-        });
         double least = std::numeric_limits<double>::infinity();
         std::erase_if(states, [&](const State& state) {
             if (state.total.energy >= least) return true;
@@ -221,6 +240,7 @@ private:
                          [](const State& a, const State& b) { return a.bound < b.bound; });
         lost_bound_ = std::min(lost_bound_, end->bound);
         states.erase(end, states.end());
+        std::sort(states.begin(), states.end(), comes_before);
     }
 
     /// Completes each state of the last layer by the steps of its relaxation that fit whole.
