@@ -238,12 +238,13 @@ void Device::launched(const kdvfs::detail::ScopeKind& kind) {
     if (!settings_.iteration.empty()) return;
     bool begins = false;
     bool known = false;
+    const auto now = std::chrono::steady_clock::now();
     {
         const std::lock_guard lock{mutex_};
-        begins = known = iterations_.launched(kind.number);
+        begins = known =
+            iterations_.launched(kind.number, kdvfs::TimePoint{now.time_since_epoch()});
         if (iterations_.period() == 0 && ++since_look_ >= 64) {
             since_look_ = 0;
-            const auto now = std::chrono::steady_clock::now();
             begins = now - looked_at_ > std::chrono::milliseconds{250};
             if (begins) looked_at_ = now;
         }
@@ -279,7 +280,7 @@ void Device::write_json(std::ostream& out) {
                     : "null")
         << R"(,"count":)" << (named ? begun_.load() : iterations_.count()) << R"(,"launches":)"
         << iterations_.period() << R"(,"alike":)" << json_number(iterations_.stability())
-        << R"(,"share":)" << json_number(iterations_.coverage()) << R"(},"report":)";
+        << R"(,"share":)" << json_number(iterations_.share_of_time()) << R"(},"report":)";
     kdvfs::measure::write_json(out, report);
     out << '}';
 }

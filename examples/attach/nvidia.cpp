@@ -319,16 +319,19 @@ private:
         const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
                            31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);
         Known& known = remembered[(place ^ place >> 9U) % remembered.size()];
-        // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere.
-        const bool named = made.call->name == nullptr && made.call->work != cupti::Work::graph;
-        const char* const symbol = named && data.symbol != nullptr ? data.symbol : "";
+        // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere. A graph's
+        // handle may be that of one before it.
+        const bool graph = made.call->work == cupti::Work::graph;
+        const bool named = made.call->name == nullptr && !graph && data.symbol != nullptr;
+        const std::string name_of_graph = graph ? graphs_.name_of(made.function) : std::string{};
+        const char* const symbol = named ? data.symbol : name_of_graph.c_str();
         if (known.kind != nullptr && known.gpu == &gpu && known.function == made.function &&
             known.fixed == made.call->name && known.variant == variant && known.symbol == symbol) {
             return *known.kind;
         }
-        const std::string name = made.call->work == cupti::Work::graph ? graph_name(made.function)
-                                 : made.call->name != nullptr          ? made.call->name
-                                                                       : launch_name(symbol);
+        const std::string name = graph                        ? name_of_graph
+                                 : made.call->name != nullptr ? made.call->name
+                                                              : launch_name(symbol);
         known = {&gpu,    made.function, made.call->name,
                  variant, symbol,        &gpu.device->launch_kind(name, variant)};
         return *known.kind;
@@ -350,15 +353,8 @@ private:
                 driver.graph_nodes(parameters.graph, nullptr, &nodes) != 0) {
                 return;
             }
-            const std::lock_guard lock{mutex_};
-            graph_nodes_[*parameters.executable] = nodes;
+            graphs_.made(*parameters.executable, nodes);
         }
-    }
-    std::string graph_name(const void* executable) {
-        const std::lock_guard lock{mutex_};
-        const auto found = graph_nodes_.find(executable);
-        if (found == graph_nodes_.end()) return "graph";
-        return "graph of " + std::to_string(found->second) + " nodes";
     }
 
     /// The GPU of a context; null where it could not be opened.
@@ -472,7 +468,7 @@ private:
     std::mutex opening_;
     std::mutex mutex_;
     std::map<int, std::unique_ptr<CudaGpu>> gpus_;  // by the driver's number
-    std::map<const void*, std::size_t> graph_nodes_;
+    Graphs graphs_;
 };
 
 }  // namespace

@@ -356,6 +356,17 @@ int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, 
         return enqueue(stream, {1, correlation, 20, 100});
     });
 }
+int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+    struct {
+        void* to;
+        std::uint64_t from;
+        std::size_t bytes;
+    } parameters{to, from, bytes};
+    return told(278, parameters, nullptr, [&](std::uint32_t correlation) {
+        if (const int status = enqueue(nullptr, {1, correlation, 20, 100})) return status;
+        return cuStreamSynchronize(nullptr);
+    });
+}
 int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, void* stream) {
     struct {
         std::uint64_t to;

@@ -4,7 +4,7 @@
 // backward, an optimizer, ranges by NVTX, and, where it is told to, what attaching must survive.
 //   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
 //                  [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit] [child_works]
-//                  [long] [unnamed]
+//                  [long] [unnamed] [reads]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -191,7 +191,6 @@ int main(int argc, char** argv) {
     // What is registered first runs last.
     if (asked(argc, argv, "abort_at_exit=last")) std::atexit([] { std::abort(); });
     cuInit(0);
-    if (asked(argc, argv, "abort_at_exit=first")) std::atexit([] { std::abort(); });
     begin_ranges();
     names_ranges = !asked(argc, argv, "unnamed");
     if (asked(argc, argv, "dlclose")) close_what_was_injected();
@@ -223,6 +222,7 @@ int main(int argc, char** argv) {
         }
         if (asked(argc, argv, "scan")) launch_cleared(scan);
         if (asked(argc, argv, "fragile")) launch_cleared(fragile);
+        if (asked(argc, argv, "reads")) cuMemcpyDtoH_v2(&input, 0, sizeof input);
         if (cuStreamSynchronize(stream) != 0) return 8;
     }
     if (asked(argc, argv, "failing")) {
@@ -243,6 +243,7 @@ int main(int argc, char** argv) {
         step();
         cuStreamSynchronize(stream);
     }
+    if (asked(argc, argv, "abort_at_exit=first")) std::atexit([] { std::abort(); });
     if (cuda_double_writes_in_captures() != 0) return 6;
     if (asked_just(argc, argv, "abort")) std::abort();
     for (int i = 2; i < argc; ++i) {
