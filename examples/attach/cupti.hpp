@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/files.hpp>
+
 #include <dlfcn.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -107,9 +108,9 @@ struct Library {
 /// @returns why there is none, else nothing
 inline std::string open(Library& library) {
     void* handle = nullptr;
-    const char* const wanted = std::getenv("KDVFS_CUPTI");
-    if (wanted != nullptr && *wanted != '\0') {
-        handle = ::dlopen(wanted, RTLD_NOW | RTLD_LOCAL);
+    const std::string wanted{kdvfs::detail::environment("KDVFS_CUPTI")};
+    if (!wanted.empty()) {
+        handle = ::dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL);
     } else {
         for (const int flag : {RTLD_NOLOAD, 0}) {
             for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so",

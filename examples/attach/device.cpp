@@ -3,6 +3,7 @@
 #include <examples/attach/launch_names.hpp>
 #include <examples/attach/process.hpp>
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/report_files.hpp>
@@ -11,7 +12,6 @@
 #include <kdvfs/tune/session.hpp>
 
 #include <charconv>
-#include <cstdlib>
 #include <ostream>
 #include <system_error>
 
@@ -25,9 +25,8 @@ using Policies = kdvfs::PolicyRegistry<kdvfs::Default<Policy>>;
 }  // namespace
 
 Settings Settings::from_environment() {
-    const auto text_of = [](const char* name) -> std::string {
-        const char* const text = std::getenv(name);
-        return text == nullptr ? "" : text;
+    const auto text_of = [](const char* name) {
+        return std::string{kdvfs::detail::environment(name)};
     };
     const auto refuse = [](const std::string& variable, const std::string& words,
                            const std::string& remedy) {

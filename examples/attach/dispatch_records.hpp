@@ -3,6 +3,7 @@
 
 #include <examples/attach/process.hpp>
 #include <examples/attach/record_streams.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/units.hpp>
 
 #include <dlfcn.h>
@@ -10,7 +11,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <limits>
@@ -41,18 +41,18 @@ struct DispatchRecords {
     /// @param why not, where it is asked for and cannot be had
     /// @returns nothing where it is not asked for or cannot be had
     static std::optional<DispatchRecords> open(std::string& why) {
-        const char* const path = std::getenv("KDVFS_DISPATCH_RECORDS");
-        if (path == nullptr || *path == '\0') return std::nullopt;
-        void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        const std::string path{kdvfs::detail::environment("KDVFS_DISPATCH_RECORDS")};
+        if (path.empty()) return std::nullopt;
+        void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
         if (library == nullptr) {
             const char* const words = ::dlerror();
-            why = words == nullptr ? std::string{path} + " cannot be loaded" : words;
+            why = words == nullptr ? path + " cannot be loaded" : words;
             return std::nullopt;
         }
         DispatchRecords found;
         const auto find = [&]<class Function>(Function& function, const char* name) {
             function = reinterpret_cast<Function>(::dlsym(library, name));
-            if (function == nullptr) why = std::string{path} + " has no " + name;
+            if (function == nullptr) why = path + " has no " + name;
         };
         find(found.begin, "kdvfs_dispatch_records_begin");
         find(found.push, "kdvfs_dispatch_records_push");

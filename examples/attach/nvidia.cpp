@@ -11,6 +11,7 @@
 #include <examples/attach/ranges.hpp>
 #include <examples/attach/record_streams.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/error.hpp>
@@ -21,7 +22,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -44,8 +44,7 @@ kdvfs::device::NvmlOptions nvml_options(kdvfs::device::ClockAccess access) {
     kdvfs::device::NvmlOptions options;
     options.access = access;
     const auto replace = [](std::string& path, const char* name) {
-        const char* const text = std::getenv(name);
-        if (text != nullptr && *text != '\0') path = text;
+        if (const auto text = kdvfs::detail::environment(name); !text.empty()) path = text;
     };
     replace(options.library, "KDVFS_NVML");
     replace(options.restorer, "KDVFS_NVIDIA_SMI");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include <examples/cli/attached_program.hpp>
 #include <examples/cli/attached_reports.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/running.hpp>
 #include <examples/cli/top_command.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/amd/gpu_metrics.hpp>
 #include <kdvfs/device/nvidia/nvml_readings.hpp>
@@ -65,7 +65,7 @@ std::string board_lines(const std::vector<nlohmann::json>& processes) {
         const std::string address = gpu.path().filename().string();
         lines.emplace(address, address + " NVIDIA GPU\n");
     }
-    const std::string library = variable("KDVFS_NVML");
+    const std::string library{kdvfs::detail::environment("KDVFS_NVML")};
     std::string text;
     for (auto& [address, line] : lines) {
         try {
