@@ -224,6 +224,21 @@ def repeated(*parts):
         told, len(largest), within))
 
 
+def fragile(part):
+    """Whether a program outlived a kernel that does not survive being repeated."""
+    try:
+        with open(os.path.join(out, part, "report.json")) as file:
+            report = json.load(file)
+        with open(os.path.join(out, part + ".log")) as file:
+            lines = [line.strip() for line in file if line.startswith(("kdvfs", "done"))]
+    except OSError:
+        return
+    print("%s: %s" % (part, "; ".join(lines)))
+    for row in report["rows"][:4]:
+        print("  %d x %s%s" % (row["calls"], row["kernel"],
+                               ", repeated" if "repeated" in row else ""))
+
+
 overhead("toggled")
 overhead("graph")
 kernels = totals("kernels")
@@ -266,7 +281,9 @@ if text:
         if (kind, "first") in each and (kind, "second") in each:
             print("  %s: second run against first %+.2f %%" % (
                 kind, 100 * (each[kind, "second"] / each[kind, "first"] - 1)))
-losses = printed("losses")
-if losses:
-    print("losses: two bare runs equal %s, attached equals bare %s" % (
-        losses["bare_runs_equal"], losses["attached_equals_bare"]))
+for part in ("losses", "losses_graph"):
+    losses = printed(part)
+    if losses:
+        print("%s: two bare runs equal %s, attached equals bare %s" % (
+            part, losses["bare_runs_equal"], losses["attached_equals_bare"]))
+fragile("fragile")
