@@ -79,7 +79,7 @@ if ! part kernels LD_PRELOAD="$work/backtrace.so" $train --steps "$(of 505)"; th
     show_crash "$out/kernels.log"
     exit 1
 fi
-part toggled $train --toggle "$(of 110)"
+part toggled KDVFS_ATTACH_ITERATION=step $train --toggle "$(of 110)" --ranges step
 for run in 1 2; do
     part phases_$run KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=step \
         KDVFS_ATTACH_MATCH='^(forward|backward|optimizer)$' $train --steps "$(of 330)" \
@@ -91,7 +91,7 @@ part graph $train --toggle "$(of 80)" --modes=-1,0,1 --graph
 part losses $train --steps 8 --deterministic --bitwise
 part losses_graph $train --steps 8 --deterministic --bitwise --graph
 part generation KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=request \
-    "$python" "$here/generate.py" --requests "$(of 9)"
+    "$python" "$here/generate.py" --requests "$(of 6)"
 # What is repeated: the largest kernels of this training; the others are one row.
 largest=${LARGEST:-'nvjet|sdpa|multi_tensor|SoftMaxBackward|layer_norm_grad_input|kernel<direct_copy'}
 for run in 1 2; do

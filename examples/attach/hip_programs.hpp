@@ -259,7 +259,7 @@ hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stre
                 const auto checked = [&] {
                     kdvfs::device::check<HipApi>(call(), "launch a kernel again", "HIP");
                 };
-                gpu.repeat(stream, kind, checked, {});
+                gpu.repeat(stream, kind, {.launch = checked});
             }
             if (Dispatches::instance().there()) number = Dispatches::instance().begin_launch();
             const AtLaunch here{number};

@@ -69,6 +69,7 @@ kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
 struct CudaGpu {
     std::shared_ptr<RecordStreams> streams;
     Device* device = nullptr;
+    std::atomic<bool> needs_times{true};
 };
 
 /// @param ordinal the driver's number of the device
@@ -155,7 +156,12 @@ public:
     }
     /// Records on or off. @returns why not
     std::string record(bool on) {
+        const std::lock_guard switching{switching_};
         records_ = on;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& [ordinal, gpu] : gpus_) gpu->needs_times = on;
+        }
         for (const cupti::Kind kind :
              {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set, cupti::Kind::graph}) {
             const auto status = on ? library_.enable(kind) : library_.disable(kind);
@@ -167,6 +173,31 @@ public:
 
     [[nodiscard]] std::uint64_t kernel_records() const { return kernel_records_; }
     [[nodiscard]] std::uint64_t kernel_launches() const { return kernel_launches_; }
+
+    /// Records of kernels cost each of them some of the GPU's time: they are on only where a GPU
+    /// needs them, for the process as a whole.
+    void record_kernels_for(CudaGpu& its, bool needed) {
+        if (its.needs_times.exchange(needed) == needed) return;
+        bool any = needed;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& [ordinal, gpu] : gpus_) any = any || gpu->needs_times;
+        }
+        if (records_.exchange(any) == any) return;
+        std::call_once(switches_, [this] { run_beside([this] { switch_records(); }); });
+        switch_wanted_.fetch_add(1, std::memory_order_release);
+        switch_wanted_.notify_one();
+    }
+    /// Not from within a callback, where CUPTI does not take it: an iteration is time enough.
+    void switch_records() noexcept {
+        for (std::uint32_t seen = 0;;) {
+            switch_wanted_.wait(seen, std::memory_order_acquire);
+            seen = switch_wanted_.load(std::memory_order_acquire);
+            const std::lock_guard lock{switching_};
+            static_cast<void>(records_ ? library_.enable(cupti::Kind::kernel)
+                                       : library_.disable(cupti::Kind::kernel));
+        }
+    }
 
     /// Brings in the records that are done; at the end all that there are.
     void bring_in(bool at_end) {
@@ -230,7 +261,11 @@ private:
         Device& device = *gpu->device;
         launch.gpu = gpu;
         launch.correlation = data.correlation;
-        if (device.repeats() && made.again()) repeat(*gpu, made, kind);
+        if (device.repeats()) {
+            LastSets& sets = last_sets();
+            if (made.again()) repeat(*gpu, made, kind, data.correlation);
+            sets.add(id, made);
+        }
         const AtLaunch here{data.correlation};
         if (Process::instance().settings().level == Level::kernel) {
             launch.token = device.sink().enter(made.stream, device.scope_kind(kind));
@@ -239,13 +274,91 @@ private:
         }
     }
 
+    /// The last calls of this thread, as far as they are memsets that can be made again.
+    class LastSets {
+    public:
+        void add(std::uint32_t id, const cupti::Launch& made) {
+            Set& set = sets_[next_++ % sets_.size()];
+            set = {};
+            if (made.call->work != cupti::Work::set || made.call->stream_at != set.at_stream)
+                return;
+            set.id = id == made.call->per_thread_id ? made.call->id : id;
+            set.stream = made.stream;
+            std::memcpy(&set.parameters, made.parameters, sizeof set.parameters);
+        }
+        [[nodiscard]] bool any_on(const void* stream) const {
+            return std::any_of(sets_.begin(), sets_.end(), [stream](const Set& set) {
+                return set.id != 0 && set.stream == stream;
+            });
+        }
+        void make_again_on(const void* stream) const {
+            for (std::size_t i = 0; i < sets_.size(); ++i) {
+                const Set& set = sets_[(next_ + i) % sets_.size()];
+                if (set.id == 0 || set.stream != stream) continue;
+                check(set.again());
+            }
+        }
+
+    private:
+        struct Set {
+            static constexpr std::size_t at_stream = 24;
+            std::uint32_t id = 0;
+            void* stream = nullptr;
+            /// Of cuMemsetD8Async and its like (generated_cuda_meta.h).
+            struct {
+                std::uint64_t to;
+                std::uint32_t value;
+                std::size_t count;
+            } parameters{};
+
+            [[nodiscard]] int again() const {
+                const CudaDriver& driver = CudaDriver::of_process();
+                const auto& [to, value, count] = parameters;
+                constexpr std::uint32_t bytes = 216;
+                constexpr std::uint32_t shorts = 218;
+                constexpr std::uint32_t words = 220;
+                switch (id) {
+                    case bytes:
+                        return driver.set_bytes(to, static_cast<unsigned char>(value), count,
+                                                stream);
+                    case shorts:
+                        return driver.set_shorts(to, static_cast<unsigned short>(value), count,
+                                                 stream);
+                    case words: return driver.set_words(to, value, count, stream);
+                    default: return 0;
+                }
+            }
+        };
+        std::array<Set, 4> sets_{};
+        std::size_t next_ = 0;
+    };
+    static LastSets& last_sets() {
+        thread_local LastSets sets;
+        return sets;
+    }
+
     /// Launches a kernel again and again with its own arguments, where that is asked for.
     static void repeat(const CudaGpu& gpu, const cupti::Launch& made,
-                       const kdvfs::detail::ScopeKind& kind) {
+                       const kdvfs::detail::ScopeKind& kind, std::uint32_t correlation) {
         const AtLaunch none{0};
-        gpu.device->repeat(
-            made.stream, kind, [&] { launch_again(made); },
-            [&] { gpu.streams->wait_for(made.stream); });
+        Device::Again again{.launch = [&] { launch_again(made); },
+                            .wait = [&] { gpu.streams->wait_for(made.stream); }};
+        if (last_sets().any_on(made.stream)) {
+            again.cleared = [&] {
+                last_sets().make_again_on(made.stream);
+                launch_again(made);
+            };
+        }
+        if (gpu.device->repeat(made.stream, kind, again)) gpu.streams->repeated(correlation);
+    }
+
+    static void check(int status) {
+        if (status == 0) return;
+        throw kdvfs::Error{kdvfs::Errc::io,
+                           {.action = "launch a kernel again",
+                            .object = "CUDA",
+                            .vendor_words = "CUDA error " + std::to_string(status),
+                            .remedy = ""}};
     }
 
     static void launch_again(const cupti::Launch& made) {
@@ -264,25 +377,17 @@ private:
             void** arguments;
             void** extra;
         } by_config{};
-        int status = 0;
         if (made.config() == nullptr) {
             std::memcpy(&plain, made.parameters, sizeof plain);
             const unsigned* const n = plain.sizes;
-            status = driver.launch(plain.function, n[0], n[1], n[2], n[3], n[4], n[5], n[6],
-                                   made.stream, plain.arguments, plain.extra);
+            check(driver.launch(plain.function, n[0], n[1], n[2], n[3], n[4], n[5], n[6],
+                                made.stream, plain.arguments, plain.extra));
         } else {
             std::memcpy(&by_config, made.parameters, sizeof by_config);
             cupti::LaunchConfig config = *by_config.config;
             config.stream = made.stream;
-            status = driver.launch_by_config(&config, by_config.function, by_config.arguments,
-                                             by_config.extra);
-        }
-        if (status != 0) {
-            throw kdvfs::Error{kdvfs::Errc::io,
-                               {.action = "launch a kernel again",
-                                .object = "CUDA",
-                                .vendor_words = "CUDA error " + std::to_string(status),
-                                .remedy = ""}};
+            check(driver.launch_by_config(&config, by_config.function, by_config.arguments,
+                                          by_config.extra));
         }
     }
 
@@ -380,6 +485,8 @@ private:
         if (gpu == nullptr) {
             auto opened = open_cuda_gpu(ordinal);
             gpu = opened.get();
+            gpu->device->tell_of_times(
+                [this, gpu](bool needed) { record_kernels_for(*gpu, needed); });
             const std::lock_guard look{mutex_};
             gpus_.emplace(ordinal, std::move(opened));
         }
@@ -461,6 +568,9 @@ private:
     void* subscriber_ = nullptr;
     std::atomic<std::int64_t> offset_{0};
     std::atomic<bool> records_{false};
+    std::atomic<std::uint32_t> switch_wanted_{0};
+    std::once_flag switches_;
+    std::mutex switching_;
     std::atomic<std::uint64_t> kernel_launches_{0};
     std::atomic<std::uint64_t> kernel_records_{0};
 

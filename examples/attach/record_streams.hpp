@@ -94,7 +94,7 @@ public:
                 Pending& next = track.pending.front();
                 const auto time = time_of(next);
                 if (!time) {
-                    if (is_stuck(track)) {
+                    if (is_stuck(track)) {  // and so are all up to the next that is known
                         lose_front(track);
                         continue;
                     }
@@ -150,12 +150,22 @@ public:
         split_ = std::move(split);
     }
 
+    /// A launch will have several records, one for each time that it is made, itself last.
+    void repeated(std::uint32_t correlation) {
+        constexpr std::size_t most = 64;
+        const std::lock_guard lock{mutex_};
+        repeated_.push_back(correlation);
+        if (repeated_.size() > most) repeated_.pop_front();
+    }
+
     /// A launch ran then.
     void arrived(std::uint32_t correlation, kdvfs::TimePoint start, kdvfs::TimePoint end) {
         const std::lock_guard lock{mutex_};
         ++records_;
         Slot& slot = slots_[correlation % remembered];
-        if (slot.correlation == correlation) {  // one launch in several parts
+        const bool several =
+            std::find(repeated_.begin(), repeated_.end(), correlation) != repeated_.end();
+        if (slot.correlation == correlation && !several) {  // one launch in several parts
             start = std::min(start, slot.start);
             end = std::max(end, slot.end);
         }
@@ -329,7 +339,6 @@ private:
 
     void lose_front(Track& track) {
         track.pending.pop_front();
-        track.waiting_since = {};
         ++lost_;
     }
 
@@ -342,6 +351,7 @@ private:
     std::vector<Slot> slots_;    // by correlation, the newest ones
     std::vector<Block> blocks_;
     std::size_t cells_taken_ = cells_per_block;
+    std::deque<std::uint32_t> repeated_;  // launches, the newest ones
     kdvfs::TimePoint newest_{};
     std::uint64_t records_ = 0;
     std::uint64_t lost_ = 0;

@@ -4,7 +4,7 @@
 // backward, an optimizer, ranges by NVTX, and, where it is told to, what attaching must survive.
 //   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
 //                  [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit] [child_works]
-//                  [long] [unnamed] [reads]
+//                  [long] [unnamed] [reads] [tiles=set|cleared]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -35,6 +35,9 @@ bool scan_cleared = false;
 Kernel scan{"_Z16DeviceScanKernelPi", 100, 200, 1, &scan_cleared};
 bool fragile_cleared = false;
 Kernel fragile{"_Z7fragilePi", 100, 200, 1, &fragile_cleared};
+// Takes tiles from a counter until there are none left.
+bool has_tiles = false;
+Kernel tiles{"_Z5tilesPi", 800, 400, 1, &has_tiles, cuda_double::Unready::does_nothing};
 
 // NVTX as its header does it: tables of pointers, filled in by the injected library.
 using Function = void (*)();
@@ -220,6 +223,13 @@ int main(int argc, char** argv) {
             launch(small_problem, 132);
             launch(large_problem, 132);
         }
+        if (asked(argc, argv, "tiles=set")) {
+            const auto counter = reinterpret_cast<std::uint64_t>(&has_tiles);
+            cuMemsetD8Async(counter, 1, sizeof has_tiles, stream);
+            launch(norm, 32);
+            launch(tiles, 16);
+        }
+        if (asked(argc, argv, "tiles=cleared")) launch_cleared(tiles);
         if (asked(argc, argv, "scan")) launch_cleared(scan);
         if (asked(argc, argv, "fragile")) launch_cleared(fragile);
         if (asked(argc, argv, "reads")) cuMemcpyDtoH_v2(&input, 0, sizeof input);
