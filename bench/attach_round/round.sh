@@ -14,6 +14,8 @@
 #   KDVFS_COMMAND the command `kdvfs`, for the last three parts (default: kdvfs)
 #   LARGEST       a regular expression: the kernels that are repeated there
 #   SHARE         how long parts last, in percent (default: 100)
+#   MODES         what the part `toggled` compares: bare (-1), callbacks alone (0), metered one
+#                 iteration in so many (default: -1,0,16,1)
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -79,7 +81,8 @@ if ! part kernels LD_PRELOAD="$work/backtrace.so" $train --steps "$(of 505)"; th
     show_crash "$out/kernels.log"
     exit 1
 fi
-part toggled KDVFS_ATTACH_ITERATION=step $train --toggle "$(of 110)" --ranges step
+part toggled KDVFS_ATTACH_ITERATION=step $train --toggle "$(of 110)" --ranges step \
+    --modes="${MODES:--1,0,16,1}"
 for run in 1 2; do
     part phases_$run KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=step \
         KDVFS_ATTACH_MATCH='^(forward|backward|optimizer)$' $train --steps "$(of 330)" \

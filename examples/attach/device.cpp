@@ -26,6 +26,9 @@ using Policy = kdvfs::FromPlan<kdvfs::AutoClock>;
 using Policies = kdvfs::PolicyRegistry<kdvfs::Default<Policy>>;
 
 constexpr double shortest_that_is_split = 20e-6;  // s
+/// A launch whose time, made again, is off by more than this factor is another one: what the board
+/// does in between may make it slower than that it is 1.25.
+constexpr double other_work = 1.6;
 
 }  // namespace
 
@@ -171,9 +174,8 @@ const kdvfs::detail::ScopeKind& Device::scope_kind(const kdvfs::detail::ScopeKin
     return found == swept_.end() ? kept : session_->kind(found->second.first, found->second.second);
 }
 
-/// @returns null where none is within a quarter
-Device::Cluster* Device::Clusters::nearest(double seconds) {
-    constexpr double alike = 1.25;
+/// @returns null where none is within that factor
+Device::Cluster* Device::Clusters::nearest(double seconds, double alike) {
     const auto apart = [&](const Cluster& cluster) {
         return std::max(cluster.seconds / seconds, seconds / cluster.seconds);
     };
@@ -186,14 +188,15 @@ Device::Cluster* Device::Clusters::nearest(double seconds) {
 std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
     constexpr std::size_t most = 8;
     constexpr std::uint32_t apart = 64;  // more than a grid's variants
-    constexpr double follows = 0.125;    // of the way to what is seen
+    constexpr double alike = 1.25;
+    constexpr double follows = 0.125;  // of the way to what is seen
     const double seconds = kdvfs::Seconds{time}.count();
     if (seconds < shortest_that_is_split) return kind;
     const std::lock_guard lock{splitting_};
     const auto found = clusters_.find(kind);
     if (found == clusters_.end()) return kind;
     auto& known = found->second.known;
-    if (Cluster* const cluster = found->second.nearest(seconds)) {
+    if (Cluster* const cluster = found->second.nearest(seconds, alike)) {
         if (!has_repeated_) cluster->seconds += follows * (seconds - cluster->seconds);
         return cluster->kind->number;
     }
@@ -255,7 +258,7 @@ const kdvfs::detail::ScopeKind* Device::kind_to_repeat(const kdvfs::detail::Scop
             if (seconds < 2 * shortest_that_is_split) return &kind;
             continue;
         }
-        Cluster* const cluster = clusters.nearest(seconds);
+        Cluster* const cluster = clusters.nearest(seconds, other_work);
         if (cluster == nullptr) continue;
         return std::exchange(cluster->repeated, true) ? nullptr : cluster->kind;
     }
@@ -345,18 +348,8 @@ void Device::begin_iteration(bool known) {
     if (known) repeating_state_.compare_exchange_strong(waits, Repeating::begun);
     const unsigned every = every_.load(std::memory_order_relaxed);
     const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed);
-    const auto is_metered = [every](std::uint64_t which) {
-        return every != 0 && which % every == every - 1;
-    };
     const std::lock_guard lock{beginning_};
-    session_->begin_iteration(is_metered(number), known);
-    if (!needs_times_ || session_->mode() == kdvfs::tune::SessionMode::Kind::sweep) return;
-    needs_times_(is_metered(number) || is_metered(number + 1));
-}
-
-void Device::tell_of_times(std::function<void(bool)> needs) {
-    const std::lock_guard lock{beginning_};
-    needs_times_ = std::move(needs);
+    session_->begin_iteration(every != 0 && number % every == every - 1, known);
 }
 
 kdvfs::measure::Report Device::report() const { return session_->report(); }

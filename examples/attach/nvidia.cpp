@@ -69,7 +69,6 @@ kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
 struct CudaGpu {
     std::shared_ptr<RecordStreams> streams;
     Device* device = nullptr;
-    std::atomic<bool> needs_times{true};
 };
 
 /// @param ordinal the driver's number of the device
@@ -156,12 +155,7 @@ public:
     }
     /// Records on or off. @returns why not
     std::string record(bool on) {
-        const std::lock_guard switching{switching_};
         records_ = on;
-        {
-            const std::lock_guard lock{mutex_};
-            for (const auto& [ordinal, gpu] : gpus_) gpu->needs_times = on;
-        }
         for (const cupti::Kind kind :
              {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set, cupti::Kind::graph}) {
             const auto status = on ? library_.enable(kind) : library_.disable(kind);
@@ -173,31 +167,6 @@ public:
 
     [[nodiscard]] std::uint64_t kernel_records() const { return kernel_records_; }
     [[nodiscard]] std::uint64_t kernel_launches() const { return kernel_launches_; }
-
-    /// Records of kernels cost each of them some of the GPU's time: they are on only where a GPU
-    /// needs them, for the process as a whole.
-    void record_kernels_for(CudaGpu& its, bool needed) {
-        if (its.needs_times.exchange(needed) == needed) return;
-        bool any = needed;
-        {
-            const std::lock_guard lock{mutex_};
-            for (const auto& [ordinal, gpu] : gpus_) any = any || gpu->needs_times;
-        }
-        if (records_.exchange(any) == any) return;
-        std::call_once(switches_, [this] { run_beside([this] { switch_records(); }); });
-        switch_wanted_.fetch_add(1, std::memory_order_release);
-        switch_wanted_.notify_one();
-    }
-    /// Not from within a callback, where CUPTI does not take it: an iteration is time enough.
-    void switch_records() noexcept {
-        for (std::uint32_t seen = 0;;) {
-            switch_wanted_.wait(seen, std::memory_order_acquire);
-            seen = switch_wanted_.load(std::memory_order_acquire);
-            const std::lock_guard lock{switching_};
-            static_cast<void>(records_ ? library_.enable(cupti::Kind::kernel)
-                                       : library_.disable(cupti::Kind::kernel));
-        }
-    }
 
     /// Brings in the records that are done; at the end all that there are.
     void bring_in(bool at_end) {
@@ -485,8 +454,6 @@ private:
         if (gpu == nullptr) {
             auto opened = open_cuda_gpu(ordinal);
             gpu = opened.get();
-            gpu->device->tell_of_times(
-                [this, gpu](bool needed) { record_kernels_for(*gpu, needed); });
             const std::lock_guard look{mutex_};
             gpus_.emplace(ordinal, std::move(opened));
         }
@@ -568,9 +535,6 @@ private:
     void* subscriber_ = nullptr;
     std::atomic<std::int64_t> offset_{0};
     std::atomic<bool> records_{false};
-    std::atomic<std::uint32_t> switch_wanted_{0};
-    std::once_flag switches_;
-    std::mutex switching_;
     std::atomic<std::uint64_t> kernel_launches_{0};
     std::atomic<std::uint64_t> kernel_records_{0};
 

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -53,7 +52,6 @@ struct State {
     Done done = nullptr;
     std::vector<Record> records;
     std::uint64_t taken = 0;
-    std::uint64_t kernels = 0;  ///< that have records
 };
 State& state() {
     static auto& one = *new State;
@@ -126,7 +124,6 @@ void on_ran(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start, 
         const char* const lose = std::getenv("CUPTI_DOUBLE_LOSES_ONE_IN");
         if (lose != nullptr && ++state().taken % std::strtoull(lose, nullptr, 10) == 0) return;
         state().records.push_back({kind, correlation, start, end});
-        if (kind == 10) ++state().kernels;
         full = state().records.size() >= 200;
     }
     if (full) deliver();
@@ -171,10 +168,6 @@ int cuptiActivityDisable(std::uint32_t kind) {
 int cuptiActivityRegisterCallbacks(Wanted wanted, Done done) {
     state().wanted = wanted;
     state().done = done;
-    std::atexit([] {
-        const char* const file = std::getenv("CUPTI_DOUBLE_COUNTS");
-        if (file != nullptr) std::ofstream{file} << state().kernels << '\n';
-    });
     return 0;
 }
 int cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t used, std::uint8_t** record) {
