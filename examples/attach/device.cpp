@@ -26,8 +26,8 @@ using Policy = kdvfs::FromPlan<kdvfs::AutoClock>;
 using Policies = kdvfs::PolicyRegistry<kdvfs::Default<Policy>>;
 
 constexpr double shortest_that_is_split = 20e-6;  // s
-/// A launch whose time, made again, is off by more than this factor is another one: what the board
-/// does in between may make it slower than that it is 1.25.
+/// A launch that takes so much longer or shorter when it is made again is other work: the power
+/// limit and a busy host make less of a difference.
 constexpr double other_work = 1.6;
 
 }  // namespace
