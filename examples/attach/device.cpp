@@ -191,16 +191,17 @@ std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
     constexpr double alike = 1.25;
     constexpr double follows = 0.125;  // of the way to what is seen
     const double seconds = kdvfs::Seconds{time}.count();
-    if (seconds < shortest_that_is_split) return kind;
     const std::lock_guard lock{splitting_};
     const auto found = clusters_.find(kind);
     if (found == clusters_.end()) return kind;
+    found->second.seen = true;
+    if (seconds < shortest_that_is_split) return kind;
     auto& known = found->second.known;
     if (Cluster* const cluster = found->second.nearest(seconds, alike)) {
-        if (!has_repeated_) cluster->seconds += follows * (seconds - cluster->seconds);
+        cluster->seconds += follows * (seconds - cluster->seconds);
         return cluster->kind->number;
     }
-    if (known.size() == most || has_repeated_) return kind;
+    if (known.size() == most) return kind;
     const auto index = static_cast<std::uint32_t>(known.size());
     const auto& its =
         session_->kind(found->second.name, {found->second.variant.index + apart * index});
@@ -214,7 +215,7 @@ std::string Device::name_to_repeat(std::uint32_t kind, bool by_times) {
     const std::lock_guard lock{splitting_};
     const auto found = clusters_.find(kind);
     if (found == clusters_.end()) return {};
-    auto& [name, variant, known, tried] = found->second;
+    auto& [name, variant, known, seen, tried] = found->second;
     const bool all_told =
         !known.empty() &&
         std::all_of(known.begin(), known.end(), [](const Cluster& each) { return each.repeated; });
@@ -255,7 +256,7 @@ const kdvfs::detail::ScopeKind* Device::kind_to_repeat(const kdvfs::detail::Scop
         const std::lock_guard lock{splitting_};
         Clusters& clusters = clusters_.at(kind.number);
         if (clusters.known.empty()) {
-            if (seconds < 2 * shortest_that_is_split) return &kind;
+            if (!clusters.seen || seconds < 2 * shortest_that_is_split) return &kind;
             continue;
         }
         Cluster* const cluster = clusters.nearest(seconds, other_work);
@@ -283,7 +284,7 @@ bool Device::repeating_begins() {
     return repeating_state_ == Repeating::begun;
 }
 
-bool Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
+void Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
                     const Again& again) {
     const std::lock_guard one_at_a_time{repeating_};
     Process& process = Process::instance();
@@ -293,10 +294,6 @@ bool Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kin
         if (!repeating_begins()) return nullptr;
         repeated = name_to_repeat(kind.number, static_cast<bool>(again.wait));
         if (repeated.empty()) return nullptr;
-        {
-            const std::lock_guard lock{splitting_};
-            has_repeated_ = true;
-        }
         process.repeating(repeated);
         return again.wait ? kind_to_repeat(kind, again, way) : &kind;
     };
@@ -311,7 +308,6 @@ bool Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kin
              "leave it out: kdvfs run --repeat --runs-once '" + repeated + "'"}};
     }
     if (!repeated.empty()) process.repeating({});
-    return !repeated.empty();
 }
 
 const kdvfs::detail::ScopeKind& Device::range_kind(std::string_view path) const {

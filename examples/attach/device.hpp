@@ -59,7 +59,7 @@ public:
     /// those of persistent GEMMs are. Times within a quarter of one another are one cluster, whose
     /// middle follows them; the first is the kind itself, those behind it have variants that are 64
     /// apart, in order of first sight, 8 at most. Launches under 20 us, and kinds that are none of
-    /// a launch, are not split; nor does a cluster begin once kernels are repeated.
+    /// a launch, are not split.
     [[nodiscard]] std::uint32_t split(std::uint32_t kind, kdvfs::Duration time);
     /// What a scope that is entered now has, for a kind that is kept: while a program is swept,
     /// each block of iterations has kinds of its own.
@@ -80,9 +80,8 @@ public:
     /// Makes a launch again and again before the launch itself, until its joules are told
     /// (`GpuOptions::repeat`); nothing where they are, where its name says that it must run once,
     /// or where it is none that was asked for. One launch at a time.
-    /// @returns whether it was made at all
     /// @throws Error that names the kernel, where the launch fails
-    bool repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind, const Again& again);
+    void repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind, const Again& again);
     /// What launches inside a range share.
     [[nodiscard]] const kdvfs::detail::ScopeKind& range_kind(std::string_view path) const;
     /// What launches outside all ranges share, where ranges are what is metered.
@@ -125,6 +124,7 @@ private:
         std::string name{};
         kdvfs::Variant variant{};
         std::vector<Cluster> known{};
+        bool seen = false;   ///< the time of a launch, however short
         unsigned tried = 0;  ///< launches that were repeated, or looked at for it
 
         [[nodiscard]] Cluster* nearest(double seconds, double alike);
@@ -139,7 +139,6 @@ private:
     std::mutex repeating_;
     std::mutex splitting_;
     std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind
-    bool has_repeated_ = false;
     /// Repeating begins with an iteration, so that it finds the same launches in every run.
     enum class Repeating { not_yet, waits_for_iteration, begun };
     std::atomic<Repeating> repeating_state_{Repeating::not_yet};

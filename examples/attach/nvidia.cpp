@@ -318,7 +318,8 @@ private:
                 launch_again(made);
             };
         }
-        if (gpu.device->repeat(made.stream, kind, again)) gpu.streams->repeated(correlation);
+        gpu.streams->may_repeat(correlation);
+        gpu.device->repeat(made.stream, kind, again);
     }
 
     static void check(int status) {

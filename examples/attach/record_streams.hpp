@@ -150,12 +150,11 @@ public:
         split_ = std::move(split);
     }
 
-    /// A launch will have several records, one for each time that it is made, itself last.
-    void repeated(std::uint32_t correlation) {
-        constexpr std::size_t most = 64;
+    /// A launch may have several records, one for each time that it is made, itself last.
+    void may_repeat(std::uint32_t correlation) {
         const std::lock_guard lock{mutex_};
-        repeated_.push_back(correlation);
-        if (repeated_.size() > most) repeated_.pop_front();
+        if (repeats_.empty()) repeats_.resize(remembered);
+        repeats_[correlation % remembered] = correlation;
     }
 
     /// A launch ran then.
@@ -163,9 +162,8 @@ public:
         const std::lock_guard lock{mutex_};
         ++records_;
         Slot& slot = slots_[correlation % remembered];
-        const bool several =
-            std::find(repeated_.begin(), repeated_.end(), correlation) != repeated_.end();
-        if (slot.correlation == correlation && !several) {  // one launch in several parts
+        const bool again = !repeats_.empty() && repeats_[correlation % remembered] == correlation;
+        if (slot.correlation == correlation && !again) {  // one launch in several parts
             start = std::min(start, slot.start);
             end = std::max(end, slot.end);
         }
@@ -351,7 +349,7 @@ private:
     std::vector<Slot> slots_;    // by correlation, the newest ones
     std::vector<Block> blocks_;
     std::size_t cells_taken_ = cells_per_block;
-    std::deque<std::uint32_t> repeated_;  // launches, the newest ones
+    std::vector<std::uint32_t> repeats_;  // launches that may be repeated, by correlation
     kdvfs::TimePoint newest_{};
     std::uint64_t records_ = 0;
     std::uint64_t lost_ = 0;
