@@ -205,7 +205,9 @@ std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
     const auto index = static_cast<std::uint32_t>(known.size());
     const auto& its =
         session_->kind(found->second.name, {found->second.variant.index + apart * index});
-    known.push_back({seconds, &its});
+    // What takes another time once kernels are repeated may be what that has left of it.
+    const bool late = repeating_state_ == Repeating::begun && !known.empty();
+    known.push_back({seconds, &its, late});
     return its.number;
 }
 

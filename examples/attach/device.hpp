@@ -117,7 +117,7 @@ private:
     struct Cluster {
         double seconds = 0;  ///< their middle
         const kdvfs::detail::ScopeKind* kind = nullptr;
-        bool repeated = false;
+        bool repeated = false;  ///< or not to be
     };
     /// A kernel whose launches may be split by their times.
     struct Clusters {

@@ -47,8 +47,8 @@ TEST_F(Attach, RunsAsItIsForTenSecondsBeforeItRepeats) {
 }
 
 TEST_F(Attach, RepeatsWorkOfOneNameAndGridEachByItsTime) {
-    const Outcome seen =
-        run({"--repeat", "--match", "persistent"}, {PROGRAM, "40", "persistent"}, at_once);
+    const Outcome seen = run({"--repeat", "--match", "persistent"}, {PROGRAM, "200", "persistent"},
+                             {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_GE(seen.rows("persistent").size(), 2U) << seen.report.dump(1);
     std::map<double, double> watts;  // by the mean time of a repeated launch
@@ -64,8 +64,8 @@ TEST_F(Attach, RepeatsWorkOfOneNameAndGridEachByItsTime) {
 }
 
 TEST_F(Attach, RepeatsAKernelWithTheMemsetThatItNeeds) {
-    const Outcome seen =
-        run({"--repeat", "--match", "tiles"}, {PROGRAM, "40", "tiles=set"}, at_once);
+    const Outcome seen = run({"--repeat", "--match", "tiles"}, {PROGRAM, "200", "tiles=set"},
+                             {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
     const json row = seen.most_called("tiles");
     ASSERT_TRUE(row.contains("repeated")) << seen.report.dump(1);
@@ -76,7 +76,7 @@ TEST_F(Attach, RepeatsAKernelWithTheMemsetThatItNeeds) {
 
 TEST_F(Attach, DoesNotTakeOtherWorkForAKernelThatIsRepeated) {
     const Outcome seen =
-        run({"--repeat", "--match", "tiles|gemm"}, {PROGRAM, "40", "tiles=cleared"},
+        run({"--repeat", "--match", "tiles|gemm"}, {PROGRAM, "200", "tiles=cleared"},
             {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
     EXPECT_TRUE(seen.most_called("gemm").contains("repeated")) << seen.report.dump(1);
