@@ -30,13 +30,14 @@ class CachedLayer(transformer.Layer):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--width", type=int, default=4096)
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--width", type=int, default=8192)
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=1024)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--prefills", type=int, default=8, help="batches of prompts a request")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--prefills", type=int, default=2, help="batches of prompts a request")
     parser.add_argument("--requests", type=int, default=9, help="of each of two runs")
+    parser.add_argument("--warm-up", type=int, default=4, help="requests before")
     options = parser.parse_args()
     torch.manual_seed(1)
     heads = options.width // 128
@@ -57,25 +58,26 @@ def main():
             x = layer(x, cache, at, None)
         return head(x[:, -1:]).argmax(-1)
 
+    def request(run):
+        with torch.cuda.nvtx.range("request"):
+            with torch.cuda.nvtx.range("prefill of the " + run + " run"):
+                for _ in range(options.prefills):
+                    token = forward(prompt, 0)
+            with torch.cuda.nvtx.range("decode of the " + run + " run"):
+                for i in range(options.tokens - 1):
+                    token = forward(token, options.prompt + i)
+        torch.cuda.synchronize()
+        time.sleep(0.25)
+
     result = {}
     with torch.inference_mode():
-        for _ in range(2):  # kernels are loaded and chosen at the first launch of each shape
-            token = forward(prompt, 0)
-            for i in range(options.tokens - 1):
-                token = forward(token, options.prompt + i)
-        torch.cuda.synchronize()
+        # Kernels are loaded and chosen at the first launch of each shape, and the board grows warm.
+        for _ in range(options.warm_up):
+            request("warm-up")
         for run in ("first", "second"):
             began = time.perf_counter()
             for _ in range(options.requests):
-                with torch.cuda.nvtx.range("request"):
-                    with torch.cuda.nvtx.range("prefill of the " + run + " run"):
-                        for _ in range(options.prefills):
-                            token = forward(prompt, 0)
-                    with torch.cuda.nvtx.range("decode of the " + run + " run"):
-                        for i in range(options.tokens - 1):
-                            token = forward(token, options.prompt + i)
-                torch.cuda.synchronize()
-                time.sleep(0.25)
+                request(run)
             result[run] = {
                 "seconds": time.perf_counter() - began,
                 "prefill_tokens":

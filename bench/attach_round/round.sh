@@ -1,24 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Measures what attaching to unmodified PyTorch programs costs and tells, on a real NVIDIA GPU, in
-# seven minutes, and four more for the parts repeat_1 and repeat_2. It loads and reads the GPU and
-# never changes its clocks, power limit or modes.
+# eight minutes, and four more for the parts repeat_1, repeat_2 and fragile. It loads and reads the
+# GPU and never changes its clocks, power limit or modes.
 #   sh bench/attach_round/round.sh OUTPUT_FOLDER [PART...]
-# Parts, all but the last two by default: kernels toggled phases_1 phases_2 layers graph losses
-# generation repeat_1 repeat_2. Where the first part crashes, the crash is shown and the rest is left
-# out. At the end, summary.py says it all; `summary` alone says it again.
+# Parts, all but the last three by default: kernels toggled phases_1 phases_2 layers graph losses
+# losses_graph generation repeat_1 repeat_2 fragile. Where the first part crashes, the crash is shown
+# and the rest is left out. At the end, summary.py says it all; `summary` alone says it again.
 #   KDVFS_ATTACH  libkdvfs_attach.so, built before; else it is built here, with
 #   CXX           a C++20 compiler (default: g++), and
 #   KDVFS_DEPS    a folder with gsl/, nlohmann/ and Eigen/ in it, where they are not installed
 #   PYTHON        with PyTorch (default: python3)
-#   KDVFS_COMMAND the command `kdvfs`, for repeat_1 and repeat_2 (default: kdvfs)
+#   KDVFS_COMMAND the command `kdvfs`, for the last three parts (default: kdvfs)
 #   LARGEST       a regular expression: the kernels that are repeated there
+#   SHARE         how long parts last, in percent (default: 100)
+#   MODES         what the part `toggled` compares: bare (-1), callbacks alone (0), metered one
+#                 iteration in so many (default: -1,0,16,1)
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=${1:?output folder}
 shift
-parts=${*:-kernels toggled phases_1 phases_2 layers graph losses generation}
+parts=${*:-kernels toggled phases_1 phases_2 layers graph losses losses_graph generation}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 python=${PYTHON:-python3}
@@ -51,7 +54,7 @@ part() {
     rm -f "$out/$name"/*.json  # of a round before
     began=$(date +%s)
     case $name in
-    repeat_*) env KDVFS_ATTACH="$library" "$@" >"$out/$name.log" 2>&1 ;;
+    repeat_* | fragile) env KDVFS_ATTACH="$library" "$@" >"$out/$name.log" 2>&1 ;;
     *) env CUDA_INJECTION64_PATH="$library" NVTX_INJECTION64_PATH="$library" \
         KDVFS_ATTACH_FOLDER="$out/$name" "$@" >"$out/$name.log" 2>&1 ;;
     esac
@@ -72,24 +75,32 @@ train="$python $here/train.py"
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw --format=csv
 ${CXX:-g++} -O1 -g -fPIC -shared "$here/backtrace.cpp" -o "$work/backtrace.so"
-if ! part kernels LD_PRELOAD="$work/backtrace.so" $train --steps 505; then
+# of COUNT: as much of it as SHARE says.
+of() { echo $(($1 * ${SHARE:-100} / 100)); }
+if ! part kernels LD_PRELOAD="$work/backtrace.so" $train --steps "$(of 505)"; then
     show_crash "$out/kernels.log"
     exit 1
 fi
-part toggled $train --toggle 34
+part toggled KDVFS_ATTACH_ITERATION=step $train --toggle "$(of 110)" --ranges step \
+    --modes="${MODES:--1,0,16,1}"
 for run in 1 2; do
     part phases_$run KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=step \
-        KDVFS_ATTACH_MATCH='^(forward|backward|optimizer)$' $train --steps 330 --ranges step,phases
+        KDVFS_ATTACH_MATCH='^(forward|backward|optimizer)$' $train --steps "$(of 330)" \
+        --ranges step,phases
 done
 part layers KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_MATCH='^(attention|mlp)$' \
-    $train --steps 330 --ranges layers
-part graph $train --toggle 16 --graph
+    $train --steps "$(of 330)" --ranges layers
+part graph $train --toggle "$(of 80)" --modes=-1,0,1 --graph
 part losses $train --steps 8 --deterministic --bitwise
-part generation KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=request "$python" "$here/generate.py"
+part losses_graph $train --steps 8 --deterministic --bitwise --graph
+part generation KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=request \
+    "$python" "$here/generate.py" --requests "$(of 6)"
 # What is repeated: the largest kernels of this training; the others are one row.
 largest=${LARGEST:-'nvjet|sdpa|multi_tensor|SoftMaxBackward|layer_norm_grad_input|kernel<direct_copy'}
 for run in 1 2; do
     part repeat_$run "${KDVFS_COMMAND:-kdvfs}" run --repeat --match "$largest" \
-        --report "$out/repeat_$run/report.json" -- $train --steps 300
+        --report "$out/repeat_$run/report.json" -- $train --steps "$(of 300)"
 done
+part fragile KDVFS_ATTACH_REPEAT_AFTER=1 "${KDVFS_COMMAND:-kdvfs}" run --repeat \
+    --report "$out/fragile/report.json" -- "$python" "$here/fragile.py"
 "$python" "$here/summary.py" "$out" | tee "$out/summary.txt"

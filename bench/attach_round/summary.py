@@ -45,16 +45,60 @@ def student_95(freedom):
             (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z) / (384 * freedom ** 3))
 
 
+def lag_one(values):
+    """How a value follows the one before: their correlation, -1 to 1."""
+    mean = statistics.mean(values)
+    squares = sum((value - mean) ** 2 for value in values)
+    return 0 if squares == 0 else sum(
+        (a - mean) * (b - mean) for a, b in zip(values, values[1:])) / squares
+
+
+def widened(values):
+    """By how much the error of a mean grows where its values follow one another, as a series of
+    first order would (and never shrinks)."""
+    lag = min(max(lag_one(values), 0), 0.9)
+    return math.sqrt((1 + lag) / (1 - lag))
+
+
 def trimmed_mean(values, share=0.2):
-    """The mean without the fifth at either end, and its 95 % interval (Yuen, Biometrika 61, 1974):
-    a block that something else held up counts as an end."""
+    """The mean without the fifth at either end, and its 95 % interval (Yuen, Biometrika 61, 1974),
+    widened where rounds follow one another: a block that something else held up counts as an
+    end."""
     ordered = sorted(values)
     cut = int(share * len(ordered))
     kept = ordered[cut:len(ordered) - cut]
     winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
     squares = (len(values) - 1) * statistics.variance(winsorized)
     error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
-    return statistics.mean(kept), student_95(len(kept) - 1) * error
+    return statistics.mean(kept), student_95(len(kept) - 1) * error * widened(values)
+
+
+def at_equal(changes, by):
+    """What a change is where `by` does not change: the line through both (least squares) at 0.
+    @returns the change, its 95 % half-width, and the slope"""
+    count = len(changes)
+    mean, mean_by = statistics.mean(changes), statistics.mean(by)
+    squares = sum((x - mean_by) ** 2 for x in by)
+    slope = sum((x - mean_by) * (y - mean) for x, y in zip(by, changes)) / squares
+    left = [y - mean - slope * (x - mean_by) for x, y in zip(by, changes)]
+    variance = sum(each ** 2 for each in left) / (count - 2)
+    error = math.sqrt(variance * (1 / count + mean_by ** 2 / squares))
+    return mean - slope * mean_by, student_95(count - 2) * error * widened(left), slope
+
+
+def changes_of(rounds, mode, value):
+    """In percent against bare, of each round that has both, as logarithms: means over its blocks.
+    A round in which a block has no value has none."""
+    found = []
+    for blocks in rounds:
+        of = {}
+        for block in blocks:
+            of.setdefault(block[0], []).append(value(block))
+        if any(None in values for values in of.values()):
+            continue
+        found.append(100 * (statistics.mean(map(math.log, of[mode])) -
+                            statistics.mean(map(math.log, of[-1]))))
+    return found
 
 
 def overhead(part):
@@ -62,21 +106,34 @@ def overhead(part):
     if not result or "toggled" not in result:
         print(part, "printed nothing")
         return
-    rounds = []
-    for blocks in result["toggled"]:
-        by_mode = {}
-        for mode, seconds in blocks:
-            by_mode.setdefault(mode, []).append(seconds)
-        rounds.append({mode: statistics.mean(times) for mode, times in by_mode.items()})
-    print("%s: bare step %.3f ms" % (part, 1e3 * statistics.median(r[-1] for r in rounds)))
+    rounds = result["toggled"]
+    bare = [block[1] for blocks in rounds for block in blocks if block[0] == -1]
+    print("%s: bare step %.3f ms, %d rounds, blocks of %d steps" % (
+        part, 1e3 * statistics.median(bare), len(rounds), result["block"]))
+    modes = {block[0] for block in rounds[0]}
+    issued = {}
+    for mode, seconds in [each for blocks in result["issued"] for each in blocks]:
+        issued.setdefault(mode, []).append(1e6 * seconds)
     for mode, name in ((0, "attached, not metering"), (16, "metered 1 in 16"), (1, "always")):
-        change = [100 * (r[mode] / r[-1] - 1) for r in rounds if mode in r]
+        change = changes_of(rounds, mode, lambda block: block[1]) if mode in modes else []
         if len(change) < 5:
             continue
         trimmed, half = trimmed_mean(change)
-        mean_half = student_95(len(change) - 1) * statistics.stdev(change) / math.sqrt(len(change))
-        print("  %-24s %+.3f %% +- %.3f (95 %%, trimmed mean of %d rounds; mean %+.3f +- %.3f)" % (
-            name, trimmed, half, len(change), statistics.mean(change), mean_half))
+        print("  %-24s %+.3f %% +- %.3f (95 %%, trimmed mean of %d rounds; mean %+.3f, a round's "
+              "deviation %.3f, lag-1 correlation %+.2f)" % (
+                  name, trimmed, half, len(change), statistics.mean(change),
+                  statistics.stdev(change), lag_one(change)))
+        counted = changes_of(rounds, mode, lambda block: block[2])
+        if len(counted) == len(change):
+            clock = [c - t for c, t in zip(counted, change)]
+            equal, its, slope = at_equal(change, clock)
+            print("  %-24s %+.3f %% +- %.3f at the same clock (the mode's clock %+.3f %% +- %.3f; "
+                  "time follows the clock by %+.2f); core cycles %+.3f %% +- %.3f" % (
+                      "", equal, its, *trimmed_mean(clock), slope, *trimmed_mean(counted)))
+        if mode in issued and -1 in issued:
+            print("  %-24s host time until a step is enqueued: %.1f us, bare %.1f us (medians of "
+                  "%d)" % ("", statistics.median(issued[mode]), statistics.median(issued[-1]),
+                           len(issued[mode])))
     print("  kernels launched %s, records %s" % (
         result.get("kernel_launches"), result.get("kernel_records")))
 
@@ -167,6 +224,21 @@ def repeated(*parts):
         told, len(largest), within))
 
 
+def fragile(part):
+    """Whether a program outlived a kernel that does not survive being repeated."""
+    try:
+        with open(os.path.join(out, part, "report.json")) as file:
+            report = json.load(file)
+        with open(os.path.join(out, part + ".log")) as file:
+            lines = [line.strip() for line in file if line.startswith(("kdvfs", "done"))]
+    except OSError:
+        return
+    print("%s: %s" % (part, "; ".join(lines)))
+    for row in report["rows"][:4]:
+        print("  %d x %s%s" % (row["calls"], row["kernel"],
+                               ", repeated" if "repeated" in row else ""))
+
+
 overhead("toggled")
 overhead("graph")
 kernels = totals("kernels")
@@ -209,7 +281,9 @@ if text:
         if (kind, "first") in each and (kind, "second") in each:
             print("  %s: second run against first %+.2f %%" % (
                 kind, 100 * (each[kind, "second"] / each[kind, "first"] - 1)))
-losses = printed("losses")
-if losses:
-    print("losses: two bare runs equal %s, attached equals bare %s" % (
-        losses["bare_runs_equal"], losses["attached_equals_bare"]))
+for part in ("losses", "losses_graph"):
+    losses = printed(part)
+    if losses:
+        print("%s: two bare runs equal %s, attached equals bare %s" % (
+            part, losses["bare_runs_equal"], losses["attached_equals_bare"]))
+fragile("fragile")

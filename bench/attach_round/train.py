@@ -2,7 +2,7 @@
 """A GPT training step in PyTorch, as anybody would write it: 8 layers of 2048, batch 8 x 1024, bf16.
 
 It knows nothing of kdvfs but for --toggle, which compares: then the attached library's metering is
-switched between blocks of steps, and the time of each block is kept.
+switched between blocks of steps, and the GPU's time and core cycles of each block are kept.
 """
 import argparse
 import ctypes
@@ -83,9 +83,10 @@ def main():
     parser.add_argument("--ranges", default="", help="of: step,phases,layers")
     parser.add_argument("--graph", action="store_true", help="the step as one CUDA graph")
     parser.add_argument("--deterministic", action="store_true")
-    parser.add_argument("--toggle", type=int, default=0,
-                        help="rounds there and back through the ways of metering")
-    parser.add_argument("--block", type=int, default=5, help="steps of a block")
+    parser.add_argument("--toggle", type=float, default=0,
+                        help="seconds of rounds there and back through the ways of metering")
+    parser.add_argument("--modes", default="-1,0,16,1", help="of kdvfs_attach_meter; bare first")
+    parser.add_argument("--block", type=int, default=8, help="steps of a block")
     parser.add_argument("--bitwise", action="store_true",
                         help="the same training three times: twice bare, once metered")
     parser.add_argument("--out", default="")
@@ -119,6 +120,80 @@ def main():
             file.write(text)
     else:
         print(text)
+
+
+def toggle(options, library, run):
+    """Rounds of blocks: [mode, seconds a step, core cycles a step or null], and of single steps that
+    an idle GPU waits for: [mode, seconds until all is enqueued]."""
+    place = Place()
+    place.mark()
+
+    def switch(mode):
+        torch.cuda.synchronize()
+        if library.kdvfs_attach_meter(mode) != 0:
+            sys.exit("kdvfs_attach_meter(%d) failed" % mode)
+        run()
+
+    def block(mode):
+        switch(mode)
+        begin = place.mark()  # behind the first step: the host is ahead, as in training
+        for _ in range(options.block):
+            run()
+        end = place.mark()
+        torch.cuda.synchronize()
+        return [mode, *place.between(begin, end, options.block)]
+
+    def issue(mode):
+        switch(mode)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        run()
+        return [mode, time.perf_counter() - began]
+
+    def rounds_of(measure, seconds):
+        # There and back, so that a steady drift meets all alike, beginning elsewhere each time.
+        rounds = []
+        modes = [int(mode) for mode in options.modes.split(",")]
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            first = len(rounds) % len(modes)
+            order = modes[first:] + modes[:first]
+            rounds.append([measure(mode) for mode in order + order[::-1]])
+        return rounds
+
+    for mode in options.modes.split(","):  # what only the first of each has to do
+        block(int(mode))
+    return rounds_of(block, options.toggle), rounds_of(issue, options.toggle / 10)
+
+
+class Place:
+    """Places in the stream: when the GPU gets there, and how many core cycles it has counted."""
+
+    def __init__(self):
+        self.kernel = None
+        try:
+            import cycles
+            self.kernel = cycles.store
+            self.kernel[(1,)](torch.zeros(2, dtype=torch.int64, device="cuda"), num_warps=1)
+            torch.cuda.synchronize()
+        except Exception as error:  # times alone, then
+            print("no core cycles: %r" % error, file=sys.stderr)
+
+    def mark(self):
+        event = torch.cuda.Event(enable_timing=True)
+        counted = torch.zeros(2, dtype=torch.int64, device="cuda")
+        event.record()
+        if self.kernel is not None:
+            self.kernel[(1,)](counted, num_warps=1)
+        return event, counted
+
+    def between(self, begin, end, steps):
+        """Seconds and core cycles a step; null where another multiprocessor counted."""
+        seconds = begin[0].elapsed_time(end[0]) * 1e-3 / steps
+        first, last = begin[1].tolist(), end[1].tolist()
+        if self.kernel is None or first[1] != last[1]:
+            return seconds, None
+        return seconds, (last[0] - first[0]) / steps
 
 
 def train(options, names, library):
@@ -166,29 +241,10 @@ def train(options, names, library):
     result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
 
     if options.toggle:
-        # There and back, so that a steady drift meets all alike, beginning elsewhere each time.
-        # What attaching alone costs is the finest question: every round asks it.
-        rounds = []
-        for turn in range(options.toggle):
-            modes = [-1, 0] if turn % 2 == 0 else [-1, 0, 16, 1]
-            first = turn // 2 % len(modes)
-            modes = modes[first:] + modes[:first]
-            times = []
-            for mode in modes + modes[::-1]:
-                torch.cuda.synchronize()
-                if library.kdvfs_attach_meter(mode) != 0:
-                    sys.exit("kdvfs_attach_meter(%d) failed" % mode)
-                run()
-                torch.cuda.synchronize()
-                began = time.perf_counter()
-                for _ in range(options.block):
-                    run()
-                torch.cuda.synchronize()
-                times.append((mode, (time.perf_counter() - began) / options.block))
-            rounds.append(times)
+        result["block"] = options.block
+        result["toggled"], result["issued"] = toggle(options, library, run)
         if library.kdvfs_attach_meter(1) != 0:
             sys.exit("kdvfs_attach_meter(1) failed")
-        result["toggled"] = rounds
     else:
         began = time.perf_counter()
         for _ in range(options.steps):

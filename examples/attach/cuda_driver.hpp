@@ -20,6 +20,11 @@ struct CudaDriver {
     int (*register_memory)(void* memory, std::size_t bytes, unsigned flags) = nullptr;
     int (*device_address)(std::uint64_t* address, void* memory, unsigned flags) = nullptr;
     int (*synchronize)(void* stream) = nullptr;
+    int (*set_bytes)(std::uint64_t to, unsigned char value, std::size_t count,
+                     void* stream) = nullptr;
+    int (*set_shorts)(std::uint64_t to, unsigned short value, std::size_t count,
+                      void* stream) = nullptr;
+    int (*set_words)(std::uint64_t to, unsigned value, std::size_t count, void* stream) = nullptr;
     int (*launch)(const void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                   void* stream, void** arguments, void** extra) = nullptr;
@@ -43,6 +48,9 @@ struct CudaDriver {
             find(found.register_memory, "cuMemHostRegister_v2");
             find(found.device_address, "cuMemHostGetDevicePointer_v2");
             find(found.synchronize, "cuStreamSynchronize");
+            find(found.set_bytes, "cuMemsetD8Async");
+            find(found.set_shorts, "cuMemsetD16Async");
+            find(found.set_words, "cuMemsetD32Async");
             find(found.launch, "cuLaunchKernel");
             find(found.launch_by_config, "cuLaunchKernelEx");
             return found;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/files.hpp>
+
 #include <dlfcn.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -107,9 +108,9 @@ struct Library {
 /// @returns why there is none, else nothing
 inline std::string open(Library& library) {
     void* handle = nullptr;
-    const char* const wanted = std::getenv("KDVFS_CUPTI");
-    if (wanted != nullptr && *wanted != '\0') {
-        handle = ::dlopen(wanted, RTLD_NOW | RTLD_LOCAL);
+    const std::string wanted{kdvfs::detail::environment("KDVFS_CUPTI")};
+    if (!wanted.empty()) {
+        handle = ::dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL);
     } else {
         for (const int flag : {RTLD_NOLOAD, 0}) {
             for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so",
@@ -161,6 +162,9 @@ struct LaunchConfig {
 };
 static_assert(offsetof(LaunchConfig, stream) == 32 && sizeof(LaunchConfig) == 56);
 
+/// Where a call that waits for its own work has its stream: nowhere, it is the default one.
+inline constexpr std::size_t default_stream = ~std::size_t{0};
+
 /// A call of the driver that puts work into a stream: its number, its name in reports, and where
 /// its parameters (one struct, as the driver declares them) hold the stream.
 struct LaunchCall {
@@ -172,22 +176,35 @@ struct LaunchCall {
 };
 
 inline constexpr LaunchCall launch_calls[] = {
-    {307, 442, Work::kernel, 40, nullptr},           // cuLaunchKernel
-    {652, 653, Work::kernel_by_config, 0, nullptr},  // cuLaunchKernelEx
-    {477, 478, Work::kernel, 40, nullptr},           // cuLaunchCooperativeKernel
-    {514, 515, Work::graph, 8, nullptr},             // cuGraphLaunch
-    {277, 421, Work::copy, 24, "memcpy HtoD"},       // cuMemcpyHtoDAsync_v2
-    {279, 422, Work::copy, 24, "memcpy DtoH"},       // cuMemcpyDtoHAsync_v2
-    {281, 423, Work::copy, 24, "memcpy DtoD"},       // cuMemcpyDtoDAsync_v2
-    {306, 418, Work::copy, 24, "memcpy"},            // cuMemcpyAsync
-    {289, 424, Work::copy, 8, "memcpy 2D"},          // cuMemcpy2DAsync_v2
-    {291, 425, Work::copy, 8, "memcpy 3D"},          // cuMemcpy3DAsync_v2
-    {216, 428, Work::set, 24, "memset"},             // cuMemsetD8Async
-    {218, 429, Work::set, 24, "memset"},             // cuMemsetD16Async
-    {220, 430, Work::set, 24, "memset"},             // cuMemsetD32Async
-    {222, 431, Work::set, 40, "memset 2D"},          // cuMemsetD2D8Async
-    {224, 432, Work::set, 40, "memset 2D"},          // cuMemsetD2D16Async
-    {226, 433, Work::set, 40, "memset 2D"},          // cuMemsetD2D32Async
+    {307, 442, Work::kernel, 40, nullptr},                  // cuLaunchKernel
+    {652, 653, Work::kernel_by_config, 0, nullptr},         // cuLaunchKernelEx
+    {477, 478, Work::kernel, 40, nullptr},                  // cuLaunchCooperativeKernel
+    {514, 515, Work::graph, 8, nullptr},                    // cuGraphLaunch
+    {277, 421, Work::copy, 24, "memcpy HtoD"},              // cuMemcpyHtoDAsync_v2
+    {279, 422, Work::copy, 24, "memcpy DtoH"},              // cuMemcpyDtoHAsync_v2
+    {281, 423, Work::copy, 24, "memcpy DtoD"},              // cuMemcpyDtoDAsync_v2
+    {306, 418, Work::copy, 24, "memcpy"},                   // cuMemcpyAsync
+    {289, 424, Work::copy, 8, "memcpy 2D"},                 // cuMemcpy2DAsync_v2
+    {291, 425, Work::copy, 8, "memcpy 3D"},                 // cuMemcpy3DAsync_v2
+    {216, 428, Work::set, 24, "memset"},                    // cuMemsetD8Async
+    {218, 429, Work::set, 24, "memset"},                    // cuMemsetD16Async
+    {220, 430, Work::set, 24, "memset"},                    // cuMemsetD32Async
+    {222, 431, Work::set, 40, "memset 2D"},                 // cuMemsetD2D8Async
+    {224, 432, Work::set, 40, "memset 2D"},                 // cuMemsetD2D16Async
+    {226, 433, Work::set, 40, "memset 2D"},                 // cuMemsetD2D32Async
+    {276, 397, Work::copy, default_stream, "memcpy HtoD"},  // cuMemcpyHtoD_v2
+    {278, 398, Work::copy, default_stream, "memcpy DtoH"},  // cuMemcpyDtoH_v2
+    {280, 399, Work::copy, default_stream, "memcpy DtoD"},  // cuMemcpyDtoD_v2
+    {305, 408, Work::copy, default_stream, "memcpy"},       // cuMemcpy
+    {287, 405, Work::copy, default_stream, "memcpy 2D"},    // cuMemcpy2D_v2
+    {288, 406, Work::copy, default_stream, "memcpy 2D"},    // cuMemcpy2DUnaligned_v2
+    {290, 407, Work::copy, default_stream, "memcpy 3D"},    // cuMemcpy3D_v2
+    {249, 411, Work::set, default_stream, "memset"},        // cuMemsetD8_v2
+    {250, 412, Work::set, default_stream, "memset"},        // cuMemsetD16_v2
+    {251, 413, Work::set, default_stream, "memset"},        // cuMemsetD32_v2
+    {252, 414, Work::set, default_stream, "memset 2D"},     // cuMemsetD2D8_v2
+    {253, 415, Work::set, default_stream, "memset 2D"},     // cuMemsetD2D16_v2
+    {254, 416, Work::set, default_stream, "memset 2D"},     // cuMemsetD2D32_v2
 };
 
 /// The calls that make a graph ready to be launched: {exec**, graph, ...}.
@@ -263,7 +280,9 @@ inline Launch read_launch(std::uint32_t id, const void* parameters) {
                 launch.blocks = blocks_at(reinterpret_cast<const std::byte*>(config->grid));
             }
         } else {
-            launch.stream = field(static_cast<void*>(nullptr), bytes + call.stream_at);
+            if (call.stream_at != default_stream) {
+                launch.stream = field(static_cast<void*>(nullptr), bytes + call.stream_at);
+            }
             if (call.work == Work::kernel) launch.blocks = blocks_at(bytes + 8);
             if (call.work == Work::kernel || call.work == Work::graph) {
                 launch.function = field(static_cast<const void*>(nullptr), bytes);

@@ -3,6 +3,7 @@
 #include <examples/attach/launch_names.hpp>
 #include <examples/attach/process.hpp>
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/report_files.hpp>
@@ -10,9 +11,11 @@
 #include <kdvfs/registry.hpp>
 #include <kdvfs/tune/session.hpp>
 
+#include <algorithm>
 #include <charconv>
-#include <cstdlib>
+#include <chrono>
 #include <ostream>
+#include <sstream>
 #include <system_error>
 
 namespace attach {
@@ -22,12 +25,16 @@ namespace {
 using Policy = kdvfs::FromPlan<kdvfs::AutoClock>;
 using Policies = kdvfs::PolicyRegistry<kdvfs::Default<Policy>>;
 
+constexpr double shortest_that_is_split = 20e-6;  // s
+/// A launch that takes so much longer or shorter when it is made again is other work: the power
+/// limit and a busy host make less of a difference.
+constexpr double other_work = 1.6;
+
 }  // namespace
 
 Settings Settings::from_environment() {
-    const auto text_of = [](const char* name) -> std::string {
-        const char* const text = std::getenv(name);
-        return text == nullptr ? "" : text;
+    const auto text_of = [](const char* name) {
+        return std::string{kdvfs::detail::environment(name)};
     };
     const auto refuse = [](const std::string& variable, const std::string& words,
                            const std::string& remedy) {
@@ -148,7 +155,11 @@ Device::~Device() = default;
 
 const kdvfs::detail::ScopeKind& Device::launch_kind(const std::string& name,
                                                     kdvfs::Variant variant) {
-    if (settings_.match && !std::regex_search(name, *settings_.match)) return *others_;
+    // Where ranges are what is metered, they are what is asked for, too.
+    if (settings_.level == Level::kernel && settings_.match &&
+        !std::regex_search(name, *settings_.match)) {
+        return *others_;
+    }
     const auto& kind = session_->kept_kind(name, variant);
     const std::lock_guard lock{splitting_};
     clusters_.try_emplace(kind.number, Clusters{name, variant, {}});
@@ -163,61 +174,133 @@ const kdvfs::detail::ScopeKind& Device::scope_kind(const kdvfs::detail::ScopeKin
     return found == swept_.end() ? kept : session_->kind(found->second.first, found->second.second);
 }
 
-std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
-    const auto* const cluster = cluster_of(kind, time);
-    return cluster == nullptr ? kind : cluster->number;
+/// @returns null where none is within that factor
+Device::Cluster* Device::Clusters::nearest(double seconds, double alike) {
+    const auto apart = [&](const Cluster& cluster) {
+        return std::max(cluster.seconds / seconds, seconds / cluster.seconds);
+    };
+    const auto best =
+        std::min_element(known.begin(), known.end(),
+                         [&](const Cluster& a, const Cluster& b) { return apart(a) < apart(b); });
+    return best == known.end() || apart(*best) > alike ? nullptr : &*best;
 }
 
-/// @returns null for a kind that is not split
-const kdvfs::detail::ScopeKind* Device::cluster_of(std::uint32_t kind, kdvfs::Duration time) {
+std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
     constexpr std::size_t most = 8;
     constexpr std::uint32_t apart = 64;  // more than a grid's variants
-    if (time < std::chrono::microseconds{20}) return nullptr;
+    constexpr double alike = 1.25;
+    constexpr double follows = 0.125;  // of the way to what is seen
+    const double seconds = kdvfs::Seconds{time}.count();
     const std::lock_guard lock{splitting_};
     const auto found = clusters_.find(kind);
-    if (found == clusters_.end()) return nullptr;
-    auto& [name, variant, known, tried] = found->second;
-    for (const auto& [its, cluster] : known) {
-        if (time * 5 <= its * 8 && its * 5 <= time * 8) return cluster;
+    if (found == clusters_.end()) return kind;
+    found->second.seen = true;
+    if (seconds < shortest_that_is_split) return kind;
+    auto& known = found->second.known;
+    if (Cluster* const cluster = found->second.nearest(seconds, alike)) {
+        cluster->seconds += follows * (seconds - cluster->seconds);
+        return cluster->kind->number;
     }
-    if (known.size() == most) return nullptr;
+    if (known.size() == most) return kind;
     const auto index = static_cast<std::uint32_t>(known.size());
-    return known.emplace_back(time, &session_->kind(name, {variant.index + apart * index})).second;
+    const auto& its =
+        session_->kind(found->second.name, {found->second.variant.index + apart * index});
+    // What takes another time once kernels are repeated may be what that has left of it.
+    const bool late = repeating_state_ == Repeating::begun && !known.empty();
+    known.push_back({seconds, &its, late});
+    return its.number;
+}
+
+/// @returns empty where the kernel is not to be repeated, any more or at all
+std::string Device::name_to_repeat(std::uint32_t kind, bool by_times) {
+    constexpr unsigned most_tries = 64;
+    const std::lock_guard lock{splitting_};
+    const auto found = clusters_.find(kind);
+    if (found == clusters_.end()) return {};
+    auto& [name, variant, known, seen, tried] = found->second;
+    const bool all_told =
+        !known.empty() &&
+        std::all_of(known.begin(), known.end(), [](const Cluster& each) { return each.repeated; });
+    if (tried >= (by_times && !known.empty() ? most_tries : 1) || all_told) return {};
+    if (runs_once(name)) return {};
+    if (settings_.runs_once && std::regex_search(name, *settings_.runs_once)) return {};
+    ++tried;
+    return name;
+}
+
+/// Which of a kernel's clusters the launch is, by the time that it takes when it is made again:
+/// once the power limit has its say, as it had in the program.
+/// @param way how it is to be made again
+/// @returns null where it takes another time than any of them
+const kdvfs::detail::ScopeKind* Device::kind_to_repeat(const kdvfs::detail::ScopeKind& kind,
+                                                       const Again& again,
+                                                       const std::function<void()>*& way) {
+    using Clock = std::chrono::steady_clock;
+    const auto makes_for = [&](Clock::duration time, int calls) {
+        const auto began = Clock::now();
+        int made = 0;
+        while (made == 0 || Clock::now() - began < time) {
+            for (int i = 0; i < calls; ++i) (*way)();
+            made += calls;
+            again.wait();
+        }
+        return std::chrono::duration<double>{Clock::now() - began}.count() / made;
+    };
+    double seconds = 0;
+    for (const auto* const each : {&again.launch, &again.cleared}) {
+        if (!*each) continue;
+        way = each;
+        makes_for(Clock::duration::zero(), 1);
+        const double first = makes_for(Clock::duration::zero(), 3);
+        const int calls = static_cast<int>(std::clamp(2e-3 / first, 1.0, 400.0));
+        makes_for(std::chrono::milliseconds{60}, calls);
+        seconds = makes_for(std::chrono::milliseconds{20}, calls);
+        const std::lock_guard lock{splitting_};
+        Clusters& clusters = clusters_.at(kind.number);
+        if (clusters.known.empty()) {
+            if (!clusters.seen || seconds < 2 * shortest_that_is_split) return &kind;
+            continue;
+        }
+        Cluster* const cluster = clusters.nearest(seconds, other_work);
+        if (cluster == nullptr) continue;
+        return std::exchange(cluster->repeated, true) ? nullptr : cluster->kind;
+    }
+    const std::lock_guard lock{splitting_};
+    const Clusters& clusters = clusters_.at(kind.number);
+    if (clusters.tried > 1) return nullptr;
+    std::ostringstream text;
+    text << "kernel '" << clusters.name << "' is other work when it is repeated: it takes "
+         << 1e6 * seconds << " us";
+    for (const Cluster& each : clusters.known) text << ", not " << 1e6 * each.seconds;
+    Process::instance().note(text.str());
+    return nullptr;
+}
+
+/// It is asked for the first time once the program has run as it is for long enough.
+bool Device::repeating_begins() {
+    if (repeating_state_ == Repeating::begun) return true;
+    repeating_state_ = Repeating::waits_for_iteration;
+    const std::lock_guard lock{mutex_};
+    if (settings_.iteration.empty() && iterations_.period() == 0)
+        repeating_state_ = Repeating::begun;
+    return repeating_state_ == Repeating::begun;
 }
 
 void Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
-                    const std::function<void()>& work, const std::function<void()>& wait) {
+                    const Again& again) {
     const std::lock_guard one_at_a_time{repeating_};
     Process& process = Process::instance();
     std::string repeated;
+    const std::function<void()>* way = &again.launch;
     const auto kind_of_work = [&]() -> const kdvfs::detail::ScopeKind* {
-        constexpr unsigned most_tries = 256;  // then all its clusters have been met
-        std::string name;
-        {
-            const std::lock_guard lock{splitting_};
-            const auto found = clusters_.find(kind.number);
-            if (found == clusters_.end()) return nullptr;
-            if (found->second.tried == (wait ? most_tries : 1)) return nullptr;
-            ++found->second.tried;
-            name = found->second.name;
-        }
-        if (runs_once(name)) return nullptr;
-        if (settings_.runs_once && std::regex_search(name, *settings_.runs_once)) return nullptr;
-        process.repeating(name);
-        repeated = std::move(name);
-        if (!wait) return &kind;
-        constexpr int calls = 3;
-        work();
-        wait();
-        const auto began = std::chrono::steady_clock::now();
-        for (int i = 0; i < calls; ++i) work();
-        wait();
-        const kdvfs::Duration time = (std::chrono::steady_clock::now() - began) / calls;
-        const auto* const cluster = cluster_of(kind.number, time);
-        return cluster == nullptr ? &kind : cluster;
+        if (!repeating_begins()) return nullptr;
+        repeated = name_to_repeat(kind.number, static_cast<bool>(again.wait));
+        if (repeated.empty()) return nullptr;
+        process.repeating(repeated);
+        return again.wait ? kind_to_repeat(kind, again, way) : &kind;
     };
     try {
-        sink_->repeat(stream, kind_of_work, work);
+        sink_->repeat(stream, kind_of_work, [&] { (*way)(); });
     } catch (const kdvfs::Error& error) {
         if (repeated.empty()) throw;
         process.repeating_failed();
@@ -238,12 +321,13 @@ void Device::launched(const kdvfs::detail::ScopeKind& kind) {
     if (!settings_.iteration.empty()) return;
     bool begins = false;
     bool known = false;
+    const auto now = std::chrono::steady_clock::now();
     {
         const std::lock_guard lock{mutex_};
-        begins = known = iterations_.launched(kind.number);
+        begins = known =
+            iterations_.launched(kind.number, kdvfs::TimePoint{now.time_since_epoch()});
         if (iterations_.period() == 0 && ++since_look_ >= 64) {
             since_look_ = 0;
-            const auto now = std::chrono::steady_clock::now();
             begins = now - looked_at_ > std::chrono::milliseconds{250};
             if (begins) looked_at_ = now;
         }
@@ -258,6 +342,8 @@ void Device::meter_every(unsigned every) {
 }
 
 void Device::begin_iteration(bool known) {
+    auto waits = Repeating::waits_for_iteration;
+    if (known) repeating_state_.compare_exchange_strong(waits, Repeating::begun);
     const unsigned every = every_.load(std::memory_order_relaxed);
     const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed);
     const std::lock_guard lock{beginning_};
@@ -279,7 +365,7 @@ void Device::write_json(std::ostream& out) {
                     : "null")
         << R"(,"count":)" << (named ? begun_.load() : iterations_.count()) << R"(,"launches":)"
         << iterations_.period() << R"(,"alike":)" << json_number(iterations_.stability())
-        << R"(,"share":)" << json_number(iterations_.coverage()) << R"(},"report":)";
+        << R"(,"share":)" << json_number(iterations_.share_of_time()) << R"(},"report":)";
     kdvfs::measure::write_json(out, report);
     out << '}';
 }

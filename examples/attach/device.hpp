@@ -56,24 +56,32 @@ public:
     [[nodiscard]] const kdvfs::detail::ScopeKind& launch_kind(const std::string& name,
                                                               kdvfs::Variant variant);
     /// The kind of a launch that took so long: launches of one name and grid can be other work, as
-    /// those of persistent GEMMs are. Times within a factor of 1.6 are one cluster; the first is
-    /// the kind itself, those behind it have variants that are 64 apart, in order of first sight, 8
-    /// at most. Launches under 20 us, and kinds that are none of a launch, are not split.
+    /// those of persistent GEMMs are. Times within a quarter of one another are one cluster, whose
+    /// middle follows them; the first is the kind itself, those behind it have variants that are 64
+    /// apart, in order of first sight, 8 at most. Launches under 20 us, and kinds that are none of
+    /// a launch, are not split.
     [[nodiscard]] std::uint32_t split(std::uint32_t kind, kdvfs::Duration time);
     /// What a scope that is entered now has, for a kind that is kept: while a program is swept,
     /// each block of iterations has kinds of its own.
     [[nodiscard]] const kdvfs::detail::ScopeKind& scope_kind(const kdvfs::detail::ScopeKind& kept);
     /// Whether launches are to be repeated (`KDVFS_MODE=repeat`).
     [[nodiscard]] bool repeats() const { return settings_.repeats && tells_joules_; }
-    /// Calls a launch's work again and again before the launch itself, until its joules are told
+    /// A launch that can be made again; what it enqueues throws `Error` where that fails.
+    struct Again {
+        std::function<void()> launch{};
+        /// The memsets that came shortly before it, then the launch, whose kernel may need that
+        /// they have cleared something. May be empty
+        std::function<void()> cleared{};
+        /// Waits for its stream: with it, launches of one name and grid that take other times
+        /// (`split`) are repeated each, and none that takes another time when it is repeated than
+        /// any of these, which then is other work. May be empty
+        std::function<void()> wait{};
+    };
+    /// Makes a launch again and again before the launch itself, until its joules are told
     /// (`GpuOptions::repeat`); nothing where they are, where its name says that it must run once,
     /// or where it is none that was asked for. One launch at a time.
-    /// @param work enqueues the launch; throws `Error` where that fails
-    /// @param wait waits for its stream; with it, launches of one name and grid that take other
-    ///        times (`split`) are repeated each. May be empty
-    /// @throws Error that names the kernel, where the work fails
-    void repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
-                const std::function<void()>& work, const std::function<void()>& wait);
+    /// @throws Error that names the kernel, where the launch fails
+    void repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind, const Again& again);
     /// What launches inside a range share.
     [[nodiscard]] const kdvfs::detail::ScopeKind& range_kind(std::string_view path) const;
     /// What launches outside all ranges share, where ranges are what is metered.
@@ -105,19 +113,35 @@ private:
     std::atomic<std::uint64_t> launches_{0};
     std::atomic<std::uint64_t> begun_{0};
 
+    /// Launches of one kernel and grid that take about as long.
+    struct Cluster {
+        double seconds = 0;  ///< their middle
+        const kdvfs::detail::ScopeKind* kind = nullptr;
+        bool repeated = false;  ///< or not to be
+    };
     /// A kernel whose launches may be split by their times.
     struct Clusters {
         std::string name{};
         kdvfs::Variant variant{};
-        std::vector<std::pair<kdvfs::Duration, const kdvfs::detail::ScopeKind*>> known{};
+        std::vector<Cluster> known{};
+        bool seen = false;   ///< the time of a launch, however short
         unsigned tried = 0;  ///< launches that were repeated, or looked at for it
+
+        [[nodiscard]] Cluster* nearest(double seconds, double alike);
     };
-    const kdvfs::detail::ScopeKind* cluster_of(std::uint32_t kind, kdvfs::Duration time);
+    const kdvfs::detail::ScopeKind* kind_to_repeat(const kdvfs::detail::ScopeKind& kind,
+                                                   const Again& again,
+                                                   const std::function<void()>*& way);
+    [[nodiscard]] bool repeating_begins();
+    [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, bool by_times);
 
     std::map<std::uint32_t, std::pair<std::string, kdvfs::Variant>> swept_;  // by a kept kind
     std::mutex repeating_;
     std::mutex splitting_;
     std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind
+    /// Repeating begins with an iteration, so that it finds the same launches in every run.
+    enum class Repeating { not_yet, waits_for_iteration, begun };
+    std::atomic<Repeating> repeating_state_{Repeating::not_yet};
     std::mutex beginning_;
     std::mutex mutex_;
     Iterations iterations_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/units.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -18,11 +20,12 @@ namespace attach {
 /// inner loop, such as layers: it is given up, and a longer one is looked for. Not thread-safe.
 class Iterations {
 public:
-    /// Takes in a launch. @returns whether an iteration begins with it
-    bool launched(std::uint32_t kernel) {
+    /// Takes in a launch, made at that time. @returns whether an iteration begins with it
+    bool launched(std::uint32_t kernel, kdvfs::TimePoint now) {
         std::move_backward(last_.begin(), last_.end() - 1, last_.end());
         last_[0] = kernel;
         ++launches_;
+        now_ = now;
         if (period_ == 0) {
             if (seen_.size() >= most_seen) return false;
             seen_.push_back(kernel);
@@ -32,8 +35,12 @@ public:
         if (++since_found_ == next_check_ && !holds()) return false;
         if (kernel != anchor_[0]) return false;
         if (!std::equal(last_.begin(), last_.begin() + anchored_, anchor_.begin())) return false;
-        if (count_ > 0 && launches_ - began_at_ == period_) ++alike_;
+        if (count_ > 0 && launches_ - began_at_ == period_) {
+            ++alike_;
+            alike_time_ += now - began_;
+        }
         began_at_ = launches_;
+        began_ = now;
         ++count_;
         return true;
     }
@@ -53,6 +60,12 @@ public:
         return std::min(1.0, covered / static_cast<double>(since_found_));
     }
 
+    /// Share of the time since then that they cover, 0 to 1, as launches are made.
+    [[nodiscard]] double share_of_time() const {
+        if (now_ <= found_) return 0;
+        return kdvfs::Seconds{alike_time_}.count() / kdvfs::Seconds{now_ - found_}.count();
+    }
+
 private:
     static constexpr std::size_t most_seen = std::size_t{1} << 16U;
     static constexpr std::size_t most_candidates = 128;
@@ -66,6 +79,7 @@ private:
         period_ = 0;
         count_ = 0;
         alike_ = 0;
+        alike_time_ = {};
         return false;
     }
 
@@ -131,6 +145,7 @@ private:
                 period_ = period;
                 found_after_ = seen_.size();
                 since_found_ = 0;
+                found_ = now_;
                 next_check_ = 4 * std::max(found_after_, period);
                 seen_ = {};
                 return;
@@ -151,6 +166,10 @@ private:
     std::uint64_t began_at_ = 0;
     std::uint64_t count_ = 0;
     std::uint64_t alike_ = 0;
+    kdvfs::TimePoint now_{};
+    kdvfs::TimePoint found_{};
+    kdvfs::TimePoint began_{};
+    kdvfs::Duration alike_time_{};
 };
 
 }  // namespace attach

@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -152,6 +154,27 @@ inline bool runs_once(std::string_view name) {
     return std::any_of(std::begin(words), std::end(words),
                        [&](std::string_view word) { return text.find(word) != std::string::npos; });
 }
+
+/// The graphs of a process: a launch of one is a unit, named by how many nodes it has. Thread-safe.
+class Graphs {
+public:
+    /// @param executable what is launched
+    void made(const void* executable, std::size_t nodes) {
+        const std::lock_guard lock{mutex_};
+        nodes_[executable] = nodes;
+    }
+    [[nodiscard]] std::string name_of(const void* executable) const {
+        const std::lock_guard lock{mutex_};
+        const auto found = nodes_.find(executable);
+        if (found == nodes_.end()) return "graph";
+        return "graph of " + std::to_string(found->second) +
+               (found->second == 1 ? " node" : " nodes");
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::map<const void*, std::size_t> nodes_;
+};
 
 /// Which variant a grid is: the power of two that its number of blocks reaches.
 inline kdvfs::Variant grid_variant(std::uint64_t blocks) {

@@ -11,6 +11,7 @@
 #include <examples/attach/ranges.hpp>
 #include <examples/attach/record_streams.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/error.hpp>
@@ -21,7 +22,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -44,8 +44,7 @@ kdvfs::device::NvmlOptions nvml_options(kdvfs::device::ClockAccess access) {
     kdvfs::device::NvmlOptions options;
     options.access = access;
     const auto replace = [](std::string& path, const char* name) {
-        const char* const text = std::getenv(name);
-        if (text != nullptr && *text != '\0') path = text;
+        if (const auto text = kdvfs::detail::environment(name); !text.empty()) path = text;
     };
     replace(options.library, "KDVFS_NVML");
     replace(options.restorer, "KDVFS_NVIDIA_SMI");
@@ -231,7 +230,11 @@ private:
         Device& device = *gpu->device;
         launch.gpu = gpu;
         launch.correlation = data.correlation;
-        if (device.repeats() && made.again()) repeat(*gpu, made, kind);
+        if (device.repeats()) {
+            LastSets& sets = last_sets();
+            if (made.again()) repeat(*gpu, made, kind, data.correlation);
+            sets.add(id, made);
+        }
         const AtLaunch here{data.correlation};
         if (Process::instance().settings().level == Level::kernel) {
             launch.token = device.sink().enter(made.stream, device.scope_kind(kind));
@@ -240,13 +243,92 @@ private:
         }
     }
 
+    /// The last calls of this thread, as far as they are memsets that can be made again.
+    class LastSets {
+    public:
+        void add(std::uint32_t id, const cupti::Launch& made) {
+            Set& set = sets_[next_++ % sets_.size()];
+            set = {};
+            if (made.call->work != cupti::Work::set || made.call->stream_at != set.at_stream)
+                return;
+            set.id = id == made.call->per_thread_id ? made.call->id : id;
+            set.stream = made.stream;
+            std::memcpy(&set.parameters, made.parameters, sizeof set.parameters);
+        }
+        [[nodiscard]] bool any_on(const void* stream) const {
+            return std::any_of(sets_.begin(), sets_.end(), [stream](const Set& set) {
+                return set.id != 0 && set.stream == stream;
+            });
+        }
+        void make_again_on(const void* stream) const {
+            for (std::size_t i = 0; i < sets_.size(); ++i) {
+                const Set& set = sets_[(next_ + i) % sets_.size()];
+                if (set.id == 0 || set.stream != stream) continue;
+                check(set.again());
+            }
+        }
+
+    private:
+        struct Set {
+            static constexpr std::size_t at_stream = 24;
+            std::uint32_t id = 0;
+            void* stream = nullptr;
+            /// Of cuMemsetD8Async and its like (generated_cuda_meta.h).
+            struct {
+                std::uint64_t to;
+                std::uint32_t value;
+                std::size_t count;
+            } parameters{};
+
+            [[nodiscard]] int again() const {
+                const CudaDriver& driver = CudaDriver::of_process();
+                const auto& [to, value, count] = parameters;
+                constexpr std::uint32_t bytes = 216;
+                constexpr std::uint32_t shorts = 218;
+                constexpr std::uint32_t words = 220;
+                switch (id) {
+                    case bytes:
+                        return driver.set_bytes(to, static_cast<unsigned char>(value), count,
+                                                stream);
+                    case shorts:
+                        return driver.set_shorts(to, static_cast<unsigned short>(value), count,
+                                                 stream);
+                    case words: return driver.set_words(to, value, count, stream);
+                    default: return 0;
+                }
+            }
+        };
+        std::array<Set, 4> sets_{};
+        std::size_t next_ = 0;
+    };
+    static LastSets& last_sets() {
+        thread_local LastSets sets;
+        return sets;
+    }
+
     /// Launches a kernel again and again with its own arguments, where that is asked for.
     static void repeat(const CudaGpu& gpu, const cupti::Launch& made,
-                       const kdvfs::detail::ScopeKind& kind) {
+                       const kdvfs::detail::ScopeKind& kind, std::uint32_t correlation) {
         const AtLaunch none{0};
-        gpu.device->repeat(
-            made.stream, kind, [&] { launch_again(made); },
-            [&] { gpu.streams->wait_for(made.stream); });
+        Device::Again again{.launch = [&] { launch_again(made); },
+                            .wait = [&] { gpu.streams->wait_for(made.stream); }};
+        if (last_sets().any_on(made.stream)) {
+            again.cleared = [&] {
+                last_sets().make_again_on(made.stream);
+                launch_again(made);
+            };
+        }
+        gpu.streams->may_repeat(correlation);
+        gpu.device->repeat(made.stream, kind, again);
+    }
+
+    static void check(int status) {
+        if (status == 0) return;
+        throw kdvfs::Error{kdvfs::Errc::io,
+                           {.action = "launch a kernel again",
+                            .object = "CUDA",
+                            .vendor_words = "CUDA error " + std::to_string(status),
+                            .remedy = ""}};
     }
 
     static void launch_again(const cupti::Launch& made) {
@@ -265,25 +347,17 @@ private:
             void** arguments;
             void** extra;
         } by_config{};
-        int status = 0;
         if (made.config() == nullptr) {
             std::memcpy(&plain, made.parameters, sizeof plain);
             const unsigned* const n = plain.sizes;
-            status = driver.launch(plain.function, n[0], n[1], n[2], n[3], n[4], n[5], n[6],
-                                   made.stream, plain.arguments, plain.extra);
+            check(driver.launch(plain.function, n[0], n[1], n[2], n[3], n[4], n[5], n[6],
+                                made.stream, plain.arguments, plain.extra));
         } else {
             std::memcpy(&by_config, made.parameters, sizeof by_config);
             cupti::LaunchConfig config = *by_config.config;
             config.stream = made.stream;
-            status = driver.launch_by_config(&config, by_config.function, by_config.arguments,
-                                             by_config.extra);
-        }
-        if (status != 0) {
-            throw kdvfs::Error{kdvfs::Errc::io,
-                               {.action = "launch a kernel again",
-                                .object = "CUDA",
-                                .vendor_words = "CUDA error " + std::to_string(status),
-                                .remedy = ""}};
+            check(driver.launch_by_config(&config, by_config.function, by_config.arguments,
+                                          by_config.extra));
         }
     }
 
@@ -319,16 +393,19 @@ private:
         const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
                            31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);
         Known& known = remembered[(place ^ place >> 9U) % remembered.size()];
-        // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere.
-        const bool named = made.call->name == nullptr && made.call->work != cupti::Work::graph;
-        const char* const symbol = named && data.symbol != nullptr ? data.symbol : "";
+        // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere. A graph's
+        // handle may be that of one before it.
+        const bool graph = made.call->work == cupti::Work::graph;
+        const bool named = made.call->name == nullptr && !graph && data.symbol != nullptr;
+        const std::string name_of_graph = graph ? graphs_.name_of(made.function) : std::string{};
+        const char* const symbol = named ? data.symbol : name_of_graph.c_str();
         if (known.kind != nullptr && known.gpu == &gpu && known.function == made.function &&
             known.fixed == made.call->name && known.variant == variant && known.symbol == symbol) {
             return *known.kind;
         }
-        const std::string name = made.call->work == cupti::Work::graph ? graph_name(made.function)
-                                 : made.call->name != nullptr          ? made.call->name
-                                                                       : launch_name(symbol);
+        const std::string name = graph                        ? name_of_graph
+                                 : made.call->name != nullptr ? made.call->name
+                                                              : launch_name(symbol);
         known = {&gpu,    made.function, made.call->name,
                  variant, symbol,        &gpu.device->launch_kind(name, variant)};
         return *known.kind;
@@ -350,15 +427,8 @@ private:
                 driver.graph_nodes(parameters.graph, nullptr, &nodes) != 0) {
                 return;
             }
-            const std::lock_guard lock{mutex_};
-            graph_nodes_[*parameters.executable] = nodes;
+            graphs_.made(*parameters.executable, nodes);
         }
-    }
-    std::string graph_name(const void* executable) {
-        const std::lock_guard lock{mutex_};
-        const auto found = graph_nodes_.find(executable);
-        if (found == graph_nodes_.end()) return "graph";
-        return "graph of " + std::to_string(found->second) + " nodes";
     }
 
     /// The GPU of a context; null where it could not be opened.
@@ -472,7 +542,7 @@ private:
     std::mutex opening_;
     std::mutex mutex_;
     std::map<int, std::unique_ptr<CudaGpu>> gpus_;  // by the driver's number
-    std::map<const void*, std::size_t> graph_nodes_;
+    Graphs graphs_;
 };
 
 }  // namespace

@@ -71,6 +71,9 @@ Device& Process::add(std::unique_ptr<Device> device) {
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
     if (meter_every_) device->meter_every(*meter_every_);
+    // The board's library was loaded just now, and its static objects end before whatever was to be
+    // done at exit until then.
+    std::atexit([] { Process::instance().end(); });
     return *devices_.emplace_back(std::move(device));
 }
 

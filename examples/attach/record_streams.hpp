@@ -94,7 +94,7 @@ public:
                 Pending& next = track.pending.front();
                 const auto time = time_of(next);
                 if (!time) {
-                    if (is_stuck(track)) {
+                    if (is_stuck(track)) {  // and so are all up to the next that is known
                         lose_front(track);
                         continue;
                     }
@@ -150,12 +150,20 @@ public:
         split_ = std::move(split);
     }
 
+    /// A launch may have several records, one for each time that it is made, itself last.
+    void may_repeat(std::uint32_t correlation) {
+        const std::lock_guard lock{mutex_};
+        if (repeats_.empty()) repeats_.resize(remembered);
+        repeats_[correlation % remembered] = correlation;
+    }
+
     /// A launch ran then.
     void arrived(std::uint32_t correlation, kdvfs::TimePoint start, kdvfs::TimePoint end) {
         const std::lock_guard lock{mutex_};
         ++records_;
         Slot& slot = slots_[correlation % remembered];
-        if (slot.correlation == correlation) {  // one launch in several parts
+        const bool again = !repeats_.empty() && repeats_[correlation % remembered] == correlation;
+        if (slot.correlation == correlation && !again) {  // one launch in several parts
             start = std::min(start, slot.start);
             end = std::max(end, slot.end);
         }
@@ -329,7 +337,6 @@ private:
 
     void lose_front(Track& track) {
         track.pending.pop_front();
-        track.waiting_since = {};
         ++lost_;
     }
 
@@ -342,6 +349,7 @@ private:
     std::vector<Slot> slots_;    // by correlation, the newest ones
     std::vector<Block> blocks_;
     std::size_t cells_taken_ = cells_per_block;
+    std::vector<std::uint32_t> repeats_;  // launches that may be repeated, by correlation
     kdvfs::TimePoint newest_{};
     std::uint64_t records_ = 0;
     std::uint64_t lost_ = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 
 #include <CLI/CLI.hpp>
 
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -14,12 +14,6 @@
 #include <vector>
 
 namespace cli {
-
-/// An environment variable; empty where it is not set.
-inline std::string variable(const char* name) {
-    const char* const text = std::getenv(name);
-    return text == nullptr ? "" : text;
-}
 
 /// How `libkdvfs_attach.so` is put into a program that knows nothing of kdvfs, and what it looks
 /// at there.
@@ -65,7 +59,7 @@ struct AttachOptions {
             changes.emplace_back("KOKKOS_PROFILE_LIBRARY",
                                  added_to("KOKKOS_PROFILE_LIBRARY", library, ';'));
         }
-        if (variable("CUDA_INJECTION64_PATH").empty()) {
+        if (kdvfs::detail::environment("CUDA_INJECTION64_PATH").empty()) {
             changes.emplace_back("CUDA_INJECTION64_PATH", library);
         } else {
             std::cerr << "kdvfs: another tool is injected (CUDA_INJECTION64_PATH): launches are "
@@ -81,13 +75,13 @@ struct AttachOptions {
 private:
     /// What was in a list-valued variable stays in it.
     static std::string added_to(const char* name, const std::string& value, char separator) {
-        const std::string before = variable(name);
+        const std::string before{kdvfs::detail::environment(name)};
         return before.empty() ? value : before + separator + value;
     }
 
     /// The library beside this program: in its folder, in ../lib, or as `KDVFS_ATTACH` says.
     static std::filesystem::path find_library() {
-        if (const std::string path = variable("KDVFS_ATTACH"); !path.empty()) {
+        if (const auto path = kdvfs::detail::environment("KDVFS_ATTACH"); !path.empty()) {
             return std::filesystem::absolute(path);
         }
         std::error_code ignored;

@@ -62,6 +62,11 @@ struct EnergySum {
         joules += energy.value("joules", 0.0);
         variance += std::pow(energy.value("half_width_95", 0.0), 2);
     }
+    void add(const EnergySum& other) {
+        joules += other.joules;
+        variance += other.variance;
+        resolved = resolved && other.resolved;
+    }
     [[nodiscard]] nlohmann::json json() const {
         if (!resolved) {
             return {
@@ -151,7 +156,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
             text += line;
             if (iterations["by"] == "period") {
                 std::snprintf(
-                    line, sizeof line, " of %lld launches (%.0f %% of all, %.1f %% alike)",
+                    line, sizeof line, " of %lld launches (%.0f %% of the time, %.1f %% alike)",
                     iterations.value("launches", 0LL), 100 * iterations.value("share", 0.0),
                     100 * iterations.value("alike", 0.0));
                 text += line;

@@ -122,9 +122,7 @@ std::string prometheus_text(const std::vector<json>& processes) {
             const Taken& each = rows[i].second;
             others.seconds += each.seconds;
             others.launches += each.launches;
-            others.energy.joules += each.energy.joules;
-            others.energy.variance += each.energy.variance;
-            others.energy.resolved = others.energy.resolved && each.energy.resolved;
+            others.energy.add(each.energy);
         }
         const Kernel rest{"(others)", 0};
         if (rows.size() > most_kernels) {

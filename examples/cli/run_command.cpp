@@ -178,13 +178,14 @@ void RunCommand::run() const {
         server.emplace(metrics, folder.path);
         std::cerr << "kdvfs: metrics at " << server->url() << '\n';
     }
-    std::string mode = variable("KDVFS_MODE");
+    std::string mode{kdvfs::detail::environment("KDVFS_MODE")};
     if (!plan.empty()) mode = "follow:" + std::filesystem::absolute(plan).string();
     if (!sweep.empty()) mode = "sweep:" + std::filesystem::absolute(sweep).string();
     if (repeat) mode = "repeat";
     changes.emplace_back("KDVFS_MODE", mode);
     changes.emplace_back("KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every));
-    std::string left_out = runs_once.empty() ? variable("KDVFS_ATTACH_RUNS_ONCE") : runs_once;
+    std::string left_out = runs_once;
+    if (left_out.empty()) left_out = kdvfs::detail::environment("KDVFS_ATTACH_RUNS_ONCE");
     const auto run_once = [&] {
         auto all = changes;
         all.emplace_back("KDVFS_ATTACH_RUNS_ONCE", left_out);

@@ -3,6 +3,9 @@
 #include <examples/cli/output.hpp>
 #include <examples/cli/running.hpp>
 #include <examples/cli/top_command.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/device/amd/card.hpp>
+#include <kdvfs/device/amd/gpu_metrics.hpp>
 #include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/error.hpp>
 
@@ -12,14 +15,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,35 +31,60 @@ namespace {
 
 using Totals = std::map<std::string, std::pair<double, double>>;  // time and joules, by kernel
 
-/// "0000:1b:00.0 NVIDIA H100: 690 W, 1605 MHz"; without power and clock where NVML does not say.
-std::string board_line(const nlohmann::json& device) {
-    const std::string address = device.value("address", "");
-    std::string line = address + ' ' + device.value("name", "");
-    try {
-        const char* const library = std::getenv("KDVFS_NVML");
-        kdvfs::device::NvmlReadings board{address,
-                                          library == nullptr ? "libnvidia-ml.so.1" : library};
-        char text[64];
-        std::snprintf(text, sizeof text, ": %.0f W, %u MHz", board.read_power().watts.count,
-                      board.read_running_clocks().core.count);
-        line += text;
-    } catch (const kdvfs::Error&) {  // a board of another vendor, or without a driver here
+/// "0000:1b:00.0 NVIDIA H100: 690 W, 1605 MHz"
+std::string board_line(const std::string& address, const std::string& name, kdvfs::Watts power,
+                       kdvfs::Megahertz core) {
+    char text[64];
+    std::snprintf(text, sizeof text, ": %.0f W, %u MHz\n", power.count, core.count);
+    return address + ' ' + name + text;
+}
+
+/// A line for each board of this machine, and for those of the programs that are none of it
+/// (without power and clock where they do not say).
+std::string board_lines(const std::vector<nlohmann::json>& processes) {
+    std::map<std::string, std::string> lines;  // by address
+    for (const auto& process : processes) {
+        for (const auto& device : process["devices"]) {
+            const auto& board = device["report"]["device"];
+            const std::string address = board.value("address", "");
+            lines.emplace(address, address + ' ' + board.value("name", "") + '\n');
+        }
     }
-    return line + '\n';
+    for (const auto& card : kdvfs::device::amd::find_cards()) {
+        const std::string address = to_string(card.address);
+        std::string& line = lines[address] = address + ' ' + card.name + '\n';
+        try {
+            const auto now = kdvfs::device::amd::MetricsFile{card}.read_metrics();
+            if (!now.power || !now.core_clock) continue;
+            line = board_line(address, card.name, *now.power, *now.core_clock);
+        } catch (const kdvfs::Error&) {  // the driver does not let us read its table
+        }
+    }
+    std::error_code none;  // the folder is there only with NVIDIA's driver
+    for (const auto& gpu : std::filesystem::directory_iterator{"/proc/driver/nvidia/gpus", none}) {
+        const std::string address = gpu.path().filename().string();
+        lines.emplace(address, address + " NVIDIA GPU\n");
+    }
+    const std::string library{kdvfs::detail::environment("KDVFS_NVML")};
+    std::string text;
+    for (auto& [address, line] : lines) {
+        try {
+            kdvfs::device::NvmlReadings board{address,
+                                              library.empty() ? "libnvidia-ml.so.1" : library};
+            line = board_line(address, board.info().name, board.read_power().watts,
+                              board.read_running_clocks().core);
+        } catch (const kdvfs::Error&) {  // a board of another vendor, or without a driver here
+        }
+        text += line;
+    }
+    return text;
 }
 
 /// What ran since the last look, the largest share of power first; those whose joules are not told
 /// come behind, by time.
 std::string table(const std::vector<nlohmann::json>& processes, Totals& before) {
-    std::string text;
-    std::set<std::string> boards;
-    for (const auto& process : processes) {
-        for (const auto& device : process["devices"]) {
-            const auto& board = device["report"]["device"];
-            if (boards.insert(board.value("address", "")).second) text += board_line(board);
-        }
-    }
-    if (processes.empty()) return "no program is attached (kdvfs run -- PROGRAM)\n";
+    std::string text = board_lines(processes);
+    if (processes.empty()) return text + "no program is attached (kdvfs run -- PROGRAM)\n";
     const auto merged = merge_attached_reports(processes);
     struct Line {
         std::string kernel;

@@ -59,6 +59,22 @@ TEST_F(Attach, TellsWorkOfOneNameAndGridApartByItsTime) {
     EXPECT_GT(longest, 1.6 * shortest) << seen.report.dump(1);
 }
 
+TEST_F(Attach, FindsIterationsWhereSomeRangesAreAskedFor) {
+    const Outcome seen = run({"--level", "range", "--match", "ward$"}, {PROGRAM, "60"});
+    const json& iterations = seen.report["processes"][0]["devices"][0]["iterations"];
+    EXPECT_EQ(iterations["by"], "period");
+    EXPECT_EQ(iterations["launches"], 26) << iterations;
+}
+
+TEST_F(Attach, NamesCopiesThatTheProgramWaitsFor) {
+    const Outcome seen = run({}, {PROGRAM, "20", "reads"});
+    EXPECT_EQ(seen.exit_code(), 0);
+    ASSERT_FALSE(seen.row("memcpy DtoH").is_null()) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("memcpy DtoH")["calls"], 20);
+    EXPECT_EQ(seen.row("memcpy DtoH")["metered_calls"], 20);
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 160);
+}
+
 /// Autograd launches the backward from a thread of its own, where libraries open ranges of theirs.
 TEST_F(Attach, MakesRangesScopesOnWhateverThreadLaunches) {
     const Outcome seen = run({"--level", "range", "--iteration", "step"}, {PROGRAM, "40"});
@@ -176,8 +192,9 @@ TEST_F(Attach, StandsBeforeTheLaunchesOfHip) {
     for (const auto& [kernel, calls] : std::map<std::string, int>{{"gemm", 200},
                                                                   {"norm<float>", 200},
                                                                   {"module_kernel", 100},
-                                                                  {"graph", 50},
-                                                                  {"memcpy HtoD", 1}}) {
+                                                                  {"graph of 1 node", 50},
+                                                                  {"memcpy HtoD", 1},
+                                                                  {"memcpy DtoH", 1}}) {
         ASSERT_FALSE(seen.row(kernel).is_null()) << kernel << seen.report.dump(1) << seen.notes();
         EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel;
     }

@@ -217,6 +217,8 @@ int launch(void* kernel, void* stream, std::uint32_t correlation) {
         switch (its.unready) {
             case cuda_double::Unready::ends_the_program: std::abort();
             case cuda_double::Unready::fails: context_is_lost = true; return success;
+            case cuda_double::Unready::does_nothing:
+                return enqueue(stream, {10, correlation, 1, 0, 1, {}});
             case cuda_double::Unready::hangs:
                 return enqueue(stream, {.act = [] { std::this_thread::sleep_for(1h); }});
         }
@@ -356,6 +358,17 @@ int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, 
         return enqueue(stream, {1, correlation, 20, 100});
     });
 }
+int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+    struct {
+        void* to;
+        std::uint64_t from;
+        std::size_t bytes;
+    } parameters{to, from, bytes};
+    return told(278, parameters, nullptr, [&](std::uint32_t correlation) {
+        if (const int status = enqueue(nullptr, {1, correlation, 20, 100})) return status;
+        return cuStreamSynchronize(nullptr);
+    });
+}
 int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, void* stream) {
     struct {
         std::uint64_t to;
@@ -364,6 +377,7 @@ int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, vo
         void* stream;
     } parameters{to, value, count, stream};
     return told(216, parameters, nullptr, [&](std::uint32_t correlation) {
+        if (to != 0) std::memset(reinterpret_cast<void*>(to), value, count);
         return enqueue(stream, {2, correlation, 10, 100});
     });
 }

@@ -9,7 +9,7 @@
 namespace cuda_double {
 
 /// What becomes of a launch whose kernel is not ready for it.
-enum class Unready { ends_the_program, fails, hangs };
+enum class Unready { ends_the_program, fails, hangs, does_nothing };
 
 /// What a kernel's handle points to.
 struct Kernel {
@@ -64,6 +64,9 @@ int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned
 int cuLaunchKernelEx(const cuda_double::Config* config, void* kernel, void** parameters,
                      void** extra);
 int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void* stream);
+/// Waits for the default stream, as CUDA's does.
+int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes);
+/// Sets a byte of the host at once, where `to` is one.
 int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, void* stream);
 /// How many stream writes went into captures: none may.
 int cuda_double_writes_in_captures();

@@ -111,7 +111,10 @@ int main(int argc, char** argv) {
     }
     std::uint32_t from = 0;
     std::uint32_t to = 0;
-    if (hipMemcpyAsync(&to, &from, sizeof to, hipMemcpyHostToDevice, stream) != hipSuccess) {
+    // The second as with -fgpu-default-stream=per-thread.
+    if (hipMemcpyAsync(&to, &from, sizeof to, hipMemcpyHostToDevice, stream) != hipSuccess ||
+        hipMemcpyAsync_spt(&to, &from, sizeof to, hipMemcpyDeviceToHost, nullptr) != hipSuccess ||
+        hipStreamSynchronize(hipStreamPerThread) != hipSuccess) {
         return 2;
     }
     for (int i = 0; i < iterations; ++i) {

@@ -44,6 +44,14 @@ TEST_F(AttachedHip, IsSweptAtTheClocksOfItsBoard) {
     EXPECT_EQ(FileSystem::settings(), found);
 }
 
+TEST_F(AttachedHip, ShowsTheBoardWhereNothingIsAttached) {
+    const Outcome shown = wait_for(start({KDVFS_COMMAND, "top", "--once"}));
+    EXPECT_EQ(shown.exit_code(), 0) << shown.err;
+    EXPECT_NE(shown.out.find("AMD Instinct MI210: "), std::string::npos) << shown.out;
+    EXPECT_NE(shown.out.find(" W, "), std::string::npos) << shown.out;
+    EXPECT_NE(shown.out.find("no program is attached"), std::string::npos) << shown.out;
+}
+
 TEST_F(AttachedHip, FollowsAPlanAndPutsTheClocksBack) {
     const std::string found = FileSystem::settings();
     const std::string plan = path("plan.json");

@@ -3,10 +3,12 @@
 #include <examples/attach/iterations.hpp>
 #include <examples/attach/launch_names.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/units.hpp>
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -73,9 +75,20 @@ TEST(LaunchNames, TellWhichKernelsMustNotRunTwice) {
     }
 }
 
+/// A program that launches a kernel every millisecond.
+struct Program {
+    Iterations iterations{};
+    kdvfs::TimePoint now{std::chrono::seconds{5}};
+
+    bool launches(std::uint32_t kernel) {
+        now += std::chrono::milliseconds{1};
+        return iterations.launched(kernel, now);
+    }
+};
+
 /// Layers forward, layers backward, an optimizer of two launches: no kernel runs once.
-void step(Iterations& iterations, std::size_t layers, std::size_t& begun) {
-    const auto put = [&](std::uint32_t kernel) { begun += iterations.launched(kernel) ? 1U : 0U; };
+void step(Program& program, std::size_t layers, std::size_t& begun) {
+    const auto put = [&](std::uint32_t kernel) { begun += program.launches(kernel) ? 1U : 0U; };
     for (std::size_t i = 0; i < layers; ++i) {
         for (const std::uint32_t kernel : {1U, 2U, 3U}) put(kernel);
     }
@@ -87,34 +100,42 @@ void step(Iterations& iterations, std::size_t layers, std::size_t& begun) {
 }
 
 TEST(IterationsOfLaunches, AreFoundByThePeriodOfNames) {
-    Iterations iterations;
+    Program program;
     std::size_t begun = 0;
-    for (std::uint32_t i = 0; i < 100; ++i)
-        iterations.launched(50 + i % 7);  // a warm-up of its own
-    for (int i = 0; i < 100; ++i) step(iterations, 4, begun);
-    EXPECT_EQ(iterations.period(), 30U);
-    EXPECT_EQ(iterations.stability(), 1);
-    EXPECT_GT(iterations.coverage(), 0.97);
-    EXPECT_EQ(begun, iterations.count());
+    for (std::uint32_t i = 0; i < 100; ++i) program.launches(50 + i % 7);  // a warm-up of its own
+    for (int i = 0; i < 100; ++i) step(program, 4, begun);
+    const Iterations& found = program.iterations;
+    EXPECT_EQ(found.period(), 30U);
+    EXPECT_EQ(found.stability(), 1);
+    EXPECT_GT(found.coverage(), 0.97);
+    EXPECT_GT(found.share_of_time(), 0.95);
+    EXPECT_LE(found.share_of_time(), 1);
+    EXPECT_EQ(begun, found.count());
     EXPECT_GT(begun, 75U);
+    // As long again in an iteration that is not like the others.
+    program.now += program.now - kdvfs::TimePoint{std::chrono::seconds{5}};
+    program.launches(77);
+    step(program, 4, begun);
+    EXPECT_LT(found.share_of_time(), 0.55);
+    EXPECT_GT(found.coverage(), 0.97);
 }
 
 TEST(IterationsOfLaunches, AreNotThoseOfAnInnerLoop) {
-    Iterations iterations;
+    Program program;
     std::size_t begun = 0;
-    for (int i = 0; i < 60; ++i) step(iterations, 300, begun);  // 900 launches forward alone
-    EXPECT_EQ(iterations.period(), 2102U);
-    EXPECT_EQ(iterations.stability(), 1);
+    for (int i = 0; i < 60; ++i) step(program, 300, begun);  // 900 launches forward alone
+    EXPECT_EQ(program.iterations.period(), 2102U);
+    EXPECT_EQ(program.iterations.stability(), 1);
 }
 
 TEST(IterationsOfLaunches, AreNotFoundWhereThereAreNone) {
-    Iterations iterations;
+    Program program;
     std::uint32_t random = 1;
     for (int i = 0; i < 100'000; ++i) {
         random = random * 1664525U + 1013904223U;
-        iterations.launched(random >> 24U);
+        program.launches(random >> 24U);
     }
-    EXPECT_EQ(iterations.period(), 0U);
+    EXPECT_EQ(program.iterations.period(), 0U);
 }
 
 TEST(CuptiLayouts, AreReadAsTheHeadersHaveThem) {

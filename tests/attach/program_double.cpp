@@ -4,7 +4,7 @@
 // backward, an optimizer, ranges by NVTX, and, where it is told to, what attaching must survive.
 //   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
 //                  [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit] [child_works]
-//                  [long] [unnamed]
+//                  [long] [unnamed] [reads] [tiles=set|cleared]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -35,6 +35,9 @@ bool scan_cleared = false;
 Kernel scan{"_Z16DeviceScanKernelPi", 100, 200, 1, &scan_cleared};
 bool fragile_cleared = false;
 Kernel fragile{"_Z7fragilePi", 100, 200, 1, &fragile_cleared};
+// Takes tiles from a counter until there are none left.
+bool has_tiles = false;
+Kernel tiles{"_Z5tilesPi", 800, 400, 1, &has_tiles, cuda_double::Unready::does_nothing};
 
 // NVTX as its header does it: tables of pointers, filled in by the injected library.
 using Function = void (*)();
@@ -191,7 +194,6 @@ int main(int argc, char** argv) {
     // What is registered first runs last.
     if (asked(argc, argv, "abort_at_exit=last")) std::atexit([] { std::abort(); });
     cuInit(0);
-    if (asked(argc, argv, "abort_at_exit=first")) std::atexit([] { std::abort(); });
     begin_ranges();
     names_ranges = !asked(argc, argv, "unnamed");
     if (asked(argc, argv, "dlclose")) close_what_was_injected();
@@ -221,8 +223,16 @@ int main(int argc, char** argv) {
             launch(small_problem, 132);
             launch(large_problem, 132);
         }
+        if (asked(argc, argv, "tiles=set")) {
+            const auto counter = reinterpret_cast<std::uint64_t>(&has_tiles);
+            cuMemsetD8Async(counter, 1, sizeof has_tiles, stream);
+            launch(norm, 32);
+            launch(tiles, 16);
+        }
+        if (asked(argc, argv, "tiles=cleared")) launch_cleared(tiles);
         if (asked(argc, argv, "scan")) launch_cleared(scan);
         if (asked(argc, argv, "fragile")) launch_cleared(fragile);
+        if (asked(argc, argv, "reads")) cuMemcpyDtoH_v2(&input, 0, sizeof input);
         if (cuStreamSynchronize(stream) != 0) return 8;
     }
     if (asked(argc, argv, "failing")) {
@@ -243,6 +253,7 @@ int main(int argc, char** argv) {
         step();
         cuStreamSynchronize(stream);
     }
+    if (asked(argc, argv, "abort_at_exit=first")) std::atexit([] { std::abort(); });
     if (cuda_double_writes_in_captures() != 0) return 6;
     if (asked_just(argc, argv, "abort")) std::abort();
     for (int i = 2; i < argc; ++i) {

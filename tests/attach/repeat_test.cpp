@@ -47,8 +47,8 @@ TEST_F(Attach, RunsAsItIsForTenSecondsBeforeItRepeats) {
 }
 
 TEST_F(Attach, RepeatsWorkOfOneNameAndGridEachByItsTime) {
-    const Outcome seen =
-        run({"--repeat", "--match", "persistent"}, {PROGRAM, "40", "persistent"}, at_once);
+    const Outcome seen = run({"--repeat", "--match", "persistent"}, {PROGRAM, "200", "persistent"},
+                             {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_GE(seen.rows("persistent").size(), 2U) << seen.report.dump(1);
     std::map<double, double> watts;  // by the mean time of a repeated launch
@@ -61,6 +61,29 @@ TEST_F(Attach, RepeatsWorkOfOneNameAndGridEachByItsTime) {
     EXPECT_LT(watts.begin()->first, 1e-3);   // 100 us at 300 W
     EXPECT_GT(watts.rbegin()->first, 4e-3);  // 5000 us at 500 W
     EXPECT_GT(watts.rbegin()->second, 1.2 * watts.begin()->second);
+}
+
+TEST_F(Attach, RepeatsAKernelWithTheMemsetThatItNeeds) {
+    const Outcome seen = run({"--repeat", "--match", "tiles"}, {PROGRAM, "200", "tiles=set"},
+                             {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
+    EXPECT_EQ(seen.exit_code(), 0);
+    const json row = seen.most_called("tiles");
+    ASSERT_TRUE(row.contains("repeated")) << seen.report.dump(1);
+    const json& its = row["repeated"];
+    EXPECT_GT(its["power_w"], 0.6 * 400) << row;
+    EXPECT_GT(its["repeats_time_s"].get<double>() / its["repeats"].get<double>(), 800e-6) << row;
+}
+
+TEST_F(Attach, DoesNotTakeOtherWorkForAKernelThatIsRepeated) {
+    const Outcome seen =
+        run({"--repeat", "--match", "tiles|gemm"}, {PROGRAM, "200", "tiles=cleared"},
+            {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_TRUE(seen.most_called("gemm").contains("repeated")) << seen.report.dump(1);
+    EXPECT_FALSE(seen.most_called("tiles").contains("repeated")) << seen.report.dump(1);
+    EXPECT_NE(seen.notes().find("kernel 'tiles' is other work when it is repeated"),
+              std::string::npos)
+        << seen.notes();
 }
 
 TEST_F(Attach, GoesOnWithoutAKernelThatDoesNotSurviveRepeating) {

@@ -274,6 +274,11 @@ hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKin
     });
 }
 
+hipError_t hipMemcpyAsync_spt(void* to, const void* from, size_t bytes, hipMemcpyKind kind,
+                              hipStream_t stream) {
+    return hipMemcpyAsync(to, from, bytes, kind, stream == nullptr ? hipStreamPerThread : stream);
+}
+
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int) {
     if (attribute == hipDeviceAttributeMultiprocessorCount) {
         *value = 104;  // an MI210's
@@ -534,6 +539,12 @@ hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* stat
 hipError_t hipGraphInstantiate(hipGraphExec_t* ready, hipGraph_t graph, hipGraphNode_t*, char*,
                                size_t) {
     *ready = new hipGraphExec{graph->operations};
+    return hipSuccess;
+}
+
+hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count) {
+    if (nodes != nullptr) return note(hipErrorNotSupported);
+    *count = graph->operations.size();
     return hipSuccess;
 }
 

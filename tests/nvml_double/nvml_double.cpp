@@ -32,8 +32,19 @@ nvml_double::Fault fault_of(const char* function) {
     return found->second;
 }
 
+/// What the library keeps in static objects from its first call on ends with the process, before
+/// all that was there to be ended until then: who calls later is lost.
+bool has_ended = false;
+struct StaticObjects {
+    ~StaticObjects() { has_ended = true; }
+};
+
 template <class Act>
 int guarded(const char* function, Act act) {
+    if (has_ended) {
+        std::fprintf(stderr, "%s was called when NVML had ended\n", function);
+        std::abort();
+    }
     const nvml_double::Fault fault = fault_of(function);
     if (fault.code != success && !fault.acts_all_the_same) return fault.code;
     const int code = act();
@@ -92,6 +103,7 @@ extern "C" {
 nvml_double::Board* nvml_double_board() { return &board; }
 
 int nvmlInit_v2() {
+    static const StaticObjects objects;
     return guarded(__func__, [] {
         ++board.starts;
         return success;

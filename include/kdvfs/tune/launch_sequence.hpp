@@ -15,7 +15,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -332,8 +331,7 @@ inline std::vector<std::filesystem::path> switch_latency_paths(const std::string
     const std::filesystem::path name = std::filesystem::path{"switch_latency"} / (file + ".csv");
     std::vector<std::filesystem::path> paths;
     const auto variable = [](const char* which) {
-        const char* value = std::getenv(which);
-        return std::filesystem::path{value == nullptr ? "" : value};
+        return std::filesystem::path{kdvfs::detail::environment(which)};
     };
     if (const auto data = variable("XDG_DATA_HOME"); data.is_absolute())
         paths.push_back(data / "kdvfs" / name);

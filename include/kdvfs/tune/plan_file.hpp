@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -118,8 +117,8 @@ inline std::shared_ptr<const PlanTable> to_plan_table(PlannedSequence sequence,
 inline std::shared_ptr<const PlanTable> plan_from_environment(
     const DeviceInfo& device, const SupportedClocks& clocks,
     const std::function<bool(std::string_view kernel)>& is_obeyed) {
-    const char* path = std::getenv("KDVFS_PLAN");
-    if (path == nullptr || *path == '\0') return nullptr;
+    const std::string path{kdvfs::detail::environment("KDVFS_PLAN")};
+    if (path.empty()) return nullptr;
     const std::string text = read_trusted_file(path);
     if (has_sequence(text, path)) return to_plan_table(parse_sequence(text, path), device, clocks);
     return to_plan_table(parse_plan(text, path), device, clocks, is_obeyed);

@@ -76,9 +76,9 @@ inline SessionMode parse_session_mode(std::string_view text) {
 /// `KDVFS_PLAN` names; where neither is, `otherwise`.
 /// @throws Error as `parse_session_mode`
 inline SessionMode session_mode_from_environment(SessionMode otherwise = {}) {
-    if (const auto mode = detail::environment("KDVFS_MODE"); !mode.empty())
+    if (const auto mode = kdvfs::detail::environment("KDVFS_MODE"); !mode.empty())
         return parse_session_mode(mode);
-    if (const auto plan = detail::environment("KDVFS_PLAN"); !plan.empty())
+    if (const auto plan = kdvfs::detail::environment("KDVFS_PLAN"); !plan.empty())
         return {SessionMode::Kind::follow, plan};
     return otherwise;
 }
@@ -110,7 +110,7 @@ public:
         } else if (kind_ == SessionMode::Kind::follow) {
             bound_.emplace(gpu.template with<Registry>(read_plan(gpu, mode.file)));
         }
-        if (const auto file = detail::environment("KDVFS_STATUS"); !file.empty())
+        if (const auto file = kdvfs::detail::environment("KDVFS_STATUS"); !file.empty())
             teller_ = std::make_shared<Teller>(
                 *this, mode.rank ? rank_path(file, *mode.rank) : std::filesystem::path{file});
     }

@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
@@ -15,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -158,15 +158,9 @@ inline std::string to_string(const SweepProgress& progress) {
 
 namespace detail {
 
-/// An environment variable; empty where it is not set.
-inline std::string_view environment(const char* name) {
-    const char* text = std::getenv(name);
-    return text == nullptr ? std::string_view{} : text;
-}
-
 /// A percentage, such as "2" for 0.02, from the environment; nothing where it is not set.
 inline std::optional<double> percent_from_environment(const char* name) {
-    const std::string_view text = environment(name);
+    const std::string_view text = kdvfs::detail::environment(name);
     if (text.empty()) return std::nullopt;
     const auto percent = kdvfs::detail::parse_number<double>(text);
     if (!percent || !(*percent >= 0 && *percent <= 1000))
@@ -178,7 +172,7 @@ inline std::optional<double> percent_from_environment(const char* name) {
 
 /// A time in seconds, from the environment; nothing where it is not set.
 inline std::optional<Duration> seconds_from_environment(const char* name) {
-    const std::string_view text = environment(name);
+    const std::string_view text = kdvfs::detail::environment(name);
     if (text.empty()) return std::nullopt;
     const auto seconds = kdvfs::detail::parse_number<double>(text);
     if (!seconds || !(*seconds > 0 && *seconds <= 86400))
@@ -201,7 +195,7 @@ inline SweepOptions sweep_options_from_environment(SweepOptions options = {}) {
         options.objective = relaxed_waste(*plan);
     if (const auto run = detail::percent_from_environment("KDVFS_RUN_SLOWDOWN"))
         options.max_slowdown = *run;
-    if (const auto text = detail::environment("KDVFS_SWEEP_ROWS"); !text.empty()) {
+    if (const auto text = kdvfs::detail::environment("KDVFS_SWEEP_ROWS"); !text.empty()) {
         const auto rows = kdvfs::detail::parse_number<std::size_t>(text);
         if (!rows || *rows == 0)
             throw Error{Errc::invalid_input,

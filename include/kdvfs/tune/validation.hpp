@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <istream>
@@ -185,8 +184,8 @@ inline std::string to_csv(const Cost& cost) {
 /// Writes a run's cost to the file that the environment variable `KDVFS_COST` names; does nothing
 /// where it is not set. @throws Error (io)
 inline void report_cost(const Cost& cost) {
-    const char* path = std::getenv("KDVFS_COST");
-    if (path != nullptr && *path != '\0') kdvfs::detail::write_file_atomically(path, to_csv(cost));
+    const std::string path{kdvfs::detail::environment("KDVFS_COST")};
+    if (!path.empty()) kdvfs::detail::write_file_atomically(path, to_csv(cost));
 }
 
 /// Reads what `report_cost` writes. Errors call the input `name`.

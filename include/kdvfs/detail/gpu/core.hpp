@@ -21,7 +21,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -390,8 +389,7 @@ private:
     }
 
     static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
-        const char* mode = std::getenv("KDVFS_MODE");
-        if (mode != nullptr && std::string_view{mode} == "repeat") options.repeat.on = true;
+        if (environment("KDVFS_MODE") == "repeat") options.repeat.on = true;
         if (options.repeat.on) options.meter_every = 1;
         // "Never" may be said by the longest time there is, which nothing could be added to.
         constexpr Duration longest = std::chrono::hours{24 * 365};

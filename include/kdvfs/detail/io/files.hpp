@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -22,6 +23,12 @@
 #include <utility>
 
 namespace kdvfs::detail {
+
+/// An environment variable; empty where it is not set. Ends with a zero.
+inline std::string_view environment(const char* name) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? std::string_view{} : text;
+}
 
 /// An open file descriptor, closed when it goes.
 class Descriptor {

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -158,8 +157,8 @@ struct RestorePlace {
     /// session manager made for the user, else one in /tmp. Gone after a reboot, as is what they
     /// tell of.
     static std::string own_root() {
-        const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
-        if (runtime != nullptr && is_own_folder(runtime)) return std::string{runtime} + "/kdvfs";
+        const std::string runtime{environment("XDG_RUNTIME_DIR")};
+        if (!runtime.empty() && is_own_folder(runtime)) return runtime + "/kdvfs";
         const std::string user = std::to_string(::geteuid());
         if (is_own_folder("/run/user/" + user)) return "/run/user/" + user + "/kdvfs";
         return "/tmp/kdvfs-" + user;
