@@ -3,11 +3,13 @@
 // Repeating kernels in place: at once, where users wait for a stretch of the program as it is.
 #include "attach_fixture.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <vector>
 
 #if defined(ATTACH_LIBRARY)
 
@@ -17,7 +19,8 @@ namespace {
 const Environment at_once{{"KDVFS_ATTACH_REPEAT_AFTER", "0"}};
 
 TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
-    const Outcome seen = run({"--repeat"}, {PROGRAM, "60", "scan"}, at_once);
+    const Outcome seen =
+        run({"--repeat"}, {PROGRAM, "200", "scan"}, {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
     EXPECT_EQ(seen.err, "");  // no crash: the scan is known by its name
     for (const auto& [kernel, watts] : std::map<std::string, double>{
@@ -31,8 +34,8 @@ TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
         EXPECT_LT(its["power_w"], 1.05 * watts) << kernel;
         EXPECT_LT(its["power_half_width_w"], 0.1 * watts) << kernel;
     }
-    EXPECT_EQ(seen.row("gemm")["calls"], 480);  // the program's own
-    EXPECT_EQ(seen.row("DeviceScanKernel")["calls"], 60);
+    EXPECT_EQ(seen.row("gemm")["calls"], 1600);  // the program's own
+    EXPECT_EQ(seen.row("DeviceScanKernel")["calls"], 200);
     EXPECT_FALSE(seen.most_called("DeviceScanKernel").contains("repeated"));
     EXPECT_EQ(seen.notes().find("could not be taken"), std::string::npos) << seen.notes();
 }
@@ -95,7 +98,10 @@ TEST_F(Attach, GoesOnWithoutAKernelThatDoesNotSurviveRepeating) {
                   std::string::npos)
             << way << seen.err;
         ASSERT_EQ(seen.report["processes"].size(), 1U) << way;
-        EXPECT_TRUE(seen.most_called("gemm").contains("repeated")) << way;
+        const std::vector<json> gemms = seen.rows("gemm");  // one or more times, on a busy machine
+        EXPECT_TRUE(std::any_of(gemms.begin(), gemms.end(), [](const json& row) {
+            return row.contains("repeated");
+        })) << way;
         EXPECT_FALSE(seen.most_called("fragile").contains("repeated")) << way;
         EXPECT_EQ(seen.row("fragile")["calls"], 20) << way;
     }
