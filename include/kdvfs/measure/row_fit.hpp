@@ -120,9 +120,7 @@ private:
     void rescale();
     void find_usual_idle();
     [[nodiscard]] NormalSums equations(const NormalSums& before) const;
-    void find_autocorrelation(const NormalSums& before);
-    [[nodiscard]] double hat(const std::vector<std::vector<double>>& inverse, std::size_t a,
-                             std::size_t b) const;
+    void find_autocorrelation();
     [[nodiscard]] double explained(std::size_t i, std::span<const double> watts) const {
         double sum = 0;
         for (const auto& [column, share] : rows_->entries(i)) sum += share * watts[column];
@@ -193,7 +191,7 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
     constexpr double least_noise = 1e-4;
     least_deviation_ = std::max(least_noise * std::abs(mean_watts_), 1e-9);
     find_powers(before);
-    find_autocorrelation(before.level);
+    find_autocorrelation();
 }
 
 inline void RowFit::find_powers(const RowSums& before) {
@@ -339,53 +337,29 @@ inline NormalSums RowFit::equations(const NormalSums& before) const {
     return all;
 }
 
-/// What of row b's noise the fit takes for power of row a, both in their deviations.
-inline double RowFit::hat(const std::vector<std::vector<double>>& inverse, std::size_t a,
-                          std::size_t b) const {
-    double sum = 0;
-    for (const auto& [i, share] : rows_->entries(a)) {
-        for (const auto& [j, other] : rows_->entries(b)) sum += share * other * inverse[i][j];
-    }
-    return sum / (deviation_[a] * deviation_[b]);
-}
-
-/// Of the noise, not of what the fit leaves of it: where columns are many for the rows, the fit
-/// bends to white noise and leaves residuals that oppose each other.
-inline void RowFit::find_autocorrelation(const NormalSums& before) {
+inline void RowFit::find_autocorrelation() {
     constexpr std::size_t rows_per_lag = 20;
-    const Cholesky fitted = prior().factor(equations(before).gram);
-    std::vector<std::vector<double>> inverse(columns_);
-    for (std::size_t j = 0; j < columns_; ++j) {
-        std::vector<double> unit(columns_);
-        unit[j] = 1;
-        inverse[j] = fitted.solve(std::move(unit));
-    }
     for (std::size_t kind = 0; kind < following_.size(); ++kind) {
         const auto rows = static_cast<std::size_t>(std::count(idles_.begin(), idles_.end(), kind));
         const std::size_t lags = std::min(Autoregression::most_lags, rows / rows_per_lag);
         std::vector<double> products(lags);
-        std::vector<double> taken(lags);
         std::vector<double> pairs(lags);
         double square = 0;
-        double free = 0;
         for (std::size_t i = 0; i < noise_.size(); ++i) {
             if (idles_[i] != kind) continue;
             square += noise_[i] * noise_[i];
-            free += 1 - std::min(hat(inverse, i, i), 1.0);
             for (std::size_t k = 1; k <= std::min(lags, known_[i]); ++k) {
                 products[k - 1] += noise_[i] * noise_[i - k];
-                taken[k - 1] += hat(inverse, i, i - k);
                 ++pairs[k - 1];
             }
         }
-        if (square <= 0 || free <= 0) continue;
-        const double variance = square / free;
+        if (square <= 0) continue;
         std::vector<double> correlations;
         for (std::size_t k = 0; k < lags; ++k) {
             // Divided by all rows, and not by the pairs, the correlations are those of some
             // process.
             if (pairs[k] < static_cast<double>(rows_per_lag)) break;
-            correlations.push_back((products[k] + variance * taken[k]) / square);
+            correlations.push_back(products[k] / square);
         }
         following_[kind] = Autoregression{correlations, static_cast<double>(rows)};
     }
