@@ -150,6 +150,33 @@ TEST(LogClock, HasNoTicksWhereStampsAreAnywhere) {
     EXPECT_EQ(clock.taken(stamps[7]), stamps[7]);
 }
 
+TEST(LogMemories, OfTheUsualLogAreDoubtedOnlyWhereMeansExplainFarMore) {
+    // Long runs of 600 W and as long pauses, as a log with a memory of 12.8 ms and noise shows
+    // them.
+    std::mt19937_64 random{1};
+    std::normal_distribution<double> noise{0, 20};
+    std::vector<KernelInterval> runs;
+    std::vector<TimedReading> samples;
+    double shown = 0;
+    for (int tick = 0; tick < 200; ++tick) {
+        const bool on = tick % 10 < 5;
+        if (tick % 10 == 0) {
+            runs.push_back(
+                {.start = TimePoint{tick * 20ms}, .end = TimePoint{tick * 20ms + 100ms}});
+        }
+        const double kept = std::exp(-20 / 12.8);
+        shown = kept * shown + (1 - kept) * (on ? 600 : 0);
+        samples.push_back({TimePoint{(tick + 1) * 20ms + 3400us}, shown + noise(random)});
+    }
+    FoundResponse plain{{20ms, 10ms}, 1e9, 199};
+    const FoundResponse memory = LogMemories{samples, runs}.or_better(plain);
+    EXPECT_EQ(memory.response.memory, 12800us);
+    plain.unexplained = 0.9 * memory.unexplained;
+    EXPECT_EQ((LogMemories{samples, runs}.or_better(plain).response.memory), 12800us);
+    plain.unexplained = 0.6 * memory.unexplained;
+    EXPECT_EQ((LogMemories{samples, runs}.or_better(plain).response.memory), 0us);
+}
+
 class SourceChoosing : public testing::Test {
 protected:
     SourceChoosing() {
