@@ -2,6 +2,7 @@
 #include <examples/attach/device.hpp>
 #include <examples/attach/launch_names.hpp>
 #include <examples/attach/process.hpp>
+#include <examples/attach/short_ranges.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
@@ -346,16 +347,30 @@ void Device::begin_iteration(bool known) {
     if (known) repeating_state_.compare_exchange_strong(waits, Repeating::begun);
     const unsigned every = every_.load(std::memory_order_relaxed);
     const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed);
+    const auto is_metered = [every](std::uint64_t which) {
+        return every != 0 && which % every == every - 1;
+    };
     const std::lock_guard lock{beginning_};
-    session_->begin_iteration(every != 0 && number % every == every - 1, known);
+    session_->begin_iteration(is_metered(number), known);
+    if (!needs_times_ || session_->mode() == kdvfs::tune::SessionMode::Kind::sweep) return;
+    needs_times_(is_metered(number) || is_metered(number + 1));
 }
 
-kdvfs::measure::Report Device::report() const { return session_->report(); }
+void Device::tell_of_times(std::function<void(bool)> needs) {
+    const std::lock_guard lock{beginning_};
+    needs_times_ = std::move(needs);
+}
+
+kdvfs::measure::Report Device::report() const {
+    kdvfs::measure::Report report = session_->report();
+    if (settings_.level == Level::range) untell_short_ranges(report);
+    return report;
+}
 void Device::close() const { session_->close(); }
 
 void Device::write_json(std::ostream& out) {
     using kdvfs::detail::json_number;
-    const kdvfs::measure::Report report = session_->report();
+    const kdvfs::measure::Report report = this->report();
     const std::lock_guard lock{mutex_};
     const bool named = !settings_.iteration.empty();
     const bool found = iterations_.period() > 0;

@@ -95,6 +95,9 @@ public:
 
     /// Meters one iteration in so many from the next one on; 0: none, from here on.
     void meter_every(unsigned every);
+    /// @param needs called as an iteration begins: whether times of launches are needed, in this
+    ///              one or the next; not called while a program is swept
+    void tell_of_times(std::function<void(bool needed)> needs);
 
     [[nodiscard]] kdvfs::measure::Report report() const;
     /// The GPU's part of the process's report, as a JSON object.
@@ -142,6 +145,7 @@ private:
     /// Repeating begins with an iteration, so that it finds the same launches in every run.
     enum class Repeating { not_yet, waits_for_iteration, begun };
     std::atomic<Repeating> repeating_state_{Repeating::not_yet};
+    std::function<void(bool)> needs_times_;
     std::mutex beginning_;
     std::mutex mutex_;
     Iterations iterations_;

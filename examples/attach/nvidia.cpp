@@ -69,6 +69,7 @@ kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
 struct CudaGpu {
     std::shared_ptr<RecordStreams> streams;
     Device* device = nullptr;
+    std::atomic<bool> needs_times{true};
 };
 
 /// @param ordinal the driver's number of the device
@@ -155,18 +156,32 @@ public:
     }
     /// Records on or off. @returns why not
     std::string record(bool on) {
+        const std::lock_guard switching{switching_};
         records_ = on;
-        for (const cupti::Kind kind :
-             {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set, cupti::Kind::graph}) {
-            const auto status = on ? library_.enable(kind) : library_.disable(kind);
-            if (status == cupti::success || kind == cupti::Kind::graph) continue;
-            return library_.words_of(status);
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& [ordinal, gpu] : gpus_) gpu->needs_times = on;
         }
-        return {};
+        return switch_kinds(on);
     }
 
     [[nodiscard]] std::uint64_t kernel_records() const { return kernel_records_; }
     [[nodiscard]] std::uint64_t kernel_launches() const { return kernel_launches_; }
+
+    /// Records cost each launch some of the GPU's time: they are on only where a GPU needs them,
+    /// for the process as a whole.
+    void record_for(CudaGpu& its, bool needed) {
+        if (its.needs_times.exchange(needed) == needed) return;
+        bool any = needed;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& [ordinal, gpu] : gpus_) any = any || gpu->needs_times;
+        }
+        if (records_.exchange(any) == any) return;
+        std::call_once(switches_, [this] { run_beside([this] { switch_records(); }); });
+        switch_wanted_.fetch_add(1, std::memory_order_release);
+        switch_wanted_.notify_one();
+    }
 
     /// Brings in the records that are done; at the end all that there are.
     void bring_in(bool at_end) {
@@ -182,6 +197,34 @@ public:
     }
 
 private:
+    /// All kinds, together: those of kernels alone, switched while others stayed on, never came
+    /// back (H200, CUDA 13.0).
+    std::string switch_kinds(bool on) {
+        for (const cupti::Kind kind :
+             {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set, cupti::Kind::graph}) {
+            const auto status = on ? library_.enable(kind) : library_.disable(kind);
+            if (status == cupti::success || kind == cupti::Kind::graph) continue;
+            return library_.words_of(status);
+        }
+        return {};
+    }
+    /// On a thread of its own, not within a callback: an iteration is time enough.
+    void switch_records() noexcept {
+        for (std::uint32_t seen = 0;;) {
+            switch_wanted_.wait(seen, std::memory_order_acquire);
+            seen = switch_wanted_.load(std::memory_order_acquire);
+            try {
+                const std::lock_guard lock{switching_};
+                const bool on = records_;
+                if (std::string why = switch_kinds(on); !why.empty()) {
+                    Process::instance().note("CUPTI's records could not be switched: " + why);
+                }
+            } catch (const std::exception& error) {
+                Process::instance().give_up(error.what());
+            }
+        }
+    }
+
     /// The launch that this thread is in, between its two callbacks.
     struct InLaunch {
         CudaGpu* gpu = nullptr;
@@ -455,6 +498,7 @@ private:
         if (gpu == nullptr) {
             auto opened = open_cuda_gpu(ordinal);
             gpu = opened.get();
+            gpu->device->tell_of_times([this, gpu](bool needed) { record_for(*gpu, needed); });
             const std::lock_guard look{mutex_};
             gpus_.emplace(ordinal, std::move(opened));
         }
@@ -536,6 +580,9 @@ private:
     void* subscriber_ = nullptr;
     std::atomic<std::int64_t> offset_{0};
     std::atomic<bool> records_{false};
+    std::atomic<std::uint32_t> switch_wanted_{0};
+    std::once_flag switches_;
+    std::mutex switching_;
     std::atomic<std::uint64_t> kernel_launches_{0};
     std::atomic<std::uint64_t> kernel_records_{0};
 

@@ -36,6 +36,18 @@ std::string command_line() {
 
 }  // namespace
 
+void run_beside(std::function<void()> work) noexcept {
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        std::thread{std::move(work)}.detach();
+    } catch (const std::exception&) {  // the program is not to suffer
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 Process& Process::instance() {
     static auto& process = *new Process;
     return process;
@@ -58,18 +70,8 @@ bool Process::runs() const noexcept {
 
 Device& Process::add(std::unique_ptr<Device> device) {
     const std::lock_guard lock{mutex_};
-    if (!keeps_house_) {
-        keeps_house_ = true;
-        sigset_t all;
-        sigset_t before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        try {
-            std::thread{[this] { keep_house(); }}.detach();
-        } catch (const std::exception&) {  // then there is only the report at the end
-        }
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    }
+    // Without it there is only the report at the end.
+    if (!std::exchange(keeps_house_, true)) run_beside([this] { keep_house(); });
     if (meter_every_) device->meter_every(*meter_every_);
     // The board's library was loaded just now, and its static objects end before whatever was to be
     // done at exit until then.

@@ -19,6 +19,10 @@
 
 namespace attach {
 
+/// Runs something on a thread of its own, which takes none of the program's signals; not at all
+/// where no thread can be had.
+void run_beside(std::function<void()> work) noexcept;
+
 /// This process as one that is attached: what it is told, its GPUs, what could not be done, and
 /// its report, which is written when the process ends, and every second where there is a folder for
 /// it. Never destroyed: launches may come until the very end. Thread-safe.

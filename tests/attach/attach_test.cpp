@@ -4,6 +4,7 @@
 #include "attach_fixture.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -57,6 +58,19 @@ TEST_F(Attach, TellsWorkOfOneNameAndGridApartByItsTime) {
         EXPECT_EQ(row["variant"].get<int>() % 64, 8);  // 132 blocks
     }
     EXPECT_GT(longest, 1.6 * shortest) << seen.report.dump(1);
+}
+
+/// Records cost the GPU's time: they are on in the metered iteration and the one before.
+TEST_F(Attach, HasRecordsOfKernelsOnlyWhereTheyAreNeeded) {
+    const Outcome seen = run({"--meter", "16", "--iteration", "step"}, {PROGRAM, "100"},
+                             {{"CUPTI_DOUBLE_COUNTS", path("counts")}});
+    EXPECT_EQ(seen.exit_code(), 0);
+    EXPECT_EQ(seen.row("gemm")["calls"], 800);
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 6 * 8);  // iterations 16, 32 ... 96, none lost
+    EXPECT_EQ(seen.notes().find("could not be taken"), std::string::npos) << seen.notes();
+    const int records = std::atoi(text_of(path("counts")).c_str());
+    EXPECT_GE(records, 2 * 6 * 26) << text_of(path("counts"));
+    EXPECT_LE(records, (2 * 6 + 2) * 26) << text_of(path("counts"));
 }
 
 TEST_F(Attach, FindsIterationsWhereSomeRangesAreAskedFor) {

@@ -2,7 +2,10 @@
 #include <examples/attach/cupti.hpp>
 #include <examples/attach/iterations.hpp>
 #include <examples/attach/launch_names.hpp>
+#include <examples/attach/short_ranges.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/measure/source_choice.hpp>
+#include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gtest/gtest.h>
@@ -14,6 +17,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace attach {
@@ -185,6 +189,32 @@ TEST(CuptiLayouts, TellWhichLaunchesMayBeMadeAgain) {
     EXPECT_TRUE(cupti::read_launch(307, plain.data()).again());
     EXPECT_FALSE(cupti::read_launch(477, plain.data()).again());  // cuLaunchCooperativeKernel
     EXPECT_FALSE(cupti::read_launch(514, plain.data()).again());  // a graph
+}
+
+TEST(ShortRanges, AreToldByTheCounterAndNotByALog) {
+    using kdvfs::measure::EnergyFrom;
+    kdvfs::measure::Report report;
+    for (const auto& [name, seconds] : {std::pair{"mlp", 1.1e-3}, {"backward", 34e-3}}) {
+        auto& row = report.rows.emplace_back();
+        row.kernel.name = name;
+        row.metered_calls = 100;
+        row.time = kdvfs::Seconds{100 * seconds};
+        row.energy = {{70}, {2}, true};
+    }
+    untell_short_ranges(report);  // of the counter, as it begins
+    EXPECT_TRUE(report.rows[0].energy.resolved);
+    EXPECT_TRUE(report.notes.empty());
+    for (const EnergyFrom source : {EnergyFrom::power, EnergyFrom::both}) {
+        report.rows[0].energy.resolved = true;
+        report.notes.clear();
+        report.fit.source = to_string(source);
+        untell_short_ranges(report);
+        EXPECT_FALSE(report.rows[0].energy.resolved);
+        EXPECT_TRUE(report.rows[1].energy.resolved);
+        ASSERT_EQ(report.notes.size(), 1U);
+        EXPECT_NE(report.notes[0].find(" mlp"), std::string::npos) << report.notes[0];
+        EXPECT_EQ(report.notes[0].find("backward"), std::string::npos) << report.notes[0];
+    }
 }
 
 }  // namespace
