@@ -58,8 +58,7 @@ protected:
         EXPECT_EQ(FileSystem::settings(), found_);
     }
 
-    static constexpr IterationSettings settings{
-        .longest = 80ms, .before_call = 10ms, .steady = 20};
+    static constexpr IterationSettings settings{.longest = 80ms, .before_call = 10ms, .steady = 20};
 
     std::string found_;
 };
