@@ -96,7 +96,7 @@ public:
     /// Meters one iteration in so many from the next one on; 0: none, from here on.
     void meter_every(unsigned every);
     /// @param needs called as an iteration begins: whether times of launches are needed, in this
-    ///              one or the next; not called while a program is swept
+    ///              one or in those beside it; not called while a program is swept
     void tell_of_times(std::function<void(bool needed)> needs);
 
     [[nodiscard]] kdvfs::measure::Report report() const;

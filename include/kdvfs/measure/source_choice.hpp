@@ -289,8 +289,8 @@ inline SelfCheck SourceFinder::compare(MeterResponse response) const {
     check.counted = {joules / seconds};
     check.drawn = Watts{drawn / seconds};
     const double ratio = joules / drawn;
-    // The median, as a deviation: a few moves have an edge of the load, which counter and log see at
-    // different times.
+    // The median, as a deviation: a few moves have an edge of the load, which counter and log see
+    // at different times.
     std::vector<double> differences;
     for (const auto& [counted, power] : watts) {
         differences.push_back(std::abs(counted - ratio * power));
