@@ -353,8 +353,9 @@ void Device::begin_iteration(bool known) {
     const std::lock_guard lock{beginning_};
     session_->begin_iteration(is_metered(number), known);
     if (!needs_times_ || session_->mode() == kdvfs::tune::SessionMode::Kind::sweep) return;
-    // Before, as switching takes its time; behind, as what was launched may not have run yet.
-    needs_times_(is_metered(number) || is_metered(number + 1) ||
+    // Before, as switching takes its time; behind, and before the first, as what was launched may
+    // not have run yet.
+    needs_times_(number == 0 || is_metered(number) || is_metered(number + 1) ||
                  (number > 0 && is_metered(number - 1)));
 }
 
