@@ -5,6 +5,7 @@
 #include <examples/attach/cuda_driver.hpp>
 #include <examples/attach/cupti.hpp>
 #include <examples/attach/device.hpp>
+#include <examples/attach/launch_again.hpp>
 #include <examples/attach/launch_names.hpp>
 #include <examples/attach/no_readings.hpp>
 #include <examples/attach/process.hpp>
@@ -274,7 +275,7 @@ private:
         launch.gpu = gpu;
         launch.correlation = data.correlation;
         if (device.repeats()) {
-            LastSets& sets = last_sets();
+            LastSets& sets = LastSets::of_thread();
             if (made.again()) repeat(*gpu, made, kind, data.correlation);
             sets.add(id, made);
         }
@@ -286,122 +287,20 @@ private:
         }
     }
 
-    /// The last calls of this thread, as far as they are memsets that can be made again.
-    class LastSets {
-    public:
-        void add(std::uint32_t id, const cupti::Launch& made) {
-            Set& set = sets_[next_++ % sets_.size()];
-            set = {};
-            if (made.call->work != cupti::Work::set || made.call->stream_at != set.at_stream)
-                return;
-            set.id = id == made.call->per_thread_id ? made.call->id : id;
-            set.stream = made.stream;
-            std::memcpy(&set.parameters, made.parameters, sizeof set.parameters);
-        }
-        [[nodiscard]] bool any_on(const void* stream) const {
-            return std::any_of(sets_.begin(), sets_.end(), [stream](const Set& set) {
-                return set.id != 0 && set.stream == stream;
-            });
-        }
-        void make_again_on(const void* stream) const {
-            for (std::size_t i = 0; i < sets_.size(); ++i) {
-                const Set& set = sets_[(next_ + i) % sets_.size()];
-                if (set.id == 0 || set.stream != stream) continue;
-                check(set.again());
-            }
-        }
-
-    private:
-        struct Set {
-            static constexpr std::size_t at_stream = 24;
-            std::uint32_t id = 0;
-            void* stream = nullptr;
-            /// Of cuMemsetD8Async and its like (generated_cuda_meta.h).
-            struct {
-                std::uint64_t to;
-                std::uint32_t value;
-                std::size_t count;
-            } parameters{};
-
-            [[nodiscard]] int again() const {
-                const CudaDriver& driver = CudaDriver::of_process();
-                const auto& [to, value, count] = parameters;
-                constexpr std::uint32_t bytes = 216;
-                constexpr std::uint32_t shorts = 218;
-                constexpr std::uint32_t words = 220;
-                switch (id) {
-                    case bytes:
-                        return driver.set_bytes(to, static_cast<unsigned char>(value), count,
-                                                stream);
-                    case shorts:
-                        return driver.set_shorts(to, static_cast<unsigned short>(value), count,
-                                                 stream);
-                    case words: return driver.set_words(to, value, count, stream);
-                    default: return 0;
-                }
-            }
-        };
-        std::array<Set, 4> sets_{};
-        std::size_t next_ = 0;
-    };
-    static LastSets& last_sets() {
-        thread_local LastSets sets;
-        return sets;
-    }
-
     /// Launches a kernel again and again with its own arguments, where that is asked for.
     static void repeat(const CudaGpu& gpu, const cupti::Launch& made,
                        const kdvfs::detail::ScopeKind& kind, std::uint32_t correlation) {
         const AtLaunch none{0};
         Device::Again again{.launch = [&] { launch_again(made); },
                             .wait = [&] { gpu.streams->wait_for(made.stream); }};
-        if (last_sets().any_on(made.stream)) {
+        if (LastSets::of_thread().any_on(made.stream)) {
             again.cleared = [&] {
-                last_sets().make_again_on(made.stream);
+                LastSets::of_thread().make_again_on(made.stream);
                 launch_again(made);
             };
         }
         gpu.streams->may_repeat(correlation);
         gpu.device->repeat(made.stream, kind, again);
-    }
-
-    static void check(int status) {
-        if (status == 0) return;
-        throw kdvfs::Error{kdvfs::Errc::io,
-                           {.action = "launch a kernel again",
-                            .object = "CUDA",
-                            .vendor_words = "CUDA error " + std::to_string(status),
-                            .remedy = ""}};
-    }
-
-    static void launch_again(const cupti::Launch& made) {
-        const CudaDriver& driver = CudaDriver::of_process();
-        // cuLaunchKernel_params and cuLaunchKernelEx_params of generated_cuda_meta.h.
-        struct {
-            const void* function;
-            unsigned sizes[7];
-            void* stream;
-            void** arguments;
-            void** extra;
-        } plain{};
-        struct {
-            const cupti::LaunchConfig* config;
-            const void* function;
-            void** arguments;
-            void** extra;
-        } by_config{};
-        if (made.config() == nullptr) {
-            std::memcpy(&plain, made.parameters, sizeof plain);
-            const unsigned* const n = plain.sizes;
-            check(driver.launch(plain.function, n[0], n[1], n[2], n[3], n[4], n[5], n[6],
-                                made.stream, plain.arguments, plain.extra));
-        } else {
-            std::memcpy(&by_config, made.parameters, sizeof by_config);
-            cupti::LaunchConfig config = *by_config.config;
-            config.stream = made.stream;
-            check(driver.launch_by_config(&config, by_config.function, by_config.arguments,
-                                          by_config.extra));
-        }
     }
 
     void left(InLaunch& launch, std::uint32_t id, const cupti::CallbackData& data) {

@@ -17,7 +17,6 @@
 //         -> std::shared_ptr<kdvfs::detail::GpuService>;
 #ifndef KDVFS_SIMULATED_ELSEWHERE
 #include <kdvfs/device/simulated/open.hpp>
-#include <kdvfs/options.hpp>
 #endif
 
 namespace kdvfs::simulated {

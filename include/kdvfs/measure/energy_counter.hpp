@@ -14,6 +14,18 @@
 
 namespace kdvfs::measure {
 
+/// The median, the upper one of two. Reorders the values.
+/// @pre there are some
+template <class Value>
+Value median_of(std::vector<Value>& values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+/// A normal variate's standard deviation over the median of its absolute values.
+inline constexpr double median_to_deviation = 1.4826;
+
 /// One point of a counter that can be trusted. Two samples may be subtracted only if their
 /// `segment` is the same: a new segment begins where energy was lost (wrap, freeze, transition).
 struct EnergySample {
@@ -198,9 +210,7 @@ inline std::optional<Duration> find_update_period(std::span<const TimedReading> 
         last = readings[i].read_at;
     }
     if (between.size() < fewest || 2 * between.size() > readings.size()) return {};
-    const auto middle = between.begin() + static_cast<std::ptrdiff_t>(between.size() / 2);
-    std::nth_element(between.begin(), middle, between.end());
-    return *middle;
+    return median_of(between);
 }
 
 /// A step of the power, as a load begins or ends, and a logger's samples around it by the time of
@@ -216,11 +226,6 @@ struct PowerStep {
 /// Nothing where no step is clear.
 inline std::optional<Duration> find_averaging_window(std::span<const PowerStep> steps,
                                                      Duration settle) {
-    const auto median = [](std::vector<double> values) {
-        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-        std::nth_element(values.begin(), middle, values.end());
-        return *middle;
-    };
     std::vector<double> windows;
     for (const PowerStep& step : steps) {
         std::vector<double> before;
@@ -231,8 +236,8 @@ inline std::optional<Duration> find_averaging_window(std::span<const PowerStep> 
             if (sample.read_at > step.at + settle) after.push_back(sample.value);
         }
         if (before.size() < 3 || after.size() < 3) continue;
-        const double low = median(before);
-        const double high = median(after);
+        const double low = median_of(before);
+        const double high = median_of(after);
         if (std::abs(high - low) < 0.1 * std::max(high, low)) continue;
         double missing = 0;
         TimePoint from = step.at;
@@ -248,7 +253,7 @@ inline std::optional<Duration> find_averaging_window(std::span<const PowerStep> 
         windows.push_back(2 * std::max(missing, 0.0));
     }
     if (windows.empty()) return {};
-    return std::chrono::duration_cast<Duration>(Seconds{median(windows)});
+    return std::chrono::duration_cast<Duration>(Seconds{median_of(windows)});
 }
 
 /// How long a power meter averages over, by an energy counter of the same board: the window whose

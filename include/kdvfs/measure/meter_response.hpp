@@ -98,9 +98,7 @@ inline LogClock::LogClock(std::span<const TimePoint> stamps) {
     for (std::size_t i = 1; i < stamps.size(); ++i) {
         gaps.push_back(static_cast<double>((stamps[i] - stamps[i - 1]).count()));
     }
-    const auto middle = gaps.begin() + static_cast<std::ptrdiff_t>(gaps.size() / 2);
-    std::nth_element(gaps.begin(), middle, gaps.end());
-    const double about = *middle;
+    const double about = median_of(gaps);
     if (about <= 0) return;
     phase_ = stamps.front();
     const double step = about * on_time / 4 / static_cast<double>(stamps.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/power_windows.hpp>
 #include <kdvfs/measure/time_sync.hpp>
 #include <kdvfs/units.hpp>
@@ -158,10 +159,7 @@ private:
 namespace power_profile_detail {
 
 inline Duration median(std::vector<Duration> times) {
-    if (times.empty()) return {};
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    return *middle;
+    return times.empty() ? Duration{0} : median_of(times);
 }
 
 struct MeanPower {

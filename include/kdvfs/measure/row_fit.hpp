@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/power_estimate.hpp>
 #include <kdvfs/measure/power_windows.hpp>
 #include <kdvfs/measure/symmetric_matrix.hpp>
@@ -95,8 +96,6 @@ private:
     static constexpr double huber_square = 0.9950;
 
     static constexpr double least_variance = 1e-18;
-    /// Of the absolute value of a normal variate.
-    static constexpr double median_to_deviation = 1.4826;
     static constexpr std::size_t idle_column = 0;
 
     /// Of a row, nothing runs in so much and more.
@@ -108,12 +107,6 @@ private:
     }
     [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_, .inside = inside_}; }
     [[nodiscard]] bool is_inside(std::size_t column) const { return inside_[column] != 0; }
-    /// @pre there are some
-    [[nodiscard]] static double middle_of(std::vector<double>& values) {
-        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-        std::nth_element(values.begin(), middle, values.end());
-        return *middle;
-    }
     void find_powers(const RowSums& before);
     void start_scales();
     void standardise();
@@ -240,7 +233,7 @@ inline void RowFit::start_scales() {
         const double watts = explained(i, watts_);
         distances[i] = std::abs(row.watts - watts) / power_scale(watts) * std::sqrt(row.seconds);
     }
-    const double all = std::pow(median_to_deviation * middle_of(distances), 2) + least_variance;
+    const double all = std::pow(median_to_deviation * median_of(distances), 2) + least_variance;
     for (double& variance : variances_) variance = variance > 0 ? variance : all;
     if (idle_square_) variances_[idle_column] = *idle_square_ + least_variance;
 }
@@ -276,10 +269,10 @@ inline void RowFit::find_usual_idle() {
         }
     }
     if (watts.size() < fewest) return;
-    const double usual = middle_of(watts);
+    const double usual = median_of(watts);
     for (const double value : watts) distances.push_back(std::abs(value - usual));
     const double deviation =
-        std::max(median_to_deviation * middle_of(distances), least * std::abs(usual));
+        std::max(median_to_deviation * median_of(distances), least * std::abs(usual));
     const auto beyond = std::count_if(distances.begin(), distances.end(),
                                       [&](double value) { return value > far * deviation; });
     if (static_cast<double>(beyond) < some * static_cast<double>(watts.size())) return;

@@ -35,8 +35,7 @@ enum class IterationMark { begins, ends, spoilt };
 /// Joins kernel intervals, counter samples and clock changes, each in its own order and late, into
 /// one walk along the time axis. What it finds goes to a `Sink`:
 /// - `passes(from, to)`: what follows up to the next is of this time;
-/// - `run(kernel, applied, place, share, in_row, third)`: for this long a kernel ran, in the open
-/// row
+/// - `run(kernel, applied, place, share, in_row, third)`: for this long a kernel ran, in the row
 ///   or outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
 ///   in which third of the run, nothing where it is not walked in thirds; `idle(time, in_row)`: for
 ///   this long none did;

@@ -233,10 +233,7 @@ inline Duration SourceFinder::power_period() const {
     for (std::size_t i = 1; i < power_.size(); ++i) {
         between.push_back(power_[i].read_at - power_[i - 1].read_at);
     }
-    if (between.empty()) return Duration{0};
-    const auto middle = between.begin() + static_cast<std::ptrdiff_t>(between.size() / 2);
-    std::nth_element(between.begin(), middle, between.end());
-    return *middle;
+    return between.empty() ? Duration{0} : median_of(between);
 }
 
 inline std::vector<KernelInterval> SourceFinder::runs_in_order() const {
@@ -295,9 +292,7 @@ inline SelfCheck SourceFinder::compare(MeterResponse response) const {
     for (const auto& [counted, power] : watts) {
         differences.push_back(std::abs(counted - ratio * power));
     }
-    const auto middle = differences.begin() + static_cast<std::ptrdiff_t>(differences.size() / 2);
-    std::nth_element(differences.begin(), middle, differences.end());
-    const double apart = 1.4826 * *middle;
+    const double apart = median_to_deviation * median_of(differences);
     check.passed = true;
     // Samples of a part of the time, which need not be like the rest.
     if (apart > far * check.counted.count) check.power_window = Duration{0};

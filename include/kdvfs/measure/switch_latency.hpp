@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/device/contracts.hpp>
+#include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gsl/assert>
@@ -82,13 +83,9 @@ inline SteadyIterations steady_iterations(const std::vector<ClockedIteration>& i
     for (const ClockedIteration& iteration : iterations) {
         times.push_back(iteration.end - iteration.start);
     }
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    const Duration median = *middle;
+    const Duration median = median_of(times);
     for (Duration& time : times) time = time > median ? time - median : median - time;
-    std::nth_element(times.begin(), middle, times.end());
-    constexpr double median_to_deviation = 1.4826;
-    return {median, std::chrono::duration_cast<Duration>(*middle * median_to_deviation)};
+    return {median, std::chrono::duration_cast<Duration>(median_of(times) * median_to_deviation)};
 }
 
 /// Finds the change in a trace: the place that parts the iterations into those nearer to the old

@@ -271,10 +271,7 @@ private:
         std::vector<Duration> steps;
         for (std::size_t i = 1; i < samples.size(); ++i)
             steps.push_back(samples[i].at - samples[i - 1].at);
-        if (steps.empty()) return;
-        const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
-        std::nth_element(steps.begin(), middle, steps.end());
-        sample_period_ = *middle;
+        if (!steps.empty()) sample_period_ = measure::median_of(steps);
     }
 
     /// Keeps the last change of clocks before: it still holds.

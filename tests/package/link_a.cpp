@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: MIT
-#include "everything.hpp"
-
-int other_unit();
-
-int main() { return other_unit(); }
