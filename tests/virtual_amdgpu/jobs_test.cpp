@@ -5,6 +5,7 @@
 // was; what it leaves is put back; its neighbour is not touched.
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
+#include <kdvfs/train/owned_power_limit.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 
@@ -267,6 +268,32 @@ TEST_F(Node, WithoutAFolderForAllHasOneForEachUser) {
     EXPECT_EQ(end_of(start(alice, [&] { return WEXITSTATUS(std::system(words.c_str())); })), 0);
     EXPECT_TRUE(is_as_found(0));
     std::system(("rm -rf /tmp/kdvfs-" + std::to_string(alice)).c_str());
+}
+
+TEST_F(Node, WhoseEpilogNeverRanHasItsPowerLimitBackByTheProlog) {
+    using Limit = device::amd::SysfsPowerLimit;
+    ASSERT_EQ(prolog(0, gpus[0]), 0);
+    const auto card = [] {
+        return device::amd::find_card(*device::amd::parse_pci_address(gpus[0]));
+    };
+    const pid_t owner = start(
+        0,
+        [&] {
+            Limit limit{card()};
+            train::OwnedPowerLimit owned{limit};
+            owned.set_power_limit({150});
+            shared_->said = 1;
+            return ::pause();
+        },
+        in_container);
+    wait_for_words(1);
+    ::kill(owner, SIGKILL);
+    EXPECT_EQ(end_of(owner), -SIGKILL);
+    std::this_thread::sleep_for(50ms);
+    EXPECT_FALSE(is_as_found(0)) << "the watchdog has outlived its namespace";
+    EXPECT_EQ(prolog(alice, gpus[0]), 0);
+    EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+    EXPECT_EQ(epilog(gpus[0]), 0);
 }
 
 /// Runs kdvfs-restore for a GPU. @returns its exit status and all that it says
