@@ -270,6 +270,24 @@ TEST_F(Node, WithoutAFolderForAllHasOneForEachUser) {
     std::system(("rm -rf /tmp/kdvfs-" + std::to_string(alice)).c_str());
 }
 
+TEST_F(Node, TakesBackAGpuThatWasHeldAtItsHighestClock) {
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    const auto job = [&] {
+        Owned owned{gpus[0]};
+        owned.lower(owned.clocks.supported_clocks().core.listed.back());
+        shared_->said = 1;
+        return ::pause();
+    };
+    const pid_t owner = start(alice, job, in_container);
+    wait_for_words(1);
+    ::kill(owner, SIGKILL);
+    EXPECT_EQ(end_of(owner), -SIGKILL);
+    std::this_thread::sleep_for(50ms);
+    EXPECT_FALSE(is_as_found(0)) << "the watchdog has outlived its namespace";
+    EXPECT_EQ(epilog(gpus[0]), 0);
+    EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+}
+
 TEST_F(Node, WhoseEpilogNeverRanHasItsPowerLimitBackByTheProlog) {
     using Limit = device::amd::SysfsPowerLimit;
     ASSERT_EQ(prolog(0, gpus[0]), 0);

@@ -191,9 +191,10 @@ public:
         }
     }
 
-    /// What an earlier owner that died left behind, for a board that does not tell which levels are
-    /// allowed; nothing = it cannot be known, but was that owner's.
+    /// What an earlier owner that died left behind. A limit at the top is then called as that owner
+    /// called it; a board that does not tell which levels are allowed holds what that owner wrote.
     void adopt(const std::optional<ClockState>& written) {
+        if (written) asked_ = written->cap;
         if (clocks_.way != ClockWay::level_mask) return;
         masked_cap_ = written ? written->cap.core : clocks_.supported.core.listed.front();
     }
