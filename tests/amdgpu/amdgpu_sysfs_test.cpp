@@ -428,7 +428,14 @@ TEST(LevelMask, IsTheLastResortOfABoardThatRefusesItsTable) {
     EXPECT_EQ(machine.gpu(0).settings(), before);
     gpu.apply({500_MHz, auto_clock});
     EXPECT_EQ(machine.gpu(0).running_clock(), 500u);
-    gpu.restore({});
+
+    // Whoever settles it after the owner's death has not tried the board.
+    const kdvfs::detail::ClockHistory history{.initial = {}, .written = gpu.read_clock_state()};
+    AmdgpuSysfs next{first_gpu};
+    next.adopt(history.written);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, next.read_clock_state()),
+              kdvfs::detail::RestoreDecision::write_back);
+    next.restore({});
     EXPECT_EQ(machine.gpu(0).settings(), before);
 }
 
