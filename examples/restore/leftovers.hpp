@@ -77,6 +77,10 @@ private:
     /// Those that were asked for, else all that there are or that there is a record of.
     std::vector<std::string> gpus() const {
         std::vector<std::string> all = request_.gpus;
+        for (std::string& gpu : all) {  // however it is spelled
+            if (const auto address = kdvfs::device::amd::parse_pci_address(gpu))
+                gpu = to_string(*address);
+        }
         if (all.empty()) {
             for (const auto& card : cards_) all.push_back(to_string(card.address));
             for (const std::string& folder : request_.folders) {

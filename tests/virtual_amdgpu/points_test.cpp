@@ -279,7 +279,8 @@ TEST_F(PreparedPoints, OfAKilledContainerArePutBackByTheProgramOrTheNextOpening)
         std::this_thread::sleep_for(50ms);
         EXPECT_EQ(held(), "1") << "the watchdog has outlived its namespace";
         if (by_program) {
-            EXPECT_EQ(std::system(KDVFS_RESTORE_PROGRAM " 0000:c1:00.0 >/dev/null"), 0);
+            // However the address is spelled.
+            EXPECT_EQ(std::system(KDVFS_RESTORE_PROGRAM " 0000:C1:00.0 >/dev/null"), 0);
         } else {
             EXPECT_EQ(open().info().operating_point, "profile 0 (ppt0_limit 1400 W)");
         }
