@@ -110,11 +110,14 @@ private:
 
     /// A board's power limit and its operating point have records of their own.
     static constexpr std::array<std::string_view, 2> suffixes{"-power", "-point"};
-    static std::string without_suffix(const std::string& name) {
+    static std::string_view suffix_of(const std::string& name) {
         for (const std::string_view suffix : suffixes) {
-            if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size());
+            if (name.ends_with(suffix)) return suffix;
         }
-        return name;
+        return {};
+    }
+    static std::string without_suffix(const std::string& name) {
+        return name.substr(0, name.size() - suffix_of(name).size());
     }
 
     /// What was done about the records of one board.
@@ -234,6 +237,11 @@ private:
 
     static RestoreDecision settle_device(const kdvfs::detail::RestoreEntry& entry) {
         if (!entry.owes_restore()) return RestoreDecision::nothing;
+        // Whoever was given the folder of one was not given the others.
+        if (suffix_of(entry.kind) != suffix_of(entry.device)) {
+            kdvfs::detail::mistrust("the record of " + entry.device,
+                                    "its kind, '" + entry.kind + "', has a folder of its own");
+        }
         if (entry.kind == "nvml") {
             kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};
             return kdvfs::detail::settle(entry, gpu);

@@ -391,6 +391,31 @@ TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
     EXPECT_EQ(contains(words, "the amdgpu driver shows"), "the amdgpu driver shows");
 }
 
+/// Who was given clocks may write what root believes of clocks, and of nothing else.
+TEST_F(Node, SetsNoPowerLimitForWhoeverWasGivenClocks) {
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    const pid_t forger = start(alice, [&] {
+        const auto limit = [](Megahertz watts) {
+            return ClockState{.cap = {.core = watts}, .floor = {}, .mode = "power limit"};
+        };
+        const auto place = detail::RestorePlace::of_this_process(gpus[0]);
+        const detail::RestoreRecord record{place.folder,
+                                           {detail::boot_id(),
+                                            "amdgpu-power",
+                                            gpus[0],
+                                            1,
+                                            alice,
+                                            {.initial = limit({150}), .written = limit({300})}}};
+        return 0;
+    });
+    EXPECT_EQ(end_of(forger), 0);
+    const auto [status, words] = restore(gpus[0]);
+    EXPECT_EQ(status, 1) << words;
+    EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+    std::system(("rm -rf /run/kdvfs/" + gpus[0] + "/record").c_str());
+    EXPECT_EQ(epilog(gpus[0]), 0);
+}
+
 TEST_F(Node, RestoresUnderAJobThatItsSchedulerHasFrozen) {
     ASSERT_EQ(prolog(alice, gpus[0]), 0);
     const pid_t owner = start(alice, [&] {
