@@ -12,6 +12,7 @@
 #include <bench/serving/pools.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/requests.hpp>
 #include <kdvfs/serve/simulated/clock_policies.hpp>
@@ -264,7 +265,7 @@ void print_csv(const std::vector<Row>& rows) {
             counts.energy.count / static_cast<double>(std::max<std::uint64_t>(counts.tokens, 1)),
             counts.first_tokens_pct(), counts.gaps_pct(), counts.first_token.quantile(0.99).count(),
             counts.gap.quantile(0.999).count(), static_cast<unsigned long long>(counts.switches),
-            row.cpu_seconds, kdvfs::detail::to_csv_field(row.remark).c_str());
+            row.cpu_seconds, kdvfs::detail::csv_field(row.remark).c_str());
     }
 }
 

@@ -77,6 +77,10 @@ private:
     /// Those that were asked for, else all that there are or that there is a record of.
     std::vector<std::string> gpus() const {
         std::vector<std::string> all = request_.gpus;
+        for (std::string& gpu : all) {  // however it is spelled
+            if (const auto address = kdvfs::device::amd::parse_pci_address(gpu))
+                gpu = to_string(*address);
+        }
         if (all.empty()) {
             for (const auto& card : cards_) all.push_back(to_string(card.address));
             for (const std::string& folder : request_.folders) {
@@ -106,25 +110,47 @@ private:
 
     /// A board's power limit and its operating point have records of their own.
     static constexpr std::array<std::string_view, 2> suffixes{"-power", "-point"};
-    static std::string without_suffix(const std::string& name) {
+    static std::string_view suffix_of(const std::string& name) {
         for (const std::string_view suffix : suffixes) {
-            if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size());
+            if (name.ends_with(suffix)) return suffix;
         }
-        return name;
+        return {};
+    }
+    static std::string without_suffix(const std::string& name) {
+        return name.substr(0, name.size() - suffix_of(name).size());
     }
 
+    /// What was done about the records of one board.
+    struct Outcome {
+        RestoreDecision decision = RestoreDecision::nothing;
+        std::string said{};
+        std::optional<Error> error{};  ///< the first; one that is no neighbour's before one that is
+    };
+
+    /// Whatever is wrong with one of the board's records, the others are settled.
     std::string settle(const std::string& gpu) const {
-        auto [decision, said] = settle_record(gpu);
+        Outcome outcome;
+        settle_records(gpu, outcome);
         for (const std::string_view suffix : suffixes) {
             const std::string other = gpu + std::string{suffix};
-            // Nothing beats in these records: that their owner is frozen, and does not work, shows
-            // by the one of the clocks, where that is of the same process.
-            if (request_.suspended && !have_one_owner(gpu, other)) continue;
-            const auto [more, words] = settle_record(other);
-            decision = std::max(decision, more);
-            said += words;
+            noting_error(outcome, [&] {
+                // Nothing beats in these records: that their owner is frozen, and does not work,
+                // shows by the one of the clocks, where that is of the same process.
+                if (request_.suspended && !have_one_owner(gpu, other)) return;
+                settle_records(other, outcome);
+            });
         }
-        return std::string{words_for(decision)} + said;
+        if (outcome.error) throw Error{*outcome.error};
+        return std::string{words_for(outcome.decision)} + outcome.said;
+    }
+
+    template <class Act>
+    static void noting_error(Outcome& outcome, Act act) {
+        try {
+            act();
+        } catch (const Error& error) {
+            if (!outcome.error || outcome.error->code() == kdvfs::Errc::busy) outcome.error = error;
+        }
     }
 
     bool have_one_owner(const std::string& clocks, const std::string& other) const {
@@ -139,19 +165,21 @@ private:
         return false;
     }
 
-    std::pair<RestoreDecision, std::string> settle_record(const std::string& gpu) const {
-        std::string said;
-        auto decision = RestoreDecision::nothing;
+    /// In each folder.
+    void settle_records(const std::string& name, Outcome& outcome) const {
         for (const std::string& root : request_.folders) {
-            auto folder = kdvfs::detail::RestoreFolder::find(root + "/" + gpu);
-            if (!folder || !kdvfs::detail::find_record(*folder, gpu)) continue;
-            if (::geteuid() != 0 && folder->owner() != ::geteuid()) continue;
-            said = words_of_watchdog(*folder);
-            const kdvfs::detail::RestorePlace place{std::move(*folder), root + "/" + gpu + ".lock"};
-            const auto done = request_.suspended ? settle_frozen(place, gpu) : settle(place, gpu);
-            if (done != RestoreDecision::nothing) decision = done;
+            noting_error(outcome, [&] { settle_record(root, name, outcome); });
         }
-        return {decision, said};
+    }
+
+    void settle_record(const std::string& root, const std::string& name, Outcome& outcome) const {
+        auto folder = kdvfs::detail::RestoreFolder::find(root + "/" + name);
+        if (!folder || (::geteuid() != 0 && folder->owner() != ::geteuid())) return;
+        if (!kdvfs::detail::find_record(*folder, name)) return;
+        outcome.said += words_of_watchdog(*folder);
+        const kdvfs::detail::RestorePlace place{std::move(*folder), root + "/" + name + ".lock"};
+        const auto done = request_.suspended ? settle_frozen(place, name) : settle(place, name);
+        outcome.decision = std::max(outcome.decision, done);
     }
 
     /// What the record's watchdog has done, where it has.
@@ -209,6 +237,11 @@ private:
 
     static RestoreDecision settle_device(const kdvfs::detail::RestoreEntry& entry) {
         if (!entry.owes_restore()) return RestoreDecision::nothing;
+        // Whoever was given the folder of one was not given the others.
+        if (suffix_of(entry.kind) != suffix_of(entry.device)) {
+            kdvfs::detail::mistrust("the record of " + entry.device,
+                                    "its kind, '" + entry.kind + "', has a folder of its own");
+        }
         if (entry.kind == "nvml") {
             kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};
             return kdvfs::detail::settle(entry, gpu);

@@ -17,8 +17,8 @@ for address in $KDVFS_JOB_GPUS; do
     *[!0-9a-f:.]*) echo "prolog.sh: no PCI address: $address" >&2; exit 1 ;;
     esac
     # What a job left behind whose epilog never ran, as when the node's daemon was restarted.
-    for record in "$shared/$address/record" "$shared/$address-point/record"; do
-        [ ! -e "$record" ] || "$restore" "$address" || exit 1
+    for name in "$address" "$address-point" "$address-power"; do
+        [ ! -e "$shared/$name/record" ] || "$restore" "$address" || exit 1
     done
     for name in "$address" "$address-point"; do
         rm -rf "${shared:?}/$name"

@@ -16,7 +16,8 @@ using OwnedBoard = kdvfs::detail::OwnedDevice<device::Nvml>;
 
 /// Opens a board to set its clocks; `open_streams` as `kdvfs::detail::open_device` takes it.
 template <class OpenStreams>
-Gpu open_board(const std::string& address, OpenStreams open_streams, const GpuOptions& options) {
+Gpu open_board(const std::string& spelled, OpenStreams open_streams, const GpuOptions& options) {
+    const std::string address = device::nvml_address(spelled);
     const auto open_clocks = [&] {
         return std::make_shared<OwnedBoard>(
             address, device::NvmlOptions{.access = device::ClockAccess::set});
@@ -28,7 +29,8 @@ Gpu open_board(const std::string& address, OpenStreams open_streams, const GpuOp
 
 /// The same to measure it.
 template <class OpenStreams>
-Gpu measure_board(const std::string& address, OpenStreams open_streams, const GpuOptions& options) {
+Gpu measure_board(const std::string& spelled, OpenStreams open_streams, const GpuOptions& options) {
+    const std::string address = device::nvml_address(spelled);
     return Gpu{kdvfs::detail::open_device(
         address + " measured", open_streams, [] { return std::shared_ptr<OwnedBoard>{}; },
         [&] { return std::make_shared<device::NvmlReadings>(address); }, options)};

@@ -428,7 +428,14 @@ TEST(LevelMask, IsTheLastResortOfABoardThatRefusesItsTable) {
     EXPECT_EQ(machine.gpu(0).settings(), before);
     gpu.apply({500_MHz, auto_clock});
     EXPECT_EQ(machine.gpu(0).running_clock(), 500u);
-    gpu.restore({});
+
+    // Whoever settles it after the owner's death has not tried the board.
+    const kdvfs::detail::ClockHistory history{.initial = {}, .written = gpu.read_clock_state()};
+    AmdgpuSysfs next{first_gpu};
+    next.adopt(history.written);
+    EXPECT_EQ(kdvfs::detail::decide_restore(history, next.read_clock_state()),
+              kdvfs::detail::RestoreDecision::write_back);
+    next.restore({});
     EXPECT_EQ(machine.gpu(0).settings(), before);
 }
 
@@ -500,6 +507,11 @@ TEST(OperatingPoints, ArePreparedWhereTheirSlotIsFilled) {
         return std::optional<Errc>{};
     };
     EXPECT_EQ(code_of([&] { points.apply({.core = {3}}); }), Errc::invalid_input);
+    // A board may be found at a slot that nobody has filled: what was found is the driver's to
+    // judge.
+    machine.clear_writes();
+    EXPECT_EQ(code_of([&] { points.restore(PreparedPoints::state_of({3})); }), Errc::refused);
+    EXPECT_EQ(machine.writes().size(), 1U);
     machine.inject({Access::open, "active_profile", EACCES, 0, 2});
     EXPECT_EQ(code_of([&] { points.apply({.core = {1}}); }), Errc::refused);
     EXPECT_EQ(code_of([&] { static_cast<void>(points.read_clock_state()); }), Errc::refused);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
@@ -11,7 +12,7 @@ void fuzzing::fuzz(const std::string& text) {
     const auto launches = read_sequence(input, "input:");
     std::string written = "kernel\n";
     for (const kdvfs::KernelKey& key : launches)
-        written += kdvfs::detail::to_csv_field(to_string(key)) + '\n';
+        written += kdvfs::detail::csv_field(to_string(key)) + '\n';
     std::istringstream again{written};
     require(read_sequence(again, "input:") == launches, "a sequence survives a round trip");
 }

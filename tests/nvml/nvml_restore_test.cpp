@@ -156,6 +156,16 @@ TEST_F(NvmlOwner, AKilledOwnersPowerProfileIsPutBack) {
     EXPECT_EQ(calls(), wanted);
 }
 
+/// CUDA and NVML print capitals, and NVML eight digits of the domain.
+TEST_F(NvmlOwner, IsOneOwnerHoweverTheAddressIsSpelled) {
+    for (const char* spelled : {"0000:1B:00.0", "00000000:1B:00.0", "0000:1b:00.0"}) {
+        Nvml gpu{spelled, owned_options()};
+        EXPECT_EQ(gpu.info().address, address);
+        const Clocks owner{gpu, place()};
+        EXPECT_TRUE(kdvfs::detail::find_record(place().folder, address)) << "it can be read";
+    }
+}
+
 TEST_F(NvmlOwner, AKilledOwnersLocksAreFreedDomainByDomain) {
     kill_after([](auto& clocks) {
         clocks.apply({.core = 1000_MHz});

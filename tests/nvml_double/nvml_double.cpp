@@ -4,10 +4,12 @@
 #include "nvml_double.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 namespace {
 
@@ -129,8 +131,16 @@ int nvmlSystemGetDriverVersion(char* text, unsigned room) {
     return copy_text(board.driver, text, room);
 }
 
+/// However it is spelled, as NVML has it: "00000000:1B:00.0" and "0000:1b:00.0" are one.
 int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {
-    if (board.address != address) return not_found;
+    const auto numbers_of = [](const char* text) {
+        std::array<unsigned, 4> numbers{};
+        auto& [domain, bus, slot, function] = numbers;
+        const int found = std::sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function);
+        return found == 4 ? std::optional{numbers} : std::nullopt;
+    };
+    const auto wanted = numbers_of(address);
+    if (!wanted || wanted != numbers_of(board.address.c_str())) return not_found;
     *device = &board;
     return success;
 }

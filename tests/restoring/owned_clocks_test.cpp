@@ -17,6 +17,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -314,6 +315,33 @@ TEST_F(Owner, KeepsASecondOutAndNamesItself) {
         return 1;
     });
     EXPECT_EQ(status_of(second), 0);
+}
+
+/// A board that is tried at opening, during which its record's folder goes away.
+class LosingBoard : public FileBoard {
+public:
+    using FileBoard::FileBoard;
+    void probe() {
+        apply({900_MHz, auto_clock});
+        lose();
+    }
+    std::function<void()> lose;
+};
+
+TEST_F(Owner, WhoseSecondRecordCannotBeMadeIsRestoredByTheFirst) {
+    const pid_t owner = start([&] {
+        LosingBoard board{files_};
+        OwnedClocks<LosingBoard> clocks{board, place()};
+        board.lose = [&] { std::filesystem::remove_all(place().folder.path()); };
+        try {
+            clocks.probe();
+        } catch (const Error& error) {
+            return error.code() == Errc::io && board.level() == "manual" ? 0 : 2;
+        }
+        return 1;
+    });
+    EXPECT_EQ(status_of(owner), 0);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
 }
 
 TEST_F(Owner, WithARecordThatIsNotToBeTrustedIsToldSo) {

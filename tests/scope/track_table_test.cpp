@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <deque>
+#include <future>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -154,6 +156,23 @@ TEST_F(TrackTableTest, AThreadThatHasEndedLeavesItsTrackToTheNext) {
         left->is_protected = true;
     });
     in_a_thread([&](const TrackKey& key) { EXPECT_NE(&find(table, key), left) << "a vote"; });
+}
+
+TEST_F(TrackTableTest, AThreadThatWaitsForACapturedTrackKeepsNobodyFromTheOthers) {
+    kdvfs::detail::TrackTable table;
+    const TrackKey captured{.stream = StreamRef{&handles[0]}, .capture = 1};
+    kdvfs::detail::StreamTrack& track = find(table, captured);
+    track.mutex.lock();  // as whoever enters a scope in the capture
+    std::thread second{[&] { find(table, captured); }};
+    auto live = std::async(std::launch::async, [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds{50});  // the other waits by then
+        find(table, stream(0));
+        table.for_each([](const auto&) {});  // as the listener
+    });
+    EXPECT_EQ(live.wait_for(std::chrono::seconds{2}), std::future_status::ready);
+    track.mutex.unlock();
+    second.join();
+    live.wait();
 }
 
 TEST_F(TrackTableTest, ThreadsAgreeOnALane) {

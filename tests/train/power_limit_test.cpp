@@ -221,6 +221,19 @@ TEST(PowerLimitGuard, RestoresAfterASetThatThrewHalfWay) {
     EXPECT_EQ(device.held, Watts{230});
 }
 
+TEST(PowerLimitGuard, TriesAgainAtItsEndWhereTheFoundLimitWasNotTaken) {
+    PowerLimitDouble device{.held = {230}};
+    {
+        PowerLimitGuard guard{device};
+        guard.set({150});
+        device.lies = true;
+        EXPECT_THROW(guard.close(), Error);
+        EXPECT_EQ(device.held, Watts{150});
+        device.lies = false;
+    }
+    EXPECT_EQ(device.held, Watts{230});
+}
+
 TEST(PowerLimitGuard, LeavesForeignLimitsAlone) {
     PowerLimitDouble device{.held = {230}};
     PowerLimitGuard guard{device};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 
 #include <gtest/gtest.h>
@@ -160,7 +161,7 @@ TEST(SweepFile, NamesOfCompilersComeBack) {
     // Without a column of variants, too.
     std::string bare = header;
     for (const KernelProfile& kernel : profile.kernels())
-        bare += "g," + kdvfs::detail::to_csv_field(to_string(kernel.key)) + ",auto,auto,1,1\n";
+        bare += "g," + kdvfs::detail::csv_field(to_string(kernel.key)) + ",auto,auto,1,1\n";
     const Profile narrow = read(bare);
     for (std::size_t k = 0; k < 16; ++k)
         EXPECT_EQ(narrow.kernels()[k].key, profile.kernels()[k].key);

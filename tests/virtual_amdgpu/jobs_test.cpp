@@ -5,6 +5,7 @@
 // was; what it leaves is put back; its neighbour is not touched.
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
+#include <kdvfs/train/owned_power_limit.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 
@@ -269,6 +270,50 @@ TEST_F(Node, WithoutAFolderForAllHasOneForEachUser) {
     std::system(("rm -rf /tmp/kdvfs-" + std::to_string(alice)).c_str());
 }
 
+TEST_F(Node, TakesBackAGpuThatWasHeldAtItsHighestClock) {
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    const auto job = [&] {
+        Owned owned{gpus[0]};
+        owned.lower(owned.clocks.supported_clocks().core.listed.back());
+        shared_->said = 1;
+        return ::pause();
+    };
+    const pid_t owner = start(alice, job, in_container);
+    wait_for_words(1);
+    ::kill(owner, SIGKILL);
+    EXPECT_EQ(end_of(owner), -SIGKILL);
+    std::this_thread::sleep_for(50ms);
+    EXPECT_FALSE(is_as_found(0)) << "the watchdog has outlived its namespace";
+    EXPECT_EQ(epilog(gpus[0]), 0);
+    EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+}
+
+TEST_F(Node, WhoseEpilogNeverRanHasItsPowerLimitBackByTheProlog) {
+    using Limit = device::amd::SysfsPowerLimit;
+    ASSERT_EQ(prolog(0, gpus[0]), 0);
+    const auto card = [] {
+        return device::amd::find_card(*device::amd::parse_pci_address(gpus[0]));
+    };
+    const pid_t owner = start(
+        0,
+        [&] {
+            Limit limit{card()};
+            train::OwnedPowerLimit owned{limit};
+            owned.set_power_limit({150});
+            shared_->said = 1;
+            return ::pause();
+        },
+        in_container);
+    wait_for_words(1);
+    ::kill(owner, SIGKILL);
+    EXPECT_EQ(end_of(owner), -SIGKILL);
+    std::this_thread::sleep_for(50ms);
+    EXPECT_FALSE(is_as_found(0)) << "the watchdog has outlived its namespace";
+    EXPECT_EQ(prolog(alice, gpus[0]), 0);
+    EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+    EXPECT_EQ(epilog(gpus[0]), 0);
+}
+
 /// Runs kdvfs-restore for a GPU. @returns its exit status and all that it says
 std::pair<int, std::string> restore(const std::string& words) {
     const std::string command = std::string{KDVFS_RESTORE_PROGRAM} + " " + words + " 2>&1";
@@ -344,6 +389,31 @@ TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
     const auto [status, words] = restore(gone);
     EXPECT_EQ(status, 1);
     EXPECT_EQ(contains(words, "the amdgpu driver shows"), "the amdgpu driver shows");
+}
+
+/// Who was given clocks may write what root believes of clocks, and of nothing else.
+TEST_F(Node, SetsNoPowerLimitForWhoeverWasGivenClocks) {
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    const pid_t forger = start(alice, [&] {
+        const auto limit = [](Megahertz watts) {
+            return ClockState{.cap = {.core = watts}, .floor = {}, .mode = "power limit"};
+        };
+        const auto place = detail::RestorePlace::of_this_process(gpus[0]);
+        const detail::RestoreRecord record{place.folder,
+                                           {detail::boot_id(),
+                                            "amdgpu-power",
+                                            gpus[0],
+                                            1,
+                                            alice,
+                                            {.initial = limit({150}), .written = limit({300})}}};
+        return 0;
+    });
+    EXPECT_EQ(end_of(forger), 0);
+    const auto [status, words] = restore(gpus[0]);
+    EXPECT_EQ(status, 1) << words;
+    EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+    std::system(("rm -rf /run/kdvfs/" + gpus[0] + "/record").c_str());
+    EXPECT_EQ(epilog(gpus[0]), 0);
 }
 
 TEST_F(Node, RestoresUnderAJobThatItsSchedulerHasFrozen) {

@@ -19,6 +19,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -278,13 +279,27 @@ TEST_F(PreparedPoints, OfAKilledContainerArePutBackByTheProgramOrTheNextOpening)
         std::this_thread::sleep_for(50ms);
         EXPECT_EQ(held(), "1") << "the watchdog has outlived its namespace";
         if (by_program) {
-            EXPECT_EQ(std::system(KDVFS_RESTORE_PROGRAM " 0000:c1:00.0 >/dev/null"), 0);
+            // However the address is spelled.
+            EXPECT_EQ(std::system(KDVFS_RESTORE_PROGRAM " 0000:C1:00.0 >/dev/null"), 0);
         } else {
             EXPECT_EQ(open().info().operating_point, "profile 0 (ppt0_limit 1400 W)");
         }
         EXPECT_EQ(held(), "0") << by_program;
         EXPECT_EQ(FileSystem::settings(), found_);
     }
+}
+
+TEST_F(PreparedPoints, ArePutBackByTheProgramBesideASpoiltRecordOfClocks) {
+    const pid_t victim = start([&] { hold(1); }, CLONE_NEWPID);
+    wait_until_said();
+    ::kill(victim, SIGKILL);
+    end_of(victim);
+    std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(held(), "1");
+    std::filesystem::resize_file("/run/kdvfs/" + address + "/record", 500);
+    const std::string words = KDVFS_RESTORE_PROGRAM " 0000:c1:00.0 >/dev/null 2>&1";
+    EXPECT_EQ(WEXITSTATUS(std::system(words.c_str())), 1) << "the spoilt one is told all the same";
+    EXPECT_EQ(held(), "0");
 }
 
 /// A user who may set clocks, and not switch points; then one whom the prolog has given both.

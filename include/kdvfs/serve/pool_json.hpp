@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/pool.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -178,16 +175,6 @@ inline ClusterQuestion parse_cluster_question(const std::string& text, const std
             classes[c].fail("spills_to", "there is no class '" + name + "'");
     }
     return question;
-}
-
-/// @throws Error (io, invalid_input)
-inline ClusterQuestion read_cluster_question(const std::filesystem::path& path) {
-    std::ifstream input{path};
-    if (!input)
-        throw Error{Errc::io,
-                    {"open a description of pools", path.string(), "", "check the file's name"}};
-    const std::string text{std::istreambuf_iterator<char>{input}, {}};
-    return parse_cluster_question(text, path.string());
 }
 
 inline std::string to_json(const ClusterQuestion& question, const ClusterPlan& plan) {

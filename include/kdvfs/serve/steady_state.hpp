@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
@@ -342,9 +343,9 @@ inline std::string to_csv_row(const ServedConfiguration& served, const SteadyRep
     if (!report.refused.empty())
         throw Error{Errc::invalid_input,
                     {"write a steady state", served.model, report.refused, "measure again"}};
-    std::string row = kdvfs::detail::to_csv_field(served.task) + ',' +
-                      kdvfs::detail::to_csv_field(served.model) + ',' +
-                      kdvfs::detail::to_csv_field(served.gpu) + ',' + std::to_string(served.gpus);
+    std::string row = kdvfs::detail::csv_field(served.task) + ',' +
+                      kdvfs::detail::csv_field(served.model) + ',' +
+                      kdvfs::detail::csv_field(served.gpu) + ',' + std::to_string(served.gpus);
     const auto ms = [](Seconds time) { return time.count() * 1e3; };
     for (const double value :
          {report.mean_batch, report.mean_answer, ms(report.gap.p50), ms(report.gap.p90),

@@ -226,7 +226,7 @@ inline kdvfs::detail::ScopeToken PlannedGpu::enter(StreamRef stream, StepShape s
         const ClockRequest request{.asks = true, .point = detail::PlannedSteps::clock_of(decision)};
         kind = &service().kind_of(detail::PlannedSteps::name_of(phase), decision.variant, request,
                                   true);
-        if (is_parents()) kept.store(kind, std::memory_order_release);
+        if (!is_parents()) kept.store(kind, std::memory_order_release);
     }
     steps_->count(service(), shape, decision.variant);
     return service().enter_holding(stream, *kind);

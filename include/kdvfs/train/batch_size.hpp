@@ -170,11 +170,6 @@ public:
         return tried[argmin(mean(log_epochs(tried)) + mean(log_epoch_costs(tried)))];
     }
 
-    /// A size's expected cost, in proportion to the others'. For reports and tests.
-    [[nodiscard]] double expected_cost(std::uint32_t size) const {
-        return std::exp(mean(log_epochs({size}))(0) + mean(log_epoch_costs({size}))(0));
-    }
-
 private:
     /// What the logarithm of a quantity that follows a law of batch size has beside that law: an
     /// unknown level, and smooth deviations over octaves.

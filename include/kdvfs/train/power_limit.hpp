@@ -237,22 +237,26 @@ public:
                      "run with the rights to set power limits, or choose a limit in its range"}};
     }
 
-    /// Puts the found limit back. The throwing twin of the destructor; a second call does nothing.
-    /// @throws Error (foreign_change) where somebody else's limit was found and left, (refused)
+    /// Puts the found limit back. The throwing twin of the destructor; once it is back, a second
+    /// call does nothing.
+    /// @throws Error (external_change) where somebody else's limit was found and left, (refused)
     ///         where the board does not take the old one, and as the device
     void close() {
-        if (!is_owner() || !std::exchange(changed_, false)) return;
+        if (!is_owner() || !changed_) return;
         const Watts held = device_.read_power_limit();
-        if (is_same(held, found_)) return;
         // A set that threw half-way may have left either.
-        if (!is_same(held, written_) && !is_same(held, before_)) {
+        const bool is_own = is_same(held, written_) || is_same(held, before_);
+        changed_ = is_own && !is_same(held, found_);
+        if (is_same(held, found_)) return;
+        if (!is_own) {
             throw Error{Errc::external_change,
                         {"restore the power limit of " + text(found_), "the board",
                          "it holds " + text(held) + ", set by somebody else", ""}};
         }
         device_.set_power_limit(found_);
         const Watts restored = device_.read_power_limit();
-        if (is_same(restored, found_)) return;
+        changed_ = !is_same(restored, found_);
+        if (!changed_) return;
         throw Error{Errc::refused,
                     {"restore the power limit of " + text(found_), "the board",
                      "it holds " + text(restored), "set it by hand"}};

@@ -277,7 +277,7 @@ private:
     std::uint32_t begin_window() {
         this->service().begin_iteration(false);
         const std::uint32_t window = this->service().begin_iteration(true);
-        rung_of_window_[window] = rung_;
+        if (per_stage_ > 1) rung_of_window_[window] = rung_;  // else nobody asks
         return window;
     }
 

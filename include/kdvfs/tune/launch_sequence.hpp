@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
@@ -263,7 +264,7 @@ inline void write_launches(const std::filesystem::path& path, const LaunchSequen
     text += nested ? ",depth\n" : "\n";
     for (std::size_t i = 0; i < sequence.launches.size(); ++i) {
         const KernelKey& key = sequence.launches[i];
-        text += kdvfs::detail::to_csv_field(key.name) + ',' + std::to_string(key.variant.index);
+        text += kdvfs::detail::csv_field(key.name) + ',' + std::to_string(key.variant.index);
         if (gaps) text += ',' + kdvfs::detail::to_text(sequence.gaps[i].count());
         if (nested) text += ',' + std::to_string(sequence.depths[i]);
         text += '\n';

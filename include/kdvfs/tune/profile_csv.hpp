@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/profile.hpp>
 
@@ -218,10 +219,10 @@ inline constexpr std::string_view sweep_header =
 
 /// One measurement as a line of a sweep file, so that sweeps can append as they go.
 inline std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
-    const std::array<std::string, 15> fields{kdvfs::detail::to_csv_field(gpu),
-                                             kdvfs::detail::to_csv_field(row.key.name),
+    const std::array<std::string, 15> fields{kdvfs::detail::csv_field(gpu),
+                                             kdvfs::detail::csv_field(row.key.name),
                                              std::to_string(row.key.variant.index),
-                                             kdvfs::detail::to_csv_field(row.group),
+                                             kdvfs::detail::csv_field(row.group),
                                              kdvfs::detail::to_csv_field(row.clock.core),
                                              kdvfs::detail::to_csv_field(row.clock.memory),
                                              kdvfs::detail::to_text(row.cost.time.count()),

@@ -18,8 +18,8 @@
 namespace kdvfs::tune {
 
 /// What a session tells whoever has started its program, in the file that the environment variable
-/// `KDVFS_STATUS` names: `{"gpu","iterations","grid_points","sample_period_s"[,"sweep":{...}]`
-/// `[,"followed_pct"]}`.
+/// `KDVFS_STATUS` names: `{"gpu","iterations","grid_points","sample_period_s","measure_only"`
+/// `[,"sweep":{...}][,"followed_pct"]}`.
 struct SessionStatus {
     std::string gpu;
     std::uint64_t iterations = 0;

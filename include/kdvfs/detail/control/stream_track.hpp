@@ -354,16 +354,24 @@ private:
 
     /// Captures of one stream come one after the other and have one track: the last capture's.
     StreamTrack* find_known(const TrackKey& key) {
-        const bool captured = key.capture != 0;
         const TrackKey place = place_of(key);
-        const std::lock_guard lock{mutex_};
-        if (const auto known = by_place_.find(place); known != by_place_.end()) {
-            StreamTrack& track = *known->second;
-            if (!captured) return &track;
-            const std::lock_guard track_lock{track.mutex};
-            if (track.key() == key || track.capture_again(key)) return &track;
+        StreamTrack* const known = at(place);
+        if (known != nullptr && key.capture == 0) return known;
+        if (known != nullptr) {
+            // Not under the table's mutex: whoever holds the track may ask for another one, and the
+            // listener looks at all of them.
+            const std::lock_guard track_lock{known->mutex};
+            if (known->key() == key || known->capture_again(key)) return known;
         }
-        return key.thread != 0 ? take_over(key, place) : nullptr;
+        if (key.thread == 0) return nullptr;
+        const std::lock_guard lock{mutex_};
+        return take_over(key, place);
+    }
+
+    StreamTrack* at(const TrackKey& place) {
+        const std::lock_guard lock{mutex_};
+        const auto known = by_place_.find(place);
+        return known == by_place_.end() ? nullptr : known->second;
     }
 
     // Addresses come back after a table has died, serial numbers do not.

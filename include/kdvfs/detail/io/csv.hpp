@@ -233,14 +233,6 @@ inline std::string to_text(double number) {
     return error == std::errc{} ? std::string{buffer, end} : std::string{"nan"};
 }
 
-/// A field as CSV, quoted where it must be.
-inline std::string to_csv_field(std::string_view text) {
-    if (text.find_first_of(",\"") == std::string_view::npos) return std::string{text};
-    std::string quoted = "\"";
-    for (const char c : text) quoted.append(c == '"' ? 2 : 1, c);
-    return quoted + '"';
-}
-
 /// A clock as sweep files write it.
 inline std::string to_csv_field(Megahertz clock) {
     return clock == auto_clock ? "auto" : std::to_string(clock.count);

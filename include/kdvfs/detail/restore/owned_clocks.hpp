@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -256,14 +257,15 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
+    /// Where it cannot be made, the one before holds on.
     void make_record() {
-        record_.reset();
-        record_.emplace(place_.folder, RestoreEntry{.boot = boot_id(),
-                                                    .kind = device_.restore_script().kind,
-                                                    .device = device_.info().address,
-                                                    .process = ::getpid(),
-                                                    .user = ::geteuid(),
-                                                    .history = history_});
+        record_ = std::make_unique<RestoreRecord>(
+            place_.folder, RestoreEntry{.boot = boot_id(),
+                                        .kind = device_.restore_script().kind,
+                                        .device = device_.info().address,
+                                        .process = ::getpid(),
+                                        .user = ::geteuid(),
+                                        .history = history_});
     }
 
     /// Whether the device still holds what kdvfs wrote, or cannot tell.
@@ -345,7 +347,7 @@ private:
     DeviceLock lock_;
     RestoreDecision settled_ = RestoreDecision::nothing;
     ClockHistory history_{};
-    std::optional<RestoreRecord> record_;
+    std::unique_ptr<RestoreRecord> record_;
     std::optional<Watchdog> watchdog_;
     std::uint32_t generation_ = fork_generation();
 };

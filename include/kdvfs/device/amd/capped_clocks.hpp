@@ -191,9 +191,14 @@ public:
         }
     }
 
-    /// What an earlier owner that died left behind, for a board that does not tell which levels are
-    /// allowed; nothing = it cannot be known, but was that owner's.
+    /// What an earlier owner that died left behind. A limit at the top is then called as that owner
+    /// called it; a board that does not tell which levels are allowed holds what that owner wrote.
     void adopt(const std::optional<ClockState>& written) {
+        if (written) asked_ = written->cap;
+        // Limits have a floor: that owner had tried the board, and found it to take levels alone.
+        if (written && written->mode == manual && written->floor.core == auto_clock) {
+            clocks_.way = ClockWay::level_mask;
+        }
         if (clocks_.way != ClockWay::level_mask) return;
         masked_cap_ = written ? written->cap.core : clocks_.supported.core.listed.front();
     }

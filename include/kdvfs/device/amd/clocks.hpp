@@ -93,7 +93,17 @@ public:
         return state_of(*held);
     }
 
-    void apply(ClockPoint wanted) { switch_to({wanted.core.count}); }
+    void apply(ClockPoint wanted) {
+        const PreparedPoint point{wanted.core.count};
+        const auto points = prepared_points();
+        if (std::find(points.begin(), points.end(), point) == points.end()) {
+            throw Error{Errc::invalid_input,
+                        {"switch to " + to_string(point), object_, "the board has no such point",
+                         "ask for one of info().prepared_points"}};
+        }
+        switch_to(point);
+    }
+    /// To any slot: the one that was found may never have been filled.
     void restore(const ClockState& state) { switch_to({state.cap.core.count}); }
 
     [[nodiscard]] RestoreScript restore_script() const {
@@ -128,13 +138,7 @@ put_back() { printf %s "$found_core" > "$active"; }
         return whole && point.number <= most ? std::optional{point} : std::nullopt;
     }
 
-    void switch_to(PreparedPoint point) {
-        const auto points = prepared_points();
-        if (std::find(points.begin(), points.end(), point) == points.end()) {
-            throw Error{Errc::invalid_input,
-                        {"switch to " + to_string(point), object_, "the board has no such point",
-                         "ask for one of info().prepared_points"}};
-        }
+    void switch_to(PreparedPoint point) const {
         if (const int error = write_file(active(), std::to_string(point.number))) {
             throw file_error("switch to " + to_string(point), object_, active(), error);
         }

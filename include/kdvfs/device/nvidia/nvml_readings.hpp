@@ -14,10 +14,22 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace kdvfs::device {
+
+/// A board's PCI address as sysfs spells it, and with it locks and restore records: CUDA prints
+/// "0000:1B:00.0" and NVML "00000000:1B:00.0" of "0000:1b:00.0".
+inline std::string nvml_address(std::string_view spelled) {
+    if (spelled.find(':') == 8 && spelled.starts_with("0000")) spelled.remove_prefix(4);
+    std::string address{spelled};
+    for (char& c : address) {
+        if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+    }
+    return address;
+}
 
 /// Why a board's clocks are where they are (NVML's clocks event reasons).
 struct LimitReasons {
@@ -35,12 +47,13 @@ struct LimitReasons {
 /// Any thread may read at any time.
 class NvmlReadings {
 public:
-    /// @param address PCI "0000:03:00.0"; @param library what the dynamic loader is asked for.
+    /// @param address PCI "0000:03:00.0", in any spelling; @param library what the dynamic loader
+    /// is asked for.
     /// @throws Error if there is no driver or no such GPU.
     explicit NvmlReadings(const std::string& address,
                           const std::string& library = "libnvidia-ml.so.1")
         : library_{library} {
-        info_.address = address;
+        info_.address = nvml_address(address);
         info_.name = "NVIDIA GPU";
         check(read().handle_by_address(address.c_str(), &handle_), "find the GPU");
         identify();
