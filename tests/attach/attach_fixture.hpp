@@ -143,6 +143,14 @@ struct Outcome {
             return a["calls"].get<int>() < b["calls"].get<int>();
         });
     }
+    /// A range's joules; null where there is none.
+    [[nodiscard]] json range(std::string_view path) const {
+        if (report.is_null()) return nullptr;
+        for (const json& level : report["levels"]) {
+            if (level["kernel"] == path) return level;
+        }
+        return nullptr;
+    }
     [[nodiscard]] std::vector<json> rows(std::string_view kernel) const {
         std::vector<json> found;
         if (report.is_null()) return found;

@@ -93,25 +93,34 @@ TEST_F(Attach, NamesCopiesThatTheProgramWaitsFor) {
 TEST_F(Attach, MakesRangesScopesOnWhateverThreadLaunches) {
     const Outcome seen = run({"--level", "range", "--iteration", "step"}, {PROGRAM, "40"});
     EXPECT_EQ(seen.exit_code(), 0);
+    double parts = 0;
     for (const char* range : {"step/forward", "step/backward", "step/optimizer"}) {
-        ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1);
-        EXPECT_EQ(seen.row(range)["calls"], 40) << range;
-        EXPECT_EQ(seen.row(range)["metered_calls"], 40) << range;
+        ASSERT_FALSE(seen.range(range).is_null()) << range << seen.report.dump(1);
+        EXPECT_EQ(seen.range(range)["runs"], 40) << range;
+        EXPECT_TRUE(seen.row(range).is_null()) << "its kernels have the rows";
+        parts += seen.range(range)["time_s"].get<double>();
     }
+    EXPECT_EQ(seen.range("step")["runs"], 40);
+    EXPECT_NEAR(seen.range("step")["time_s"].get<double>(), parts, 1e-6);
     // Four layers of 800 us forward, as much backward, from another thread.
-    EXPECT_GE(seen.row("step/backward")["time_s"].get<double>(), 40 * 3.2e-3);
-    EXPECT_TRUE(seen.row("blas").is_null()) << seen.report.dump(1);
-    EXPECT_EQ(seen.row("outside ranges")["calls"], 1);  // the copy
+    EXPECT_GE(seen.range("step/backward")["time_s"].get<double>(), 40 * 3.2e-3);
+    EXPECT_TRUE(seen.range("blas").is_null()) << seen.report.dump(1);
+    EXPECT_EQ(seen.range("outside ranges")["runs"], 1);  // the copy
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 40 * 8);
+    const Outcome text =
+        wait_for(start({KDVFS_COMMAND, "run", "--level", "range", "--", PROGRAM, "5"}));
+    EXPECT_NE(text.err.find("\nrange, by the kernels in it "), std::string::npos) << text.err;
+    EXPECT_NE(text.err.find("\nstep/forward "), std::string::npos) << text.err;
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["count"], 40);
 }
 
 TEST_F(Attach, TakesTheRangesOfLibrariesWhereTheProgramHasNone) {
     const Outcome seen = run({"--level", "range"}, {PROGRAM, "20", "unnamed"});
     EXPECT_EQ(seen.exit_code(), 0);
-    ASSERT_FALSE(seen.row("blas").is_null()) << seen.report.dump(1);
-    EXPECT_EQ(seen.row("blas")["calls"], 20);
-    EXPECT_GE(seen.row("blas")["time_s"].get<double>(), 20 * 3.2e-3);
-    EXPECT_EQ(seen.row("outside ranges")["calls"], 20 * 14 + 1);  // forward, optimizer, the copy
+    ASSERT_FALSE(seen.range("blas").is_null()) << seen.report.dump(1);
+    EXPECT_EQ(seen.range("blas")["runs"], 20);
+    EXPECT_GE(seen.range("blas")["time_s"].get<double>(), 20 * 3.2e-3);
+    EXPECT_EQ(seen.range("outside ranges")["runs"], 20 * 14 + 1);  // forward, optimizer, the copy
 }
 
 TEST_F(Attach, TakesTheRangesThatAreAskedFor) {
@@ -119,14 +128,14 @@ TEST_F(Attach, TakesTheRangesThatAreAskedFor) {
         run({"--level", "range", "--iteration", "step", "--match", "ward$"}, {PROGRAM, "20"});
     EXPECT_EQ(seen.exit_code(), 0);
     for (const char* range : {"forward", "backward"}) {
-        ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1);
-        EXPECT_EQ(seen.row(range)["calls"], 20) << range;
-        EXPECT_GE(seen.row(range)["time_s"].get<double>(), 20 * 3.2e-3) << range;
+        ASSERT_FALSE(seen.range(range).is_null()) << range << seen.report.dump(1);
+        EXPECT_EQ(seen.range(range)["runs"], 20) << range;
+        EXPECT_GE(seen.range(range)["time_s"].get<double>(), 20 * 3.2e-3) << range;
     }
-    EXPECT_EQ(seen.row("outside ranges")["calls"], 41);  // the copy and the optimizer's launches
+    EXPECT_EQ(seen.range("outside ranges")["runs"], 41);  // the copy and the optimizer's launches
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["count"], 20);
     const Outcome librarys = run({"--level", "range", "--match", "^(step|blas)$"}, {PROGRAM, "20"});
-    EXPECT_EQ(librarys.row("blas")["calls"], 20) << librarys.report.dump(1);
+    EXPECT_EQ(librarys.range("blas")["runs"], 20) << librarys.report.dump(1);
 }
 
 TEST_F(Attach, SeesGraphsAsUnitsAndPutsNothingIntoCaptures) {
@@ -230,8 +239,8 @@ TEST_F(Attach, TakesTimesFromRecordsOfDispatchesWithoutMarkers) {
     EXPECT_NE(seen.notes().find("markers: none"), std::string::npos) << seen.notes();
     const Outcome ranges =
         run({"--preload", "--level", "range", "--iteration", "step"}, {HIP_PROGRAM, "10"}, records);
-    EXPECT_EQ(ranges.row("step/layers")["metered_calls"], 10) << ranges.report.dump(1);
-    EXPECT_GE(ranges.row("step/layers")["time_s"].get<double>(), 10 * 8 * 300e-6);
+    EXPECT_EQ(ranges.range("step/layers")["runs"], 10) << ranges.report.dump(1);
+    EXPECT_GE(ranges.range("step/layers")["time_s"].get<double>(), 10 * 8 * 300e-6);
     const Outcome missing = run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "5"},
                                 {{"KDVFS_DISPATCH_RECORDS", "/nowhere/records.so"}});
     EXPECT_NE(missing.notes().find("no records of dispatches"), std::string::npos);
@@ -243,9 +252,9 @@ TEST_F(Attach, TakesRangesOfRoctxAndKokkos) {
         run({"--preload", "--meter", "1", "--level", "range", "--iteration", "step"},
             {HIP_PROGRAM, "10"});
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
-    ASSERT_FALSE(seen.row("step/layers").is_null()) << seen.report.dump(1) << seen.notes();
-    EXPECT_EQ(seen.row("step/layers")["calls"], 10);
-    EXPECT_EQ(seen.row("step/axpy")["calls"], 10);
+    ASSERT_FALSE(seen.range("step/layers").is_null()) << seen.report.dump(1) << seen.notes();
+    EXPECT_EQ(seen.range("step/layers")["runs"], 10);
+    EXPECT_EQ(seen.range("step/axpy")["runs"], 10);
 }
 #endif
 
@@ -257,10 +266,10 @@ TEST_F(Attach, TakesTheNamesOfTheRealKokkosAndAsksForNoFence) {
     EXPECT_EQ(seen.out, "0 fences\n");
     EXPECT_EQ(seen.err, "");
     for (const char* range : {"solver", "solver/axpy", "solver/dot"}) {
-        ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1) << seen.notes();
-        EXPECT_EQ(seen.row(range)["calls"], 20) << range;
+        ASSERT_FALSE(seen.range(range).is_null()) << range << seen.report.dump(1) << seen.notes();
+        EXPECT_EQ(seen.range(range)["runs"], 20) << range;
     }
-    EXPECT_GE(seen.row("solver/axpy")["time_s"].get<double>(), 20 * 4 * 200e-6);
+    EXPECT_GE(seen.range("solver/axpy")["time_s"].get<double>(), 20 * 4 * 200e-6);
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["launches"], 20 * 6);
 #else
     GTEST_SKIP() << "no Kokkos here (Debian: libtrilinos-kokkos-dev)";

@@ -113,9 +113,8 @@ int main(int argc, char** argv) {
     std::uint32_t to = 0;
     // The second as with -fgpu-default-stream=per-thread.
     if (hipMemcpyAsync(&to, &from, sizeof to, hipMemcpyHostToDevice, stream) != hipSuccess ||
-        (std::getenv("HIP_PROGRAM_ON_ONE_STREAM") == nullptr &&
-         (hipMemcpyAsync_spt(&to, &from, sizeof to, hipMemcpyDeviceToHost, nullptr) != hipSuccess ||
-          hipStreamSynchronize(hipStreamPerThread) != hipSuccess))) {
+        hipMemcpyAsync_spt(&to, &from, sizeof to, hipMemcpyDeviceToHost, nullptr) != hipSuccess ||
+        hipStreamSynchronize(hipStreamPerThread) != hipSuccess) {
         return 2;
     }
     for (int i = 0; i < iterations; ++i) {

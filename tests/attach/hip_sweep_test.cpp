@@ -32,7 +32,6 @@ TEST_F(AttachedHip, IsSweptAtTheClocksOfItsBoard) {
     const Outcome swept = run({"--preload", "--iteration", "step", "--sweep", path("profile.csv")},
                               {HIP_PROGRAM, "100"},
                               {{"HIP_DOUBLE_BOARD", "1"},
-                               {"HIP_PROGRAM_ON_ONE_STREAM", "1"},
                                {"KDVFS_SWEEP_ROWS", "2"},
                                {"KDVFS_SWEEP_BLOCK", "0.1"},
                                {"KDVFS_SWEEP_WARM_UP", "1"},

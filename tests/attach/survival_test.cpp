@@ -49,8 +49,8 @@ TEST_F(Attach, IsNothingInAForkedChildThatLaunches) {
         run({"--level", "range", "--iteration", "step"}, {PROGRAM, "5", "fork", "child_works"});
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_EQ(seen.report["processes"].size(), 1U);
-    EXPECT_EQ(seen.row("step/optimizer")["calls"], 6);
-    EXPECT_TRUE(seen.row("child").is_null());
+    EXPECT_EQ(seen.range("step/optimizer")["runs"], 6);
+    EXPECT_TRUE(seen.range("child").is_null());
 }
 
 TEST_F(Attach, StaysWhereEverybodyClosesIt) {
