@@ -23,6 +23,45 @@
 /// What the processes that `libkdvfs_attach.so` is in have reported.
 namespace cli {
 
+namespace detail {
+
+/// Whether a value has all that an example has, of the same types; each element of a list is as the
+/// example's one.
+inline bool resembles(const nlohmann::json& value, const nlohmann::json& example) {
+    if (example.is_number()) return value.is_number();
+    if (value.type() != example.type()) return false;
+    if (example.is_array()) {
+        return example.empty() ||
+               std::all_of(value.begin(), value.end(), [&](const nlohmann::json& each) {
+                   return resembles(each, example.front());
+               });
+    }
+    if (!example.is_object()) return true;
+    for (const auto& item : example.items()) {
+        const auto found = value.find(item.key());
+        if (found == value.end() || !resembles(*found, item.value())) return false;
+    }
+    return true;
+}
+
+/// Whether all is there that is read of a process's report, which may be of another version.
+inline bool is_report(const nlohmann::json& json) {
+    static const auto example = nlohmann::json::parse(R"({
+        "pid": 1, "rank": "", "ended": true, "notes": [""], "devices": [{
+            "launches": 1, "iterations": {"count": 1, "launches": 1},
+            "report": {
+                "device": {"name": "", "address": ""},
+                "totals": {"counter_j": 1, "kernels": {"status": ""}, "idle": {"status": ""}},
+                "rows": [{"kernel": "", "variant": 1, "calls": 1, "metered_calls": 1, "time_s": 1,
+                          "energy": {"status": ""}, "asked": {}, "applied": {},
+                          "held_core_mhz": 1}],
+                "levels": [{"level": "", "runs": 1, "time_s": 1, "energy": {"status": ""}}]
+            }}]})");
+    return resembles(json, example);
+}
+
+}  // namespace detail
+
 /// The reports in a folder, by rank where there are ranks, else by process. A file that is no
 /// report is not looked at.
 inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::path& folder) {
@@ -33,7 +72,7 @@ inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::
         if (!name.starts_with("attached.") || !name.ends_with(".json")) continue;
         std::ifstream file{entry.path()};
         auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-        if (json.is_object() && json.contains("devices")) reports.push_back(std::move(json));
+        if (detail::is_report(json)) reports.push_back(std::move(json));
     }
     std::sort(reports.begin(), reports.end(), [](const auto& a, const auto& b) {
         const auto place = [](const nlohmann::json& report) {
@@ -116,10 +155,13 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
                 sum["repeated"] = row["repeated"];
             }
         }
-        for (const json& level : report->value("levels", json::array())) {
-            const bool iteration = level["kernel"].is_null();
-            auto& [sum, energy] = levels[iteration ? "" : level.value("kernel", "")];
-            if (sum.is_null()) sum = {{"level", level["level"]}, {"kernel", level["kernel"]}};
+        for (const json& level : report->at("levels")) {
+            const bool iteration = level["level"] == "iteration";
+            const std::string name = iteration ? "" : level.value("kernel", "");
+            auto& [sum, energy] = levels[name];
+            if (sum.is_null()) {
+                sum = {{"level", level["level"]}, {"kernel", iteration ? json{} : json(name)}};
+            }
             for (const char* key : {"runs", "time_s", "counted_time_s"}) {
                 detail::add_number(sum, level, key);
             }

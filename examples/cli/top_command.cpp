@@ -9,6 +9,7 @@
 #include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/error.hpp>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -80,9 +82,45 @@ std::string board_lines(const std::vector<nlohmann::json>& processes) {
     return text;
 }
 
+/// What is shown at once.
+struct Screen {
+    std::size_t columns = 112;
+    std::size_t lines = 1000;
+    bool redrawn = false;
+
+    /// That of standard output; all there is where it is none.
+    static Screen of_output() {
+        Screen screen{.redrawn = ::isatty(STDOUT_FILENO) == 1};
+        winsize size{};
+        if (screen.redrawn && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 &&
+            size.ws_row > 1) {
+            screen.columns = size.ws_col;
+            screen.lines = size.ws_row - 1U;
+        }
+        return screen;
+    }
+    /// Of a kernel's name: the numbers behind it come first.
+    [[nodiscard]] std::size_t name_width() const {
+        constexpr std::size_t numbers = 54;
+        return std::clamp<std::size_t>(columns, numbers + 12, numbers + 58) - numbers;
+    }
+    /// As much as fits: what is wider or longer would push the rest away.
+    [[nodiscard]] std::string cut(const std::string& text) const {
+        if (!redrawn) return text;
+        std::string shown = "\033[H\033[2J";
+        std::istringstream all{text};
+        std::string line;
+        for (std::size_t i = 0; i < lines && std::getline(all, line); ++i) {
+            shown += line.substr(0, columns) + '\n';
+        }
+        return shown;
+    }
+};
+
 /// What ran since the last look, the largest share of power first; those whose joules are not told
 /// come behind, by time.
-std::string table(const std::vector<nlohmann::json>& processes, Totals& before) {
+std::string table(const std::vector<nlohmann::json>& processes, Totals& before,
+                  std::size_t name_width) {
     std::string text = board_lines(processes);
     if (processes.empty()) return text + "no program is attached (kdvfs run -- PROGRAM)\n";
     const auto merged = merge_attached_reports(processes);
@@ -115,7 +153,8 @@ std::string table(const std::vector<nlohmann::json>& processes, Totals& before) 
         return std::pair{a.joules, a.seconds} > std::pair{b.joules, b.seconds};
     });
     char line[200];
-    std::snprintf(line, sizeof line, "%-58s %7s %7s %10s %9s %7s %8s\n", "kernel", "power %",
+    const int width = static_cast<int>(name_width);
+    std::snprintf(line, sizeof line, "%-*s %7s %7s %10s %9s %7s %8s\n", width, "kernel", "power %",
                   "time %", "time s", "J", "W", "held MHz");
     text += line;
     constexpr std::size_t most = 20;
@@ -132,8 +171,8 @@ std::string table(const std::vector<nlohmann::json>& processes, Totals& before) 
             std::snprintf(watts, sizeof watts, "%.0f", each.joules / each.seconds);
         }
         if (each.held > 0) std::snprintf(held, sizeof held, "%d", each.held);
-        std::snprintf(line, sizeof line, "%-58s %7s %7.1f %10.4g %9s %7s %8s\n",
-                      kdvfs::detail::shortened(each.kernel, 58).c_str(), share,
+        std::snprintf(line, sizeof line, "%-*s %7s %7.1f %10.4g %9s %7s %8s\n", width,
+                      kdvfs::detail::shortened(each.kernel, name_width).c_str(), share,
                       100 * each.seconds / all, each.seconds, joules, watts, held);
         text += line;
     }
@@ -143,7 +182,6 @@ std::string table(const std::vector<nlohmann::json>& processes, Totals& before) 
 }  // namespace
 
 void TopCommand::run() const {
-    const bool redrawn = !once && ::isatty(STDOUT_FILENO) == 1;
     Totals before;
     while (true) {
         std::vector<nlohmann::json> processes;
@@ -152,8 +190,8 @@ void TopCommand::run() const {
                 if (!report.value("ended", false)) processes.push_back(std::move(report));
             }
         }
-        if (redrawn) std::cout << "\033[H\033[2J";
-        std::cout << table(processes, before);
+        const Screen screen = once ? Screen{} : Screen::of_output();
+        std::cout << screen.cut(table(processes, before, screen.name_width()));
         finish_standard_output();
         if (once) return;
         std::this_thread::sleep_for(std::chrono::duration<double>{every});
