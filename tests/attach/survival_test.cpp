@@ -49,7 +49,7 @@ TEST_F(Attach, IsNothingInAForkedChildThatLaunches) {
         run({"--level", "range", "--iteration", "step"}, {PROGRAM, "5", "fork", "child_works"});
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_EQ(seen.report["processes"].size(), 1U);
-    EXPECT_EQ(seen.range("step/optimizer")["runs"], 6);
+    seen.expect_runs("step/optimizer", 6);
     EXPECT_TRUE(seen.range("child").is_null());
 }
 
