@@ -17,6 +17,8 @@
 
 #if defined(KDVFS_HAS_HTTPLIB)
 #include <httplib.h>
+
+#include <sys/socket.h>
 #endif
 
 namespace cli {
@@ -209,6 +211,12 @@ MetricsServer::MetricsServer(const std::string& place, std::filesystem::path fol
                                                                  httplib::Response& answer) {
         answer.set_content(prometheus_text(read_attached_reports(folder)),
                            "text/plain; version=0.0.4; charset=utf-8");
+    });
+    // Not with SO_REUSEPORT, as is usual there: two runs would share a port, and each would answer
+    // for the other.
+    inside_->server.set_socket_options([](auto socket) {
+        const int yes = 1;
+        ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
     const int taken = wanted == 0 ? inside_->server.bind_to_any_port(address)
                       : inside_->server.bind_to_port(address, wanted) ? wanted

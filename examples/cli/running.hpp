@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -62,7 +63,10 @@ inline std::vector<std::filesystem::path> running_folders() {
         pid_t owner = 0;
         const char* const end = name.data() + name.size();
         if (std::from_chars(name.data() + 4, end, owner).ptr != end || owner <= 0) continue;
-        if (::kill(owner, 0) != 0) continue;
+        if (::kill(owner, 0) != 0) {
+            if (errno == ESRCH) ::unlink(entry.path().c_str());  // it was killed
+            continue;
+        }
         std::ifstream file{entry.path()};
         std::string folder;
         if (std::getline(file, folder)) folders.emplace_back(folder);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -150,7 +152,17 @@ TEST_F(Attach, ReportsKernelsThatAreNotAskedForTogether) {
     EXPECT_TRUE(seen.row("norm").is_null());
 }
 
+/// Beside a run that was killed, and one whose report is damaged.
 TEST_F(Attach, IsShownByTopWhileItRuns) {
+    const pid_t gone = start({"true"});
+    static_cast<void>(wait_for(gone));
+    const std::filesystem::path runs = folder() / "kdvfs";
+    const std::filesystem::path left_behind = runs / ("run." + std::to_string(gone));
+    std::filesystem::create_directories(folder() / "damaged");
+    std::filesystem::create_directories(runs);
+    std::ofstream{folder() / "damaged" / "attached.1.json"} << R"({"devices":[{"report":{}}]})";
+    std::ofstream{left_behind} << path("damaged");
+    std::ofstream{runs / ("run." + std::to_string(::getpid()))} << path("damaged");
     const pid_t child = start_run({}, {PROGRAM, "100000"});
     std::string shown;
     static_cast<void>(comes([&] {
@@ -162,6 +174,7 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
     EXPECT_NE(shown.find("gemm"), std::string::npos) << shown;
     EXPECT_NE(shown.find("Double of an NVIDIA GPU: "), std::string::npos) << shown;
     EXPECT_NE(shown.find("power %"), std::string::npos) << shown;
+    EXPECT_FALSE(std::filesystem::exists(left_behind));
     ::kill(child, SIGTERM);
     static_cast<void>(wait_for(child));
 }
@@ -193,6 +206,9 @@ TEST_F(Attach, ServesMetricsOnTheLoopback) {
               std::string::npos)
         << text;
     EXPECT_EQ(client.Get("/else")->status, 404);
+    const Outcome second = run({"--metrics", std::to_string(port())}, {PROGRAM, "1"});
+    EXPECT_EQ(second.out, "") << "two runs share a port";
+    EXPECT_NE(second.err.find("nothing can listen there"), std::string::npos) << second.err;
     ::kill(child, SIGTERM);
     const Outcome seen = wait_for(child);
     EXPECT_EQ(WTERMSIG(seen.status), SIGTERM);
