@@ -155,7 +155,7 @@ std::string html_of(const nlohmann::json& merged, const std::string& text) {
     report::Page page;
     page.title = "kdvfs run";
     page.remarks.push_back(text.substr(0, text.find('\n')));
-    page.charts.push_back(report::energy_chart(report::measured_energy(merged)));
+    report::add_energy_charts(page.charts, report::measured_energy(merged));
     return to_html(page);
 }
 
