@@ -108,10 +108,13 @@ TEST_F(Attach, MakesRangesScopesOnWhateverThreadLaunches) {
     EXPECT_TRUE(seen.range("blas").is_null()) << seen.report.dump(1);
     EXPECT_EQ(seen.range("outside ranges")["runs"], 1);  // the copy
     EXPECT_EQ(seen.row("gemm")["metered_calls"], 40 * 8);
-    const Outcome text =
-        wait_for(start({KDVFS_COMMAND, "run", "--level", "range", "--", PROGRAM, "5"}));
-    EXPECT_NE(text.err.find("\nrange, by the kernels in it "), std::string::npos) << text.err;
-    EXPECT_NE(text.err.find("\nstep/forward "), std::string::npos) << text.err;
+    static_cast<void>(
+        run({"--level", "range", "--report", path("report.txt"), "--report", path("page.html")},
+            {PROGRAM, "20"}));
+    const std::string text = text_of(path("report.txt"));
+    EXPECT_NE(text.find("\nrange, by the kernels in it "), std::string::npos) << text;
+    EXPECT_NE(text.find("\nstep/forward "), std::string::npos) << text;
+    EXPECT_NE(text_of(path("page.html")).find("Measured energy of each range"), std::string::npos);
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["count"], 40);
 }
 
