@@ -216,7 +216,9 @@ inline std::string ranges_text(const nlohmann::json& merged, std::size_t most) {
             text += line;
         }
         const nlohmann::json& its = level["energy"];
-        const double joules = its.value("status", "") == "resolved" ? its.value("joules", 0.0) : 0;
+        double joules = its.value("status", "") == "resolved" ? its.value("joules", 0.0) : 0;
+        // An interval that holds 0 tells nothing.
+        if (joules > 0 && its.value("half_width_95", 0.0) >= joules) joules = 0;
         char energy[64] = "too_short_to_tell";
         char each[16] = "-";
         if (joules > 0) {

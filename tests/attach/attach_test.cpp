@@ -185,14 +185,15 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
 TEST_F(Attach, ServesMetricsOnTheLoopback) {
 #if defined(HAS_HTTPLIB)
     const pid_t child = start_run({"--metrics", "0"}, {PROGRAM, "100000"});
-    const auto port = [&] {
+    int port = 0;
+    ASSERT_TRUE(comes([&] {
         const std::string said = text_of(path("err"));
         const std::string before = "kdvfs: metrics at http://127.0.0.1:";
         const std::size_t at = said.find(before);
-        return at == std::string::npos ? 0 : std::atoi(said.c_str() + at + before.size());
-    };
-    ASSERT_TRUE(comes([&] { return port() > 0; })) << text_of(path("err"));
-    httplib::Client client{"127.0.0.1", port()};
+        if (at != std::string::npos) port = std::atoi(said.c_str() + at + before.size());
+        return port > 0;
+    })) << text_of(path("err"));
+    httplib::Client client{"127.0.0.1", port};
     std::string text;
     static_cast<void>(comes([&] {
         const auto answer = client.Get("/metrics");
@@ -209,7 +210,7 @@ TEST_F(Attach, ServesMetricsOnTheLoopback) {
               std::string::npos)
         << text;
     EXPECT_EQ(client.Get("/else")->status, 404);
-    const Outcome second = run({"--metrics", std::to_string(port())}, {PROGRAM, "1"});
+    const Outcome second = run({"--metrics", std::to_string(port)}, {PROGRAM, "1"});
     EXPECT_EQ(second.out, "") << "two runs share a port";
     EXPECT_NE(second.err.find("nothing can listen there"), std::string::npos) << second.err;
     ::kill(child, SIGTERM);
@@ -254,8 +255,8 @@ TEST_F(Attach, TakesTimesFromRecordsOfDispatchesWithoutMarkers) {
     EXPECT_GE(seen.row("gemm")["time_s"].get<double>(), 200 * 300e-6);
     EXPECT_NE(seen.notes().find("markers: none"), std::string::npos) << seen.notes();
     const Outcome ranges =
-        run({"--preload", "--level", "range", "--iteration", "step"}, {HIP_PROGRAM, "10"}, records);
-    ranges.expect_runs("step/layers", 10);
+        run({"--preload", "--level", "range", "--iteration", "step"}, {HIP_PROGRAM, "40"}, records);
+    ranges.expect_runs("step/layers", 40);
     EXPECT_GE(ranges.seconds_a_run("step/layers"), 8 * 300e-6);
     const Outcome missing = run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "5"},
                                 {{"KDVFS_DISPATCH_RECORDS", "/nowhere/records.so"}});
@@ -266,25 +267,25 @@ TEST_F(Attach, TakesTimesFromRecordsOfDispatchesWithoutMarkers) {
 TEST_F(Attach, TakesRangesOfRoctxAndKokkos) {
     const Outcome seen =
         run({"--preload", "--meter", "1", "--level", "range", "--iteration", "step"},
-            {HIP_PROGRAM, "10"});
+            {HIP_PROGRAM, "40"});
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
-    seen.expect_runs("step/layers", 10);
-    seen.expect_runs("step/axpy", 10);
+    seen.expect_runs("step/layers", 40);
+    seen.expect_runs("step/axpy", 40);
 }
 #endif
 
 TEST_F(Attach, TakesTheNamesOfTheRealKokkosAndAsksForNoFence) {
 #if defined(KOKKOS_PROGRAM)
     const Outcome seen =
-        run({"--old-kokkos", "--level", "range", "--iteration", "solver"}, {KOKKOS_PROGRAM, "20"});
+        run({"--old-kokkos", "--level", "range", "--iteration", "solver"}, {KOKKOS_PROGRAM, "100"});
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
     EXPECT_EQ(seen.out, "0 fences\n");
     EXPECT_EQ(seen.err, "");
     for (const char* range : {"solver", "solver/axpy", "solver/dot"}) {
-        seen.expect_runs(range, 20);
+        seen.expect_runs(range, 100);
     }
     EXPECT_GE(seen.seconds_a_run("solver/axpy"), 4 * 200e-6);
-    EXPECT_EQ(seen.report["processes"][0]["devices"][0]["launches"], 20 * 6);
+    EXPECT_EQ(seen.report["processes"][0]["devices"][0]["launches"], 100 * 6);
 #else
     GTEST_SKIP() << "no Kokkos here (Debian: libtrilinos-kokkos-dev)";
 #endif

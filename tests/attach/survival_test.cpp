@@ -46,10 +46,10 @@ TEST_F(Attach, IsNothingInAForkedChild) {
 
 TEST_F(Attach, IsNothingInAForkedChildThatLaunches) {
     const Outcome seen =
-        run({"--level", "range", "--iteration", "step"}, {PROGRAM, "5", "fork", "child_works"});
+        run({"--level", "range", "--iteration", "step"}, {PROGRAM, "20", "fork", "child_works"});
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_EQ(seen.report["processes"].size(), 1U);
-    seen.expect_runs("step/optimizer", 6);
+    seen.expect_runs("step/optimizer", 21);
     EXPECT_TRUE(seen.range("child").is_null());
 }
 

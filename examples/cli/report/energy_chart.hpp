@@ -96,7 +96,7 @@ inline Chart energy_chart(const std::vector<MeasuredKernel>& kernels, const std:
         rows.push_back(std::move(row));
     }
     Json spec = specification(rows);
-    const Json tips = tooltip({{"kernel", what}, {"joules", "J"}, {"watts", "W"}});
+    const Json tips = tooltip({{"kernel", what.c_str()}, {"joules", "J"}, {"watts", "W"}});
     spec["hconcat"] =
         Json::array({kernel_panel("joules", "energy, J", "bar", 400, true, tips),
                      kernel_panel("watts", "mean power, W", "point", 290, false, tips)});

@@ -196,8 +196,7 @@ inline EnergyLevel ReportFiller::level(LevelTime time) const {
     level.counted_time = Seconds{time.counted_seconds};
     time.column_seconds.resize(sums_.columns_seen());
     for (const double seconds : time.column_seconds) level.time += Seconds{seconds};
-    constexpr double nothing = 1;  // an interval that holds 0 J tells nothing
-    level.energy = attributing_.energy(time.column_seconds, nothing);
+    level.energy = attributing_.energy(time.column_seconds, Attributing::any_width);
     return level;
 }
 
