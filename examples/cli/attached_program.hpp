@@ -25,9 +25,10 @@ struct AttachOptions {
     bool old_kokkos = false;
 
     void add_to(CLI::App& sub) {
-        sub.add_option("--level", level,
-                       "What joules are told of: kernels, or the ranges that the program names "
-                       "(NVTX, roctx, Kokkos)")
+        sub.add_option(
+               "--level", level,
+               "What joules are told of: kernels, or kernels and the ranges that the program "
+               "names (NVTX, roctx, Kokkos)")
             ->check(CLI::IsMember({"kernel", "range"}))
             ->capture_default_str();
         sub.add_option("--match", match,
