@@ -166,15 +166,18 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
     std::ofstream{folder() / "damaged" / "attached.1.json"} << R"({"devices":[{"report":{}}]})";
     std::ofstream{left_behind} << path("damaged");
     std::ofstream{runs / ("run." + std::to_string(::getpid()))} << path("damaged");
-    const pid_t child = start_run({}, {PROGRAM, "100000"});
+    const pid_t child = start_run({"--level", "range"}, {PROGRAM, "100000"});
     std::string shown;
     static_cast<void>(comes([&] {
         const pid_t top = start({"sh", "-c", KDVFS_COMMAND " top --once >" + path("top")});
         static_cast<void>(wait_for(top));
         shown = text_of(path("top"));
-        return shown.find("gemm") != std::string::npos;
+        return shown.find("gemm") != std::string::npos &&
+               shown.find("step/forward") != std::string::npos;
     }));
     EXPECT_NE(shown.find("gemm"), std::string::npos) << shown;
+    EXPECT_NE(shown.find("\nrange "), std::string::npos) << shown;
+    EXPECT_NE(shown.find("\nstep/forward "), std::string::npos) << shown;
     EXPECT_NE(shown.find("Double of an NVIDIA GPU: "), std::string::npos) << shown;
     EXPECT_NE(shown.find("power %"), std::string::npos) << shown;
     EXPECT_FALSE(std::filesystem::exists(left_behind));
