@@ -100,9 +100,8 @@ public:
     ///
     /// Privileges: root, or the right to write `app_modes/active_profile` (AMD); root, or the
     /// capability that the administrator has given out for workload power profiles (NVIDIA).
-    /// @throws Error (not_supported) where the board has no points, (invalid_input) for a point
-    /// that
-    ///         it does not have, (refused) where the GPU is only measured, the process may not
+    /// @throws Error (not_supported) where the board has no points, (invalid_input) for one that it
+    ///         does not have, (refused) where the GPU is only measured, the process may not
     ///         switch, or the board holds another point afterwards, (busy) where another process
     ///         holds one
     [[nodiscard]] StandingPoint request(PreparedPoint point) const;

@@ -243,6 +243,31 @@ TEST_F(InApplication, FollowsTheRegistryOnceItIsDone) {
     EXPECT_EQ(device.effective_clocks(), ClockPoint{});
 }
 
+/// A stream that was used to the end of the sweep and never again holds no clock of it.
+TEST_F(InApplication, LetsGoOfAStreamThatRestsOnceItIsDone) {
+    const Gpu gpu = simulated::open(device, options);
+    simulated::Stream* other = device.create_stream();
+    const Sweeping<Policies> sweep{gpu, quick()};
+    for (int i = 0; i < 100'000; ++i) {
+        sweep.next_iteration();
+        if (sweep.done()) break;
+        launch<Kept>(sweep, other, [&] { device.launch(other, copy); });
+        iterate(sweep);
+        device.synchronize(other);
+    }
+    ASSERT_TRUE(sweep.done());
+    ClockPoint in_copy;
+    {
+        FrequencyScope<Copy> scope{sweep, stream};
+        for (int i = 0; i < 20; ++i) device.launch(stream, copy);
+        device.call_back(stream, [&] { in_copy = device.effective_clocks(); });
+    }
+    device.synchronize(stream);
+    device.advance(5ms);
+    EXPECT_EQ(in_copy, (ClockPoint{{800}, auto_clock}));
+    EXPECT_EQ(device.effective_clocks(), ClockPoint{});
+}
+
 TEST_F(InApplication, LeavesTheClocksAsFoundWhenItIsCutShort) {
     const Gpu gpu = simulated::open(device, options);
     {

@@ -50,7 +50,7 @@ public:
         add_column();  // EnergySums::idle_column
     }
 
-    /// One metered scope. Intervals of one or several lanes, in any order.
+    /// One metered scope. Intervals of one or several tracks, in any order.
     void add(const KernelInterval& interval) {
         if (waits_for_choice()) finder_.take(interval);
         facts_.of(interval.kernel).add(interval);

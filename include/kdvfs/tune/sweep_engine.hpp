@@ -38,7 +38,7 @@ public:
     /// `service` must outlive the sink.
     explicit SweepSink(kdvfs::detail::GpuService& service) : service_{&service} {}
 
-    /// An iteration begins: from now on scopes are enclosed by one of this kind; by none if null.
+    /// An iteration begins: from now on scopes are enclosed by one of this kind.
     void enclose(const kdvfs::detail::ScopeKind* kind) {
         const std::lock_guard lock{mutex_};
         kind_ = kind;
@@ -310,7 +310,7 @@ private:
         step_ = step;
         ++block_;
         if (step.done) {
-            sink_.enclose(nullptr);
+            sink_.leave_all();  // of streams that come to rest now, too
             service_->keep_record(false);
             return service_->next_iteration();
         }
