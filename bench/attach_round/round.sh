@@ -4,14 +4,15 @@
 # eight minutes, and four more for the parts repeat_1, repeat_2 and fragile. It loads and reads the
 # GPU and never changes its clocks, power limit or modes.
 #   sh bench/attach_round/round.sh OUTPUT_FOLDER [PART...]
-# Parts, all but the last three by default: kernels toggled phases_1 phases_2 layers graph losses
-# losses_graph generation repeat_1 repeat_2 fragile. Where the first part crashes, the crash is shown
-# and the rest is left out. At the end, summary.py says it all; `summary` alone says it again.
+# Parts, all but the last five by default: kernels toggled phases_1 phases_2 layers graph losses
+# losses_graph generation repeat_1 repeat_2 layers_1 layers_2 fragile. Where the first part crashes,
+# the crash is shown and the rest is left out. At the end, summary.py says it all; `summary` alone says
+# it again.
 #   KDVFS_ATTACH  libkdvfs_attach.so, built before; else it is built here, with
 #   CXX           a C++20 compiler (default: g++), and
 #   KDVFS_DEPS    a folder with gsl/, nlohmann/ and Eigen/ in it, where they are not installed
 #   PYTHON        with PyTorch (default: python3)
-#   KDVFS_COMMAND the command `kdvfs`, for the last three parts (default: kdvfs)
+#   KDVFS_COMMAND the command `kdvfs`, for the last five parts (default: kdvfs)
 #   LARGEST       a regular expression: the kernels that are repeated there
 #   SHARE         how long parts last, in percent (default: 100)
 #   MODES         what the part `toggled` compares: bare (-1), callbacks alone (0), metered one
@@ -54,7 +55,7 @@ part() {
     rm -f "$out/$name"/*.json  # of a round before
     began=$(date +%s)
     case $name in
-    repeat_* | fragile) env KDVFS_ATTACH="$library" "$@" >"$out/$name.log" 2>&1 ;;
+    repeat_* | layers_* | fragile) env KDVFS_ATTACH="$library" "$@" >"$out/$name.log" 2>&1 ;;
     *) env CUDA_INJECTION64_PATH="$library" NVTX_INJECTION64_PATH="$library" \
         KDVFS_ATTACH_FOLDER="$out/$name" "$@" >"$out/$name.log" 2>&1 ;;
     esac
@@ -100,6 +101,11 @@ largest=${LARGEST:-'nvjet|sdpa|multi_tensor|SoftMaxBackward|layer_norm_grad_inpu
 for run in 1 2; do
     part repeat_$run "${KDVFS_COMMAND:-kdvfs}" run --repeat --match "$largest" \
         --report "$out/repeat_$run/report.json" -- $train --steps "$(of 300)"
+done
+for run in 1 2; do  # ranges of about a millisecond, by the figures of their largest kernels
+    part layers_$run "${KDVFS_COMMAND:-kdvfs}" run --repeat --level range --match '^(attention|mlp)$' \
+        --runs-once "^(?!.*($largest))" --report "$out/layers_$run/report.json" -- \
+        $train --steps "$(of 300)" --ranges layers
 done
 part fragile KDVFS_ATTACH_REPEAT_AFTER=1 "${KDVFS_COMMAND:-kdvfs}" run --repeat \
     --report "$out/fragile/report.json" -- "$python" "$here/fragile.py"

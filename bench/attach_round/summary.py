@@ -173,6 +173,33 @@ def rows(report, most=12):
                                        show(group["energy"])))
 
 
+def ranges(report):
+    """The levels of a report, by name: the iteration and the ranges that the program names."""
+    return {level["kernel"] or "iteration": level for level in report.get("levels", [])}
+
+
+def show_ranges(report):
+    for name, level in ranges(report).items():
+        each = level["energy_per_run"]
+        if each["status"] == "resolved":
+            print("  %-28s %6d x %9.4f ms, %.4f J +- %.1f %%, %.0f W" % (
+                name, level["runs"], 1e3 * level["time_s"] / level["runs"], each["joules"],
+                100 * each["half_width_95"] / each["joules"],
+                level["energy"]["joules"] / level["time_s"]))
+        else:
+            print("  %-28s %6d x, %s" % (name, level["runs"], each["status"]))
+
+
+def compare_ranges(pair):
+    """Two runs of the same work."""
+    first, second = map(ranges, pair)
+    for name in first:
+        both = [each[name]["energy_per_run"] for each in (first, second) if name in each]
+        if len(both) == 2 and all(each["status"] == "resolved" for each in both):
+            a, b = (each["joules"] for each in both)
+            print("  %s: %.3f and %.3f J a run, %+.2f %%" % (name, a, b, 100 * (b / a - 1)))
+
+
 def time_of(row):
     """Seconds of a repeated launch."""
     return row["repeated"]["repeats_time_s"] / row["repeated"]["repeats"]
@@ -224,6 +251,18 @@ def repeated(*parts):
         told, len(largest), within))
 
 
+def merged(part):
+    """The one process's report behind what `kdvfs run --report` wrote; nothing where there is none."""
+    try:
+        with open(os.path.join(out, part, "report.json")) as file:
+            process = json.load(file)["processes"][0]
+    except (OSError, IndexError):
+        return None
+    report = process["devices"][0]["report"]
+    print("%s: %s" % (part, "; ".join(process["notes"] + report["notes"])))
+    return report
+
+
 def fragile(part):
     """Whether a program outlived a kernel that does not survive being repeated."""
     try:
@@ -247,36 +286,34 @@ if kernels:
 pair = [totals("phases_1"), totals("phases_2")]
 for report in pair:
     if report:
-        rows(report)
+        show_ranges(report)
 if all(pair):
-    for name in sorted({row["kernel"] for row in pair[0]["rows"]}):
-        joules = []
-        for report in pair:
-            for row in report["rows"]:
-                if row["kernel"] == name and row["energy"]["status"] == "resolved":
-                    joules.append(row["energy"]["joules"] / row["metered_calls"])
-        if len(joules) == 2:
-            print("  %s: %.3f and %.3f J a call, %+.2f %%" % (
-                name, joules[0], joules[1], 100 * (joules[1] / joules[0] - 1)))
+    compare_ranges(pair)
 layers = totals("layers")
 if layers:
-    rows(layers)
+    show_ranges(layers)
 repeated("repeat_1", "repeat_2")
+pair = [merged("layers_1"), merged("layers_2")]
+for report in pair:
+    if report:
+        show_ranges(report)
+if all(pair):
+    compare_ranges(pair)
 text = totals("generation")
 if text:
-    rows(text)
+    show_ranges(text)
     tokens = printed("generation")
     each = {}
-    for row in text["rows"]:
+    for name, level in ranges(text).items():
         for run in ("first", "second"):
             for kind in ("prefill", "decode"):
-                if ("%s of the %s run" % (kind, run)) in row["kernel"] and tokens and \
-                        row["energy"]["status"] == "resolved":
-                    joules = row["energy"]["joules"] / tokens[run][kind + "_tokens"]
+                if ("%s of the %s run" % (kind, run)) in name and tokens and \
+                        level["energy"]["status"] == "resolved":
+                    joules = level["energy"]["joules"] / tokens[run][kind + "_tokens"]
                     each[kind, run] = joules
                     print("  %s, %s run: %.5f J a token +- %.1f %%" % (
                         kind, run, joules,
-                        100 * row["energy"]["half_width_95"] / row["energy"]["joules"]))
+                        100 * level["energy"]["half_width_95"] / level["energy"]["joules"]))
     for kind in ("prefill", "decode"):
         if (kind, "first") in each and (kind, "second") in each:
             print("  %s: second run against first %+.2f %%" % (

@@ -50,10 +50,6 @@ Settings Settings::from_environment() {
     settings.repeats = text_of("KDVFS_MODE") == "repeat";
     if (const std::string level = text_of("KDVFS_ATTACH_LEVEL"); level == "range") {
         settings.level = Level::range;
-        if (settings.repeats) {
-            refuse("KDVFS_ATTACH_LEVEL=range", "kernels are repeated, not ranges",
-                   "say kernel, or leave KDVFS_MODE=repeat");
-        }
     } else if (!level.empty() && level != "kernel") {
         refuse("KDVFS_ATTACH_LEVEL=" + level, "this is no level", "say kernel or range");
     }
@@ -119,6 +115,9 @@ public:
         if (mode() != kdvfs::tune::SessionMode::Kind::sweep) return kind(name, variant);
         return service().kind_of(name, variant, {}, Policies::metered);
     }
+    [[nodiscard]] const kdvfs::detail::ScopeKind& enclosing_kind(std::string_view name) const {
+        return service().enclosing_kind(name);
+    }
     /// @param known an iteration of the program; else a stretch of time before these are known,
     ///        which neither sweeps nor plans can take for one
     void begin_iteration(bool metered, bool known) const {
@@ -146,10 +145,8 @@ Device::Device(const Opened& opened, const Settings& settings, unsigned every)
       session_{std::make_unique<RunSession>(opened.gpu, mode_of(settings))},
       sink_{&session_->scope_sink()},
       others_{&session_->kept_kind("other kernels", {})},
-      outside_{&session_->kept_kind("outside ranges", {})},
       every_{settings.meter_every.value_or(every)} {
     swept_.emplace(others_->number, std::pair{"other kernels", kdvfs::Variant{}});
-    swept_.emplace(outside_->number, std::pair{"outside ranges", kdvfs::Variant{}});
 }
 
 Device::~Device() = default;
@@ -313,9 +310,22 @@ void Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kin
     if (!repeated.empty()) process.repeating({});
 }
 
-const kdvfs::detail::ScopeKind& Device::range_kind(std::string_view path) const {
-    return session_->kind(path, {});
+const kdvfs::detail::ScopeKind& Device::range_kind(std::string_view path) {
+    constexpr std::size_t most = 256;
+    if (settings_.sets_clocks) return session_->kind(path, {});
+    const std::lock_guard lock{naming_};
+    auto known = ranges_.find(path);
+    if (known == ranges_.end() && ranges_.size() >= most) {
+        path = "other ranges";
+        known = ranges_.find(path);
+    }
+    if (known == ranges_.end()) {
+        known = ranges_.emplace(path, &session_->enclosing_kind(path)).first;
+    }
+    return *known->second;
 }
+
+const kdvfs::detail::ScopeKind& Device::outside() { return range_kind("outside ranges"); }
 
 void Device::launched(const kdvfs::detail::ScopeKind& kind) {
     launches_.fetch_add(1, std::memory_order_relaxed);
@@ -366,7 +376,7 @@ void Device::tell_of_times(std::function<void(bool)> needs) {
 
 kdvfs::measure::Report Device::report() const {
     kdvfs::measure::Report report = session_->report();
-    if (settings_.level == Level::range) untell_short_ranges(report);
+    if (settings_.level == Level::range && !sums_ranges()) untell_short_ranges(report);
     return report;
 }
 void Device::close() const { session_->close(); }

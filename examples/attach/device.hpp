@@ -82,10 +82,13 @@ public:
     /// or where it is none that was asked for. One launch at a time.
     /// @throws Error that names the kernel, where the launch fails
     void repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind, const Again& again);
-    /// What launches inside a range share.
-    [[nodiscard]] const kdvfs::detail::ScopeKind& range_kind(std::string_view path) const;
-    /// What launches outside all ranges share, where ranges are what is metered.
-    [[nodiscard]] const kdvfs::detail::ScopeKind& outside() const { return *outside_; }
+    /// Whether a launch inside a range has a scope of its own, too: the range's joules are then the
+    /// sum of its launches'. Not where clocks are asked for by range.
+    [[nodiscard]] bool sums_ranges() const { return !settings_.sets_clocks; }
+    /// What a range's scopes share. The first 256 paths are told apart; those after them are one.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& range_kind(std::string_view path);
+    /// What scopes of launches outside all ranges share, where ranges are asked for.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& outside();
 
     /// A launch is about to be made.
     void launched(const kdvfs::detail::ScopeKind& kind);
@@ -111,7 +114,6 @@ private:
     std::unique_ptr<RunSession> session_;
     kdvfs::detail::ScopeSink* sink_;
     const kdvfs::detail::ScopeKind* others_;
-    const kdvfs::detail::ScopeKind* outside_;
     std::atomic<unsigned> every_;
     std::atomic<std::uint64_t> launches_{0};
     std::atomic<std::uint64_t> begun_{0};
@@ -139,6 +141,8 @@ private:
     [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, bool by_times);
 
     std::map<std::uint32_t, std::pair<std::string, kdvfs::Variant>> swept_;  // by a kept kind
+    std::mutex naming_;
+    std::map<std::string, const kdvfs::detail::ScopeKind*, std::less<>> ranges_;  // by path
     std::mutex repeating_;
     std::mutex splitting_;
     std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind

@@ -246,8 +246,7 @@ hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stre
                     Call call) {
     if (in_launch() || !Process::instance().runs()) return call();
     in_launch() = true;
-    Device* device = nullptr;
-    kdvfs::detail::ScopeToken token;
+    LaunchScopes scopes;
     std::uint32_t number = 0;  // of the launch, where there are records
     try {
         if (!captures(stream)) {
@@ -262,22 +261,14 @@ hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stre
                 gpu.repeat(stream, kind, {.launch = checked});
             }
             if (Dispatches::instance().there()) number = Dispatches::instance().begin_launch();
-            const AtLaunch here{number};
-            if (Process::instance().settings().level == Level::kernel) {
-                token = gpu.sink().enter(stream, gpu.scope_kind(kind));
-                device = &gpu;
-            } else if (!Ranges::of_process().launched(gpu, stream, number)) {
-                token = gpu.sink().enter(stream, gpu.scope_kind(gpu.outside()));
-                device = &gpu;
-            }
+            scopes.enter(gpu, stream, kind, number);
         }
     } catch (const std::exception& error) {
         Process::instance().give_up(error.what());
     }
     const hipError_t status = call();
     if (number != 0) Dispatches::instance().end_launch();
-    const AtLaunch here{number};
-    if (device != nullptr) device->sink().leave_noexcept(token);
+    scopes.leave(number);
     in_launch() = false;
     return status;
 }

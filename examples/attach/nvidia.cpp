@@ -229,7 +229,7 @@ private:
     /// The launch that this thread is in, between its two callbacks.
     struct InLaunch {
         CudaGpu* gpu = nullptr;
-        kdvfs::detail::ScopeToken token{};
+        LaunchScopes scopes{};
         std::uint32_t correlation = 0;
         unsigned nested = 0;    ///< launches within the launch
         bool in_kdvfs = false;  ///< what is called now is called by kdvfs
@@ -279,12 +279,7 @@ private:
             if (made.again()) repeat(*gpu, made, kind, data.correlation);
             sets.add(id, made);
         }
-        const AtLaunch here{data.correlation};
-        if (Process::instance().settings().level == Level::kernel) {
-            launch.token = device.sink().enter(made.stream, device.scope_kind(kind));
-        } else if (!Ranges::of_process().launched(device, made.stream, data.correlation)) {
-            launch.token = device.sink().enter(made.stream, device.scope_kind(device.outside()));
-        }
+        launch.scopes.enter(device, made.stream, kind, data.correlation);
     }
 
     /// Launches a kernel again and again with its own arguments, where that is asked for.
@@ -312,11 +307,10 @@ private:
         }
         const std::uint32_t correlation = std::exchange(launch.correlation, 0);
         CudaGpu* const gpu = std::exchange(launch.gpu, nullptr);
-        const auto token = std::exchange(launch.token, {});
+        auto scopes = std::exchange(launch.scopes, {});
         const auto* const status = static_cast<const int*>(data.result);
         if (status != nullptr && *status != 0) gpu->streams->failed(correlation);
-        const AtLaunch here{correlation};
-        gpu->device->sink().leave_noexcept(token);
+        scopes.leave(correlation);
     }
 
     /// The kind of a launch's scope. A thread remembers those of its last launches.

@@ -195,4 +195,34 @@ private:
     std::atomic<RangeStack*> only_{nullptr};
 };
 
+/// The scopes that a launch has by itself, besides those of the ranges that it is in.
+class LaunchScopes {
+public:
+    /// @param kind        of the launch
+    /// @param correlation as `AtLaunch`
+    /// @throws Error as entering a scope
+    void enter(Device& device, kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
+               std::uint32_t correlation) {
+        const AtLaunch here{correlation};
+        sink_ = &device.sink();
+        const bool by_range = Process::instance().settings().level == Level::range;
+        if (by_range && !Ranges::of_process().launched(device, stream, correlation)) {
+            outside_ = sink_->enter(stream, device.outside());
+        }
+        if (by_range && !device.sums_ranges()) return;
+        own_ = sink_->enter(stream, device.scope_kind(kind));
+    }
+    void leave(std::uint32_t correlation) noexcept {
+        if (sink_ == nullptr) return;
+        const AtLaunch here{correlation};
+        sink_->leave_noexcept(own_);
+        sink_->leave_noexcept(outside_);
+    }
+
+private:
+    kdvfs::detail::ScopeSink* sink_ = nullptr;
+    kdvfs::detail::ScopeToken outside_{};
+    kdvfs::detail::ScopeToken own_{};
+};
+
 }  // namespace attach

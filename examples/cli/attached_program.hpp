@@ -8,12 +8,25 @@
 
 #include <filesystem>
 #include <iostream>
+#include <regex>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 namespace cli {
+
+/// @throws Error (invalid_input) for what is no regular expression: the program would run without
+/// it
+inline void refuse_no_expression(const char* option, const std::string& text) {
+    try {
+        const std::regex tried{text};
+    } catch (const std::regex_error& error) {
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {std::string{"take the option "} + option, text, error.what(),
+                            "give a regular expression (ECMAScript)"}};
+    }
+}
 
 /// How `libkdvfs_attach.so` is put into a program that knows nothing of kdvfs, and what it looks
 /// at there.
@@ -25,9 +38,10 @@ struct AttachOptions {
     bool old_kokkos = false;
 
     void add_to(CLI::App& sub) {
-        sub.add_option("--level", level,
-                       "What joules are told of: kernels, or the ranges that the program names "
-                       "(NVTX, roctx, Kokkos)")
+        sub.add_option(
+               "--level", level,
+               "What joules are told of: kernels, or kernels and the ranges that the program "
+               "names (NVTX, roctx, Kokkos)")
             ->check(CLI::IsMember({"kernel", "range"}))
             ->capture_default_str();
         sub.add_option("--match", match,
@@ -44,9 +58,11 @@ struct AttachOptions {
 
     /// The variables that attach it, which leave its reports in `folder`. Says on standard error
     /// where another tool is in the way.
-    /// @throws Error (invalid_input) where there is no libkdvfs_attach.so
+    /// @throws Error (invalid_input) where there is no libkdvfs_attach.so, or `match` is no regular
+    ///         expression
     [[nodiscard]] std::vector<std::pair<std::string, std::string>> variables(
         const std::filesystem::path& folder) const {
+        refuse_no_expression("--match", match);
         const std::string library = find_library().string();
         std::vector<std::pair<std::string, std::string>> changes{
             {"NVTX_INJECTION64_PATH", library},
@@ -81,10 +97,13 @@ private:
 
     /// The library beside this program: in its folder, in ../lib, or as `KDVFS_ATTACH` says.
     static std::filesystem::path find_library() {
-        if (const auto path = kdvfs::detail::environment("KDVFS_ATTACH"); !path.empty()) {
-            return std::filesystem::absolute(path);
-        }
         std::error_code ignored;
+        if (const auto path = kdvfs::detail::environment("KDVFS_ATTACH"); !path.empty()) {
+            if (std::filesystem::exists(path, ignored)) return std::filesystem::absolute(path);
+            throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                               {"attach to a program", "KDVFS_ATTACH=" + std::string{path},
+                                "there is no such file", "give libkdvfs_attach.so, or unset it"}};
+        }
         const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
         for (const char* place :
              {"libkdvfs_attach.so", "../lib/libkdvfs_attach.so", "../lib/kdvfs/libkdvfs_attach.so",

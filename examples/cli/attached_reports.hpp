@@ -23,6 +23,45 @@
 /// What the processes that `libkdvfs_attach.so` is in have reported.
 namespace cli {
 
+namespace detail {
+
+/// Whether a value has all that an example has, of the same types; each element of a list is as the
+/// example's one.
+inline bool resembles(const nlohmann::json& value, const nlohmann::json& example) {
+    if (example.is_number()) return value.is_number();
+    if (value.type() != example.type()) return false;
+    if (example.is_array()) {
+        return example.empty() ||
+               std::all_of(value.begin(), value.end(), [&](const nlohmann::json& each) {
+                   return resembles(each, example.front());
+               });
+    }
+    if (!example.is_object()) return true;
+    for (const auto& item : example.items()) {
+        const auto found = value.find(item.key());
+        if (found == value.end() || !resembles(*found, item.value())) return false;
+    }
+    return true;
+}
+
+/// Whether all is there that is read of a process's report, which may be of another version.
+inline bool is_report(const nlohmann::json& json) {
+    static const auto example = nlohmann::json::parse(R"({
+        "pid": 1, "rank": "", "ended": true, "notes": [""], "devices": [{
+            "launches": 1, "iterations": {"count": 1, "launches": 1},
+            "report": {
+                "device": {"name": "", "address": ""},
+                "totals": {"counter_j": 1, "kernels": {"status": ""}, "idle": {"status": ""}},
+                "rows": [{"kernel": "", "variant": 1, "calls": 1, "metered_calls": 1, "time_s": 1,
+                          "energy": {"status": ""}, "asked": {}, "applied": {},
+                          "held_core_mhz": 1}],
+                "levels": [{"level": "", "runs": 1, "time_s": 1, "energy": {"status": ""}}]
+            }}]})");
+    return resembles(json, example);
+}
+
+}  // namespace detail
+
 /// The reports in a folder, by rank where there are ranks, else by process. A file that is no
 /// report is not looked at.
 inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::path& folder) {
@@ -33,7 +72,7 @@ inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::
         if (!name.starts_with("attached.") || !name.ends_with(".json")) continue;
         std::ifstream file{entry.path()};
         auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-        if (json.is_object() && json.contains("devices")) reports.push_back(std::move(json));
+        if (detail::is_report(json)) reports.push_back(std::move(json));
     }
     std::sort(reports.begin(), reports.end(), [](const auto& a, const auto& b) {
         const auto place = [](const nlohmann::json& report) {
@@ -88,7 +127,7 @@ inline void add_number(nlohmann::json& sum, const nlohmann::json& part, const ch
 }  // namespace detail
 
 /// One report of all GPUs of all processes: rows of the same kernel and variant are added, and so
-/// are totals; `processes` holds each process's own report. `kdvfs report` draws it.
+/// are levels and totals; `processes` holds each process's own report. `kdvfs report` draws it.
 inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> processes) {
     using nlohmann::json;
     std::vector<const json*> reports;
@@ -96,6 +135,7 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
         for (const json& device : process["devices"]) reports.push_back(&device["report"]);
     }
     std::map<std::pair<std::string, std::uint32_t>, std::pair<json, detail::EnergySum>> rows;
+    std::map<std::string, std::pair<json, detail::EnergySum>> levels;  // by range
     json totals = json::object();
     std::map<std::string, detail::EnergySum> parts;
     for (const json* report : reports) {
@@ -115,6 +155,18 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
                 sum["repeated"] = row["repeated"];
             }
         }
+        for (const json& level : report->at("levels")) {
+            const bool iteration = level["level"] == "iteration";
+            const std::string name = iteration ? "" : level.value("kernel", "");
+            auto& [sum, energy] = levels[name];
+            if (sum.is_null()) {
+                sum = {{"level", level["level"]}, {"kernel", iteration ? json{} : json(name)}};
+            }
+            for (const char* key : {"runs", "time_s", "counted_time_s"}) {
+                detail::add_number(sum, level, key);
+            }
+            if (level.value("runs", 0) > 0) energy.add(level["energy"]);
+        }
         const json& its = report->at("totals");
         for (const char* key :
              {"counter_j", "unexplained_j", "counted_time_s", "idle_time_s", "outside_j"}) {
@@ -130,15 +182,62 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
         row.first["energy"] = row.second.json();
         merged["rows"].push_back(std::move(row.first));
     }
-    std::stable_sort(merged["rows"].begin(), merged["rows"].end(),
-                     [](const json& a, const json& b) {
-                         return a.value("time_s", 0.0) > b.value("time_s", 0.0);
-                     });
+    merged["levels"] = json::array();
+    for (auto& [range, level] : levels) {
+        level.first["energy"] = level.second.json();
+        merged["levels"].push_back(std::move(level.first));
+    }
+    for (const char* list : {"rows", "levels"}) {
+        std::stable_sort(merged[list].begin(), merged[list].end(),
+                         [](const json& a, const json& b) {
+                             return a.value("time_s", 0.0) > b.value("time_s", 0.0);
+                         });
+    }
     merged["processes"] = std::move(processes);
     return merged;
 }
 
-/// A table of a merged report: kernels by time, `most` at most.
+namespace detail {
+
+/// A table of a merged report's ranges, `most` at most, those with most time; empty where there are
+/// none.
+inline std::string ranges_text(const nlohmann::json& merged, std::size_t most) {
+    char line[256];
+    std::string text;
+    std::size_t shown = 0;
+    for (const nlohmann::json& level : merged["levels"]) {
+        const auto runs = level.value("runs", 0LL);
+        if (level["kernel"].is_null() || runs == 0) continue;
+        if (shown == most) break;
+        if (shown++ == 0) {
+            std::snprintf(line, sizeof line, "%-58s %9s %11s %8s %22s %7s\n",
+                          "range, by the kernels in it", "runs", "time s", "ms/run", "energy",
+                          "J/run");
+            text += line;
+        }
+        const nlohmann::json& its = level["energy"];
+        double joules = its.value("status", "") == "resolved" ? its.value("joules", 0.0) : 0;
+        // An interval that holds 0 tells nothing.
+        if (joules > 0 && its.value("half_width_95", 0.0) >= joules) joules = 0;
+        char energy[64] = "too_short_to_tell";
+        char each[16] = "-";
+        if (joules > 0) {
+            std::snprintf(energy, sizeof energy, "%.4g J +- %.2g", joules,
+                          its.value("half_width_95", 0.0));
+            std::snprintf(each, sizeof each, "%.4g", joules / static_cast<double>(runs));
+        }
+        const double time = level.value("time_s", 0.0);
+        std::snprintf(line, sizeof line, "%-58s %9lld %11.6g %8.4g %22s %7s\n",
+                      kdvfs::detail::shortened(level.value("kernel", ""), 58).c_str(), runs, time,
+                      1e3 * time / static_cast<double>(runs), energy, each);
+        text += line;
+    }
+    return text;
+}
+
+}  // namespace detail
+
+/// A table of a merged report: kernels by time, `most` at most, and as many ranges.
 inline std::string attached_text(const nlohmann::json& merged, std::size_t most) {
     using nlohmann::json;
     char line[256];
@@ -210,6 +309,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
             text += line;
         }
     }
+    text += detail::ranges_text(merged, most);
     const auto sum = [&](const char* part) -> std::string {
         const json& energy = totals[part];
         if (energy.value("status", "") != "resolved") return "too_short_to_tell";

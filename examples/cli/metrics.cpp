@@ -17,6 +17,8 @@
 
 #if defined(KDVFS_HAS_HTTPLIB)
 #include <httplib.h>
+
+#include <sys/socket.h>
 #endif
 
 namespace cli {
@@ -65,7 +67,7 @@ private:
     std::size_t values_ = 0;
 };
 
-/// What a kernel took on a board: of the process's report, or of the others together.
+/// What a kernel or range took on a board: of the process's report, or of the others together.
 struct Taken {
     double seconds = 0;
     double launches = 0;
@@ -75,13 +77,46 @@ struct Taken {
         launches += row.value("calls", 0.0);
         if (row.value("metered_calls", 0) > 0) energy.add(row["energy"]);
     }
+    void add_runs(const json& level) {
+        seconds += level.value("time_s", 0.0);
+        launches += level.value("runs", 0.0);
+        if (level.value("runs", 0) > 0) energy.add(level["energy"]);
+    }
 };
+
+/// The ranges with most time; each sums up those in it, so that the others have no sum.
+std::string range_text(const std::map<std::string, std::map<std::string, Taken>>& boards) {
+    Metric energy{"kdvfs_range_energy_joules", "gauge", "Joules of the kernels in a range."};
+    Metric half{"kdvfs_range_energy_half_width_joules", "gauge",
+                "Half of the 95 % interval of kdvfs_range_energy_joules."};
+    Metric seconds{"kdvfs_range_seconds_total", "counter",
+                   "Time of the kernels in a range, metered."};
+    Metric runs{"kdvfs_range_runs_total", "counter", "Runs of a range, metered."};
+    for (const auto& [address, ranges] : boards) {
+        std::vector<std::pair<const std::string*, const Taken*>> largest;
+        for (const auto& [range, taken] : ranges) largest.emplace_back(&range, &taken);
+        std::stable_sort(largest.begin(), largest.end(), [](const auto& a, const auto& b) {
+            return a.second->seconds > b.second->seconds;
+        });
+        if (largest.size() > most_kernels) largest.resize(most_kernels);
+        for (const auto& [range, taken] : largest) {
+            const std::string its = labels({{"hw_id", address}, {"range", *range}});
+            seconds.add(its, taken->seconds);
+            runs.add(its, taken->launches);
+            if (!taken->energy.resolved) continue;
+            energy.add(its, taken->energy.joules);
+            half.add(its, std::sqrt(taken->energy.variance));
+        }
+    }
+    return energy.text() + half.text() + seconds.text() + runs.text();
+}
 
 }  // namespace
 
 std::string prometheus_text(const std::vector<json>& processes) {
     using Kernel = std::pair<std::string, std::uint32_t>;
     std::map<std::string, std::map<Kernel, Taken>> boards;
+    std::map<std::string, std::map<std::string, Taken>> ranges;      // by address and path
     std::map<std::string, std::pair<std::string, double>> counters;  // name and joules, by address
     for (const json& process : processes) {
         for (const json& device : process["devices"]) {
@@ -90,6 +125,11 @@ std::string prometheus_text(const std::vector<json>& processes) {
             auto& kernels = boards[address];
             for (const json& row : report["rows"]) {
                 kernels[{row.value("kernel", ""), row.value("variant", 0U)}].add(row);
+            }
+            for (const json& level : report.value("levels", json::array())) {
+                if (level.value("level", "") == "scope") {
+                    ranges[address][level.value("kernel", "")].add_runs(level);
+                }
             }
             // Processes on one board see the same counter: the one that saw most of it counts.
             const json& totals = report["totals"];
@@ -101,11 +141,11 @@ std::string prometheus_text(const std::vector<json>& processes) {
     }
     Metric processes_seen{"kdvfs_processes", "gauge", "Processes that have reported."};
     Metric board{"hw_energy_joules_total", "counter", "Joules by the board's energy counter."};
-    Metric energy{"kdvfs_kernel_energy_joules", "gauge", "Joules of a kernel or range."};
+    Metric energy{"kdvfs_kernel_energy_joules", "gauge", "Joules of a kernel."};
     Metric half{"kdvfs_kernel_energy_half_width_joules", "gauge",
                 "Half of the 95 % interval of kdvfs_kernel_energy_joules."};
-    Metric seconds{"kdvfs_kernel_seconds_total", "counter", "Time of a kernel or range, metered."};
-    Metric launches{"kdvfs_kernel_launches_total", "counter", "Launches of a kernel or range."};
+    Metric seconds{"kdvfs_kernel_seconds_total", "counter", "Time of a kernel, metered."};
+    Metric launches{"kdvfs_kernel_launches_total", "counter", "Launches of a kernel."};
     processes_seen.add("", static_cast<double>(processes.size()));
     for (const auto& [address, counter] : counters) {
         board.add(labels({{"hw_id", address}, {"hw_type", "gpu"}, {"hw_name", counter.first}}),
@@ -141,7 +181,7 @@ std::string prometheus_text(const std::vector<json>& processes) {
         }
     }
     return processes_seen.text() + board.text() + energy.text() + half.text() + seconds.text() +
-           launches.text();
+           launches.text() + range_text(ranges);
 }
 
 #if defined(KDVFS_HAS_HTTPLIB)
@@ -171,6 +211,12 @@ MetricsServer::MetricsServer(const std::string& place, std::filesystem::path fol
                                                                  httplib::Response& answer) {
         answer.set_content(prometheus_text(read_attached_reports(folder)),
                            "text/plain; version=0.0.4; charset=utf-8");
+    });
+    // Not with SO_REUSEPORT, as is usual there: two runs would share a port, and each would answer
+    // for the other.
+    inside_->server.set_socket_options([](auto socket) {
+        const int yes = 1;
+        ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
     const int taken = wanted == 0 ? inside_->server.bind_to_any_port(address)
                       : inside_->server.bind_to_port(address, wanted) ? wanted

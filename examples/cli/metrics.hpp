@@ -13,8 +13,9 @@ namespace cli {
 /// - `hw_energy_joules_total`, by board: OpenTelemetry's hw.energy, as the board's counter has it
 ///   since the processes came;
 /// - `kdvfs_kernel_energy_joules`, a gauge since estimates are mended, with
-///   `kdvfs_kernel_energy_half_width_joules` (95 %), of kernels or ranges whose joules are told;
+///   `kdvfs_kernel_energy_half_width_joules` (95 %), of kernels whose joules are told;
 /// - `kdvfs_kernel_seconds_total`, `kdvfs_kernel_launches_total`;
+/// - the same of ranges, `kdvfs_range_...`, with `kdvfs_range_runs_total`, the 64 with most time;
 /// - `kdvfs_processes`: how many have reported.
 /// Names are labels, of the 64 kernels with most time; the others are one, "(others)".
 /// @param processes as `read_attached_reports` gives them

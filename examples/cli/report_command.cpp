@@ -133,7 +133,7 @@ inline Page make_page(const Inputs& inputs) {
     for (Chart& chart : pipeline_charts(inputs.pipeline ? &*inputs.pipeline : nullptr,
                                         inputs.pipeline_plan ? &*inputs.pipeline_plan : nullptr))
         page.charts.push_back(std::move(chart));
-    if (inputs.energy) page.charts.push_back(energy_chart(*inputs.energy));
+    if (inputs.energy) add_energy_charts(page.charts, *inputs.energy);
     if (inputs.trace) page.charts.push_back(trace_chart(*inputs.trace));
     if (inputs.switches) page.charts.push_back(switch_chart(*inputs.switches));
     if (inputs.power_profile) page.charts.push_back(*inputs.power_profile);

@@ -151,17 +151,37 @@ bool was_told_to_end(int status) {
            number == SIGKILL;
 }
 
+/// A report is written when the program has ended, which may be in a day.
+/// @throws Error (io) where there is no folder for it, or it cannot be written to
+void refuse_unwritable(const std::string& file) {
+    if (is_special(file)) return;
+    std::error_code none;
+    const auto folder = std::filesystem::absolute(file, none).parent_path();
+    if (std::filesystem::is_directory(file, none)) {
+        kdvfs::detail::throw_file_error("write a report", file, EISDIR);
+    }
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+        kdvfs::detail::throw_file_error("write a report", file, errno);
+    }
+}
+
 std::string html_of(const nlohmann::json& merged, const std::string& text) {
     report::Page page;
     page.title = "kdvfs run";
     page.remarks.push_back(text.substr(0, text.find('\n')));
-    page.charts.push_back(report::energy_chart(report::measured_energy(merged)));
+    report::add_energy_charts(page.charts, report::measured_energy(merged));
     return to_html(page);
 }
 
 }  // namespace
 
 void RunCommand::run() const {
+    const int status = run_program();
+    if (WIFSIGNALED(status)) end_by(WTERMSIG(status));
+    throw CLI::RuntimeError(WEXITSTATUS(status));
+}
+
+int RunCommand::run_program() const {
     if (sweep == "-") reject("--sweep", sweep, "give a file: it grows while the program runs");
     std::error_code ignored;
     // The program would run without it, and say so at its end.
@@ -170,6 +190,8 @@ void RunCommand::run() const {
         throw kdvfs::Error{kdvfs::Errc::io,
                            {"run a program by a plan", plan, "there is no such file",
                             "give a plan as kdvfs plan --format json writes it"}};
+    for (const std::string& file : reports) refuse_unwritable(file);
+    refuse_no_expression("--runs-once", runs_once);
     const TemporaryFolder folder;
     auto changes = attach.variables(folder.path);
     const KnownRun known{folder.path};
@@ -222,8 +244,7 @@ void RunCommand::run() const {
             std::cerr << "kdvfs: " << error.what() << '\n';
         }
     }
-    if (WIFSIGNALED(status)) end_by(WTERMSIG(status));
-    throw CLI::RuntimeError(WEXITSTATUS(status));
+    return status;
 }
 
 }  // namespace cli

@@ -59,6 +59,10 @@ struct RunCommand {
     /// @throws Error (invalid_input) where it cannot be started, (io) where a report cannot be
     ///         written
     void run() const;
+
+private:
+    /// @returns how the program ended, as waitpid has it
+    [[nodiscard]] int run_program() const;
 };
 
 }  // namespace cli

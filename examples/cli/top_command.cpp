@@ -9,6 +9,7 @@
 #include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/error.hpp>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -80,70 +82,130 @@ std::string board_lines(const std::vector<nlohmann::json>& processes) {
     return text;
 }
 
-/// What ran since the last look, the largest share of power first; those whose joules are not told
-/// come behind, by time.
-std::string table(const std::vector<nlohmann::json>& processes, Totals& before) {
-    std::string text = board_lines(processes);
-    if (processes.empty()) return text + "no program is attached (kdvfs run -- PROGRAM)\n";
-    const auto merged = merge_attached_reports(processes);
-    struct Line {
-        std::string kernel;
-        double seconds;
-        double joules;
-        bool resolved;
-        int held;
-    };
-    std::vector<Line> lines;
-    Totals now;
-    double all = 0;
-    double all_joules = 0;
-    for (const auto& row : merged["rows"]) {
-        std::string name = row.value("kernel", "");
-        if (const auto variant = row.value("variant", 0U)) name += '#' + std::to_string(variant);
-        const bool resolved = row["energy"].value("status", "") == "resolved";
-        const double seconds = row.value("time_s", 0.0);
-        const double joules = resolved ? row["energy"].value("joules", 0.0) : 0;
-        now[name] = {seconds, joules};
-        const auto [seconds_before, joules_before] = before[name];
-        all += std::max(0.0, seconds - seconds_before);
-        if (resolved) all_joules += std::max(0.0, joules - joules_before);
-        lines.push_back({name, seconds - seconds_before, resolved ? joules - joules_before : 0,
-                         resolved, row.value("held_core_mhz", 0)});
+/// What is shown at once.
+struct Screen {
+    std::size_t columns = 112;
+    std::size_t lines = 1000;
+    bool redrawn = false;
+
+    /// That of standard output; all there is where it is none.
+    static Screen of_output() {
+        Screen screen{.redrawn = ::isatty(STDOUT_FILENO) == 1};
+        winsize size{};
+        if (screen.redrawn && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 &&
+            size.ws_row > 1) {
+            screen.columns = size.ws_col;
+            screen.lines = size.ws_row - 1U;
+        }
+        return screen;
     }
-    before = std::move(now);
+    /// Of a kernel's name: the numbers behind it come first.
+    [[nodiscard]] std::size_t name_width() const {
+        constexpr std::size_t numbers = 54;
+        return std::clamp<std::size_t>(columns, numbers + 12, numbers + 58) - numbers;
+    }
+    /// As much as fits: what is wider or longer would push the rest away.
+    [[nodiscard]] std::string cut(const std::string& text) const {
+        if (!redrawn) return text;
+        std::string shown = "\033[H\033[2J";
+        std::istringstream all{text};
+        std::string line;
+        for (std::size_t i = 0; i < lines && std::getline(all, line); ++i) {
+            shown += line.substr(0, columns) + '\n';
+        }
+        return shown;
+    }
+};
+
+/// A kernel or range since the last look.
+struct Line {
+    std::string name;
+    double seconds = 0;
+    double joules = 0;
+    bool resolved = false;
+    int held = 0;
+};
+
+/// What ran since the last look, the most joules first; those whose joules are not told come
+/// behind, by time.
+/// @param kind tells names apart that kernels and ranges share
+std::vector<Line> lines_of(const nlohmann::json& items, const std::string& kind,
+                           const Totals& before, Totals& now) {
+    std::vector<Line> lines;
+    for (const auto& item : items) {
+        if (item.value("level", "") == "iteration") continue;
+        std::string name = item.value("kernel", "");
+        if (const auto variant = item.value("variant", 0U)) name += '#' + std::to_string(variant);
+        const bool resolved = item["energy"].value("status", "") == "resolved";
+        const double seconds = item.value("time_s", 0.0);
+        const double joules = resolved ? item["energy"].value("joules", 0.0) : 0;
+        now[kind + name] = {seconds, joules};
+        const auto known = before.find(kind + name);
+        const auto [seconds_before, joules_before] =
+            known == before.end() ? std::pair{0.0, 0.0} : known->second;
+        lines.push_back({name, seconds - seconds_before, resolved ? joules - joules_before : 0,
+                         resolved, item.value("held_core_mhz", 0)});
+    }
+    std::erase_if(lines, [](const Line& line) { return line.seconds <= 0; });
     std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
         return std::pair{a.joules, a.seconds} > std::pair{b.joules, b.seconds};
     });
-    char line[200];
-    std::snprintf(line, sizeof line, "%-58s %7s %7s %10s %9s %7s %8s\n", "kernel", "power %",
-                  "time %", "time s", "J", "W", "held MHz");
-    text += line;
+    return lines;
+}
+
+/// @param all of the kernels' time and joules
+std::string table(const std::vector<Line>& lines, const char* title, const Line& all,
+                  std::size_t name_width) {
     constexpr std::size_t most = 20;
+    const int width = static_cast<int>(name_width);
+    char line[200];
+    std::snprintf(line, sizeof line, "%-*s %7s %7s %10s %9s %7s %8s\n", width, title, "power %",
+                  "time %", "time s", "J", "W", "held MHz");
+    std::string text = line;
     for (std::size_t i = 0; i < std::min(most, lines.size()); ++i) {
         const Line& each = lines[i];
-        if (each.seconds <= 0) continue;
         char share[24] = "-";
         char joules[24] = "-";
         char watts[24] = "-";
         char held[24] = "-";
-        if (each.resolved && all_joules > 0) {
-            std::snprintf(share, sizeof share, "%.1f", 100 * each.joules / all_joules);
+        if (each.resolved && all.joules > 0) {
+            std::snprintf(share, sizeof share, "%.1f", 100 * each.joules / all.joules);
+        }
+        if (each.resolved) {
             std::snprintf(joules, sizeof joules, "%.4g", each.joules);
             std::snprintf(watts, sizeof watts, "%.0f", each.joules / each.seconds);
         }
         if (each.held > 0) std::snprintf(held, sizeof held, "%d", each.held);
-        std::snprintf(line, sizeof line, "%-58s %7s %7.1f %10.4g %9s %7s %8s\n",
-                      kdvfs::detail::shortened(each.kernel, 58).c_str(), share,
-                      100 * each.seconds / all, each.seconds, joules, watts, held);
+        std::snprintf(line, sizeof line, "%-*s %7s %7.1f %10.4g %9s %7s %8s\n", width,
+                      kdvfs::detail::shortened(each.name, name_width).c_str(), share,
+                      100 * each.seconds / all.seconds, each.seconds, joules, watts, held);
         text += line;
     }
     return text;
 }
 
+/// What ran since the last look: ranges, where there are any, and kernels.
+std::string shown(const std::vector<nlohmann::json>& processes, Totals& before,
+                  std::size_t name_width) {
+    const std::string boards = board_lines(processes);
+    if (processes.empty()) return boards + "no program is attached (kdvfs run -- PROGRAM)\n";
+    const auto merged = merge_attached_reports(processes);
+    Totals now;
+    const std::vector<Line> kernels = lines_of(merged["rows"], "", before, now);
+    const std::vector<Line> ranges = lines_of(merged["levels"], "range ", before, now);
+    before = std::move(now);
+    Line all;
+    for (const Line& kernel : kernels) {
+        all.seconds += kernel.seconds;
+        all.joules += std::max(0.0, kernel.joules);
+    }
+    return boards + (ranges.empty() ? "" : table(ranges, "range", all, name_width)) +
+           table(kernels, "kernel", all, name_width);
+}
+
 }  // namespace
 
 void TopCommand::run() const {
-    const bool redrawn = !once && ::isatty(STDOUT_FILENO) == 1;
     Totals before;
     while (true) {
         std::vector<nlohmann::json> processes;
@@ -152,8 +214,8 @@ void TopCommand::run() const {
                 if (!report.value("ended", false)) processes.push_back(std::move(report));
             }
         }
-        if (redrawn) std::cout << "\033[H\033[2J";
-        std::cout << table(processes, before);
+        const Screen screen = once ? Screen{} : Screen::of_output();
+        std::cout << screen.cut(shown(processes, before, screen.name_width()));
         finish_standard_output();
         if (once) return;
         std::this_thread::sleep_for(std::chrono::duration<double>{every});

@@ -143,6 +143,27 @@ struct Outcome {
             return a["calls"].get<int>() < b["calls"].get<int>();
         });
     }
+    /// How often a range has run: those runs are counted whose end the energy counter has seen, so
+    /// that the last ones may be missing.
+    void expect_runs(std::string_view path, int runs) const {
+        const json level = range(path);
+        ASSERT_FALSE(level.is_null()) << path << report.dump(1) << notes();
+        EXPECT_LE(level["runs"], runs) << path;
+        EXPECT_GE(level["runs"], runs * 3 / 4) << path;
+    }
+    /// Seconds of its kernels in a run.
+    [[nodiscard]] double seconds_a_run(std::string_view path) const {
+        const json level = range(path);
+        return level["time_s"].get<double>() / level["runs"].get<double>();
+    }
+    /// A range's joules; null where there is none.
+    [[nodiscard]] json range(std::string_view path) const {
+        if (report.is_null()) return nullptr;
+        for (const json& level : report["levels"]) {
+            if (level["kernel"] == path) return level;
+        }
+        return nullptr;
+    }
     [[nodiscard]] std::vector<json> rows(std::string_view kernel) const {
         std::vector<json> found;
         if (report.is_null()) return found;

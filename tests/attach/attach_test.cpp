@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -93,25 +95,35 @@ TEST_F(Attach, NamesCopiesThatTheProgramWaitsFor) {
 TEST_F(Attach, MakesRangesScopesOnWhateverThreadLaunches) {
     const Outcome seen = run({"--level", "range", "--iteration", "step"}, {PROGRAM, "40"});
     EXPECT_EQ(seen.exit_code(), 0);
+    double parts = 0;
     for (const char* range : {"step/forward", "step/backward", "step/optimizer"}) {
-        ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1);
-        EXPECT_EQ(seen.row(range)["calls"], 40) << range;
-        EXPECT_EQ(seen.row(range)["metered_calls"], 40) << range;
+        seen.expect_runs(range, 40);
+        EXPECT_TRUE(seen.row(range).is_null()) << "its kernels have the rows";
+        parts += seen.seconds_a_run(range);
     }
+    seen.expect_runs("step", 40);
+    EXPECT_NEAR(seen.seconds_a_run("step"), parts, 0.05 * parts);
     // Four layers of 800 us forward, as much backward, from another thread.
-    EXPECT_GE(seen.row("step/backward")["time_s"].get<double>(), 40 * 3.2e-3);
-    EXPECT_TRUE(seen.row("blas").is_null()) << seen.report.dump(1);
-    EXPECT_EQ(seen.row("outside ranges")["calls"], 1);  // the copy
+    EXPECT_GE(seen.seconds_a_run("step/backward"), 3.2e-3);
+    EXPECT_TRUE(seen.range("blas").is_null()) << seen.report.dump(1);
+    EXPECT_EQ(seen.range("outside ranges")["runs"], 1);  // the copy
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 40 * 8);
+    static_cast<void>(
+        run({"--level", "range", "--report", path("report.txt"), "--report", path("page.html")},
+            {PROGRAM, "20"}));
+    const std::string text = text_of(path("report.txt"));
+    EXPECT_NE(text.find("\nrange, by the kernels in it "), std::string::npos) << text;
+    EXPECT_NE(text.find("\nstep/forward "), std::string::npos) << text;
+    EXPECT_NE(text_of(path("page.html")).find("Measured energy of each range"), std::string::npos);
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["count"], 40);
 }
 
 TEST_F(Attach, TakesTheRangesOfLibrariesWhereTheProgramHasNone) {
     const Outcome seen = run({"--level", "range"}, {PROGRAM, "20", "unnamed"});
     EXPECT_EQ(seen.exit_code(), 0);
-    ASSERT_FALSE(seen.row("blas").is_null()) << seen.report.dump(1);
-    EXPECT_EQ(seen.row("blas")["calls"], 20);
-    EXPECT_GE(seen.row("blas")["time_s"].get<double>(), 20 * 3.2e-3);
-    EXPECT_EQ(seen.row("outside ranges")["calls"], 20 * 14 + 1);  // forward, optimizer, the copy
+    seen.expect_runs("blas", 20);
+    EXPECT_GE(seen.seconds_a_run("blas"), 3.2e-3);
+    seen.expect_runs("outside ranges", 20 * 14 + 1);  // forward, optimizer, the copy
 }
 
 TEST_F(Attach, TakesTheRangesThatAreAskedFor) {
@@ -119,14 +131,13 @@ TEST_F(Attach, TakesTheRangesThatAreAskedFor) {
         run({"--level", "range", "--iteration", "step", "--match", "ward$"}, {PROGRAM, "20"});
     EXPECT_EQ(seen.exit_code(), 0);
     for (const char* range : {"forward", "backward"}) {
-        ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1);
-        EXPECT_EQ(seen.row(range)["calls"], 20) << range;
-        EXPECT_GE(seen.row(range)["time_s"].get<double>(), 20 * 3.2e-3) << range;
+        seen.expect_runs(range, 20);
+        EXPECT_GE(seen.seconds_a_run(range), 3.2e-3) << range;
     }
-    EXPECT_EQ(seen.row("outside ranges")["calls"], 41);  // the copy and the optimizer's launches
+    seen.expect_runs("outside ranges", 41);  // the copy and the optimizer's launches
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["count"], 20);
     const Outcome librarys = run({"--level", "range", "--match", "^(step|blas)$"}, {PROGRAM, "20"});
-    EXPECT_EQ(librarys.row("blas")["calls"], 20) << librarys.report.dump(1);
+    librarys.expect_runs("blas", 20);
 }
 
 TEST_F(Attach, SeesGraphsAsUnitsAndPutsNothingIntoCaptures) {
@@ -144,18 +155,32 @@ TEST_F(Attach, ReportsKernelsThatAreNotAskedForTogether) {
     EXPECT_TRUE(seen.row("norm").is_null());
 }
 
+/// Beside a run that was killed, and one whose report is damaged.
 TEST_F(Attach, IsShownByTopWhileItRuns) {
-    const pid_t child = start_run({}, {PROGRAM, "100000"});
+    const pid_t gone = start({"true"});
+    static_cast<void>(wait_for(gone));
+    const std::filesystem::path runs = folder() / "kdvfs";
+    const std::filesystem::path left_behind = runs / ("run." + std::to_string(gone));
+    std::filesystem::create_directories(folder() / "damaged");
+    std::filesystem::create_directories(runs);
+    std::ofstream{folder() / "damaged" / "attached.1.json"} << R"({"devices":[{"report":{}}]})";
+    std::ofstream{left_behind} << path("damaged");
+    std::ofstream{runs / ("run." + std::to_string(::getpid()))} << path("damaged");
+    const pid_t child = start_run({"--level", "range"}, {PROGRAM, "100000"});
     std::string shown;
     static_cast<void>(comes([&] {
         const pid_t top = start({"sh", "-c", KDVFS_COMMAND " top --once >" + path("top")});
         static_cast<void>(wait_for(top));
         shown = text_of(path("top"));
-        return shown.find("gemm") != std::string::npos;
+        return shown.find("gemm") != std::string::npos &&
+               shown.find("step/forward") != std::string::npos;
     }));
     EXPECT_NE(shown.find("gemm"), std::string::npos) << shown;
+    EXPECT_NE(shown.find("\nrange "), std::string::npos) << shown;
+    EXPECT_NE(shown.find("\nstep/forward "), std::string::npos) << shown;
     EXPECT_NE(shown.find("Double of an NVIDIA GPU: "), std::string::npos) << shown;
     EXPECT_NE(shown.find("power %"), std::string::npos) << shown;
+    EXPECT_FALSE(std::filesystem::exists(left_behind));
     ::kill(child, SIGTERM);
     static_cast<void>(wait_for(child));
 }
@@ -163,14 +188,15 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
 TEST_F(Attach, ServesMetricsOnTheLoopback) {
 #if defined(HAS_HTTPLIB)
     const pid_t child = start_run({"--metrics", "0"}, {PROGRAM, "100000"});
-    const auto port = [&] {
+    int port = 0;
+    ASSERT_TRUE(comes([&] {
         const std::string said = text_of(path("err"));
         const std::string before = "kdvfs: metrics at http://127.0.0.1:";
         const std::size_t at = said.find(before);
-        return at == std::string::npos ? 0 : std::atoi(said.c_str() + at + before.size());
-    };
-    ASSERT_TRUE(comes([&] { return port() > 0; })) << text_of(path("err"));
-    httplib::Client client{"127.0.0.1", port()};
+        if (at != std::string::npos) port = std::atoi(said.c_str() + at + before.size());
+        return port > 0;
+    })) << text_of(path("err"));
+    httplib::Client client{"127.0.0.1", port};
     std::string text;
     static_cast<void>(comes([&] {
         const auto answer = client.Get("/metrics");
@@ -187,6 +213,9 @@ TEST_F(Attach, ServesMetricsOnTheLoopback) {
               std::string::npos)
         << text;
     EXPECT_EQ(client.Get("/else")->status, 404);
+    const Outcome second = run({"--metrics", std::to_string(port)}, {PROGRAM, "1"});
+    EXPECT_EQ(second.out, "") << "two runs share a port";
+    EXPECT_NE(second.err.find("nothing can listen there"), std::string::npos) << second.err;
     ::kill(child, SIGTERM);
     const Outcome seen = wait_for(child);
     EXPECT_EQ(WTERMSIG(seen.status), SIGTERM);
@@ -229,9 +258,9 @@ TEST_F(Attach, TakesTimesFromRecordsOfDispatchesWithoutMarkers) {
     EXPECT_GE(seen.row("gemm")["time_s"].get<double>(), 200 * 300e-6);
     EXPECT_NE(seen.notes().find("markers: none"), std::string::npos) << seen.notes();
     const Outcome ranges =
-        run({"--preload", "--level", "range", "--iteration", "step"}, {HIP_PROGRAM, "10"}, records);
-    EXPECT_EQ(ranges.row("step/layers")["metered_calls"], 10) << ranges.report.dump(1);
-    EXPECT_GE(ranges.row("step/layers")["time_s"].get<double>(), 10 * 8 * 300e-6);
+        run({"--preload", "--level", "range", "--iteration", "step"}, {HIP_PROGRAM, "40"}, records);
+    ranges.expect_runs("step/layers", 40);
+    EXPECT_GE(ranges.seconds_a_run("step/layers"), 8 * 300e-6);
     const Outcome missing = run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "5"},
                                 {{"KDVFS_DISPATCH_RECORDS", "/nowhere/records.so"}});
     EXPECT_NE(missing.notes().find("no records of dispatches"), std::string::npos);
@@ -241,27 +270,25 @@ TEST_F(Attach, TakesTimesFromRecordsOfDispatchesWithoutMarkers) {
 TEST_F(Attach, TakesRangesOfRoctxAndKokkos) {
     const Outcome seen =
         run({"--preload", "--meter", "1", "--level", "range", "--iteration", "step"},
-            {HIP_PROGRAM, "10"});
+            {HIP_PROGRAM, "40"});
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
-    ASSERT_FALSE(seen.row("step/layers").is_null()) << seen.report.dump(1) << seen.notes();
-    EXPECT_EQ(seen.row("step/layers")["calls"], 10);
-    EXPECT_EQ(seen.row("step/axpy")["calls"], 10);
+    seen.expect_runs("step/layers", 40);
+    seen.expect_runs("step/axpy", 40);
 }
 #endif
 
 TEST_F(Attach, TakesTheNamesOfTheRealKokkosAndAsksForNoFence) {
 #if defined(KOKKOS_PROGRAM)
     const Outcome seen =
-        run({"--old-kokkos", "--level", "range", "--iteration", "solver"}, {KOKKOS_PROGRAM, "20"});
+        run({"--old-kokkos", "--level", "range", "--iteration", "solver"}, {KOKKOS_PROGRAM, "100"});
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
     EXPECT_EQ(seen.out, "0 fences\n");
     EXPECT_EQ(seen.err, "");
     for (const char* range : {"solver", "solver/axpy", "solver/dot"}) {
-        ASSERT_FALSE(seen.row(range).is_null()) << range << seen.report.dump(1) << seen.notes();
-        EXPECT_EQ(seen.row(range)["calls"], 20) << range;
+        seen.expect_runs(range, 100);
     }
-    EXPECT_GE(seen.row("solver/axpy")["time_s"].get<double>(), 20 * 4 * 200e-6);
-    EXPECT_EQ(seen.report["processes"][0]["devices"][0]["launches"], 20 * 6);
+    EXPECT_GE(seen.seconds_a_run("solver/axpy"), 4 * 200e-6);
+    EXPECT_EQ(seen.report["processes"][0]["devices"][0]["launches"], 100 * 6);
 #else
     GTEST_SKIP() << "no Kokkos here (Debian: libtrilinos-kokkos-dev)";
 #endif

@@ -4,6 +4,8 @@
 // double has, both by functions and by modules, and names ranges where roctx is there. With
 // HIP_DOUBLE_BOARD its kernels are 20 times as long, and run at the clock of the first virtual
 // board (tests/virtual_amdgpu).
+//   hip_program_double ITERATIONS [COPIES_EVERY]
+// copies on a stream of its own before the first iteration, and in one of so many.
 #include <hip/hip_ext.h>
 #include <hip/hip_runtime_api.h>
 
@@ -95,6 +97,7 @@ void step(hipGraphExec_t graph) {
 
 int main(int argc, char** argv) {
     const int iterations = argc > 1 ? std::atoi(argv[1]) : 10;
+    const int copies_every = argc > 2 ? std::atoi(argv[2]) : iterations + 1;
     use_virtual_board();
     std::puts("output");
     std::fflush(stdout);
@@ -113,12 +116,16 @@ int main(int argc, char** argv) {
     std::uint32_t to = 0;
     // The second as with -fgpu-default-stream=per-thread.
     if (hipMemcpyAsync(&to, &from, sizeof to, hipMemcpyHostToDevice, stream) != hipSuccess ||
-        (std::getenv("HIP_PROGRAM_ON_ONE_STREAM") == nullptr &&
-         (hipMemcpyAsync_spt(&to, &from, sizeof to, hipMemcpyDeviceToHost, nullptr) != hipSuccess ||
-          hipStreamSynchronize(hipStreamPerThread) != hipSuccess))) {
+        hipMemcpyAsync_spt(&to, &from, sizeof to, hipMemcpyDeviceToHost, nullptr) != hipSuccess ||
+        hipStreamSynchronize(hipStreamPerThread) != hipSuccess) {
         return 2;
     }
     for (int i = 0; i < iterations; ++i) {
+        if ((i + 1) % copies_every == 0 &&
+            hipMemcpyAsync_spt(&to, &from, sizeof to, hipMemcpyDeviceToHost, nullptr) !=
+                hipSuccess) {
+            return 2;
+        }
         step(ready);
         if (hipStreamSynchronize(stream) != hipSuccess) return 6;
     }

@@ -27,22 +27,26 @@ private:
     static inline std::unique_ptr<FileSystem> system_;
 };
 
+/// Beside the stream of its kernels it copies on another, which rests before the first iteration,
+/// or but for one iteration in three.
 TEST_F(AttachedHip, IsSweptAtTheClocksOfItsBoard) {
     const std::string found = FileSystem::settings();
-    const Outcome swept = run({"--preload", "--iteration", "step", "--sweep", path("profile.csv")},
-                              {HIP_PROGRAM, "100"},
-                              {{"HIP_DOUBLE_BOARD", "1"},
-                               {"HIP_PROGRAM_ON_ONE_STREAM", "1"},
-                               {"KDVFS_SWEEP_ROWS", "2"},
-                               {"KDVFS_SWEEP_BLOCK", "0.1"},
-                               {"KDVFS_SWEEP_WARM_UP", "1"},
-                               {"KDVFS_RUN_SLOWDOWN", "1000"},
-                               {"KDVFS_STATUS", path("status.json")}});
-    EXPECT_EQ(swept.exit_code(), 0) << swept.err << swept.notes();
-    const json status = json::parse(text_of(path("status.json")), nullptr, false);
-    ASSERT_TRUE(status.contains("sweep")) << status << swept.notes() << swept.err;
-    EXPECT_GT(status["sweep"]["points_measured"], 1) << status << swept.notes();
-    EXPECT_EQ(FileSystem::settings(), found);
+    for (const char* copies_every : {"1000", "3"}) {
+        const Outcome swept =
+            run({"--preload", "--iteration", "step", "--sweep", path(copies_every)},
+                {HIP_PROGRAM, "100", copies_every},
+                {{"HIP_DOUBLE_BOARD", "1"},
+                 {"KDVFS_SWEEP_ROWS", "2"},
+                 {"KDVFS_SWEEP_BLOCK", "0.1"},
+                 {"KDVFS_SWEEP_WARM_UP", "1"},
+                 {"KDVFS_RUN_SLOWDOWN", "1000"},
+                 {"KDVFS_STATUS", path("status.json")}});
+        EXPECT_EQ(swept.exit_code(), 0) << swept.err << swept.notes();
+        const json status = json::parse(text_of(path("status.json")), nullptr, false);
+        ASSERT_TRUE(status.contains("sweep")) << status << swept.notes() << swept.err;
+        EXPECT_GT(status["sweep"]["points_measured"], 1) << status << swept.notes();
+        EXPECT_EQ(FileSystem::settings(), found);
+    }
 }
 
 TEST_F(AttachedHip, ShowsTheBoardWhereNothingIsAttached) {

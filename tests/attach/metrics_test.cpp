@@ -58,6 +58,28 @@ TEST(Metrics, AreKernelsByNameAndTheBoardsJoules) {
     EXPECT_EQ(count(text, "kdvfs_kernel_energy_joules{"), 1U) << text;
 }
 
+TEST(Metrics, AreRangesBesideKernels) {
+    json process = process_with({row("gemm", 2, energy(8))});
+    process["devices"][0]["report"]["levels"] = {{{"level", "iteration"},
+                                                  {"kernel", nullptr},
+                                                  {"runs", 9},
+                                                  {"time_s", 3},
+                                                  {"energy", energy(9)}},
+                                                 {{"level", "scope"},
+                                                  {"kernel", "step/mlp"},
+                                                  {"runs", 10},
+                                                  {"time_s", 1.5},
+                                                  {"energy", energy(6)}}};
+    const std::string text = prometheus_text({process, process});
+    for (const char* line :
+         {"kdvfs_range_energy_joules{hw_id=\"0000:1b:00.0\",range=\"step/mlp\"} 12\n",
+          "kdvfs_range_seconds_total{hw_id=\"0000:1b:00.0\",range=\"step/mlp\"} 3\n",
+          "kdvfs_range_runs_total{hw_id=\"0000:1b:00.0\",range=\"step/mlp\"} 20\n"}) {
+        EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    }
+    EXPECT_EQ(count(text, "kdvfs_range_runs_total{"), 1U) << "the iteration is none";
+}
+
 TEST(Metrics, AreBoundedInNumberAndLoseNothing) {
     json rows = json::array();
     for (int i = 0; i < 200; ++i) rows.push_back(row("k" + std::to_string(i), 1, energy(2)));

@@ -40,6 +40,30 @@ TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
     EXPECT_EQ(seen.notes().find("could not be taken"), std::string::npos) << seen.notes();
 }
 
+/// Ranges of a millisecond and less, whose kernels always run in the same mix.
+TEST_F(Attach, TellsRangesByTheFiguresOfTheirRepeatedKernels) {
+    const Outcome seen =
+        run({"--repeat", "--runs-once", "norm", "--level", "range", "--iteration", "step"},
+            {PROGRAM, "250"}, {{"KDVFS_ATTACH_REPEAT_AFTER", "2"}});
+    EXPECT_EQ(seen.exit_code(), 0);
+    ASSERT_TRUE(seen.most_called("gemm").contains("repeated")) << seen.report.dump(1);
+    // Four times 100 us at 300 W, 300 us at 400 W and 400 us at 600 W.
+    constexpr double watts = 487.5;
+    for (const char* range : {"step/forward", "step/backward"}) {
+        const json level = seen.range(range);
+        ASSERT_FALSE(level.is_null()) << range;
+        ASSERT_EQ(level["energy"]["status"], "resolved") << level;
+        const double power =
+            level["energy"]["joules"].get<double>() / level["time_s"].get<double>();
+        // Less where a kernel comes to wait, as above.
+        EXPECT_GT(power, 0.6 * watts) << level;
+        EXPECT_LT(power, 1.05 * watts) << level;
+        EXPECT_LT(level["energy"]["half_width_95"].get<double>(),
+                  0.1 * level["energy"]["joules"].get<double>())
+            << level;
+    }
+}
+
 TEST_F(Attach, RunsAsItIsForTenSecondsBeforeItRepeats) {
     const Outcome seen = run({"--repeat"}, {PROGRAM, "20"});
     EXPECT_EQ(seen.exit_code(), 0);

@@ -3,8 +3,11 @@
 // What attaching must survive. The program's exit code, output and signals are its own.
 #include "attach_fixture.hpp"
 
+#include <filesystem>
 #include <map>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #if defined(ATTACH_LIBRARY)
 
@@ -29,12 +32,32 @@ TEST_F(Attach, KeepsTheSignalThatEndsTheProgram) {
 }
 
 TEST_F(Attach, PassesSignalsOn) {
-    const pid_t child = start_run({}, {PROGRAM, "100000"});
+    std::filesystem::create_directory(path("tmp"));
+    const pid_t child = start_run({}, {PROGRAM, "100000"}, {{"TMPDIR", path("tmp")}});
     ASSERT_TRUE(comes([&] { return text_of(path("out")) == "output\n"; })) << text_of(path("err"));
     ::kill(child, SIGTERM);
     const Outcome seen = wait_for(child);
     EXPECT_TRUE(WIFSIGNALED(seen.status));
     EXPECT_EQ(WTERMSIG(seen.status), SIGTERM);
+    EXPECT_TRUE(std::filesystem::is_empty(path("tmp"))) << "its reports were left behind";
+}
+
+/// Rather than at the end of a program that took a day.
+TEST_F(Attach, RefusesAtOnceWhatCannotBeDone) {
+    const std::string program = PROGRAM;
+    for (const auto& [options, words, environment] :
+         {std::tuple{std::vector<std::string>{"--report", "/nowhere/page.html"},
+                     "/nowhere/page.html: No such file", Environment{}},
+          {{"--report", path("")}, "Is a directory", {}},
+          {{"--match", "("}, "--match: (", {}},
+          {{"--repeat", "--runs-once", "["}, "--runs-once: [", {}},
+          {{}, "KDVFS_ATTACH=/nowhere.so", {{"KDVFS_ATTACH", "/nowhere.so"}}},
+          {{}, "TMPDIR", {{"TMPDIR", "/nowhere"}}}}) {
+        const Outcome seen = run(options, {program, "1"}, environment);
+        EXPECT_EQ(seen.out, "") << words;
+        EXPECT_TRUE(seen.exit_code() == 1 || seen.exit_code() == 2) << seen.err;
+        EXPECT_NE(seen.err.find(words), std::string::npos) << seen.err;
+    }
 }
 
 TEST_F(Attach, IsNothingInAForkedChild) {
@@ -46,11 +69,11 @@ TEST_F(Attach, IsNothingInAForkedChild) {
 
 TEST_F(Attach, IsNothingInAForkedChildThatLaunches) {
     const Outcome seen =
-        run({"--level", "range", "--iteration", "step"}, {PROGRAM, "5", "fork", "child_works"});
+        run({"--level", "range", "--iteration", "step"}, {PROGRAM, "20", "fork", "child_works"});
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_EQ(seen.report["processes"].size(), 1U);
-    EXPECT_EQ(seen.row("step/optimizer")["calls"], 6);
-    EXPECT_TRUE(seen.row("child").is_null());
+    seen.expect_runs("step/optimizer", 21);
+    EXPECT_TRUE(seen.range("child").is_null());
 }
 
 TEST_F(Attach, StaysWhereEverybodyClosesIt) {

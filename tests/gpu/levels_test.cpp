@@ -123,6 +123,77 @@ TEST_F(Levels, OfSampledIterationsThoseAreCountedThatWereMetered) {
     expect_holds(level(report, "forward").per_run(), forward_joules / steps);
 }
 
+/// A GPU with ranges as attached programs have them.
+struct GpuWithRanges : Gpu {
+    using Gpu::Gpu;
+    explicit GpuWithRanges(const Gpu& gpu) : Gpu{gpu} {}
+    [[nodiscard]] const kdvfs::detail::ScopeKind& range(const char* name) const {
+        return service().enclosing_kind(name);
+    }
+};
+
+/// A range is the sum of the scopes in it: the time between them is idle, and none of its own.
+TEST_F(Levels, ARangeIsTheSumOfItsScopes) {
+    const GpuWithRanges ranges{simulated::open(device, gpu_options())};
+    const auto gpu = ranges.with<Phases>();
+    auto& sink = ranges.scope_sink();
+    double joules = 0;
+    for (int i = 0; i < 60; ++i) {
+        const auto whole = sink.enter(stream, ranges.range("step"));
+        for (int part = 0; part < 2; ++part) {
+            const auto half = sink.enter(stream, ranges.range(part == 0 ? "step/a" : "step/b"));
+            const double before = device.true_energy().count;
+            launch<Free>(gpu, stream, [&] { device.launch(stream, work(part == 0 ? 2 : 5)); });
+            device.synchronize(stream);
+            if (part == 0) joules += device.true_energy().count - before;
+            device.advance(3ms);  // the host does something else
+            launch<Slow>(gpu, stream, [&] { device.launch(stream, work(1)); });
+            sink.leave(half);
+        }
+        sink.leave(whole);
+        device.synchronize(stream);
+        gpu.next_iteration();
+    }
+    device.advance(10ms);
+    const auto report = gpu.report();
+    ASSERT_EQ(report.rows.size(), 2U) << "ranges have no rows";
+    const auto& whole = level(report, "step");
+    const auto& a = level(report, "step/a");
+    const auto& b = level(report, "step/b");
+    EXPECT_EQ(whole.runs, 60U);
+    EXPECT_EQ(a.runs, 60U);
+    double kernels = 0;
+    double time = 0;
+    for (const auto& row : report.rows) {
+        kernels += row.energy.joules.count;
+        time += row.time.count();
+    }
+    EXPECT_NEAR(whole.time.count(), time, 1e-6 * time) << "without the gaps";
+    EXPECT_NEAR(whole.energy.joules.count, kernels, 1e-6 * kernels);
+    EXPECT_NEAR(a.energy.joules.count + b.energy.joules.count, kernels, 1e-6 * kernels);
+    EXPECT_GT(report.totals.idle_time.count(), 60 * 2 * 3e-3);
+    // All but the slow kernel's, which takes longer than 1 ms.
+    EXPECT_GT(a.energy.joules.count, joules);
+    EXPECT_LT(a.energy.joules.count, 1.6 * joules);
+}
+
+TEST_F(Levels, ARangeThatIsNotMeteredHasNoRow) {
+    GpuOptions options = gpu_options();
+    options.meter_every = 100;
+    const GpuWithRanges ranges{simulated::open(device, options)};
+    const auto gpu = ranges.with<Phases>();
+    gpu.next_iteration();
+    for (int i = 0; i < 5; ++i) {
+        const auto token = ranges.scope_sink().enter(stream, ranges.range("range"));
+        launch<Free>(gpu, stream, [&] { device.launch(stream, work(2)); });
+        ranges.scope_sink().leave(token);
+    }
+    device.synchronize(stream);
+    const auto report = gpu.report();
+    ASSERT_EQ(report.rows.size(), 1U);
+    EXPECT_EQ(report.rows.front().kernel.name, "free");
+}
+
 TEST_F(Levels, AScopeInItselfIsCountedOnce) {
     const auto gpu = simulated::open(device, gpu_options()).with<Phases>();
     for (int i = 0; i < 60; ++i) {

@@ -318,6 +318,129 @@ TEST_P(TrainingOn, MeteredInSomeStepsTheLogIsFoundAndToldTheSame) {
     }
 }
 
+/// A recorded run whose program names the attention and the mlp of each layer as ranges inside
+/// `forward`: levels that are sums over their kernels, as attached programs have them. Made shorter
+/// by a factor, and as often again.
+struct WithRanges {
+    RecordedTraining training;
+    std::map<std::string, std::vector<std::size_t>> kernels;  ///< by range
+
+    WithRanges(const RecordedTraining& recorded, int shorter) : training{recorded} {
+        auto& record = training.record;
+        const auto number = [&](const char* name, std::uint32_t variant) {
+            const auto found = std::find(training.kernels.begin(), training.kernels.end(),
+                                         kdvfs::KernelKey{name, kdvfs::variant(variant)});
+            return static_cast<std::size_t>(found - training.kernels.begin());
+        };
+        kernels = {
+            {"attention_range", {number("gemm", 0), number("attention", 0), number("gemm", 3)}},
+            {"mlp_range", {number("gemm", 6), number("gelu", 0), number("gemm", 9)}}};
+        std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> ranges;  // and last kernel
+        std::map<std::uint32_t, std::uint32_t> place_of;                          // by kernel
+        for (const auto& [name, inside] : kernels) {
+            const auto range = static_cast<std::uint32_t>(training.kernels.size());
+            training.kernels.push_back({name, {}});
+            record.places.emplace_back(1, kdvfs::KernelId{range});
+            for (const std::size_t kernel : inside) {
+                place_of[static_cast<std::uint32_t>(kernel)] =
+                    static_cast<std::uint32_t>(record.places.size());
+            }
+            ranges[static_cast<std::uint32_t>(inside.back())] = {range, 1};
+        }
+        const TimePoint first = record.runs.front().interval.start;
+        const Duration length =
+            record.runs.back().interval.end - first + std::chrono::milliseconds{1};
+        const auto runs = std::exchange(record.runs, {});
+        const auto iterations = std::exchange(record.iterations, {});
+        record.metering.clear();
+        for (int again = 0; again < shorter; ++again) {
+            const auto moved = [&](TimePoint at) {
+                return first + (at - first + again * length) / shorter;
+            };
+            for (auto [run, window] : runs) {
+                run.start = moved(run.start);
+                run.end = moved(run.end);
+                const auto place = place_of.find(run.kernel.value);
+                if (place != place_of.end()) run.place = place->second;
+                record.runs.push_back({run, window});
+                const auto range = ranges.find(run.kernel.value);
+                if (range == ranges.end()) continue;
+                record.runs.push_back({{.kernel = {range->second.first},
+                                        .start = run.end,
+                                        .end = run.end,
+                                        .place = 1},
+                                       window});
+            }
+            for (const auto& [at, mark] : iterations)
+                record.iterations.emplace_back(moved(at), mark);
+        }
+    }
+};
+
+/// Ranges of 1.3 and 0.7 ms, far shorter than the log's memory. Their kernels' powers are told by
+/// what runs elsewhere, or were repeated.
+TEST_P(TrainingOn, RangesAreToldAsSumsOfTheirKernels) {
+    constexpr int seeds = 8;
+    int covered = 0;
+    int all = 0;
+    for (const int shorter : {1, 5}) {
+        const WithRanges ranges{recorded(GetParam().made_up), shorter};
+        for (const bool repeated : {false, true}) {
+            double widest = 0;
+            double worst = 0;
+            for (int seed = 1; seed <= seeds; ++seed) {
+                const MadeUp made{ranges.training, static_cast<std::uint64_t>(seed), 1.02, 0.03,
+                                  true};
+                const Report report = replay(made.training, {.repeated = repeated});
+                for (const auto& [name, kernels] : ranges.kernels) {
+                    const auto level =
+                        std::find_if(report.levels.begin(), report.levels.end(),
+                                     [&](const auto& each) { return name_of(each) == name; });
+                    ASSERT_NE(level, report.levels.end()) << name;
+                    double truth = 0;
+                    for (const std::size_t kernel : kernels) {
+                        const auto row = std::find_if(
+                            report.rows.begin(), report.rows.end(), [&](const auto& each) {
+                                return each.kernel == made.training.kernels[kernel];
+                            });
+                        truth += made.watts[kernel] * row->time.count();
+                    }
+                    const double off = std::abs(level->energy.joules.count - truth);
+                    ++all;
+                    covered += off <= level->energy.half_width.count ? 1 : 0;
+                    widest = std::max(widest, level->energy.half_width.count / truth);
+                    worst = std::max(worst, off / truth);
+                }
+            }
+            std::printf(
+                "%s, powers made up, ranges %d times shorter, %s: widest %.1f %%, worst off "
+                "%.1f %%\n",
+                board(), shorter, repeated ? "kernels repeated" : "not repeated", 100 * widest,
+                100 * worst);
+            if (repeated) {
+                EXPECT_LT(widest, 0.10);
+            }
+        }
+    }
+    EXPECT_GE(covered, 0.92 * all) << covered << " of " << all;
+}
+
+/// As they were recorded: the ranges of two runs whose kernels were repeated.
+TEST_P(TrainingOn, RangesAgreeFromRunToRun) {
+    std::map<std::string, std::pair<double, double>> first;
+    for (const std::string& run : GetParam().repeated) {
+        const auto levels = levels_of(replay(WithRanges{recorded(run), 1}.training));
+        for (const char* range : {"attention_range", "mlp_range"}) {
+            const auto [joules, width] = levels.at(range);
+            std::printf("%s %s %s: %.3f +- %.3f J\n", board(), run.c_str(), range, joules, width);
+            EXPECT_LT(width, 0.10 * joules) << range;
+            const auto before = first.try_emplace(range, joules, width).first->second;
+            EXPECT_LE(std::abs(before.first - joules), std::hypot(before.second, width)) << range;
+            EXPECT_LT(std::abs(before.first - joules), 0.03 * joules) << range;
+        }
+    }
+}
+
 /// A run that was metered live in one step of 16, on another H200 than the others: its levels are
 /// those of runs that were metered in every step.
 TEST(RecordedTraining, ALiveRunMeteredInOneStepOf16IsToldByTheLog) {

@@ -58,6 +58,10 @@ public:
         facts_.of(interval.kernel).add(interval);
         join_.add(interval, *this);
     }
+    /// A scope that only encloses others has ended: a level without work, hence without a row, of
+    /// its own.
+    /// @param end an interval without time
+    void end_enclosing(const KernelInterval& end) { join_.add(end, *this); }
     /// Scopes that were not metered: counted only.
     void add_unmetered(KernelId kernel, std::uint64_t calls = 1) {
         facts_.of(kernel).calls += calls;

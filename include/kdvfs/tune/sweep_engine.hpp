@@ -31,16 +31,25 @@ namespace kdvfs::tune {
 
 /// The scope sink of a swept GPU: puts one long scope around all scopes of a stream, so that the
 /// clocks do not go back and forth between neighbours. The long scope changes, in stream order,
-/// with the first scope after `enclose`. Streams must live until `leave_all`. Thread-safe.
+/// with the first scope after `enclose`; a stream without any scope for an iteration is let go, as
+/// it would hold the clock of its last one for as long as it is idle. Thread-safe.
 class SweepSink final : public kdvfs::detail::ScopeSink {
 public:
     /// `service` must outlive the sink.
     explicit SweepSink(kdvfs::detail::GpuService& service) : service_{&service} {}
 
-    /// From now on scopes are enclosed by one of this kind; by none if null.
+    /// An iteration begins: from now on scopes are enclosed by one of this kind; by none if null.
     void enclose(const kdvfs::detail::ScopeKind* kind) {
         const std::lock_guard lock{mutex_};
         kind_ = kind;
+        ++iteration_;
+        std::erase_if(open_, [&](const auto& each) {
+            const auto& [track, around] = each;
+            const bool idle = around.used + 1 < iteration_ && depths_[track] == 0;
+            if (!idle || around.token.kind == kind) return false;
+            service_->leave_unmarked(around.token);
+            return true;
+        });
     }
 
     kdvfs::detail::ScopeToken enter(StreamRef stream,
@@ -70,7 +79,7 @@ public:
     void leave_all() noexcept {
         const std::lock_guard lock{mutex_};
         kind_ = nullptr;
-        for (const auto& [track, token] : open_) service_->leave_noexcept(token);
+        for (const auto& [track, around] : open_) service_->leave_unmarked(around.token);
         open_.clear();
     }
 
@@ -87,6 +96,12 @@ public:
     }
 
 private:
+    /// The long scope of a stream.
+    struct Around {
+        kdvfs::detail::ScopeToken token;
+        std::uint64_t used = 0;  ///< the iteration of the last scope in it
+    };
+
     /// Only while the program is swept; a program has one sequence then, whatever the clock.
     void record(const kdvfs::detail::StreamTrack& track, const kdvfs::detail::ScopeKind& kind) {
         const std::lock_guard lock{mutex_};
@@ -107,8 +122,11 @@ private:
         const std::lock_guard lock{mutex_};
         const auto known = open_.find(&track);
         const kdvfs::detail::ScopeToken before =
-            known == open_.end() ? kdvfs::detail::ScopeToken{} : known->second;
-        if (before.kind == kind_) return;
+            known == open_.end() ? kdvfs::detail::ScopeToken{} : known->second.token;
+        if (before.kind == kind_) {
+            if (known != open_.end()) known->second.used = iteration_;
+            return;
+        }
         if (track.captured())
             throw Error{
                 Errc::not_supported,
@@ -116,7 +134,7 @@ private:
                  "each replay asks for the clock of its capture",
                  "sweep the program with its graphs switched off"}};
         if (kind_ != nullptr) {
-            open_[&track] = service_->enter(stream, *kind_);
+            open_[&track] = {service_->enter(stream, *kind_), iteration_};
         } else {
             open_.erase(known);
         }
@@ -127,7 +145,8 @@ private:
     std::mutex mutex_;
     const kdvfs::detail::ScopeKind* kind_ = nullptr;
     SequenceRecorder recorder_;
-    std::map<const kdvfs::detail::StreamTrack*, kdvfs::detail::ScopeToken> open_;
+    std::uint64_t iteration_ = 0;
+    std::map<const kdvfs::detail::StreamTrack*, Around> open_;
     std::map<const kdvfs::detail::StreamTrack*, std::uint32_t> depths_;  // of the program's scopes
 };
 

@@ -29,6 +29,7 @@ struct ScopeKind {
     ClockRequest request{};
     RequestIndex index = no_request;                     ///< of the request's clock point
     bool metered = true;                                 ///< whether the registry meters at all
+    bool encloses = false;                               ///< has no work but that of scopes in it
     FollowedPlan* plan = nullptr;                        ///< that these scopes follow, if any
     std::uint32_t plan_kernel = 0;                       ///< the kernel, as that plan numbers it
     mutable std::atomic<Duration::rep> median_dwell{0};  ///< median of its dwell in ns, 0 = unseen

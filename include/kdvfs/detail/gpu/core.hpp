@@ -142,6 +142,13 @@ public:
         return kinds_.find(kernel, variant, request, index, metered, plan);
     }
 
+    const ScopeKind& enclosing_kind(std::string_view name) override {
+        return kinds_.find(name, {}, {}, no_request, true, nullptr, true);
+    }
+    void leave_unmarked(const ScopeToken& token) noexcept override {
+        if (token.track != nullptr && !comes_late()) scopes_.leave_unmarked(token);
+    }
+
     FollowedPlan& follow(const PlannedSequence& plan) override {
         if (!plan.gpu.empty() && plan.gpu != gpu_name(info_)) {
             throw Error{Errc::invalid_input,

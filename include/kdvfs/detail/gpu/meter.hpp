@@ -430,7 +430,7 @@ private:
         const KernelInterval interval{.kernel = kind.kernel,
                                       .track = {stretch.tag.track},
                                       .asked = kind.request.point,
-                                      .start = stretch.start,
+                                      .start = kind.encloses ? stretch.end : stretch.start,
                                       .end = stretch.end,
                                       .core_cycles = stretch.core_cycles,
                                       .ends_scope = stretch.dwell.has_value(),
@@ -442,12 +442,16 @@ private:
             if (record_) record_->add(record_->places, std::pair{parent, kernel});
         }
         places_told_ = builder_.places().size();
-        accumulator_.add(interval);
-        if (record_) record_->add(measure::MeteredRun{interval, stretch.tag.window});
+        if (kind.encloses) {
+            if (interval.ends_scope) accumulator_.end_enclosing(interval);
+        } else {
+            accumulator_.add(interval);
+            if (record_) record_->add(measure::MeteredRun{interval, stretch.tag.window});
+        }
         if (stretch.dwell) learn_dwell(kind, *stretch.dwell);
         if (!trace_) return;
         const KernelKey& key = kinds_->kernels().key(kind.kernel);
-        if (stretch.end > stretch.start) trace_->writer().kernel(interval, key);
+        if (interval.end > interval.start) trace_->writer().kernel(interval, key);
         if (stretch.dwell) {
             trace_->writer().scope(interval.track, key, stretch.end - *stretch.dwell, stretch.end);
         }

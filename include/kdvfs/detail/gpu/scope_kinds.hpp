@@ -32,11 +32,12 @@ namespace kdvfs::detail {
 class ScopeKinds {
 public:
     const ScopeKind& find(std::string_view kernel, Variant variant, ClockRequest request,
-                          RequestIndex index, bool metered, FollowedPlan* plan = nullptr) {
+                          RequestIndex index, bool metered, FollowedPlan* plan = nullptr,
+                          bool encloses = false) {
         const std::lock_guard lock{mutex_};
         const KernelId id = kernels_.id(kernel, variant);
-        const auto [found, is_new] =
-            numbers_.try_emplace({id, request.asks, request.point, metered, plan}, kinds_.size());
+        const auto [found, is_new] = numbers_.try_emplace(
+            {id, request.asks, request.point, metered, plan, encloses}, kinds_.size());
         if (is_new) {
             ScopeKind& kind = kinds_.emplace_back();
             kind.kernel = id;
@@ -44,6 +45,7 @@ public:
             kind.request = request;
             kind.index = index;
             kind.metered = metered;
+            kind.encloses = encloses;
             kind.plan = plan;
             if (plan != nullptr) {
                 kind.plan_kernel = plan->track().number({std::string{kernel}, variant});
@@ -77,7 +79,8 @@ public:
 private:
     mutable std::mutex mutex_;
     measure::KernelTable kernels_;
-    std::map<std::tuple<KernelId, bool, ClockPoint, bool, FollowedPlan*>, std::size_t> numbers_;
+    std::map<std::tuple<KernelId, bool, ClockPoint, bool, FollowedPlan*, bool>, std::size_t>
+        numbers_;
     std::deque<ScopeKind> kinds_;
     std::set<KernelId> kept_;
 };
@@ -92,7 +95,8 @@ public:
         : kinds_{kinds}, asked_{std::move(asked)} {}
 
     /// Adds up what the tracks have counted.
-    /// @param hand_on called with a kernel and its calls since the last time that left no interval
+    /// @param hand_on called with a kernel and its calls since the last time that left no interval;
+    ///                not with scopes that only enclose others
     template <class HandOn>
     void add(TrackTable& tracks, HandOn hand_on) {
         for (StreamTrack* track : tracks.all()) {  // none is locked under the table's mutex
@@ -103,7 +107,8 @@ public:
             }
         }
         for (std::size_t kind = 0; kind < counted_.size(); ++kind) {
-            hand_on(kernel_of(kind), counted_[kind].unmetered_calls);
+            const ScopeKind& its = kinds_.at(static_cast<std::uint32_t>(kind));
+            if (!its.encloses) hand_on(its.kernel, counted_[kind].unmetered_calls);
         }
     }
 

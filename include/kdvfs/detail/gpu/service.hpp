@@ -70,6 +70,13 @@ public:
     /// @param plan that the scopes follow, from `follow`
     virtual const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
                                      bool metered, FollowedPlan* plan = nullptr) = 0;
+    /// The kind of scopes that only enclose others and ask for nothing, such as ranges that a
+    /// program names: their joules are those of the scopes in them (`Report::levels`); time in
+    /// which none of these runs is idle, and no range's.
+    virtual const ScopeKind& enclosing_kind(std::string_view name) = 0;
+    /// Leaves a scope by the host's word alone: nothing is put into its stream, which may be idle,
+    /// another thread's, or gone. Its request ends at once, wherever the stream is.
+    virtual void leave_unmarked(const ScopeToken& token) noexcept = 0;
     /// As `enter`, but what the scope asks for is the stream's outermost request beyond its end,
     /// until the stream's next such scope, or `end_holding`: neighbours that ask for the same cost
     /// no switch between them. @throws Error (not_supported) in a capture, and as `enter`
@@ -144,6 +151,11 @@ public:
         static const ScopeKind kind;
         return kind;
     }
+    const ScopeKind& enclosing_kind(std::string_view) override {
+        static const ScopeKind kind;
+        return kind;
+    }
+    void leave_unmarked(const ScopeToken&) noexcept override {}
     void check_clocks(std::string_view, const ClockRequest&) const override {}
     void note_kept(std::string_view) override {}
     FollowedPlan& follow(const PlannedSequence&) override {

@@ -157,6 +157,13 @@ public:
         }
     }
 
+    /// As `GpuService::leave_unmarked`.
+    void leave_unmarked(const ScopeToken& token) noexcept {
+        StreamTrack& track = *token.track;
+        const std::lock_guard lock{track.mutex};
+        if (track.leave(token.entry)) give_up(track, token.metered);
+    }
+
     // Plans.
 
     /// A plan that scopes are to follow, its clocks checked. @throws Error as `FollowedPlan`
