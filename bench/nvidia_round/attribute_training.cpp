@@ -62,6 +62,9 @@ int main(int count, char** arguments) {
         print("as chosen, and repeated kernels", replay(training));
         print("first half", replay(training, {.to = 0.5}));
         print("second half", replay(training, {.from = 0.5}));
+        const RecordedTraining sampled = metered_one_in(training, 16);
+        print("metered 1 in 16", replay(sampled, {.repeated = false}));
+        print("metered 1 in 16, and repeated kernels", replay(sampled));
         return 0;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "attribute_training: %s\n", error.what());

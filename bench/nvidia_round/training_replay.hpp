@@ -118,6 +118,40 @@ inline RecordedTraining read_training(const std::filesystem::path& folder) {
     return training;
 }
 
+/// The same as if only one step in `every` had been metered, from the first on: nothing is known of
+/// what ran in the others.
+inline RecordedTraining metered_one_in(const RecordedTraining& whole, std::size_t every) {
+    using namespace kdvfs::measure;
+    RecordedTraining part = whole;
+    MeterRecord& record = part.record;
+    record.runs.clear();
+    record.metering.clear();
+    record.iterations.clear();
+    std::vector<std::pair<TimePoint, TimePoint>> steps;
+    for (const auto& [at, mark] : whole.record.iterations) {
+        if (!steps.empty() && steps.back().second == TimePoint::max()) steps.back().second = at;
+        if (mark == IterationMark::begins) steps.emplace_back(at, TimePoint::max());
+    }
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < steps.size(); i += every) {
+        const auto [begin, end] = steps[i];
+        if (end == TimePoint::max()) break;
+        TimePoint last = begin;
+        for (; next < whole.record.runs.size(); ++next) {
+            const auto& run = whole.record.runs[next];
+            if (run.interval.start >= end) break;
+            if (run.interval.start < begin) continue;
+            record.runs.push_back(run);
+            last = std::max(last, run.interval.end);
+        }
+        if (i > 0) record.metering.emplace_back(begin, true);
+        record.iterations.emplace_back(begin, IterationMark::begins);
+        record.iterations.emplace_back(last, IterationMark::ends);
+        record.metering.emplace_back(last, false);
+    }
+    return part;
+}
+
 /// What is left out of a replay.
 struct ReplaySettings {
     bool power = true;     ///< the samples of the power log
@@ -145,12 +179,12 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
     if (record.runs.empty() || record.samples.empty()) return report;
     TimePoint first = record.runs.front().interval.start;
     TimePoint last = record.runs.back().interval.end;
-    bool metered = true;
-    for (const auto& [at, on] : record.metering) {
-        if (on && !metered) first = std::max(first, at);
-        if (!on && metered && at > first) last = std::min(last, at);
-        metered = on;
+    // Metered from the start on, unless that was taken back before the first run.
+    const auto& metered = record.metering;
+    if (metered.size() > 1 && !metered[0].second && metered[0].first < first) {
+        first = std::max(first, metered[1].first);
     }
+    if (!metered.empty() && !metered.back().second) last = std::min(last, metered.back().first);
     const auto part = [&](double share) {
         const TimePoint at = first + std::chrono::duration_cast<Duration>((last - first) * share);
         // As it was live, the whole begins before the first kernel, where all was metered.

@@ -241,6 +241,14 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
     if (sums.rows.rows <= fewest_degrees) return;
     estimate_.emplace(sums.rows, sums.column_seconds, settings.spread.count, sums.column_edges,
                       sums.repeated);
+    std::vector<PowerEstimate> others;
+    for (const RowSums& rows : sums.late_rows) {
+        if (rows.rows > fewest_degrees) {
+            others.emplace_back(rows, sums.column_seconds, settings.spread.count, sums.column_edges,
+                                sums.repeated);
+        }
+    }
+    estimate_->mix(others);
     if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
 }
 

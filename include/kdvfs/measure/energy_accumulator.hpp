@@ -5,6 +5,7 @@
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/energy_sums.hpp>
 #include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/measure/late_rows.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/power_windows.hpp>
 #include <kdvfs/measure/report_filler.hpp>
@@ -48,6 +49,7 @@ public:
           join_{settings.capacity, direct_from(settings.counter_period)},
           windows_{settings.highest_power} {
         add_column();  // EnergySums::idle_column
+        watch_slow_counter();
     }
 
     /// One metered scope. Intervals of one or several tracks, in any order.
@@ -102,7 +104,10 @@ public:
     void clocks_applied(TimePoint at, ClockPoint applied) { join_.clocks_applied(at, applied); }
     /// From `at` on every scope is metered, or not. In order of time; metered at the start.
     /// Joules of unmetered time are kept apart (`EnergyTotals::outside`).
-    void metering(TimePoint at, bool on) { join_.metering(at, on); }
+    void metering(TimePoint at, bool on) {
+        if (!choice_) finder_.metering(at, on);
+        join_.metering(at, on);
+    }
     /// What iterations do at `at`. In order of time.
     void iteration(TimePoint at, IterationMark mark) { join_.iteration(at, mark); }
     /// Intervals at the next place, counted from 1, lie directly in a scope of `enclosing` at
@@ -132,7 +137,9 @@ public:
     /// The device's counter turned out to be updated so often.
     void counter_period(Duration period) {
         settings_.counter_period = period;
-        if (!by_power_) join_.direct_from(direct_from(period));
+        if (by_power_) return;
+        join_.direct_from(direct_from(period));
+        watch_slow_counter();
     }
     /// Between the counter and the power log, once the latter has shown enough.
     [[nodiscard]] const std::optional<SourceChoice>& source() const { return choice_; }
@@ -153,13 +160,17 @@ private:
     }
 
     friend class SampleJoin;  // the sink's half
-    void passes(TimePoint from, TimePoint to) {
+    void passes(TimePoint from, TimePoint to, bool metered) {
         second_weighs_ = time_weight_.pass(from, to, row_.empty());
+        passed_to_ = to;
+        knows_lateness_ = metered && late_.on() && from > TimePoint::min();
+        if (knows_lateness_) late_.pass(from, to);
     }
     void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
-             std::optional<int> third);
+             std::optional<RunPart> part);
     void idle(Seconds time, bool in_row) {
         levels_.idle(EnergySums::idle_column, time.count(), in_row);
+        if (knows_lateness_) late_.add(EnergySums::idle_column, time.count());
         if (in_row) add_time(EnergySums::idle_column, time.count());
     }
     void scope_ended(KernelId kernel) {
@@ -171,10 +182,11 @@ private:
     void measured_directly(KernelId kernel, ClockPoint applied, CountedJoules counted);
 
     std::size_t add_column(bool inside = false);
-    void add_inside(std::size_t column, int third, double seconds);
+    void add_inside(std::size_t column, RunPart part, double seconds);
     void add_time(std::size_t column, double seconds);
     void discard_row();
     void fit_if_full();
+    void watch_slow_counter();
     [[nodiscard]] bool waits_for_choice() const { return !choice_ && finder_.sees_power(); }
     void choose();
     [[nodiscard]] std::vector<double> column_edges() const;
@@ -194,8 +206,11 @@ private:
     TimePoint held_until_ = TimePoint::min();
     TimePoint logged_to_ = TimePoint::min();
     bool by_power_ = false;
-    RowSums sums_;                       // of rows that were fitted
-    PowerRows waiting_;                  // for the fit
+    RowSums sums_;                 // of rows that were fitted
+    PowerRows waiting_;            // for the fit
+    LateRows late_;                // the same rows, of a slow counter
+    bool knows_lateness_ = false;  // of what passes
+    TimePoint passed_to_{};
     std::vector<PowerRows::Entry> row_;  // under construction, in weighed seconds
     std::vector<double> row_seconds_;    // of its entries
     std::vector<PowerRows::Entry> row_insides_;
@@ -219,7 +234,7 @@ private:
 };
 
 inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uint32_t place,
-                                   Seconds share, bool in_row, std::optional<int> third) {
+                                   Seconds share, bool in_row, std::optional<RunPart> part) {
     facts_.of(kernel).applied.add(applied, std::chrono::duration_cast<Duration>(share));
     auto column = columns_.find(kernel, applied);
     if (!column && (in_row || levels_.any()) && place_.size() < settings_.most_columns) {
@@ -231,26 +246,34 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
         return;
     }
     if (levels_.any()) levels_.run(kernel, place, *column, share.count(), in_row);
+    if (knows_lateness_) late_.add(*column, share.count());
     if (!in_row) return;
     add_time(*column, share.count());
-    if (third) add_inside(*column, *third, share.count());
+    if (part) add_inside(*column, *part, share.count());
 }
 
-/// Where runs are long against the memory of a power log, it shows that their begin draws other
-/// power than their end, which would pass for the power of their neighbours.
-inline void EnergyAccumulator::add_inside(std::size_t column, int third, double seconds) {
+/// A run that a power log can see into draws other power in one part than in another, which would
+/// pass for the power of its neighbours: a kernel that begins with its loads, a range of unlike
+/// kernels. So each part has a power of its own about the mean, and the mean's interval holds what
+/// the log does not tell of them.
+inline void EnergyAccumulator::add_inside(std::size_t column, RunPart part, double seconds) {
     if (insides_.size() <= column) insides_.resize(column + 1);
     auto& columns = insides_[column];
     if (columns.empty()) {
-        if (place_.size() + 2 > settings_.most_columns) return;
-        columns = {add_column(true), add_column(true)};
+        const auto needed = static_cast<std::size_t>(part.of);
+        if (place_.size() + needed > settings_.most_columns / 2) return;  // kernels come first
+        for (std::size_t i = 0; i < needed; ++i) columns.push_back(add_column(true));
     }
-    for (int i = 0; i < 2; ++i) {
-        const double more = (i == third ? 1.0 : 0.0) - 1.0 / 3;
-        std::size_t& place = place_[columns[static_cast<std::size_t>(i)]];
+    // A run that is much longer or shorter than the first has other parts.
+    const auto parts = static_cast<int>(columns.size());
+    const int now = (2 * part.index + 1) * parts / (2 * part.of);
+    for (int i = 0; i < parts; ++i) {
+        const double more = (i == now ? 1.0 : 0.0) - 1.0 / parts;
+        const std::size_t inside = columns[static_cast<std::size_t>(i)];
+        std::size_t& place = place_[inside];
         if (place == nowhere) {
             place = row_insides_.size();
-            row_insides_.push_back({columns[static_cast<std::size_t>(i)], 0});
+            row_insides_.push_back({inside, 0});
         }
         row_insides_[place].share += more * seconds * second_weighs_;
     }
@@ -258,6 +281,7 @@ inline void EnergyAccumulator::add_inside(std::size_t column, int third, double 
 
 inline std::size_t EnergyAccumulator::add_column(bool inside) {
     sums_.add_column(inside);
+    late_.add_column();
     column_seconds_.push_back(0);
     place_.push_back(nowhere);
     return place_.size() - 1;
@@ -296,6 +320,9 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
         column_seconds_[row_[i].column] += row_seconds_[i];
     }
     waiting_.push(row_, row_insides_, time.count(), joules, follows_);
+    if (late_.on()) {
+        late_.end_row(passed_to_ - std::chrono::duration_cast<Duration>(time), passed_to_, joules);
+    }
     ++row_count_;
     discard_row();
     follows_ = true;
@@ -322,8 +349,14 @@ inline void EnergyAccumulator::discard_row() {
 inline void EnergyAccumulator::fit_if_full() {
     constexpr std::size_t fewest = 4096;
     if (waiting_.size() < std::max(fewest, 8 * place_.size())) return;
+    late_.fit();
     RowFit{waiting_, sums_}.add_to(sums_);
     waiting_.clear();
+}
+
+inline void EnergyAccumulator::watch_slow_counter() {
+    if (late_.on() || settings_.counter_period < LateRows::slow) return;
+    if (sums_.rows == 0 && waiting_.size() == 0) late_.begin(sums_);
 }
 
 /// Takes joules from the better source, and what has been held back from it.
@@ -332,13 +365,14 @@ inline void EnergyAccumulator::choose() {
     choice_ = held.choose(settings_.counter_period);
     by_power_ = choice_->source == EnergyFrom::power || choice_->source == EnergyFrom::both;
     if (by_power_) {
+        late_ = {};
         join_.direct_from(direct_from(choice_->response.window));
         log_ = LogMeans{choice_->response};
         time_weight_ = TimeWeight{choice_->response.memory};
         sums_.change_error = choice_->response.change_error;
         sums_.change_fades = std::max(0.3, choice_->response.kept());
         if (choice_->response.memory > Duration::zero()) {
-            join_.thirds_from(choice_->response.window / MeterResponse::shows_inside);
+            join_.parts_from(choice_->response.window / MeterResponse::shows_inside);
         }
     }
     for (const EnergySample& sample : held.counter()) add(sample);
@@ -401,6 +435,7 @@ inline EnergySums EnergyAccumulator::sums() const {
     std::vector<CountedJoules> direct = direct_;
     for (CountedJoules& counted : direct) counted.joules *= gain_.gain();
     return {.rows = std::move(rows),
+            .late_rows = late_.sums(),
             .columns = columns_,
             .column_seconds = column_seconds_,
             .column_edges = column_edges(),

@@ -64,6 +64,8 @@ struct EnergySums {
     static constexpr std::size_t idle_column = 0;
 
     RowSums rows;  ///< a column per (kernel, applied clock); column 0 is idle
+    /// The same rows, each time as if a slow counter followed the load in another way (`LateRows`).
+    std::vector<RowSums> late_rows;
     KernelColumns columns;
     std::vector<double> column_seconds;  ///< by column, under trusted samples
     std::vector<double> column_edges;    ///< of them, those at runs' ends that markers take

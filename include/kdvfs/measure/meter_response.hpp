@@ -33,9 +33,10 @@ struct MeterResponse {
     /// power, as a part of that change: for the habits are known to so much only.
     double change_error = 0;
 
-    /// Such a part of its window may a run last before samples show that its begin draws other
-    /// power than its end.
-    static constexpr int shows_inside = 8;
+    /// Such a part of its window may a run last before samples can show that one part of it draws
+    /// other power than another: differences of 40 % (`PowerPrior`) of 450 W, say, move a sample by
+    /// 6 W then, as much as noise does.
+    static constexpr int shows_inside = 32;
     /// How far back the middle of what a sample shows lies.
     [[nodiscard]] Duration age() const {
         return delay + (memory > Duration::zero() ? memory : window / 2);
@@ -191,11 +192,52 @@ private:
     TimePoint begin_;
 };
 
+/// Of which time it is known what ran: all of it, until something else is said. Where only some
+/// iterations are metered, the rest is unknown, and not idle.
+class MeteredTime {
+public:
+    /// From `at` on, in order of time.
+    void set(TimePoint at, bool on) {
+        if (on == stretches_.back().to.has_value()) {
+            if (on) {
+                stretches_.push_back({at, {}});
+            } else {
+                stretches_.back().to = std::max(at, stretches_.back().from);
+            }
+        }
+    }
+    /// Whether all of [from, to] is known.
+    [[nodiscard]] bool holds(TimePoint from, TimePoint to) const {
+        const auto after = std::upper_bound(
+            stretches_.begin(), stretches_.end(), from,
+            [](TimePoint at, const Stretch& stretch) { return at < stretch.from; });
+        return after != stretches_.begin() && (!(after - 1)->to || to <= *(after - 1)->to);
+    }
+    /// How much of [from, to] is known.
+    [[nodiscard]] Duration of(TimePoint from, TimePoint to) const {
+        Duration sum{0};
+        for (const Stretch& stretch : stretches_) {
+            const TimePoint begin = std::max(from, stretch.from);
+            const TimePoint end = std::min(to, stretch.to.value_or(to));
+            if (end > begin) sum += end - begin;
+        }
+        return sum;
+    }
+
+private:
+    struct Stretch {
+        TimePoint from;
+        std::optional<TimePoint> to;
+    };
+    std::vector<Stretch> stretches_{{TimePoint::min(), {}}};
+};
+
 /// How well one mean power per kernel explains intervals of mean powers.
 class MeterTrial {
 public:
     /// @param runs in order, none beside another
-    explicit MeterTrial(std::span<const KernelInterval> runs) {
+    explicit MeterTrial(std::span<const KernelInterval> runs, MeteredTime metered = {})
+        : metered_{std::move(metered)} {
         std::uint32_t last = 0;
         for (const KernelInterval& run : runs) last = std::max(last, run.kernel.value);
         kernels_ = runs.empty() ? 0 : last + std::size_t{1};
@@ -215,11 +257,13 @@ public:
         next_ = 0;
         faded_to_ = {};
     }
-    /// Intervals that do not lie between the first and the last run as a whole tell nothing.
+    /// Intervals that do not lie in metered time between the first and the last run as a whole tell
+    /// nothing.
     void add(TimePoint from, TimePoint to, double watts);
-    /// A sample of a meter with a memory, whose sample before was of `from`. The first ones behind
-    /// a gap, which show what nobody knows, tell nothing.
-    void add_fading(TimePoint from, TimePoint to, double watts, Duration memory);
+    /// A sample of a meter with a memory, whose sample before was of `from` and showed `before`:
+    /// behind a gap that says all that is known of the time until then, so that the first ones
+    /// there, which show little else, tell nothing.
+    void add_fading(TimePoint from, TimePoint to, double watts, double before, Duration memory);
     /// Root mean square of what is left unexplained, in W, of all intervals since `clear`.
     [[nodiscard]] double unexplained() const;
     [[nodiscard]] double rows() const { return weight_; }
@@ -232,7 +276,8 @@ private:
     };
 
     [[nodiscard]] bool within(TimePoint from, TimePoint to) const {
-        return !runs_.empty() && from >= begin() && to <= end() && from < to;
+        return !runs_.empty() && from >= begin() && to <= end() && from < to &&
+               metered_.holds(from, to);
     }
     /// Columns and their shares of an interval within the runs, which `weight` weighs by the begin
     /// and the end of a part of it, 1 in all.
@@ -240,6 +285,7 @@ private:
     void find_shares(TimePoint from, TimePoint to, Weight weight);
     void add_row(double watts);
 
+    MeteredTime metered_;
     std::vector<Run> runs_;
     std::size_t kernels_ = 0;
     SymmetricMatrix gram_;
@@ -251,6 +297,7 @@ private:
     std::vector<double> shares_;
     std::vector<double> faded_;  // by column, what a meter with a memory shows
     double unknown_ = 1;         // of that, what lies before the first sample
+    double before_ = 0;          // what the sample before that showed
     TimePoint faded_to_{};
 };
 
@@ -288,8 +335,9 @@ inline void MeterTrial::add(TimePoint from, TimePoint to, double watts) {
     add_row(watts);
 }
 
-inline void MeterTrial::add_fading(TimePoint from, TimePoint to, double watts, Duration memory) {
-    constexpr double little = 0.02;
+inline void MeterTrial::add_fading(TimePoint from, TimePoint to, double watts, double before,
+                                   Duration memory) {
+    constexpr double little = 0.5;  // a sample of which most is known is noisier by a tenth
     constexpr double nothing = 1e-3;
     if (!within(from, to)) return;
     const auto left = [&](TimePoint at) { return std::exp(-(Seconds{to - at} / Seconds{memory})); };
@@ -300,6 +348,7 @@ inline void MeterTrial::add_fading(TimePoint from, TimePoint to, double watts, D
     if (faded_to_ != from) {
         faded_.assign(kernels_ + 1, 0.0);
         unknown_ = 1;
+        before_ = before;
     }
     faded_to_ = to;
     unknown_ *= kept;
@@ -315,7 +364,7 @@ inline void MeterTrial::add_fading(TimePoint from, TimePoint to, double watts, D
         columns_.push_back(j);
         shares_.push_back(faded_[j]);
     }
-    add_row(watts);
+    add_row(watts - unknown_ * before_);
 }
 
 inline double MeterTrial::unexplained() const {
@@ -353,9 +402,9 @@ struct FoundResponse {
 /// @param runs    of all kernels, in order, none beside another
 [[nodiscard]] inline FoundResponse find_meter_response(
     std::span<const TimedReading> samples, std::span<const KernelInterval> runs,
-    std::span<const Duration> windows = usual_windows) {
+    std::span<const Duration> windows = usual_windows, const MeteredTime& metered = {}) {
     using std::chrono::milliseconds;
-    MeterTrial trial{runs};
+    MeterTrial trial{runs, metered};
     FoundResponse best;
     const auto attempt = [&](Duration window, Duration delay) {
         trial.clear();
@@ -395,12 +444,17 @@ public:
     /// change of the power: for kept = exp(-20 / 12.8), 5 % of the memory move it by 0.016, a part
     /// 0.02 of what is left; 0.3 of 20 ms are 0.015.
     static constexpr double usual_error = 0.03;
+    /// The odds that a log of the usual period is of means after all, before it has been looked at:
+    /// three boards of three had the memory, so the next has it in 4 of 5 cases (Laplace's rule of
+    /// succession).
+    static constexpr double unusual = 0.25;
     /// Of one that was found in the log itself: its stamps say within 5 % of a period when a sample
     /// was taken (`LogClock`), which is as good as a delay.
     static constexpr double found_error = 0.06;
 
-    LogMemories(std::span<const TimedReading> samples, std::span<const KernelInterval> runs)
-        : samples_{samples.first(std::min(samples.size(), most))}, trial_{runs} {}
+    LogMemories(std::span<const TimedReading> samples, std::span<const KernelInterval> runs,
+                const MeteredTime& metered = {})
+        : samples_{samples}, trial_{runs, metered} {}
 
     /// What the log most likely is: the usual one, unless `plain` explains clearly more, or, of
     /// another period, `plain`, unless a memory does; and how far the responses are from it that
@@ -429,12 +483,12 @@ public:
                                      : memory.unexplained < clearly * plain.unexplained;
         FoundResponse found = remembers ? memory : plain;
         const double least = !remembers ? 0.0 : usual ? usual_error : found_error;
-        found.response.change_error = std::max(least, spread(found.response));
+        found.response.change_error = std::max(least, spread(found.response, usual ? unusual : 1));
         return found;
     }
 
 private:
-    static constexpr std::size_t most = 2048;  // samples
+    static constexpr double most = 2048;  // samples
     static constexpr Duration usual_window = std::chrono::milliseconds{20};
 
     [[nodiscard]] FoundResponse best() const {
@@ -449,10 +503,10 @@ private:
         };
         const MeterResponse response{window, part(delay), part(memory)};
         trial_.clear();
-        for (std::size_t i = 1; i < samples_.size(); ++i) {
+        for (std::size_t i = 1; i < samples_.size() && trial_.rows() < most; ++i) {
             trial_.add_fading(samples_[i - 1].read_at - response.delay,
                               samples_[i].read_at - response.delay, samples_[i].value,
-                              response.memory);
+                              samples_[i - 1].value, response.memory);
         }
         tried_.push_back({response, trial_.unexplained(), trial_.rows()});
     }
@@ -474,14 +528,16 @@ private:
     /// As `MeterResponse::change_error`: the root mean square distance of all that were tried, each
     /// weighed by how likely it makes the samples. What they leave is not noise alone and lasts, so
     /// that they count for fewer.
-    [[nodiscard]] double spread(const MeterResponse& chosen) const {
+    /// @param plain_odds of means against a memory, before any sample
+    [[nodiscard]] double spread(const MeterResponse& chosen, double plain_odds) const {
         constexpr double count_for = 0.25;
         const FoundResponse likeliest = best();
         double weights = 0;
         double squares = 0;
         for (const FoundResponse& other : tried_) {
             const double more = std::pow(other.unexplained / likeliest.unexplained, 2) - 1;
-            const double weight = std::exp(-0.5 * count_for * likeliest.rows * more);
+            const double odds = other.response.memory > Duration::zero() ? 1 : plain_odds;
+            const double weight = odds * std::exp(-0.5 * count_for * likeliest.rows * more);
             const double kept = (other.response.kept() - chosen.kept()) / (1 - chosen.kept());
             const double late =
                 Seconds{other.response.age() - chosen.age()} / Seconds{chosen.window};

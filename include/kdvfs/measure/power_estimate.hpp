@@ -66,7 +66,7 @@ struct RowSums {
     std::vector<double> changes;
     /// Of a row of this column alone and of a second, relative to its power squared; as last seen.
     std::vector<double> variances;
-    /// Which columns say how a kernel's power differs inside its runs: how much more a third of
+    /// Which columns say how a kernel's power differs inside its runs: how much more a part of
     /// their time draws than the whole. They have no time of their own, and shares of either sign.
     std::vector<char> inside;
     /// How far a row may be off after a change of the power, as a part of it: its meter's memory
@@ -147,6 +147,11 @@ public:
     PowerEstimate(const RowSums& sums, std::span<const double> seconds, double spread,
                   std::span<const double> edges = {}, std::span<const PowerBelief> repeated = {});
 
+    /// Takes others of the same powers for as right as their rows make them (Bayesian model
+    /// averaging; Hoeting et al., Statistical Science 14, 1999): the mean of all, whose error is
+    /// each one's own and what they differ by.
+    void mix(std::span<const PowerEstimate> others);
+
     /// Rows beyond as many as the powers that they determine.
     [[nodiscard]] double degrees_of_freedom() const { return degrees_; }
     /// Of all columns' joules as the rows' own noise moves the counter, J^2: the scatter of the
@@ -188,6 +193,8 @@ private:
     double repeated_scale_ = 1;
     double repeated_spread_ = 0;
     double degrees_ = 0;
+    double known_ = 0;          ///< powers that the rows determine
+    double rows_variance_ = 0;  ///< of what the rows leave, W^2
     double total_variance_ = 0;
     bool whitened_ = false;
     std::vector<double> watts_;
@@ -205,7 +212,9 @@ inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double>
     }
     believe(sums.whitened ? sums.white : sums.level, repeated);
     Way level = solve(sums.level);
-    degrees_ = sums.rows - level.known;
+    known_ = level.known;
+    degrees_ = sums.rows - known_;
+    rows_variance_ = sums.scatter / std::max(sums.rows, 1.0);
     for (std::size_t i = 0; i < seconds.size(); ++i) {
         for (std::size_t j = 0; j < seconds.size(); ++j) {
             total_variance_ += seconds[i] * seconds[j] * level.covariance(i, j);
@@ -229,6 +238,48 @@ inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double>
         const bool known = j < repeated.size() && repeated[j].deviation > 0;
         if (known) rows_of_.back() += repeated_worth;
     }
+}
+
+inline void PowerEstimate::mix(std::span<const PowerEstimate> others) {
+    if (others.empty()) return;
+    // A step that repeats shows a slow counter a few mixes again and again, and what a model lacks
+    // is the same in each: rows count for as many as they determine powers.
+    std::vector<const PowerEstimate*> all{this};
+    for (const PowerEstimate& other : others) all.push_back(&other);
+    const PowerEstimate& likeliest = **std::min_element(
+        all.begin(), all.end(),
+        [](const auto* a, const auto* b) { return a->rows_variance_ < b->rows_variance_; });
+    std::vector<double> weights;
+    double sum = 0;
+    for (const PowerEstimate* each : all) {
+        const double more = each->rows_variance_ / std::max(likeliest.rows_variance_, 1e-12) - 1;
+        weights.push_back(std::exp(-0.5 * std::min(likeliest.known_, likeliest.degrees_) * more));
+        sum += weights.back();
+    }
+    PowerEstimate mixed = likeliest;
+    const auto mean = [&](auto of) {
+        double result = 0;
+        for (std::size_t i = 0; i < all.size(); ++i) result += weights[i] / sum * of(*all[i]);
+        return result;
+    };
+    for (std::size_t j = 0; j < watts_.size(); ++j) {
+        mixed.watts_[j] = mean([&](const PowerEstimate& each) { return each.watts_[j]; });
+        mixed.rows_of_[j] = mean([&](const PowerEstimate& each) { return each.rows_of_[j]; });
+    }
+    mixed.covariance_ = SymmetricMatrix{watts_.size()};
+    std::vector<double> apart(watts_.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        for (std::size_t j = 0; j < apart.size(); ++j) {
+            apart[j] = all[i]->watts_[j] - mixed.watts_[j];
+            for (std::size_t k = 0; k <= j; ++k) {
+                mixed.covariance_(j, k) += weights[i] / sum * all[i]->covariance_(j, k);
+            }
+        }
+        mixed.covariance_.add_outer(apart, weights[i] / sum);
+    }
+    mixed.degrees_ = mean([](const PowerEstimate& each) { return each.degrees_; });
+    mixed.total_variance_ = mean([](const PowerEstimate& each) { return each.total_variance_; });
+    *this = std::move(mixed);
 }
 
 /// The powers that kernels were seen to draw while they were repeated are off in place: their data

@@ -28,16 +28,28 @@ struct CountedJoules {
     }
 };
 
+/// A part of a run: the `index`-th of so many that are equally long.
+struct RunPart {
+    int index = 0;
+    int of = 1;
+
+    /// How many there are of a run that is longer than `part`, of about that length each.
+    [[nodiscard]] static int count(Duration length, Duration part) {
+        constexpr Duration::rep most = 16;  // ranges of a second need no columns by the hundred
+        return static_cast<int>(std::clamp<Duration::rep>((length + part / 2) / part, 2, most));
+    }
+};
+
 /// Where an iteration begins, which ends the one before; where it ends; where it turned out to be
 /// no iteration like others.
 enum class IterationMark { begins, ends, spoilt };
 
 /// Joins kernel intervals, counter samples and clock changes, each in its own order and late, into
 /// one walk along the time axis. What it finds goes to a `Sink`:
-/// - `passes(from, to)`: what follows up to the next is of this time;
-/// - `run(kernel, applied, place, share, in_row, third)`: for this long a kernel ran, in the row
+/// - `passes(from, to, metered)`: what follows up to the next is of this time;
+/// - `run(kernel, applied, place, share, in_row, part)`: for this long a kernel ran, in the row
 ///   or outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
-///   in which third of the run, nothing where it is not walked in thirds; `idle(time, in_row)`: for
+///   in which part of the run, nothing where it is not walked in parts; `idle(time, in_row)`: for
 ///   this long none did;
 /// - `scope_ended(kernel)`: its run has been walked over, all of it; `mark_iteration(mark)`;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
@@ -89,8 +101,8 @@ public:
 
     /// From now on longer runs than this are measured directly.
     void direct_from(Duration length) { direct_from_ = length; }
-    /// From now on longer runs than this are walked in thirds.
-    void thirds_from(Duration length) { thirds_from_ = length; }
+    /// From now on longer runs than this are walked in parts of about that length.
+    void parts_from(Duration length) { part_ = length; }
 
     /// Intervals and samples that came after their time was walked over, or were no numbers.
     [[nodiscard]] std::uint64_t late() const { return late_; }
@@ -140,16 +152,19 @@ private:
         std::optional<double> joules_at_start;
     };
 
-    [[nodiscard]] std::optional<int> third(const Run& run, TimePoint at) const {
-        if (run.end - run.start <= thirds_from_) return {};
-        return static_cast<int>(3 * (at - run.start) / (run.end - run.start));
+    [[nodiscard]] std::optional<RunPart> part(const Run& run, TimePoint at) const {
+        const Duration length = run.end - run.start;
+        if (length <= part_) return {};
+        const int of = RunPart::count(length, part_);
+        return RunPart{static_cast<int>(of * (at - run.start) / length), of};
     }
     /// Where what is handed out of a run changes next.
     [[nodiscard]] TimePoint next_edge(const Run& run) const {
+        const auto now = part(run, walked_to_);
+        if (!now) return run.end;
+        // Up, so that the edge lies in the part that begins there.
         const Duration length = run.end - run.start;
-        if (length <= thirds_from_) return run.end;
-        // Up, so that the edge lies in the third that begins there.
-        return run.start + ((*third(run, walked_to_) + 1) * length + Duration{2}) / 3;
+        return run.start + ((now->index + 1) * length + Duration{now->of - 1}) / now->of;
     }
 
     template <class Item, class Sink>
@@ -174,7 +189,7 @@ private:
 
     std::size_t capacity_;
     Duration direct_from_;
-    Duration thirds_from_ = Duration::max();
+    Duration part_ = Duration::max();
     Queue<KernelInterval> intervals_;
     Queue<At<EnergySample>> samples_;
     Queue<At<ClockPoint>> clocks_;
@@ -235,13 +250,13 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
 template <class Sink>
 void SampleJoin::pass(TimePoint to, Sink& sink) {
     const bool in_row = last_ && row_metered_;
-    sink.passes(walked_to_, to);
+    sink.passes(walked_to_, to, metered_);
     if (running_.empty()) {
         if (last_) sink.idle(Seconds{to - walked_to_}, in_row);
     } else {
         const Seconds share = Seconds{to - walked_to_} / static_cast<double>(running_.size());
         for (const Run& run : running_) {
-            sink.run(run.kernel, applied_, run.place, share, in_row, third(run, walked_to_));
+            sink.run(run.kernel, applied_, run.place, share, in_row, part(run, walked_to_));
         }
     }
     walked_to_ = to;

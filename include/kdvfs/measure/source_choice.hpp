@@ -121,20 +121,25 @@ public:
     void take(const KernelInterval& run) {
         if (runs_.size() < most_runs) runs_.push_back(run);
     }
+    /// From `at` on it is known what runs, or not; in order of time. Known at the start.
+    void metering(TimePoint at, bool on) { metered_.set(at, on); }
 
     [[nodiscard]] bool sees_power() const { return !power_.empty(); }
     /// Whether waiting longer would tell no more, or hold back too much.
     [[nodiscard]] bool seen_enough() const {
-        constexpr Duration long_enough = std::chrono::seconds{6};
+        constexpr Duration long_enough = std::chrono::seconds{6};  // of metered time
         constexpr Duration longest = std::chrono::seconds{20};
-        constexpr std::size_t many = 150;  // samples of a slow log
+        constexpr double many = 150;  // samples of a slow log in it
         if (runs_.size() >= most_runs || counter_.size() + power_.size() >= most_readings) {
             return true;
         }
         if (!sees_power() || runs_.empty()) return false;
-        const Duration seen =
-            power_.back().read_at - std::max(power_.front().read_at, runs_.front().start);
-        return seen >= longest || (seen >= long_enough && power_.size() >= many);
+        const TimePoint from = std::max(power_.front().read_at, runs_.front().start);
+        const TimePoint to = power_.back().read_at;
+        const Duration seen = metered_.of(from, to);
+        const double samples =
+            static_cast<double>(power_.size()) * (Seconds{seen} / Seconds{to - from});
+        return seen >= longest || (seen >= long_enough && samples >= many);
     }
 
     /// @param counter_period between two moves of the counter; 0 where unknown
@@ -164,18 +169,22 @@ private:
     std::vector<EnergySample> counter_;
     std::vector<TimedReading> power_;
     std::vector<KernelInterval> runs_;
+    MeteredTime metered_;
 };
 
 inline SourceChoice SourceFinder::choose(Duration counter_period) const {
-    constexpr std::size_t fewest = 50;  // power samples
-    constexpr double clearly = 0.6;     // of their deviation may be left unexplained
+    constexpr auto fewest = 50;      // power samples
+    constexpr double clearly = 0.6;  // of their deviation may be left unexplained
     constexpr double unclear = 0.1;
     const auto by_counter = [&](const char* why) {
         return SourceChoice{
             EnergyFrom::counter, 1, {}, std::string{"joules are from the energy counter: "} + why};
     };
-    if (power_.size() < fewest)
-        return by_counter("there are too few power samples to know them by");
+    if (std::count_if(power_.begin(), power_.end(), [&](const TimedReading& sample) {
+            return metered_.holds(sample.read_at, sample.read_at);
+        }) < fewest) {
+        return by_counter("there are too few power samples of metered time to know them by");
+    }
     const std::vector<KernelInterval> runs = runs_in_order();
     SourceFinder straight = *this;
     const LogClock clock = straight.straighten();
@@ -329,8 +338,9 @@ inline std::vector<KernelInterval> SourceFinder::in_thirds(std::span<const Kerne
 inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval> whole) const {
     const std::array since_last{power_period()};
     const std::vector<KernelInterval> runs =
-        in_thirds(whole, since_last[0] / MeterResponse::shows_inside);
-    return LogMemories{power_, runs}.or_better(find_meter_response(power_, runs, since_last));
+        in_thirds(whole, 4 * since_last[0] / MeterResponse::shows_inside);
+    return LogMemories{power_, runs, metered_}.or_better(
+        find_meter_response(power_, runs, since_last, metered_));
 }
 
 /// Whether a power for each kernel, seen through the meter, leaves no more than this share of the
@@ -342,8 +352,9 @@ inline bool SourceFinder::explains(const FoundResponse& found, std::span<const K
     double count = 0;
     for (const TimedReading& sample : power_) {
         const TimePoint end = sample.read_at - found.response.delay;
-        if (runs.empty() || end - found.response.window < runs.front().start ||
-            end > runs.back().end) {
+        const TimePoint begin = end - found.response.window;
+        if (runs.empty() || begin < runs.front().start || end > runs.back().end ||
+            !metered_.holds(begin, end)) {
             continue;
         }
         sum += sample.value;
