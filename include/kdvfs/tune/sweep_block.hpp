@@ -131,9 +131,9 @@ private:
     struct Shares {
         std::map<KernelId, Tally>& tallies;
 
-        void passes(TimePoint, TimePoint) const {}
+        void passes(TimePoint, TimePoint, bool) const {}
         void run(KernelId kernel, ClockPoint, std::uint32_t, Seconds share, bool,
-                 std::optional<int>) const {
+                 std::optional<measure::RunPart>) const {
             tallies[kernel].share += share;
         }
         void idle(Seconds, bool) const {}
