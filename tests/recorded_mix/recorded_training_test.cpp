@@ -347,6 +347,12 @@ struct WithRanges {
             }
             ranges[static_cast<std::uint32_t>(inside.back())] = {range, 1};
         }
+        // What came once kernels were repeated is none of the program's.
+        if (!record.metering.empty() && !record.metering.back().second) {
+            const TimePoint end = record.metering.back().first;
+            std::erase_if(record.runs, [&](const auto& run) { return run.interval.end > end; });
+            std::erase_if(record.iterations, [&](const auto& mark) { return mark.first > end; });
+        }
         const TimePoint first = record.runs.front().interval.start;
         const Duration length =
             record.runs.back().interval.end - first + std::chrono::milliseconds{1};
