@@ -237,8 +237,8 @@ concept PowerSource = requires(Device& device) {
 
 /// The contract of a device whose driver keeps its power meter's last samples, each the mean over a
 /// window, where those come faster than the energy counter moves.
-/// - `read_power_samples(since)`: those taken after `since` that the driver still has, oldest first;
-///   empty where it keeps none. May take milliseconds, and throw `Error`.
+/// - `read_power_samples(since)`: those taken after `since`, oldest first, which the driver still
+///   has; empty where it keeps none. May take milliseconds, and throw `Error`.
 template <class Device>
 concept PowerLog = requires(Device& device, TimePoint since) {
     { device.read_power_samples(since) } -> std::same_as<std::vector<PowerReading>>;
