@@ -446,8 +446,9 @@ public:
     static constexpr double usual_error = 0.03;
     /// The odds that a log of the usual period is of means after all, before it has been looked at:
     /// three boards of three had the memory, so the next has it in 4 of 5 cases (Laplace's rule of
-    /// succession).
-    static constexpr double unusual = 0.25;
+    /// succession); and that these are late by as much as the best of the 18 delays that are tried
+    /// first, of which none is likelier than others.
+    static constexpr double unusual = 0.25 / 18;
     /// Of one that was found in the log itself: its stamps say within 5 % of a period when a sample
     /// was taken (`LogClock`), which is as good as a delay.
     static constexpr double found_error = 0.06;
@@ -527,7 +528,7 @@ private:
     }
     /// As `MeterResponse::change_error`: the root mean square distance of all that were tried, each
     /// weighed by how likely it makes the samples. What they leave is not noise alone and lasts, so
-    /// that they count for fewer.
+    /// that they count for fewer. None is farther than 1: a row is off by no more than the change.
     /// @param plain_odds of means against a memory, before any sample
     [[nodiscard]] double spread(const MeterResponse& chosen, double plain_odds) const {
         constexpr double count_for = 0.25;
@@ -542,7 +543,7 @@ private:
             const double late =
                 Seconds{other.response.age() - chosen.age()} / Seconds{chosen.window};
             weights += weight;
-            squares += weight * (kept * kept + late * late);
+            squares += weight * std::min(1.0, kept * kept + late * late);
         }
         return weights > 0 && std::isfinite(squares) ? std::sqrt(squares / weights) : 0;
     }
