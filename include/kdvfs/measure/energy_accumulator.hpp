@@ -420,11 +420,22 @@ inline std::vector<PowerBelief> EnergyAccumulator::beliefs() const {
 }
 
 inline void EnergyAccumulator::note_unrepeated(Report& report) const {
-    std::string names;
+    constexpr std::size_t most = 8;  // programs that are attached to have sixty
+    std::vector<const ReportRow*> rows;
     for (const ReportRow& row : report.rows) {
-        if (!row.repeated && row.metered_calls > 0) names += ' ' + to_string(row.kernel);
+        if (!row.repeated && row.metered_calls > 0) rows.push_back(&row);
     }
-    if (repeated_.empty() || names.empty()) return;
+    if (repeated_.empty() || rows.empty()) return;
+    std::stable_sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) {
+        return a->counted_time > b->counted_time;
+    });
+    std::string names;
+    for (std::size_t i = 0; i < std::min(rows.size(), most); ++i) {
+        names += ' ' + to_string(rows[i]->kernel);
+    }
+    if (rows.size() > most) {
+        names += ", and " + std::to_string(rows.size() - most) + " of less time";
+    }
     report.notes.push_back("not repeated, for they are plain scopes or marked as `runs_once`:" +
                            names);
 }
