@@ -4,8 +4,8 @@
 # eight minutes, and four more for the parts repeat_1, repeat_2 and fragile. It loads and reads the
 # GPU and never changes its clocks, power limit or modes.
 #   sh bench/attach_round/round.sh OUTPUT_FOLDER [PART...]
-# Parts, all but the last five by default: kernels toggled phases_1 phases_2 layers graph losses
-# losses_graph generation repeat_1 repeat_2 layers_1 layers_2 fragile. Where the first part crashes,
+# Parts, all but the last seven by default: kernels toggled phases_1 phases_2 layers graph losses
+# losses_graph generation compiled losses_compiled repeat_1 repeat_2 layers_1 layers_2 fragile. Where the first part crashes,
 # the crash is shown and the rest is left out. At the end, summary.py says it all; `summary` alone says
 # it again.
 #   KDVFS_ATTACH  libkdvfs_attach.so, built before; else it is built here, with
@@ -96,15 +96,19 @@ part losses $train --steps 8 --deterministic --bitwise
 part losses_graph $train --steps 8 --deterministic --bitwise --graph
 part generation KDVFS_ATTACH_LEVEL=range KDVFS_ATTACH_ITERATION=request \
     "$python" "$here/generate.py" --requests "$(of 6)"
+# By torch.compile(mode="reduce-overhead"): Triton's kernels, forward and backward as CUDA graphs.
+part compiled $train --toggle "$(of 80)" --modes=-1,0,1 --compile
+part losses_compiled $train --steps 8 --deterministic --bitwise --compile
 # What is repeated: the largest kernels of this training; the others are one row.
 largest=${LARGEST:-'nvjet|sdpa|multi_tensor|SoftMaxBackward|layer_norm_grad_input|kernel<direct_copy'}
 for run in 1 2; do
     part repeat_$run "${KDVFS_COMMAND:-kdvfs}" run --repeat --match "$largest" \
         --report "$out/repeat_$run/report.json" -- $train --steps "$(of 300)"
 done
-for run in 1 2; do  # ranges of about a millisecond, by the figures of their largest kernels
+inside="$largest|vectorized_layer_norm|Gelu|CUDAFunctor_add|bfloat16_copy"
+for run in 1 2; do  # ranges of about a millisecond, by the figures of the kernels inside
     part layers_$run "${KDVFS_COMMAND:-kdvfs}" run --repeat --level range --match '^(attention|mlp)$' \
-        --runs-once "^(?!.*($largest))" --report "$out/layers_$run/report.json" -- \
+        --runs-once "^(?!.*($inside))" --report "$out/layers_$run/report.json" -- \
         $train --steps "$(of 300)" --ranges layers
 done
 part fragile KDVFS_ATTACH_REPEAT_AFTER=1 "${KDVFS_COMMAND:-kdvfs}" run --repeat \

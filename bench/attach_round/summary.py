@@ -164,9 +164,12 @@ def totals(part):
 
 def rows(report, most=12):
     for row in sorted(report["rows"], key=lambda row: -row["time_s"])[:most]:
-        print("  %8d x %9.4f ms %-28s %s#%d" % (
+        its = row.get("repeated")
+        print("  %8d x %9.4f ms %-28s %s#%d%s" % (
             row["calls"], 1e3 * row["time_s"] / max(row["metered_calls"], 1), show(row["energy"]),
-            row["kernel"][:80], row["variant"]))
+            row["kernel"][:80], row["variant"],
+            ", repeated %.0f W +- %.0f" % (its["power_w"], its["power_half_width_w"])
+            if its else ""))
     for group in report["groups"]:
         print("  group of %d%s: %s" % (len(group["kernels"]),
                                        " with idle" if group["with_idle"] else "",
@@ -280,6 +283,7 @@ def fragile(part):
 
 overhead("toggled")
 overhead("graph")
+overhead("compiled")
 kernels = totals("kernels")
 if kernels:
     rows(kernels)
@@ -297,6 +301,7 @@ pair = [merged("layers_1"), merged("layers_2")]
 for report in pair:
     if report:
         show_ranges(report)
+        rows(report)
 if all(pair):
     compare_ranges(pair)
 text = totals("generation")
@@ -318,7 +323,7 @@ if text:
         if (kind, "first") in each and (kind, "second") in each:
             print("  %s: second run against first %+.2f %%" % (
                 kind, 100 * (each[kind, "second"] / each[kind, "first"] - 1)))
-for part in ("losses", "losses_graph"):
+for part in ("losses", "losses_graph", "losses_compiled"):
     losses = printed(part)
     if losses:
         print("%s: two bare runs equal %s, attached equals bare %s" % (

@@ -82,6 +82,8 @@ def main():
     parser.add_argument("--vocabulary", type=int, default=32768)
     parser.add_argument("--ranges", default="", help="of: step,phases,layers")
     parser.add_argument("--graph", action="store_true", help="the step as one CUDA graph")
+    parser.add_argument("--compile", action="store_true",
+                        help='the model by torch.compile(mode="reduce-overhead")')
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--toggle", type=float, default=0,
                         help="seconds of rounds there and back through the ways of metering")
@@ -203,8 +205,12 @@ def train(options, names, library):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=not options.deterministic,
                                   capturable=options.graph)
     text = torch.randint(options.vocabulary, (options.batch, options.length + 1), device="cuda")
+    if options.compile:
+        model = torch.compile(model, mode="reduce-overhead")
 
     def step():
+        if options.compile:
+            torch.compiler.cudagraph_mark_step_begin()
         with names("step", "step"):
             with names("phases", "forward"):
                 with torch.autocast("cuda", dtype=torch.bfloat16):

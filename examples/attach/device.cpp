@@ -183,7 +183,20 @@ Device::Cluster* Device::Clusters::nearest(double seconds, double alike) {
     return best == known.end() || apart(*best) > alike ? nullptr : &*best;
 }
 
-std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
+/// @returns null where nothing has been seen at that place
+Device::Cluster* Device::Clusters::at_place(std::uint32_t place) {
+    const auto found = at.find(place);
+    return found == at.end() ? nullptr : &known[found->second];
+}
+
+Device::Cluster* Device::Clusters::of_repeated(std::uint32_t place, double seconds) {
+    Cluster* const its = at_place(place);
+    if (its == nullptr) return nearest(seconds, other_work);
+    const double apart = std::max(its->seconds / seconds, seconds / its->seconds);
+    return apart > other_work ? nullptr : its;
+}
+
+std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time, std::uint32_t place) {
     constexpr std::size_t most = 8;
     constexpr std::uint32_t apart = 64;  // more than a grid's variants
     constexpr double alike = 1.25;
@@ -195,11 +208,17 @@ std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
     found->second.seen = true;
     if (seconds < shortest_that_is_split) return kind;
     auto& known = found->second.known;
+    const auto keep_place = [&](std::size_t index) {
+        if (place == nowhere || repeating_state_ == Repeating::begun) return;
+        found->second.at[place] = index;
+    };
     if (Cluster* const cluster = found->second.nearest(seconds, alike)) {
         cluster->seconds += follows * (seconds - cluster->seconds);
+        keep_place(static_cast<std::size_t>(cluster - known.data()));
         return cluster->kind->number;
     }
     if (known.size() == most) return kind;
+    keep_place(known.size());
     const auto index = static_cast<std::uint32_t>(known.size());
     const auto& its =
         session_->kind(found->second.name, {found->second.variant.index + apart * index});
@@ -210,16 +229,19 @@ std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time) {
 }
 
 /// @returns empty where the kernel is not to be repeated, any more or at all
-std::string Device::name_to_repeat(std::uint32_t kind, bool by_times) {
+std::string Device::name_to_repeat(std::uint32_t kind, const Again& again) {
     constexpr unsigned most_tries = 64;
     const std::lock_guard lock{splitting_};
     const auto found = clusters_.find(kind);
     if (found == clusters_.end()) return {};
-    auto& [name, variant, known, seen, tried] = found->second;
-    const bool all_told =
-        !known.empty() &&
-        std::all_of(known.begin(), known.end(), [](const Cluster& each) { return each.repeated; });
-    if (tried >= (by_times && !known.empty() ? most_tries : 1) || all_told) return {};
+    auto& [name, variant, known, at, seen, tried] = found->second;
+    const bool by_times = again.wait && !known.empty();
+    const bool all_told = by_times && std::all_of(known.begin(), known.end(),
+                                                  [](const auto& each) { return each.repeated; });
+    if (tried >= (by_times ? most_tries : 1) || all_told) return {};
+    if (const Cluster* const its = found->second.at_place(again.place)) {
+        if (by_times && its->repeated) return {};
+    }
     if (runs_once(name)) return {};
     if (settings_.runs_once && std::regex_search(name, *settings_.runs_once)) return {};
     ++tried;
@@ -259,7 +281,7 @@ const kdvfs::detail::ScopeKind* Device::kind_to_repeat(const kdvfs::detail::Scop
             if (!clusters.seen || seconds < 2 * shortest_that_is_split) return &kind;
             continue;
         }
-        Cluster* const cluster = clusters.nearest(seconds, other_work);
+        Cluster* const cluster = clusters.of_repeated(again.place, seconds);
         if (cluster == nullptr) continue;
         return std::exchange(cluster->repeated, true) ? nullptr : cluster->kind;
     }
@@ -292,7 +314,7 @@ void Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kin
     const std::function<void()>* way = &again.launch;
     const auto kind_of_work = [&]() -> const kdvfs::detail::ScopeKind* {
         if (!repeating_begins()) return nullptr;
-        repeated = name_to_repeat(kind.number, static_cast<bool>(again.wait));
+        repeated = name_to_repeat(kind.number, again);
         if (repeated.empty()) return nullptr;
         process.repeating(repeated);
         return again.wait ? kind_to_repeat(kind, again, way) : &kind;
@@ -327,9 +349,14 @@ const kdvfs::detail::ScopeKind& Device::range_kind(std::string_view path) {
 
 const kdvfs::detail::ScopeKind& Device::outside() { return range_kind("outside ranges"); }
 
-void Device::launched(const kdvfs::detail::ScopeKind& kind) {
+std::uint32_t Device::launched(const kdvfs::detail::ScopeKind& kind) {
     launches_.fetch_add(1, std::memory_order_relaxed);
-    if (!settings_.iteration.empty()) return;
+    if (settings_.iteration.empty()) look_for_iteration(kind);
+    if (next_place_.load(std::memory_order_relaxed) == nowhere) return nowhere;
+    return next_place_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Device::look_for_iteration(const kdvfs::detail::ScopeKind& kind) {
     bool begins = false;
     bool known = false;
     const auto now = std::chrono::steady_clock::now();
@@ -355,6 +382,7 @@ void Device::meter_every(unsigned every) {
 void Device::begin_iteration(bool known) {
     auto waits = Repeating::waits_for_iteration;
     if (known) repeating_state_.compare_exchange_strong(waits, Repeating::begun);
+    next_place_.store(known ? 0 : nowhere, std::memory_order_relaxed);
     const unsigned every = every_.load(std::memory_order_relaxed);
     const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed);
     const auto is_metered = [every](std::uint64_t which) {

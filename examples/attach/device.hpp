@@ -60,10 +60,13 @@ public:
     /// middle follows them; the first is the kind itself, those behind it have variants that are 64
     /// apart, in order of first sight, 8 at most. Launches under 20 us, and kinds that are none of
     /// a launch, are not split.
-    [[nodiscard]] std::uint32_t split(std::uint32_t kind, kdvfs::Duration time);
+    /// @param place that of the launch, as `launched` had it, or `nowhere`
+    [[nodiscard]] std::uint32_t split(std::uint32_t kind, kdvfs::Duration time,
+                                      std::uint32_t place);
     /// What a scope that is entered now has, for a kind that is kept: while a program is swept,
     /// each block of iterations has kinds of its own.
     [[nodiscard]] const kdvfs::detail::ScopeKind& scope_kind(const kdvfs::detail::ScopeKind& kept);
+    static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
     /// Whether launches are to be repeated (`KDVFS_MODE=repeat`).
     [[nodiscard]] bool repeats() const { return settings_.repeats && tells_joules_; }
     /// A launch that can be made again; what it enqueues throws `Error` where that fails.
@@ -74,8 +77,11 @@ public:
         std::function<void()> cleared{};
         /// Waits for its stream: with it, launches of one name and grid that take other times
         /// (`split`) are repeated each, and none that takes another time when it is repeated than
-        /// any of these, which then is other work. May be empty
+        /// in the program, which then is other work. May be empty
         std::function<void()> wait{};
+        /// Where it is made, as `launched` has it: its like is the launch at that place of earlier
+        /// iterations, and where that is not known the one that took most nearly as long.
+        std::uint32_t place = nowhere;
     };
     /// Makes a launch again and again before the launch itself, until its joules are told
     /// (`GpuOptions::repeat`); nothing where they are, where its name says that it must run once,
@@ -91,7 +97,8 @@ public:
     [[nodiscard]] const kdvfs::detail::ScopeKind& outside();
 
     /// A launch is about to be made.
-    void launched(const kdvfs::detail::ScopeKind& kind);
+    /// @returns its place, in launches since the iteration began; `nowhere` before these are known
+    std::uint32_t launched(const kdvfs::detail::ScopeKind& kind);
 
     /// An iteration begins, or, before iterations are `known`, a stretch of time.
     void begin_iteration(bool known = true);
@@ -117,6 +124,7 @@ private:
     std::atomic<unsigned> every_;
     std::atomic<std::uint64_t> launches_{0};
     std::atomic<std::uint64_t> begun_{0};
+    std::atomic<std::uint32_t> next_place_{nowhere};
 
     /// Launches of one kernel and grid that take about as long.
     struct Cluster {
@@ -129,16 +137,21 @@ private:
         std::string name{};
         kdvfs::Variant variant{};
         std::vector<Cluster> known{};
-        bool seen = false;   ///< the time of a launch, however short
+        std::map<std::uint32_t, std::size_t> at{};  ///< the last one, by its place
+        bool seen = false;                          ///< the time of a launch, however short
         unsigned tried = 0;  ///< launches that were repeated, or looked at for it
 
         [[nodiscard]] Cluster* nearest(double seconds, double alike);
+        [[nodiscard]] Cluster* at_place(std::uint32_t place);
+        /// That of a launch that takes so long when it is repeated; null where it is none of them.
+        [[nodiscard]] Cluster* of_repeated(std::uint32_t place, double seconds);
     };
     const kdvfs::detail::ScopeKind* kind_to_repeat(const kdvfs::detail::ScopeKind& kind,
                                                    const Again& again,
                                                    const std::function<void()>*& way);
     [[nodiscard]] bool repeating_begins();
-    [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, bool by_times);
+    void look_for_iteration(const kdvfs::detail::ScopeKind& kind);
+    [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, const Again& again);
 
     std::map<std::uint32_t, std::pair<std::string, kdvfs::Variant>> swept_;  // by a kept kind
     std::mutex naming_;

@@ -109,8 +109,9 @@ std::unique_ptr<CudaGpu> open_cuda_gpu(int ordinal) {
     gpu->device = &process.add(std::make_unique<Device>(open(), process.settings(), 1));
     // Where clocks are asked for by name and grid, joules are told so, too.
     if (!process.settings().sets_clocks) {
-        gpu->streams->split_by([device = gpu->device](std::uint32_t kind, kdvfs::Duration time) {
-            return device->split(kind, time);
+        gpu->streams->split_by([device = gpu->device](std::uint32_t kind, kdvfs::Duration time,
+                                                      std::optional<std::uint32_t> place) {
+            return device->split(kind, time, place.value_or(Device::nowhere));
         });
     }
     return gpu;
@@ -270,13 +271,13 @@ private:
             kernel_launches_.fetch_add(1, std::memory_order_relaxed);
         }
         const auto& kind = kind_of(*gpu, made, data);
-        gpu->device->launched(kind);
         Device& device = *gpu->device;
+        const std::uint32_t place = device.launched(kind);
         launch.gpu = gpu;
         launch.correlation = data.correlation;
         if (device.repeats()) {
             LastSets& sets = LastSets::of_thread();
-            if (made.again()) repeat(*gpu, made, kind, data.correlation);
+            if (made.again()) repeat(*gpu, made, kind, data.correlation, place);
             sets.add(id, made);
         }
         launch.scopes.enter(device, made.stream, kind, data.correlation);
@@ -284,17 +285,19 @@ private:
 
     /// Launches a kernel again and again with its own arguments, where that is asked for.
     static void repeat(const CudaGpu& gpu, const cupti::Launch& made,
-                       const kdvfs::detail::ScopeKind& kind, std::uint32_t correlation) {
+                       const kdvfs::detail::ScopeKind& kind, std::uint32_t correlation,
+                       std::uint32_t place) {
         const AtLaunch none{0};
         Device::Again again{.launch = [&] { launch_again(made); },
-                            .wait = [&] { gpu.streams->wait_for(made.stream); }};
+                            .wait = [&] { gpu.streams->wait_for(made.stream); },
+                            .place = place};
         if (LastSets::of_thread().any_on(made.stream)) {
             again.cleared = [&] {
                 LastSets::of_thread().make_again_on(made.stream);
                 launch_again(made);
             };
         }
-        gpu.streams->may_repeat(correlation);
+        gpu.streams->may_repeat(correlation, place);
         gpu.device->repeat(made.stream, kind, again);
     }
 

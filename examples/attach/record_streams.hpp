@@ -143,18 +143,21 @@ public:
     // What attaching calls.
 
     /// Which kind a launch's scope is, once its time is known; scopes of other kinds are let be.
-    /// @param split called with the kind at the launch and the launch's time, once for each launch,
-    ///              under a lock of this object
-    void split_by(std::function<std::uint32_t(std::uint32_t kind, kdvfs::Duration time)> split) {
+    /// @param split called with the kind at the launch, the launch's time and what `may_repeat` was
+    ///              told of it, once for each launch, under a lock of this object
+    using Split = std::uint32_t(std::uint32_t kind, kdvfs::Duration time,
+                                std::optional<std::uint32_t> place);
+    void split_by(std::function<Split> split) {
         const std::lock_guard lock{mutex_};
         split_ = std::move(split);
     }
 
     /// A launch may have several records, one for each time that it is made, itself last.
-    void may_repeat(std::uint32_t correlation) {
+    /// @param place where it is made, for `split_by`
+    void may_repeat(std::uint32_t correlation, std::uint32_t place) {
         const std::lock_guard lock{mutex_};
         if (repeats_.empty()) repeats_.resize(remembered);
-        repeats_[correlation % remembered] = correlation;
+        repeats_[correlation % remembered] = {correlation, place};
     }
 
     /// A launch ran then.
@@ -162,8 +165,8 @@ public:
         const std::lock_guard lock{mutex_};
         ++records_;
         Slot& slot = slots_[correlation % remembered];
-        const bool again = !repeats_.empty() && repeats_[correlation % remembered] == correlation;
-        if (slot.correlation == correlation && !again) {  // one launch in several parts
+        if (slot.correlation == correlation &&
+            !place_of(correlation)) {  // one launch in several parts
             start = std::min(start, slot.start);
             end = std::max(end, slot.end);
         }
@@ -298,6 +301,13 @@ private:
         return marker.tag.leaving ? slot.end : slot.start;
     }
 
+    /// Of launches that may be repeated.
+    [[nodiscard]] std::optional<std::uint32_t> place_of(std::uint32_t correlation) const {
+        if (repeats_.empty()) return std::nullopt;
+        const auto& [its, place] = repeats_[correlation % remembered];
+        return its == correlation ? std::optional{place} : std::nullopt;
+    }
+
     /// The kind of a marker whose time is known: split once, when the launch's scope begins.
     [[nodiscard]] std::uint32_t kind_of(const Pending& marker) {
         const std::uint32_t kind = marker.tag.scope_kind;
@@ -305,7 +315,8 @@ private:
         Slot& slot = slots_[marker.correlation % remembered];
         if (slot.kind == no_kind || slot.kind_before != kind) {
             if (marker.tag.leaving) return kind;  // of a range, which began with another launch
-            const std::uint32_t split = split_(kind, slot.end - slot.start);
+            const std::uint32_t split =
+                split_(kind, slot.end - slot.start, place_of(marker.correlation));
             if (split == kind) return kind;
             slot.kind_before = kind;
             slot.kind = split;
@@ -344,12 +355,13 @@ private:
     const CudaDriver driver_;
 
     std::mutex mutex_;
-    std::function<std::uint32_t(std::uint32_t, kdvfs::Duration)> split_;
+    std::function<Split> split_;
     std::vector<Track> tracks_;  // by number
     std::vector<Slot> slots_;    // by correlation, the newest ones
     std::vector<Block> blocks_;
     std::size_t cells_taken_ = cells_per_block;
-    std::vector<std::uint32_t> repeats_;  // launches that may be repeated, by correlation
+    /// Launches that may be repeated and their places, by correlation.
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> repeats_;
     kdvfs::TimePoint newest_{};
     std::uint64_t records_ = 0;
     std::uint64_t lost_ = 0;

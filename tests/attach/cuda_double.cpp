@@ -223,7 +223,10 @@ int launch(void* kernel, void* stream, std::uint32_t correlation) {
                 return enqueue(stream, {.act = [] { std::this_thread::sleep_for(1h); }});
         }
     }
-    return enqueue(stream, {10, correlation, its.microseconds, its.watts, its.core_share, {}});
+    thread_local const void* last = nullptr;
+    const double share = std::exchange(last, kernel) == kernel ? its.again : 1;
+    return enqueue(stream,
+                   {10, correlation, share * its.microseconds, its.watts, its.core_share, {}});
 }
 
 }  // namespace

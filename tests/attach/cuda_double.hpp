@@ -21,6 +21,7 @@ struct Kernel {
     /// launch takes it away.
     bool* ready = nullptr;
     Unready unready = Unready::ends_the_program;
+    double again = 1;  ///< of the time, behind itself: it finds its data in the cache
 };
 
 /// CUlaunchConfig, as far as it is looked at.

@@ -110,7 +110,7 @@ TEST_F(Records, OfNoLaunchAreNotWaitedFor) {
 }
 
 TEST_F(Records, SplitTheLaunchesScopeAndNotTheRangeAroundIt) {
-    streams_.split_by([](std::uint32_t kind, kdvfs::Duration time) {
+    streams_.split_by([](std::uint32_t kind, kdvfs::Duration time, std::optional<std::uint32_t>) {
         return kind == 6 && time > 100ns ? 60U : kind;
     });
     put(1, 5, false);  // the range

@@ -137,5 +137,54 @@ TEST(Repetition, SaysNothingBeforeItHasSeenEnough) {
     EXPECT_EQ(repetition.figure().power.count, 0) << "the counter lost its thread";
 }
 
+/// How a counter of 100 ms shows a load of 650 W that is repeated for so many rows.
+struct SteadyBed {
+    const char* name;
+    Duration late{0};    ///< a sample is read up to so long after it moved
+    double wanders = 0;  ///< deviation of a row's power
+    double follows = 0;  ///< correlation of it with that of the row before
+    double widest = 0;   ///< W, that a usual half-width may have
+
+    [[nodiscard]] std::vector<EnergySample> samples(int rows, std::mt19937_64& random) const {
+        std::uniform_real_distribution<double> lateness{0, Seconds{late}.count()};
+        std::normal_distribution<double> normal;
+        std::vector<EnergySample> found;
+        double joules = 0;
+        double off = wanders * normal(random);
+        for (int i = 0; i <= rows; ++i) {
+            const Duration at =
+                i * 100ms + std::chrono::duration_cast<Duration>(Seconds{lateness(random)});
+            found.push_back({TimePoint{1s + at}, {joules}, 0});
+            joules += 0.1 * (650 + off);
+            off = follows * off + wanders * std::sqrt(1 - follows * follows) * normal(random);
+        }
+        return found;
+    }
+};
+
+TEST(SteadyPower, HasIntervalsThatHoldAndNoWiderThanItsCounterAsks) {
+    constexpr int seeds = 1000;
+    for (const SteadyBed& bed : {SteadyBed{"read late", 15ms, 0, 0, 4.5},
+                                 SteadyBed{"read late, a wandering power", 15ms, 5, 0, 6},
+                                 SteadyBed{"a wandering power", 0ms, 20, 0, 9},
+                                 SteadyBed{"a power that wanders slowly", 0ms, 20, 0.5, 15}}) {
+        for (const int rows : {12, 38}) {
+            int covered = 0;
+            std::vector<double> widths;
+            std::mt19937_64 random{7};
+            for (int seed = 0; seed < seeds; ++seed) {
+                const SteadyPower found{bed.samples(rows, random)};
+                covered += std::abs(found.power().count - 650) <= found.half_width().count;
+                widths.push_back(found.half_width().count);
+            }
+            const double usual = median_of(widths);
+            std::printf("%s: %d rows, covered %.1f %%, half-width %.1f W\n", bed.name, rows,
+                        100.0 * covered / seeds, usual);
+            EXPECT_GE(covered, (bed.follows > 0 ? 0.88 : 0.92) * seeds);
+            if (rows == 38) EXPECT_LE(usual, bed.widest);
+        }
+    }
+}
+
 }  // namespace
 }  // namespace kdvfs::measure

@@ -436,8 +436,10 @@ inline void EnergyAccumulator::note_unrepeated(Report& report) const {
     if (rows.size() > most) {
         names += ", and " + std::to_string(rows.size() - most) + " of less time";
     }
-    report.notes.push_back("not repeated, for they are plain scopes or marked as `runs_once`:" +
-                           names);
+    report.notes.push_back(
+        "not repeated, for they are plain scopes, marked as `runs_once` or were not launched "
+        "again:" +
+        names);
 }
 
 inline EnergySums EnergyAccumulator::sums() const {
