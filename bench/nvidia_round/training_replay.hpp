@@ -64,7 +64,8 @@ void read_packed(const std::filesystem::path& path, std::size_t fields_needed, R
     }
 }
 
-/// Reads what `gpt_train --record --out FOLDER` has written.
+/// Reads what `gpt_train --record --out FOLDER` or an attached program has written
+/// (`measure::write_record`).
 inline RecordedTraining read_training(const std::filesystem::path& folder) {
     using namespace kdvfs::measure;
     using Fields = std::vector<std::string>;
@@ -95,8 +96,10 @@ inline RecordedTraining read_training(const std::filesystem::path& folder) {
         TimePoint at;
         int flag = 0;
         if (fields[0] == "kernel") {
-            training.kernels.push_back({fields[2], {}});
-            return parse(fields[3], training.kernels.back().variant.index);
+            std::string name = fields[2];  // in which there may be commas
+            for (std::size_t i = 3; i + 1 < fields.size(); ++i) name += ',' + fields[i];
+            training.kernels.push_back({name, {}});
+            return parse(fields.back(), training.kernels.back().variant.index);
         }
         if (fields[0] == "place") {
             auto& [parent, enclosing] = record.places.emplace_back();
@@ -104,9 +107,14 @@ inline RecordedTraining read_training(const std::filesystem::path& folder) {
         }
         if (fields[0] == "repeated") {
             RepeatedPower& power = record.repeated.emplace_back();
-            return parse(fields[1], power.kernel.value) &&
-                   parse(fields[2], power.figure.power.count) &&
-                   parse(fields[3], power.figure.half_width.count);
+            double seconds = 0;
+            const bool good = parse(fields[1], power.kernel.value) &&
+                              parse(fields[2], power.figure.power.count) &&
+                              parse(fields[3], power.figure.half_width.count) &&
+                              (fields.size() < 6 ||
+                               (parse(fields[4], power.figure.calls) && parse(fields[5], seconds)));
+            power.figure.time = kdvfs::Seconds{seconds};
+            return good;
         }
         const bool good = parse(fields[1], at) && parse(fields[2], flag);
         if (fields[0] == "metering") record.metering.emplace_back(at, flag != 0);

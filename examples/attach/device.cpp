@@ -96,6 +96,7 @@ Settings Settings::from_environment() {
         if (!settings.rank.empty()) break;
     }
     settings.folder = text_of("KDVFS_ATTACH_FOLDER");
+    settings.record = text_of("KDVFS_ATTACH_RECORD");
     return settings;
 }
 
@@ -114,6 +115,10 @@ public:
                                                             kdvfs::Variant variant) const {
         if (mode() != kdvfs::tune::SessionMode::Kind::sweep) return kind(name, variant);
         return service().kind_of(name, variant, {}, Policies::metered);
+    }
+    void keep_record() const { service().keep_record(true); }
+    [[nodiscard]] kdvfs::measure::MeterRecord take_record() const {
+        return service().take_record();
     }
     [[nodiscard]] const kdvfs::detail::ScopeKind& enclosing_kind(std::string_view name) const {
         return service().enclosing_kind(name);
@@ -147,6 +152,7 @@ Device::Device(const Opened& opened, const Settings& settings, unsigned every)
       others_{&session_->kept_kind("other kernels", {})},
       every_{settings.meter_every.value_or(every)} {
     swept_.emplace(others_->number, std::pair{"other kernels", kdvfs::Variant{}});
+    if (!settings.record.empty()) session_->keep_record();
 }
 
 Device::~Device() = default;
@@ -406,6 +412,10 @@ kdvfs::measure::Report Device::report() const {
     kdvfs::measure::Report report = session_->report();
     if (settings_.level == Level::range && !sums_ranges()) untell_short_ranges(report);
     return report;
+}
+void Device::write_record(const std::filesystem::path& folder) const {
+    std::filesystem::create_directories(folder);
+    kdvfs::measure::write_record(folder, session_->take_record(), report());
 }
 void Device::close() const { session_->close(); }
 

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <iosfwd>
 #include <map>
@@ -112,6 +113,8 @@ public:
     [[nodiscard]] kdvfs::measure::Report report() const;
     /// The GPU's part of the process's report, as a JSON object.
     void write_json(std::ostream& out);
+    /// What has been metered since the last time. @throws Error (io)
+    void write_record(const std::filesystem::path& folder) const;
     /// @throws Error as `Gpu::close`
     void close() const;
 

@@ -88,6 +88,7 @@ std::unique_ptr<CudaGpu> open_cuda_gpu(int ordinal) {
     }
     auto gpu = std::make_unique<CudaGpu>();
     gpu->streams = std::make_shared<RecordStreams>(address.data(), driver);
+    gpu->streams->ask_for_records([] { Process::instance().want_records(); });
     const auto open = [&]() -> Opened {
         std::string why;
         try {

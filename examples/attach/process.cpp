@@ -123,6 +123,7 @@ void Process::meter_every(unsigned every) {
 void Process::repeating(std::string_view kernel) {
     const std::lock_guard lock{repeating_};
     repeated_ = kernel;
+    if (!repeated_.empty()) repeats_ = true;
     repeating_since_ = std::chrono::steady_clock::now();
     if (settings_.folder.empty()) return;
     if (!repeating_file_.is_open()) {
@@ -145,9 +146,9 @@ void Process::repeating_failed() noexcept {
     repeated_.clear();
 }
 
-/// The kernel waits for something that will not come: the process cannot go on.
+/// The kernel waits for something that will not come: the process cannot go on. The caller holds
+/// the lock.
 void Process::end_where_repeating_hangs() noexcept {
-    const std::lock_guard lock{repeating_};
     if (repeated_.empty()) return;
     if (std::chrono::steady_clock::now() - repeating_since_ < settings_.patience) return;
     try {
@@ -160,29 +161,55 @@ void Process::end_where_repeating_hangs() noexcept {
 
 void Process::keep_house() noexcept {
     while (!ended_) {
-        std::this_thread::sleep_for(std::chrono::seconds{1});
-        if (ended_) return;
-        end_where_repeating_hangs();
+        bool wanted = false;
+        bool repeats = false;
+        {
+            std::unique_lock lock{repeating_};
+            wanted_.wait_for(lock, std::chrono::seconds{1}, [this] { return records_wanted_; });
+            wanted = std::exchange(records_wanted_, false) || repeated_.empty();
+            repeats = repeats_;
+            if (ended_) return;
+            end_where_repeating_hangs();
+        }
         try {
-            write_report(false);
+            if (!repeats) {
+                write_report(false);
+            } else if (wanted) {
+                bring_in(false);
+            }
         } catch (const std::exception& error) {
             note(error.what());
         }
     }
 }
 
+void Process::want_records() {
+    {
+        const std::lock_guard lock{repeating_};
+        records_wanted_ = true;
+    }
+    wanted_.notify_one();
+}
+
+void Process::bring_in(bool at_end) {
+    std::vector<std::function<void(bool)>> calls;
+    {
+        const std::lock_guard lock{mutex_};
+        calls = bring_in_;
+    }
+    for (const auto& call : calls) call(at_end);
+}
+
 void Process::write_report(bool at_end) {
     const std::lock_guard one_at_a_time{writing_};
+    bring_in(at_end);
     std::vector<Device*> devices;
     std::vector<std::string> notes;
-    std::vector<std::function<void(bool)>> bring_in;
     {
         const std::lock_guard lock{mutex_};
         for (const auto& device : devices_) devices.push_back(device.get());
         notes = notes_;
-        bring_in = bring_in_;
     }
-    for (const auto& call : bring_in) call(at_end);
     if (settings_.folder.empty()) {
         if (!at_end) return;
         std::ostringstream text;
@@ -221,6 +248,12 @@ void Process::end() noexcept {
             any = !devices_.empty() || !notes_.empty();
         }
         if (any) write_report(true);
+        if (!settings_.record.empty()) {
+            const std::lock_guard lock{mutex_};
+            for (std::size_t i = 0; i < devices_.size(); ++i) {
+                devices_[i]->write_record(settings_.record / std::to_string(i));
+            }
+        }
     } catch (const std::exception& error) {
         note(error.what());
     }

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -45,6 +46,8 @@ public:
 
     /// Called before each report, to bring in what is still on its way; at the end with true.
     void before_report(std::function<void(bool at_end)> bring_in);
+    /// Somebody waits for what is on its way: it is brought in soon, on another thread.
+    void want_records();
 
     /// Attaching has failed for good: the program runs plain from here on.
     void give_up(const std::string& why) noexcept;
@@ -52,9 +55,11 @@ public:
     /// A range of this name begins; an iteration, where the settings say so.
     void range_begins(std::string_view name);
 
-    /// A kernel is repeated from here on; an empty name: none is any more. A process that does not
-    /// live to say so leaves the name behind, in `repeating.PID` in its folder; one that says
-    /// nothing for longer than the settings' patience is ended.
+    /// A kernel is repeated from here on; an empty name: none is any more. Reports are written no
+    /// more, but for the last: one takes tens of milliseconds, in which a kernel that is repeated
+    /// waits. A process that
+    /// does not live to say so leaves the name behind, in `repeating.PID` in its folder; one that
+    /// says nothing for longer than the settings' patience is ended.
     void repeating(std::string_view kernel);
     /// Repeating it has failed: its name stays where it is, and the process may go on.
     void repeating_failed() noexcept;
@@ -69,6 +74,7 @@ private:
     Process();
 
     void keep_house() noexcept;
+    void bring_in(bool at_end);
     void end_where_repeating_hangs() noexcept;
     void write_report(bool at_end);
 
@@ -88,6 +94,9 @@ private:
     std::mutex repeating_;
     kdvfs::detail::Descriptor repeating_file_;
     std::string repeated_;
+    bool repeats_ = false;  // some kernel has been repeated
+    bool records_wanted_ = false;
+    std::condition_variable wanted_;
     std::chrono::steady_clock::time_point repeating_since_{};
 };
 

@@ -119,8 +119,10 @@ public:
     /// Waits for the stream, and for the records of what it has run; for these no longer than three
     /// times as long as the driver may keep them.
     void synchronize(kdvfs::StreamRef stream) {
+        constexpr int between_asking = 25;
         wait_for(stream);
         for (int tries = 0; tries < 150 && awaits_records(); ++tries) {
+            if (want_records_ && tries % between_asking == 0) want_records_();
             std::this_thread::sleep_for(std::chrono::milliseconds{2});
         }
     }
@@ -151,6 +153,10 @@ public:
         const std::lock_guard lock{mutex_};
         split_ = std::move(split);
     }
+
+    /// Who is asked to bring in records that are waited for, on another thread: the driver keeps
+    /// them until its buffers are full. To be said before the first launch.
+    void ask_for_records(std::function<void()> want) { want_records_ = std::move(want); }
 
     /// A launch may have several records, one for each time that it is made, itself last.
     /// @param place where it is made, for `split_by`
@@ -356,6 +362,7 @@ private:
 
     std::mutex mutex_;
     std::function<Split> split_;
+    std::function<void()> want_records_;
     std::vector<Track> tracks_;  // by number
     std::vector<Slot> slots_;    // by correlation, the newest ones
     std::vector<Block> blocks_;

@@ -24,6 +24,7 @@ enum class Level { kernel, range };
 ///                           that are known by their names (`runs_once`)
 ///   KDVFS_ATTACH_REPEAT_AFTER  seconds, 10 by default: so long the program runs as it is, and that
 ///                           is what its joules are of
+///   KDVFS_ATTACH_RECORD     a folder: what was metered goes there, too, for `attribute_training`
 ///   KDVFS_ATTACH_PATIENCE   seconds, 30 by default: a kernel that is repeated for longer hangs
 struct Settings {
     bool off = false;          ///< `KDVFS_MODE=off`
@@ -37,6 +38,7 @@ struct Settings {
     std::chrono::seconds repeat_after{10};
     std::chrono::seconds patience{30};
     std::filesystem::path folder{};
+    std::filesystem::path record{};
     std::string rank{};      ///< of the process in its job, as launchers tell it; else empty
     bool has_peers = false;  ///< there are other ranks: files of sweeps and plans are its own
 

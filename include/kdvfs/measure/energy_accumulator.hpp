@@ -413,8 +413,16 @@ inline std::vector<PowerBelief> EnergyAccumulator::beliefs() const {
         if (!column) continue;
         const double least = 1e-6 * figure.power.count;  // 0 would say that nothing is known
         // By the counter, as repeated kernels are; rows of the power log are to be scaled to it.
-        beliefs[*column] = {figure.power.count / gain_.gain(),
-                            std::max(figure.half_width.count / half_widths, least) / gain_.gain()};
+        beliefs[*column] = {
+            .watts = figure.power.count / gain_.gain(),
+            .deviation = std::max(figure.half_width.count / half_widths, least) / gain_.gain()};
+        const KernelFacts& facts = facts_.at(kernel);
+        const double in_place = Seconds{facts.time}.count() * static_cast<double>(figure.calls);
+        const double repeated = figure.time.count() * static_cast<double>(facts.metered_calls);
+        // Under several clocks only the mean of its times is known.
+        if (columns_.of(kernel).size() == 1 && in_place > 0 && repeated > 0) {
+            beliefs[*column].longer = repeated / in_place;
+        }
     }
     return beliefs;
 }

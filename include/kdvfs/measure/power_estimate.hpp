@@ -97,6 +97,8 @@ struct RowSums {
 struct PowerBelief {
     double watts = 0;
     double deviation = 0;  ///< 0: nothing is known
+    /// So much longer a call took there: at another clock, or waiting for its launch.
+    double longer = 1;
 };
 
 /// What is assumed of columns' powers before any row is seen: they lie around the board's mean.
@@ -179,6 +181,8 @@ private:
     [[nodiscard]] std::vector<double> non_negative(const NormalSums& sums,
                                                    std::vector<double> watts) const;
     void believe(const NormalSums& sums, std::span<const PowerBelief> repeated);
+    [[nodiscard]] std::vector<PowerBelief> in_place(const NormalSums& sums,
+                                                    std::span<const PowerBelief> repeated);
     void centre(std::span<const PowerBelief> repeated, double spread);
     [[nodiscard]] double evidence(const NormalSums& sums) const;
     [[nodiscard]] Cholesky factor(SymmetricMatrix gram) const;
@@ -282,18 +286,36 @@ inline void PowerEstimate::mix(std::span<const PowerEstimate> others) {
     *this = std::move(mixed);
 }
 
+/// A call draws as many joules beyond what the idle board does wherever it runs, in whatever time:
+/// what the power limit lets a kernel take, one after the other of its kind, is less than in a mix.
+inline std::vector<PowerBelief> PowerEstimate::in_place(const NormalSums& sums,
+                                                        std::span<const PowerBelief> repeated) {
+    constexpr std::size_t idle_column = 0;
+    std::vector<PowerBelief> found(repeated.begin(), repeated.end());
+    const double idle = factor(sums.gram).solve(pulled(sums.right))[idle_column];
+    for (PowerBelief& belief : found) {
+        if (belief.deviation <= 0) continue;
+        const double beyond = belief.watts - std::clamp(idle, 0.0, belief.watts);
+        belief.watts += (belief.longer - 1) * beyond;
+        belief.deviation *= belief.longer;
+    }
+    return found;
+}
+
 /// The powers that kernels were seen to draw while they were repeated are off in place: their data
 /// were in caches, the board was not at its limit. How far, the rows say: by a common factor, which
 /// is taken out, and one by one about it. That spread is the mean of a few, each weighed by how
 /// likely it makes the rows (empirical Bayes; Efron, Large-Scale Inference, 2010, 1), and not below
 /// what may hide from rows that never tell the kernels apart: of a common disagreement each kernel
 /// may have any share from none to twice the mean.
-inline void PowerEstimate::believe(const NormalSums& sums, std::span<const PowerBelief> repeated) {
+inline void PowerEstimate::believe(const NormalSums& sums,
+                                   std::span<const PowerBelief> while_repeated) {
     constexpr std::array spreads{0.02, 0.03, 0.04, 0.05, 0.07, 0.10, 0.14, 0.20, 0.30};
-    if (std::none_of(repeated.begin(), repeated.end(),
+    if (std::none_of(while_repeated.begin(), while_repeated.end(),
                      [](const PowerBelief& belief) { return belief.deviation > 0; })) {
         return;
     }
+    const std::vector<PowerBelief> repeated = in_place(sums, while_repeated);
     // The factor: least squares of the rows on the repeated powers, the others as the rows have it.
     centre(repeated, spreads.back());
     for (int round = 0; round < 3; ++round) {

@@ -2,8 +2,14 @@
 #pragma once
 
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/report.hpp>
 
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -276,6 +282,80 @@ inline void write_json(std::ostream& out, const Report& report) {
     out << R"(,"notes":)";
     report_json::put_list(out, report.notes);
     out << "}\n";
+}
+
+namespace record_files {
+
+template <class Write>
+void write_file(const std::filesystem::path& path, Write write) {
+    std::ofstream out{path};
+    write(out);
+    out.close();
+    if (!out) {
+        throw Error{Errc::io, {"write", path.string(), "", "name a folder that can be written to"}};
+    }
+}
+
+}  // namespace record_files
+
+/// What a meter was told, as it came, in a folder: to be attributed again, as `attribute_training`
+/// does (bench/nvidia_round). Times are the host's steady clock, in ns.
+/// - runs.csv: kernel, place, start_ns, length_ns, ends_scope;
+/// - samples.csv: time_ns, joules, segment, of the energy counter;
+/// - power.csv: time_ns, watts, of the power log;
+/// - marks.csv: kernels by number with name and variant, places with parent and enclosing scope,
+///   metering, iterations, and what was repeated: kernel, watts, half-width, calls, seconds.
+/// @param report gives the kernels their names
+/// @throws Error (io) where the folder, which must be there, cannot be written to
+inline void write_record(const std::filesystem::path& folder, const MeterRecord& record,
+                         const Report& report) {
+    using record_files::write_file;
+    write_file(folder / "runs.csv", [&](std::ostream& out) {
+        out << "kernel,place,start_ns,length_ns,ends_scope\n";
+        for (const auto& [run, window] : record.runs) {
+            out << run.kernel.value << ',' << run.place << ','
+                << run.start.time_since_epoch().count() << ',' << (run.end - run.start).count()
+                << ',' << (run.ends_scope ? 1 : 0) << '\n';
+        }
+    });
+    write_file(folder / "samples.csv", [&](std::ostream& out) {
+        out << std::setprecision(12) << "time_ns,joules,segment\n";
+        for (const auto& sample : record.samples) {
+            out << sample.at.time_since_epoch().count() << ',' << sample.total.count << ','
+                << sample.segment << '\n';
+        }
+    });
+    write_file(folder / "power.csv", [&](std::ostream& out) {
+        out << "time_ns,watts\n";
+        for (const auto& sample : record.power) {
+            out << sample.sampled_at.time_since_epoch().count() << ',' << sample.watts.count
+                << '\n';
+        }
+    });
+    write_file(folder / "marks.csv", [&](std::ostream& out) {
+        out << "what,first,second,third\n";
+        for (std::size_t i = 0; i < report.rows.size(); ++i) {
+            const auto& row = report.rows[i];
+            if (row.kept) continue;
+            out << "kernel," << i << ',' << row.kernel.name << ',' << row.kernel.variant.index
+                << '\n';
+        }
+        for (const auto& [parent, enclosing] : record.places) {
+            out << "place," << parent << ',' << enclosing.value << ",\n";
+        }
+        for (const auto& [at, on] : record.metering) {
+            out << "metering," << at.time_since_epoch().count() << ',' << (on ? 1 : 0) << ",\n";
+        }
+        for (const auto& [at, mark] : record.iterations) {
+            out << "iteration," << at.time_since_epoch().count() << ',' << static_cast<int>(mark)
+                << ",\n";
+        }
+        for (const auto& [kernel, applied, figure] : record.repeated) {
+            out << "repeated," << kernel.value << ',' << figure.power.count << ','
+                << figure.half_width.count << ',' << figure.calls << ',' << figure.time.count()
+                << '\n';
+        }
+    });
 }
 
 }  // namespace kdvfs::measure
