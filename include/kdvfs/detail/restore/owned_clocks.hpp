@@ -54,6 +54,15 @@ public:
     DeviceLock(const RestorePlace& place, const std::string& device)
         : DeviceLock{place, device, Patience{}} {}
 
+    /// Who holds it now, for whoever only looks; nothing where nobody does.
+    /// @throws Error (refused) where the lock is no plain file
+    static std::optional<std::string> holder(const RestorePlace& place, const std::string& device) {
+        const ProcessDescriptor file = open(place.lock);
+        if (::flock(file.get(), LOCK_SH | LOCK_NB) == 0) return std::nullopt;  // gone with `file`
+        if (errno != EWOULDBLOCK) cannot(place.lock);
+        return holder_of(place, device).words;
+    }
+
     [[nodiscard]] int descriptor() const noexcept { return file_.get(); }
 
     /// For everybody who has inherited it, too.

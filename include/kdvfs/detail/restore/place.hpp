@@ -125,6 +125,25 @@ struct RestorePlace {
         return in_own(own_root(), device, has_lock ? shared_lock : std::string{});
     }
 
+    /// Where the record and the lock of a device's owner are, for whoever only looks: nothing is
+    /// made. Nothing where there is none.
+    /// @throws Error (refused) where the GPU is given to somebody else
+    static std::optional<RestorePlace> find(const std::string& device,
+                                            const std::string& machine = machine_root) {
+        const std::string shared_lock = machine + "/" + device + ".lock";
+        const bool has_lock = may_read(shared_lock, device);
+        if (has_lock) {
+            if (auto folder = RestoreFolder::find(machine + "/" + device)) {
+                return RestorePlace{std::move(*folder), shared_lock, true};
+            }
+        }
+        const std::string own = own_root() + "/" + device;
+        const std::string lock = has_lock ? shared_lock : own + ".lock";
+        auto folder = RestoreFolder::find(own);
+        if (!folder || ::access(lock.c_str(), R_OK) != 0) return std::nullopt;
+        return RestorePlace{std::move(*folder), lock, has_lock};
+    }
+
     /// A place in a folder of the caller's own; for tests, and machines without /run/kdvfs.
     static RestorePlace in_own(const std::string& root, const std::string& device,
                                std::string shared_lock = {}) {
