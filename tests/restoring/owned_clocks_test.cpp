@@ -317,6 +317,109 @@ TEST_F(Owner, KeepsASecondOutAndNamesItself) {
     EXPECT_EQ(status_of(second), 0);
 }
 
+/// A board that refuses in the middle of being put back.
+class HalfWayBoard : public FileBoard {
+public:
+    using FileBoard::FileBoard;
+    void restore(const ClockState&) {
+        apply({600_MHz, auto_clock});
+        throw Error{Errc::refused, {"restore", "", "", ""}};
+    }
+};
+
+TEST_F(Owner, WhoseSuccessorPutBackHalfIsSettledByTheNext) {
+    const pid_t owner = start_owner([](Clocks& clocks) {
+        ::kill(clocks.watchdog(), SIGKILL);
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    HalfWayBoard refusing{files_};
+    EXPECT_THROW((OwnedClocks<HalfWayBoard>{refusing, place()}), Error);
+    EXPECT_EQ(level(), "manual");
+    EXPECT_TRUE(record().history.uncertain);
+    Clocks next{board_, place()};
+    EXPECT_EQ(next.settled(), RestoreDecision::write_back) << "it passed for somebody else's clock";
+    EXPECT_EQ(level(), "auto");
+}
+
+/// A board that does not say what it holds.
+class MuteBoard : public FileBoard {
+public:
+    using FileBoard::FileBoard;
+    [[nodiscard]] ClockState read_clock_state() const {
+        throw Error{Errc::vanished, {"read", "", "", ""}};
+    }
+};
+
+TEST_F(Owner, WhoseSuccessorDidNotWriteLeavesStrangersAlone) {
+    const pid_t owner = start_owner([](Clocks& clocks) {
+        ::kill(clocks.watchdog(), SIGKILL);
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    MuteBoard mute{files_};
+    EXPECT_THROW(settle(place().folder, record(), mute), Error);
+    EXPECT_FALSE(record().history.uncertain);
+    FileBoard{files_}.apply({1500_MHz, auto_clock});
+    Clocks next{board_, place()};
+    EXPECT_EQ(next.settled(), RestoreDecision::leave_external);
+    EXPECT_EQ(level(), "manual");
+}
+
+TEST_F(Owner, KnowsItsWatchdogAfterARestoreUnderItsFreeze) {
+    Clocks clocks{board_, place()};
+    lower(clocks);
+    const pid_t watchdog = clocks.watchdog();
+    const pid_t restorer = start([&] {  // as kdvfs-restore --suspended does
+        const RestorePlace here = place();
+        FileBoard board{files_};
+        return settle(here.folder, *find_record(here.folder, board.info().address), board) ==
+                       RestoreDecision::write_back
+                   ? 0
+                   : 1;
+    });
+    EXPECT_EQ(status_of(restorer), 0);
+    EXPECT_EQ(level(), "auto");
+    EXPECT_EQ(clocks.restored_while_stopped(), 1U);
+    EXPECT_EQ(clocks.watchdog(), watchdog);
+    const Descriptor file = place().folder.open(record_name);
+    EXPECT_EQ(read_note(file.get()).words, "watching");
+    EXPECT_EQ(read_note(file.get()).process, watchdog);
+}
+
+TEST_F(Owner, GoesOnAfterARestoreThatFailedUnderItsFreeze) {
+    Clocks clocks{board_, place()};
+    lower(clocks);
+    const pid_t watchdog = clocks.watchdog();
+    const pid_t restorer = start([&] {
+        const RestorePlace here = place();
+        HalfWayBoard board{files_};
+        try {
+            settle(here.folder, *find_record(here.folder, board.info().address), board);
+        } catch (const Error&) {
+            return 0;
+        }
+        return 1;
+    });
+    EXPECT_EQ(status_of(restorer), 0);
+    EXPECT_TRUE(record().history.uncertain);
+    EXPECT_EQ(clocks.watchdog(), watchdog);
+    // Nobody is putting anything back: who wants the device is told so at once.
+    const pid_t second = start([&] {
+        const auto began = Clock::now();
+        try {
+            const DeviceLock lock{place(), board_.info().address, {.for_watchdog = 5s}};
+        } catch (const Error& error) {
+            const bool names_owner = error.text().vendor_words.starts_with("process ");
+            return names_owner && Clock::now() - began < 2s ? 0 : 1;
+        }
+        return 2;
+    });
+    EXPECT_EQ(status_of(second), 0);
+    lower(clocks);
+    EXPECT_FALSE(record().history.uncertain) << "the owner knows what the board holds";
+}
+
 /// A board that is tried at opening, during which its record's folder goes away.
 class LosingBoard : public FileBoard {
 public:

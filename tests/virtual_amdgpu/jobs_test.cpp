@@ -443,6 +443,9 @@ TEST_F(Node, SetsNoPowerLimitForWhoeverWasGivenClocks) {
     const auto [status, words] = restore(gpus[0]);
     EXPECT_EQ(status, 1) << words;
     EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+    const auto folder = detail::RestoreFolder::find("/run/kdvfs/" + gpus[0]);
+    EXPECT_EQ(detail::read_note(folder->open(detail::record_name).get()).words, "none")
+        << "nobody has begun to restore anything";
     std::system(("rm -rf /run/kdvfs/" + gpus[0] + "/record").c_str());
     EXPECT_EQ(epilog(gpus[0]), 0);
 }

@@ -124,13 +124,25 @@ private:
     ProcessDescriptor file_;
 };
 
+/// Not open where only its owner may write it: what is owed is paid without a note, too.
+inline Descriptor record_to_note_in(const RestoreFolder& folder) {
+    try {
+        return folder.open(record_name, O_RDWR);
+    } catch (const Error&) {
+        return {};
+    }
+}
+
 /// Settles what an owner of a device left undone, by rule of `decide_restore`: whatever a record
 /// says, nothing is written but a state that the device knows, and only where it holds what the
-/// record says kdvfs wrote.
+/// record says kdvfs wrote. The record's note says it while the device is being written, and if
+/// that ended half-way, so that the next to settle it does not take what it finds for a stranger's;
+/// else the note stays the watchdog's.
+/// @param folder that of the record
 /// @returns what was done
 /// @throws Error where the device refuses
 template <ClockControl Device>
-RestoreDecision settle(const RestoreEntry& entry, Device& device) {
+RestoreDecision settle(const RestoreFolder& folder, const RestoreEntry& entry, Device& device) {
     if (!entry.owes_restore()) return RestoreDecision::nothing;
     // A device that cannot read its settings back is told what they should be.
     if constexpr (AdoptingControl<Device>) {
@@ -138,15 +150,28 @@ RestoreDecision settle(const RestoreEntry& entry, Device& device) {
     }
     const auto decision = decide_restore(entry.history, device.read_clock_state());
     if (decision != RestoreDecision::write_back) return decision;
-    device.restore(entry.history.initial);
-    if (const ClockState seen = device.read_clock_state(); seen != entry.history.initial) {
-        throw Error{
-            Errc::refused,
-            {.action = "put back the clocks that an earlier process left behind",
-             .object = to_string(device.info()),
-             .vendor_words = "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
-             .remedy = "see which other tool governs this GPU's clocks"}};
+    const Descriptor record = record_to_note_in(folder);
+    RestoreNote before = read_note(record.get());
+    RestoreNote mine{before.while_stopped, ::getpid(), "restoring", entry.slot};
+    write_note(record.get(), mine);
+    try {
+        device.restore(entry.history.initial);
+        if (const ClockState seen = device.read_clock_state(); seen != entry.history.initial) {
+            throw Error{
+                Errc::refused,
+                {.action = "put back the clocks that an earlier process left behind",
+                 .object = to_string(device.info()),
+                 .vendor_words = "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
+                 .remedy = "see which other tool governs this GPU's clocks"}};
+        }
+    } catch (const Error&) {
+        mine.words = "unfinished, the device refuses";
+        write_note(record.get(), mine);
+        throw;
     }
+    ++before.while_stopped;
+    if (before.is_half_way(entry.slot)) before.words = "watching";
+    write_note(record.get(), before);
     return decision;
 }
 
@@ -164,7 +189,7 @@ public:
         : device_{device}, place_{std::move(place)}, lock_{place_, device.info().address} {
         const std::string& address = device.info().address;
         if (const auto left = find_record(place_.folder, address)) {
-            settled_ = settle(*left, device);
+            settled_ = settle(place_.folder, *left, device);
         }
         history_.initial = device.read_clock_state();
         make_record();
@@ -179,7 +204,7 @@ public:
     ~OwnedClocks() {
         if (fork_generation() != generation_) return;
         const bool owes = owes_restore();
-        const pid_t watchdog = record_->note().process;
+        const pid_t watchdog = this->watchdog();
         if (!owes) {
             // Said before the lock is let go of: the watchdog reads it, and does nothing.
             record_->write({.initial = history_.initial});
@@ -202,7 +227,7 @@ public:
         return record_->note().while_stopped;
     }
     /// The watchdog's process id, in its own PID namespace; 0 while there is none.
-    [[nodiscard]] pid_t watchdog() const { return watchdog_ ? record_->note().process : 0; }
+    [[nodiscard]] pid_t watchdog() const { return watchdog_ ? watchdog_process_ : 0; }
 
     /// Who restores, and for whom the lock holds, for `info()`.
     [[nodiscard]] std::string describe() const {
@@ -321,6 +346,7 @@ private:
             }
             std::this_thread::sleep_for(std::chrono::microseconds{200});
         }
+        watchdog_process_ = record_->note().process;
     }
 
     /// The record holds without a watchdog, too.
@@ -335,10 +361,10 @@ private:
     /// time that it takes where nothing is wrong.
     void wait_for_watchdog(pid_t watchdog) const {
         const auto deadline = Clock::now() + std::chrono::seconds{1};
-        while (Clock::now() < deadline) {
-            const RestoreNote note = record_->note();
-            if (note.process != watchdog) return;
-            if (note.words != "watching" && note.words != "restoring") return;
+        while (watchdog != 0 && Clock::now() < deadline) {
+            const RestoreNote note = record_->note();  // kdvfs-restore may have said something, too
+            const bool is_done = note.words != "watching" && note.words != "restoring";
+            if (note.process == watchdog && is_done) return;
             std::this_thread::sleep_for(std::chrono::microseconds{500});
         }
     }
@@ -358,6 +384,7 @@ private:
     ClockHistory history_{};
     std::unique_ptr<RestoreRecord> record_;
     std::optional<Watchdog> watchdog_;
+    pid_t watchdog_process_ = 0;
     std::uint32_t generation_ = fork_generation();
 };
 
