@@ -6,7 +6,7 @@ file(MAKE_DIRECTORY ${FOLDER})
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 
 # Of this test's own, where they are looked into.
-set(ENV{XDG_RUNTIME_DIR} ${FOLDER}/records)
+set(ENV{KDVFS_RECORDS} ${FOLDER}/records)
 set(ENV{NVML_DOUBLE_LOG} ${FOLDER}/writes)
 set(machine /run/kdvfs/0000:1b:00.0)
 if(EXISTS ${machine})

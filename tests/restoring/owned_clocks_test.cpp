@@ -317,6 +317,85 @@ TEST_F(Owner, KeepsASecondOutAndNamesItself) {
     EXPECT_EQ(status_of(second), 0);
 }
 
+TEST_F(Owner, MakesItsRecordAndItsLockAgainWhereTheyWereRemoved) {
+    const std::string own = own_.at("own");
+    for (const std::string& removed :
+         {own, own + "/0000:c1:00.0", own + "/0000:c1:00.0.lock", own + "/0000:c1:00.0/record"}) {
+        files_.write("ready", "");
+        const pid_t owner = start_owner([&](Clocks& clocks) {
+            std::filesystem::remove_all(removed);
+            lower(clocks);
+            const pid_t watchdog = clocks.watchdog();
+            files_.write("again", "again");
+            time_until([&] { return files_.read("go") == "go"; });
+            // The watchdog of the removed record has ended, and has written nothing.
+            if (FileBoard{files_}.level() != "manual") return 1;
+            ::kill(watchdog, SIGKILL);
+            return ::raise(SIGKILL);
+        });
+        time_until([&] { return files_.read("again") == "again"; });
+        EXPECT_THROW((Clocks{board_, place()}), Error) << removed << ": a second owner";
+        files_.write("go", "go");
+        EXPECT_EQ(status_of(owner), -SIGKILL) << removed;
+        EXPECT_EQ(level(), "manual");
+        Clocks next{board_, place()};
+        EXPECT_EQ(next.settled(), RestoreDecision::write_back) << removed;
+        EXPECT_EQ(level(), "auto");
+        for (const char* word : {"again", "go"}) files_.write(word, "");
+    }
+}
+
+TEST_F(Owner, WhoseFolderIsRemovedIsStillRestoredByItsWatchdog) {
+    const pid_t owner = start_owner([&](Clocks&) {
+        std::filesystem::remove_all(own_.at("own"));
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
+}
+
+TEST_F(Owner, WhoHasLostTheDeviceWritesNoMore) {
+    Clocks first{board_, place()};
+    lower(first);
+    first.restore({});
+    static_cast<void>(first.read_clock_state());
+    std::filesystem::remove_all(own_.at("own"));
+    const pid_t second = start_owner([](Clocks&) { return ::pause(); });
+    EXPECT_EQ(level(), "manual");
+    const std::string held = files_.read(FileBoard::table_file);
+    static_cast<void>(first.read_clock_state());
+    try {
+        first.apply({700_MHz, auto_clock});
+        ADD_FAILURE() << "two processes drive one device";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::busy);
+    }
+    EXPECT_EQ(files_.read(FileBoard::table_file), held);
+    const Descriptor file = place().folder.open(record_name);
+    ::kill(read_note(file.get()).process, SIGKILL);
+    ::kill(second, SIGKILL);
+    status_of(second);
+    EXPECT_EQ(level(), "manual");
+    // It is free again, and what the second has left is settled.
+    EXPECT_LT(time_until([&] { return first.read_clock_state() == ClockState{}; }), 2s);
+    EXPECT_EQ(level(), "auto");
+    lower(first);
+    EXPECT_EQ(level(), "manual");
+}
+
+TEST(RestorePlace, OfAUserOutlastsItsSessions) {
+    const std::string outside = RestorePlace::own_root();
+    const TemporaryFolder session;
+    ::chmod(session.path().c_str(), 0700);
+    ::setenv("XDG_RUNTIME_DIR", session.path().c_str(), 1);
+    EXPECT_EQ(RestorePlace::own_root(), outside);
+    ::unsetenv("XDG_RUNTIME_DIR");
+    EXPECT_TRUE(outside.starts_with("/run/lock/kdvfs-") || outside.starts_with("/tmp/kdvfs-"));
+    ::setenv("KDVFS_RECORDS", session.path().c_str(), 1);
+    EXPECT_EQ(RestorePlace::own_root(), session.path());
+    ::unsetenv("KDVFS_RECORDS");
+}
+
 /// A board that refuses in the middle of being put back.
 class HalfWayBoard : public FileBoard {
 public:
@@ -435,7 +514,10 @@ TEST_F(Owner, WhoseSecondRecordCannotBeMadeIsRestoredByTheFirst) {
     const pid_t owner = start([&] {
         LosingBoard board{files_};
         OwnedClocks<LosingBoard> clocks{board, place()};
-        board.lose = [&] { std::filesystem::remove_all(place().folder.path()); };
+        board.lose = [&] {
+            std::filesystem::remove_all(own_.at("own"));
+            own_.write("own", "no folder");
+        };
         try {
             clocks.probe();
         } catch (const Error& error) {

@@ -77,7 +77,7 @@ protected:
         FileSystemTest::SetUp();
         if (IsSkipped()) return;
         ::setenv("KDVFS_RESTORE", KDVFS_RESTORE_PROGRAM, 0);
-        ::unsetenv("XDG_RUNTIME_DIR");
+        ::unsetenv("KDVFS_RECORDS");
         ::umask(022);
         for (unsigned i = 0; i < gpus.size(); ++i) found_[i] = FileSystem::settings(i);
         std::system("rm -rf /run/kdvfs");

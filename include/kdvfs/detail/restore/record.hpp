@@ -363,6 +363,8 @@ public:
 
     [[nodiscard]] const RestoreEntry& entry() const noexcept { return entry_; }
     [[nodiscard]] int descriptor() const noexcept { return file_.get(); }
+    /// Whether nobody would find it: it was removed, or replaced.
+    [[nodiscard]] bool is_removed() const noexcept { return detail::is_removed(file_.get()); }
 
     /// Over the older of the two slots: a reader finds the newer one whole meanwhile.
     void write(const ClockHistory& history) {
