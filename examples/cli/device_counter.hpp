@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/cli/nvidia_boards.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/amd/card.hpp>
@@ -13,12 +14,10 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -64,7 +63,7 @@ inline DeviceCounter amd_counter(const kdvfs::device::amd::Card& card) {
 }
 
 inline DeviceCounter nvidia_counter(const std::string& address) {
-    auto board = std::make_shared<kdvfs::device::NvmlReadings>(address);
+    auto board = std::make_shared<kdvfs::device::NvmlReadings>(address, nvml_library());
     std::string name = to_string(board->info());
     return to_counter(std::move(name), std::move(board));
 }
@@ -74,9 +73,8 @@ inline std::vector<DeviceCounter> find_counters() {
     std::vector<DeviceCounter> counters;
     for (const auto& card : kdvfs::device::amd::find_cards())
         if (!card.secondary_die) counters.push_back(amd_counter(card));
-    std::error_code none;  // the folder is there only with NVIDIA's driver
-    for (const auto& gpu : std::filesystem::directory_iterator{"/proc/driver/nvidia/gpus", none})
-        counters.push_back(nvidia_counter(gpu.path().filename().string()));
+    for (const std::string& address : nvidia_addresses())
+        counters.push_back(nvidia_counter(address));
     return counters;
 }
 

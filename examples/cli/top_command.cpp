@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <examples/cli/attached_reports.hpp>
+#include <examples/cli/nvidia_boards.hpp>
 #include <examples/cli/output.hpp>
 #include <examples/cli/running.hpp>
 #include <examples/cli/top_command.hpp>
@@ -16,14 +17,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -62,17 +61,13 @@ std::string board_lines(const std::vector<nlohmann::json>& processes) {
         } catch (const kdvfs::Error&) {  // the driver does not let us read its table
         }
     }
-    std::error_code none;  // the folder is there only with NVIDIA's driver
-    for (const auto& gpu : std::filesystem::directory_iterator{"/proc/driver/nvidia/gpus", none}) {
-        const std::string address = gpu.path().filename().string();
+    for (const std::string& address : nvidia_addresses()) {
         lines.emplace(address, address + " NVIDIA GPU\n");
     }
-    const std::string library{kdvfs::detail::environment("KDVFS_NVML")};
     std::string text;
     for (auto& [address, line] : lines) {
         try {
-            kdvfs::device::NvmlReadings board{address,
-                                              library.empty() ? "libnvidia-ml.so.1" : library};
+            kdvfs::device::NvmlReadings board{address, nvml_library()};
             line = board_line(address, board.info().name, board.read_power().watts,
                               board.read_running_clocks().core);
         } catch (const kdvfs::Error&) {  // a board of another vendor, or without a driver here

@@ -197,7 +197,7 @@ private:
             place, gpu, {.for_watchdog = std::chrono::seconds{10}}};
         const auto entry = kdvfs::detail::find_record(place.folder, gpu);
         if (!entry) return RestoreDecision::nothing;  // its owner ended in peace meanwhile
-        const auto decision = write_back(place, *entry);
+        const auto decision = settle_device(place.folder, *entry);
         place.folder.remove(kdvfs::detail::record_name);
         return decision;
     }
@@ -218,24 +218,11 @@ private:
                              std::to_string(entry->user) + " is at work",
                          "freeze the whole job first"}};
         }
-        return write_back(place, *entry);
+        return settle_device(place.folder, *entry);
     }
 
-    static RestoreDecision write_back(const kdvfs::detail::RestorePlace& place,
-                                      const kdvfs::detail::RestoreEntry& entry) {
-        const auto record = place.folder.open(kdvfs::detail::record_name, O_RDWR);
-        auto note = kdvfs::detail::read_note(record.get());
-        note.process = ::getpid();
-        note.words = "restoring";
-        if (entry.owes_restore()) kdvfs::detail::write_note(record.get(), note);
-        const auto decision = settle_device(entry);
-        if (decision == RestoreDecision::write_back) ++note.while_stopped;
-        note.words = words_for(decision);
-        kdvfs::detail::write_note(record.get(), note);
-        return decision;
-    }
-
-    static RestoreDecision settle_device(const kdvfs::detail::RestoreEntry& entry) {
+    static RestoreDecision settle_device(const kdvfs::detail::RestoreFolder& folder,
+                                         const kdvfs::detail::RestoreEntry& entry) {
         if (!entry.owes_restore()) return RestoreDecision::nothing;
         // Whoever was given the folder of one was not given the others.
         if (suffix_of(entry.kind) != suffix_of(entry.device)) {
@@ -244,26 +231,26 @@ private:
         }
         if (entry.kind == "nvml") {
             kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};
-            return kdvfs::detail::settle(entry, gpu);
+            return kdvfs::detail::settle(folder, entry, gpu);
         }
         const std::string gpu_address = without_suffix(entry.device);
         if (entry.kind == "nvml-power") {
             kdvfs::device::NvmlPowerLimit limit{gpu_address};
-            return settle_limit(entry, limit);
+            return settle_limit(folder, entry, limit);
         }
         const auto address = kdvfs::device::amd::parse_pci_address(gpu_address);
         if (entry.kind == "amdgpu-power" && address) {
             kdvfs::device::amd::SysfsPowerLimit limit{kdvfs::device::amd::find_card(*address)};
-            return settle_limit(entry, limit);
+            return settle_limit(folder, entry, limit);
         }
         if (entry.kind == "nvml-point") {
             const kdvfs::device::NvmlOptions usual;
             kdvfs::device::NvmlPreparedPoints points{gpu_address, usual.library, usual.restorer};
-            return kdvfs::detail::settle(entry, points);
+            return kdvfs::detail::settle(folder, entry, points);
         }
         if (entry.kind == "amdgpu-point" && address) {
             kdvfs::device::amd::PreparedPoints points{kdvfs::device::amd::find_card(*address)};
-            return kdvfs::detail::settle(entry, points);
+            return kdvfs::detail::settle(folder, entry, points);
         }
         if (entry.kind != "amdgpu" || !address) {
             throw Error{kdvfs::Errc::not_supported,
@@ -272,13 +259,14 @@ private:
                          "use the kdvfs-restore of the kdvfs that has written it"}};
         }
         kdvfs::device::AmdgpuSysfs gpu{*address};
-        return kdvfs::detail::settle(entry, gpu);
+        return kdvfs::detail::settle(folder, entry, gpu);
     }
 
     template <class Limit>
-    static RestoreDecision settle_limit(const kdvfs::detail::RestoreEntry& entry, Limit& limit) {
+    static RestoreDecision settle_limit(const kdvfs::detail::RestoreFolder& folder,
+                                        const kdvfs::detail::RestoreEntry& entry, Limit& limit) {
         kdvfs::train::detail::LimitAsState state{limit};
-        return kdvfs::detail::settle(entry, state);
+        return kdvfs::detail::settle(folder, entry, state);
     }
 
     Request request_;

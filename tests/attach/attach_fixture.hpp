@@ -207,7 +207,7 @@ protected:
                                 {"KDVFS_ATTACH", ATTACH_LIBRARY},
                                 {"KDVFS_CUPTI", CUPTI},
                                 {"KDVFS_NVML", NVML_DOUBLE},
-                                {"XDG_RUNTIME_DIR", folder_.string()}};
+                                {"KDVFS_RECORDS", (folder_ / "kdvfs").string()}};
         for (const auto& [name, value] : more) environment[name] = value;
         std::vector<std::string> variables;
         for (const auto& [name, value] : environment) variables.push_back(name + '=' + value);

@@ -29,7 +29,7 @@ class FakeVendor : public ::testing::Test {
 protected:
     FakeVendor() {
         board_.write("core_cap", "0\n");
-        ::setenv("XDG_RUNTIME_DIR", board_.path().c_str(), 1);  // where its record goes
+        ::setenv("KDVFS_RECORDS", board_.at("kdvfs").c_str(), 1);  // where its record goes
     }
 
     /// A test's record is nobody else's business: as root it lies in the machine's folder.

@@ -117,6 +117,13 @@ TEST_F(NvmlReadings, ABoardWithoutASampleBufferHasNoSamples) {
     EXPECT_TRUE(gpu.read_power_samples({}).empty());
 }
 
+TEST_F(NvmlReadings, BoardsAreListedByTheirAddressesAsSysfsSpellsThem) {
+    EXPECT_EQ(nvml_addresses(NVML_DOUBLE), std::vector<std::string>{"0000:1b:00.0"});
+    board().faults["nvmlDeviceGetHandleByIndex_v2"] = {.code = 4};  // another container's
+    EXPECT_TRUE(nvml_addresses(NVML_DOUBLE).empty());
+    EXPECT_THROW(nvml_addresses("/nowhere/libnvidia-ml.so"), Error);
+}
+
 TEST_F(NvmlReadings, LimitReasonsAreTold) {
     const Nvml gpu{address, options(ClockAccess::measure_only)};
     board().limit_reasons = 0x4 | 0x20;
@@ -125,6 +132,9 @@ TEST_F(NvmlReadings, LimitReasonsAreTold) {
     EXPECT_TRUE(reasons.thermal());
     EXPECT_FALSE(reasons.idle());
     EXPECT_FALSE(reasons.set_clocks());
+    EXPECT_FALSE(reasons.hardware());
+    board().limit_reasons = 0x80;
+    EXPECT_TRUE(gpu.read_limit_reasons().hardware());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -129,6 +130,40 @@ const char* nvmlErrorString(int code) {
 
 int nvmlSystemGetDriverVersion(char* text, unsigned room) {
     return copy_text(board.driver, text, room);
+}
+
+int nvmlDeviceGetCount_v2(unsigned* count) {
+    return guarded(__func__, [&] {
+        *count = 1;
+        return success;
+    });
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+    return guarded(__func__, [&]() -> int {
+        if (index != 0) return invalid_argument;
+        *device = &board;
+        return success;
+    });
+}
+
+struct PciInfo {
+    char short_address[16];
+    unsigned domain;
+    unsigned bus;
+    unsigned device;
+    unsigned device_and_vendor;
+    unsigned subsystem;
+    char address[32];
+};
+
+/// NVML writes a domain of eight digits, and capitals.
+int nvmlDeviceGetPciInfo_v3(void*, PciInfo* info) {
+    std::string address = "0000" + board.address;
+    std::transform(address.begin(), address.end(), address.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    *info = {};
+    return copy_text(address, info->address, sizeof info->address);
 }
 
 /// However it is spelled, as NVML has it: "00000000:1B:00.0" and "0000:1b:00.0" are one.

@@ -317,6 +317,188 @@ TEST_F(Owner, KeepsASecondOutAndNamesItself) {
     EXPECT_EQ(status_of(second), 0);
 }
 
+TEST_F(Owner, MakesItsRecordAndItsLockAgainWhereTheyWereRemoved) {
+    const std::string own = own_.at("own");
+    for (const std::string& removed :
+         {own, own + "/0000:c1:00.0", own + "/0000:c1:00.0.lock", own + "/0000:c1:00.0/record"}) {
+        files_.write("ready", "");
+        const pid_t owner = start_owner([&](Clocks& clocks) {
+            std::filesystem::remove_all(removed);
+            lower(clocks);
+            const pid_t watchdog = clocks.watchdog();
+            files_.write("again", "again");
+            time_until([&] { return files_.read("go") == "go"; });
+            // The watchdog of the removed record has ended, and has written nothing.
+            if (FileBoard{files_}.level() != "manual") return 1;
+            ::kill(watchdog, SIGKILL);
+            return ::raise(SIGKILL);
+        });
+        time_until([&] { return files_.read("again") == "again"; });
+        EXPECT_THROW((Clocks{board_, place()}), Error) << removed << ": a second owner";
+        files_.write("go", "go");
+        EXPECT_EQ(status_of(owner), -SIGKILL) << removed;
+        EXPECT_EQ(level(), "manual");
+        Clocks next{board_, place()};
+        EXPECT_EQ(next.settled(), RestoreDecision::write_back) << removed;
+        EXPECT_EQ(level(), "auto");
+        for (const char* word : {"again", "go"}) files_.write(word, "");
+    }
+}
+
+TEST_F(Owner, WhoseFolderIsRemovedIsStillRestoredByItsWatchdog) {
+    const pid_t owner = start_owner([&](Clocks&) {
+        std::filesystem::remove_all(own_.at("own"));
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
+}
+
+TEST_F(Owner, WhoHasLostTheDeviceWritesNoMore) {
+    Clocks first{board_, place()};
+    lower(first);
+    first.restore({});
+    static_cast<void>(first.read_clock_state());
+    std::filesystem::remove_all(own_.at("own"));
+    const pid_t second = start_owner([](Clocks&) { return ::pause(); });
+    EXPECT_EQ(level(), "manual");
+    const std::string held = files_.read(FileBoard::table_file);
+    static_cast<void>(first.read_clock_state());
+    try {
+        first.apply({700_MHz, auto_clock});
+        ADD_FAILURE() << "two processes drive one device";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::busy);
+    }
+    EXPECT_EQ(files_.read(FileBoard::table_file), held);
+    const Descriptor file = place().folder.open(record_name);
+    ::kill(read_note(file.get()).process, SIGKILL);
+    ::kill(second, SIGKILL);
+    status_of(second);
+    EXPECT_EQ(level(), "manual");
+    // It is free again, and what the second has left is settled.
+    EXPECT_LT(time_until([&] { return first.read_clock_state() == ClockState{}; }), 2s);
+    EXPECT_EQ(level(), "auto");
+    lower(first);
+    EXPECT_EQ(level(), "manual");
+}
+
+TEST(RestorePlace, OfAUserOutlastsItsSessions) {
+    const std::string outside = RestorePlace::own_root();
+    const TemporaryFolder session;
+    ::chmod(session.path().c_str(), 0700);
+    ::setenv("XDG_RUNTIME_DIR", session.path().c_str(), 1);
+    EXPECT_EQ(RestorePlace::own_root(), outside);
+    ::unsetenv("XDG_RUNTIME_DIR");
+    EXPECT_TRUE(outside.starts_with("/run/lock/kdvfs-") || outside.starts_with("/tmp/kdvfs-"));
+    ::setenv("KDVFS_RECORDS", session.path().c_str(), 1);
+    EXPECT_EQ(RestorePlace::own_root(), session.path());
+    ::unsetenv("KDVFS_RECORDS");
+}
+
+/// A board that refuses in the middle of being put back.
+class HalfWayBoard : public FileBoard {
+public:
+    using FileBoard::FileBoard;
+    void restore(const ClockState&) {
+        apply({600_MHz, auto_clock});
+        throw Error{Errc::refused, {"restore", "", "", ""}};
+    }
+};
+
+TEST_F(Owner, WhoseSuccessorPutBackHalfIsSettledByTheNext) {
+    const pid_t owner = start_owner([](Clocks& clocks) {
+        ::kill(clocks.watchdog(), SIGKILL);
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    HalfWayBoard refusing{files_};
+    EXPECT_THROW((OwnedClocks<HalfWayBoard>{refusing, place()}), Error);
+    EXPECT_EQ(level(), "manual");
+    EXPECT_TRUE(record().history.uncertain);
+    Clocks next{board_, place()};
+    EXPECT_EQ(next.settled(), RestoreDecision::write_back) << "it passed for somebody else's clock";
+    EXPECT_EQ(level(), "auto");
+}
+
+/// A board that does not say what it holds.
+class MuteBoard : public FileBoard {
+public:
+    using FileBoard::FileBoard;
+    [[nodiscard]] ClockState read_clock_state() const {
+        throw Error{Errc::vanished, {"read", "", "", ""}};
+    }
+};
+
+TEST_F(Owner, WhoseSuccessorDidNotWriteLeavesStrangersAlone) {
+    const pid_t owner = start_owner([](Clocks& clocks) {
+        ::kill(clocks.watchdog(), SIGKILL);
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    MuteBoard mute{files_};
+    EXPECT_THROW(settle(place().folder, record(), mute), Error);
+    EXPECT_FALSE(record().history.uncertain);
+    FileBoard{files_}.apply({1500_MHz, auto_clock});
+    Clocks next{board_, place()};
+    EXPECT_EQ(next.settled(), RestoreDecision::leave_external);
+    EXPECT_EQ(level(), "manual");
+}
+
+TEST_F(Owner, KnowsItsWatchdogAfterARestoreUnderItsFreeze) {
+    Clocks clocks{board_, place()};
+    lower(clocks);
+    const pid_t watchdog = clocks.watchdog();
+    const pid_t restorer = start([&] {  // as kdvfs-restore --suspended does
+        const RestorePlace here = place();
+        FileBoard board{files_};
+        return settle(here.folder, *find_record(here.folder, board.info().address), board) ==
+                       RestoreDecision::write_back
+                   ? 0
+                   : 1;
+    });
+    EXPECT_EQ(status_of(restorer), 0);
+    EXPECT_EQ(level(), "auto");
+    EXPECT_EQ(clocks.restored_while_stopped(), 1U);
+    EXPECT_EQ(clocks.watchdog(), watchdog);
+    const Descriptor file = place().folder.open(record_name);
+    EXPECT_EQ(read_note(file.get()).words, "watching");
+    EXPECT_EQ(read_note(file.get()).process, watchdog);
+}
+
+TEST_F(Owner, GoesOnAfterARestoreThatFailedUnderItsFreeze) {
+    Clocks clocks{board_, place()};
+    lower(clocks);
+    const pid_t watchdog = clocks.watchdog();
+    const pid_t restorer = start([&] {
+        const RestorePlace here = place();
+        HalfWayBoard board{files_};
+        try {
+            settle(here.folder, *find_record(here.folder, board.info().address), board);
+        } catch (const Error&) {
+            return 0;
+        }
+        return 1;
+    });
+    EXPECT_EQ(status_of(restorer), 0);
+    EXPECT_TRUE(record().history.uncertain);
+    EXPECT_EQ(clocks.watchdog(), watchdog);
+    // Nobody is putting anything back: who wants the device is told so at once.
+    const pid_t second = start([&] {
+        const auto began = Clock::now();
+        try {
+            const DeviceLock lock{place(), board_.info().address, {.for_watchdog = 5s}};
+        } catch (const Error& error) {
+            const bool names_owner = error.text().vendor_words.starts_with("process ");
+            return names_owner && Clock::now() - began < 2s ? 0 : 1;
+        }
+        return 2;
+    });
+    EXPECT_EQ(status_of(second), 0);
+    lower(clocks);
+    EXPECT_FALSE(record().history.uncertain) << "the owner knows what the board holds";
+}
+
 /// A board that is tried at opening, during which its record's folder goes away.
 class LosingBoard : public FileBoard {
 public:
@@ -332,7 +514,10 @@ TEST_F(Owner, WhoseSecondRecordCannotBeMadeIsRestoredByTheFirst) {
     const pid_t owner = start([&] {
         LosingBoard board{files_};
         OwnedClocks<LosingBoard> clocks{board, place()};
-        board.lose = [&] { std::filesystem::remove_all(place().folder.path()); };
+        board.lose = [&] {
+            std::filesystem::remove_all(own_.at("own"));
+            own_.write("own", "no folder");
+        };
         try {
             clocks.probe();
         } catch (const Error& error) {

@@ -125,6 +125,18 @@ TEST(Record, OfARestoreThatWasCutShortIsUncertain) {
     EXPECT_TRUE(entry->history.uncertain);
 }
 
+TEST(Record, OfAnOwnerWhoHasWrittenSinceIsCertain) {
+    Recorded recorded;
+    for (const std::string words : {"restoring", "unfinished, the device refuses"}) {
+        const std::uint64_t slot = find_record(recorded.folder, device)->slot;
+        write_note(recorded.record.descriptor(), {.process = 12, .words = words, .slot = slot});
+        EXPECT_TRUE(find_record(recorded.folder, device)->history.uncertain) << words;
+        EXPECT_EQ(read_note(recorded.record.descriptor()).words, words);
+        recorded.record.write(an_entry().history);
+        EXPECT_FALSE(find_record(recorded.folder, device)->history.uncertain) << words;
+    }
+}
+
 TEST(Record, IsRefusedInWordsWhereItIsNotToBeTrusted) {
     const auto spoil = [](const std::function<void(const Recorded&)>& how) {
         const Recorded recorded;

@@ -52,7 +52,8 @@ public:
     std::string end() {
         watchdog_.reset();
         await([this] {
-            return record_.note().words != "watching" && record_.note().words != "restoring";
+            const std::string words = record_.note().words;
+            return words != "watching" && words != "restoring" && !words.starts_with("unfinished");
         });
         return record_.note().words;
     }
@@ -108,6 +109,25 @@ TEST(Watchdog, LeavesWhatSomebodyElseHasSetSince) {
     Watched second{mi300, {.initial = {}, .written = held}, "high", mi300_table};
     EXPECT_EQ(second.end(), "left as somebody else has set it");
     EXPECT_EQ(second.level(), "high\n");
+}
+
+/// As kdvfs-restore does whose device refuses half-way under an owner that is frozen.
+void leave_half_way(Watched& watched, std::uint64_t slot) {
+    write_note(watched.record().descriptor(),
+               {.process = 1, .words = "unfinished, the device refuses", .slot = slot});
+}
+
+TEST(Watchdog, GoesOnWithWhatSomebodyPutBackHalf) {
+    ClockState held = on_mi300;
+    held.cap.core = 900_MHz;  // and the board is at 1100 MHz
+    Watched first{mi300, {.initial = {}, .written = held}, "manual", mi300_table};
+    leave_half_way(first, 3);  // two slots are written at first, and the third by Watched
+    EXPECT_EQ(first.end(), "restored");
+    EXPECT_EQ(first.level(), "auto");
+    Watched second{mi300, {.initial = {}, .written = held}, "manual", mi300_table};
+    leave_half_way(second, 2);  // its owner has written since
+    EXPECT_EQ(second.end(), "left as somebody else has set it");
+    EXPECT_EQ(second.level(), "manual\n");
 }
 
 TEST(Watchdog, PutsAnUncertainDeviceBack) {

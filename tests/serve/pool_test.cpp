@@ -143,7 +143,7 @@ void expect_sound(const std::vector<ServiceClass>& classes, const ClusterPlan& p
 
 constexpr std::uint64_t cases = 1000;
 
-TEST(PlanPool, IsWhatBruteForceFindsOrRefused) {
+TEST(PlanCluster, OfOneClassIsWhatBruteForceFindsOrRefused) {
     std::uint64_t feasible = 0;
     for (std::uint64_t seed = 0; seed < cases; ++seed) {
         Random random{seed};
@@ -159,14 +159,16 @@ TEST(PlanPool, IsWhatBruteForceFindsOrRefused) {
             if (point.first_token <= service.first_token && point.gap <= service.gap)
                 points.push_back(point);
         const double truth = by_brute_force(points, load, gpus, idle).back() + idle * gpus;
-        const PoolPlan plan = plan_pool({&service, 1}, profile, gpus, load, {idle});
+        service.load = load;
+        service.profile = profile;
+        const ClusterPlan plan = plan_cluster({&service, 1}, gpus, {idle});
         ASSERT_EQ(plan.refused.empty(), std::isfinite(truth)) << seed << ' ' << plan.refused;
         if (!plan.refused.empty()) continue;
         ASSERT_NEAR(plan.power.count, truth, 1e-6) << seed;
         ++feasible;
     }
-    std::cout << "plan_pool: " << cases << " random cases, " << feasible << " as by brute force, "
-              << cases - feasible << " refused, as there\n";
+    std::cout << "plan_cluster of one class: " << cases << " random cases, " << feasible
+              << " as by brute force, " << cases - feasible << " refused, as there\n";
     EXPECT_GT(feasible, cases / 4);
     EXPECT_LT(feasible, cases);
 }
@@ -296,7 +298,6 @@ TEST(PlanCluster, BadInputIsRefused) {
     EXPECT_THROW(plan_cluster(classes, 8, {std::nan("")}), Error);
     classes[2].gap = Seconds{std::nan("")};
     EXPECT_THROW(plan_cluster(classes, 8), Error);
-    EXPECT_THROW(plan_pool({&classes[2], 1}, classes[2].profile, 8, 1), Error);
     EXPECT_THROW(plan_cluster({}, 8), Error);
 }
 

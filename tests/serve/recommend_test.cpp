@@ -85,7 +85,8 @@ TEST(Recommend, MlEnergyRowsAsByBruteForce) {
     const auto path =
         std::filesystem::path{KDVFS_SOURCE_DIR} / "../shared/data/mlenergy/llm_v3.csv";
     if (!std::filesystem::exists(path)) GTEST_SKIP() << "shared/data/mlenergy is absent";
-    const ConfigurationTable table = read_configurations(path);
+    std::ifstream input{path};
+    const ConfigurationTable table{input, path.string()};
     ASSERT_EQ(table.size(), 838U);
     std::ifstream file{path};
     std::vector<std::map<std::string, std::string>> rows;

@@ -13,6 +13,7 @@
 #include <tests/virtual_amdgpu/interpose.hpp>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,6 +139,52 @@ TEST_F(NvmlLimit, IsSetReadBackAndRestored) {
     EXPECT_THROW(limit.set_power_limit({400}), Error);
 }
 
+/// In a child process, whose exit status is what it returns.
+int status_of_child(const std::function<int()>& body) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        try {
+            ::_exit(body());
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "child: %s\n", error.what());
+            ::_exit(99);
+        }
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST_F(NvmlLimit, OfAFractionOfAWattIsPutBackExactly) {
+    const TemporaryFolder folder;
+    folder.write("nvidia-smi", "#!/bin/sh\necho \"$@\" >>" + folder.at("calls") + '\n');
+    ::chmod(folder.at("nvidia-smi").c_str(), 0755);
+    device::NvmlOptions with_restorer = options();
+    with_restorer.restorer = folder.at("nvidia-smi");
+    const auto place = [&] {
+        return RestorePlace::in_own(folder.at("own"), std::string{address} + "-power");
+    };
+    board().power_limit = 562'500;
+    for (const bool has_watchdog : {true, false}) {
+        EXPECT_EQ(status_of_child([&] {
+                      device::NvmlPowerLimit limit{address, with_restorer};
+                      OwnedPowerLimit owned{limit, place()};
+                      owned.set_power_limit({400});
+                      if (!has_watchdog) ::kill(owned.watchdog(), SIGKILL);
+                      return ::raise(SIGKILL);
+                  }),
+                  -SIGKILL);
+        if (!has_watchdog) continue;
+        for (int i = 0; i < 1000 && folder.read("calls").empty(); ++i)
+            std::this_thread::sleep_for(10ms);
+        EXPECT_EQ(folder.read("calls"), std::string{"-i "} + address + " -pl 562.500\n");
+    }
+    board().power_limit = 400'000;  // as the child left it, whose board was its own
+    device::NvmlPowerLimit limit{address, options()};
+    const OwnedPowerLimit owned{limit, place()};
+    EXPECT_EQ(board().power_limit, 562'500U);
+}
+
 /// A board's hwmon folder made of plain files.
 class LimitOfFiles : public testing::Test {
 protected:
@@ -191,6 +238,39 @@ TEST_F(LimitOfFiles, IsPutBackByTheWatchdogOfAProcessThatIsKilled) {
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     EXPECT_TRUE(comes_to_hold("562500000\n")) << "to the last microwatt; it holds " << held();
+}
+
+TEST_F(LimitOfFiles, IsPutBackFromTheWattNextToIt) {
+    EXPECT_EQ(status_of_child([&] {
+                  SysfsPowerLimit limit{card_};
+                  OwnedPowerLimit owned{limit, place()};
+                  owned.set_power_limit({562});
+                  return held() == "562000000\n" ? ::raise(SIGKILL) : 1;
+              }),
+              -SIGKILL);
+    EXPECT_TRUE(comes_to_hold("562500000\n")) << "it holds " << held();
+}
+
+TEST_F(LimitOfFiles, IsPutBackExactlyByTheNextOwnerAndItsWatchdog) {
+    EXPECT_EQ(status_of_child([&] {
+                  SysfsPowerLimit limit{card_};
+                  OwnedPowerLimit owned{limit, place()};
+                  owned.set_power_limit({400});
+                  ::kill(owned.watchdog(), SIGKILL);
+                  return ::raise(SIGKILL);
+              }),
+              -SIGKILL);
+    EXPECT_EQ(held(), "400000000\n");
+    EXPECT_EQ(status_of_child([&] {
+                  SysfsPowerLimit limit{card_};  // which sees 400 W
+                  OwnedPowerLimit owned{limit, place()};
+                  if (held() != "562500000\n") return 1;
+                  owned.set_power_limit({300});
+                  return ::raise(SIGKILL);
+              }),
+              -SIGKILL)
+        << "it holds " << held();
+    EXPECT_TRUE(comes_to_hold("562500000\n")) << "it holds " << held();
 }
 
 TEST_F(LimitOfFiles, StaysWhereSomebodyElseHasChangedItSince) {

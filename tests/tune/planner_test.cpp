@@ -228,14 +228,5 @@ TEST(Objective, ZeusWeighsEnergyAgainstTimeAtFullPower) {
     EXPECT_DOUBLE_EQ(zeus.score({Seconds{2}, Joules{100}}, {}), 0.25 * 100 + 0.75 * 300 * 2);
 }
 
-TEST(Frontier, FallsInEnergyAsItRisesInTime) {
-    const std::vector<Cost> frontier = time_energy_frontier(trading());
-    ASSERT_GE(frontier.size(), 3U);
-    for (std::size_t i = 1; i < frontier.size(); ++i) {
-        EXPECT_GT(frontier[i].time, frontier[i - 1].time);
-        EXPECT_LT(frontier[i].energy, frontier[i - 1].energy);
-    }
-}
-
 }  // namespace
 }  // namespace kdvfs::tune

@@ -77,7 +77,7 @@ protected:
         FileSystemTest::SetUp();
         if (IsSkipped()) return;
         ::setenv("KDVFS_RESTORE", KDVFS_RESTORE_PROGRAM, 0);
-        ::unsetenv("XDG_RUNTIME_DIR");
+        ::unsetenv("KDVFS_RECORDS");
         ::umask(022);
         for (unsigned i = 0; i < gpus.size(); ++i) found_[i] = FileSystem::settings(i);
         std::system("rm -rf /run/kdvfs");
@@ -314,10 +314,9 @@ TEST_F(Node, WhoseEpilogNeverRanHasItsPowerLimitBackByTheProlog) {
     EXPECT_EQ(epilog(gpus[0]), 0);
 }
 
-/// Runs kdvfs-restore for a GPU. @returns its exit status and all that it says
-std::pair<int, std::string> restore(const std::string& words) {
-    const std::string command = std::string{KDVFS_RESTORE_PROGRAM} + " " + words + " 2>&1";
-    FILE* const pipe = ::popen(command.c_str(), "r");
+/// @returns a command's exit status and all that it says
+std::pair<int, std::string> run(const std::string& command) {
+    FILE* const pipe = ::popen((command + " 2>&1").c_str(), "r");
     std::string text;
     std::array<char, 4096> part{};
     while (const std::size_t count = std::fread(part.data(), 1, part.size(), pipe)) {
@@ -325,6 +324,38 @@ std::pair<int, std::string> restore(const std::string& words) {
     }
     return {WEXITSTATUS(::pclose(pipe)), text};
 }
+
+/// Runs kdvfs-restore for a GPU.
+std::pair<int, std::string> restore(const std::string& words) {
+    return run(KDVFS_RESTORE_PROGRAM " " + words);
+}
+
+#ifdef KDVFS_PROGRAM
+TEST_F(Node, TellsWhoHoldsAGpuAndLeavesNothingByTelling) {
+    const std::string info = KDVFS_PROGRAM " info";
+    const auto [status, words] = run(info);
+    EXPECT_EQ(status, 0);
+    EXPECT_NE(words.find("(0000:c1:00.0), gfx90a"), std::string::npos) << words;
+    EXPECT_NE(words.find("may set    clocks: this user may write"), std::string::npos) << words;
+    EXPECT_NE(words.find("held by    nobody"), std::string::npos) << words;
+    EXPECT_NE(::access("/run/kdvfs", F_OK), 0) << "it was only told to look";
+
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    const pid_t owner = start(alice, [&] {
+        Owned owned{gpus[0]};
+        owned.lower();
+        shared_->said = 1;
+        return ::pause();
+    });
+    wait_for_words(1);
+    const std::string holder =
+        "held by    process " + std::to_string(owner) + " of user " + std::to_string(alice);
+    EXPECT_NE(run(info).second.find(holder), std::string::npos) << run(info).second;
+    ::kill(owner, SIGKILL);
+    end_of(owner);
+    EXPECT_EQ(epilog(gpus[0]), 0);
+}
+#endif
 
 TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
     const std::string record = "/run/kdvfs/" + gpus[0] + "/record";
@@ -412,6 +443,9 @@ TEST_F(Node, SetsNoPowerLimitForWhoeverWasGivenClocks) {
     const auto [status, words] = restore(gpus[0]);
     EXPECT_EQ(status, 1) << words;
     EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+    const auto folder = detail::RestoreFolder::find("/run/kdvfs/" + gpus[0]);
+    EXPECT_EQ(detail::read_note(folder->open(detail::record_name).get()).words, "none")
+        << "nobody has begun to restore anything";
     std::system(("rm -rf /run/kdvfs/" + gpus[0] + "/record").c_str());
     EXPECT_EQ(epilog(gpus[0]), 0);
 }

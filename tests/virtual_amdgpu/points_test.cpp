@@ -50,7 +50,7 @@ protected:
         if (!system_->missing().empty()) GTEST_SKIP() << system_->missing();
         FileSystem::tell("reset");
         std::system("rm -rf /run/kdvfs");
-        ::unsetenv("XDG_RUNTIME_DIR");
+        ::unsetenv("KDVFS_RECORDS");
         ::setenv("KDVFS_RESTORE", KDVFS_RESTORE_PROGRAM, 0);
         found_ = FileSystem::settings();
         said_ = virtual_amdgpu::shared_with_children<std::atomic<int>>();

@@ -170,8 +170,8 @@ concept PowerLimitControl = requires(Device& device, Watts limit) {
     { device.power_limit_range() } -> std::same_as<PowerRange>;
 };
 
-/// A power limit that can be put back without kdvfs, as `Restorable`: what the script's functions
-/// see as the core clock is the limit in whole watts.
+/// A power limit that can be put back without kdvfs, as `Restorable`: its script's functions see
+/// watts as the core clock, milliwatts beyond as the memory's, microwatts as the lowest core clock.
 template <class Device>
 concept RestorablePowerLimit = PowerLimitControl<Device> && requires(const Device& device) {
     { device.info() } -> std::convertible_to<const DeviceInfo&>;

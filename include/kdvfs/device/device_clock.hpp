@@ -62,9 +62,6 @@ public:
     /// After some observations of an idle stream: puts the estimate into the middle of the bounds.
     void center() { offset_ = bounds_.middle(); }
 
-    [[nodiscard]] TimePoint to_timeline(std::uint64_t ticks) const {
-        return TimePoint{Duration{nanoseconds(ticks) + offset_}};
-    }
     /// What to add to the device's own time.
     [[nodiscard]] Duration offset() const { return Duration{offset_}; }
     /// Half the width of the bounds at the last `center`: how sure the offset was then.

@@ -32,12 +32,11 @@ struct ServiceClass {
     std::optional<std::size_t> spills_to{};  ///< index of the next larger class
 };
 
-/// The instances of one pool; `refused` says why there is no plan, and is empty where there is one.
+/// The instances of one pool.
 struct PoolPlan {
     std::vector<InstanceGroup> groups{};  ///< by ascending parallelism
     std::uint32_t gpus = 0;
-    Watts power{0};  ///< of the instances and, in a plan for all GPUs, of the idle ones
-    std::string refused{};
+    Watts power{0};
 };
 
 /// A pool of a cluster: which class it is made for, and all classes it serves.
@@ -46,11 +45,12 @@ struct ClusterPool {
     std::vector<std::size_t> serves{};
     PoolPlan plan{};
 };
+/// The pools of all GPUs.
 struct ClusterPlan {
     std::vector<ClusterPool> pools{};  ///< those that have a load, by owner
-    std::uint32_t gpus = 0;
-    Watts power{0};
-    std::string refused{};
+    std::uint32_t gpus = 0;            ///< that have instances
+    Watts power{0};                    ///< of the instances and of the idle GPUs
+    std::string refused{};             ///< why there is no plan; empty where there is one
 };
 
 namespace detail {
@@ -62,12 +62,6 @@ inline std::vector<InstancePoint> points_in_time(const std::vector<InstancePoint
     for (const InstancePoint& point : profile)
         if (point.first_token <= first_token && point.gap <= gap) points.push_back(point);
     return points;
-}
-
-inline void check_targets(const ServiceClass& service) {
-    if (std::isnan(service.first_token.count()) || std::isnan(service.gap.count()))
-        throw Error{Errc::invalid_input,
-                    {"plan a pool", "class '" + service.name + "'", "a target is no number", ""}};
 }
 
 inline void check_points(const ServiceClass& service, Watts idle_gpu) {
@@ -85,12 +79,9 @@ inline void check_points(const ServiceClass& service, Watts idle_gpu) {
         if (std::isnan(point.first_token.count()) || std::isnan(point.gap.count()))
             reject("a point's latency is no number");
     }
-    check_targets(service);
+    if (std::isnan(service.first_token.count()) || std::isnan(service.gap.count()))
+        reject("a target is no number");
 }
-
-}  // namespace detail
-
-namespace detail {
 
 /// Solves all ways of spilling over at once. A price on GPUs makes pools independent of each other:
 /// the pools' least priced powers bound a way from below (Lagrange). What is left of the gap is
@@ -290,8 +281,8 @@ private:
         for (std::size_t p = 0; p < best_way_.size(); ++p) {
             const Pool& pool = pools_[best_way_[p]];
             const auto gpus = static_cast<std::uint32_t>(best_[p].gpus);  // at most gpus_
-            ClusterPool planned{pool.owner, {}, {best_[p].groups, gpus, {}, {}}};
-            planned.plan.power = Watts{best_[p].watts + idle_.count * gpus};
+            const Watts power{best_[p].watts + idle_.count * gpus};
+            ClusterPool planned{pool.owner, {}, {best_[p].groups, gpus, power}};
             for (std::size_t c = 0; c < classes_.size(); ++c)
                 if (pool.members >> c & 1U) planned.serves.push_back(c);
             plan.gpus += gpus;
@@ -328,31 +319,6 @@ inline void check_spills(std::span<const ServiceClass> classes) {
 }
 
 }  // namespace detail
-
-/// The instances of least power that serve `load` requests a second on at most `gpus` GPUs under
-/// the targets of all `classes`: for each parallelism a number of instances and one operating point
-/// of `profile` (the pool manager of DynamoLLM, HPCA'25, solved exactly). An instance draws its
-/// point's power up to the point's load. Of equal power, fewer GPUs. A GPU without an instance
-/// draws `idle_gpu`.
-/// @throws Error (invalid_input) where numbers make no sense
-inline PoolPlan plan_pool(std::span<const ServiceClass> classes,
-                          const std::vector<InstancePoint>& profile, std::uint32_t gpus,
-                          double load, Watts idle_gpu = {0}) {
-    Seconds first_token{std::numeric_limits<double>::infinity()}, gap = first_token;
-    std::string names;
-    for (const ServiceClass& service : classes) {
-        detail::check_targets(service);
-        first_token = std::min(first_token, service.first_token);
-        gap = std::min(gap, service.gap);
-        names += (names.empty() ? "" : ", ") + service.name;
-    }
-    const ServiceClass all{names, load, first_token, gap, profile, {}};
-    detail::check_points(all, idle_gpu);
-    const ClusterPlan plan = detail::ClusterSearch{{&all, 1}, gpus, idle_gpu}.best();
-    PoolPlan pool{{}, plan.gpus, plan.power, plan.refused};
-    if (!plan.pools.empty()) pool.groups = plan.pools.front().plan.groups;
-    return pool;
-}
 
 /// Pools of least power for classes that share `gpus` GPUs: a class has its pool, or spills over
 /// into that of the next larger class, with all that spilled into it; such a pool is planned by the

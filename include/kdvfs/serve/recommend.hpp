@@ -8,8 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <istream>
 #include <limits>
 #include <optional>
@@ -159,13 +157,6 @@ private:
     std::unordered_map<std::string, std::uint32_t> gpu_names_;
     std::vector<std::uint32_t> gpus_;
 };
-
-/// @throws Error (io, invalid_input)
-inline ConfigurationTable read_configurations(const std::filesystem::path& path) {
-    std::ifstream input{path};
-    if (!input) throw Error{Errc::io, {"open a table", path.string(), "", "check the file's name"}};
-    return ConfigurationTable{input, path.string()};
-}
 
 namespace detail {
 

@@ -16,52 +16,52 @@
 namespace kdvfs::train {
 namespace detail {
 
-/// A power limit in the terms of restore records, which hold a mode and four numbers: the limit, in
-/// whole watts, stands where a core clock would. It has a record and a lock of its own beside those
-/// of the board's clocks.
+/// A power limit in the terms of restore records, which hold a mode and four numbers: its whole
+/// watts stand where a core clock would, the milliwatts beyond them where a memory clock would, and
+/// the microwatts beyond those where the lowest core clock would. It has a record and a lock of its
+/// own beside those of the board's clocks.
 template <RestorablePowerLimit Device>
 class LimitAsState {
 public:
     explicit LimitAsState(Device& device) : device_{&device}, info_{device.info()} {
         info_.address += suffix;
-        found_ = device.read_power_limit();
     }
     static constexpr const char* suffix = "-power";
 
     [[nodiscard]] const DeviceInfo& info() const { return info_; }
     [[nodiscard]] const SupportedClocks& supported_clocks() const { return none_; }
     [[nodiscard]] ClockState read_clock_state() { return state_of(device_->read_power_limit()); }
-    void apply(ClockPoint limit) { device_->set_power_limit(watts(limit)); }
-    /// What was found is put back to the last microwatt.
+    void apply(ClockPoint limit) { device_->set_power_limit({1.0 * limit.core.count}); }
+    /// To the last microwatt.
     void restore(const ClockState& state) {
-        device_->set_power_limit(state == state_of(found_) ? found_ : watts(state.cap));
+        device_->set_power_limit({1.0 * state.cap.core.count + 1e-3 * state.cap.memory.count +
+                                  1e-6 * state.floor.core.count});
     }
     [[nodiscard]] RestoreScript restore_script() const { return device_->restore_script(); }
 
-    static ClockPoint point(Watts limit) {
-        return {{static_cast<std::uint32_t>(std::floor(limit.count + 1e-3))}, auto_clock};
-    }
-
-private:
-    static Watts watts(ClockPoint limit) { return {static_cast<double>(limit.core.count)}; }
     static ClockState state_of(Watts limit) {
+        const auto microwatts = std::llround(limit.count * 1e6);
+        const auto digits = [&](std::int64_t unit) {
+            return Megahertz{static_cast<std::uint32_t>(microwatts / unit % 1000)};
+        };
         ClockState state;
         state.mode = "power limit";
-        state.cap = point(limit);
+        state.cap = {{static_cast<std::uint32_t>(microwatts / 1'000'000)}, digits(1000)};
+        state.floor.core = digits(1);
         return state;
     }
 
+private:
     Device* device_;
     DeviceInfo info_;
     SupportedClocks none_{};
-    Watts found_{};
 };
 
 }  // namespace detail
 
 /// `PowerLimitControl` that outlives its process, in the way of a GPU's clocks: one owner at a
 /// time, a restore record before the first write, and a watchdog that puts back the limit that was
-/// found. Sets whole watts.
+/// found, exactly. Sets whole watts otherwise.
 template <RestorablePowerLimit Device>
 class OwnedPowerLimit {
 public:
@@ -81,11 +81,11 @@ public:
         return device_.read_power_limit();
     }
     void set_power_limit(Watts limit) {
-        const ClockPoint wanted = State::point(limit);
-        if (wanted == found_.cap)
+        const ClockState wanted = State::state_of(limit);
+        if (wanted == found_)
             owned_.restore(found_);
         else
-            owned_.apply(wanted);
+            owned_.apply({wanted.cap.core, auto_clock});
         static_cast<void>(owned_.read_clock_state());  // the record says what holds
     }
     [[nodiscard]] PowerRange power_limit_range() { return device_.power_limit_range(); }

@@ -308,21 +308,4 @@ inline Plans make_plans(const CostTable& table, const Objective& objective) {
             make_plan(table, objective, Aggregate::global)};
 }
 
-/// The time-energy frontier of an iteration, kernel by kernel: from the fastest plan to the most
-/// frugal, each entry a plan that no other beats in both. Only the corners of the frontier's
-/// convex hull are listed; between two of them plans lie close to the line.
-inline std::vector<Cost> time_energy_frontier(const CostTable& table) {
-    kdvfs::detail::MultipleChoice problem;
-    for (const detail::Unit& unit : detail::make_units(table, Aggregate::global))
-        problem.add_class(unit.choices);
-    const kdvfs::detail::HullWalk walk{problem};
-    kdvfs::detail::Choice total = walk.start().total;
-    std::vector<Cost> frontier{kdvfs::detail::to_cost(total)};
-    for (const kdvfs::detail::HullWalk::Step& step : walk.steps()) {
-        total = walk.after(total, step);
-        frontier.push_back(kdvfs::detail::to_cost(total));
-    }
-    return frontier;
-}
-
 }  // namespace kdvfs::tune

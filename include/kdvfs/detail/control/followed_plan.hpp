@@ -48,7 +48,7 @@ public:
             std::count_if(met_.get(), met_.get() + track_.kernels(),
                           [](const auto& m) { return m.load(std::memory_order_relaxed); }));
         if (2 * met >= track_.kernels()) return false;
-        foreign_.store(true, std::memory_order_relaxed);
+        external_.store(true, std::memory_order_relaxed);
         end();
         return true;
     }
@@ -64,7 +64,9 @@ public:
     }
     void end() noexcept { given_up_.store(true, std::memory_order_relaxed); }
     /// Whether it is of another program.
-    [[nodiscard]] bool foreign() const noexcept { return foreign_.load(std::memory_order_relaxed); }
+    [[nodiscard]] bool external() const noexcept {
+        return external_.load(std::memory_order_relaxed);
+    }
 
     /// Where the kind of a kernel's scopes at one of the plan's clocks is kept: what a metered
     /// launch is recorded as. Null until it has been asked for.
@@ -80,7 +82,7 @@ private:
     std::unique_ptr<std::atomic<const ScopeKind*>[]> kinds_;  // [kernel][clock]
     std::atomic<std::uint64_t> iteration_{0};
     std::atomic<bool> given_up_{false};
-    std::atomic<bool> foreign_{false};
+    std::atomic<bool> external_{false};
 };
 
 /// How one track follows a plan. A plan is for the stream that it was recorded on: a track follows

@@ -24,7 +24,7 @@ namespace kdvfs::detail {
 class FollowTally {
 public:
     void add(const TrackFollower& track) {
-        share_.given_up = share_.given_up || track.plan().foreign();
+        share_.given_up = share_.given_up || track.plan().external();
         if (!track.ever_conducted()) return;
         const FollowCounts& counts = track.counts();
         share_.launches += counts.launches;

@@ -54,7 +54,18 @@ public:
     DeviceLock(const RestorePlace& place, const std::string& device)
         : DeviceLock{place, device, Patience{}} {}
 
+    /// Who holds it now, for whoever only looks; nothing where nobody does.
+    /// @throws Error (refused) where the lock is no plain file
+    static std::optional<std::string> holder(const RestorePlace& place, const std::string& device) {
+        const ProcessDescriptor file = open(place.lock);
+        if (::flock(file.get(), LOCK_SH | LOCK_NB) == 0) return std::nullopt;  // gone with `file`
+        if (errno != EWOULDBLOCK) cannot(place.lock);
+        return holder_of(place, device).words;
+    }
+
     [[nodiscard]] int descriptor() const noexcept { return file_.get(); }
+    /// Whether its file was removed: whoever opens the device next would lock another.
+    [[nodiscard]] bool is_removed() const noexcept { return detail::is_removed(file_.get()); }
 
     /// For everybody who has inherited it, too.
     void release() noexcept { ::flock(file_.get(), LOCK_UN); }
@@ -115,13 +126,25 @@ private:
     ProcessDescriptor file_;
 };
 
+/// Not open where only its owner may write it: what is owed is paid without a note, too.
+inline Descriptor record_to_note_in(const RestoreFolder& folder) {
+    try {
+        return folder.open(record_name, O_RDWR);
+    } catch (const Error&) {
+        return {};
+    }
+}
+
 /// Settles what an owner of a device left undone, by rule of `decide_restore`: whatever a record
 /// says, nothing is written but a state that the device knows, and only where it holds what the
-/// record says kdvfs wrote.
+/// record says kdvfs wrote. The record's note says it while the device is being written, and if
+/// that ended half-way, so that the next to settle it does not take what it finds for a stranger's;
+/// else the note stays the watchdog's.
+/// @param folder that of the record
 /// @returns what was done
 /// @throws Error where the device refuses
 template <ClockControl Device>
-RestoreDecision settle(const RestoreEntry& entry, Device& device) {
+RestoreDecision settle(const RestoreFolder& folder, const RestoreEntry& entry, Device& device) {
     if (!entry.owes_restore()) return RestoreDecision::nothing;
     // A device that cannot read its settings back is told what they should be.
     if constexpr (AdoptingControl<Device>) {
@@ -129,36 +152,57 @@ RestoreDecision settle(const RestoreEntry& entry, Device& device) {
     }
     const auto decision = decide_restore(entry.history, device.read_clock_state());
     if (decision != RestoreDecision::write_back) return decision;
-    device.restore(entry.history.initial);
-    if (const ClockState seen = device.read_clock_state(); seen != entry.history.initial) {
-        throw Error{
-            Errc::refused,
-            {.action = "put back the clocks that an earlier process left behind",
-             .object = to_string(device.info()),
-             .vendor_words = "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
-             .remedy = "see which other tool governs this GPU's clocks"}};
+    const Descriptor record = record_to_note_in(folder);
+    RestoreNote before = read_note(record.get());
+    RestoreNote mine{before.while_stopped, ::getpid(), "restoring", entry.slot};
+    write_note(record.get(), mine);
+    try {
+        device.restore(entry.history.initial);
+        if (const ClockState seen = device.read_clock_state(); seen != entry.history.initial) {
+            throw Error{
+                Errc::refused,
+                {.action = "put back the clocks that an earlier process left behind",
+                 .object = to_string(device.info()),
+                 .vendor_words = "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
+                 .remedy = "see which other tool governs this GPU's clocks"}};
+        }
+    } catch (const Error&) {
+        mine.words = "unfinished, the device refuses";
+        write_note(record.get(), mine);
+        throw;
     }
+    ++before.while_stopped;
+    if (before.is_half_way(entry.slot)) before.words = "watching";
+    write_note(record.get(), before);
     return decision;
 }
 
 /// `ClockControl` that outlives its process: holds the device's lock, keeps the restore record,
 /// which says what is owed before the device is written, and has a watchdog from the first write
 /// on. What an earlier owner left behind is settled first. A switch costs two stores into the
-/// mapped record and one `poll`; the watchdog is told nothing and never waited for, but by the
-/// destructor where something is owed, and there not for ever.
+/// mapped record, one `poll` and two `fstat`, by the thread that writes the device; the watchdog is
+/// told nothing and never waited for, but by the destructor where something is owed, and there not
+/// for ever.
+///
+/// Lock and record are files that somebody may remove while this process runs: one who tidies up
+/// /tmp. They are made again before the next write, or when the clocks are read next, which is once
+/// a second while one is held. Where another process has taken the device in between, that one
+/// keeps it: `apply` throws.
 template <Restorable Device>
 class OwnedClocks {
 public:
     /// @throws Error (busy) naming the process that drives the device already, (refused) where an
     /// earlier record is not to be trusted, (io) where there is no space for one
     OwnedClocks(Device& device, RestorePlace place)
-        : device_{device}, place_{std::move(place)}, lock_{place_, device.info().address} {
+        : device_{device},
+          place_{std::make_unique<RestorePlace>(std::move(place))},
+          lock_{std::make_unique<DeviceLock>(*place_, device.info().address)} {
         const std::string& address = device.info().address;
-        if (const auto left = find_record(place_.folder, address)) {
-            settled_ = settle(*left, device);
+        if (const auto left = find_record(place_->folder, address)) {
+            settled_ = settle(place_->folder, *left, device);
         }
         history_.initial = device.read_clock_state();
-        make_record();
+        record_ = new_record(*place_);
     }
 
     explicit OwnedClocks(Device& device)
@@ -170,12 +214,12 @@ public:
     ~OwnedClocks() {
         if (fork_generation() != generation_) return;
         const bool owes = owes_restore();
-        const pid_t watchdog = record_->note().process;
+        const pid_t watchdog = this->watchdog();
         if (!owes) {
             // Said before the lock is let go of: the watchdog reads it, and does nothing.
             record_->write({.initial = history_.initial});
             record_->remove();
-            lock_.release();
+            lock_->release();
         }
         watchdog_.reset();
         if (owes) wait_for_watchdog(watchdog);
@@ -193,11 +237,11 @@ public:
         return record_->note().while_stopped;
     }
     /// The watchdog's process id, in its own PID namespace; 0 while there is none.
-    [[nodiscard]] pid_t watchdog() const { return watchdog_ ? record_->note().process : 0; }
+    [[nodiscard]] pid_t watchdog() const { return watchdog_ ? watchdog_process_ : 0; }
 
     /// Who restores, and for whom the lock holds, for `info()`.
     [[nodiscard]] std::string describe() const {
-        std::string words = "record in " + place_.words();
+        std::string words = "record in " + place_->words();
         if (adopts_orphans()) {
             words +=
                 "; the watchdog is a child of this process, which adopts orphans (PID 1 or a "
@@ -210,6 +254,7 @@ public:
     }
 
     [[nodiscard]] ClockState read_clock_state() {
+        keep_record_noexcept();
         record_->beat();
         if (watchdog_ && !watchdog_->lives()) replace_watchdog_noexcept();
         ClockState state = device_.read_clock_state();
@@ -229,7 +274,10 @@ public:
         record_->write(history_);
     }
 
+    /// @throws Error (busy) where lock and record were removed, and another process has taken the
+    /// device since; (io) where they cannot be made again; and as the device
     void apply(ClockPoint point) {
+        keep_record({});
         if (!watchdog_ || !watchdog_->lives()) start_watchdog();
         note_uncertain();
         device_.apply(point);
@@ -237,6 +285,7 @@ public:
 
     /// What is owed is paid even where no watchdog can be started.
     void restore(const ClockState& state) {
+        keep_record_noexcept();
         if (!watchdog_ || !watchdog_->lives()) replace_watchdog_noexcept();
         note_uncertain();
         device_.restore(state);
@@ -250,22 +299,54 @@ public:
         static_cast<void>(read_clock_state());
         // The device may be put back in another way from here on. What the old watchdog reads when
         // its pipe ends is the old record, by which nothing is owed.
-        make_record();
+        record_ = new_record(*place_);
         start_watchdog();
     }
 
 private:
     using Clock = std::chrono::steady_clock;
 
-    /// Where it cannot be made, the one before holds on.
-    void make_record() {
-        record_ = std::make_unique<RestoreRecord>(
-            place_.folder, RestoreEntry{.boot = boot_id(),
-                                        .kind = device_.restore_script().kind,
-                                        .device = device_.info().address,
-                                        .process = ::getpid(),
-                                        .user = ::geteuid(),
-                                        .history = history_});
+    [[nodiscard]] std::unique_ptr<RestoreRecord> new_record(const RestorePlace& place) const {
+        return std::make_unique<RestoreRecord>(place.folder,
+                                               RestoreEntry{.boot = boot_id(),
+                                                            .kind = device_.restore_script().kind,
+                                                            .device = device_.info().address,
+                                                            .process = ::getpid(),
+                                                            .user = ::geteuid(),
+                                                            .history = history_});
+    }
+
+    /// Makes lock and record again where they were removed. Until both are there the ones before
+    /// hold on, and the watchdog by them. What another owner has left there meanwhile is settled,
+    /// as when a device is opened.
+    void keep_record(DeviceLock::Patience patience) {
+        const bool lock_is_gone = lock_->is_removed();
+        if (!lock_is_gone && !record_->is_removed()) return;
+        const std::string& address = device_.info().address;
+        auto place = std::make_unique<RestorePlace>(place_->made_again(address));
+        std::unique_ptr<DeviceLock> lock;
+        if (lock_is_gone || place->lock != place_->lock) {
+            lock = std::make_unique<DeviceLock>(*place, address, patience);
+            const auto left =
+                record_->is_removed() ? find_record(place->folder, address) : std::nullopt;
+            if (left && settle(place->folder, *left, device_) == RestoreDecision::write_back) {
+                history_.uncertain = history_.written.has_value();
+            }
+        }
+        auto record = new_record(*place);
+        record_->write({.initial = history_.initial});  // which the old watchdog reads
+        record_ = std::move(record);
+        place_ = std::move(place);
+        if (lock) lock_ = std::move(lock);
+        if (watchdog_) start_watchdog();
+    }
+
+    /// Without a wait, and tried again at the next call: `apply` says what is wrong.
+    void keep_record_noexcept() noexcept {
+        try {
+            keep_record({.at_least = {}, .for_watchdog = {}});
+        } catch (const Error&) {
+        }
     }
 
     /// Whether the device still holds what kdvfs wrote, or cannot tell.
@@ -299,7 +380,7 @@ private:
     void start_watchdog() {
         watchdog_.reset();
         record_->clear_note();
-        watchdog_.emplace(device_.restore_script(), lock_.descriptor(), record_->descriptor());
+        watchdog_.emplace(device_.restore_script(), lock_->descriptor(), record_->descriptor());
         const auto deadline = Clock::now() + std::chrono::seconds{5};
         while (record_->note().words != "watching") {
             if (!watchdog_->lives() || Clock::now() >= deadline) {
@@ -312,6 +393,7 @@ private:
             }
             std::this_thread::sleep_for(std::chrono::microseconds{200});
         }
+        watchdog_process_ = record_->note().process;
     }
 
     /// The record holds without a watchdog, too.
@@ -326,10 +408,10 @@ private:
     /// time that it takes where nothing is wrong.
     void wait_for_watchdog(pid_t watchdog) const {
         const auto deadline = Clock::now() + std::chrono::seconds{1};
-        while (Clock::now() < deadline) {
-            const RestoreNote note = record_->note();
-            if (note.process != watchdog) return;
-            if (note.words != "watching" && note.words != "restoring") return;
+        while (watchdog != 0 && Clock::now() < deadline) {
+            const RestoreNote note = record_->note();  // kdvfs-restore may have said something, too
+            const bool is_done = note.words != "watching" && note.words != "restoring";
+            if (note.process == watchdog && is_done) return;
             std::this_thread::sleep_for(std::chrono::microseconds{500});
         }
     }
@@ -343,12 +425,13 @@ private:
     }
 
     Device& device_;
-    RestorePlace place_;
-    DeviceLock lock_;
+    std::unique_ptr<RestorePlace> place_;
+    std::unique_ptr<DeviceLock> lock_;
     RestoreDecision settled_ = RestoreDecision::nothing;
     ClockHistory history_{};
     std::unique_ptr<RestoreRecord> record_;
     std::optional<Watchdog> watchdog_;
+    pid_t watchdog_process_ = 0;
     std::uint32_t generation_ = fork_generation();
 };
 

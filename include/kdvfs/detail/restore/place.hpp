@@ -35,6 +35,12 @@ inline Descriptor raised(Descriptor file) {
     return above;
 }
 
+/// Whether an open file has no name any more.
+inline bool is_removed(int file) noexcept {
+    struct stat status {};
+    return ::fstat(file, &status) == 0 && status.st_nlink == 0;
+}
+
 /// The folder that holds the restore record of one GPU. It steers what a privileged process does
 /// later: it has one owner, only the owner or root may write there, and no link is followed into or
 /// out of it.
@@ -125,6 +131,25 @@ struct RestorePlace {
         return in_own(own_root(), device, has_lock ? shared_lock : std::string{});
     }
 
+    /// Where the record and the lock of a device's owner are, for whoever only looks: nothing is
+    /// made. Nothing where there is none.
+    /// @throws Error (refused) where the GPU is given to somebody else
+    static std::optional<RestorePlace> find(const std::string& device,
+                                            const std::string& machine = machine_root) {
+        const std::string shared_lock = machine + "/" + device + ".lock";
+        const bool has_lock = may_read(shared_lock, device);
+        if (has_lock) {
+            if (auto folder = RestoreFolder::find(machine + "/" + device)) {
+                return RestorePlace{std::move(*folder), shared_lock, true};
+            }
+        }
+        const std::string own = own_root() + "/" + device;
+        const std::string lock = has_lock ? shared_lock : own + ".lock";
+        auto folder = RestoreFolder::find(own);
+        if (!folder || ::access(lock.c_str(), R_OK) != 0) return std::nullopt;
+        return RestorePlace{std::move(*folder), lock, has_lock};
+    }
+
     /// A place in a folder of the caller's own; for tests, and machines without /run/kdvfs.
     static RestorePlace in_own(const std::string& root, const std::string& device,
                                std::string shared_lock = {}) {
@@ -153,15 +178,23 @@ struct RestorePlace {
                                       "/run/kdvfs for this GPU)");
     }
 
-    /// Where a user keeps records on a machine that has no folder for all: the folder that the
-    /// session manager made for the user, else one in /tmp. Gone after a reboot, as is what they
-    /// tell of.
+    /// Where a user keeps records on a machine that has no folder for all: what KDVFS_RECORDS
+    /// names, else a folder that every process of this user finds, whoever has started it, and that
+    /// is there until the machine boots: in /run/lock, where users may make one, else in /tmp. Not
+    /// XDG_RUNTIME_DIR or /run/user/UID: these go when the user logs out, and a job of a scheduler,
+    /// of cron or under nohup runs on.
     static std::string own_root() {
-        const std::string runtime{environment("XDG_RUNTIME_DIR")};
-        if (!runtime.empty() && is_own_folder(runtime)) return runtime + "/kdvfs";
-        const std::string user = std::to_string(::geteuid());
-        if (is_own_folder("/run/user/" + user)) return "/run/user/" + user + "/kdvfs";
-        return "/tmp/kdvfs-" + user;
+        const std::string named{environment("KDVFS_RECORDS")};
+        if (!named.empty()) return named;
+        const std::string parent = may_make_in("/run/lock") ? "/run/lock" : "/tmp";
+        return parent + "/kdvfs-" + std::to_string(::geteuid());
+    }
+
+    /// The same place once more, after what was there has been removed.
+    /// @throws Error as `of_this_process`
+    [[nodiscard]] RestorePlace made_again(const std::string& device) const {
+        const std::string root = lock.substr(0, lock.rfind('/'));
+        return for_machine ? of_this_process(device, root) : in_own(root, device);
     }
 
 private:
@@ -171,13 +204,15 @@ private:
                      .object = path,
                      .vendor_words = std::generic_category().message(errno),
                      .remedy = "let an administrator make /run/kdvfs (prolog.sh does), or set "
-                               "XDG_RUNTIME_DIR to a folder of this user's own"}};
+                               "KDVFS_RECORDS to a folder of this user's own"}};
     }
 
-    static bool is_own_folder(const std::string& path) {
+    /// Whether everybody may make a folder in it, and remove none of another's.
+    static bool may_make_in(const char* path) {
         struct stat status {};
-        return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-               status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+        constexpr mode_t shared = S_ISVTX | S_IWOTH;
+        return ::stat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == 0 &&
+               (status.st_mode & shared) == shared && ::access(path, W_OK | X_OK) == 0;
     }
 
     /// What root lacks is made, what it cannot make is seen later.

@@ -33,6 +33,7 @@ struct RestoreEntry {
     pid_t process = 0;     ///< the owner, as its own PID namespace numbers it
     uid_t user = 0;
     ClockHistory history{};
+    std::uint64_t slot = 0;  ///< the number of the slot that was read
 
     /// Whether there is anything to put back.
     [[nodiscard]] bool owes_restore() const {
@@ -45,7 +46,16 @@ struct RestoreNote {
     /// How often the clocks were put back under an owner that was stopped.
     std::uint64_t while_stopped = 0;
     pid_t process = 0;    ///< who says so
-    std::string words{};  ///< "watching", "restoring", "restored", ...
+    std::string words{};  ///< "watching", "restoring", "unfinished, ...", "restored", ...
+    /// The slot that it was written about, where it is about what one says.
+    std::optional<std::uint64_t> slot{};
+
+    /// Whether the device was being put back, or was left half-way, when a slot was the newest one.
+    /// Once the owner has written another it has seen to the device itself.
+    [[nodiscard]] bool is_half_way(std::uint64_t newest) const {
+        const bool began = words == "restoring" || words.starts_with("unfinished");
+        return began && slot.value_or(newest) == newest;
+    }
 };
 
 /// The kernel's name for this boot.
@@ -162,7 +172,8 @@ inline std::string of(const RestoreEntry& entry, std::uint64_t sequence) {
 
 inline std::string of(const RestoreNote& note) {
     return line("kdvfs-note " + std::to_string(note.while_stopped) + ' ' +
-                    std::to_string(note.process) + ' ' + note.words,
+                    std::to_string(note.process) + ' ' +
+                    (note.slot ? '@' + numbered(*note.slot) + ' ' : std::string{}) + note.words,
                 note_size);
 }
 
@@ -229,9 +240,15 @@ inline RestoreNote parse_note(std::string_view text) {
     const std::string whole = trimmed(text);
     const std::vector<std::string_view> field = fields(whole);
     if (field.size() < 4 || field[0] != "kdvfs-note") return {};
-    return {number<std::uint64_t>(field[1], UINT64_MAX).value_or(0),
-            number<pid_t>(field[2], INT32_MAX).value_or(0),
-            whole.substr(static_cast<std::size_t>(field[3].data() - whole.data()))};
+    RestoreNote note{number<std::uint64_t>(field[1], UINT64_MAX).value_or(0),
+                     number<pid_t>(field[2], INT32_MAX).value_or(0)};
+    std::size_t first_word = 3;
+    if (field[3].starts_with('@') && field.size() > 4) {
+        note.slot = number<std::uint64_t>(field[3].substr(1), UINT64_MAX);
+        first_word = 4;
+    }
+    note.words = whole.substr(static_cast<std::size_t>(field[first_word].data() - whole.data()));
+    return note;
 }
 
 /// The newer slot of a whole record that can be read; nothing where neither can.
@@ -241,9 +258,9 @@ inline std::optional<RestoreEntry> parse(std::string_view text) {
     auto second = parse_slot(text.substr(slots_at + slot_size, slot_size));
     if (!first || (second && second->sequence > first->sequence)) first = std::move(second);
     if (!first) return std::nullopt;
-    // Whoever was at it and did not come to an end has left the device half-way.
-    const std::string words = parse_note(text.substr(0, note_size)).words;
-    if (words == "restoring" && first->entry.owes_restore()) {
+    first->entry.slot = first->sequence;
+    const RestoreNote note = parse_note(text.substr(0, note_size));
+    if (note.is_half_way(first->sequence) && first->entry.owes_restore()) {
         first->entry.history.uncertain = true;
         first->entry.history.written.reset();
     }
@@ -346,6 +363,8 @@ public:
 
     [[nodiscard]] const RestoreEntry& entry() const noexcept { return entry_; }
     [[nodiscard]] int descriptor() const noexcept { return file_.get(); }
+    /// Whether nobody would find it: it was removed, or replaced.
+    [[nodiscard]] bool is_removed() const noexcept { return detail::is_removed(file_.get()); }
 
     /// Over the older of the two slots: a reader finds the newer one whole meanwhile.
     void write(const ClockHistory& history) {

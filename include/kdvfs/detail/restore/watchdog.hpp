@@ -46,7 +46,7 @@ shift 2
 )sh";
 
 inline constexpr std::string_view watchdog_body = R"sh(
-me=0 count=0 wrote= strangers=0 outcome=
+me=0 count=0 begun= strangers=0 outcome=
 
 say() { # over the first line of the record
     printf 'kdvfs-note %-180s\n' "$count $me $*" 1<> /proc/self/fd/5
@@ -55,7 +55,13 @@ say() { # over the first line of the record
 lines() {
     { read -r note; read -r first; read -r second; read -r beat; } < /proc/self/fd/5 || return 1
     set -- $note
+    begun=
+    case $5 in restoring | unfinished*) begun=${4#@} ;; esac
     [ "$1" = kdvfs-note ] && count=$2
+}
+
+began() { # whether somebody has begun to put back what this slot is about, and was not done
+    [ "$begun" = "$order" ]
 }
 
 is_whole() { # a slot: the words of one that its writer has finished
@@ -83,28 +89,29 @@ look() { # takes the newer slot that is whole apart
 
 attempt() { # 0 it is settled, 1 to be tried again; outcome says what was done
     outcome='not restored, the device cannot be read'
+    began && outcome="@$order unfinished, the device cannot be read"
     see || return 1
     if is_back; then
-        [ -n "$wrote" ] && outcome=restored || outcome='found as it was'
+        began && outcome=restored || outcome='found as it was'
         return 0
     fi
-    if [ "$held" = state ] && [ -z "$wrote" ] && ! holds; then
+    if [ "$held" = state ] && ! began && ! holds; then
         strangers=$((strangers + 1)) outcome='left as somebody else has set it'
         [ $strangers -ge 5 ]
         return
     fi
-    [ -n "$wrote" ] || say restoring
-    wrote=1
+    began || say "@$order" restoring
+    begun=$order
     if put_back && see && is_back; then
         outcome=restored
         return 0
     fi
-    outcome='not restored, the device refuses'
+    outcome="@$order unfinished, the device refuses"
     return 1
 }
 
 restore_for_minutes() { # a GPU reset lasts for seconds
-    wrote= strangers=0 tries=0
+    strangers=0 tries=0
     look || { say 'not restored, the record is not whole'; return; }
     [ "$held" != nothing ] || return
     until attempt; do
@@ -123,9 +130,10 @@ restore_for_minutes() { # a GPU reset lasts for seconds
 
 restore_under_the_stopped() { # one try; the next look comes in a second
     look && [ "$held" != nothing ] || return 0
-    wrote=
-    attempt || return 1
-    [ -z "$wrote" ] || { count=$((count + 1)); say 'restored while stopped'; }
+    attempt || { began && say "$outcome"; return 1; }
+    began || return 0
+    count=$((count + 1))
+    say 'restored while stopped'
 }
 
 owner_state() { # T: stopped; empty: gone

@@ -284,7 +284,6 @@ public:
             throw Error{Errc::not_supported,
                         {"find the power limit", object_, "its driver shows none",
                          "use the board's first die, or another GPU"}};
-        found_microwatts_ = std::to_string(microwatts(read_power_limit()));
     }
 
     [[nodiscard]] const DeviceInfo& info() const { return info_; }
@@ -305,28 +304,28 @@ public:
         return range;
     }
 
-    /// The script writes what was found when this object was made.
     [[nodiscard]] RestoreScript restore_script() const {
-        return {"amdgpu-power", restore_functions, {folder_ + "power1_cap", found_microwatts_}};
+        return {"amdgpu-power", restore_functions, {folder_ + "power1_cap"}};
     }
 
 private:
-    // Words: the file, the microwatts to put back. A limit is seen in whole watts.
+    // Words: the file.
     static constexpr const char* restore_functions = R"sh(
-cap=$1 microwatts=$2
+cap=$1
 
 see() { # in $seen
     seen=
     IFS= read -r seen < "$cap" || [ -n "$seen" ] || return 1
-    seen=${seen%??????}
-    seen=${seen:-0}
+    [ -n "$seen" ]
 }
 
-holds() { [ "$seen" = "$held_core" ]; }
+holds() { [ "$seen" = $((held_core * 1000000 + held_memory * 1000 + held_floor)) ]; }
 
-is_back() { [ "$seen" = "$found_core" ]; }
+is_back() { [ "$seen" = $((found_core * 1000000 + found_memory * 1000 + found_floor)) ]; }
 
-put_back() { printf '%s\n' "$microwatts" > "$cap"; }
+put_back() {
+    printf '%s\n' $((found_core * 1000000 + found_memory * 1000 + found_floor)) > "$cap"
+}
 )sh";
 
     static std::int64_t microwatts(Watts limit) { return std::llround(limit.count * 1e6); }
@@ -349,7 +348,6 @@ put_back() { printf '%s\n' "$microwatts" > "$cap"; }
     std::string object_;
     DeviceInfo info_{};
     std::string folder_;
-    std::string found_microwatts_;
 };
 static_assert(RestorablePowerLimit<SysfsPowerLimit>);
 

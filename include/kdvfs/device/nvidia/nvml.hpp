@@ -364,7 +364,6 @@ public:
           options_{std::move(options)},
           calls_{library().find_power_limit_calls()} {
         info_.mechanism = "NVML power limit";
-        found_ = std::lround(read_power_limit().count);
     }
 
     /// The limit that is set, which the board may be below for other reasons.
@@ -386,15 +385,14 @@ public:
     }
 
     [[nodiscard]] RestoreScript restore_script() const {
-        return {"nvml-power",
-                restore_functions,
-                {options_.restorer, info_.address, std::to_string(found_)}};
+        return {"nvml-power", restore_functions, {options_.restorer, info_.address}};
     }
 
 private:
-    // Words: nvidia-smi, the PCI address, the watts to put back. It is not asked what holds.
+    // Words: nvidia-smi, which takes fractions of a watt, and the PCI address. It is not asked what
+    // holds.
     static constexpr const char* restore_functions = R"sh(
-restorer=$1 address=$2 watts=$3 freed=
+restorer=$1 address=$2 freed=
 
 see() { :; }
 
@@ -403,6 +401,7 @@ holds() { :; }
 is_back() { [ "$freed" = "$order" ]; }
 
 put_back() {
+    watts=$(printf '%d.%03d' "$found_core" "$found_memory")
     "$restorer" -i "$address" -pl "$watts" || return 1
     freed=$order
 }
@@ -410,7 +409,6 @@ put_back() {
 
     NvmlOptions options_;
     nvml::PowerLimitCalls calls_;
-    long found_ = 0;
 };
 static_assert(RestorablePowerLimit<NvmlPowerLimit>);
 

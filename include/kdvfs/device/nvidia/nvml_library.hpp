@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 /// NVIDIA's management library, loaded at run time: kdvfs needs neither its header nor its import
 /// library to be built. The declarations follow the API reference of NVML 13 (functions, codes
@@ -74,6 +75,17 @@ struct FieldValue {
     Value value;
 };
 
+/// nvmlPciInfo_t.
+struct PciInfo {
+    std::array<char, 16> short_address;
+    std::uint32_t domain;
+    std::uint32_t bus;
+    std::uint32_t device;
+    std::uint32_t device_id;
+    std::uint32_t subsystem_id;
+    std::array<char, 32> address;  ///< "00000000:1B:00.0"
+};
+
 /// nvmlWorkloadPowerProfileCurrentProfiles_v1_t: bit sets of profile numbers.
 struct PowerProfiles {
     std::uint32_t version = sizeof(PowerProfiles) | 1U << 24U;
@@ -102,6 +114,9 @@ struct Readers {
     Status (*shutdown)();
     const char* (*error_string)(Status);
     Status (*driver_version)(char*, unsigned);
+    Status (*count)(unsigned*);
+    Status (*handle_by_index)(unsigned, Handle*);
+    Status (*pci_info)(Handle, PciInfo*);
     Status (*handle_by_address)(const char*, Handle*);
     Status (*name)(Handle, char*, unsigned);
     Status (*compute_capability)(Handle, int*, int*);
@@ -168,6 +183,24 @@ public:
 
     [[nodiscard]] const Readers& readers() const { return readers_; }
     [[nodiscard]] const std::string& driver_version() const { return driver_version_; }
+
+    /// The PCI addresses of the boards that this process can reach, as NVML spells them.
+    /// @throws Error with NVML's words.
+    [[nodiscard]] std::vector<std::string> addresses() const {
+        unsigned count = 0;
+        check(readers_.count(&count), "count the boards", path_);
+        std::vector<std::string> found;
+        for (unsigned i = 0; i < count; ++i) {
+            Handle board = nullptr;
+            PciInfo info{};
+            // One that is another container's, or lost, cannot be opened either.
+            if (readers_.handle_by_index(i, &board) != Status::success) continue;
+            if (readers_.pci_info(board, &info) != Status::success) continue;
+            info.address.back() = '\0';
+            found.emplace_back(info.address.data());
+        }
+        return found;
+    }
 
     /// @throws Error if the driver cannot lock core clocks at all.
     [[nodiscard]] Setters find_setters() const {
@@ -257,6 +290,9 @@ private:
         require(readers_.shutdown, "nvmlShutdown");
         require(readers_.error_string, "nvmlErrorString");
         require(readers_.driver_version, "nvmlSystemGetDriverVersion");
+        require(readers_.count, "nvmlDeviceGetCount_v2");
+        require(readers_.handle_by_index, "nvmlDeviceGetHandleByIndex_v2");
+        require(readers_.pci_info, "nvmlDeviceGetPciInfo_v3");
         require(readers_.handle_by_address, "nvmlDeviceGetHandleByPciBusId_v2");
         require(readers_.name, "nvmlDeviceGetName");
         require(readers_.compute_capability, "nvmlDeviceGetCudaComputeCapability");

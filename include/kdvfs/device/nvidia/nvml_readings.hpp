@@ -31,6 +31,15 @@ inline std::string nvml_address(std::string_view spelled) {
     return address;
 }
 
+/// The PCI addresses of the NVIDIA GPUs that this process can reach, as sysfs spells them.
+/// @param library what the dynamic loader is asked for.
+/// @throws Error if there is no driver.
+inline std::vector<std::string> nvml_addresses(const std::string& library = "libnvidia-ml.so.1") {
+    std::vector<std::string> addresses = nvml::Library{library}.addresses();
+    for (std::string& address : addresses) address = nvml_address(address);
+    return addresses;
+}
+
 /// Why a board's clocks are where they are (NVML's clocks event reasons).
 struct LimitReasons {
     std::uint64_t bits = 0;
@@ -135,6 +144,9 @@ public:
         const PowerReading instant = read_power_instant();
         return instant.status == ReadingStatus::absent ? read_power_average() : instant;
     }
+
+    /// Whether the driver keeps power samples for `read_power_samples`.
+    [[nodiscard]] bool has_power_samples() const noexcept { return sample_room_ > 0; }
 
     /// The driver's buffer of power samples (119 of them; 20 ms apart on an H100 and an H200),
     /// those taken after `since`, oldest first; empty where there is no buffer or nothing new.
