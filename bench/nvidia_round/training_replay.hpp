@@ -78,8 +78,12 @@ inline RecordedTraining read_training(const std::filesystem::path& folder) {
                           parse(fields[1], interval.place) && parse(fields[2], interval.start) &&
                           parse(fields[3], length);
         interval.end = interval.start + Duration{length};
-        interval.ends_scope = fields.size() < 5 || fields[4] == "1";
-        record.runs.push_back({interval, 1});
+        interval.ends_scope = fields.size() < 5 || fields[4] != "0";
+        if (fields.size() == 5 && fields[4] == "2") {
+            record.ends.push_back(interval);
+        } else {
+            record.runs.push_back({interval, 1});
+        }
         return good;
     });
     read_packed(folder / "samples.csv", 3, [&](const Fields& fields) {
@@ -178,7 +182,8 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
     const MeterRecord& record = training.record;
     KernelTable table;
     for (const kdvfs::KernelKey& kernel : training.kernels) (void)table.id(kernel);
-    EnergyAccumulator accumulator{table, {.counter_period = settings.counter_period}};
+    EnergyAccumulator accumulator{
+        table, {.counter_period = settings.counter_period, .kernels_repeat = settings.repeated}};
     for (const auto& [parent, enclosing] : record.places) accumulator.add_place(parent, enclosing);
     if (settings.repeated) {
         for (const RepeatedPower& power : record.repeated) accumulator.add_repeated(power);
@@ -214,6 +219,7 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
         }
     };
     std::size_t runs = 0;
+    std::size_t ends = 0;
     std::size_t samples = 0;
     std::size_t power = 0;
     std::size_t metering = 0;
@@ -231,6 +237,9 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
         add(
             record.runs, runs, until, [](const auto& run) { return run.interval.start; },
             [&](const auto& run) { accumulator.add(run.interval); });
+        add(
+            record.ends, ends, until, [](const auto& end) { return end.start; },
+            [&](const auto& end) { accumulator.end_enclosing(end); });
         add(
             record.samples, samples, until, [](const auto& sample) { return sample.at; },
             [&](const auto& sample) { accumulator.add(sample); });

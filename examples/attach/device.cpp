@@ -415,7 +415,7 @@ kdvfs::measure::Report Device::report() const {
 }
 void Device::write_record(const std::filesystem::path& folder) const {
     std::filesystem::create_directories(folder);
-    kdvfs::measure::write_record(folder, session_->take_record(), report());
+    kdvfs::measure::write_record(folder, session_->take_record());
 }
 void Device::close() const { session_->close(); }
 

@@ -54,7 +54,7 @@ void print_report(const kdvfs::Gpu& gpu, const std::filesystem::path& folder) {
                             "name a folder that can be written to"}};
     }
     if (record.runs.empty()) return;
-    kdvfs::measure::write_record(folder, record, report);
+    kdvfs::measure::write_record(folder, record);
 }
 
 }  // namespace gpt

@@ -32,6 +32,7 @@ struct AccumulatorSettings {
     std::size_t capacity = 1 << 16;   ///< intervals, and samples, that may wait for each other
     std::size_t most_columns = 1024;  ///< (kernel, clock) pairs told apart; later ones are not
     double widest_resolved = 0.10;    ///< a half-width beyond this share is `too_short_to_tell`
+    bool kernels_repeat = false;      ///< figures of repeated kernels will come (`add_repeated`)
     /// More is no power of a board: the reading is refused.
     Watts highest_power = CounterLimits{}.highest_power;
 };
@@ -48,6 +49,7 @@ public:
           settings_{settings},
           join_{settings.capacity, direct_from(settings.counter_period)},
           windows_{settings.highest_power} {
+        sums_.keeps_filled = settings.kernels_repeat;
         add_column();  // EnergySums::idle_column
         watch_slow_counter();
     }

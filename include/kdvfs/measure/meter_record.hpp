@@ -99,7 +99,9 @@ struct RepeatedPower {
 struct MeterRecord {
     static constexpr std::size_t capacity = std::size_t{1} << 18;  ///< of each list
 
+    std::vector<KernelKey> kernels;  ///< by number, as of the last `take_record`
     std::vector<MeteredRun> runs;
+    std::vector<KernelInterval> ends;  ///< of scopes that only enclose others
     std::vector<EnergySample> samples;
     std::vector<PowerReading> power;  ///< of the power log
     std::vector<ClockChange> clocks;
@@ -110,6 +112,7 @@ struct MeterRecord {
     std::uint64_t dropped = 0;
 
     void add(const MeteredRun& run) { add(runs, run); }
+    void add(const KernelInterval& end) { add(ends, end); }
     void add(const EnergySample& sample) { add(samples, sample); }
     void add(const PowerReading& reading) { add(power, reading); }
     void add(const ClockChange& change) { add(clocks, change); }

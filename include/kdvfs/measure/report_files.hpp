@@ -300,23 +300,25 @@ void write_file(const std::filesystem::path& path, Write write) {
 
 /// What a meter was told, as it came, in a folder: to be attributed again, as `attribute_training`
 /// does (bench/nvidia_round). Times are the host's steady clock, in ns.
-/// - runs.csv: kernel, place, start_ns, length_ns, ends_scope;
+/// - runs.csv: kernel, place, start_ns, length_ns, ends_scope, which is 2 for the end of a scope
+/// that
+///   only encloses others;
 /// - samples.csv: time_ns, joules, segment, of the energy counter;
 /// - power.csv: time_ns, watts, of the power log;
 /// - marks.csv: kernels by number with name and variant, places with parent and enclosing scope,
 ///   metering, iterations, and what was repeated: kernel, watts, half-width, calls, seconds.
-/// @param report gives the kernels their names
 /// @throws Error (io) where the folder, which must be there, cannot be written to
-inline void write_record(const std::filesystem::path& folder, const MeterRecord& record,
-                         const Report& report) {
+inline void write_record(const std::filesystem::path& folder, const MeterRecord& record) {
     using record_files::write_file;
     write_file(folder / "runs.csv", [&](std::ostream& out) {
         out << "kernel,place,start_ns,length_ns,ends_scope\n";
-        for (const auto& [run, window] : record.runs) {
+        const auto line = [&](const KernelInterval& run, int ends_scope) {
             out << run.kernel.value << ',' << run.place << ','
                 << run.start.time_since_epoch().count() << ',' << (run.end - run.start).count()
-                << ',' << (run.ends_scope ? 1 : 0) << '\n';
-        }
+                << ',' << ends_scope << '\n';
+        };
+        for (const auto& [run, window] : record.runs) line(run, run.ends_scope ? 1 : 0);
+        for (const KernelInterval& end : record.ends) line(end, 2);
     });
     write_file(folder / "samples.csv", [&](std::ostream& out) {
         out << std::setprecision(12) << "time_ns,joules,segment\n";
@@ -334,11 +336,9 @@ inline void write_record(const std::filesystem::path& folder, const MeterRecord&
     });
     write_file(folder / "marks.csv", [&](std::ostream& out) {
         out << "what,first,second,third\n";
-        for (std::size_t i = 0; i < report.rows.size(); ++i) {
-            const auto& row = report.rows[i];
-            if (row.kept) continue;
-            out << "kernel," << i << ',' << row.kernel.name << ',' << row.kernel.variant.index
-                << '\n';
+        for (std::size_t i = 0; i < record.kernels.size(); ++i) {
+            const KernelKey& kernel = record.kernels[i];
+            out << "kernel," << i << ',' << kernel.name << ',' << kernel.variant.index << '\n';
         }
         for (const auto& [parent, enclosing] : record.places) {
             out << "place," << parent << ',' << enclosing.value << ",\n";

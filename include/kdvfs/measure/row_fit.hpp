@@ -126,7 +126,13 @@ private:
     }
     [[nodiscard]] double leverage(std::size_t i, const SymmetricMatrix& gram) const;
     void add_level(RowSums& into) const;
-    void add_white(NormalSums& into) const;
+    void add_white(RowSums& into) const;
+    [[nodiscard]] bool is_filled(std::size_t i) const {
+        const auto entries = rows_->entries(i);
+        return std::none_of(entries.begin(), entries.end(), [](const PowerRows::Entry& entry) {
+            return entry.column == idle_column && entry.share > 0.5;
+        });
+    }
     void add_shared(RowSums& into) const;
 
     const PowerRows* rows_;
@@ -377,7 +383,7 @@ inline void RowFit::add_to(RowSums& into) const {
     const NormalSums all = equations(into.level);
     into.level.gram = all.gram;
     into.level.right = all.right;
-    if (into.whitened) add_white(into.white);
+    if (into.whitened || into.keeps_filled) add_white(into);
     add_level(into);
     add_shared(into);
     into.variances = variances_;
@@ -441,7 +447,7 @@ inline void RowFit::add_level(RowSums& into) const {
 }
 
 /// The same rows, each less what those before it foretell.
-inline void RowFit::add_white(NormalSums& into) const {
+inline void RowFit::add_white(RowSums& into) const {
     struct WhiteRow {
         std::size_t first;
         double watts;
@@ -450,6 +456,17 @@ inline void RowFit::add_white(NormalSums& into) const {
     std::vector<std::size_t> columns;
     std::vector<double> values;
     std::vector<double> dense(columns_);
+    const auto of_row = [&](std::size_t i, const auto& items) {
+        const std::size_t end = i + 1 < rows.size() ? rows[i + 1].first : items.size();
+        return std::span{items}.subspan(rows[i].first, end - rows[i].first);
+    };
+    const auto add_row = [&](std::size_t i, NormalSums& to) {
+        const auto own = of_row(i, columns);
+        const auto value = of_row(i, values);
+        for (std::size_t a = 0; a < own.size(); ++a) to.right[own[a]] += value[a] * rows[i].watts;
+        to.gram.add_outer(own, value, 1);
+        ++to.rows;
+    };
     for (std::size_t i = 0; i < rows_->size(); ++i) {
         const auto before = following(i).predictor(known_[i]);
         const double scale = 1 / std::sqrt(following(i).innovation(known_[i]));
@@ -467,24 +484,24 @@ inline void RowFit::add_white(NormalSums& into) const {
         for (std::size_t k = 0; k < before.size(); ++k) take(i - 1 - k, -scale * before[k]);
         for (std::size_t a = first; a < columns.size(); ++a) {
             values.push_back(std::exchange(dense[columns[a]], 0.0));
-            into.right[columns[a]] += values[a] * watts;
         }
         rows.push_back({first, watts});
-        const std::span part{columns};
-        into.gram.add_outer(part.subspan(first), std::span{values}.subspan(first), 1);
+        if (into.whitened) add_row(i, into.white);
+        if (into.keeps_filled && is_filled(i)) add_row(i, into.filled);
     }
-    const std::vector<double> found = prior().watts(prior().factor(into.gram), into.right);
+    if (!into.whitened) return;
+    NormalSums& white = into.white;
+    const std::vector<double> found = prior().watts(prior().factor(white.gram), white.right);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        const std::size_t end = i + 1 < rows.size() ? rows[i + 1].first : columns.size();
-        const auto own = std::span{columns}.subspan(rows[i].first, end - rows[i].first);
-        const auto value = std::span{values}.subspan(rows[i].first, end - rows[i].first);
+        const auto own = of_row(i, columns);
+        const auto value = of_row(i, values);
         double innovation = rows[i].watts;
         double bent = 0;
         for (std::size_t a = 0; a < own.size(); ++a) {
             innovation -= value[a] * found[own[a]];
-            bent += value[a] * value[a] / into.gram(own[a], own[a]);
+            bent += value[a] * value[a] / white.gram(own[a], own[a]);
         }
-        into.scatter.add_outer(own, value, innovation * innovation / (1 - std::min(bent, 0.5)));
+        white.scatter.add_outer(own, value, innovation * innovation / (1 - std::min(bent, 0.5)));
     }
 }
 

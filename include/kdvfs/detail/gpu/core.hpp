@@ -397,7 +397,10 @@ private:
 
     static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
         if (environment("KDVFS_MODE") == "repeat") options.repeat.on = true;
-        if (options.repeat.on) options.meter_every = 1;
+        if (options.repeat.on) {
+            options.meter_every = 1;
+            options.accumulator.kernels_repeat = true;
+        }
         // "Never" may be said by the longest time there is, which nothing could be added to.
         constexpr Duration longest = std::chrono::hours{24 * 365};
         for (Duration* time :

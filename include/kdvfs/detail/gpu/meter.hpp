@@ -168,7 +168,11 @@ public:
         const std::lock_guard lock{mutex_};
         take_in(true);
         join_until(drain(runtime));
-        return record_ ? std::exchange(*record_, {}) : measure::MeterRecord{};
+        if (!record_) return {};
+        for (std::uint32_t i = 0; i < kinds_->kernels().size(); ++i) {
+            record_->kernels.push_back(kinds_->kernels().key(KernelId{i}));
+        }
+        return std::exchange(*record_, {});
     }
 
     /// Takes in what markers have left behind since the last time.
@@ -443,7 +447,10 @@ private:
         }
         places_told_ = builder_.places().size();
         if (kind.encloses) {
-            if (interval.ends_scope) accumulator_.end_enclosing(interval);
+            if (interval.ends_scope) {
+                accumulator_.end_enclosing(interval);
+                if (record_) record_->add(interval);
+            }
         } else {
             accumulator_.add(interval);
             if (record_) record_->add(measure::MeteredRun{interval, stretch.tag.window});
