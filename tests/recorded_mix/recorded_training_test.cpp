@@ -549,6 +549,66 @@ TEST_P(TrainingOn, KernelsAreToldByThePowerLogAndAgreeFromRunToRun) {
     }
 }
 
+/// A PyTorch step on an H200, attached and repeated: bench/results/h200/attach/layers_*.
+RecordedTraining pytorch_step(const std::string& run) {
+    return read_training(std::filesystem::path{RECORDED_RESULTS} / "h200" / "attach" / run);
+}
+
+TEST(PyTorchStep, RangesAreToldByTheirRepeatedKernels) {
+    std::map<std::string, std::pair<double, double>> first;
+    for (const char* run : {"layers_1", "layers_2"}) {
+        const RecordedTraining training = pytorch_step(run);
+        ASSERT_FALSE(training.record.runs.empty()) << run;
+        const Report report = replay(training);
+        EXPECT_EQ(report.fit.source, to_string(kdvfs::measure::EnergyFrom::both));
+        const auto levels = levels_of(report);
+        std::printf("%s: repeated x %.3f, spread %.1f %%\n", run, report.fit.repeated_scale,
+                    100 * report.fit.repeated_spread);
+        // By joules a call and by rows that kernels fill; 30 and 26 % by watts and all rows.
+        EXPECT_LT(report.fit.repeated_spread, 0.15) << run;
+        EXPECT_NEAR(report.fit.repeated_scale, 1, 0.03) << run;
+        for (const auto& [range, widest] :
+             std::map<std::string, double>{{"attention", 0.16}, {"mlp", 0.10}}) {
+            ASSERT_TRUE(levels.count(range)) << run << ' ' << range;
+            const auto [joules, width] = levels.at(range);
+            std::printf("  %s: %.4f J +- %.1f %%\n", range.c_str(), joules, 100 * width / joules);
+            EXPECT_LT(width, widest * joules) << run << ' ' << range;
+            const auto before = first.try_emplace(range, joules, width).first->second;
+            EXPECT_LE(std::abs(before.first - joules), before.second + width) << range;
+        }
+    }
+}
+
+TEST(PyTorchStep, MadeUpPowersOfItsRangesAreToldHonestly) {
+    RecordedTraining training = pytorch_step("layers_1");
+    for (auto& power : training.record.repeated) power.figure.calls = 0;  // as long as in place
+    constexpr int seeds = 8;
+    int covered = 0;
+    for (int seed = 1; seed <= seeds; ++seed) {
+        const MadeUp made{training, static_cast<std::uint64_t>(seed), 1.02, 0.10, true};
+        std::map<std::string, std::pair<double, int>> truth;  // joules, runs
+        for (const auto& [run, window] : made.training.record.runs) {
+            if (run.place == 0) continue;
+            const auto range = made.training.record.places[run.place - 1].second.value;
+            truth[training.kernels[range].name].first +=
+                made.watts[run.kernel.value] * kdvfs::Seconds{run.end - run.start}.count();
+        }
+        for (const auto& end : made.training.record.ends) {
+            ++truth[training.kernels[end.kernel.value].name].second;
+        }
+        const auto levels = levels_of(replay(made.training));
+        for (const char* range : {"attention", "mlp"}) {
+            ASSERT_TRUE(levels.count(range)) << seed << range;
+            const auto [joules, width] = levels.at(range);
+            const double drawn = truth[range].first / truth[range].second;
+            covered += std::abs(joules - drawn) <= width;
+            EXPECT_LT(std::abs(joules - drawn), 0.10 * drawn) << seed << ' ' << range;
+        }
+    }
+    std::printf("covered %d of %d\n", covered, 2 * seeds);
+    EXPECT_GE(covered, 2 * seeds - 3);
+}
+
 INSTANTIATE_TEST_SUITE_P(RealGpus, TrainingOn,
                          testing::Values(RecordedBoard{"h100",
                                                        {"repeated_1", "repeated_2"},
