@@ -382,7 +382,9 @@ void Device::look_for_iteration(const kdvfs::detail::ScopeKind& kind) {
 void Device::meter_every(unsigned every) {
     every_.store(every, std::memory_order_relaxed);
     const std::lock_guard lock{beginning_};
-    if (every == 0) session_->begin_iteration(false, false);
+    if (every != 0) return;
+    meters_ = false;
+    session_->begin_iteration(false, false);
 }
 
 void Device::begin_iteration(bool known) {
@@ -395,7 +397,11 @@ void Device::begin_iteration(bool known) {
         return every != 0 && which % every == every - 1;
     };
     const std::lock_guard lock{beginning_};
-    session_->begin_iteration(is_metered(number), known);
+    // A stretch before iterations are known must not pass for one where all is metered anyway.
+    if (known || !meters_ || !is_metered(number)) {
+        meters_ = is_metered(number);
+        session_->begin_iteration(meters_, known);
+    }
     if (!needs_times_ || session_->mode() == kdvfs::tune::SessionMode::Kind::sweep) return;
     // Before, as switching takes its time; behind, and before the first, as what was launched may
     // not have run yet.

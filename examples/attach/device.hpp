@@ -167,6 +167,7 @@ private:
     std::atomic<Repeating> repeating_state_{Repeating::not_yet};
     std::function<void(bool)> needs_times_;
     std::mutex beginning_;
+    bool meters_ = true;  // as the session was told last
     std::mutex mutex_;
     Iterations iterations_;
     unsigned since_look_ = 0;

@@ -44,7 +44,8 @@ TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
 TEST_F(Attach, TellsRangesByTheFiguresOfTheirRepeatedKernels) {
     const Outcome seen =
         run({"--repeat", "--runs-once", "norm", "--level", "range", "--iteration", "step"},
-            {PROGRAM, "250"}, {{"KDVFS_ATTACH_REPEAT_AFTER", "2"}});
+            {PROGRAM, "250"},
+            {{"KDVFS_ATTACH_REPEAT_AFTER", "2"}, {"KDVFS_ATTACH_RECORD", path("record")}});
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_TRUE(seen.most_called("gemm").contains("repeated")) << seen.report.dump(1);
     // Four times 100 us at 300 W, 300 us at 400 W and 400 us at 600 W.
@@ -62,6 +63,12 @@ TEST_F(Attach, TellsRangesByTheFiguresOfTheirRepeatedKernels) {
                   0.1 * level["energy"]["joules"].get<double>())
             << level;
     }
+    const std::string marks = text_of(folder() / "record" / "0" / "marks.csv");
+    EXPECT_NE(marks.find(",gemm,8\n"), std::string::npos) << marks;
+    EXPECT_NE(marks.find("\nplace,1,"), std::string::npos) << marks;
+    EXPECT_NE(marks.find("\nrepeated,"), std::string::npos) << marks;
+    const std::string runs = text_of(folder() / "record" / "0" / "runs.csv");
+    EXPECT_NE(runs.find(",0,2\n"), std::string::npos) << "no range has ended";
 }
 
 TEST_F(Attach, RunsAsItIsForTenSecondsBeforeItRepeats) {

@@ -181,7 +181,9 @@ TEST(SteadyPower, HasIntervalsThatHoldAndNoWiderThanItsCounterAsks) {
             std::printf("%s: %d rows, covered %.1f %%, half-width %.1f W\n", bed.name, rows,
                         100.0 * covered / seeds, usual);
             EXPECT_GE(covered, (bed.follows > 0 ? 0.88 : 0.92) * seeds);
-            if (rows == 38) EXPECT_LE(usual, bed.widest);
+            if (rows == 38) {
+                EXPECT_LE(usual, bed.widest);
+            }
         }
     }
 }
