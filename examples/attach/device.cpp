@@ -291,13 +291,14 @@ const kdvfs::detail::ScopeKind* Device::kind_to_repeat(const kdvfs::detail::Scop
         if (cluster == nullptr) continue;
         return std::exchange(cluster->repeated, true) ? nullptr : cluster->kind;
     }
-    const std::lock_guard lock{splitting_};
+    std::unique_lock lock{splitting_};
     const Clusters& clusters = clusters_.at(kind.number);
     if (clusters.tried > 1) return nullptr;
     std::ostringstream text;
     text << "kernel '" << clusters.name << "' is other work when it is repeated: it takes "
          << 1e6 * seconds << " us";
     for (const Cluster& each : clusters.known) text << ", not " << 1e6 * each.seconds;
+    lock.unlock();
     Process::instance().note(text.str());
     return nullptr;
 }
@@ -358,8 +359,11 @@ const kdvfs::detail::ScopeKind& Device::outside() { return range_kind("outside r
 std::uint32_t Device::launched(const kdvfs::detail::ScopeKind& kind) {
     launches_.fetch_add(1, std::memory_order_relaxed);
     if (settings_.iteration.empty()) look_for_iteration(kind);
-    if (next_place_.load(std::memory_order_relaxed) == nowhere) return nowhere;
-    return next_place_.fetch_add(1, std::memory_order_relaxed);
+    std::uint32_t place = next_place_.load(std::memory_order_relaxed);
+    while (place != nowhere &&
+           !next_place_.compare_exchange_weak(place, place + 1, std::memory_order_relaxed)) {
+    }
+    return place;
 }
 
 void Device::look_for_iteration(const kdvfs::detail::ScopeKind& kind) {
@@ -421,7 +425,14 @@ kdvfs::measure::Report Device::report() const {
 }
 void Device::write_record(const std::filesystem::path& folder) const {
     std::filesystem::create_directories(folder);
-    kdvfs::measure::write_record(folder, session_->take_record());
+    const kdvfs::measure::MeterRecord record = session_->take_record();
+    kdvfs::measure::write_record(folder, record);
+    if (record.dropped == 0) return;
+    throw kdvfs::Error{kdvfs::Errc::io,
+                       {.action = "keep a whole record",
+                        .object = folder.string(),
+                        .vendor_words = std::to_string(record.dropped) + " items did not fit",
+                        .remedy = "record a shorter run"}};
 }
 void Device::close() const { session_->close(); }
 

@@ -113,7 +113,8 @@ public:
     [[nodiscard]] kdvfs::measure::Report report() const;
     /// The GPU's part of the process's report, as a JSON object.
     void write_json(std::ostream& out);
-    /// What has been metered since the last time. @throws Error (io)
+    /// What has been metered since the last time.
+    /// @throws Error (io), or `std::filesystem::filesystem_error` where the folder cannot be made
     void write_record(const std::filesystem::path& folder) const;
     /// @throws Error as `Gpu::close`
     void close() const;

@@ -167,7 +167,11 @@ void Process::keep_house() noexcept {
             std::unique_lock lock{repeating_};
             wanted_.wait_for(lock, std::chrono::seconds{1}, [this] { return records_wanted_; });
             wanted = std::exchange(records_wanted_, false) || repeated_.empty();
-            repeats = repeats_;
+            // Between kernels that are repeated one after the other a report would delay the next.
+            const bool rests =
+                repeated_.empty() &&
+                std::chrono::steady_clock::now() - repeating_since_ > std::chrono::seconds{1};
+            repeats = repeats_ && !rests;
             if (ended_) return;
             end_where_repeating_hangs();
         }
@@ -175,12 +179,18 @@ void Process::keep_house() noexcept {
             if (!repeats) {
                 write_report(false);
             } else if (wanted) {
-                bring_in(false);
+                bring_in_now();
             }
         } catch (const std::exception& error) {
             note(error.what());
         }
     }
+}
+
+/// Not once the process ends: the driver's libraries may be gone by then.
+void Process::bring_in_now() {
+    const std::lock_guard one_at_a_time{writing_};
+    if (!ended_) bring_in(false);
 }
 
 void Process::want_records() {
@@ -200,14 +210,21 @@ void Process::bring_in(bool at_end) {
     for (const auto& call : calls) call(at_end);
 }
 
+std::vector<Device*> Process::devices() {
+    const std::lock_guard lock{mutex_};
+    std::vector<Device*> found;
+    for (const auto& device : devices_) found.push_back(device.get());
+    return found;
+}
+
 void Process::write_report(bool at_end) {
     const std::lock_guard one_at_a_time{writing_};
+    if (!at_end && ended_) return;
     bring_in(at_end);
-    std::vector<Device*> devices;
+    const std::vector<Device*> devices = this->devices();
     std::vector<std::string> notes;
     {
         const std::lock_guard lock{mutex_};
-        for (const auto& device : devices_) devices.push_back(device.get());
         notes = notes_;
     }
     if (settings_.folder.empty()) {
@@ -248,25 +265,36 @@ void Process::end() noexcept {
             any = !devices_.empty() || !notes_.empty();
         }
         if (any) write_report(true);
-        if (!settings_.record.empty()) {
-            const std::lock_guard lock{mutex_};
-            for (std::size_t i = 0; i < devices_.size(); ++i) {
-                devices_[i]->write_record(settings_.record / std::to_string(i));
-            }
+    } catch (const std::exception& error) {
+        note(error.what());
+    }
+    bool told = true;
+    const auto attempt = [&](const auto& step) {
+        try {
+            step();
+        } catch (const std::exception& error) {
+            note(error.what());
+            told = false;
         }
-    } catch (const std::exception& error) {
-        note(error.what());
-    }
-    try {
-        const std::lock_guard lock{mutex_};
-        for (const auto& device : devices_) device->close();
-        return;
-    } catch (const std::exception& error) {
-        note(error.what());
-    }
+    };
+    attempt([this] { write_records(); });
+    attempt([this] {
+        for (Device* device : devices()) device->close();
+    });
+    if (told) return;
     try {
         if (!settings_.folder.empty()) write_report(true);  // once more, with the note
     } catch (const std::exception&) {                       // it has been written once
+    }
+}
+
+/// Of each device in a folder of its own, PID.NUMBER.
+void Process::write_records() {
+    if (settings_.record.empty()) return;
+    std::size_t number = 0;
+    for (Device* device : devices()) {
+        device->write_record(settings_.record /
+                             (std::to_string(::getpid()) + '.' + std::to_string(number++)));
     }
 }
 

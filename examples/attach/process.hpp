@@ -55,11 +55,11 @@ public:
     /// A range of this name begins; an iteration, where the settings say so.
     void range_begins(std::string_view name);
 
-    /// A kernel is repeated from here on; an empty name: none is any more. Reports are written no
-    /// more, but for the last: one takes tens of milliseconds, in which a kernel that is repeated
-    /// waits. A process that
-    /// does not live to say so leaves the name behind, in `repeating.PID` in its folder; one that
-    /// says nothing for longer than the settings' patience is ended.
+    /// A kernel is repeated from here on; an empty name: none is any more. While kernels are
+    /// repeated one after the other no report is written: it takes tens of milliseconds, in which a
+    /// kernel that is repeated waits. A process that does not live to say so leaves the name
+    /// behind, in `repeating.PID` in its folder; one that says nothing for longer than the
+    /// settings' patience is ended.
     void repeating(std::string_view kernel);
     /// Repeating it has failed: its name stays where it is, and the process may go on.
     void repeating_failed() noexcept;
@@ -75,6 +75,9 @@ private:
 
     void keep_house() noexcept;
     void bring_in(bool at_end);
+    void bring_in_now();
+    [[nodiscard]] std::vector<Device*> devices();
+    void write_records();
     void end_where_repeating_hangs() noexcept;
     void write_report(bool at_end);
 

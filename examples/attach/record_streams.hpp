@@ -116,8 +116,8 @@ public:
         return lost_;
     }
 
-    /// Waits for the stream, and for the records of what it has run; for these no longer than three
-    /// times as long as the driver may keep them.
+    /// Waits for the stream, and for the records of what it has run; for these no longer than
+    /// 0.3 s.
     void synchronize(kdvfs::StreamRef stream) {
         constexpr int between_asking = 25;
         wait_for(stream);

@@ -24,7 +24,8 @@ enum class Level { kernel, range };
 ///                           that are known by their names (`runs_once`)
 ///   KDVFS_ATTACH_REPEAT_AFTER  seconds, 10 by default: so long the program runs as it is, and that
 ///                           is what its joules are of
-///   KDVFS_ATTACH_RECORD     a folder: what was metered goes there, too, for `attribute_training`
+///   KDVFS_ATTACH_RECORD     a folder: what was metered goes there, too, in PID.DEVICE, for
+///                           `attribute_training`
 ///   KDVFS_ATTACH_PATIENCE   seconds, 30 by default: a kernel that is repeated for longer hangs
 struct Settings {
     bool off = false;          ///< `KDVFS_MODE=off`

@@ -383,6 +383,21 @@ TEST_F(Owner, WhoHasLostTheDeviceWritesNoMore) {
     EXPECT_EQ(level(), "manual");
 }
 
+TEST_F(Owner, WhoHasLostTheDeviceLeavesTheNextOnesRecord) {
+    pid_t second = 0;
+    {
+        const Clocks first{board_, place()};
+        std::filesystem::remove(place().lock);
+        second = start_owner([](Clocks&) { return ::pause(); });
+        EXPECT_EQ(level(), "manual");
+    }
+    const Descriptor file = place().folder.open(record_name);
+    EXPECT_TRUE(file.is_open()) << "nobody knows any more what the second owes";
+    if (file.is_open()) ::kill(read_note(file.get()).process, SIGKILL);
+    ::kill(second, SIGKILL);
+    status_of(second);
+}
+
 TEST(RestorePlace, OfAUserOutlastsItsSessions) {
     const std::string outside = RestorePlace::own_root();
     const TemporaryFolder session;

@@ -298,12 +298,15 @@ inline std::vector<PowerBelief> PowerEstimate::in_place(
     const NormalSums& all, std::span<const PowerBelief> repeated) const {
     constexpr std::size_t idle_column = 0;
     std::vector<PowerBelief> found(repeated.begin(), repeated.end());
-    const double idle = factor(all.gram).solve(pulled(all.right))[idle_column];
+    const Cholesky by_rows = factor(all.gram);
+    const double idle = by_rows.solve(pulled(all.right))[idle_column];
+    const double unsure = std::sqrt(by_rows.inverse_diagonal()[idle_column]);
     for (PowerBelief& belief : found) {
         if (belief.deviation <= 0) continue;
         const double beyond = belief.watts - std::clamp(idle, 0.0, belief.watts);
         belief.watts += (belief.longer - 1) * beyond;
-        belief.deviation *= belief.longer;
+        belief.deviation =
+            std::hypot(belief.longer * belief.deviation, (belief.longer - 1) * unsure);
     }
     return found;
 }

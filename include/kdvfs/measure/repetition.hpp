@@ -23,7 +23,7 @@ namespace kdvfs::measure {
 /// is not clear about it is part of the interval.
 class SteadyPower {
 public:
-    /// @pre four samples of one segment or more, whose times rise
+    /// @pre four samples of one segment or more, each later than the one before it
     explicit SteadyPower(std::span<const EnergySample> samples) {
         constexpr int shares = 16;
         std::vector<Line> lines;

@@ -300,8 +300,7 @@ void write_file(const std::filesystem::path& path, Write write) {
 
 /// What a meter was told, as it came, in a folder: to be attributed again, as `attribute_training`
 /// does (bench/nvidia_round). Times are the host's steady clock, in ns.
-/// - runs.csv: kernel, place, start_ns, length_ns, ends_scope, which is 2 for the end of a scope
-/// that
+/// - runs.csv: kernel, place, start_ns, length_ns, ends_scope: 1, or 2 for the end of a scope that
 ///   only encloses others;
 /// - samples.csv: time_ns, joules, segment, of the energy counter;
 /// - power.csv: time_ns, watts, of the power log;

@@ -186,8 +186,8 @@ RestoreDecision settle(const RestoreFolder& folder, const RestoreEntry& entry, D
 ///
 /// Lock and record are files that somebody may remove while this process runs: one who tidies up
 /// /tmp. They are made again before the next write, or when the clocks are read next, which is once
-/// a second while one is held. Where another process has taken the device in between, that one
-/// keeps it: `apply` throws.
+/// a second while one is held. Where another process has taken the device in between,
+/// `apply` throws, and `restore` still writes: what the other found may have been this one's clock.
 template <Restorable Device>
 class OwnedClocks {
 public:
@@ -218,7 +218,7 @@ public:
         if (!owes) {
             // Said before the lock is let go of: the watchdog reads it, and does nothing.
             record_->write({.initial = history_.initial});
-            record_->remove();
+            if (!record_->is_removed()) record_->remove();  // else another's lies there
             lock_->release();
         }
         watchdog_.reset();
