@@ -66,7 +66,7 @@ TEST_F(Attach, TellsRangesByTheFiguresOfTheirRepeatedKernels) {
     const auto recorded = std::filesystem::directory_iterator { folder() / "record" } -> path();
     const std::string marks = text_of(recorded / "marks.csv");
     EXPECT_NE(marks.find(",gemm,8\n"), std::string::npos) << marks;
-    EXPECT_NE(marks.find("\nplace,1,"), std::string::npos) << marks;
+    EXPECT_NE(marks.find("\nplace,"), std::string::npos) << marks;
     EXPECT_NE(marks.find("\nrepeated,"), std::string::npos) << marks;
     const std::string runs = text_of(recorded / "runs.csv");
     EXPECT_NE(runs.find(",0,2\n"), std::string::npos) << "no range has ended";
