@@ -35,10 +35,12 @@ public:
         double weights = 0;
         double mean = 0;
         double squares = 0;
+        double independent = 0;
         for (const Line& each : lines) {
             const double weight = std::exp(each.log_likelihood - best);
             weights += weight;
             mean += weight * each.watts;
+            independent += weight * each.independent;
             squares += weight * (each.variance + std::pow(each.watts - lines.back().watts, 2));
         }
         power_ = {mean / weights};
@@ -46,7 +48,8 @@ public:
         const double variance = std::max(0.0, squares / weights - off * off);
         // Of rows, the power and the share are found.
         const auto freedom = static_cast<double>(samples.size() - 3);
-        half_width_ = {student_95(freedom) * std::sqrt(variance)};
+        half_width_ = {student_95(std::max(2.0, freedom * independent / weights)) *
+                       std::sqrt(variance)};
     }
 
     [[nodiscard]] Watts power() const { return power_; }
@@ -57,6 +60,7 @@ private:
         double watts = 0;
         double variance = 0;
         double log_likelihood = 0;
+        double independent = 1;  ///< share of the rows that would say as much without following
     };
 
     /// Generalized least squares of the rows' joules on their seconds.
@@ -106,7 +110,8 @@ private:
         return {.watts = watts,
                 .variance = squares / freedom / time_squares * (1 + follows) / (1 - follows),
                 .log_likelihood = -0.5 * (logarithms + std::log(time_squares) +
-                                          freedom * std::log(std::max(squares, tiny)))};
+                                          freedom * std::log(std::max(squares, tiny))),
+                .independent = (1 - follows) / (1 + follows)};
     }
 
     Watts power_;
