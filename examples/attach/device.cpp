@@ -180,13 +180,10 @@ const kdvfs::detail::ScopeKind& Device::scope_kind(const kdvfs::detail::ScopeKin
 
 /// @returns null where none is within that factor
 Device::Cluster* Device::Clusters::nearest(double seconds, double alike) {
-    const auto apart = [&](const Cluster& cluster) {
-        return std::max(cluster.seconds / seconds, seconds / cluster.seconds);
-    };
-    const auto best =
-        std::min_element(known.begin(), known.end(),
-                         [&](const Cluster& a, const Cluster& b) { return apart(a) < apart(b); });
-    return best == known.end() || apart(*best) > alike ? nullptr : &*best;
+    const auto best = std::min_element(
+        known.begin(), known.end(),
+        [&](const Cluster& a, const Cluster& b) { return a.apart(seconds) < b.apart(seconds); });
+    return best == known.end() || best->apart(seconds) > alike ? nullptr : &*best;
 }
 
 /// @returns null where nothing has been seen at that place
@@ -198,8 +195,7 @@ Device::Cluster* Device::Clusters::at_place(std::uint32_t place) {
 Device::Cluster* Device::Clusters::of_repeated(std::uint32_t place, double seconds) {
     Cluster* const its = at_place(place);
     if (its == nullptr) return nearest(seconds, other_work);
-    const double apart = std::max(its->seconds / seconds, seconds / its->seconds);
-    return apart > other_work ? nullptr : its;
+    return its->apart(seconds) > other_work ? nullptr : its;
 }
 
 std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time, std::uint32_t place) {
@@ -245,9 +241,8 @@ std::string Device::name_to_repeat(std::uint32_t kind, const Again& again) {
     const bool all_told = by_times && std::all_of(known.begin(), known.end(),
                                                   [](const auto& each) { return each.repeated; });
     if (tried >= (by_times ? most_tries : 1) || all_told) return {};
-    if (const Cluster* const its = found->second.at_place(again.place)) {
-        if (by_times && its->repeated) return {};
-    }
+    const Cluster* const its = found->second.at_place(again.place);
+    if (its != nullptr && its->repeated) return {};
     if (runs_once(name)) return {};
     if (settings_.runs_once && std::regex_search(name, *settings_.runs_once)) return {};
     ++tried;

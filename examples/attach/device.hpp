@@ -10,6 +10,7 @@
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -135,6 +136,11 @@ private:
         double seconds = 0;  ///< their middle
         const kdvfs::detail::ScopeKind* kind = nullptr;
         bool repeated = false;  ///< or not to be
+
+        /// How many times longer or shorter.
+        [[nodiscard]] double apart(double other) const {
+            return std::max(seconds / other, other / seconds);
+        }
     };
     /// A kernel whose launches may be split by their times.
     struct Clusters {

@@ -6,12 +6,10 @@
 #else
 #include <kdvfs/nvidia.hpp>
 #endif
-#include <kdvfs/error.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/report.hpp>
 
-#include <fstream>
 #include <iostream>
 
 namespace gpt {
@@ -45,14 +43,8 @@ void print_report(const kdvfs::Gpu& gpu, const std::filesystem::path& folder) {
     const kdvfs::measure::Report report = gpu.report();
     std::cout << report << std::flush;
     if (folder.empty()) return;
-    std::ofstream out{folder / "report.json"};
-    write_json(out, report);
-    out.close();
-    if (!out) {
-        throw kdvfs::Error{kdvfs::Errc::io,
-                           {"write", (folder / "report.json").string(), "",
-                            "name a folder that can be written to"}};
-    }
+    kdvfs::measure::record_files::write_file(folder / "report.json",
+                                             [&](std::ostream& out) { write_json(out, report); });
     if (record.runs.empty()) return;
     kdvfs::measure::write_record(folder, record);
 }

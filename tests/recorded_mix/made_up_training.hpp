@@ -40,6 +40,9 @@ struct MadeUp {
                 watts[run.kernel.value] * kdvfs::Seconds{run.end - run.start}.count();
             phases[phase].second += of_phase && run.ends_scope ? 1 : 0;
         }
+        for (const kdvfs::KernelInterval& end : record.ends) {
+            if (end.end <= last) ++phases[end.kernel.value].second;
+        }
         std::map<std::string, double> found;
         for (const auto& [phase, sums] : phases) {
             found[training.kernels[phase].name] = sums.first / sums.second;

@@ -586,21 +586,12 @@ TEST(PyTorchStep, MadeUpPowersOfItsRangesAreToldHonestly) {
     int covered = 0;
     for (int seed = 1; seed <= seeds; ++seed) {
         const MadeUp made{training, static_cast<std::uint64_t>(seed), 1.02, 0.10, true};
-        std::map<std::string, std::pair<double, int>> truth;  // joules, runs
-        for (const auto& [run, window] : made.training.record.runs) {
-            if (run.place == 0) continue;
-            const auto range = made.training.record.places[run.place - 1].second.value;
-            truth[training.kernels[range].name].first +=
-                made.watts[run.kernel.value] * kdvfs::Seconds{run.end - run.start}.count();
-        }
-        for (const auto& end : made.training.record.ends) {
-            ++truth[training.kernels[end.kernel.value].name].second;
-        }
+        const auto truth = made.joules_a_run();
         const auto levels = levels_of(replay(made.training));
         for (const char* range : {"attention", "mlp"}) {
             ASSERT_TRUE(levels.count(range)) << seed << range;
             const auto [joules, width] = levels.at(range);
-            const double drawn = truth[range].first / truth[range].second;
+            const double drawn = truth.at(range);
             covered += std::abs(joules - drawn) <= width;
             EXPECT_LT(std::abs(joules - drawn), 0.10 * drawn) << seed << ' ' << range;
         }

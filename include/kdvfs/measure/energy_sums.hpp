@@ -61,7 +61,7 @@ private:
 
 /// All that attribution needs to know of a stretch of work, however long it was.
 struct EnergySums {
-    static constexpr std::size_t idle_column = 0;
+    static constexpr std::size_t idle_column = RowSums::idle_column;
 
     RowSums rows;  ///< a column per (kernel, applied clock); column 0 is idle
     /// The same rows, each time as if a slow counter followed the load in another way (`LateRows`).

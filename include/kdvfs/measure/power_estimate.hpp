@@ -52,6 +52,9 @@ private:
 
 /// What is kept of rows that were fitted; grows with the columns, never with the rows.
 struct RowSums {
+    /// Of the time in which nothing runs.
+    static constexpr std::size_t idle_column = 0;
+
     NormalSums level;       ///< of the rows as they are: hits each column's mean over its time
     NormalSums white;       ///< of the rows less what those before them foretell: least noise
     bool whitened = false;  ///< `white` differs from `level`; before, it is empty
@@ -296,11 +299,10 @@ inline void PowerEstimate::mix(std::span<const PowerEstimate> others) {
 /// what the power limit lets a kernel take, one after the other of its kind, is less than in a mix.
 inline std::vector<PowerBelief> PowerEstimate::in_place(
     const NormalSums& all, std::span<const PowerBelief> repeated) const {
-    constexpr std::size_t idle_column = 0;
     std::vector<PowerBelief> found(repeated.begin(), repeated.end());
     const Cholesky by_rows = factor(all.gram);
-    const double idle = by_rows.solve(pulled(all.right))[idle_column];
-    const double unsure = std::sqrt(by_rows.inverse_diagonal()[idle_column]);
+    const double idle = by_rows.solve(pulled(all.right))[RowSums::idle_column];
+    const double unsure = std::sqrt(by_rows.inverse_diagonal()[RowSums::idle_column]);
     for (PowerBelief& belief : found) {
         if (belief.deviation <= 0) continue;
         const double beyond = belief.watts - std::clamp(idle, 0.0, belief.watts);

@@ -96,7 +96,7 @@ private:
     static constexpr double huber_square = 0.9950;
 
     static constexpr double least_variance = 1e-18;
-    static constexpr std::size_t idle_column = 0;
+    static constexpr std::size_t idle_column = RowSums::idle_column;
 
     /// Of a row, nothing runs in so much and more.
     static constexpr double mostly = 0.9;
