@@ -33,13 +33,13 @@ install(FILES ${PROJECT_BINARY_DIR}/kdvfs-config.cmake
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/kdvfs)
 
 # What the words of errors refer to.
-if(KDVFS_BUILD_EXAMPLES)
+if(KDVFS_BUILD_TOOLS)
     file(GLOB guides ${PROJECT_SOURCE_DIR}/docs/*.md)
     set(doc_folder ${CMAKE_INSTALL_DATADIR}/doc/kdvfs-tools)
     install(FILES ${guides} DESTINATION ${doc_folder}/docs EXCLUDE_FROM_ALL COMPONENT tools)
     install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${doc_folder} RENAME copyright
             EXCLUDE_FROM_ALL COMPONENT tools)
-    install(FILES ${PROJECT_SOURCE_DIR}/examples/cli/assets/LICENSES.txt DESTINATION ${doc_folder}
+    install(FILES ${PROJECT_SOURCE_DIR}/tools/cli/assets/LICENSES.txt DESTINATION ${doc_folder}
             EXCLUDE_FROM_ALL COMPONENT tools)  # of the drawing library, which is in the command
 endif()
 
@@ -50,7 +50,7 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_GENERATOR DEB)
 set(CPACK_COMPONENTS_ALL dev)
-if(KDVFS_BUILD_EXAMPLES)
+if(KDVFS_BUILD_TOOLS)
     list(APPEND CPACK_COMPONENTS_ALL tools)
 endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)

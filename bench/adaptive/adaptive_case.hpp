@@ -2,7 +2,7 @@
 #pragma once
 
 #include <bench/promise/noisy_profile.hpp>
-#include <examples/cli/measured_gpu.hpp>
+#include <tools/cli/measured_gpu.hpp>
 #include <kdvfs/tune/kernel_bench.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/shrinkage.hpp>

@@ -34,11 +34,11 @@ if [ -z "$library" ]; then
     for source in device nvidia nvtx process; do
         ${CXX:-g++} -std=c++20 -O2 -g -fPIC -fvisibility=hidden -I"$root" -I"$root/include" \
             ${KDVFS_DEPS:+-I"$KDVFS_DEPS"} -isystem /usr/include/eigen3 \
-            -c "$root/examples/attach/$source.cpp" -o "$work/$source.o" &
+            -c "$root/tools/attach/$source.cpp" -o "$work/$source.o" &
     done
     wait
     ${CXX:-g++} -shared -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,-z,defs \
-        -Wl,--version-script="$root/examples/attach/exported.map" -o "$library" "$work"/*.o -ldl -pthread || exit 2
+        -Wl,--version-script="$root/tools/attach/exported.map" -o "$library" "$work"/*.o -ldl -pthread || exit 2
 fi
 library=$(cd "$(dirname "$library")" && pwd)/$(basename "$library")
 

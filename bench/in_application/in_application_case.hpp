@@ -2,7 +2,7 @@
 #pragma once
 
 #include <bench/adaptive/adaptive_case.hpp>
-#include <examples/cli/measured_gpu.hpp>
+#include <tools/cli/measured_gpu.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/simulated.hpp>

@@ -28,7 +28,7 @@ class Kdvfs(CMakePackage):
 
     def cmake_args(self):
         return [
-            self.define_from_variant("KDVFS_BUILD_EXAMPLES", "tools"),
+            self.define_from_variant("KDVFS_BUILD_TOOLS", "tools"),
             self.define("KDVFS_BUILD_TESTS", False),
             self.define("KDVFS_BUILD_BENCH", False),
         ]

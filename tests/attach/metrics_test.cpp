@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <examples/cli/metrics.hpp>
+#include <tools/cli/metrics.hpp>
 #include <kdvfs/error.hpp>
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <examples/attach/cupti.hpp>
-#include <examples/attach/iterations.hpp>
-#include <examples/attach/launch_names.hpp>
-#include <examples/attach/short_ranges.hpp>
+#include <tools/attach/cupti.hpp>
+#include <tools/attach/iterations.hpp>
+#include <tools/attach/launch_names.hpp>
+#include <tools/attach/short_ranges.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/measure/source_choice.hpp>
 #include <kdvfs/report.hpp>

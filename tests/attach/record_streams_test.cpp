@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <examples/attach/cuda_driver.hpp>
-#include <examples/attach/record_streams.hpp>
+#include <tools/attach/cuda_driver.hpp>
+#include <tools/attach/record_streams.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/units.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Damaged files of every kind that kdvfs reads: read rightly, or rejected by a kdvfs::Error that
 // names the file, its line or field, and a remedy, and nothing else.
-#include <examples/cli/report/inputs.hpp>
+#include <tools/cli/report/inputs.hpp>
 #include <kdvfs/serve/pool_json.hpp>
 #include <kdvfs/serve/recommend.hpp>
 #include <kdvfs/serve/requests.hpp>

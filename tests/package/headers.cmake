@@ -154,7 +154,7 @@ endforeach()
 # Hooks of devices are named concepts, and what is installed does not lean on the demo.
 add_test(NAME package/layering
          COMMAND ${CMAKE_COMMAND} -DINCLUDE=${PROJECT_SOURCE_DIR}/include
-                 "-DTOOLS=${PROJECT_SOURCE_DIR}/examples/cli;${PROJECT_SOURCE_DIR}/examples/restore"
+                 "-DTOOLS=${PROJECT_SOURCE_DIR}/tools/cli;${PROJECT_SOURCE_DIR}/tools/restore"
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/layering.cmake)
 
 # The umbrella is light.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// What examples/switch_latency does on a real AMD GPU, on HIP's double and a virtual board: clocks
+// What tools/switch_latency does on a real AMD GPU, on HIP's double and a virtual board: clocks
 // through watchdog and restore record, iterations between markers. The board follows at once, so
 // what is found is the cost of the call itself.
-#include <examples/switch_latency/amd_bench.hpp>
+#include <tools/switch_latency/amd_bench.hpp>
 
 #include <tests/hip_double/hip_double.hpp>
 #include <tests/virtual_amdgpu/file_system.hpp>

@@ -155,7 +155,7 @@ inline PipelinePlan make_plan(const Frontier& frontier, Seconds length, Clocks c
         if (!(delay.count() >= 0 && delay.count() <= 1000))
             detail::reject_pipeline(
                 "a switching latency of " + std::to_string(delay.count()) + " s",
-                "it is not from 0 to 1000 s", "give what examples/switch_latency measures");
+                "it is not from 0 to 1000 s", "give what tools/switch_latency measures");
     Timing timing = frontier.timing(length);
     PipelinePlan plan;
     plan.time = to_seconds(timing.nanoseconds);

@@ -274,7 +274,7 @@ public:
         if (!options_.switch_latency) {
             report.notes.emplace_back(
                 "the not_worth_it gate is off: no switching latency is known (measure it with "
-                "examples/switch_latency)");
+                "tools/switch_latency)");
         }
         if (!info_.simulated && !measure_only()) {
             report.notes.emplace_back(

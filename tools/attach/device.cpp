@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: MIT
+#include <tools/attach/device.hpp>
+#include <tools/attach/launch_names.hpp>
+#include <tools/attach/process.hpp>
+#include <tools/attach/short_ranges.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/measure/report_files.hpp>
+#include <kdvfs/policy.hpp>
+#include <kdvfs/registry.hpp>
+#include <kdvfs/tune/session.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <ostream>
+#include <sstream>
+#include <system_error>
+
+namespace attach {
+namespace {
+
+/// A kernel that the plan does not name runs at the board's own choice.
+using Policy = kdvfs::FromPlan<kdvfs::AutoClock>;
+using Policies = kdvfs::PolicyRegistry<kdvfs::Default<Policy>>;
+
+constexpr double shortest_that_is_split = 20e-6;  // s
+/// A launch that takes so much longer or shorter when it is made again is other work: the power
+/// limit and a busy host make less of a difference.
+constexpr double other_work = 1.6;
+
+}  // namespace
+
+Settings Settings::from_environment() {
+    const auto text_of = [](const char* name) {
+        return std::string{kdvfs::detail::environment(name)};
+    };
+    const auto refuse = [](const std::string& variable, const std::string& words,
+                           const std::string& remedy) {
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {"attach to a program", variable, words, remedy}};
+    };
+    using Kind = kdvfs::tune::SessionMode::Kind;
+    const Kind kind = kdvfs::tune::session_mode_from_environment().kind;
+    Settings settings;
+    settings.off = kind == Kind::off;
+    settings.sets_clocks = kind == Kind::sweep || kind == Kind::follow;
+    settings.repeats = text_of("KDVFS_MODE") == "repeat";
+    if (const std::string level = text_of("KDVFS_ATTACH_LEVEL"); level == "range") {
+        settings.level = Level::range;
+    } else if (!level.empty() && level != "kernel") {
+        refuse("KDVFS_ATTACH_LEVEL=" + level, "this is no level", "say kernel or range");
+    }
+    const auto expression_of = [&](const std::string& name) -> std::optional<std::regex> {
+        const std::string text = text_of(name.c_str());
+        if (text.empty()) return std::nullopt;
+        try {
+            return std::regex{text, std::regex::optimize};
+        } catch (const std::regex_error& error) {
+            refuse(name + '=' + text, error.what(), "give a regular expression (ECMAScript)");
+        }
+        return std::nullopt;
+    };
+    settings.match = expression_of("KDVFS_ATTACH_MATCH");
+    settings.runs_once = expression_of("KDVFS_ATTACH_RUNS_ONCE");
+    const auto count_of = [&](const std::string& name,
+                              unsigned least = 1) -> std::optional<unsigned> {
+        const std::string text = text_of(name.c_str());
+        if (text.empty()) return std::nullopt;
+        unsigned number = 0;
+        const char* const end = text.data() + text.size();
+        const auto read = std::from_chars(text.data(), end, number);
+        if (read.ptr != end || read.ec != std::errc{} || number < least) {
+            refuse(name + '=' + text, "this is no count",
+                   "give " + std::to_string(least) + " or more");
+        }
+        return number;
+    };
+    settings.meter_every = count_of("KDVFS_ATTACH_METER");
+    if (const auto seconds = count_of("KDVFS_ATTACH_PATIENCE")) {
+        settings.patience = std::chrono::seconds{*seconds};
+    }
+    if (const auto seconds = count_of("KDVFS_ATTACH_REPEAT_AFTER", 0)) {
+        settings.repeat_after = std::chrono::seconds{*seconds};
+    }
+    settings.iteration = text_of("KDVFS_ATTACH_ITERATION");
+    using Names = std::pair<const char*, const char*>;
+    for (const auto& [rank, size] :
+         {Names{"RANK", "WORLD_SIZE"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+          Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_NTASKS"}}) {
+        settings.rank = text_of(rank);
+        const std::string ranks = text_of(size);
+        settings.has_peers = !settings.rank.empty() && !ranks.empty() && ranks != "1";
+        if (!settings.rank.empty()) break;
+    }
+    settings.folder = text_of("KDVFS_ATTACH_FOLDER");
+    settings.record = text_of("KDVFS_ATTACH_RECORD");
+    return settings;
+}
+
+/// Metered iterations are chosen by whoever attaches; sweeps choose their own.
+class RunSession : public kdvfs::tune::Session<Policies> {
+public:
+    using Session::Session;
+
+    [[nodiscard]] const kdvfs::detail::ScopeKind& kind(std::string_view name,
+                                                       kdvfs::Variant variant) const {
+        return kind_of<Policy>(name, variant);
+    }
+    /// The same for a kind that is kept, and no scope's: one for each name and variant, whatever
+    /// clock is asked for now. A sweep counts what it hands out by `kind` as a scope entered.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& kept_kind(std::string_view name,
+                                                            kdvfs::Variant variant) const {
+        if (mode() != kdvfs::tune::SessionMode::Kind::sweep) return kind(name, variant);
+        return service().kind_of(name, variant, {}, Policies::metered);
+    }
+    void keep_record() const { service().keep_record(true); }
+    [[nodiscard]] kdvfs::measure::MeterRecord take_record() const {
+        return service().take_record();
+    }
+    [[nodiscard]] const kdvfs::detail::ScopeKind& enclosing_kind(std::string_view name) const {
+        return service().enclosing_kind(name);
+    }
+    /// @param known an iteration of the program; else a stretch of time before these are known,
+    ///        which neither sweeps nor plans can take for one
+    void begin_iteration(bool metered, bool known) const {
+        using Kind = kdvfs::tune::SessionMode::Kind;
+        if (!known && mode() != Kind::measure) return;
+        if (mode() == Kind::sweep) return next_iteration();
+        static_cast<void>(service().begin_iteration(metered));
+        if (known) tell_iteration();
+    }
+};
+
+namespace {
+
+kdvfs::tune::SessionMode mode_of(const Settings& settings) {
+    auto mode = kdvfs::tune::session_mode_from_environment();
+    const auto rank = kdvfs::detail::parse_number<std::size_t>(settings.rank);
+    return settings.has_peers && rank ? mode.of_rank(*rank) : mode;
+}
+
+}  // namespace
+
+Device::Device(const Opened& opened, const Settings& settings, unsigned every)
+    : settings_{settings},
+      tells_joules_{opened.tells_joules},
+      session_{std::make_unique<RunSession>(opened.gpu, mode_of(settings))},
+      sink_{&session_->scope_sink()},
+      others_{&session_->kept_kind("other kernels", {})},
+      every_{settings.meter_every.value_or(every)} {
+    swept_.emplace(others_->number, std::pair{"other kernels", kdvfs::Variant{}});
+    if (!settings.record.empty()) session_->keep_record();
+}
+
+Device::~Device() = default;
+
+const kdvfs::detail::ScopeKind& Device::launch_kind(const std::string& name,
+                                                    kdvfs::Variant variant) {
+    // Where ranges are what is metered, they are what is asked for, too.
+    if (settings_.level == Level::kernel && settings_.match &&
+        !std::regex_search(name, *settings_.match)) {
+        return *others_;
+    }
+    const auto& kind = session_->kept_kind(name, variant);
+    const std::lock_guard lock{splitting_};
+    clusters_.try_emplace(kind.number, Clusters{name, variant, {}});
+    swept_.try_emplace(kind.number, name, variant);
+    return kind;
+}
+
+const kdvfs::detail::ScopeKind& Device::scope_kind(const kdvfs::detail::ScopeKind& kept) {
+    if (session_->mode() != kdvfs::tune::SessionMode::Kind::sweep) return kept;
+    const std::lock_guard lock{splitting_};
+    const auto found = swept_.find(kept.number);
+    return found == swept_.end() ? kept : session_->kind(found->second.first, found->second.second);
+}
+
+/// @returns null where none is within that factor
+Device::Cluster* Device::Clusters::nearest(double seconds, double alike) {
+    const auto best = std::min_element(
+        known.begin(), known.end(),
+        [&](const Cluster& a, const Cluster& b) { return a.apart(seconds) < b.apart(seconds); });
+    return best == known.end() || best->apart(seconds) > alike ? nullptr : &*best;
+}
+
+/// @returns null where nothing has been seen at that place
+Device::Cluster* Device::Clusters::at_place(std::uint32_t place) {
+    const auto found = at.find(place);
+    return found == at.end() ? nullptr : &known[found->second];
+}
+
+Device::Cluster* Device::Clusters::of_repeated(std::uint32_t place, double seconds) {
+    Cluster* const its = at_place(place);
+    if (its == nullptr) return nearest(seconds, other_work);
+    return its->apart(seconds) > other_work ? nullptr : its;
+}
+
+std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time, std::uint32_t place) {
+    constexpr std::size_t most = 8;
+    constexpr std::uint32_t apart = 64;  // more than a grid's variants
+    constexpr double alike = 1.25;
+    constexpr double follows = 0.125;  // of the way to what is seen
+    const double seconds = kdvfs::Seconds{time}.count();
+    const std::lock_guard lock{splitting_};
+    const auto found = clusters_.find(kind);
+    if (found == clusters_.end()) return kind;
+    found->second.seen = true;
+    if (seconds < shortest_that_is_split) return kind;
+    auto& known = found->second.known;
+    const auto keep_place = [&](std::size_t index) {
+        if (place == nowhere || repeating_state_ == Repeating::begun) return;
+        found->second.at[place] = index;
+    };
+    if (Cluster* const cluster = found->second.nearest(seconds, alike)) {
+        cluster->seconds += follows * (seconds - cluster->seconds);
+        keep_place(static_cast<std::size_t>(cluster - known.data()));
+        return cluster->kind->number;
+    }
+    if (known.size() == most) return kind;
+    keep_place(known.size());
+    const auto index = static_cast<std::uint32_t>(known.size());
+    const auto& its =
+        session_->kind(found->second.name, {found->second.variant.index + apart * index});
+    // What takes another time once kernels are repeated may be what that has left of it.
+    const bool late = repeating_state_ == Repeating::begun && !known.empty();
+    known.push_back({seconds, &its, late});
+    return its.number;
+}
+
+/// @returns empty where the kernel is not to be repeated, any more or at all
+std::string Device::name_to_repeat(std::uint32_t kind, const Again& again) {
+    constexpr unsigned most_tries = 64;
+    const std::lock_guard lock{splitting_};
+    const auto found = clusters_.find(kind);
+    if (found == clusters_.end()) return {};
+    auto& [name, variant, known, at, seen, tried] = found->second;
+    const bool by_times = again.wait && !known.empty();
+    const bool all_told = by_times && std::all_of(known.begin(), known.end(),
+                                                  [](const auto& each) { return each.repeated; });
+    if (tried >= (by_times ? most_tries : 1) || all_told) return {};
+    const Cluster* const its = found->second.at_place(again.place);
+    if (its != nullptr && its->repeated) return {};
+    if (runs_once(name)) return {};
+    if (settings_.runs_once && std::regex_search(name, *settings_.runs_once)) return {};
+    ++tried;
+    return name;
+}
+
+/// Which of a kernel's clusters the launch is, by the time that it takes when it is made again:
+/// once the power limit has its say, as it had in the program.
+/// @param way how it is to be made again
+/// @returns null where it takes another time than any of them
+const kdvfs::detail::ScopeKind* Device::kind_to_repeat(const kdvfs::detail::ScopeKind& kind,
+                                                       const Again& again,
+                                                       const std::function<void()>*& way) {
+    using Clock = std::chrono::steady_clock;
+    const auto makes_for = [&](Clock::duration time, int calls) {
+        const auto began = Clock::now();
+        int made = 0;
+        while (made == 0 || Clock::now() - began < time) {
+            for (int i = 0; i < calls; ++i) (*way)();
+            made += calls;
+            again.wait();
+        }
+        return std::chrono::duration<double>{Clock::now() - began}.count() / made;
+    };
+    double seconds = 0;
+    for (const auto* const each : {&again.launch, &again.cleared}) {
+        if (!*each) continue;
+        way = each;
+        makes_for(Clock::duration::zero(), 1);
+        const double first = makes_for(Clock::duration::zero(), 3);
+        const int calls = static_cast<int>(std::clamp(2e-3 / first, 1.0, 400.0));
+        makes_for(std::chrono::milliseconds{60}, calls);
+        seconds = makes_for(std::chrono::milliseconds{20}, calls);
+        const std::lock_guard lock{splitting_};
+        Clusters& clusters = clusters_.at(kind.number);
+        if (clusters.known.empty()) {
+            if (!clusters.seen || seconds < 2 * shortest_that_is_split) return &kind;
+            continue;
+        }
+        Cluster* const cluster = clusters.of_repeated(again.place, seconds);
+        if (cluster == nullptr) continue;
+        return std::exchange(cluster->repeated, true) ? nullptr : cluster->kind;
+    }
+    std::unique_lock lock{splitting_};
+    const Clusters& clusters = clusters_.at(kind.number);
+    if (clusters.tried > 1) return nullptr;
+    std::ostringstream text;
+    text << "kernel '" << clusters.name << "' is other work when it is repeated: it takes "
+         << 1e6 * seconds << " us";
+    for (const Cluster& each : clusters.known) text << ", not " << 1e6 * each.seconds;
+    lock.unlock();
+    Process::instance().note(text.str());
+    return nullptr;
+}
+
+/// It is asked for the first time once the program has run as it is for long enough.
+bool Device::repeating_begins() {
+    if (repeating_state_ == Repeating::begun) return true;
+    repeating_state_ = Repeating::waits_for_iteration;
+    const std::lock_guard lock{mutex_};
+    if (settings_.iteration.empty() && iterations_.period() == 0)
+        repeating_state_ = Repeating::begun;
+    return repeating_state_ == Repeating::begun;
+}
+
+void Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
+                    const Again& again) {
+    const std::lock_guard one_at_a_time{repeating_};
+    Process& process = Process::instance();
+    std::string repeated;
+    const std::function<void()>* way = &again.launch;
+    const auto kind_of_work = [&]() -> const kdvfs::detail::ScopeKind* {
+        if (!repeating_begins()) return nullptr;
+        repeated = name_to_repeat(kind.number, again);
+        if (repeated.empty()) return nullptr;
+        process.repeating(repeated);
+        return again.wait ? kind_to_repeat(kind, again, way) : &kind;
+    };
+    try {
+        sink_->repeat(stream, kind_of_work, [&] { (*way)(); });
+    } catch (const kdvfs::Error& error) {
+        if (repeated.empty()) throw;
+        process.repeating_failed();
+        throw kdvfs::Error{
+            error.code(),
+            {"repeat kernel '" + repeated + "'", error.text().object, error.text().vendor_words,
+             "leave it out: kdvfs run --repeat --runs-once '" + repeated + "'"}};
+    }
+    if (!repeated.empty()) process.repeating({});
+}
+
+const kdvfs::detail::ScopeKind& Device::range_kind(std::string_view path) {
+    constexpr std::size_t most = 256;
+    if (settings_.sets_clocks) return session_->kind(path, {});
+    const std::lock_guard lock{naming_};
+    auto known = ranges_.find(path);
+    if (known == ranges_.end() && ranges_.size() >= most) {
+        path = "other ranges";
+        known = ranges_.find(path);
+    }
+    if (known == ranges_.end()) {
+        known = ranges_.emplace(path, &session_->enclosing_kind(path)).first;
+    }
+    return *known->second;
+}
+
+const kdvfs::detail::ScopeKind& Device::outside() { return range_kind("outside ranges"); }
+
+std::uint32_t Device::launched(const kdvfs::detail::ScopeKind& kind) {
+    launches_.fetch_add(1, std::memory_order_relaxed);
+    if (settings_.iteration.empty()) look_for_iteration(kind);
+    std::uint32_t place = next_place_.load(std::memory_order_relaxed);
+    while (place != nowhere &&
+           !next_place_.compare_exchange_weak(place, place + 1, std::memory_order_relaxed)) {
+    }
+    return place;
+}
+
+void Device::look_for_iteration(const kdvfs::detail::ScopeKind& kind) {
+    bool begins = false;
+    bool known = false;
+    const auto now = std::chrono::steady_clock::now();
+    {
+        const std::lock_guard lock{mutex_};
+        begins = known =
+            iterations_.launched(kind.number, kdvfs::TimePoint{now.time_since_epoch()});
+        if (iterations_.period() == 0 && ++since_look_ >= 64) {
+            since_look_ = 0;
+            begins = now - looked_at_ > std::chrono::milliseconds{250};
+            if (begins) looked_at_ = now;
+        }
+    }
+    if (begins) begin_iteration(known);
+}
+
+void Device::meter_every(unsigned every) {
+    every_.store(every, std::memory_order_relaxed);
+    const std::lock_guard lock{beginning_};
+    if (every != 0) return;
+    meters_ = false;
+    session_->begin_iteration(false, false);
+}
+
+void Device::begin_iteration(bool known) {
+    auto waits = Repeating::waits_for_iteration;
+    if (known) repeating_state_.compare_exchange_strong(waits, Repeating::begun);
+    next_place_.store(known ? 0 : nowhere, std::memory_order_relaxed);
+    const unsigned every = every_.load(std::memory_order_relaxed);
+    const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed);
+    const auto is_metered = [every](std::uint64_t which) {
+        return every != 0 && which % every == every - 1;
+    };
+    const std::lock_guard lock{beginning_};
+    // A stretch before iterations are known must not pass for one where all is metered anyway.
+    if (known || !meters_ || !is_metered(number)) {
+        meters_ = is_metered(number);
+        session_->begin_iteration(meters_, known);
+    }
+    if (!needs_times_ || session_->mode() == kdvfs::tune::SessionMode::Kind::sweep) return;
+    // Before, as switching takes its time; behind, and before the first, as what was launched may
+    // not have run yet.
+    needs_times_(number == 0 || is_metered(number) || is_metered(number + 1) ||
+                 (number > 0 && is_metered(number - 1)));
+}
+
+void Device::tell_of_times(std::function<void(bool)> needs) {
+    const std::lock_guard lock{beginning_};
+    needs_times_ = std::move(needs);
+}
+
+kdvfs::measure::Report Device::report() const {
+    kdvfs::measure::Report report = session_->report();
+    if (settings_.level == Level::range && !sums_ranges()) untell_short_ranges(report);
+    return report;
+}
+void Device::write_record(const std::filesystem::path& folder) const {
+    std::filesystem::create_directories(folder);
+    const kdvfs::measure::MeterRecord record = session_->take_record();
+    kdvfs::measure::write_record(folder, record);
+    if (record.dropped == 0) return;
+    throw kdvfs::Error{kdvfs::Errc::io,
+                       {.action = "keep a whole record",
+                        .object = folder.string(),
+                        .vendor_words = std::to_string(record.dropped) + " items did not fit",
+                        .remedy = "record a shorter run"}};
+}
+void Device::close() const { session_->close(); }
+
+void Device::write_json(std::ostream& out) {
+    using kdvfs::detail::json_number;
+    const kdvfs::measure::Report report = this->report();
+    const std::lock_guard lock{mutex_};
+    const bool named = !settings_.iteration.empty();
+    const bool found = iterations_.period() > 0;
+    out << R"({"launches":)" << launches_.load() << R"(,"iterations":{"by":)"
+        << (named   ? R"("range")"
+            : found ? R"("period")"
+                    : "null")
+        << R"(,"count":)" << (named ? begun_.load() : iterations_.count()) << R"(,"launches":)"
+        << iterations_.period() << R"(,"alike":)" << json_number(iterations_.stability())
+        << R"(,"share":)" << json_number(iterations_.share_of_time()) << R"(},"report":)";
+    kdvfs::measure::write_json(out, report);
+    out << '}';
+}
+
+}  // namespace attach

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <tools/attach/iterations.hpp>
+#include <tools/attach/settings.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/options.hpp>
+#include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace attach {
+
+class RunSession;
+
+/// All is metered, by iterations that the device chooses.
+inline kdvfs::GpuOptions attached_options(const Settings& settings) {
+    return {.meter_every = 1, .repeat = {.after = settings.repeat_after}};
+}
+
+/// A GPU as it could be opened.
+struct Opened {
+    kdvfs::Gpu gpu;
+    bool tells_joules = true;
+};
+
+/// A GPU that an attached program uses: a `tune::Session` whose scopes are named while the program
+/// runs, and the iterations of its launches. Thread-safe.
+class Device {
+public:
+    /// @param every one iteration in so many is metered, unless the settings say otherwise
+    /// @throws Error as `tune::Session`
+    Device(const Opened& opened, const Settings& settings, unsigned every);
+    ~Device();
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    [[nodiscard]] kdvfs::detail::ScopeSink& sink() const { return *sink_; }
+
+    /// What launches of this name share.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& launch_kind(const std::string& name,
+                                                              kdvfs::Variant variant);
+    /// The kind of a launch that took so long: launches of one name and grid can be other work, as
+    /// those of persistent GEMMs are. Times within a quarter of one another are one cluster, whose
+    /// middle follows them; the first is the kind itself, those behind it have variants that are 64
+    /// apart, in order of first sight, 8 at most. Launches under 20 us, and kinds that are none of
+    /// a launch, are not split.
+    /// @param place that of the launch, as `launched` had it, or `nowhere`
+    [[nodiscard]] std::uint32_t split(std::uint32_t kind, kdvfs::Duration time,
+                                      std::uint32_t place);
+    /// What a scope that is entered now has, for a kind that is kept: while a program is swept,
+    /// each block of iterations has kinds of its own.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& scope_kind(const kdvfs::detail::ScopeKind& kept);
+    static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
+    /// Whether launches are to be repeated (`KDVFS_MODE=repeat`).
+    [[nodiscard]] bool repeats() const { return settings_.repeats && tells_joules_; }
+    /// A launch that can be made again; what it enqueues throws `Error` where that fails.
+    struct Again {
+        std::function<void()> launch{};
+        /// The memsets that came shortly before it, then the launch, whose kernel may need that
+        /// they have cleared something. May be empty
+        std::function<void()> cleared{};
+        /// Waits for its stream: with it, launches of one name and grid that take other times
+        /// (`split`) are repeated each, and none that takes another time when it is repeated than
+        /// in the program, which then is other work. May be empty
+        std::function<void()> wait{};
+        /// Where it is made, as `launched` has it: its like is the launch at that place of earlier
+        /// iterations, and where that is not known the one that took most nearly as long.
+        std::uint32_t place = nowhere;
+    };
+    /// Makes a launch again and again before the launch itself, until its joules are told
+    /// (`GpuOptions::repeat`); nothing where they are, where its name says that it must run once,
+    /// or where it is none that was asked for. One launch at a time.
+    /// @throws Error that names the kernel, where the launch fails
+    void repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind, const Again& again);
+    /// Whether a launch inside a range has a scope of its own, too: the range's joules are then the
+    /// sum of its launches'. Not where clocks are asked for by range.
+    [[nodiscard]] bool sums_ranges() const { return !settings_.sets_clocks; }
+    /// What a range's scopes share. The first 256 paths are told apart; those after them are one.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& range_kind(std::string_view path);
+    /// What scopes of launches outside all ranges share, where ranges are asked for.
+    [[nodiscard]] const kdvfs::detail::ScopeKind& outside();
+
+    /// A launch is about to be made.
+    /// @returns its place, in launches since the iteration began; `nowhere` before these are known
+    std::uint32_t launched(const kdvfs::detail::ScopeKind& kind);
+
+    /// An iteration begins, or, before iterations are `known`, a stretch of time.
+    void begin_iteration(bool known = true);
+
+    /// Meters one iteration in so many from the next one on; 0: none, from here on.
+    void meter_every(unsigned every);
+    /// @param needs called as an iteration begins: whether times of launches are needed, in this
+    ///              one or in those beside it; not called while a program is swept
+    void tell_of_times(std::function<void(bool needed)> needs);
+
+    [[nodiscard]] kdvfs::measure::Report report() const;
+    /// The GPU's part of the process's report, as a JSON object.
+    void write_json(std::ostream& out);
+    /// What has been metered since the last time.
+    /// @throws Error (io), or `std::filesystem::filesystem_error` where the folder cannot be made
+    void write_record(const std::filesystem::path& folder) const;
+    /// @throws Error as `Gpu::close`
+    void close() const;
+
+private:
+    const Settings settings_;
+    const bool tells_joules_;
+    std::unique_ptr<RunSession> session_;
+    kdvfs::detail::ScopeSink* sink_;
+    const kdvfs::detail::ScopeKind* others_;
+    std::atomic<unsigned> every_;
+    std::atomic<std::uint64_t> launches_{0};
+    std::atomic<std::uint64_t> begun_{0};
+    std::atomic<std::uint32_t> next_place_{nowhere};
+
+    /// Launches of one kernel and grid that take about as long.
+    struct Cluster {
+        double seconds = 0;  ///< their middle
+        const kdvfs::detail::ScopeKind* kind = nullptr;
+        bool repeated = false;  ///< or not to be
+
+        /// How many times longer or shorter.
+        [[nodiscard]] double apart(double other) const {
+            return std::max(seconds / other, other / seconds);
+        }
+    };
+    /// A kernel whose launches may be split by their times.
+    struct Clusters {
+        std::string name{};
+        kdvfs::Variant variant{};
+        std::vector<Cluster> known{};
+        std::map<std::uint32_t, std::size_t> at{};  ///< the last one, by its place
+        bool seen = false;                          ///< the time of a launch, however short
+        unsigned tried = 0;  ///< launches that were repeated, or looked at for it
+
+        [[nodiscard]] Cluster* nearest(double seconds, double alike);
+        [[nodiscard]] Cluster* at_place(std::uint32_t place);
+        /// That of a launch that takes so long when it is repeated; null where it is none of them.
+        [[nodiscard]] Cluster* of_repeated(std::uint32_t place, double seconds);
+    };
+    const kdvfs::detail::ScopeKind* kind_to_repeat(const kdvfs::detail::ScopeKind& kind,
+                                                   const Again& again,
+                                                   const std::function<void()>*& way);
+    [[nodiscard]] bool repeating_begins();
+    void look_for_iteration(const kdvfs::detail::ScopeKind& kind);
+    [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, const Again& again);
+
+    std::map<std::uint32_t, std::pair<std::string, kdvfs::Variant>> swept_;  // by a kept kind
+    std::mutex naming_;
+    std::map<std::string, const kdvfs::detail::ScopeKind*, std::less<>> ranges_;  // by path
+    std::mutex repeating_;
+    std::mutex splitting_;
+    std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind
+    /// Repeating begins with an iteration, so that it finds the same launches in every run.
+    enum class Repeating { not_yet, waits_for_iteration, begun };
+    std::atomic<Repeating> repeating_state_{Repeating::not_yet};
+    std::function<void(bool)> needs_times_;
+    std::mutex beginning_;
+    bool meters_ = true;  // as the session was told last
+    std::mutex mutex_;
+    Iterations iterations_;
+    unsigned since_look_ = 0;
+    std::chrono::steady_clock::time_point looked_at_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace attach

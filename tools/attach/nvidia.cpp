@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: MIT
+//
+// Attaching to CUDA programs: the driver loads this library (CUDA_INJECTION64_PATH) and calls
+// `InitializeInjection`; CUPTI then calls back at each launch, and leaves records of when it ran.
+#include <tools/attach/cuda_driver.hpp>
+#include <tools/attach/cupti.hpp>
+#include <tools/attach/device.hpp>
+#include <tools/attach/launch_again.hpp>
+#include <tools/attach/launch_names.hpp>
+#include <tools/attach/no_readings.hpp>
+#include <tools/attach/process.hpp>
+#include <tools/attach/ranges.hpp>
+#include <tools/attach/record_streams.hpp>
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
+#include <kdvfs/device/nvidia/nvml.hpp>
+#include <kdvfs/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attach {
+namespace {
+
+namespace cupti = attach::cupti;
+
+/// The library that reads the board, and the command that frees its clocks where this process dies:
+/// `KDVFS_NVML` and `KDVFS_NVIDIA_SMI` name others.
+kdvfs::device::NvmlOptions nvml_options(kdvfs::device::ClockAccess access) {
+    kdvfs::device::NvmlOptions options;
+    options.access = access;
+    const auto replace = [](std::string& path, const char* name) {
+        if (const auto text = kdvfs::detail::environment(name); !text.empty()) path = text;
+    };
+    replace(options.library, "KDVFS_NVML");
+    replace(options.restorer, "KDVFS_NVIDIA_SMI");
+    return options;
+}
+
+/// Measured only, unless the mode sets clocks.
+template <class OpenReadings>
+kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
+                    const std::shared_ptr<RecordStreams>& streams, OpenReadings open_readings) {
+    using Board = kdvfs::detail::OwnedDevice<kdvfs::device::Nvml>;
+    return kdvfs::Gpu{kdvfs::detail::open_device(
+        address + " attached", [&] { return streams; },
+        [&] {
+            if (!settings.sets_clocks) return std::shared_ptr<Board>{};
+            return std::make_shared<Board>(address, nvml_options(kdvfs::device::ClockAccess::set));
+        },
+        open_readings, attached_options(settings))};
+}
+
+/// A GPU with its streams, as CUPTI's callbacks see it.
+struct CudaGpu {
+    std::shared_ptr<RecordStreams> streams;
+    Device* device = nullptr;
+    std::atomic<bool> needs_times{true};
+};
+
+/// @param ordinal the driver's number of the device
+std::unique_ptr<CudaGpu> open_cuda_gpu(int ordinal) {
+    Process& process = Process::instance();
+    const CudaDriver& driver = CudaDriver::of_process();
+    std::array<char, 32> address{};
+    if (driver.pci_address == nullptr ||
+        driver.pci_address(address.data(), static_cast<int>(address.size()), ordinal) != 0) {
+        throw kdvfs::Error{kdvfs::Errc::io,
+                           {.action = "read the PCI address",
+                            .object = "CUDA device " + std::to_string(ordinal),
+                            .vendor_words = "",
+                            .remedy = "update NVIDIA's driver"}};
+    }
+    auto gpu = std::make_unique<CudaGpu>();
+    gpu->streams = std::make_shared<RecordStreams>(address.data(), driver);
+    gpu->streams->ask_for_records([] { Process::instance().want_records(); });
+    const auto open = [&]() -> Opened {
+        std::string why;
+        try {
+            return {open_gpu(address.data(), process.settings(), gpu->streams, [&] {
+                return std::make_shared<kdvfs::device::NvmlReadings>(
+                    address.data(), nvml_options(kdvfs::device::ClockAccess::measure_only).library);
+            })};
+        } catch (const kdvfs::Error& error) {
+            if (process.settings().sets_clocks) throw;
+            why = error.what();
+        }
+        process.note("no joules: " + why);
+        return {open_gpu(address.data(), process.settings(), gpu->streams,
+                         [&] {
+                             return std::make_shared<NoReadings>("NVIDIA GPU", address.data(), why);
+                         }),
+                false};
+    };
+    gpu->device = &process.add(std::make_unique<Device>(open(), process.settings(), 1));
+    // Where clocks are asked for by name and grid, joules are told so, too.
+    if (!process.settings().sets_clocks) {
+        gpu->streams->split_by([device = gpu->device](std::uint32_t kind, kdvfs::Duration time,
+                                                      std::optional<std::uint32_t> place) {
+            return device->split(kind, time, place.value_or(Device::nowhere));
+        });
+    }
+    return gpu;
+}
+
+/// CUPTI's side of this process.
+class Cupti {
+public:
+    static Cupti& instance() {
+        static auto& cupti = *new Cupti;
+        return cupti;
+    }
+
+    /// Subscribes. @returns why not; nothing where it did
+    std::string begin() {
+        if (std::string why = cupti::open(library_); !why.empty()) return why;
+        if (const auto status = library_.register_buffers(&buffer_wanted, &buffer_done);
+            status != cupti::success) {
+            return library_.words_of(status);
+        }
+        place_clock();
+        if (const auto status = library_.subscribe(&subscriber_, &called, nullptr);
+            status != cupti::success) {
+            return status == cupti::held_by_another ? "another profiler holds CUPTI"
+                                                    : library_.words_of(status);
+        }
+        for (const std::uint32_t id : cupti::instantiations) enable(id, true);
+        listen(true);
+        if (std::string why = record(true); !why.empty()) {
+            static_cast<void>(library_.unsubscribe(subscriber_));
+            return why;
+        }
+        // Where the driver heeds it: on an H200 with CUDA 13.0 nothing comes unless asked for.
+        static_cast<void>(library_.flush_period(100));
+        Process::instance().before_report([this](bool at_end) { bring_in(at_end); });
+        return {};
+    }
+
+    /// Callbacks on or off.
+    void listen(bool on) {
+        for (const cupti::LaunchCall& call : cupti::launch_calls) {
+            enable(call.id, on);
+            if (call.per_thread_id != 0) enable(call.per_thread_id, on);
+        }
+    }
+    /// Records on or off. @returns why not
+    std::string record(bool on) {
+        const std::lock_guard switching{switching_};
+        records_ = on;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& [ordinal, gpu] : gpus_) gpu->needs_times = on;
+        }
+        return switch_kinds(on);
+    }
+
+    [[nodiscard]] std::uint64_t kernel_records() const { return kernel_records_; }
+    [[nodiscard]] std::uint64_t kernel_launches() const { return kernel_launches_; }
+
+    /// Records cost each launch some of the GPU's time: they are on only where a GPU needs them,
+    /// for the process as a whole.
+    void record_for(CudaGpu& its, bool needed) {
+        if (its.needs_times.exchange(needed) == needed) return;
+        bool any = needed;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& [ordinal, gpu] : gpus_) any = any || gpu->needs_times;
+        }
+        if (records_.exchange(any) == any) return;
+        std::call_once(switches_, [this] { run_beside([this] { switch_records(); }); });
+        switch_wanted_.fetch_add(1, std::memory_order_release);
+        switch_wanted_.notify_one();
+    }
+
+    /// Brings in the records that are done; at the end all that there are.
+    void bring_in(bool at_end) {
+        static_cast<void>(library_.flush(0));
+        if (!at_end) return;
+        static_cast<void>(library_.flush(1));
+        std::size_t dropped = 0;
+        if (library_.dropped(nullptr, 0, &dropped) == cupti::success && dropped > 0) {
+            Process::instance().note("CUPTI dropped " + std::to_string(dropped) + " records");
+        }
+        const std::lock_guard lock{mutex_};
+        for (const auto& [ordinal, gpu] : gpus_) gpu->streams->finish();
+    }
+
+private:
+    /// All kinds, together: those of kernels alone, switched while others stayed on, never came
+    /// back (H200, CUDA 13.0).
+    std::string switch_kinds(bool on) {
+        for (const cupti::Kind kind :
+             {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set, cupti::Kind::graph}) {
+            const auto status = on ? library_.enable(kind) : library_.disable(kind);
+            if (status == cupti::success || kind == cupti::Kind::graph) continue;
+            return library_.words_of(status);
+        }
+        return {};
+    }
+    /// On a thread of its own, not within a callback: an iteration is time enough.
+    void switch_records() noexcept {
+        for (std::uint32_t seen = 0;;) {
+            switch_wanted_.wait(seen, std::memory_order_acquire);
+            seen = switch_wanted_.load(std::memory_order_acquire);
+            try {
+                const std::lock_guard lock{switching_};
+                const bool on = records_;
+                if (std::string why = switch_kinds(on); !why.empty()) {
+                    Process::instance().note("CUPTI's records could not be switched: " + why);
+                }
+            } catch (const std::exception& error) {
+                Process::instance().give_up(error.what());
+            }
+        }
+    }
+
+    /// The launch that this thread is in, between its two callbacks.
+    struct InLaunch {
+        CudaGpu* gpu = nullptr;
+        LaunchScopes scopes{};
+        std::uint32_t correlation = 0;
+        unsigned nested = 0;    ///< launches within the launch
+        bool in_kdvfs = false;  ///< what is called now is called by kdvfs
+    };
+    static InLaunch& in_launch() {
+        thread_local InLaunch launch;
+        return launch;
+    }
+
+    static void called(void*, int domain, std::uint32_t id, const cupti::CallbackData* data) {
+        InLaunch& launch = in_launch();
+        if (domain != cupti::driver_api || launch.in_kdvfs || !Process::instance().runs()) return;
+        launch.in_kdvfs = true;
+        try {
+            if (data->site == cupti::at_enter) {
+                instance().entered(launch, id, *data);
+            } else {
+                instance().left(launch, id, *data);
+            }
+        } catch (const std::exception& error) {
+            Process::instance().give_up(error.what());
+        }
+        launch.in_kdvfs = false;
+    }
+
+    void entered(InLaunch& launch, std::uint32_t id, const cupti::CallbackData& data) {
+        if (launch.correlation != 0) {
+            ++launch.nested;
+            return;
+        }
+        const cupti::Launch made = cupti::read_launch(id, data.parameters);
+        if (made.call == nullptr || CudaDriver::of_process().captures(made.stream)) return;
+        CudaGpu* const gpu = gpu_of(data.context);
+        if (gpu == nullptr) return;
+        const bool kernel = made.call->work == cupti::Work::kernel ||
+                            made.call->work == cupti::Work::kernel_by_config;
+        if (kernel && records_.load(std::memory_order_relaxed)) {
+            kernel_launches_.fetch_add(1, std::memory_order_relaxed);
+        }
+        const auto& kind = kind_of(*gpu, made, data);
+        Device& device = *gpu->device;
+        const std::uint32_t place = device.launched(kind);
+        launch.gpu = gpu;
+        launch.correlation = data.correlation;
+        if (device.repeats()) {
+            LastSets& sets = LastSets::of_thread();
+            if (made.again()) repeat(*gpu, made, kind, data.correlation, place);
+            sets.add(id, made);
+        }
+        launch.scopes.enter(device, made.stream, kind, data.correlation);
+    }
+
+    /// Launches a kernel again and again with its own arguments, where that is asked for.
+    static void repeat(const CudaGpu& gpu, const cupti::Launch& made,
+                       const kdvfs::detail::ScopeKind& kind, std::uint32_t correlation,
+                       std::uint32_t place) {
+        const AtLaunch none{0};
+        Device::Again again{.launch = [&] { launch_again(made); },
+                            .wait = [&] { gpu.streams->wait_for(made.stream); },
+                            .place = place};
+        if (LastSets::of_thread().any_on(made.stream)) {
+            again.cleared = [&] {
+                LastSets::of_thread().make_again_on(made.stream);
+                launch_again(made);
+            };
+        }
+        gpu.streams->may_repeat(correlation, place);
+        gpu.device->repeat(made.stream, kind, again);
+    }
+
+    void left(InLaunch& launch, std::uint32_t id, const cupti::CallbackData& data) {
+        note_graph(id, data);
+        if (launch.correlation == 0) return;
+        if (launch.nested > 0) {
+            --launch.nested;
+            return;
+        }
+        const std::uint32_t correlation = std::exchange(launch.correlation, 0);
+        CudaGpu* const gpu = std::exchange(launch.gpu, nullptr);
+        auto scopes = std::exchange(launch.scopes, {});
+        const auto* const status = static_cast<const int*>(data.result);
+        if (status != nullptr && *status != 0) gpu->streams->failed(correlation);
+        scopes.leave(correlation);
+    }
+
+    /// The kind of a launch's scope. A thread remembers those of its last launches.
+    const kdvfs::detail::ScopeKind& kind_of(const CudaGpu& gpu, const cupti::Launch& made,
+                                            const cupti::CallbackData& data) {
+        struct Known {
+            const CudaGpu* gpu = nullptr;
+            const void* function = nullptr;
+            const char* fixed = nullptr;
+            kdvfs::Variant variant{};
+            std::string symbol{};
+            const kdvfs::detail::ScopeKind* kind = nullptr;
+        };
+        thread_local std::array<Known, 512> remembered;
+        const kdvfs::Variant variant = grid_variant(made.blocks);
+        const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
+                           31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);
+        Known& known = remembered[(place ^ place >> 9U) % remembered.size()];
+        // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere. A graph's
+        // handle may be that of one before it.
+        const bool graph = made.call->work == cupti::Work::graph;
+        const bool named = made.call->name == nullptr && !graph && data.symbol != nullptr;
+        const std::string name_of_graph = graph ? graphs_.name_of(made.function) : std::string{};
+        const char* const symbol = named ? data.symbol : name_of_graph.c_str();
+        if (known.kind != nullptr && known.gpu == &gpu && known.function == made.function &&
+            known.fixed == made.call->name && known.variant == variant && known.symbol == symbol) {
+            return *known.kind;
+        }
+        const std::string name = graph                        ? name_of_graph
+                                 : made.call->name != nullptr ? made.call->name
+                                                              : launch_name(symbol);
+        known = {&gpu,    made.function, made.call->name,
+                 variant, symbol,        &gpu.device->launch_kind(name, variant)};
+        return *known.kind;
+    }
+
+    // Graphs: a launch is one unit, named by how many nodes it has.
+
+    void note_graph(std::uint32_t id, const cupti::CallbackData& data) {
+        for (const std::uint32_t call : cupti::instantiations) {
+            if (id != call) continue;
+            struct {
+                void** executable;
+                void* graph;
+            } parameters;
+            std::memcpy(&parameters, data.parameters, sizeof parameters);
+            std::size_t nodes = 0;
+            const CudaDriver& driver = CudaDriver::of_process();
+            if (parameters.executable == nullptr || driver.graph_nodes == nullptr ||
+                driver.graph_nodes(parameters.graph, nullptr, &nodes) != 0) {
+                return;
+            }
+            graphs_.made(*parameters.executable, nodes);
+        }
+    }
+
+    /// The GPU of a context; null where it could not be opened.
+    CudaGpu* gpu_of(void* context) {
+        struct Last {
+            void* context = nullptr;
+            CudaGpu* gpu = nullptr;
+        };
+        thread_local Last last;
+        if (last.context == context && last.gpu != nullptr) return last.gpu;
+        int ordinal = 0;
+        const CudaDriver& driver = CudaDriver::of_process();
+        if (driver.context_device == nullptr || driver.context_device(&ordinal) != 0) {
+            return nullptr;
+        }
+        const std::lock_guard lock{opening_};
+        CudaGpu* gpu = nullptr;
+        {
+            const std::lock_guard look{mutex_};
+            if (const auto known = gpus_.find(ordinal); known != gpus_.end()) {
+                gpu = known->second.get();
+            }
+        }
+        if (gpu == nullptr) {
+            auto opened = open_cuda_gpu(ordinal);
+            gpu = opened.get();
+            gpu->device->tell_of_times([this, gpu](bool needed) { record_for(*gpu, needed); });
+            const std::lock_guard look{mutex_};
+            gpus_.emplace(ordinal, std::move(opened));
+        }
+        last = {context, gpu};
+        return gpu;
+    }
+
+    // Records.
+
+    static constexpr std::size_t buffer_bytes = std::size_t{256} << 10U;  // 1200 kernels
+
+    static void buffer_wanted(std::uint8_t** buffer, std::size_t* size, std::size_t* most) {
+        *buffer = static_cast<std::uint8_t*>(
+            ::operator new (buffer_bytes, std::align_val_t{8}, std::nothrow));
+        *size = *buffer == nullptr ? 0 : buffer_bytes;
+        *most = 0;
+    }
+
+    static void buffer_done(void*, std::uint32_t, std::uint8_t* buffer, std::size_t,
+                            std::size_t used) {
+        try {
+            instance().take(buffer, used);
+        } catch (const std::exception& error) {
+            Process::instance().give_up(error.what());
+        }
+        ::operator delete (buffer, std::align_val_t{8});
+    }
+
+    void take(std::uint8_t* buffer, std::size_t used) {
+        place_clock();
+        std::vector<RecordStreams*> streams;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& [ordinal, gpu] : gpus_) streams.push_back(gpu->streams.get());
+        }
+        const auto on_host = [offset = offset_.load()](std::uint64_t time) {
+            return kdvfs::TimePoint{kdvfs::Duration{static_cast<std::int64_t>(time) + offset}};
+        };
+        std::byte* record = nullptr;
+        while (library_.next_record(buffer, used, &record) == cupti::success) {
+            const auto activity = cupti::read_activity(record);
+            if (!activity) continue;
+            if (activity->kind == cupti::Kind::kernel) ++kernel_records_;
+            // A process has one numbering of launches, whatever the GPU.
+            for (RecordStreams* each : streams) {
+                if (activity->end == 0) {
+                    each->failed(activity->correlation);
+                } else {
+                    each->arrived(activity->correlation, on_host(activity->start),
+                                  on_host(activity->end));
+                }
+            }
+        }
+    }
+
+    /// Where the records' clock lies off the host's: the closest of eight looks.
+    void place_clock() {
+        std::int64_t closest = std::numeric_limits<std::int64_t>::max();
+        const auto host = [] {
+            return std::chrono::steady_clock::now().time_since_epoch().count();
+        };
+        for (int i = 0; i < 8; ++i) {
+            const std::int64_t before = host();
+            std::uint64_t theirs = 0;
+            if (library_.timestamp(&theirs) != cupti::success) return;
+            const std::int64_t after = host();
+            if (after - before >= closest) continue;
+            closest = after - before;
+            offset_ = before + (after - before) / 2 - static_cast<std::int64_t>(theirs);
+        }
+    }
+
+    void enable(std::uint32_t id, bool on) {
+        // An older driver may lack a call: then nobody can make it.
+        static_cast<void>(library_.enable_callback(on ? 1 : 0, subscriber_, cupti::driver_api, id));
+    }
+
+    cupti::Library library_;
+    void* subscriber_ = nullptr;
+    std::atomic<std::int64_t> offset_{0};
+    std::atomic<bool> records_{false};
+    std::atomic<std::uint32_t> switch_wanted_{0};
+    std::once_flag switches_;
+    std::mutex switching_;
+    std::atomic<std::uint64_t> kernel_launches_{0};
+    std::atomic<std::uint64_t> kernel_records_{0};
+
+    std::mutex opening_;
+    std::mutex mutex_;
+    std::map<int, std::unique_ptr<CudaGpu>> gpus_;  // by the driver's number
+    Graphs graphs_;
+};
+
+}  // namespace
+}  // namespace attach
+
+extern "C" {
+
+/// What CUDA's driver calls once it is initialised. Never refuses: a program that cannot be
+/// attached runs plain.
+__attribute__((visibility("default"))) int InitializeInjection() {
+    using attach::Process;
+    try {
+        kdvfs::detail::keep_loaded(reinterpret_cast<const void*>(&InitializeInjection));
+        if (!Process::instance().runs()) return 1;
+        if (const std::string why = attach::Cupti::instance().begin(); !why.empty()) {
+            Process::instance().give_up("CUPTI: " + why);
+        }
+    } catch (const std::exception& error) {
+        Process::instance().give_up(error.what());
+    }
+    return 1;
+}
+
+/// For programs that compare: -1 no callbacks, 0 callbacks alone, else one iteration in so many is
+/// metered, by records. To be called where no work is under way.
+/// @returns 0, or -1 where CUPTI refused
+__attribute__((visibility("default"))) int kdvfs_attach_meter(int every) {
+    attach::Cupti& cupti = attach::Cupti::instance();
+    attach::Process::instance().meter_every(static_cast<unsigned>(std::max(every, 0)));
+    cupti.listen(every >= 0);
+    return cupti.record(every > 0).empty() ? 0 : -1;
+}
+
+/// How many launches of kernels were named while there were records, and how many of these have
+/// come.
+__attribute__((visibility("default"))) void kdvfs_attach_counts(std::uint64_t* launches,
+                                                                std::uint64_t* records) {
+    attach::Cupti& cupti = attach::Cupti::instance();
+    cupti.bring_in(false);
+    *launches = cupti.kernel_launches();
+    *records = cupti.kernel_records();
+}
+
+}  // extern "C"

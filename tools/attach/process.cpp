@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT
+#include <tools/attach/process.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/error.hpp>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace attach {
+namespace {
+
+/// The command line, as the system shows it.
+std::string command_line() {
+    std::ifstream file{"/proc/self/cmdline", std::ios::binary};
+    std::string text{std::istreambuf_iterator<char>{file}, {}};
+    std::replace(text.begin(), text.end(), '\0', ' ');
+    while (!text.empty() && text.back() == ' ') text.pop_back();
+    return text.substr(0, 4096);
+}
+
+}  // namespace
+
+void run_beside(std::function<void()> work) noexcept {
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        std::thread{std::move(work)}.detach();
+    } catch (const std::exception&) {  // the program is not to suffer
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Process& Process::instance() {
+    static auto& process = *new Process;
+    return process;
+}
+
+Process::Process() : generation_{kdvfs::detail::fork_generation()} {
+    try {
+        settings_ = Settings::from_environment();
+        off_ = settings_.off;
+    } catch (const std::exception& error) {
+        give_up(error.what());
+    }
+    std::atexit([] { Process::instance().end(); });
+}
+
+bool Process::runs() const noexcept {
+    return !off_.load(std::memory_order_relaxed) && !ended_.load(std::memory_order_relaxed) &&
+           kdvfs::detail::fork_generation() == generation_;
+}
+
+Device& Process::add(std::unique_ptr<Device> device) {
+    const std::lock_guard lock{mutex_};
+    // Without it there is only the report at the end.
+    if (!std::exchange(keeps_house_, true)) run_beside([this] { keep_house(); });
+    if (meter_every_) device->meter_every(*meter_every_);
+    // The board's library was loaded just now, and its static objects end before whatever was to be
+    // done at exit until then.
+    std::atexit([] { Process::instance().end(); });
+    return *devices_.emplace_back(std::move(device));
+}
+
+void Process::note(const std::string& text) noexcept {
+    try {
+        const std::lock_guard lock{mutex_};
+        if (std::find(notes_.begin(), notes_.end(), text) != notes_.end()) return;
+        notes_.push_back(text);
+        if (!settings_.folder.empty()) return;
+        const std::string line = "kdvfs: " + text + '\n';
+        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, line));
+    } catch (...) {  // a note is not worth the program
+    }
+}
+
+void Process::before_report(std::function<void(bool)> bring_in) {
+    const std::lock_guard lock{mutex_};
+    bring_in_.push_back(std::move(bring_in));
+}
+
+void Process::give_up(const std::string& why) noexcept {
+    if (off_.exchange(true)) return;
+    try {
+        note("the program runs on without kdvfs: " + why);
+    } catch (...) {  // no memory for a text
+    }
+}
+
+void Process::range_begins(std::string_view name) {
+    if (settings_.iteration.empty() || name != settings_.iteration) return;
+    std::vector<Device*> devices;
+    {
+        const std::lock_guard lock{mutex_};
+        for (const auto& device : devices_) devices.push_back(device.get());
+    }
+    for (Device* device : devices) device->begin_iteration();
+}
+
+void Process::meter_every(unsigned every) {
+    const std::lock_guard lock{mutex_};
+    meter_every_ = every;  // of GPUs that come later, too
+    for (const auto& device : devices_) device->meter_every(every);
+}
+
+void Process::repeating(std::string_view kernel) {
+    const std::lock_guard lock{repeating_};
+    repeated_ = kernel;
+    if (!repeated_.empty()) repeats_ = true;
+    repeating_since_ = std::chrono::steady_clock::now();
+    if (settings_.folder.empty()) return;
+    if (!repeating_file_.is_open()) {
+        const auto path = settings_.folder / ("repeating." + std::to_string(::getpid()));
+        repeating_file_ = kdvfs::detail::Descriptor{
+            ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
+        if (!repeating_file_.is_open()) {
+            kdvfs::detail::throw_file_error("open a file", path, errno);
+        }
+    }
+    const int file = repeating_file_.get();
+    if (::ftruncate(file, 0) != 0 || ::lseek(file, 0, SEEK_SET) != 0 ||
+        kdvfs::detail::write_all(file, repeated_) != 0) {
+        kdvfs::detail::throw_file_error("write a file", kdvfs::detail::path_of(file), errno);
+    }
+}
+
+void Process::repeating_failed() noexcept {
+    const std::lock_guard lock{repeating_};
+    repeated_.clear();
+}
+
+/// The kernel waits for something that will not come: the process cannot go on. The caller holds
+/// the lock.
+void Process::end_where_repeating_hangs() noexcept {
+    if (repeated_.empty()) return;
+    if (std::chrono::steady_clock::now() - repeating_since_ < settings_.patience) return;
+    try {
+        const std::string line = "kdvfs: kernel '" + repeated_ + "' hangs when it is repeated\n";
+        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, line));
+    } catch (const std::exception&) {  // no memory for a text
+    }
+    std::_Exit(EXIT_FAILURE);
+}
+
+void Process::keep_house() noexcept {
+    while (!ended_) {
+        bool wanted = false;
+        bool repeats = false;
+        {
+            std::unique_lock lock{repeating_};
+            wanted_.wait_for(lock, std::chrono::seconds{1}, [this] { return records_wanted_; });
+            wanted = std::exchange(records_wanted_, false) || repeated_.empty();
+            // Between kernels that are repeated one after the other a report would delay the next.
+            const bool rests =
+                repeated_.empty() &&
+                std::chrono::steady_clock::now() - repeating_since_ > std::chrono::seconds{1};
+            repeats = repeats_ && !rests;
+            if (ended_) return;
+            end_where_repeating_hangs();
+        }
+        try {
+            if (!repeats) {
+                write_report(false);
+            } else if (wanted) {
+                bring_in_now();
+            }
+        } catch (const std::exception& error) {
+            note(error.what());
+        }
+    }
+}
+
+/// Not once the process ends: the driver's libraries may be gone by then.
+void Process::bring_in_now() {
+    const std::lock_guard one_at_a_time{writing_};
+    if (!ended_) bring_in(false);
+}
+
+void Process::want_records() {
+    {
+        const std::lock_guard lock{repeating_};
+        records_wanted_ = true;
+    }
+    wanted_.notify_one();
+}
+
+void Process::bring_in(bool at_end) {
+    std::vector<std::function<void(bool)>> calls;
+    {
+        const std::lock_guard lock{mutex_};
+        calls = bring_in_;
+    }
+    for (const auto& call : calls) call(at_end);
+}
+
+std::vector<Device*> Process::devices() {
+    const std::lock_guard lock{mutex_};
+    std::vector<Device*> found;
+    for (const auto& device : devices_) found.push_back(device.get());
+    return found;
+}
+
+void Process::write_report(bool at_end) {
+    const std::lock_guard one_at_a_time{writing_};
+    if (!at_end && ended_) return;
+    bring_in(at_end);
+    const std::vector<Device*> devices = this->devices();
+    std::vector<std::string> notes;
+    {
+        const std::lock_guard lock{mutex_};
+        notes = notes_;
+    }
+    if (settings_.folder.empty()) {
+        if (!at_end) return;
+        std::ostringstream text;
+        for (Device* device : devices) text << device->report();
+        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, text.str()));
+        return;
+    }
+    using kdvfs::detail::json_string;
+    std::ostringstream out;
+    out << R"({"attached":1,"pid":)" << ::getpid() << R"(,"command":)"
+        << json_string(command_line()) << R"(,"rank":)" << json_string(settings_.rank)
+        << R"(,"ended":)" << (at_end ? "true" : "false") << R"(,"devices":[)";
+    std::string_view comma;
+    for (Device* device : devices) {
+        out << comma;
+        device->write_json(out);
+        comma = ",";
+    }
+    out << R"(],"notes":[)";
+    comma = "";
+    for (const std::string& note : notes) {
+        out << comma << json_string(note);
+        comma = ",";
+    }
+    out << "]}\n";
+    kdvfs::detail::write_file_atomically(
+        settings_.folder / ("attached." + std::to_string(::getpid()) + ".json"), out.str());
+}
+
+void Process::end() noexcept {
+    if (kdvfs::detail::fork_generation() != generation_ || ended_.exchange(true)) return;
+    try {
+        bool any = false;
+        {
+            const std::lock_guard lock{mutex_};
+            any = !devices_.empty() || !notes_.empty();
+        }
+        if (any) write_report(true);
+    } catch (const std::exception& error) {
+        note(error.what());
+    }
+    bool told = true;
+    const auto attempt = [&](const auto& step) {
+        try {
+            step();
+        } catch (const std::exception& error) {
+            note(error.what());
+            told = false;
+        }
+    };
+    attempt([this] { write_records(); });
+    attempt([this] {
+        for (Device* device : devices()) device->close();
+    });
+    if (told) return;
+    try {
+        if (!settings_.folder.empty()) write_report(true);  // once more, with the note
+    } catch (const std::exception&) {                       // it has been written once
+    }
+}
+
+/// Of each device in a folder of its own, PID.NUMBER.
+void Process::write_records() {
+    if (settings_.record.empty()) return;
+    std::size_t number = 0;
+    for (Device* device : devices()) {
+        device->write_record(settings_.record /
+                             (std::to_string(::getpid()) + '.' + std::to_string(number++)));
+    }
+}
+
+}  // namespace attach

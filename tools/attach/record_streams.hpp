@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <tools/attach/cuda_driver.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace attach {
+
+/// Which launch the markers of this thread stand at: a marker that enters stands at the launch's
+/// begin, one that leaves at its end. With 0 they stand at none, and their time is the host's when
+/// they are put: for whoever has waited for the stream.
+class [[nodiscard]] AtLaunch {
+public:
+    explicit AtLaunch(std::uint32_t correlation) : before_{std::exchange(current(), correlation)} {}
+    ~AtLaunch() { current() = before_; }
+    AtLaunch(const AtLaunch&) = delete;
+    AtLaunch& operator=(const AtLaunch&) = delete;
+
+    static std::uint32_t& current() {
+        thread_local std::uint32_t correlation = 0;
+        return correlation;
+    }
+
+private:
+    std::uint32_t before_;
+};
+
+/// Streams whose launches are timed by the driver's own records: a `StreamRuntime` whose markers
+/// cost the GPU nothing. A timestamp is the begin or end of the launch that the marker stands at,
+/// told when the record arrives; core cycles are not counted. A request is a write into the stream,
+/// before the launch; while a stream is captured there is none. Thread-safe.
+class RecordStreams {
+public:
+    /// @param object names the device in errors
+    RecordStreams(std::string object, const CudaDriver& driver)
+        : object_{std::move(object)}, driver_{driver}, slots_(remembered) {}
+
+    RecordStreams(const RecordStreams&) = delete;
+    RecordStreams& operator=(const RecordStreams&) = delete;
+
+    // What the library calls; see `StreamRuntime`.
+
+    [[nodiscard]] kdvfs::TrackKey track_key(kdvfs::StreamRef stream) { return key_of(stream); }
+    [[nodiscard]] kdvfs::TrackKey key_now(const kdvfs::TrackKey& before) { return before; }
+
+    [[nodiscard]] kdvfs::RequestCell* make_cell() {
+        const std::lock_guard lock{mutex_};
+        if (cells_taken_ == cells_per_block) map_cells();
+        return blocks_.back().cells + cells_taken_++;
+    }
+
+    void put_marker(kdvfs::StreamRef stream, const kdvfs::Marker& marker) {
+        std::unique_lock lock{mutex_};
+        if (track_of(marker).put != marker.word) {
+            const std::uint64_t address = device_address(marker.cell);
+            lock.unlock();
+            write(stream.as<void>(), address, marker.word);
+            lock.lock();
+            track_of(marker).put = marker.word;
+        }
+        if (!marker.timestamped) return;
+        Track& track = track_of(marker);
+        const std::uint32_t launch = AtLaunch::current();
+        track.pending.push_back(
+            {marker.tag, launch, launch == 0 ? host_now() : kdvfs::TimePoint{}});
+        if (track.pending.size() > remembered) lose_front(track);
+    }
+
+    std::size_t drain_timestamps(std::span<kdvfs::MarkerTimestamp> out) noexcept {
+        const std::lock_guard lock{mutex_};
+        std::size_t count = 0;
+        for (Track& track : tracks_) {
+            while (count < out.size() && !track.pending.empty()) {
+                Pending& next = track.pending.front();
+                const auto time = time_of(next);
+                if (!time) {
+                    if (is_stuck(track)) {  // and so are all up to the next that is known
+                        lose_front(track);
+                        continue;
+                    }
+                    break;
+                }
+                // Launches of one stream can overlap by a little; a track's times only rise.
+                track.last = std::max(track.last, *time);
+                next.tag.scope_kind = kind_of(next);
+                out[count++] = {next.tag, track.last, 0, 0};
+                track.pending.pop_front();
+                track.waiting_since = {};
+            }
+        }
+        return count;
+    }
+
+    [[nodiscard]] std::uint64_t lost_timestamps() noexcept {
+        const std::lock_guard lock{mutex_};
+        return lost_;
+    }
+
+    /// Waits for the stream, and for the records of what it has run; for these no longer than
+    /// 0.3 s.
+    void synchronize(kdvfs::StreamRef stream) {
+        constexpr int between_asking = 25;
+        wait_for(stream);
+        for (int tries = 0; tries < 150 && awaits_records(); ++tries) {
+            if (want_records_ && tries % between_asking == 0) want_records_();
+            std::this_thread::sleep_for(std::chrono::milliseconds{2});
+        }
+    }
+    /// Waits for the stream alone.
+    void wait_for(kdvfs::StreamRef stream) {
+        if (driver_.synchronize == nullptr) return;
+        if (const int status = driver_.synchronize(stream.as<void>()); status != 0) {
+            throw kdvfs::Error{kdvfs::Errc::io,
+                               {.action = "wait for a stream",
+                                .object = object_,
+                                .vendor_words = "driver error " + std::to_string(status),
+                                .remedy = "check what the stream runs"}};
+        }
+    }
+    [[nodiscard]] kdvfs::TimePoint now() noexcept { return host_now(); }
+    [[nodiscard]] std::string_view marker_mechanism() const {
+        return "none: times from the driver's records of launches, without core cycles";
+    }
+
+    // What attaching calls.
+
+    /// Which kind a launch's scope is, once its time is known; scopes of other kinds are let be.
+    /// @param split called with the kind at the launch, the launch's time and what `may_repeat` was
+    ///              told of it, once for each launch, under a lock of this object
+    using Split = std::uint32_t(std::uint32_t kind, kdvfs::Duration time,
+                                std::optional<std::uint32_t> place);
+    void split_by(std::function<Split> split) {
+        const std::lock_guard lock{mutex_};
+        split_ = std::move(split);
+    }
+
+    /// Who is asked to bring in records that are waited for, on another thread: the driver keeps
+    /// them until its buffers are full. To be said before the first launch.
+    void ask_for_records(std::function<void()> want) { want_records_ = std::move(want); }
+
+    /// A launch may have several records, one for each time that it is made, itself last.
+    /// @param place where it is made, for `split_by`
+    void may_repeat(std::uint32_t correlation, std::uint32_t place) {
+        const std::lock_guard lock{mutex_};
+        if (repeats_.empty()) repeats_.resize(remembered);
+        repeats_[correlation % remembered] = {correlation, place};
+    }
+
+    /// A launch ran then.
+    void arrived(std::uint32_t correlation, kdvfs::TimePoint start, kdvfs::TimePoint end) {
+        const std::lock_guard lock{mutex_};
+        ++records_;
+        Slot& slot = slots_[correlation % remembered];
+        if (slot.correlation == correlation &&
+            !place_of(correlation)) {  // one launch in several parts
+            start = std::min(start, slot.start);
+            end = std::max(end, slot.end);
+        }
+        slot = {correlation, start, end, 0, no_kind};
+        newest_ = std::max(newest_, end);
+    }
+    /// A launch was refused, or its times are not known: it took none.
+    void failed(std::uint32_t correlation) {
+        const std::lock_guard lock{mutex_};
+        const kdvfs::TimePoint at = newest_ == kdvfs::TimePoint{} ? host_now() : newest_;
+        slots_[correlation % remembered] = {correlation, at, at, 0, no_kind};
+    }
+    /// No more records will come: what still waits for one is lost.
+    void finish() {
+        const std::lock_guard lock{mutex_};
+        finished_ = true;
+    }
+    [[nodiscard]] std::uint64_t records() {
+        const std::lock_guard lock{mutex_};
+        return records_;
+    }
+    /// How many markers wait for their launch's record.
+    [[nodiscard]] std::size_t waiting() {
+        const std::lock_guard lock{mutex_};
+        std::size_t sum = 0;
+        for (const Track& track : tracks_) sum += track.pending.size();
+        return sum;
+    }
+
+private:
+    struct Pending {
+        kdvfs::MarkerTag tag;
+        std::uint32_t correlation;
+        kdvfs::TimePoint put;  ///< of a marker at no launch
+    };
+    struct Track {
+        std::deque<Pending> pending;
+        kdvfs::RequestWord put{};
+        kdvfs::TimePoint last{};
+        kdvfs::TimePoint waiting_since{};
+    };
+    struct Slot {
+        std::uint32_t correlation = 0;
+        kdvfs::TimePoint start{};
+        kdvfs::TimePoint end{};
+        std::uint32_t kind_before = 0;  ///< that of the launch's own scope, once it was split
+        std::uint32_t kind = no_kind;
+    };
+    static constexpr std::uint32_t no_kind = ~std::uint32_t{0};
+    /// Host memory that cells lie in, and its address on the device where that is known.
+    struct Block {
+        kdvfs::RequestCell* cells = nullptr;
+        std::uint64_t address = 0;
+    };
+
+    static constexpr std::size_t remembered = std::size_t{1} << 17U;
+    static constexpr std::size_t cells_per_block = 1024;
+
+    static kdvfs::TimePoint host_now() {
+        return kdvfs::TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
+    }
+
+    /// A stream of a thread's own is one track a thread.
+    static kdvfs::TrackKey key_of(kdvfs::StreamRef stream) {
+        static std::atomic<std::uint64_t> threads{0};
+        thread_local const std::uint64_t number = ++threads;
+        const bool per_thread =
+            reinterpret_cast<std::uintptr_t>(stream.as<void>()) == std::uintptr_t{2};
+        return {stream, per_thread ? number : 0, 0};
+    }
+
+    // Requests.
+
+    void write(void* stream, std::uint64_t address, kdvfs::RequestWord word) {
+        const auto refuse = [&](kdvfs::Errc code, std::string words) {
+            throw kdvfs::Error{code,
+                               {.action = "put a request into a stream",
+                                .object = object_,
+                                .vendor_words = std::move(words),
+                                .remedy = "attach without a plan or a sweep"}};
+        };
+        if (address == 0) refuse(kdvfs::Errc::not_supported, "the driver maps no host memory");
+        if (driver_.captures(stream)) refuse(kdvfs::Errc::invalid_input, "it is being captured");
+        const int status = driver_.write(stream, address, word.raw(), 0);
+        if (status != 0) refuse(kdvfs::Errc::io, "driver error " + std::to_string(status));
+    }
+
+    /// The caller holds the lock.
+    [[nodiscard]] std::uint64_t device_address(const kdvfs::RequestCell* cell) const {
+        for (const Block& block : blocks_) {
+            if (cell < block.cells || cell >= block.cells + cells_per_block) continue;
+            if (block.address == 0) return 0;
+            return block.address + static_cast<std::uint64_t>(cell - block.cells) * sizeof *cell;
+        }
+        return 0;
+    }
+
+    /// Never given back: a stream may still write. The caller holds the lock.
+    void map_cells() {
+        constexpr std::size_t bytes = cells_per_block * sizeof(kdvfs::RequestCell);
+        void* const memory =
+            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) {
+            throw kdvfs::Error{kdvfs::Errc::io,
+                               {.action = "map host memory",
+                                .object = object_,
+                                .vendor_words = "",
+                                .remedy = "see the limits on memory (ulimit -v)"}};
+        }
+        constexpr unsigned portable_and_mapped = 3;
+        std::uint64_t address = 0;
+        const bool mapped = driver_.write != nullptr && driver_.register_memory != nullptr &&
+                            driver_.device_address != nullptr &&
+                            driver_.register_memory(memory, bytes, portable_and_mapped) == 0 &&
+                            driver_.device_address(&address, memory, 0) == 0;
+        blocks_.push_back({static_cast<kdvfs::RequestCell*>(memory), mapped ? address : 0});
+        cells_taken_ = 0;
+    }
+
+    // Timestamps. The caller holds the lock.
+
+    Track& track_of(const kdvfs::Marker& marker) {
+        if (tracks_.size() <= marker.tag.track) tracks_.resize(marker.tag.track + std::size_t{1});
+        return tracks_[marker.tag.track];
+    }
+
+    /// When the stream passed the marker; nothing where that is not known yet.
+    [[nodiscard]] std::optional<kdvfs::TimePoint> time_of(const Pending& marker) const {
+        if (marker.correlation == 0) return marker.put;
+        const Slot& slot = slots_[marker.correlation % remembered];
+        if (slot.correlation != marker.correlation) return std::nullopt;
+        return marker.tag.leaving ? slot.end : slot.start;
+    }
+
+    /// Of launches that may be repeated.
+    [[nodiscard]] std::optional<std::uint32_t> place_of(std::uint32_t correlation) const {
+        if (repeats_.empty()) return std::nullopt;
+        const auto& [its, place] = repeats_[correlation % remembered];
+        return its == correlation ? std::optional{place} : std::nullopt;
+    }
+
+    /// The kind of a marker whose time is known: split once, when the launch's scope begins.
+    [[nodiscard]] std::uint32_t kind_of(const Pending& marker) {
+        const std::uint32_t kind = marker.tag.scope_kind;
+        if (!split_ || marker.correlation == 0) return kind;
+        Slot& slot = slots_[marker.correlation % remembered];
+        if (slot.kind == no_kind || slot.kind_before != kind) {
+            if (marker.tag.leaving) return kind;  // of a range, which began with another launch
+            const std::uint32_t split =
+                split_(kind, slot.end - slot.start, place_of(marker.correlation));
+            if (split == kind) return kind;
+            slot.kind_before = kind;
+            slot.kind = split;
+        }
+        return slot.kind;
+    }
+
+    [[nodiscard]] bool awaits_records() {
+        const std::lock_guard lock{mutex_};
+        return std::any_of(tracks_.begin(), tracks_.end(), [this](const Track& track) {
+            return std::any_of(track.pending.begin(), track.pending.end(),
+                               [this](const Pending& marker) { return !time_of(marker); });
+        });
+    }
+
+    /// Whether the front's record will not come any more: those of launches behind it have been
+    /// there for a second.
+    [[nodiscard]] bool is_stuck(Track& track) const {
+        if (finished_) return true;
+        const std::size_t look = std::min<std::size_t>(track.pending.size(), 64);
+        for (std::size_t i = 1; i < look; ++i) {
+            if (!time_of(track.pending[i])) continue;
+            const kdvfs::TimePoint now = host_now();
+            if (track.waiting_since == kdvfs::TimePoint{}) track.waiting_since = now;
+            return now - track.waiting_since > std::chrono::seconds{1};
+        }
+        return false;
+    }
+
+    void lose_front(Track& track) {
+        track.pending.pop_front();
+        ++lost_;
+    }
+
+    const std::string object_;
+    const CudaDriver driver_;
+
+    std::mutex mutex_;
+    std::function<Split> split_;
+    std::function<void()> want_records_;
+    std::vector<Track> tracks_;  // by number
+    std::vector<Slot> slots_;    // by correlation, the newest ones
+    std::vector<Block> blocks_;
+    std::size_t cells_taken_ = cells_per_block;
+    /// Launches that may be repeated and their places, by correlation.
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> repeats_;
+    kdvfs::TimePoint newest_{};
+    std::uint64_t records_ = 0;
+    std::uint64_t lost_ = 0;
+    bool finished_ = false;
+};
+
+static_assert(kdvfs::StreamRuntime<RecordStreams>);
+
+}  // namespace attach

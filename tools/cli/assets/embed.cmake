@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+# cmake -DFOLDER=... -DOUTPUT=... -P embed.cmake: the files of this folder as C++ string literals.
+# Raw strings, so that no byte of them is touched; in parts, as compilers limit a literal's length.
+set(delimiter kdvfs_asset)
+set(part_length 15000)
+set(text "// Generated from tools/cli/assets, do not edit.\n")
+string(APPEND text "#include <tools/cli/report/assets.hpp>\n\nnamespace cli::assets {\n")
+foreach(entry vega:vega.min.js vega_lite:vega-lite.min.js licences:LICENSES.txt
+        script:report.js style:report.css)
+    string(REGEX MATCH "^([a-z_]+):(.*)$" _ "${entry}")
+    set(name ${CMAKE_MATCH_1})
+    file(READ ${FOLDER}/${CMAKE_MATCH_2} content)
+    string(FIND "${content}" ")${delimiter}\"" found)
+    if(NOT found EQUAL -1)
+        message(FATAL_ERROR "${CMAKE_MATCH_2} contains the end of a raw string literal")
+    endif()
+    string(APPEND text "\nconst std::string_view ${name}{")
+    string(LENGTH "${content}" length)
+    set(at 0)
+    while(at LESS length)
+        string(SUBSTRING "${content}" ${at} ${part_length} part)
+        string(APPEND text "\n    R\"${delimiter}(${part})${delimiter}\"")
+        math(EXPR at "${at} + ${part_length}")
+    endwhile()
+    string(APPEND text "};\n")
+endforeach()
+file(WRITE ${OUTPUT} "${text}\n}  // namespace cli::assets\n")

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+//
+// The kdvfs command: profile, plan, validate, draw, put clocks back, and attach to programs.
+// Exit codes: 0 done, 1 bad input (file and line named) or a validation that found a broken
+// promise, 2 device trouble, 3 nothing meets a target, a validation is undecided, or a tuning did
+// not keep bound or promise; `kdvfs run` ends as the program does.
+#include <tools/cli/info_command.hpp>
+#include <tools/cli/measure_latency_command.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/plan_command.hpp>
+#include <tools/cli/plan_pipeline_command.hpp>
+#include <tools/cli/plan_pool_command.hpp>
+#include <tools/cli/recommend_command.hpp>
+#include <tools/cli/report_command.hpp>
+#include <tools/cli/restore_command.hpp>
+#include <tools/cli/run_command.hpp>
+#include <tools/cli/sweep_command.hpp>
+#include <tools/cli/top_command.hpp>
+#include <tools/cli/tune_command.hpp>
+#include <tools/cli/validate_command.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/version.hpp>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+namespace {
+
+constexpr int bad_input = 1;
+constexpr int device_trouble = 2;
+
+int exit_code(kdvfs::Errc code) {
+    switch (code) {
+        case kdvfs::Errc::invalid_input:
+        case kdvfs::Errc::io: return bad_input;
+        default: return device_trouble;
+    }
+}
+
+std::string version() {
+    return "kdvfs " + std::to_string(KDVFS_VERSION_MAJOR) + "." +
+           std::to_string(KDVFS_VERSION_MINOR) + "." + std::to_string(KDVFS_VERSION_PATCH);
+}
+
+/// An empty value, as a script's unset variable leaves it, would be taken for the option's default.
+/// What stands behind "--" is a program's.
+void refuse_empty_arguments(int argc, char** argv) {
+    for (int i = 1; i < argc && argv[i] != std::string_view{"--"}; ++i) {
+        const std::string_view argument{argv[i]};
+        if (!argument.empty() && !(argument.starts_with("--") && argument.ends_with('='))) continue;
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {"read the arguments", argv[argument.empty() ? i - 1 : i],
+                            "what follows is empty", "give a value, or leave the option out"}};
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+    refuse_empty_arguments(argc, argv);
+    CLI::App app{"Runs every GPU kernel at the clock where it wastes no energy."};
+    app.require_subcommand(1);
+    app.set_version_flag("--version", version());
+    app.footer(
+        "kdvfs SUBCOMMAND --help says more. Exit status: 0 done, 1 bad input or a broken promise,\n"
+        "2 device trouble, 3 nothing meets a target, or undecided.");
+    cli::InfoCommand::add_to(app);
+    cli::SweepCommand::add_to(app);
+    cli::PlanCommand::add_to(app);
+    cli::PlanPipelineCommand::add_to(app);
+    cli::ValidateCommand::add_to(app);
+    cli::TuneCommand::add_to(app);
+    cli::MeasureLatencyCommand::add_to(app);
+    cli::RestoreCommand::add_to(app);
+    cli::ReportCommand::add_to(app);
+    cli::RecommendCommand::add_to(app);
+    cli::PlanPoolCommand::add_to(app);
+    cli::RunCommand::add_to(app);
+    cli::TopCommand::add_to(app);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::RuntimeError& ended) {
+        return ended.get_exit_code();
+    } catch (const CLI::ParseError& error) {
+        if (app.exit(error) != 0) return bad_input;  // 0 after --help and --version
+    }
+    cli::finish_standard_output();
+    return 0;
+} catch (const kdvfs::Error& error) {
+    std::cerr << "kdvfs: " << error.what() << '\n';
+    return exit_code(error.code());
+} catch (const std::exception& error) {
+    std::cerr << "kdvfs: " << error.what() << '\n';
+    return device_trouble;
+}

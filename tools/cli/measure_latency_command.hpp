@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <tools/cli/command_run.hpp>
+#include <tools/cli/input.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/temporary_folder.hpp>
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/plan_json.hpp>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace cli {
+
+/// `kdvfs measure-latency [--device 0]`: runs the program `switch_latency`, which is built with the
+/// vendor's compiler, and keeps what it finds where `kdvfs plan` and `kdvfs tune` look.
+struct MeasureLatencyCommand {
+    std::string device = "0";
+    std::string clocks;
+    std::uint32_t repeat = 25;
+    std::string program;
+    bool machine = false;
+    std::string output;
+
+    static void add_to(CLI::App& app) {
+        auto command = std::make_shared<MeasureLatencyCommand>();
+        CLI::App* sub = app.add_subcommand(
+            "measure-latency", "Measure how long a GPU's clocks take to change, and keep it");
+        sub->footer(
+            "Once per machine and GPU, some minutes; the clocks are put back at the end. It is "
+            "kept "
+            "in\n$XDG_DATA_HOME/kdvfs or ~/.local/share/kdvfs, with --machine in /var/lib/kdvfs.");
+        sub->add_option("--device", command->device, "HIP device, or sim:NAME")
+            ->capture_default_str();
+        sub->add_option("--clocks", command->clocks,
+                        "Core clocks in MHz, such as 500,1100,1700; else five over the range");
+        sub->add_option("--repeat", command->repeat, "Switches of each pair of clocks")
+            ->check(CLI::Range(1U, 100'000U))
+            ->capture_default_str();
+        sub->add_option("--program", command->program,
+                        "The program switch_latency; else the one installed beside this one");
+        CLI::Option* everyone =
+            sub->add_flag("--machine", command->machine, "Keep it for all users of this machine");
+        sub->add_option("-o,--output", command->output,
+                        "Keep it in this file instead (CSV); - prints it")
+            ->excludes(everyone);
+        sub->callback([command] { command->run(); });
+    }
+
+    void run() const {
+        const TemporaryFolder folder;
+        std::vector<std::string> line{find_program(), "--repeat", std::to_string(repeat)};
+        if (device.starts_with("sim:"))
+            line.insert(line.end(), {"--board", device.substr(4)});
+        else
+            line.insert(line.end(), {"--device", device});
+        if (!clocks.empty()) line.insert(line.end(), {"--clocks", clocks});
+        line.push_back(folder.path.string());
+        static_cast<void>(run_command(line, environment_with({})));
+        keep((folder.path / "switch_latency.json").string());
+    }
+
+private:
+    [[nodiscard]] std::string find_program() const {
+        if (!program.empty()) return program;
+        std::error_code failed;
+        const std::filesystem::path here =
+            std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
+        // As installed, then as built.
+        for (const char* name : {"kdvfs-switch-latency", "../switch_latency/switch_latency"})
+            if (std::filesystem::exists(here / name, failed)) return (here / name).string();
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {"measure switching latencies", here.string(),
+                            "the program switch_latency is not there",
+                            "build it (tools/switch_latency) and name it with --program"}};
+    }
+
+    /// From the program's JSON to the file that plans are made with.
+    void keep(const std::string& json) const {
+        using namespace kdvfs::tune;
+        const nlohmann::json found = kdvfs::tune::detail::parse_json(read_input(json).text, json);
+        const std::string gpu = kdvfs::tune::detail::PlanFields{found, json, ""}.text("gpu");
+        std::string text =
+            "from_core_mhz,from_mem_mhz,to_core_mhz,to_mem_mhz,latency_s,transition_s\n";
+        double longest = 0;
+        for (const auto& pair : found.at("pairs")) {
+            if (!pair.at("switching_s").is_number()) continue;
+            const double latency = pair.at("switching_s").get<double>();
+            longest = std::max(longest, latency);
+            for (const char* end : {"from", "to"})
+                for (const char* clock : {"core_mhz", "memory_mhz"})
+                    text += kdvfs::detail::to_csv_field(
+                                kdvfs::Megahertz{pair.at(end).at(clock).get<std::uint32_t>()}) +
+                            ',';
+            text +=
+                kdvfs::detail::to_text(latency) + ',' +
+                kdvfs::detail::to_text(std::min(latency, pair.at("transition_s").get<double>())) +
+                '\n';
+        }
+        if (longest <= 0)
+            throw kdvfs::Error{
+                kdvfs::Errc::not_supported,
+                {"measure switching latencies", gpu, "no change of clocks could be told from none",
+                 "give clocks that lie further apart: --clocks 500,1700"}};
+        const auto places = switch_latency_paths(gpu);
+        const std::filesystem::path path = !output.empty() ? std::filesystem::path{output}
+                                           : machine       ? places.back()
+                                                           : places.front();
+        std::error_code failed;
+        if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failed);
+        write(path.string(), text);
+        const bool printed = is_standard_output(path.string());
+        std::fprintf(printed ? stderr : stdout, "%s: clocks change after %.3g ms at most%s%s\n",
+                     gpu.c_str(), 1e3 * longest, printed ? "" : "; kept in ",
+                     printed ? "" : path.c_str());
+        finish_standard_output();
+    }
+};
+
+}  // namespace cli

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <tools/cli/input.hpp>
+#include <tools/cli/known_switch_costs.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/text_options.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_table_text.hpp>
+#include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/policy_header.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/ranks.hpp>
+#include <kdvfs/tune/segments.hpp>
+#include <kdvfs/tune/shrinkage.hpp>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cli {
+
+/// `kdvfs plan PROFILE.csv ...`
+struct PlanCommand {
+    std::string profile;
+    std::optional<std::size_t> rank;
+    std::string max_slowdown;
+    std::string keep_under;
+    std::string confidence = "90%";
+    std::string aggregate = "global";
+    std::string objective = "waste";
+    std::string estimates = "shrunk";
+    std::string trace;
+    std::string switch_latency;
+    std::string format = "table";
+    std::string output;
+    std::string namespace_name = "kdvfs_policies";
+    std::string architecture;
+
+    static void add_to(CLI::App& app) {
+        auto command = std::make_shared<PlanCommand>();
+        CLI::App* sub = app.add_subcommand("plan", "Choose a clock for each kernel of a profile");
+        sub->footer(
+            "A sweep file is a CSV with a header line and the columns gpu, kernel, core_mhz, "
+            "mem_mhz\n"
+            "(MHz, or auto), time_s and energy_j (of one launch), in any order; optional: "
+            "variant,\n"
+            "group, count (launches per iteration), sample, is_baseline. Commas separate, points\n"
+            "stand in numbers, quotes around texts that hold commas.");
+        sub->add_option("profile", command->profile,
+                        "Sweep file, - is standard input; or a folder with profile.csv and "
+                        "profile.sequence.csv, as a sweep leaves them: plan segments")
+            ->required();
+        sub->add_option(
+            "--rank", command->rank,
+            "Of a folder with several ranks (profile.rank0.csv ...) that are not equal");
+        sub->add_option("--max-slowdown", command->max_slowdown,
+                        "Tolerated slowdown, such as 1%; without it: none, and a table of others");
+        sub->add_option("--confidence", command->confidence,
+                        "With what probability the slowdown stays within that, as far as repeated "
+                        "samples tell; 50% takes estimates as they are")
+            ->capture_default_str();
+        sub->add_option("--keep-under", command->keep_under,
+                        "Longest time of a launch, such as 95ms: a latency target; not with "
+                        "--trace");
+        sub->add_option("--aggregate", command->aggregate, "What shares a clock; not with --trace")
+            ->check(CLI::IsMember({"global", "local", "per_group", "single"}))
+            ->capture_default_str();
+        sub->add_option(
+               "--objective", command->objective,
+               "waste, edp, ed2p, energy or zeus:ETA (maximum power: the highest measured)")
+            ->capture_default_str();
+        sub->add_option("--estimates", command->estimates,
+                        "shrunk: no winner's luck; mean: samples as they are")
+            ->check(CLI::IsMember({"shrunk", "mean"}))
+            ->capture_default_str();
+        sub->add_option("--trace", command->trace,
+                        "Launches of an iteration in order (CSV: kernel[,variant]): plan segments");
+        sub->add_option("--switch-latency", command->switch_latency,
+                        "For segments: a time such as 6ms, or a CSV of latencies; else what was "
+                        "measured on this machine, else 10ms");
+        sub->add_option("--format", command->format, "Output")
+            ->check(CLI::IsMember({"table", "json", "header"}))
+            ->capture_default_str();
+        sub->add_option("--namespace", command->namespace_name,
+                        "With --format header: of what is generated")
+            ->capture_default_str();
+        sub->add_option("--arch", command->architecture,
+                        "With --format header: bind its policies to one architecture");
+        sub->add_option("-o,--output", command->output, "File to write instead of printing");
+        sub->callback([command, sub] {
+            command->check(*sub);
+            command->run();
+        });
+    }
+
+    void run() const {
+        using namespace kdvfs::tune;
+        std::optional<RankProfile> rank_profile = read();
+        const LaunchSequence launches = std::move(rank_profile->sequence);
+        const Profile& measured = rank_profile->profile;
+        const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
+        const bool hashed = format == "header" || !launches.launches.empty();
+        const HeaderOptions header{
+            namespace_name, "Policies", source_name(profile),
+            hashed ? kdvfs::detail::content_hash(to_csv(measured)) : std::string{}};
+        rank_profile.reset();  // large profiles fill the memory that plans need
+        Objective chosen = parse_objective(objective, table);
+        if (!max_slowdown.empty())
+            chosen = with_max_slowdown(
+                chosen, parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct));
+        if (!keep_under.empty()) {
+            const auto longest = parse_duration("--keep-under", keep_under);
+            if (!longest) reject("--keep-under", keep_under, "give a time such as 95ms");
+            chosen = kdvfs::tune::keep_under(chosen, *longest);
+        }
+        chosen = with_confidence(chosen, parse_percent("--confidence", confidence, 100));
+        if (!table.caveat.empty()) std::fprintf(stderr, "kdvfs: %s\n", table.caveat.c_str());
+        write(output, launches.launches.empty()
+                          ? planned(table, chosen, header)
+                          : planned_by_segments(table, chosen, header, launches));
+    }
+
+private:
+    void check(const CLI::App& options) const {
+        if (estimates == "mean")
+            refuse_without_effect(options, "--confidence", "on samples as they are");
+        if (objective != "waste" && max_slowdown.empty())
+            refuse_without_effect(options, "--confidence", "without a bound (--max-slowdown)");
+        if (format != "header") {
+            refuse_without_effect(options, "--namespace", "without --format header");
+            refuse_without_effect(options, "--arch", "without --format header");
+        }
+        if (!std::filesystem::is_directory(profile))
+            refuse_without_effect(options, "--rank", "without a folder");
+        if (trace.empty() && !std::filesystem::is_directory(profile)) {
+            refuse_without_effect(options, "--switch-latency",
+                                  "without --trace or a folder's sequence");
+        } else {
+            refuse_without_effect(options, "--aggregate", "where segments are chosen");
+            refuse_without_effect(options, "--keep-under", "where segments are chosen");
+            refuse_without_effect(options, "--arch", "where segments are chosen");
+        }
+    }
+
+    /// The profile, and the launches where there are any: of a folder's only rank, of equal ranks
+    /// together, or of the rank that is asked for and those equal to it.
+    [[nodiscard]] kdvfs::tune::RankProfile read() const {
+        using namespace kdvfs::tune;
+        const auto launches = [](const std::string& file) {
+            Input input{file};
+            return read_launches(input.stream(), input.name());
+        };
+        if (!std::filesystem::is_directory(profile)) {
+            Input input{profile};
+            Profile measured = read_profile(input.stream(), input.name());
+            return {std::nullopt, std::move(measured),
+                    trace.empty() ? LaunchSequence{} : launches(trace)};
+        }
+        const std::filesystem::path file = std::filesystem::path{profile} / "profile.csv";
+        const auto ranks = read_rank_profiles(file);
+        const auto groups = equal_ranks(ranks);
+        const auto has_rank = [&](const auto& group) {
+            return std::any_of(group.begin(), group.end(),
+                               [&](std::size_t r) { return ranks[r].rank == rank; });
+        };
+        const auto group =
+            rank ? std::find_if(groups.begin(), groups.end(), has_rank) : groups.begin();
+        if (group == groups.end() || (!rank && groups.size() > 1))
+            throw kdvfs::Error{
+                kdvfs::Errc::invalid_input,
+                {"plan for ranks", profile,
+                 rank ? "there is no rank " + std::to_string(*rank) : "its ranks are not equal",
+                 "give --rank for each plan"}};
+        RankProfile chosen = ranks.size() == 1 ? ranks.front() : merge_ranks(ranks, *group);
+        // A folder's sequence is what makes it more than its profile.
+        if (!trace.empty())
+            chosen.sequence = launches(trace);
+        else if (chosen.sequence.launches.empty())
+            chosen.sequence = launches(sequence_path(file).string());
+        return chosen;
+    }
+
+    [[nodiscard]] std::string planned(const kdvfs::tune::CostTable& table,
+                                      const kdvfs::tune::Objective& chosen,
+                                      const kdvfs::tune::HeaderOptions& header) const {
+        using namespace kdvfs::tune;
+        const Plans plans = make_plans(table, chosen);
+        const Aggregate by = *parse_aggregate(aggregate);
+        warn_of_latency(plans[by]);
+        warn_of_limit(plans[by], chosen);
+        if (format == "json") return to_json(plans, by);
+        if (format == "header") return to_policy_header({{architecture, plans[by]}}, header);
+        constexpr std::size_t most_estimates = 1'000'000;  // more take seconds a bound
+        std::size_t estimates_made = 0;
+        for (const KernelCosts& kernel : table.kernels) estimates_made += kernel.points.size();
+        const bool with_bounds = max_slowdown.empty() && std::isfinite(chosen.max_slowdown) &&
+                                 estimates_made <= most_estimates;
+        return (with_bounds ? bounds_text(table, chosen, by) : "") + to_text_table(plans, by);
+    }
+
+    /// Where kernels have clocks of their own, someone must switch between them.
+    static void warn_of_latency(const kdvfs::tune::Plan& plan) {
+        for (const kdvfs::tune::PlannedKernel& kernel : plan.kernels) {
+            if (kernel.clock == plan.kernels.front().clock) continue;
+            std::fprintf(stderr,
+                         "kdvfs: what switching clocks between kernels costs is not in these "
+                         "figures: give --trace with the launches of an iteration, or validate the "
+                         "plan with the program\n");
+            return;
+        }
+    }
+
+    /// A target that nothing meets is named: such kernels run as fast as they can.
+    static void warn_of_limit(const kdvfs::tune::Plan& plan,
+                              const kdvfs::tune::Objective& objective) {
+        std::size_t late = 0;
+        const kdvfs::tune::PlannedKernel* longest = nullptr;
+        for (const kdvfs::tune::PlannedKernel& kernel : plan.kernels) {
+            if (keeps_bound(objective, kernel.expected.time)) continue;
+            ++late;
+            if (!longest || kernel.expected.time > longest->expected.time) longest = &kernel;
+        }
+        if (longest == nullptr) return;
+        std::fprintf(stderr,
+                     "kdvfs: %zu of %zu kernels are not kept under %.4g ms; %s takes %.4g ms\n",
+                     late, plan.kernels.size(), objective.launch_limit.count() * 1e3,
+                     to_string(longest->key).c_str(), longest->expected.time.count() * 1e3);
+    }
+
+    [[nodiscard]] std::string planned_by_segments(
+        const kdvfs::tune::CostTable& table, const kdvfs::tune::Objective& chosen,
+        const kdvfs::tune::HeaderOptions& header,
+        const kdvfs::tune::LaunchSequence& recorded) const {
+        using namespace kdvfs::tune;
+        SegmentPlan plan =
+            trace.empty() ? plan_segments(table,
+                                          match_launches(table, recorded.launches, recorded.gaps,
+                                                         recorded.depths),
+                                          known_switch_costs(switch_latency, table.gpu), chosen)
+                          : plan_segments(table, launch_indices(table, recorded.launches),
+                                          known_switch_costs(switch_latency, table.gpu), chosen);
+        plan.sequence.profile_hash = header.input_hash;
+        if (format == "json") return to_json(plan);
+        if (format == "header") return to_segment_header(plan, header);
+        return to_text_table(plan);
+    }
+};
+
+}  // namespace cli

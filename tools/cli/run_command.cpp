@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT
+#include <tools/cli/attached_reports.hpp>
+#include <tools/cli/command_run.hpp>
+#include <tools/cli/metrics.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/report/energy_chart.hpp>
+#include <tools/cli/report/page.hpp>
+#include <tools/cli/run_command.hpp>
+#include <tools/cli/running.hpp>
+#include <tools/cli/temporary_folder.hpp>
+#include <tools/cli/text_options.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/tune/ranks.hpp>
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cli {
+namespace {
+
+/// The program, while this process waits for it. Signals that are sent to this process alone go on
+/// to it; those of the terminal reach both anyway.
+class Child {
+public:
+    explicit Child(const std::vector<std::string>& command,
+                   const std::vector<std::string>& environment) {
+        const auto pointers = [](const std::vector<std::string>& texts) {
+            std::vector<char*> result;
+            for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+            result.push_back(nullptr);
+            return result;
+        };
+        sigset_t held;
+        sigset_t before;
+        ::sigemptyset(&held);
+        for (const int number : passed_on) ::sigaddset(&held, number);
+        ::sigprocmask(SIG_BLOCK, &held, &before);
+        posix_spawnattr_t attributes;
+        ::posix_spawnattr_init(&attributes);
+        ::posix_spawnattr_setsigmask(&attributes, &before);
+        ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+        pid_t child = 0;
+        const int failed = ::posix_spawnp(&child, command.front().c_str(), nullptr, &attributes,
+                                          pointers(command).data(), pointers(environment).data());
+        ::posix_spawnattr_destroy(&attributes);
+        if (failed == 0) {
+            number() = child;
+            for (const int signal_number : passed_on) {
+                struct sigaction now {};
+                ::sigaction(signal_number, nullptr, &now);
+                if (now.sa_handler == SIG_IGN) continue;  // the program ignores it, too
+                now.sa_sigaction = &pass_on;
+                now.sa_flags = SA_SIGINFO | SA_RESTART;
+                ::sigaction(signal_number, &now, nullptr);
+            }
+        }
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        if (failed == 0) return;
+        std::cerr << "kdvfs: cannot run a program: " << command.front() << ": "
+                  << std::strerror(failed) << "; check its path and that it may be executed\n";
+        throw CLI::RuntimeError(failed == ENOENT ? 127 : 126);  // as shells say it
+    }
+
+    /// @returns the status that `waitpid` gives
+    [[nodiscard]] int wait() const {
+        int status = 0;
+        while (::waitpid(number(), &status, 0) < 0 && errno == EINTR) {
+        }
+        return status;
+    }
+
+private:
+    static constexpr std::array<int, 6> passed_on{SIGINT,  SIGTERM, SIGHUP,
+                                                  SIGQUIT, SIGUSR1, SIGUSR2};
+    static std::atomic<pid_t>& number() {
+        static std::atomic<pid_t> child{0};
+        return child;
+    }
+    static void pass_on(int signal_number, siginfo_t* info, void*) {
+        if (info->si_code == SI_KERNEL) return;
+        const int error = errno;
+        ::kill(number(), signal_number);
+        errno = error;
+    }
+};
+
+/// Ends this process as a signal ended the program, without a second core file.
+[[noreturn]] void end_by(int signal_number) {
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_CORE, &none);
+    ::signal(signal_number, SIG_DFL);
+    sigset_t all;
+    ::sigemptyset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    ::raise(signal_number);
+    std::_Exit(128 + signal_number);
+}
+
+/// What processes that have ended left behind in a folder: the kernels that they were repeating.
+std::vector<std::string> crashes_in(const std::filesystem::path& folder) {
+    std::vector<std::string> found;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator{folder, ignored}) {
+        const std::string name = entry.path().filename().string();
+        constexpr std::string_view begin = "repeating.";
+        if (!name.starts_with(begin)) continue;
+        const long process = std::strtol(name.c_str() + begin.size(), nullptr, 10);
+        if (process <= 0 || ::kill(static_cast<pid_t>(process), 0) == 0) continue;
+        std::ifstream file{entry.path()};
+        std::string kernel{std::istreambuf_iterator<char>{file}, {}};
+        if (!kernel.empty()) found.push_back(std::move(kernel));
+    }
+    return found;
+}
+
+/// A regular expression that is met by `known` and by this very name.
+std::string or_name(const std::string& known, std::string_view name) {
+    std::string text = known.empty() ? "" : "(?:" + known + ")|";
+    text += '^';
+    for (const char c : name) {
+        if (std::string_view{R"(\^$.*+?()[]{}|)"}.find(c) != std::string_view::npos) text += '\\';
+        text += c;
+    }
+    return text + '$';
+}
+
+/// Whether a program was ended by somebody who wanted it to end.
+bool was_told_to_end(int status) {
+    if (!WIFSIGNALED(status)) return false;
+    const int number = WTERMSIG(status);
+    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT ||
+           number == SIGKILL;
+}
+
+/// A report is written when the program has ended, which may be in a day.
+/// @throws Error (io) where there is no folder for it, or it cannot be written to
+void refuse_unwritable(const std::string& file) {
+    if (is_special(file)) return;
+    std::error_code none;
+    const auto folder = std::filesystem::absolute(file, none).parent_path();
+    if (std::filesystem::is_directory(file, none)) {
+        kdvfs::detail::throw_file_error("write a report", file, EISDIR);
+    }
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+        kdvfs::detail::throw_file_error("write a report", file, errno);
+    }
+}
+
+std::string html_of(const nlohmann::json& merged, const std::string& text) {
+    report::Page page;
+    page.title = "kdvfs run";
+    page.remarks.push_back(text.substr(0, text.find('\n')));
+    report::add_energy_charts(page.charts, report::measured_energy(merged));
+    return to_html(page);
+}
+
+}  // namespace
+
+void RunCommand::run() const {
+    const int status = run_program();
+    if (WIFSIGNALED(status)) end_by(WTERMSIG(status));
+    throw CLI::RuntimeError(WEXITSTATUS(status));
+}
+
+int RunCommand::run_program() const {
+    if (sweep == "-") reject("--sweep", sweep, "give a file: it grows while the program runs");
+    std::error_code ignored;
+    // The program would run without it, and say so at its end.
+    if (!plan.empty() && !std::filesystem::exists(plan, ignored) &&
+        kdvfs::tune::ranks_beside(plan).empty())
+        throw kdvfs::Error{kdvfs::Errc::io,
+                           {"run a program by a plan", plan, "there is no such file",
+                            "give a plan as kdvfs plan --format json writes it"}};
+    for (const std::string& file : reports) refuse_unwritable(file);
+    refuse_no_expression("--runs-once", runs_once);
+    const TemporaryFolder folder;
+    auto changes = attach.variables(folder.path);
+    const KnownRun known{folder.path};
+    std::optional<MetricsServer> server;
+    if (!metrics.empty()) {
+        server.emplace(metrics, folder.path);
+        std::cerr << "kdvfs: metrics at " << server->url() << '\n';
+    }
+    std::string mode{kdvfs::detail::environment("KDVFS_MODE")};
+    if (!plan.empty()) mode = "follow:" + std::filesystem::absolute(plan).string();
+    if (!sweep.empty()) mode = "sweep:" + std::filesystem::absolute(sweep).string();
+    if (repeat) mode = "repeat";
+    changes.emplace_back("KDVFS_MODE", mode);
+    changes.emplace_back("KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every));
+    std::string left_out = runs_once;
+    if (left_out.empty()) left_out = kdvfs::detail::environment("KDVFS_ATTACH_RUNS_ONCE");
+    const auto run_once = [&] {
+        auto all = changes;
+        all.emplace_back("KDVFS_ATTACH_RUNS_ONCE", left_out);
+        return Child{command, environment_with(all)}.wait();
+    };
+    int status = run_once();
+    constexpr int most_crashes = 16;
+    for (int crash = 0; mode == "repeat" && crash < most_crashes; ++crash) {
+        const std::vector<std::string> crashes = crashes_in(folder.path);
+        if (crashes.empty() || was_told_to_end(status)) break;
+        for (const std::string& kernel : crashes) {
+            std::cerr << "kdvfs: the program did not survive that kernel '" << kernel
+                      << "' was repeated: it is started again without that\n";
+            left_out = or_name(left_out, kernel);
+        }
+        for (const auto& entry : std::filesystem::directory_iterator{folder.path, ignored}) {
+            std::filesystem::remove(entry.path(), ignored);
+        }
+        status = run_once();
+    }
+
+    const nlohmann::json merged = merge_attached_reports(read_attached_reports(folder.path));
+    const std::string text = merged["processes"].empty()
+                                 ? "kdvfs: no GPU work was seen\n"
+                                 : attached_text(merged, reports.empty() ? 20 : 1000);
+    if (reports.empty()) std::cerr << text;
+    for (const std::string& file : reports) {
+        const std::string ending = std::filesystem::path{file}.extension().string();
+        try {
+            write(file, ending == ".json"   ? merged.dump(1) + '\n'
+                        : ending == ".html" ? html_of(merged, text)
+                                            : text);
+        } catch (const kdvfs::Error& error) {  // the program's exit code is what counts
+            std::cerr << "kdvfs: " << error.what() << '\n';
+        }
+    }
+    return status;
+}
+
+}  // namespace cli

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <tools/cli/attached_program.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace cli {
+
+/// `kdvfs run [--report FILE] [--level kernel|range] ... -- COMMAND`
+struct RunCommand {
+    std::vector<std::string> command;
+    std::vector<std::string> reports;
+    AttachOptions attach;
+    std::string plan;
+    std::string sweep;
+    std::string runs_once;
+    std::string metrics;
+    unsigned meter_every = 0;
+    bool repeat = false;
+
+    static void add_to(CLI::App& app) {
+        auto command = std::make_shared<RunCommand>();
+        CLI::App* sub = app.add_subcommand(
+            "run", "Run a program that knows nothing of kdvfs, and tell joules by its kernels");
+        sub->add_option("command", command->command, "After --: the program")->required();
+        sub->add_option("--report", command->reports,
+                        "File to write: .json, .html, else text, - prints it; may be given more "
+                        "than once. Without it a text goes to standard error")
+            ->allow_extra_args(false);
+        command->attach.add_to(*sub);
+        sub->add_option("--meter", command->meter_every, "Meter one iteration in so many")
+            ->check(CLI::Range(1U, 1'000'000U));
+        auto* sweep = sub->add_option("--sweep", command->sweep,
+                                      "Measure the kernels at several clocks, into this file");
+        auto* plan = sub->add_option("--plan", command->plan, "Set the clocks of this plan")
+                         ->excludes(sweep);
+        auto* repeat = sub->add_flag(
+            "--repeat", command->repeat,
+            "Launch each kernel again and again with its own arguments, until its joules are told: "
+            "what the program computes is garbage. A kernel that ends the program by that is left "
+            "out, and the program is started again");
+        repeat->excludes(sweep)->excludes(plan);
+        sub->add_option("--runs-once", command->runs_once,
+                        "A regular expression: kernels that are not repeated, besides sorts, scans "
+                        "and others that are known by name")
+            ->needs(repeat);
+        sub->add_option("--metrics", command->metrics,
+                        "PORT, or ADDRESS:PORT: serve what is known so far as Prometheus' text, "
+                        "at /metrics, on the loopback unless an address is given");
+        sub->callback([command] { command->run(); });
+    }
+
+    /// Ends as the program ends: with its exit code (by CLI::RuntimeError), or by its signal.
+    /// @throws Error (invalid_input) where it cannot be started, (io) where a report cannot be
+    ///         written
+    void run() const;
+
+private:
+    /// @returns how the program ended, as waitpid has it
+    [[nodiscard]] int run_program() const;
+};
+
+}  // namespace cli

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <tools/cli/input.hpp>
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/ranks.hpp>
+#include <kdvfs/tune/session_status.hpp>
+#include <kdvfs/units.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace cli {
+
+/// The folder that a tuning keeps all it knows in: each step leaves a file that is there as a whole
+/// or not at all, so that a tuning that was killed goes on where it was. One process at a time.
+class TuningFolder {
+public:
+    /// Makes the folder, or goes on in it.
+    /// @param job what is tuned and how, as text
+    /// @throws Error (busy) where another tuning works in it, (invalid_input) where it is of
+    ///         another job, (io)
+    TuningFolder(std::filesystem::path folder, const std::string& job)
+        : folder_{std::move(folder)} {
+        std::error_code failed;
+        std::filesystem::create_directories(folder_, failed);
+        const std::filesystem::path lock = file(".lock");
+        lock_ = kdvfs::detail::Descriptor{
+            ::open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)};
+        if (!lock_.is_open()) kdvfs::detail::throw_file_error("open a folder", folder_, errno);
+        if (!locked_soon(lock_.get(), std::chrono::seconds{5}))
+            throw kdvfs::Error{kdvfs::Errc::busy,
+                               {"tune into a folder", folder_.string(),
+                                "another kdvfs tune works in it", "wait for it, or give -o"}};
+        if (!has("job.json")) write("job.json", job);
+        if (read("job.json") != job)
+            throw kdvfs::Error{
+                kdvfs::Errc::invalid_input,
+                {"go on with a tuning", folder_.string(), "it was begun with other options",
+                 "give those of job.json there, or another folder with -o"}};
+    }
+
+    [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
+    [[nodiscard]] std::filesystem::path file(const std::string& name) const {
+        return folder_ / name;
+    }
+    [[nodiscard]] bool has(const std::string& name) const {
+        return std::filesystem::exists(file(name));
+    }
+    [[nodiscard]] std::string read(const std::string& name) const {
+        return read_input(file(name).string()).text;
+    }
+    void write(const std::string& name, const std::string& text) const {
+        kdvfs::detail::write_file_atomically(file(name), text);
+    }
+
+    /// The files of that name, as far as they are there: one, or one a rank.
+    [[nodiscard]] std::vector<std::filesystem::path> ranked(const std::string& name) const {
+        std::vector<std::filesystem::path> paths;
+        if (has(name)) paths.push_back(file(name));
+        for (const std::size_t rank : kdvfs::tune::ranks_beside(file(name)))
+            paths.push_back(kdvfs::tune::rank_path(file(name), rank));
+        return paths;
+    }
+    /// What the sessions of a program have told into a file: one, or one a rank; none where there
+    /// was no session. @throws Error (invalid_input, io)
+    [[nodiscard]] std::vector<kdvfs::tune::SessionStatus> statuses(const std::string& name) const {
+        std::vector<kdvfs::tune::SessionStatus> found;
+        for (const std::filesystem::path& path : ranked(name))
+            found.push_back(
+                kdvfs::tune::parse_session_status(read_input(path.string()).text, path.string()));
+        return found;
+    }
+
+    /// Waits until no program writes to a file any more.
+    /// @throws Error (busy) after ten seconds
+    static void wait_for(const std::filesystem::path& path) {
+        const kdvfs::detail::Descriptor opened{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+        if (opened.is_open() && !locked_soon(opened.get(), std::chrono::seconds{10}))
+            throw kdvfs::Error{kdvfs::Errc::busy,
+                               {"go on with a sweep", path.string(),
+                                "a program is still writing to it", "end that program"}};
+    }
+
+private:
+    /// A tuning that was killed, and the program that it had started, need a moment to end.
+    static bool locked_soon(int file, std::chrono::milliseconds patience) {
+        constexpr std::chrono::milliseconds step{50};
+        for (auto waited = step; ::flock(file, LOCK_EX | LOCK_NB) != 0; waited += step) {
+            if (waited > patience) return false;
+            std::this_thread::sleep_for(step);
+        }
+        return true;
+    }
+
+    std::filesystem::path folder_;
+    kdvfs::detail::Descriptor lock_;
+};
+
+/// What the runs of a validation took, in order, in a file that grows run by run. Runs by another
+/// plan are dropped.
+class RunLog {
+public:
+    /// @param plan tells the plan: a hash of it
+    /// @throws Error (invalid_input) naming file and line, (io)
+    RunLog(std::filesystem::path path, std::string plan)
+        : path_{std::move(path)}, plan_{std::move(plan)} {
+        std::string text = std::filesystem::exists(path_) ? read_input(path_.string()).text : "";
+        text.resize(text.rfind('\n') + 1);  // drops a line that was cut short
+        if (!text.empty()) parse(text);
+        std::string kept{header};
+        for (const auto& [planned, cost] : runs_) kept += line(planned, cost);
+        if (kept != text) kdvfs::detail::write_file_atomically(path_, kept);
+    }
+
+    /// The next run: as it was recorded, or else made now, and recorded.
+    template <class Run>
+    kdvfs::tune::Cost next(bool planned, Run run) {
+        if (next_ < runs_.size() && runs_[next_].first == planned) return runs_[next_++].second;
+        const kdvfs::tune::Cost cost = run();
+        const kdvfs::detail::Descriptor file{
+            ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC)};
+        if (!file.is_open()) kdvfs::detail::throw_file_error("open a file", path_, errno);
+        if (const int error = kdvfs::detail::write_all(file.get(), line(planned, cost)); error != 0)
+            kdvfs::detail::throw_file_error("write a file", path_, error);
+        runs_.resize(next_);
+        runs_.emplace_back(planned, cost);
+        ++next_;
+        return cost;
+    }
+
+    [[nodiscard]] std::size_t recorded() const { return runs_.size(); }
+
+private:
+    static constexpr const char* header = "plan,planned,time_s,energy_j\n";
+
+    [[nodiscard]] std::string line(bool planned, const kdvfs::tune::Cost& cost) const {
+        return plan_ + (planned ? ",1," : ",0,") + kdvfs::detail::to_text(cost.time.count()) + ',' +
+               kdvfs::detail::to_text(cost.energy.count) + '\n';
+    }
+
+    void parse(const std::string& text) {
+        std::istringstream lines{text};
+        kdvfs::detail::CsvReader reader{lines, path_.string()};
+        std::vector<std::string> fields;
+        if (!reader.next(fields) || fields.size() != 4 || fields[0] != "plan")
+            reader.fail("this is no log of runs");
+        while (reader.next(fields)) {
+            kdvfs::detail::require_width(fields, 4, reader);
+            const auto time = kdvfs::detail::parse_number<double>(fields[2]);
+            const auto energy = kdvfs::detail::parse_number<double>(fields[3]);
+            if (!time || !energy || (fields[1] != "0" && fields[1] != "1"))
+                reader.fail("this is no run");
+            const kdvfs::tune::Cost cost{kdvfs::Seconds{*time}, kdvfs::Joules{*energy}};
+            if (const auto fault = kdvfs::tune::find_fault(cost)) reader.fail(*fault);
+            if (fields[0] == plan_) runs_.emplace_back(fields[1] == "1", cost);
+        }
+    }
+
+    std::filesystem::path path_;
+    std::string plan_;
+    std::vector<std::pair<bool, kdvfs::tune::Cost>> runs_;
+    std::size_t next_ = 0;
+};
+
+}  // namespace cli
