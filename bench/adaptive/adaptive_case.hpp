@@ -2,10 +2,10 @@
 #pragma once
 
 #include <bench/promise/noisy_profile.hpp>
-#include <tools/cli/measured_gpu.hpp>
 #include <kdvfs/tune/kernel_bench.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
+#include <tools/cli/measured_gpu.hpp>
 
 #include <cstdint>
 #include <filesystem>

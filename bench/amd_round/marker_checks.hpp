@@ -136,8 +136,8 @@ public:
             const auto cycles = static_cast<double>(stamps[1].core_cycles - stamps[0].core_cycles);
             if (cycles > 0) held.push_back(cycles / microseconds(stamps[1].time - stamps[0].time));
         }
-        const std::vector<double> told = clocks_under_load(looks);
-        if (told.empty()) {
+        const std::vector<double> resolved = clocks_under_load(looks);
+        if (resolved.empty()) {
             table_.leave_out(assumption, "gpu_metrics tells no core clock");
             return;
         }
@@ -145,9 +145,9 @@ public:
             table_.leave_out(assumption, "no two markers ran on one unit: no clock is told");
             return;
         }
-        const double ratio = median(held) / median(told);
+        const double ratio = median(held) / median(resolved);
         table_.add(assumption,
-                   number(median(held), 0) + " MHz held, " + number(median(told), 0) +
+                   number(median(held), 0) + " MHz held, " + number(median(resolved), 0) +
                        " MHz told, " + std::to_string(held.size()) + " of " +
                        std::to_string(pairs) + " pairs of one unit",
                    std::abs(ratio - 1) <= 0.03);

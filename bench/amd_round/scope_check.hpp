@@ -77,9 +77,9 @@ private:
         stream.synchronize();
         gpu.next_iteration();
         const kdvfs::Duration time = last.sampled_at - first.sampled_at;
-        const bool is_told = last.status == kdvfs::ReadingStatus::ok && time.count() > 0 &&
-                             last.joules.count > first.joules.count;
-        if (!is_told) return std::nullopt;
+        const bool is_resolved = last.status == kdvfs::ReadingStatus::ok && time.count() > 0 &&
+                                 last.joules.count > first.joules.count;
+        if (!is_resolved) return std::nullopt;
         return ((last.joules - first.joules) / kdvfs::Seconds{time}).count;
     }
 

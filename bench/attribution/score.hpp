@@ -52,12 +52,14 @@ public:
     /// The widest 95 % interval's half-width: what the samples leave open at most.
     [[nodiscard]] double widest_interval() const { return quantile(half_widths_, 1); }
     /// The same of those that are told.
-    [[nodiscard]] double median_told_error() const { return quantile(told_errors_, 0.5); }
-    [[nodiscard]] double worst_told_error() const { return quantile(told_errors_, 1); }
+    [[nodiscard]] double median_resolved_error() const { return quantile(resolved_errors_, 0.5); }
+    [[nodiscard]] double worst_told_error() const { return quantile(resolved_errors_, 1); }
     /// Share of 95 % intervals that hold the truth: of all kernels; of told kernels and groups.
     [[nodiscard]] double coverage() const { return share(covered_, errors_.size()); }
-    [[nodiscard]] double told_coverage() const { return share(told_covered_, told_); }
-    [[nodiscard]] double told_share() const { return share(told_errors_.size(), errors_.size()); }
+    [[nodiscard]] double resolved_coverage() const { return share(resolved_covered_, resolved_); }
+    [[nodiscard]] double resolved_share() const {
+        return share(resolved_errors_.size(), errors_.size());
+    }
     [[nodiscard]] double grouped_share() const { return share(grouped_, errors_.size()); }
     /// Largest deviation of a told kernel's or group's interval, in half-widths.
     [[nodiscard]] double farthest() const { return farthest_; }
@@ -86,38 +88,38 @@ private:
     }
 
     template <class Joules>
-    void add_told(const measure::Attribution& told, const Joules& joules, double idle) {
-        for (const auto& kernel : told.kernels) {
+    void add_told(const measure::Attribution& resolved, const Joules& joules, double idle) {
+        for (const auto& kernel : resolved.kernels) {
             if (!kernel.energy.resolved) continue;
             const double truth = joules(kernel.kernel);
-            told_errors_.push_back(std::abs(kernel.energy.joules.count - truth) / truth);
+            resolved_errors_.push_back(std::abs(kernel.energy.joules.count - truth) / truth);
             judge(kernel.energy, truth);
         }
-        for (const auto& group : told.groups) {
+        for (const auto& group : resolved.groups) {
             double truth = group.with_idle ? idle : 0;
             for (const KernelId kernel : group.kernels) truth += joules(kernel);
             grouped_ += group.kernels.size();
             judge(group.energy, truth);
         }
-        worst_unexplained_ =
-            std::max(worst_unexplained_, std::abs(told.totals.unexplained / told.totals.counter));
+        worst_unexplained_ = std::max(
+            worst_unexplained_, std::abs(resolved.totals.unexplained / resolved.totals.counter));
     }
 
     void judge(const measure::EnergyEstimate& energy, double truth) {
         const double distance = std::abs(energy.joules.count - truth) / energy.half_width.count;
-        ++told_;
-        if (distance <= 1) ++told_covered_;
+        ++resolved_;
+        if (distance <= 1) ++resolved_covered_;
         farthest_ = std::max(farthest_, distance);
     }
 
     std::vector<double> errors_;
     std::vector<double> half_widths_;
-    std::vector<double> told_errors_;
+    std::vector<double> resolved_errors_;
     std::vector<double> effects_;
     std::size_t effects_covered_ = 0;
     std::size_t covered_ = 0;
-    std::size_t told_ = 0;
-    std::size_t told_covered_ = 0;
+    std::size_t resolved_ = 0;
+    std::size_t resolved_covered_ = 0;
     std::size_t grouped_ = 0;
     double farthest_ = 0;
     double worst_unexplained_ = 0;

@@ -22,11 +22,11 @@ void print(const char* title, const kdvfs::measure::Report& report) {
         100 * fit.repeated_spread, totals.unexplained.count, totals.unexplained_half_width.count,
         totals.counter.count);
     double all = 0;
-    double told = 0;
+    double resolved = 0;
     for (const auto& row : report.rows) all += row.counted_time.count();
     for (const auto& row : report.rows) {
         const double share = row.counted_time.count() / all;
-        if (row.energy.resolved) told += share;
+        if (row.energy.resolved) resolved += share;
         if (share < 0.02) continue;
         if (!row.energy.resolved) {
             std::printf("  %-22s %5.1f %%  not told\n", to_string(row.kernel).c_str(), 100 * share);
@@ -38,7 +38,7 @@ void print(const char* title, const kdvfs::measure::Report& report) {
         if (row.repeated) std::printf("  repeated %6.1f W", row.repeated->power.count);
         std::printf("\n");
     }
-    std::printf("  told: %.1f %% of the kernels' time\n", 100 * told);
+    std::printf("  told: %.1f %% of the kernels' time\n", 100 * resolved);
     for (const auto& level : report.levels) {
         const auto each = level.per_run();
         std::printf("  %-10s %8.3f +- %.3f J\n",

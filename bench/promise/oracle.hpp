@@ -32,7 +32,7 @@ public:
         constexpr double degrees = 3;
         const double information = samples * (degrees + 1) / (degrees + 3) / (scale * scale);
         for (std::size_t k = 0; k < gpt3::kernel_count; ++k) {
-            Known& known = known_.emplace_back();
+            Observed& known = known_.emplace_back();
             const Logs at = logs(k, Unknowns::Zero());
             const Eigen::Index n = at.time.size();
             known.times.resize(n, unknowns);
@@ -61,7 +61,7 @@ public:
         std::normal_distribution<double> normal;
         CostTable table = truth_;
         for (std::size_t k = 0; k < table.kernels.size(); ++k) {
-            const Known& known = known_[k];
+            const Observed& known = known_[k];
             KernelCosts& kernel = table.kernels[k];
             Unknowns drawn;
             for (double& one : drawn) one = normal(random);
@@ -86,7 +86,7 @@ private:
         Eigen::VectorXd energy;
     };
     /// By clock point: how the logs of a kernel's costs follow the logs of its unknowns.
-    struct Known {
+    struct Observed {
         Eigen::MatrixXd times;
         Eigen::MatrixXd energies;
         Eigen::MatrixXd deviations;
@@ -118,7 +118,7 @@ private:
 
     gpt3::Case board_;
     CostTable truth_;
-    std::vector<Known> known_;
+    std::vector<Observed> known_;
 };
 
 }  // namespace kdvfs::tune

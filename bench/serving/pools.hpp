@@ -118,7 +118,7 @@ inline std::vector<ServiceClass> measured_classes(const std::vector<Request>& re
         samples[class_of(request.prompt_tokens, request.answer_tokens)].push_back(request);
     auto classes = nine_classes();
     for (std::size_t c = 0; c < classes.size(); ++c) {
-        if (c % 3 == 2) classes[c].spills_to.reset();
+        if (c % 3 == 2) classes[c].overflow_pool.reset();
         classes[c].first_token = Seconds{0.01};
         classes[c].gap = Seconds{0.001};
         classes[c].profile = measure_class(samples[c], classes[c], targets);

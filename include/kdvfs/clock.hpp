@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 /// Stands where a clock could stand and means "the board's own choice". Zero is never a clock.
 inline constexpr Megahertz auto_clock{0};
@@ -80,4 +80,4 @@ struct ClockRequest {
     friend constexpr bool operator==(const ClockRequest&, const ClockRequest&) = default;
 };
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

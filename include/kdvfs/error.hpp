@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 /// What kind of trouble an `Error` reports: enough to branch on, the text says the rest.
 enum class Errc {
@@ -68,4 +68,4 @@ private:
     ErrorText text_;
 };
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <utility>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 template <class Registry>
 class BoundGpu;
@@ -292,4 +292,4 @@ private:
     std::shared_ptr<Bound> bound_;
 };
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

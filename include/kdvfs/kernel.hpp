@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 /// A string literal as a template argument: `Kernel<"gelu">`. Structural, hence the public array.
 template <std::size_t Size>
@@ -89,4 +89,4 @@ inline std::string to_string(const KernelKey& key) {
     return key.name + '#' + std::to_string(key.variant.index);
 }
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

@@ -9,7 +9,7 @@
 
 #include <memory>
 
-namespace kdvfs::nvidia {
+namespace kdvfs::inline v0_3::nvidia {
 
 /// Opens a CUDA device: locks its clocks as scopes ask, counts its energy, and frees the clocks
 /// when the last handle is gone or the process ends. A second call for the same GPU gives the same
@@ -34,4 +34,4 @@ inline Gpu measure(int cuda_device, const GpuOptions& options = {}) {
         [&] { return std::make_shared<device::Cuda>(cuda_device); }, options);
 }
 
-}  // namespace kdvfs::nvidia
+}  // namespace kdvfs::inline v0_3::nvidia

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-namespace kdvfs::nvidia {
+namespace kdvfs::inline v0_3::nvidia {
 namespace detail {
 
 using OwnedBoard = kdvfs::detail::OwnedDevice<device::Nvml>;
@@ -56,4 +56,4 @@ inline Gpu measure(const std::string& pci_address, const GpuOptions& options = {
         options);
 }
 
-}  // namespace kdvfs::nvidia
+}  // namespace kdvfs::inline v0_3::nvidia

@@ -11,7 +11,7 @@
 #include <chrono>
 #include <optional>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 struct ControllerOptions {
     /// No scope lowers a clock below this; `auto_clock`: no floor. Where collectives (RCCL, NCCL)
@@ -90,4 +90,4 @@ struct GpuOptions {
     Duration listen_every = std::chrono::microseconds{50};
 };
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 /// The version of the coded sequences that plans carry; what is written for another is refused.
 inline constexpr std::uint32_t planned_sequence_version = 1;
@@ -152,4 +152,4 @@ inline std::shared_ptr<const PlanTable> to_plan_table(PlannedSequence sequence) 
     return table;
 }
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

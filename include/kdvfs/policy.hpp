@@ -12,7 +12,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 /// What a policy is asked.
 struct PolicyQuestion {
@@ -220,4 +220,4 @@ inline constexpr bool obeys_plan<ByArch<Cases...>> = (obeys_plan<typename Cases:
 template <class... Cases>
 inline constexpr bool obeys_plan<ByVariant<Cases...>> = (obeys_plan<typename Cases::policy> || ...);
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

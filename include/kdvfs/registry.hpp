@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 /// One row of a registry: the kernel of that name follows `Policy`.
 template <FixedString Name, ClockPolicy Policy>
@@ -136,4 +136,4 @@ struct PolicyRegistry {
     using policy_of = typename PolicyOf<K>::type;
 };
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// An energy with its 95 % interval, joules +- half_width; or, where the samples do not say, not a
 /// number at all: `resolved` is false, `joules` is 0, and reports print "too_short_to_tell".
@@ -187,7 +187,7 @@ struct FollowedShare {
     std::uint64_t swapped = 0;
     std::uint64_t replaced = 0;
     std::uint64_t times_lost = 0;
-    std::vector<std::pair<std::string, std::uint64_t>> stumbled_over;  ///< most often first
+    std::vector<std::pair<std::string, std::uint64_t>> mismatch;  ///< most often first
     bool given_up = false;  ///< the plan is of another program
 
     /// Of the time, or of the launches where the plan knows no times.
@@ -337,8 +337,8 @@ inline void print_followed(std::ostream& out, const FollowedShare& followed) {
         << followed.added << ", swapped " << followed.swapped << ", replaced " << followed.replaced
         << ", lost " << followed.times_lost << " times";
     constexpr std::size_t shown = 3;
-    for (std::size_t i = 0; i < std::min(shown, followed.stumbled_over.size()); ++i) {
-        const auto& [kernel, times] = followed.stumbled_over[i];
+    for (std::size_t i = 0; i < std::min(shown, followed.mismatch.size()); ++i) {
+        const auto& [kernel, times] = followed.mismatch[i];
         out << (i == 0 ? "; most often at: " : ", ") << kernel << " (" << times << ')';
     }
     out << '\n';
@@ -417,4 +417,4 @@ inline std::ostream& operator<<(std::ostream& out, const Report& report) {
     return out;
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-namespace kdvfs::rocm {
+namespace kdvfs::inline v0_3::rocm {
 
 /// Opens an AMD GPU: sets its clocks (see `info().mechanism` for how), counts its energy, and puts
 /// the clocks back when the last handle is gone or the process ends. A second call for the same GPU
@@ -24,4 +24,4 @@ inline Gpu open(int hip_device, const GpuOptions& options = {}) {
         [&] { return std::make_shared<device::Hip>(hip_device); }, options);
 }
 
-}  // namespace kdvfs::rocm
+}  // namespace kdvfs::inline v0_3::rocm

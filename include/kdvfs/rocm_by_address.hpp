@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-namespace kdvfs::rocm {
+namespace kdvfs::inline v0_3::rocm {
 namespace detail {
 
 /// @param open_streams returns the runtime of the GPU's streams
@@ -44,4 +44,4 @@ inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) 
     return detail::open_device(pci_address, "an AMD GPU", no_streams, options);
 }
 
-}  // namespace kdvfs::rocm
+}  // namespace kdvfs::inline v0_3::rocm

@@ -8,7 +8,7 @@
 #include <functional>
 #include <utility>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 namespace detail {
 
@@ -97,4 +97,4 @@ decltype(auto) launch(const BoundGpu& gpu, StreamRef stream, Work&& work) {
     return launch<K>(gpu, stream, Variant{}, std::forward<Work>(work));
 }
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

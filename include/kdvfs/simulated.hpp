@@ -19,7 +19,7 @@
 #include <kdvfs/device/simulated/open.hpp>
 #endif
 
-namespace kdvfs::simulated {
+namespace kdvfs::inline v0_3::simulated {
 namespace detail {
 
 /// A template, so that it may be compiled elsewhere: for `Device` alone.
@@ -40,4 +40,4 @@ inline Gpu open(Device& device, const GpuOptions& options = {}) {
     return Gpu{detail::find_or_make(device, options)};
 }
 
-}  // namespace kdvfs::simulated
+}  // namespace kdvfs::inline v0_3::simulated

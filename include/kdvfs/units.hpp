@@ -5,7 +5,7 @@
 #include <compare>
 #include <cstdint>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 /// A clock frequency in megahertz, the unit in which vendors list clocks.
 /// Structural, so that it can be a template argument: `CapClock<1100_MHz>`.
@@ -77,4 +77,4 @@ struct Timeline {
 
 using TimePoint = Timeline::time_point;
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

@@ -65,13 +65,13 @@ protected:
         for (int runs = 0; runs < 4 && !status.value("done", false); ++runs) {
             const Outcome swept = run(options, command, environment);
             EXPECT_EQ(swept.exit_code(), 0) << swept.err;
-            const json told = json::parse(text_of(path("status.json")), nullptr, false);
-            if (!told.contains("sweep")) {
-                ADD_FAILURE() << told << swept.notes();
+            const json resolved = json::parse(text_of(path("status.json")), nullptr, false);
+            if (!resolved.contains("sweep")) {
+                ADD_FAILURE() << resolved << swept.notes();
                 break;
             }
-            status = told["sweep"];
-            EXPECT_GT(status["points_measured"], 1) << told << swept.notes();
+            status = resolved["sweep"];
+            EXPECT_GT(status["points_measured"], 1) << resolved << swept.notes();
         }
         return status;
     }

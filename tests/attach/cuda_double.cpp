@@ -186,7 +186,7 @@ std::uint32_t next_correlation() {
 
 /// A call that profilers are told of: `act` gets its correlation and returns the status.
 template <class Parameters, class Act>
-int told(std::uint32_t id, const Parameters& parameters, const char* symbol, Act act) {
+int resolved(std::uint32_t id, const Parameters& parameters, const char* symbol, Act act) {
     const std::uint32_t correlation = next_correlation();
     const auto* const listens = listener();
     if (listens->call != nullptr) listens->call(id, &parameters, symbol, nullptr, correlation);
@@ -301,7 +301,7 @@ int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long lo
         void* graph;
         unsigned long long flags;
     } parameters{executable, graph, flags};
-    return told(643, parameters, nullptr, [&](std::uint32_t) {
+    return resolved(643, parameters, nullptr, [&](std::uint32_t) {
         *executable = graph;
         return success;
     });
@@ -311,7 +311,7 @@ int cuGraphLaunch(void* executable, void* stream) {
         void* executable;
         void* stream;
     } parameters{executable, stream};
-    return told(514, parameters, nullptr, [&](std::uint32_t correlation) {
+    return resolved(514, parameters, nullptr, [&](std::uint32_t correlation) {
         const auto& operations = static_cast<Graph*>(executable)->operations;
         double microseconds = 0;
         double watts = 0;
@@ -335,8 +335,8 @@ int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned
     } parameters{kernel, {gx, gy, gz, bx, by, bz, shared_bytes}, stream, arguments, extra};
     const char* const symbol =
         kernel == nullptr ? nullptr : static_cast<const cuda_double::Kernel*>(kernel)->symbol;
-    return told(307, parameters, symbol,
-                [&](std::uint32_t correlation) { return launch(kernel, stream, correlation); });
+    return resolved(307, parameters, symbol,
+                    [&](std::uint32_t correlation) { return launch(kernel, stream, correlation); });
 }
 int cuLaunchKernelEx(const cuda_double::Config* config, void* kernel, void** arguments,
                      void** extra) {
@@ -346,7 +346,7 @@ int cuLaunchKernelEx(const cuda_double::Config* config, void* kernel, void** arg
         void** arguments;
         void** extra;
     } parameters{config, kernel, arguments, extra};
-    return told(
+    return resolved(
         652, parameters, static_cast<const cuda_double::Kernel*>(kernel)->symbol,
         [&](std::uint32_t correlation) { return launch(kernel, config->stream, correlation); });
 }
@@ -357,7 +357,7 @@ int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, 
         std::size_t bytes;
         void* stream;
     } parameters{to, from, bytes, stream};
-    return told(277, parameters, nullptr, [&](std::uint32_t correlation) {
+    return resolved(277, parameters, nullptr, [&](std::uint32_t correlation) {
         return enqueue(stream, {1, correlation, 20, 100});
     });
 }
@@ -367,7 +367,7 @@ int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
         std::uint64_t from;
         std::size_t bytes;
     } parameters{to, from, bytes};
-    return told(278, parameters, nullptr, [&](std::uint32_t correlation) {
+    return resolved(278, parameters, nullptr, [&](std::uint32_t correlation) {
         if (const int status = enqueue(nullptr, {1, correlation, 20, 100})) return status;
         return cuStreamSynchronize(nullptr);
     });
@@ -379,7 +379,7 @@ int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, vo
         std::size_t count;
         void* stream;
     } parameters{to, value, count, stream};
-    return told(216, parameters, nullptr, [&](std::uint32_t correlation) {
+    return resolved(216, parameters, nullptr, [&](std::uint32_t correlation) {
         if (to != 0) std::memset(reinterpret_cast<void*>(to), value, count);
         return enqueue(stream, {2, correlation, 10, 100});
     });

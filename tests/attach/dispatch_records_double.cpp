@@ -22,7 +22,7 @@ struct Record {
 // Never destroyed: records are asked for until the very end.
 std::mutex& mutex = *new std::mutex;
 std::vector<Record>& records = *new std::vector<Record>;
-void (*told)(std::uint64_t, std::uint64_t, std::uint64_t) = nullptr;
+void (*resolved)(std::uint64_t, std::uint64_t, std::uint64_t) = nullptr;
 
 std::uint64_t& pushed() {
     thread_local std::uint64_t launch = 0;
@@ -43,7 +43,7 @@ void deliver() {
         const std::lock_guard lock{mutex};
         done.swap(records);
     }
-    for (const Record& record : done) told(record.launch, record.start, record.end);
+    for (const Record& record : done) resolved(record.launch, record.start, record.end);
 }
 
 void ran(std::uint64_t launch, std::uint64_t start, std::uint64_t end) {
@@ -61,7 +61,7 @@ void ran(std::uint64_t launch, std::uint64_t start, std::uint64_t end) {
 extern "C" {
 __attribute__((visibility("default"))) int kdvfs_dispatch_records_begin(
     void (*tell)(std::uint64_t, std::uint64_t, std::uint64_t)) {
-    told = tell;
+    resolved = tell;
     hip_double::listen({&pushed, &clock_now, &ran});
     return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <tools/cli/metrics.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/cli/metrics.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include <tools/attach/cupti.hpp>
-#include <tools/attach/iterations.hpp>
-#include <tools/attach/launch_names.hpp>
-#include <tools/attach/short_ranges.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/measure/source_choice.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/attach/cupti.hpp>
+#include <tools/attach/iterations.hpp>
+#include <tools/attach/launch_names.hpp>
+#include <tools/attach/short_ranges.hpp>
 
 #include <gtest/gtest.h>
 
@@ -201,14 +201,14 @@ TEST(ShortRanges, AreToldByTheCounterAndNotByALog) {
         row.time = kdvfs::Seconds{100 * seconds};
         row.energy = {{70}, {2}, true};
     }
-    untell_short_ranges(report);  // of the counter, as it begins
+    unresolve_short_ranges(report);  // of the counter, as it begins
     EXPECT_TRUE(report.rows[0].energy.resolved);
     EXPECT_TRUE(report.notes.empty());
     for (const EnergyFrom source : {EnergyFrom::power, EnergyFrom::both}) {
         report.rows[0].energy.resolved = true;
         report.notes.clear();
         report.fit.source = to_string(source);
-        untell_short_ranges(report);
+        unresolve_short_ranges(report);
         EXPECT_FALSE(report.rows[0].energy.resolved);
         EXPECT_TRUE(report.rows[1].energy.resolved);
         ASSERT_EQ(report.notes.size(), 1U);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <tools/attach/cuda_driver.hpp>
-#include <tools/attach/record_streams.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/attach/cuda_driver.hpp>
+#include <tools/attach/record_streams.hpp>
 
 #include <gtest/gtest.h>
 

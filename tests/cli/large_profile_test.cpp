@@ -58,14 +58,14 @@ void write_profile(const fs::path& path, int kernels, int samples) {
     }
 }
 
-struct Taken {
+struct ThreadSlot {
     double seconds;  ///< of the processor: others may keep it busy
     double waited;   ///< from start to end
     double megabytes;
 };
 
 /// Runs `kdvfs plan FILE --max-slowdown 1%`, which prints nothing here.
-Taken plan(const fs::path& path) {
+ThreadSlot plan(const fs::path& path) {
     const auto began = std::chrono::steady_clock::now();
     const pid_t child = ::fork();
     if (child == 0) {
@@ -89,7 +89,7 @@ void judge(int kernels, int samples, double most_seconds, double most_megabytes)
     const fs::path path = folder / "profile.csv";
     write_profile(path, kernels, samples);
     const double size = static_cast<double>(fs::file_size(path)) / 1e6;
-    const Taken taken = plan(path);
+    const ThreadSlot taken = plan(path);
     fs::remove(path);
     std::printf("%d x 128 x %d, %.0f MB: planned in %.2f s (%.2f s of the processor), %.0f MB\n",
                 kernels, samples, size, taken.waited, taken.seconds, taken.megabytes);

@@ -220,7 +220,7 @@ inline void Run::look_at_log() {
     double joules = 0;
     std::size_t run = 0;
     std::vector<kdvfs::PowerReading> held;
-    std::size_t told = 0;
+    std::size_t resolved = 0;
     for (std::size_t i = 0; i < power_.size(); ++i) {
         const double share = bed_.memory > 0 ? 1 - kept : grain / bed_.log;
         for (double& value : shares) value *= bed_.memory > 0 ? kept : 1;
@@ -244,8 +244,8 @@ inline void Run::look_at_log() {
         for (; run < runs_.size() && runs_[run].start < at(now); ++run) {
             accumulator_.add(runs_[run]);
         }
-        while (told < held.size() && held[told].sampled_at <= at(now)) {
-            accumulator_.add(held[told++]);
+        while (resolved < held.size() && held[resolved].sampled_at <= at(now)) {
+            accumulator_.add(held[resolved++]);
         }
         accumulator_.advance(at(now));
     }

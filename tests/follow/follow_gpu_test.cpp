@@ -111,8 +111,8 @@ TEST_F(FollowingGpu, AStreamThatIsLostAsksForAutoUntilItsPlaceIsFound) {
     const auto report = gpu.report();
     EXPECT_EQ(report.followed->times_lost, 1U);
     EXPECT_LT(report.followed->share(), 1);
-    ASSERT_FALSE(report.followed->stumbled_over.empty());
-    EXPECT_EQ(report.followed->stumbled_over.front().first, "kernels that the plan does not have");
+    ASSERT_FALSE(report.followed->mismatch.empty());
+    EXPECT_EQ(report.followed->mismatch.front().first, "kernels that the plan does not have");
 }
 
 class FollowedGraphs : public FollowingGpu, public testing::WithParamInterface<unsigned> {};

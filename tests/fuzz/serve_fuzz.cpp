@@ -52,11 +52,12 @@ void fuzz_step_table(const std::string& text) {
 void fuzz_configurations(const std::string& text) {
     std::istringstream input{text};
     const ConfigurationTable table{input, "input"};
-    Wish wish;
-    wish.energy = table.header().back();
-    wish.bounds = {{table.header().front(), 1}};
-    const std::size_t energy = table.column(wish.energy), bound = table.column(table.header()[0]);
-    const auto chosen = recommend(table, wish);
+    Constraint constraint;
+    constraint.energy = table.header().back();
+    constraint.bounds = {{table.header().front(), 1}};
+    const std::size_t energy = table.column(constraint.energy),
+                      bound = table.column(table.header()[0]);
+    const auto chosen = recommend(table, constraint);
     for (std::size_t row = 0; row < table.size(); ++row) {
         if (!(table.number(bound, row) <= 1) || std::isnan(table.number(energy, row))) continue;
         fuzzing::require(chosen.has_value(), "a row meets the target");

@@ -76,7 +76,7 @@ protected:
 };
 
 TEST_F(RepeatingInPlace, TellsKernelsThatAlwaysRunInTheSameMix) {
-    const auto told = [](const measure::Report& report) {
+    const auto resolved = [](const measure::Report& report) {
         int resolved = 0;
         for (const auto& row : report.rows) resolved += row.energy.resolved ? 1 : 0;
         return resolved;
@@ -85,7 +85,7 @@ TEST_F(RepeatingInPlace, TellsKernelsThatAlwaysRunInTheSameMix) {
     {
         const auto plain = simulated::open(device, gpu_options()).with<Repeated>();
         for (int i = 0; i < steps; ++i) step(plain);
-        EXPECT_LT(told(plain.report()), 3);
+        EXPECT_LT(resolved(plain.report()), 3);
         EXPECT_EQ(free_calls, steps);
         plain.close();
     }

@@ -34,7 +34,7 @@ struct StreamObject {
     std::vector<Operation> recorded;
 
     void hold() { held = true; }
-    void let_go() {
+    void release() {
         held = false;
         while (!waiting.empty()) {
             const Operation next = std::move(waiting.front());
@@ -181,7 +181,7 @@ struct Api {
     }
     static double wall_clock_megahertz(int) { return Vendor::megahertz; }
     static Home home(int device) { return device; }
-    static std::string foreign(Stream stream, int, Home home) {
+    static std::string external(Stream stream, int, Home home) {
         ++world().device_lookups;
         const int its = stream == nullptr ? world().current_device : stream->device;
         return its == home ? "" : "it is another's";
@@ -201,7 +201,7 @@ struct Api {
     static Status destroy_stream(Stream) { return Status::success; }
     static Status synchronize(Stream stream) {
         if (object(stream).recording) return Status::captured;
-        object(stream).let_go();
+        object(stream).release();
         return Status::success;
     }
     static Status query_stream(Stream stream) {

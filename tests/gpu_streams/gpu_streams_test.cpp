@@ -154,9 +154,9 @@ TYPED_TEST(Streams, CountNothingWhereUnitsDoNotCountACoreClock) {
     EXPECT_TRUE(contains(this->mechanism_with({.cycles_stand = true}),
                          "no core cycles: what units count stands still"));
     // At 1000 MHz, as CUDA's wall clock runs, core clocks run, too.
-    const bool is_told = contains(this->mechanism_with({.cycles_are_ticks = true}),
-                                  "no core cycles: what units count is the wall clock");
-    EXPECT_EQ(is_told, !TypeParam::records_writes);
+    const bool is_resolved = contains(this->mechanism_with({.cycles_are_ticks = true}),
+                                      "no core cycles: what units count is the wall clock");
+    EXPECT_EQ(is_resolved, !TypeParam::records_writes);
 }
 
 TYPED_TEST(Streams, TellWhichUnitHasCounted) {
@@ -206,7 +206,7 @@ TYPED_TEST(Streams, LookForTheirTimeBaseUntilTheHostWasQuick) {
     stream->hold();
     gpu.put_marker(stream, {gpu.make_cell(), RequestWord{7}, {}, true});
     const TimePoint before = gpu.now();
-    stream->let_go();
+    stream->release();
     const TimePoint after = gpu.now();
     std::this_thread::sleep_for(8ms);  // or the look at the event would bound the error
     const auto seen = this->drained(gpu);

@@ -61,7 +61,7 @@ protected:
                                      }),
                   hipSuccess);
     }
-    void let_go() { held_ = false; }
+    void release() { held_ = false; }
 
     static bool comes_to(RequestCell* cell, RequestWord level) {
         for (int i = 0; i < 5000 && cell->load() != level; ++i) std::this_thread::sleep_for(1ms);
@@ -81,11 +81,11 @@ TEST_P(Streams, StoreALevelWhenTheyGetThere) {
     hip.put_marker(stream_, {cell, RequestWord{8}, {}, false});  // and the host is here already
     std::this_thread::sleep_for(10ms);
     EXPECT_EQ(cell->load(), RequestWord{}) << "the marker ran ahead of its stream";
-    let_go();
+    release();
     EXPECT_TRUE(comes_to(cell, RequestWord{7}));
     std::this_thread::sleep_for(10ms);
     EXPECT_EQ(cell->load(), RequestWord{7}) << "the second marker ran ahead of its stream";
-    let_go();
+    release();
     hip.synchronize(stream_);
     EXPECT_EQ(cell->load(), RequestWord{8});
 }
@@ -176,7 +176,7 @@ TEST_P(Captures, RecordMarkersThatEveryReplayRepeats) {
     for (int replay = 0; replay < 2; ++replay) {
         ASSERT_EQ(hipGraphLaunch(ready, stream_), hipSuccess);
         EXPECT_TRUE(comes_to(cell, RequestWord{7}));
-        let_go();
+        release();
         hip.synchronize(stream_);
         EXPECT_EQ(cell->load(), RequestWord{});
     }

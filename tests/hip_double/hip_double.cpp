@@ -73,7 +73,7 @@ hip_double::Listener& listener() {
 }
 
 /// A kernel that tells the listener when it has run.
-Operation told(Operation kernel) {
+Operation resolved(Operation kernel) {
     if (listener().ran == nullptr) return kernel;
     return [kernel = std::move(kernel), launch = listener().launching()] {
         const std::uint64_t start = listener().now();
@@ -91,7 +91,7 @@ hipError_t put(hipStream_t handle, Operation operation, bool is_kernel = false) 
         if (stream->capture_is_broken) return note(hipErrorStreamCaptureInvalidated);
         stream->recording->operations.push_back(std::move(operation));
     } else {
-        stream->enqueue(is_kernel ? told(std::move(operation)) : std::move(operation));
+        stream->enqueue(is_kernel ? resolved(std::move(operation)) : std::move(operation));
     }
     return hipSuccess;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Damaged files of every kind that kdvfs reads: read rightly, or rejected by a kdvfs::Error that
 // names the file, its line or field, and a remedy, and nothing else.
-#include <tools/cli/report/inputs.hpp>
 #include <kdvfs/serve/pool_json.hpp>
 #include <kdvfs/serve/recommend.hpp>
 #include <kdvfs/serve/requests.hpp>
@@ -14,6 +13,7 @@
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/session_status.hpp>
 #include <kdvfs/tune/validation.hpp>
+#include <tools/cli/report/inputs.hpp>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -243,7 +243,7 @@ TEST(HostileFiles, AreReadRightlyOrRejectedWithFileLineAndRemedy) {
         ASSERT_NO_THROW(kind.read(kind.sound));
         std::mt19937_64 random{1};
         std::uint64_t rejected = 0;
-        std::set<std::string> told;  // each kind of complaint once
+        std::set<std::string> resolved;  // each kind of complaint once
         for (std::uint64_t round = 0; round < rounds(all.size()); ++round, ++inputs) {
             const std::string text = damaged(kind.sound, random);
             try {
@@ -255,7 +255,7 @@ TEST(HostileFiles, AreReadRightlyOrRejectedWithFileLineAndRemedy) {
                     std::string{error.what()}.find(file) != std::string::npos &&
                     (!kind.lines || names_a_line(error.what())))
                     continue;
-                if (told.insert(why.action + why.remedy).second)
+                if (resolved.insert(why.action + why.remedy).second)
                     ADD_FAILURE() << error.what() << "\n" << text;
             } catch (const std::exception& error) {
                 FAIL() << error.what() << "\n" << text;

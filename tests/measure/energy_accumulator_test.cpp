@@ -508,8 +508,8 @@ TEST_F(Accumulating, ForeignPowerIsUnexplainedAndNotSpread) {
         const Report filled = report(accumulator);
         EXPECT_NEAR(power(filled.rows[0]), 650, 3) << share;
         EXPECT_NEAR(power(filled.rows[1]), 420, 3) << share;
-        const double foreign = 120 * Seconds{length}.count();
-        EXPECT_NEAR(filled.totals.unexplained.count, foreign, 0.05 * foreign) << share;
+        const double external = 120 * Seconds{length}.count();
+        EXPECT_NEAR(filled.totals.unexplained.count, external, 0.05 * external) << share;
         EXPECT_TRUE(notes_have(filled, "no scope covers")) << share;
         expect_balanced(filled.totals);
     }

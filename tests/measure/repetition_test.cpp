@@ -62,8 +62,8 @@ private:
 TEST(Repetition, StartsTheFitAndCarriesItsDisagreement) {
     constexpr int seeds = 60;
     for (const double scale : {1.0, 1.1}) {
-        int told = 0;
-        int told_without = 0;
+        int resolved = 0;
+        int resolved_without = 0;
         int covered = 0;
         int held = 0;
         double scales = 0;
@@ -73,7 +73,7 @@ TEST(Repetition, StartsTheFitAndCarriesItsDisagreement) {
             for (std::size_t k = 0; k < FixedMix::kernels; ++k) {
                 const EnergyEstimate& energy = report.rows[k].energy;
                 if (!energy.resolved) continue;
-                ++told;
+                ++resolved;
                 covered += std::abs(energy.joules.count - mix.truth(k)) <= energy.half_width.count;
                 EXPECT_TRUE(report.rows[k].repeated);
             }
@@ -82,16 +82,18 @@ TEST(Repetition, StartsTheFitAndCarriesItsDisagreement) {
             scales += report.fit.repeated_scale / seeds;
             if (scale != 1) continue;
             const FixedMix without{static_cast<std::uint64_t>(seed), scale, 0.03, false};
-            for (const ReportRow& row : without.report().rows) told_without += row.energy.resolved;
+            for (const ReportRow& row : without.report().rows)
+                resolved_without += row.energy.resolved;
         }
         const int all = seeds * static_cast<int>(FixedMix::kernels);
         std::printf(
             "repeated at 1/%.1f of the power in place: told %d of %d (without %d), covered "
             "%.1f %%, factor %.3f, totals hold in %d of %d\n",
-            scale, told, all, told_without, 100.0 * covered / told, scales, held, seeds);
-        EXPECT_GT(told, told_without + all / 5);
-        EXPECT_GT(told, 0.75 * all);
-        EXPECT_GE(covered, 0.93 * told);
+            scale, resolved, all, resolved_without, 100.0 * covered / resolved, scales, held,
+            seeds);
+        EXPECT_GT(resolved, resolved_without + all / 5);
+        EXPECT_GT(resolved, 0.75 * all);
+        EXPECT_GE(covered, 0.93 * resolved);
         EXPECT_NEAR(scales, scale, 0.02);
         EXPECT_GE(held, 0.9 * seeds);
     }

@@ -49,7 +49,7 @@ TEST(Cholesky, SolvesAndMakesSandwiches) {
     const std::vector<double> x = factor.solve({10, 13});
     EXPECT_NEAR(x[0], 0.5, 1e-12);
     EXPECT_NEAR(x[1], 4, 1e-12);
-    const SymmetricMatrix inverse = factor.sandwich(matrix);
+    const SymmetricMatrix inverse = factor.robust_covariance(matrix);
     EXPECT_NEAR(inverse(0, 0), 3.0 / 8, 1e-12);
     EXPECT_NEAR(inverse(0, 1), -2.0 / 8, 1e-12);
     EXPECT_NEAR(factor.inverse_diagonal()[1], 4.0 / 8, 1e-12);

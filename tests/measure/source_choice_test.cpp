@@ -182,7 +182,7 @@ protected:
     SourceChoosing() {
         for (const char* name : {"gemm", "copy", "gelu"}) (void)table.id(name);
     }
-    Report told(LoggedBoard from, const LoggedBoard::Log& log, bool has_counter = true) {
+    Report resolved(LoggedBoard from, const LoggedBoard::Log& log, bool has_counter = true) {
         EnergyAccumulator accumulator{table, {.counter_period = 100ms}};
         from.tell(accumulator, log, has_counter);
         Report report;
@@ -196,7 +196,7 @@ protected:
 };
 
 TEST_F(SourceChoosing, APowerLogFinerThanTheCounterTellsKernelsApartByTheCountersJoules) {
-    const Report report = told(board, {});
+    const Report report = resolved(board, {});
     ASSERT_TRUE(choice);
     EXPECT_EQ(choice->source, EnergyFrom::both) << choice->reason;
     EXPECT_EQ(choice->response.window, 20ms);
@@ -224,10 +224,10 @@ TEST_F(SourceChoosing, AFixedMixThatTheCounterCannotTellIsToldByTheLog) {
         return std::count_if(report.rows.begin(), report.rows.end(),
                              [](const ReportRow& row) { return row.energy.resolved; });
     };
-    EXPECT_LT(kernels_told(told(step, {.nonsense = true})), 2);
+    EXPECT_LT(kernels_told(resolved(step, {.nonsense = true})), 2);
     ASSERT_TRUE(choice);
     EXPECT_EQ(choice->source, EnergyFrom::counter) << choice->reason;
-    const Report report = told(step, {});
+    const Report report = resolved(step, {});
     ASSERT_TRUE(choice);
     EXPECT_EQ(choice->source, EnergyFrom::both) << choice->reason;
     ASSERT_EQ(kernels_told(report), 3);
@@ -244,7 +244,7 @@ TEST_F(SourceChoosing, ALogWithAMemoryAndLateStampsTellsAFixedMix) {
     const LoggedBoard::Log log{.delay = 3400us, .memory = 12800us, .late = 9ms};
     for (const bool fixed : {true, false}) {
         const LoggedBoard step{{650, 420, 550}, 120, fixed};
-        const Report report = told(step, log);
+        const Report report = resolved(step, log);
         ASSERT_TRUE(choice);
         EXPECT_EQ(choice->source, EnergyFrom::both) << choice->reason;
         EXPECT_EQ(choice->response.memory, 12800us);
@@ -260,7 +260,7 @@ TEST_F(SourceChoosing, ALogWithAMemoryAndLateStampsTellsAFixedMix) {
 }
 
 TEST_F(SourceChoosing, ALogThatMissesMostOfTheTimeIsNotTaken) {
-    const Report report = told(board, {.window = 5ms});
+    const Report report = resolved(board, {.window = 5ms});
     ASSERT_TRUE(choice);
     EXPECT_EQ(choice->source, EnergyFrom::counter) << choice->reason;
     EXPECT_EQ(report.fit.source, "energy counter");
@@ -268,23 +268,23 @@ TEST_F(SourceChoosing, ALogThatMissesMostOfTheTimeIsNotTaken) {
 }
 
 TEST_F(SourceChoosing, ALogThatDoesNotFollowTheKernelsIsNotTaken) {
-    told(board, {.nonsense = true});
+    resolved(board, {.nonsense = true});
     ASSERT_TRUE(choice);
     EXPECT_EQ(choice->source, EnergyFrom::counter) << choice->reason;
-    told(LoggedBoard{{500, 500, 500}, 500}, {});
+    resolved(LoggedBoard{{500, 500, 500}, 500}, {});
     ASSERT_TRUE(choice);
     EXPECT_EQ(choice->source, EnergyFrom::counter) << "nothing shows what its samples are means of";
 }
 
 TEST_F(SourceChoosing, ALogThatIsOffByAFactorIsTakenForWrongWhereTheCounterMoves) {
-    told(board, {.less = 2});
+    resolved(board, {.less = 2});
     ASSERT_TRUE(choice);
     EXPECT_EQ(choice->source, EnergyFrom::counter) << choice->reason;
     EXPECT_NE(choice->reason.find("factor"), std::string::npos) << choice->reason;
 }
 
 TEST_F(SourceChoosing, WithoutACounterTheLogIsAllThereIs) {
-    const Report report = told(board, {.less = 1}, false);
+    const Report report = resolved(board, {.less = 1}, false);
     ASSERT_TRUE(choice);
     EXPECT_EQ(choice->source, EnergyFrom::power) << choice->reason;
     EXPECT_EQ(report.fit.source, to_string(EnergyFrom::power));

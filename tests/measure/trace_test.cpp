@@ -22,7 +22,7 @@ using nlohmann::json;
 
 const DeviceInfo device{"Example GPU", "simulated", "gfx90a", "virtual time", true};
 
-void tell_everything(TraceWriter& trace) {
+void report_everything(TraceWriter& trace) {
     const ClockPoint low{1100_MHz, auto_clock};
     trace.clock_asked(at(1ms), low);
     trace.clock_switch(at(1ms), at(3ms), {}, low);
@@ -56,7 +56,7 @@ void expect_valid(const json& event) {
 TEST(Trace, FollowsTheSchema) {
     std::ostringstream out;
     TraceWriter trace{out, device};
-    tell_everything(trace);
+    report_everything(trace);
     trace.close();
     const json parsed = json::parse(out.str());
     EXPECT_TRUE(parsed["otherData"]["simulated"].get<bool>());
@@ -73,7 +73,7 @@ TEST(Trace, KeepsNanosecondsAndWords) {
     std::ostringstream out;
     {
         TraceWriter trace{out, device, at(1ms)};
-        tell_everything(trace);
+        report_everything(trace);
     }
     const json parsed = json::parse(out.str());
     bool kernel = false;
@@ -144,7 +144,7 @@ TEST(Trace, AFullDiskIsAnError) {
     std::ofstream full{"/dev/full"};
     if (!full) GTEST_SKIP() << "no /dev/full here";
     TraceWriter trace{full, device};
-    tell_everything(trace);
+    report_everything(trace);
     EXPECT_THROW(trace.close(), Error);
 }
 

@@ -37,18 +37,18 @@ std::map<std::string, std::pair<double, double>> levels_of(const Report& report)
 }
 
 /// Share of the kernels' time whose kernels are told, without scopes that enclose others.
-double told_share(const Report& report) {
+double resolved_share(const Report& report) {
     double all = 0;
-    double told = 0;
+    double resolved = 0;
     for (const auto& row : report.rows) {
         const bool encloses = std::any_of(
             report.levels.begin(), report.levels.end(),
             [&](const auto& level) { return !level.iteration && level.scope == row.kernel; });
         if (encloses) continue;
         all += row.counted_time.count();
-        if (row.energy.resolved) told += row.counted_time.count();
+        if (row.energy.resolved) resolved += row.counted_time.count();
     }
-    return all > 0 ? told / all : 0;
+    return all > 0 ? resolved / all : 0;
 }
 
 struct RecordedBoard {
@@ -95,7 +95,7 @@ TEST_P(TrainingOn, LevelsAreToldAndAgreeFromRunToRun) {
         }
         std::printf("%s %s iteration: %.2f +- %.2f J, %s; kernels told %.1f %%\n", board(),
                     run.c_str(), whole, whole_width, report.fit.source.c_str(),
-                    100 * told_share(report));
+                    100 * resolved_share(report));
         // Idle time between the phases is the iteration's alone.
         EXPECT_LT(parts, whole + whole_width + widths);
         EXPECT_GT(parts, 0.95 * whole);
@@ -135,7 +135,7 @@ TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
     const RecordedTraining training = recorded(GetParam().made_up);
     constexpr int seeds = 8;
     for (const bool memory : {false, true}) {
-        double told = 0;
+        double resolved = 0;
         int all = 0;
         int covered = 0;
         double widest = 0;
@@ -143,7 +143,7 @@ TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
             const MadeUp made{training, static_cast<std::uint64_t>(seed), 1.02, 0.03, memory};
             const Report report = replay(made.training);
             EXPECT_EQ(report.fit.source, to_string(kdvfs::measure::EnergyFrom::both));
-            told += told_share(report) / seeds;
+            resolved += resolved_share(report) / seeds;
             double time = 0;
             for (const auto& row : report.rows) time += row.counted_time.count();
             for (std::size_t k = 0; k < report.rows.size(); ++k) {
@@ -159,9 +159,9 @@ TEST_P(TrainingOn, MadeUpPowersOfItsKernelsAreToldHonestly) {
         std::printf(
             "%s, powers made up, %s: told %.1f %% of the time, covered %d of %d, widest of the "
             "large ones %.1f %%\n",
-            board(), memory ? "power log with a memory" : "power log", 100 * told, covered, all,
+            board(), memory ? "power log with a memory" : "power log", 100 * resolved, covered, all,
             100 * widest);
-        EXPECT_GT(told, 0.95);
+        EXPECT_GT(resolved, 0.95);
         EXPECT_LT(widest, 0.15);
         EXPECT_GE(covered, 0.92 * all);
     }
@@ -248,7 +248,7 @@ TEST_P(TrainingOn, TheCounterAloneAgreesWithTheLog) {
 TEST_P(TrainingOn, RangesOfUnlikeKernelsAreToldHonestly) {
     const RecordedTraining training = recorded(GetParam().made_up);
     constexpr int seeds = 3;
-    int told = 0;
+    int resolved = 0;
     int covered = 0;
     double worst = 0;
     for (const std::size_t launches : {2U, 3U, 4U, 5U, 8U, 10U, 20U}) {
@@ -267,7 +267,7 @@ TEST_P(TrainingOn, RangesOfUnlikeKernelsAreToldHonestly) {
                 }
                 const double truth = joules / seconds * row.counted_time.count();
                 const double off = std::abs(row.energy.joules.count - truth);
-                ++told;
+                ++resolved;
                 covered += off <= row.energy.half_width.count ? 1 : 0;
                 worst = std::max(worst, off / row.energy.half_width.count);
             }
@@ -276,9 +276,9 @@ TEST_P(TrainingOn, RangesOfUnlikeKernelsAreToldHonestly) {
     std::printf(
         "%s, ranges of made-up powers: covered %d of %d told, worst off by %.1f "
         "half-widths\n",
-        board(), covered, told, worst);
-    EXPECT_GT(told, 150);
-    EXPECT_GE(covered, 0.88 * told);
+        board(), covered, resolved, worst);
+    EXPECT_GT(resolved, 150);
+    EXPECT_GE(covered, 0.88 * resolved);
     EXPECT_LT(worst, 2.5);
 }
 
@@ -513,8 +513,9 @@ TEST_P(TrainingOn, KernelsAreToldByThePowerLogAndAgreeFromRunToRun) {
             "%s %s: %zu of %zu kernels told, %.1f %% of the time; repeated x %.3f, spread "
             "%.1f %%\n",
             board(), run.c_str(), figures(report).size(), report.rows.size(),
-            100 * told_share(report), report.fit.repeated_scale, 100 * report.fit.repeated_spread);
-        EXPECT_GT(told_share(report), 0.95) << run;
+            100 * resolved_share(report), report.fit.repeated_scale,
+            100 * report.fit.repeated_spread);
+        EXPECT_GT(resolved_share(report), 0.95) << run;
         // In place they draw what they draw repeated, but for a few percent.
         EXPECT_NEAR(report.fit.repeated_scale, 0.97, 0.02) << run;
         EXPECT_LT(report.fit.repeated_spread, 0.06) << run;

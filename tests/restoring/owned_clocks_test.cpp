@@ -93,7 +93,7 @@ protected:
 
 TEST_F(Owner, WritesTheRecordBeforeTheDevice) {
     Clocks clocks{board_, place()};
-    EXPECT_FALSE(record().owes_restore());
+    EXPECT_FALSE(record().has_pending_restore());
     unsigned writes = 0;
     board_.before_a_write = [&] {
         EXPECT_TRUE(record().history.uncertain);
@@ -104,7 +104,7 @@ TEST_F(Owner, WritesTheRecordBeforeTheDevice) {
     EXPECT_EQ(record().history.written, held);
     clocks.restore({});
     static_cast<void>(clocks.read_clock_state());
-    EXPECT_FALSE(record().owes_restore());
+    EXPECT_FALSE(record().has_pending_restore());
     EXPECT_EQ(writes, 2U);
 }
 

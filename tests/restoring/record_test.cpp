@@ -77,7 +77,7 @@ TEST(Record, TellsWhatWasWrittenInIt) {
     recorded.record.write({.initial = {}, .uncertain = true});
     EXPECT_TRUE(find_record(recorded.folder, device)->history.uncertain);
     recorded.record.write({.initial = {}});
-    EXPECT_FALSE(find_record(recorded.folder, device)->owes_restore());
+    EXPECT_FALSE(find_record(recorded.folder, device)->has_pending_restore());
 }
 
 TEST(Record, CutShortInTheMiddleOfAWriteTellsWhatItToldBefore) {

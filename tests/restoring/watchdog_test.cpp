@@ -58,7 +58,7 @@ public:
         return record_.note().words;
     }
     /// As the end of this process would.
-    void let_go() { watchdog_.reset(); }
+    void release() { watchdog_.reset(); }
     [[nodiscard]] std::string level() const { return files_.read(level_file); }
 
     template <class Condition>
@@ -169,7 +169,7 @@ bool is_gone(pid_t process) {
 TEST(Watchdog, DoesNothingWhereNothingIsOwed) {
     Watched watched{mi300, {.initial = {}}, "manual", mi300_table};
     const pid_t process = watched.process();
-    watched.let_go();
+    watched.release();
     Watched::await([&] { return is_gone(process); });
     EXPECT_TRUE(is_gone(process));
     EXPECT_EQ(watched.level(), "manual\n");
@@ -180,7 +180,7 @@ TEST(Watchdog, TriesForAsLongAsTheDeviceRefuses) {
     const std::string level = watched.files().at(level_file);
     ::rename(level.c_str(), watched.files().at("away").c_str());  // as while a GPU is reset
     ::mkdir(level.c_str(), 0755);
-    watched.let_go();
+    watched.release();
     std::this_thread::sleep_for(700ms);
     ::rmdir(level.c_str());
     ::rename(watched.files().at("away").c_str(), level.c_str());

@@ -180,7 +180,7 @@ TEST(PermanentErrors, AVanishedBoardIsNotTouchedAgain) {
     EXPECT_FALSE(board.controller.armed());
     const auto calls = board.calls.size();
     board.leave(0);
-    board.controller.let_go();
+    board.controller.release();
     board.pass(seconds{5});
     EXPECT_EQ(board.calls.size(), calls);
     EXPECT_EQ(board.controller.next_deadline(), std::nullopt);
@@ -270,7 +270,7 @@ TEST(SilentRefusal, OfARestoreIsTriedOnceMoreAtTheEnd) {
     board.pass(seconds{5});
     EXPECT_EQ(board.calls.size(), calls) << "and does not hammer";
     board.deaf_to_restore = false;
-    board.controller.let_go();
+    board.controller.release();
     board.settle();
     EXPECT_EQ(board.state, board.found());
 }
@@ -283,7 +283,7 @@ TEST(SilentRefusal, OfTheLastRestoreIsTriedAgainAndReported) {
         int left = deaf_times;
         board.deaf_to_restore = true;
         board.on_restore = [&] { board.deaf_to_restore = left-- > 0; };
-        board.controller.let_go();
+        board.controller.release();
         for (int turn = 0; turn < 100; ++turn) {  // as a control loop's end does: it never waits
             const auto command = board.controller.next_command(TimePoint::max());
             if (!command) break;
@@ -307,7 +307,7 @@ TEST(SilentRefusal, OfARestoreThatEndedElsewhereIsFinishedAtTheEnd) {
     board.leave(0);
     board.settle();
     board.after_restore = {};
-    board.controller.let_go();
+    board.controller.release();
     board.settle();
     EXPECT_EQ(board.state, board.found());
     EXPECT_EQ(board.counts().external_changes, 0U);
@@ -319,7 +319,7 @@ TEST(LettingGo, RestoresWhateverTracksSay) {
     board.enter(1, mid);
     board.pass(seconds{9});
     ASSERT_EQ(board.state.cap, mid);
-    board.controller.let_go();
+    board.controller.release();
     board.settle();
     EXPECT_EQ(board.state, board.found());
     EXPECT_EQ(board.controller.next_command(TimePoint::max()), std::nullopt);
@@ -329,7 +329,7 @@ TEST(LettingGo, IsDeafToTracksFromThenOn) {
     ControlledBoard board;
     board.enter(0, low);
     board.settle();
-    board.controller.let_go();
+    board.controller.release();
     board.enter(0, mid);
     board.enter(1, low);
     board.controller.protect(TrackId{2}, ClockPoint{}, board.now);
@@ -343,7 +343,7 @@ TEST(LettingGo, WaitsForTheCommandThatIsUnderWay) {
     ControlledBoard board;
     board.enter(0, low);
     const auto command = board.controller.next_command(board.now);
-    board.controller.let_go();
+    board.controller.release();
     EXPECT_EQ(board.controller.next_command(board.now), std::nullopt);
     board.answer(*command);
     EXPECT_EQ(board.state.cap, low);
@@ -356,7 +356,7 @@ TEST(LettingGo, DoesNotHoldBackAFoundStateThatIsLower) {
         {.initial = {{.core = 500_MHz}, {}, "manual"}, .options = {.lower_after = seconds{9}}}};
     board.enter(0, {.core = 1500_MHz});
     const auto command = board.controller.next_command(board.now);
-    board.controller.let_go();
+    board.controller.release();
     board.answer(*command);
     board.settle();
     EXPECT_EQ(board.state, board.found());
@@ -367,7 +367,7 @@ TEST(LettingGo, CutsABackOffShort) {
     board.after_apply = throws_times(Errc::busy, 1);
     board.enter(0, low);
     board.settle();
-    board.controller.let_go();
+    board.controller.release();
     board.settle();
     EXPECT_EQ(board.state, board.found());
 }
@@ -379,7 +379,7 @@ TEST(LettingGo, DuringARestoreIsContent) {
     board.leave(0);
     const auto command = board.controller.next_command(board.now);
     ASSERT_EQ(command->kind, Kind::restore);
-    board.controller.let_go();
+    board.controller.release();
     board.answer(*command);
     board.settle();
     EXPECT_EQ(board.state, board.found());
@@ -388,7 +388,7 @@ TEST(LettingGo, DuringARestoreIsContent) {
 
 TEST(LettingGo, LeavesAnUntouchedBoardAlone) {
     ControlledBoard board;
-    board.controller.let_go();
+    board.controller.release();
     board.pass(seconds{5});
     EXPECT_TRUE(board.calls.empty());
 }

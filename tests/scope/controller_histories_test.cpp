@@ -40,7 +40,7 @@ const std::array<ClockState, 4> found_states{
     {{1200_MHz, 5000_MHz}, {.core = 300_MHz}, "manual"},
     {{}, {.core = 300_MHz}, "manual"},
 };
-const std::array<ClockState, 3> foreign_states{
+const std::array<ClockState, 3> external_states{
     ClockState{},  // as after a reset
     {{.core = 911_MHz}, {}, "manual"},
     {{.memory = 2222_MHz}, {}, "manual"},
@@ -107,7 +107,7 @@ public:
         }
         controller_.rearm();  // a restore that failed for good is tried again
         come_to_rest();
-        controller_.let_go();
+        controller_.release();
         wanted_.reset();  // whatever tracks say
         wanted_since_ = now_ - options_.lower_after;
         come_to_rest();
@@ -223,7 +223,7 @@ private:
         in_flight_ = command;
         if (command) return;
         check_deadline();
-        if (controller_.armed() && now_ >= calm_from_) check_nothing_is_left_undone();
+        if (controller_.armed() && now_ >= limit_switches_from_) check_nothing_is_left_undone();
     }
 
     /// Whoever sleeps until the deadline misses nothing, and never wakes up for nothing.
@@ -246,7 +246,7 @@ private:
         if (now_ >= wanted_since_ + options_.lower_after) {
             ASSERT_EQ(applied, wanted);
         }
-        if (!foreign_) {
+        if (!external_) {
             ASSERT_EQ(board_.state.cap, applied);
         }
     }
@@ -258,10 +258,10 @@ private:
         const auto outcome = execute(board_, command);
         const bool restored = command.kind == Kind::restore &&
                               outcome.restore == kdvfs::detail::RestoreDecision::write_back;
-        ASSERT_FALSE(restored && foreign_ && !command.history.uncertain)
+        ASSERT_FALSE(restored && external_ && !command.history.uncertain)
             << "a external value was overwritten by a restore: " << to_string(before.cap);
-        if (command.kind == Kind::apply || restored) foreign_ = false;
-        if (outcome.error) calm_from_ = now_ + milliseconds{16};
+        if (command.kind == Kind::apply || restored) external_ = false;
+        if (outcome.error) limit_switches_from_ = now_ + milliseconds{16};
         controller_.completed(outcome, now_);
         ASSERT_LE(asked().switched + asked().refused, seen_);
     }
@@ -277,11 +277,11 @@ private:
     }
 
     void stranger_comes() {
-        const ClockState theirs = dice_.pick(foreign_states);
+        const ClockState theirs = dice_.pick(external_states);
         if (theirs == controller_.history().written) return;  // nobody could tell
         board_.state = theirs;
         allowed_.push_back(board_.state);
-        foreign_ = true;
+        external_ = true;
     }
 
     void come_to_rest() {
@@ -312,9 +312,9 @@ private:
     std::optional<kdvfs::detail::ClockCommand> in_flight_;
     std::optional<ClockPoint> wanted_;
     TimePoint wanted_since_{};
-    TimePoint calm_from_{};            ///< no back-off is under way from here on
+    TimePoint limit_switches_from_{};  ///< no back-off is under way from here on
     std::vector<ClockState> allowed_;  ///< what may be left behind: never a cap of kdvfs's own
-    bool foreign_ = false;             ///< the board's state is somebody else's
+    bool external_ = false;            ///< the board's state is somebody else's
     std::uint64_t seen_ = 0;
 };
 
@@ -354,7 +354,7 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
         std::uint64_t entered = 0;
         for (std::uint32_t n = 1; n <= 20; ++n) {
             if (dice.one_in(3)) board.controller.rearm();
-            if (dice.one_in(5)) board.state = dice.pick(foreign_states);
+            if (dice.one_in(5)) board.state = dice.pick(external_states);
             board.enter(0, {.core = {n}});
             ++entered;
             const bool long_enough = dice.one_in(4);  // for all back-off

@@ -79,12 +79,12 @@ double brute_force_cluster(const std::vector<ServiceClass>& classes, std::uint32
         std::vector<double> total(gpus + 1, 0);
         bool possible = true;
         for (std::size_t c = 0; c < classes.size(); ++c)
-            if ((way >> c & 1U) && !classes[c].spills_to) possible = false;
+            if ((way >> c & 1U) && !classes[c].overflow_pool) possible = false;
         if (!possible) continue;
         std::vector<std::vector<std::size_t>> members(classes.size());
         for (std::size_t c = 0; c < classes.size(); ++c) {
             std::size_t owner = c;
-            while (way >> owner & 1U) owner = *classes[owner].spills_to;
+            while (way >> owner & 1U) owner = *classes[owner].overflow_pool;
             if (classes[c].load > 0) members[owner].push_back(c);
         }
         for (std::size_t owner = 0; owner < classes.size(); ++owner) {
@@ -184,7 +184,7 @@ TEST(PlanCluster, IsWhatBruteForceFindsOrRefused) {
             classes[c].first_token = Seconds{random(0.25, 0.6)};
             classes[c].gap = Seconds{random(0.06, 0.12)};
             classes[c].profile = random_profile(random, 1 + random.below(3));
-            if (c + 1 < classes.size() && random.below(4) != 0) classes[c].spills_to = c + 1;
+            if (c + 1 < classes.size() && random.below(4) != 0) classes[c].overflow_pool = c + 1;
         }
         const std::uint32_t gpus = 2 + random.below(19);
         const double idle = seed % 2 ? 60 : 0;
@@ -262,7 +262,7 @@ TEST(PlanCluster, MoreInstancesThanThereCanBeAreRefused) {
     // Where a class must spill over, what it spills into decides.
     classes.push_back(classes[0]);
     classes[1].profile[0].load = 2;
-    classes[0].spills_to = 1;
+    classes[0].overflow_pool = 1;
     EXPECT_EQ(plan_cluster(classes, 8).gpus, 1U);
 }
 
@@ -277,7 +277,7 @@ TEST(PlanCluster, TiesGoToFewerGpusAndLessSpilling) {
             point.load = 1;
             point.power = {100};
         }
-    classes[0].spills_to = 1;
+    classes[0].overflow_pool = 1;
     const ClusterPlan plan = plan_cluster(classes, 16);
     EXPECT_EQ(plan.pools.size(), 2U);
     EXPECT_EQ(plan.gpus, 4U);
@@ -285,11 +285,11 @@ TEST(PlanCluster, TiesGoToFewerGpusAndLessSpilling) {
 
 TEST(PlanCluster, BadInputIsRefused) {
     auto classes = nine_random_classes(1, 1);
-    classes[8].spills_to = 0;
+    classes[8].overflow_pool = 0;
     EXPECT_THROW(plan_cluster(classes, 8), Error);
-    classes[8].spills_to = 99;
+    classes[8].overflow_pool = 99;
     EXPECT_THROW(plan_cluster(classes, 8), Error);
-    classes[8].spills_to.reset();
+    classes[8].overflow_pool.reset();
     classes[3].load = -1;
     EXPECT_THROW(plan_cluster(classes, 8), Error);
     classes[3].load = 1;
@@ -314,8 +314,8 @@ TEST(NineClasses, CutsAndSuccessors) {
     EXPECT_EQ(classes[class_of(255, 99)].name, "SS");
     EXPECT_EQ(classes[class_of(256, 350)].name, "ML");
     EXPECT_EQ(classes[class_of(1024, 100)].name, "LM");
-    EXPECT_EQ(classes[2].spills_to, 5U);
-    EXPECT_EQ(classes[8].spills_to, std::nullopt);
+    EXPECT_EQ(classes[2].overflow_pool, 5U);
+    EXPECT_EQ(classes[8].overflow_pool, std::nullopt);
 }
 
 constexpr const char* question_text = R"({"gpus": 8, "idle_gpu_w": 60, "classes": [

@@ -27,8 +27,8 @@ ConfigurationTable table_of(const std::string& text) {
     return ConfigurationTable{file, "rows.csv"};
 }
 
-std::optional<std::size_t> line_of(const ConfigurationTable& table, const Wish& wish) {
-    const auto row = recommend(table, wish);
+std::optional<std::size_t> line_of(const ConfigurationTable& table, const Constraint& constraint) {
+    const auto row = recommend(table, constraint);
     return row ? std::optional{table.line(*row)} : std::nullopt;
 }
 
@@ -40,19 +40,19 @@ TEST(Recommend, LeastEnergyUnderTheTarget) {
         "\n"
         "chat,a,B200,1,32,30,2\n"
         "code,a,H100,1,8,1,1\n");
-    const auto wish = [](double ms, std::vector<std::string> gpus) {
-        return Wish{"chat", "a", std::move(gpus), {{"itl_p50_ms", ms}}};
+    const auto constraint = [](double ms, std::vector<std::string> gpus) {
+        return Constraint{"chat", "a", std::move(gpus), {{"itl_p50_ms", ms}}};
     };
-    EXPECT_EQ(line_of(table, wish(20, {"H100"})), 3U);
-    EXPECT_EQ(line_of(table, wish(19.99, {"H100"})), 2U);
-    EXPECT_EQ(line_of(table, wish(30, {"H100", "B200"})), 5U) << "empty lines count";
-    EXPECT_EQ(line_of(table, wish(9, {"H100"})), std::nullopt);
-    EXPECT_EQ(line_of(table, wish(30, {"MI300X"})), std::nullopt);
+    EXPECT_EQ(line_of(table, constraint(20, {"H100"})), 3U);
+    EXPECT_EQ(line_of(table, constraint(19.99, {"H100"})), 2U);
+    EXPECT_EQ(line_of(table, constraint(30, {"H100", "B200"})), 5U) << "empty lines count";
+    EXPECT_EQ(line_of(table, constraint(9, {"H100"})), std::nullopt);
+    EXPECT_EQ(line_of(table, constraint(30, {"MI300X"})), std::nullopt);
     EXPECT_EQ(line_of(table, {"", "", {}, {}}), 6U);
     EXPECT_EQ(line_of(table, {"chat", "a", {}, {{"itl_p50_ms", 30}, {"joules_per_token", 1}}}),
               std::nullopt);
     EXPECT_EQ(line_of(table, {"chat", "a", {}, {}, "itl_p50_ms"}), 2U);
-    EXPECT_EQ(frontier(table, wish(0, {})), (std::vector<std::size_t>{0, 1, 2}));
+    EXPECT_EQ(frontier(table, constraint(0, {})), (std::vector<std::size_t>{0, 1, 2}));
 }
 
 TEST(Recommend, TiesGoToFewerGpusThenSmallerBatchThenTheEarlierLine) {
@@ -113,31 +113,33 @@ TEST(Recommend, MlEnergyRowsAsByBruteForce) {
     double seconds = 0;
     for (int round = 0; round < 5000; ++round) {
         const std::size_t like = random() % rows.size();
-        Wish wish{rows[like]["task"], rows[like]["model"], gpu_lists[random() % 4], {}};
-        wish.energy = energies[random() % 3];
+        Constraint constraint{rows[like]["task"], rows[like]["model"], gpu_lists[random() % 4], {}};
+        constraint.energy = energies[random() % 3];
         const std::string latency = latencies[random() % 3];
         // Targets on a row's very value and anywhere near.
         const double factor =
             random() % 3 == 0 ? 1 : 0.5 + static_cast<double>(random() % 1000) / 500;
-        wish.bounds = {{latency, number(like, latency) * factor}};
+        constraint.bounds = {{latency, number(like, latency) * factor}};
         if (random() % 4 == 0)
-            wish.bounds.push_back({"joules_per_token", number(like, "joules_per_token")});
+            constraint.bounds.push_back({"joules_per_token", number(like, "joules_per_token")});
         std::optional<std::size_t> best;
         for (std::size_t row = 0; row < rows.size(); ++row) {
-            if (rows[row]["task"] != wish.task || rows[row]["model"] != wish.model) continue;
-            const std::set<std::string> gpus{wish.gpus.begin(), wish.gpus.end()};
+            if (rows[row]["task"] != constraint.task || rows[row]["model"] != constraint.model)
+                continue;
+            const std::set<std::string> gpus{constraint.gpus.begin(), constraint.gpus.end()};
             if (!gpus.empty() && !gpus.count(rows[row]["gpu"])) continue;
             bool kept = true;
-            for (const Bound& bound : wish.bounds)
+            for (const Bound& bound : constraint.bounds)
                 kept = kept && number(row, bound.column) <= bound.at_most;
             if (!kept) continue;
             const auto rank = [&](std::size_t r) {
-                return std::tuple{number(r, wish.energy), number(r, "gpus"), number(r, "batch"), r};
+                return std::tuple{number(r, constraint.energy), number(r, "gpus"),
+                                  number(r, "batch"), r};
             };
             if (!best || rank(row) < rank(*best)) best = row;
         }
         const std::clock_t begin = std::clock();
-        const auto chosen = recommend(table, wish);
+        const auto chosen = recommend(table, constraint);
         seconds += static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
         ASSERT_EQ(chosen, best) << round;
         ASSERT_TRUE(!best || table.line(*chosen) == *best + 2);

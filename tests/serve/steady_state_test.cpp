@@ -48,7 +48,7 @@ Truth serve(const Course& course, std::uint64_t seed) {
     double now = 0, joules = 0, next_reading = 0, last_decode = 0;
     std::uint32_t sent = 0;
     Truth truth;
-    const auto run = [&](StepShape shape, const std::function<void()>& told) {
+    const auto run = [&](StepShape shape, const std::function<void()>& resolved) {
         const Cost cost = *board.cost(shape, {1500});
         const double power = cost.energy.count / cost.time.count() * (1 + course.drift * now / 60);
         const bool counted = steady.is_open();
@@ -59,7 +59,7 @@ Truth serve(const Course& course, std::uint64_t seed) {
                           Joules{std::floor(joules + power * (next_reading - begin))});
         joules += power * cost.time.count();
         if (counted) truth.energy += power * cost.time.count();
-        told();
+        resolved();
         if (counted) truth.tokens += shape.sequences + (shape.prompt_tokens > 0 ? 1 : 0);
     };
     const auto places =

@@ -114,7 +114,7 @@ protected:
     }
 
     /// What kdvfs has taken since the last call, in this process and in its watchdog.
-    struct Taken {
+    struct ThreadSlot {
         ThreadCost listener;
         ThreadCost actuator;
         ThreadCost watchdog;
@@ -122,18 +122,18 @@ protected:
 
         [[nodiscard]] double cpu() const { return listener.cpu + actuator.cpu + watchdog.cpu; }
     };
-    Taken take() {
+    ThreadSlot take() {
         const auto now = Clock::now();
-        const Taken all{cost_of_thread("kdvfs-listen"), cost_of_thread("kdvfs-act"),
-                        cost_of_process(clocks_->watchdog()), 0};
-        const Taken since{all.listener - before_.listener, all.actuator - before_.actuator,
-                          all.watchdog - before_.watchdog,
-                          std::chrono::duration<double>(now - taken_at_).count()};
+        const ThreadSlot all{cost_of_thread("kdvfs-listen"), cost_of_thread("kdvfs-act"),
+                             cost_of_process(clocks_->watchdog()), 0};
+        const ThreadSlot since{all.listener - before_.listener, all.actuator - before_.actuator,
+                               all.watchdog - before_.watchdog,
+                               std::chrono::duration<double>(now - taken_at_).count()};
         before_ = all;
         taken_at_ = now;
         return since;
     }
-    static void print(const char* what, const Taken& taken) {
+    static void print(const char* what, const ThreadSlot& taken) {
         std::printf(
             "%s: CPU of listener %.3f %%, actuator %.3f %%, watchdog %.3f %% of a core; %.1f, %.1f "
             "and %.1f wakes a second (a wake by itself takes %.1f us here)\n",
@@ -152,7 +152,7 @@ protected:
     int streams_[2]{};
 
 private:
-    Taken before_;
+    ThreadSlot before_;
     Clock::time_point taken_at_ = Clock::now();
 };
 
@@ -171,7 +171,7 @@ TEST_F(Costs, FewWakesASwitchNoMessageAndNothingAtRest) {
             }
             std::this_thread::sleep_for(1ms);
         }
-        const Taken taken = take();
+        const ThreadSlot taken = take();
         const double wakes =
             static_cast<double>(taken.listener.wakes + taken.actuator.wakes) / (2 * scopes);
         fewest = std::min(fewest, wakes);
@@ -189,7 +189,7 @@ TEST_F(Costs, FewWakesASwitchNoMessageAndNothingAtRest) {
     std::this_thread::sleep_for(1500ms);
     static_cast<void>(take());
     std::this_thread::sleep_for(soaks() ? 30s : 1s);
-    const Taken idle = take();
+    const ThreadSlot idle = take();
     print("idle", idle);
     EXPECT_LE(idle.listener.wakes, 1U) << "the listener is not parked";
     EXPECT_LE(idle.actuator.wakes, soaks() ? 5U : 2U) << "the sampler is not parked";
@@ -226,15 +226,15 @@ TEST_F(Costs, ADeviceCallThatHangsHoldsUpNoLaunchAndIsNamed) {
     board_->block(true);
     const FrequencyScope<Gelu> hangs{gpu, &streams_[1]};
     const auto began = Clock::now();
-    std::optional<Clock::duration> told_after;
+    std::optional<Clock::duration> resolved_after;
     std::string words;
     std::thread asks{[&] {
-        while (!told_after && Clock::now() - began < length) {
+        while (!resolved_after && Clock::now() - began < length) {
             try {
                 gpu.check();
                 std::this_thread::sleep_for(10ms);
             } catch (const Error& error) {
-                told_after = Clock::now() - began;
+                resolved_after = Clock::now() - began;
                 words = error.what();
             }
         }
@@ -251,13 +251,13 @@ TEST_F(Costs, ADeviceCallThatHangsHoldsUpNoLaunchAndIsNamed) {
         "a device call blocked for %lld ms: %zu scopes entered meanwhile, 99.9 %% of them within "
         "%.2f us; the error came after %lld ms: %s\n",
         static_cast<long long>(length / 1ms), enters.size(), enters.microseconds(0.999),
-        static_cast<long long>(told_after.value_or(0s) / 1ms), words.c_str());
+        static_cast<long long>(resolved_after.value_or(0s) / 1ms), words.c_str());
     // A busy machine keeps more than one call in a thousand from its core for so long.
     if (!sanitized) {
         EXPECT_LT(enters.microseconds(soaks() ? 0.999 : 0.99), 50);
     }
-    ASSERT_TRUE(told_after) << "silence is no error";
-    EXPECT_LT(*told_after, 1500ms);
+    ASSERT_TRUE(resolved_after) << "silence is no error";
+    EXPECT_LT(*resolved_after, 1500ms);
     EXPECT_TRUE(words.find("set the clocks") != std::string::npos ||
                 words.find("read the") != std::string::npos)
         << words;

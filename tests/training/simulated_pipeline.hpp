@@ -148,7 +148,7 @@ public:
             if (first.stage == then.stage) continue;
             if (then.stage == stage_)
                 awaited_.emplace(d.then, std::pair{rank_of(first.stage), d.first});
-            if (first.stage == stage_) told_.emplace(d.first, rank_of(then.stage));
+            if (first.stage == stage_) resolved_.emplace(d.first, rank_of(then.stage));
         }
     }
 
@@ -175,7 +175,7 @@ public:
             else
                 compute<train::Backward>(session, operation);
             device_.synchronize(stream_);  // for the message's virtual time, not for the clocks
-            const auto [first, last] = told_.equal_range(i);
+            const auto [first, last] = resolved_.equal_range(i);
             for (auto it = first; it != last; ++it) channel.send(it->second, i, device_.now());
         }
         const TimePoint end = channel.latest(device_.now());
@@ -212,7 +212,7 @@ private:
     std::uint32_t arrivals_ = 0;
     std::uint32_t arrived_ = 0;
     std::multimap<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> awaited_;
-    std::multimap<std::uint32_t, std::uint32_t> told_;
+    std::multimap<std::uint32_t, std::uint32_t> resolved_;
 };
 
 }  // namespace training

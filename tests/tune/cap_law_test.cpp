@@ -78,9 +78,9 @@ TEST(CapLaw, BoundsWhatIsLostByTheCapsAround) {
     const std::vector<ClockPoint> clocks = caps({1000, 1250, 1500, 2000});
     // The time goes with one over the clock; the middle is told badly, and 4 % too slow.
     const auto lost = [&](std::size_t p) { return std::log(2000.0 / clocks[p].core.count); };
-    const CurveEstimate told =
+    const CurveEstimate resolved =
         known({lost(0), lost(1) + 0.04, lost(2) + 0.04, 0}, {well, 0.05, 0.05, well});
-    const auto found = CapLaw{clocks}.slowdowns(told, 3, many);
+    const auto found = CapLaw{clocks}.slowdowns(resolved, 3, many);
     for (const std::size_t p : {1U, 2U}) {
         EXPECT_NEAR(found[p].mean, lost(p), 1e-9) << "the line between 1000 and 2000 MHz";
         EXPECT_LT(found[p].deviation, 2 * well);
@@ -95,8 +95,8 @@ TEST(CapLaw, BoundsWhatIsLostByTheCapsAround) {
 TEST(CapLaw, TakesAutoForOneStepAboveTheHighestCap) {
     const std::vector<ClockPoint> clocks = caps({0, 1000, 1300, 1600});
     // Known at auto and at 1000 MHz alone.
-    const CurveEstimate told = known({0, 0.3, 0.5, 0.5}, {well, well, 0.5, 0.5});
-    const auto found = CapLaw{clocks}.slowdowns(told, 0, many);
+    const CurveEstimate resolved = known({0, 0.3, 0.5, 0.5}, {well, well, 0.5, 0.5});
+    const auto found = CapLaw{clocks}.slowdowns(resolved, 0, many);
     const double top = std::log(1600.0) + std::log(1600.0 / 1300.0);
     const double whole = top - std::log(1000.0);
     EXPECT_NEAR(found[3].mean, 0.3 * (top - std::log(1600.0)) / whole, 1e-9);
@@ -135,10 +135,10 @@ TEST(CapLaw, KnowsMemoryClocksApart) {
     // A lower cap at another memory clock may be faster: nothing is said across rows.
     const std::vector<ClockPoint> clocks{
         {{1000}, {800}}, {{1000}, {1600}}, {{2000}, {800}}, {{2000}, {1600}}};
-    const CurveEstimate told = known({0.5, 0.01, 0.4, 0}, std::vector(4, well));
-    const auto found = CapLaw{clocks}.slowdowns(told, 3, many);
+    const CurveEstimate resolved = known({0.5, 0.01, 0.4, 0}, std::vector(4, well));
+    const auto found = CapLaw{clocks}.slowdowns(resolved, 3, many);
     for (std::size_t p = 0; p < clocks.size(); ++p)
-        EXPECT_NEAR(found[p].mean, told.mean(static_cast<Eigen::Index>(p)), 1e-12) << p;
+        EXPECT_NEAR(found[p].mean, resolved.mean(static_cast<Eigen::Index>(p)), 1e-12) << p;
 }
 
 }  // namespace

@@ -440,20 +440,20 @@ TEST_F(InApplication, RefusesAGpuThatIsOnlyMeasured) {
 }
 
 TEST(OverheadBudget, WaitsUntilASlowBlockIsAffordable) {
-    OverheadBudget pace{0.05};
-    pace.set_baseline(Seconds{1});
+    OverheadBudget overhead_budget{0.05};
+    overhead_budget.set_baseline(Seconds{1});
     // 2 iterations of 3 s cost 4 s, which is 5 % of 80 iterations.
-    EXPECT_EQ(pace.wait_before(2, Seconds{3}), 78U);
-    for (int i = 0; i < 78; ++i) pace.count_iteration();
-    EXPECT_EQ(pace.wait_before(2, Seconds{3}), 0U);
-    pace.charge(2, Seconds{3}, Seconds{1});
-    pace.count_iteration();
-    pace.count_iteration();
-    EXPECT_DOUBLE_EQ(pace.slowdown(), 0.05);
-    EXPECT_EQ(pace.wait_before(1, Seconds{1}), 0U);
-    EXPECT_EQ(pace.wait_before(1, Seconds{2}), 19U);
-    pace.charge(2, Seconds{2}, Seconds{3});  // it was not that slow
-    EXPECT_EQ(pace.wait_before(1, Seconds{2}), 0U);
+    EXPECT_EQ(overhead_budget.wait_before(2, Seconds{3}), 78U);
+    for (int i = 0; i < 78; ++i) overhead_budget.count_iteration();
+    EXPECT_EQ(overhead_budget.wait_before(2, Seconds{3}), 0U);
+    overhead_budget.charge(2, Seconds{3}, Seconds{1});
+    overhead_budget.count_iteration();
+    overhead_budget.count_iteration();
+    EXPECT_DOUBLE_EQ(overhead_budget.slowdown(), 0.05);
+    EXPECT_EQ(overhead_budget.wait_before(1, Seconds{1}), 0U);
+    EXPECT_EQ(overhead_budget.wait_before(1, Seconds{2}), 19U);
+    overhead_budget.charge(2, Seconds{2}, Seconds{3});  // it was not that slow
+    EXPECT_EQ(overhead_budget.wait_before(1, Seconds{2}), 0U);
 }
 
 TEST(InApplicationSweep, IsAsGoodAsTheIsolatedSweepOnMi300x) {

@@ -244,17 +244,17 @@ TEST_F(Killed, AForeignSettingIsLeftAlone) {
     wait_for_writes();
     AmdgpuSysfs administrator{gpu_address};
     administrator.apply({700_MHz, auto_clock});
-    const std::string foreign = settings();
+    const std::string external = settings();
     ::kill(victim, SIGKILL);
     wait_for(victim);
     std::this_thread::sleep_for(100ms);
-    EXPECT_EQ(settings(), foreign);
+    EXPECT_EQ(settings(), external);
 }
 
 TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
     AmdgpuSysfs administrator{gpu_address};
     administrator.apply({700_MHz, auto_clock});
-    const std::string foreign = settings();
+    const std::string external = settings();
     const ClockState adopted = administrator.read_clock_state();
     FileSystem::tell("reset");
     const pid_t victim = start(0, [&] {
@@ -273,10 +273,10 @@ TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
         ::pause();
     });
     wait_for_writes();
-    EXPECT_NE(settings(), foreign);
+    EXPECT_NE(settings(), external);
     ::kill(victim, SIGKILL);
     wait_for(victim);
-    EXPECT_LT(time_until(foreign), 1s) << settings();
+    EXPECT_LT(time_until(external), 1s) << settings();
 }
 
 TEST_F(Killed, AfterAResetTheDefaultsStay) {

@@ -217,13 +217,13 @@ TEST_F(PreparedPoints, OfSomebodyElseAreToldAndLeft) {
     std::this_thread::sleep_for(60ms);
     switch_as_administrator("1");
     const auto start = Clock::now();
-    std::optional<Error> told;
-    while (!told && Clock::now() - start < 2s) {
-        told = error_of([&] { gpu.check(); });
+    std::optional<Error> resolved;
+    while (!resolved && Clock::now() - start < 2s) {
+        resolved = error_of([&] { gpu.check(); });
         std::this_thread::sleep_for(5ms);
     }
-    ASSERT_TRUE(told);
-    EXPECT_EQ(told->code(), Errc::external_change);
+    ASSERT_TRUE(resolved);
+    EXPECT_EQ(resolved->code(), Errc::external_change);
     const auto left = error_of([&] { request->close(); });
     ASSERT_TRUE(left);
     EXPECT_EQ(left->code(), Errc::external_change);

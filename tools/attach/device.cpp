@@ -1,8 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <tools/attach/device.hpp>
-#include <tools/attach/launch_names.hpp>
-#include <tools/attach/process.hpp>
-#include <tools/attach/short_ranges.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
@@ -11,6 +7,10 @@
 #include <kdvfs/policy.hpp>
 #include <kdvfs/registry.hpp>
 #include <kdvfs/tune/session.hpp>
+#include <tools/attach/device.hpp>
+#include <tools/attach/launch_names.hpp>
+#include <tools/attach/process.hpp>
+#include <tools/attach/short_ranges.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -130,7 +130,7 @@ public:
         if (!known && mode() != Kind::measure) return;
         if (mode() == Kind::sweep) return next_iteration();
         static_cast<void>(service().begin_iteration(metered));
-        if (known) tell_iteration();
+        if (known) report_iteration();
     }
 };
 
@@ -146,7 +146,7 @@ kdvfs::tune::SessionMode mode_of(const Settings& settings) {
 
 Device::Device(const Opened& opened, const Settings& settings, unsigned every)
     : settings_{settings},
-      tells_joules_{opened.tells_joules},
+      resolves_energy_{opened.resolves_energy},
       session_{std::make_unique<RunSession>(opened.gpu, mode_of(settings))},
       sink_{&session_->scope_sink()},
       others_{&session_->kept_kind("other kernels", {})},
@@ -408,14 +408,14 @@ void Device::begin_iteration(bool known) {
                  (number > 0 && is_metered(number - 1)));
 }
 
-void Device::tell_of_times(std::function<void(bool)> needs) {
+void Device::report_times(std::function<void(bool)> needs) {
     const std::lock_guard lock{beginning_};
     needs_times_ = std::move(needs);
 }
 
 kdvfs::measure::Report Device::report() const {
     kdvfs::measure::Report report = session_->report();
-    if (settings_.level == Level::range && !sums_ranges()) untell_short_ranges(report);
+    if (settings_.level == Level::range && !sums_ranges()) unresolve_short_ranges(report);
     return report;
 }
 void Device::write_record(const std::filesystem::path& folder) const {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/attach/iterations.hpp>
-#include <tools/attach/settings.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/attach/iterations.hpp>
+#include <tools/attach/settings.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -38,7 +38,7 @@ inline kdvfs::GpuOptions attached_options(const Settings& settings) {
 /// A GPU as it could be opened.
 struct Opened {
     kdvfs::Gpu gpu;
-    bool tells_joules = true;
+    bool resolves_energy = true;
 };
 
 /// A GPU that an attached program uses: a `tune::Session` whose scopes are named while the program
@@ -70,7 +70,7 @@ public:
     [[nodiscard]] const kdvfs::detail::ScopeKind& scope_kind(const kdvfs::detail::ScopeKind& kept);
     static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
     /// Whether launches are to be repeated (`KDVFS_MODE=repeat`).
-    [[nodiscard]] bool repeats() const { return settings_.repeats && tells_joules_; }
+    [[nodiscard]] bool repeats() const { return settings_.repeats && resolves_energy_; }
     /// A launch that can be made again; what it enqueues throws `Error` where that fails.
     struct Again {
         std::function<void()> launch{};
@@ -109,7 +109,7 @@ public:
     void meter_every(unsigned every);
     /// @param needs called as an iteration begins: whether times of launches are needed, in this
     ///              one or in those beside it; not called while a program is swept
-    void tell_of_times(std::function<void(bool needed)> needs);
+    void report_times(std::function<void(bool needed)> needs);
 
     [[nodiscard]] kdvfs::measure::Report report() const;
     /// The GPU's part of the process's report, as a JSON object.
@@ -122,7 +122,7 @@ public:
 
 private:
     const Settings settings_;
-    const bool tells_joules_;
+    const bool resolves_energy_;
     std::unique_ptr<RunSession> session_;
     kdvfs::detail::ScopeSink* sink_;
     const kdvfs::detail::ScopeKind* others_;

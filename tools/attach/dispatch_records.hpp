@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/attach/process.hpp>
-#include <tools/attach/record_streams.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/attach/process.hpp>
+#include <tools/attach/record_streams.hpp>
 
 #include <dlfcn.h>
 

@@ -72,6 +72,12 @@ inline void* next_hip(const char* name) {
 #define hipStreamIsCapturing ATTACH_NEXT(hipStreamIsCapturing)
 #include <kdvfs/device/amd/hip_api.hpp>
 
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
+#include <kdvfs/device/amd/clocks.hpp>
+#include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/error.hpp>
 #include <tools/attach/device.hpp>
 #include <tools/attach/dispatch_records.hpp>
 #include <tools/attach/launch_names.hpp>
@@ -79,12 +85,6 @@ inline void* next_hip(const char* name) {
 #include <tools/attach/process.hpp>
 #include <tools/attach/ranges.hpp>
 #include <tools/attach/record_streams.hpp>
-#include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/detail/io/shared_library.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/device/amd/gpu_metrics.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/error.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/error.hpp>
 #include <tools/attach/cuda_driver.hpp>
 #include <tools/attach/cupti.hpp>
-#include <kdvfs/error.hpp>
 
 #include <algorithm>
 #include <array>

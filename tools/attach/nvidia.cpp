@@ -2,6 +2,11 @@
 //
 // Attaching to CUDA programs: the driver loads this library (CUDA_INJECTION64_PATH) and calls
 // `InitializeInjection`; CUPTI then calls back at each launch, and leaves records of when it ran.
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
+#include <kdvfs/device/nvidia/nvml.hpp>
+#include <kdvfs/error.hpp>
 #include <tools/attach/cuda_driver.hpp>
 #include <tools/attach/cupti.hpp>
 #include <tools/attach/device.hpp>
@@ -11,11 +16,6 @@
 #include <tools/attach/process.hpp>
 #include <tools/attach/ranges.hpp>
 #include <tools/attach/record_streams.hpp>
-#include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/detail/io/shared_library.hpp>
-#include <kdvfs/device/nvidia/nvml.hpp>
-#include <kdvfs/error.hpp>
 
 #include <algorithm>
 #include <array>
@@ -321,7 +321,7 @@ private:
     /// The kind of a launch's scope. A thread remembers those of its last launches.
     const kdvfs::detail::ScopeKind& kind_of(const CudaGpu& gpu, const cupti::Launch& made,
                                             const cupti::CallbackData& data) {
-        struct Known {
+        struct Observed {
             const CudaGpu* gpu = nullptr;
             const void* function = nullptr;
             const char* fixed = nullptr;
@@ -329,11 +329,11 @@ private:
             std::string symbol{};
             const kdvfs::detail::ScopeKind* kind = nullptr;
         };
-        thread_local std::array<Known, 512> remembered;
+        thread_local std::array<Observed, 512> remembered;
         const kdvfs::Variant variant = grid_variant(made.blocks);
         const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
                            31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);
-        Known& known = remembered[(place ^ place >> 9U) % remembered.size()];
+        Observed& known = remembered[(place ^ place >> 9U) % remembered.size()];
         // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere. A graph's
         // handle may be that of one before it.
         const bool graph = made.call->work == cupti::Work::graph;
@@ -396,7 +396,7 @@ private:
         if (gpu == nullptr) {
             auto opened = open_cuda_gpu(ordinal);
             gpu = opened.get();
-            gpu->device->tell_of_times([this, gpu](bool needed) { record_for(*gpu, needed); });
+            gpu->device->report_times([this, gpu](bool needed) { record_for(*gpu, needed); });
             const std::lock_guard look{mutex_};
             gpus_.emplace(ordinal, std::move(opened));
         }

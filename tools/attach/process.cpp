@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <tools/attach/process.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/attach/process.hpp>
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -268,20 +268,20 @@ void Process::end() noexcept {
     } catch (const std::exception& error) {
         note(error.what());
     }
-    bool told = true;
+    bool resolved = true;
     const auto attempt = [&](const auto& step) {
         try {
             step();
         } catch (const std::exception& error) {
             note(error.what());
-            told = false;
+            resolved = false;
         }
     };
     attempt([this] { write_records(); });
     attempt([this] {
         for (Device* device : devices()) device->close();
     });
-    if (told) return;
+    if (resolved) return;
     try {
         if (!settings_.folder.empty()) write_report(true);  // once more, with the note
     } catch (const std::exception&) {                       // it has been written once

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/files.hpp>
 #include <tools/attach/device.hpp>
 #include <tools/attach/settings.hpp>
-#include <kdvfs/detail/io/files.hpp>
 
 #include <atomic>
 #include <chrono>

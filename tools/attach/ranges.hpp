@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <tools/attach/device.hpp>
 #include <tools/attach/launch_names.hpp>
 #include <tools/attach/process.hpp>
 #include <tools/attach/record_streams.hpp>
-#include <kdvfs/detail/control/scope_sink.hpp>
-#include <kdvfs/device/contracts.hpp>
 
 #include <algorithm>
 #include <atomic>

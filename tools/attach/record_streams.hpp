@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/attach/cuda_driver.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/attach/cuda_driver.hpp>
 
 #include <sys/mman.h>
 

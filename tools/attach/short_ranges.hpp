@@ -14,7 +14,7 @@ namespace attach {
 /// from a power log and a range is over before the log shows much of it, what is left over was
 /// taken for other ranges' power: attention and mlp of 0.8 and 1.1 ms had 118 and 972 W, each +- 2
 /// % (bench/results/h200/attach). 5 ms are a quarter of such a log's period.
-inline void untell_short_ranges(kdvfs::measure::Report& report) {
+inline void unresolve_short_ranges(kdvfs::measure::Report& report) {
     constexpr double shortest = 5e-3;  // s
     if (report.fit.source == to_string(kdvfs::measure::EnergyFrom::counter)) return;
     std::string names;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/nvidia_boards.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/amd/card.hpp>
@@ -9,6 +8,7 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/cli/nvidia_boards.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

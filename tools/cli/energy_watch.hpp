@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/device_counter.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/cli/device_counter.hpp>
 
 #include <chrono>
 #include <condition_variable>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/nvidia_boards.hpp>
 #include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
+#include <tools/cli/nvidia_boards.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -91,14 +91,14 @@ struct InfoCommand {
 private:
     static void print_amd() {
         const auto cards = kdvfs::device::amd::find_cards();
-        for (const auto& card : cards) telling_errors([&] { print_card(card); });
+        for (const auto& card : cards) resolving_errors([&] { print_card(card); });
         if (cards.empty()) std::cout << "no AMD GPU found\n";
     }
 
     static void print_card(const kdvfs::device::amd::Card& card) {
         kdvfs::device::AmdgpuSysfs gpu{card};
         print(gpu.info(), gpu.supported_clocks());
-        telling_errors([&] {
+        resolving_errors([&] {
             const kdvfs::ClockState now = gpu.read_clock_state();
             std::cout << "  now        " << to_string(now.cap) << ", mode " << now.mode << '\n';
         });
@@ -131,7 +131,7 @@ private:
             addresses = nvidia_addresses_by_driver();
         }
         for (const std::string& address : addresses) {
-            telling_errors([&] { print_board(address); });
+            resolving_errors([&] { print_board(address); });
         }
     }
 
@@ -150,7 +150,7 @@ private:
         }
         info.energy = readings_of(board);
         print(info, clocks);
-        telling_errors([&] {
+        resolving_errors([&] {
             std::cout << "  now        "
                       << words_of(board.read_running_clocks(), board.read_limit_reasons()) << '\n';
         });
@@ -184,7 +184,7 @@ private:
     }
 
     static void print_holder(const std::string& address) {
-        telling_errors([&] {
+        resolving_errors([&] {
             const auto place = kdvfs::detail::RestorePlace::find(address);
             std::cout << "  record in  "
                       << (place ? place->words() : "no folder yet: setting clocks makes one")
@@ -196,7 +196,7 @@ private:
     }
 
     template <class Tell>
-    static void telling_errors(Tell tell) {
+    static void resolving_errors(Tell tell) {
         try {
             tell();
         } catch (const kdvfs::Error& error) {

@@ -4,6 +4,8 @@
 // Exit codes: 0 done, 1 bad input (file and line named) or a validation that found a broken
 // promise, 2 device trouble, 3 nothing meets a target, a validation is undecided, or a tuning did
 // not keep bound or promise; `kdvfs run` ends as the program does.
+#include <kdvfs/error.hpp>
+#include <kdvfs/version.hpp>
 #include <tools/cli/info_command.hpp>
 #include <tools/cli/measure_latency_command.hpp>
 #include <tools/cli/output.hpp>
@@ -18,8 +20,6 @@
 #include <tools/cli/top_command.hpp>
 #include <tools/cli/tune_command.hpp>
 #include <tools/cli/validate_command.hpp>
-#include <kdvfs/error.hpp>
-#include <kdvfs/version.hpp>
 
 #include <CLI/CLI.hpp>
 #include <exception>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/input.hpp>
-#include <tools/cli/text_options.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/cli/input.hpp>
+#include <tools/cli/text_options.hpp>
 
 #include <cstdio>
 #include <string>

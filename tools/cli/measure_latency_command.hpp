@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/command_run.hpp>
-#include <tools/cli/input.hpp>
-#include <tools/cli/output.hpp>
-#include <tools/cli/temporary_folder.hpp>
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_json.hpp>
+#include <tools/cli/command_run.hpp>
+#include <tools/cli/input.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/temporary_folder.hpp>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/error.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/metrics.hpp>
-#include <kdvfs/error.hpp>
 
 #include <pthread.h>
 #include <signal.h>
@@ -68,7 +68,7 @@ private:
 };
 
 /// What a kernel or range took on a board: of the process's report, or of the others together.
-struct Taken {
+struct ThreadSlot {
     double seconds = 0;
     double launches = 0;
     detail::EnergySum energy{};
@@ -85,7 +85,7 @@ struct Taken {
 };
 
 /// The ranges with most time; each sums up those in it, so that the others have no sum.
-std::string range_text(const std::map<std::string, std::map<std::string, Taken>>& boards) {
+std::string range_text(const std::map<std::string, std::map<std::string, ThreadSlot>>& boards) {
     Metric energy{"kdvfs_range_energy_joules", "gauge", "Joules of the kernels in a range."};
     Metric half{"kdvfs_range_energy_half_width_joules", "gauge",
                 "Half of the 95 % interval of kdvfs_range_energy_joules."};
@@ -93,7 +93,7 @@ std::string range_text(const std::map<std::string, std::map<std::string, Taken>>
                    "Time of the kernels in a range, metered."};
     Metric runs{"kdvfs_range_runs_total", "counter", "Runs of a range, metered."};
     for (const auto& [address, ranges] : boards) {
-        std::vector<std::pair<const std::string*, const Taken*>> largest;
+        std::vector<std::pair<const std::string*, const ThreadSlot*>> largest;
         for (const auto& [range, taken] : ranges) largest.emplace_back(&range, &taken);
         std::stable_sort(largest.begin(), largest.end(), [](const auto& a, const auto& b) {
             return a.second->seconds > b.second->seconds;
@@ -115,9 +115,9 @@ std::string range_text(const std::map<std::string, std::map<std::string, Taken>>
 
 std::string prometheus_text(const std::vector<json>& processes) {
     using Kernel = std::pair<std::string, std::uint32_t>;
-    std::map<std::string, std::map<Kernel, Taken>> boards;
-    std::map<std::string, std::map<std::string, Taken>> ranges;      // by address and path
-    std::map<std::string, std::pair<std::string, double>> counters;  // name and joules, by address
+    std::map<std::string, std::map<Kernel, ThreadSlot>> boards;
+    std::map<std::string, std::map<std::string, ThreadSlot>> ranges;  // by address and path
+    std::map<std::string, std::pair<std::string, double>> counters;   // name and joules, by address
     for (const json& process : processes) {
         for (const json& device : process["devices"]) {
             const json& report = device["report"];
@@ -152,14 +152,14 @@ std::string prometheus_text(const std::vector<json>& processes) {
                   counter.second);
     }
     for (const auto& [address, kernels] : boards) {
-        std::vector<std::pair<const Kernel*, Taken>> rows;
+        std::vector<std::pair<const Kernel*, ThreadSlot>> rows;
         for (const auto& [kernel, taken] : kernels) rows.emplace_back(&kernel, taken);
         std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
             return a.second.seconds > b.second.seconds;
         });
-        Taken others;
+        ThreadSlot others;
         for (std::size_t i = most_kernels; i < rows.size(); ++i) {
-            const Taken& each = rows[i].second;
+            const ThreadSlot& each = rows[i].second;
             others.seconds += each.seconds;
             others.launches += each.launches;
             others.energy.add(each.energy);

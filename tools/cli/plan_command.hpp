@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/input.hpp>
-#include <tools/cli/known_switch_costs.hpp>
-#include <tools/cli/output.hpp>
-#include <tools/cli/text_options.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
@@ -16,6 +12,10 @@
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/shrinkage.hpp>
+#include <tools/cli/input.hpp>
+#include <tools/cli/known_switch_costs.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/text_options.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/input.hpp>
-#include <tools/cli/output.hpp>
-#include <tools/cli/text_options.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/plan.hpp>
 #include <kdvfs/train/plan_text.hpp>
+#include <tools/cli/input.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/text_options.hpp>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/serve/pool_json.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>
-#include <kdvfs/serve/pool_json.hpp>
 
 #include <CLI/CLI.hpp>
 #include <memory>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/command_run.hpp>
-#include <tools/cli/device_counter.hpp>
-#include <tools/cli/energy_watch.hpp>
-#include <tools/cli/temporary_folder.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/validation.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/cli/command_run.hpp>
+#include <tools/cli/device_counter.hpp>
+#include <tools/cli/energy_watch.hpp>
+#include <tools/cli/temporary_folder.hpp>
 
 #include <unistd.h>
 

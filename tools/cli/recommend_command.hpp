@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/serve/recommend.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/text_options.hpp>
-#include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/serve/recommend.hpp>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -25,7 +25,7 @@ struct RecommendCommand {
 
     std::string table;
     std::vector<std::string> targets;
-    kdvfs::serve::Wish wish;
+    kdvfs::serve::Constraint constraint;
     std::string format = "table";
     std::string output;
     bool frontier = false;
@@ -37,14 +37,14 @@ struct RecommendCommand {
         sub->add_option("table", command->table,
                         "CSV, a measured configuration a row; - for standard input")
             ->required();
-        sub->add_option("--task", command->wish.task, "Of the rows to choose from");
-        sub->add_option("--model", command->wish.model, "Of the rows to choose from");
-        sub->add_option("--gpu", command->wish.gpus, "GPUs to choose from, such as H100,B200")
+        sub->add_option("--task", command->constraint.task, "Of the rows to choose from");
+        sub->add_option("--model", command->constraint.model, "Of the rows to choose from");
+        sub->add_option("--gpu", command->constraint.gpus, "GPUs to choose from, such as H100,B200")
             ->delimiter(',');
         sub->add_option("--target", command->targets,
                         "COLUMN=VALUE that a row must not exceed, such as itl_p50_ms=50")
             ->delimiter(',');
-        sub->add_option("--energy", command->wish.energy, "Column to make least")
+        sub->add_option("--energy", command->constraint.energy, "Column to make least")
             ->capture_default_str();
         sub->add_flag("--frontier", command->frontier,
                       "Also what no row beats in both the first target's column and energy");
@@ -58,12 +58,12 @@ struct RecommendCommand {
     /// @throws CLI::RuntimeError with status 3 where no row meets the targets
     void run() {
         using namespace kdvfs::serve;
-        for (const std::string& target : targets) wish.bounds.push_back(parse_bound(target));
+        for (const std::string& target : targets) constraint.bounds.push_back(parse_bound(target));
         Input input{table};
         const ConfigurationTable rows{input.stream(), input.name()};
-        const auto chosen = recommend(rows, wish);
+        const auto chosen = recommend(rows, constraint);
         const auto curve =
-            frontier ? kdvfs::serve::frontier(rows, wish) : std::vector<std::size_t>{};
+            frontier ? kdvfs::serve::frontier(rows, constraint) : std::vector<std::size_t>{};
         write(output, format == "json" ? json(rows, chosen, curve) : text(rows, chosen, curve));
         if (!chosen) throw CLI::RuntimeError{nothing_found};
     }
@@ -120,8 +120,8 @@ private:
                 text += "  " + rows.header()[c] + ": " + rows.row(*chosen)[c] + '\n';
         }
         if (!frontier) return text;
-        const std::size_t latency = rows.column(wish.bounds.front().column);
-        const std::size_t energy = rows.column(wish.energy);
+        const std::size_t latency = rows.column(constraint.bounds.front().column);
+        const std::size_t energy = rows.column(constraint.energy);
         text += "frontier: line, " + rows.header()[latency] + ", " + rows.header()[energy] + '\n';
         for (const std::size_t row : curve)
             text += "  " + std::to_string(rows.line(row)) + "  " + rows.row(row)[latency] + "  " +

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A translation unit of its own: the specifications of charts take a compiler's time.
+#include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/shrinkage.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/report/frontier_chart.hpp>
 #include <tools/cli/report/heat_chart.hpp>
@@ -9,8 +11,6 @@
 #include <tools/cli/report/power_chart.hpp>
 #include <tools/cli/report/savings_chart.hpp>
 #include <tools/cli/report_command.hpp>
-#include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/shrinkage.hpp>
 
 #include <cmath>
 #include <cstdio>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/restore/leftovers.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/restore/leftovers.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/tune/ranks.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/command_run.hpp>
 #include <tools/cli/metrics.hpp>
@@ -9,9 +12,6 @@
 #include <tools/cli/running.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
-#include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/error.hpp>
-#include <kdvfs/tune/ranks.hpp>
 
 #include <signal.h>
 #include <spawn.h>

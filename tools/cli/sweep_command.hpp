@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/tune/kernel_bench.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/measured_gpu.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
-#include <kdvfs/tune/kernel_bench.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
 
 #include <unistd.h>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include <tools/cli/attached_reports.hpp>
-#include <tools/cli/nvidia_boards.hpp>
-#include <tools/cli/output.hpp>
-#include <tools/cli/running.hpp>
-#include <tools/cli/top_command.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/amd/gpu_metrics.hpp>
 #include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/cli/attached_reports.hpp>
+#include <tools/cli/nvidia_boards.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/running.hpp>
+#include <tools/cli/top_command.hpp>
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -3,16 +3,6 @@
 // A translation unit of its own: it brings together most of the library.
 #include <tools/cli/tune_command.hpp>
 
-#include <tools/cli/attached_reports.hpp>
-#include <tools/cli/input.hpp>
-#include <tools/cli/known_switch_costs.hpp>
-#include <tools/cli/output.hpp>
-#include <tools/cli/program_runs.hpp>
-#include <tools/cli/report_command.hpp>
-#include <tools/cli/temporary_folder.hpp>
-#include <tools/cli/text_options.hpp>
-#include <tools/cli/tuning_folder.hpp>
-#include <tools/cli/validate_command.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
@@ -27,6 +17,16 @@
 #include <kdvfs/tune/shrinkage.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/tune/validation.hpp>
+#include <tools/cli/attached_reports.hpp>
+#include <tools/cli/input.hpp>
+#include <tools/cli/known_switch_costs.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/program_runs.hpp>
+#include <tools/cli/report_command.hpp>
+#include <tools/cli/temporary_folder.hpp>
+#include <tools/cli/text_options.hpp>
+#include <tools/cli/tuning_folder.hpp>
+#include <tools/cli/validate_command.hpp>
 
 #include <fcntl.h>
 #include <CLI/CLI.hpp>

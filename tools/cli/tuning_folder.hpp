@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/input.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
@@ -9,6 +8,7 @@
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/session_status.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/cli/input.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/input.hpp>
-#include <tools/cli/known_switch_costs.hpp>
-#include <tools/cli/measured_gpu.hpp>
-#include <tools/cli/output.hpp>
-#include <tools/cli/program_runs.hpp>
-#include <tools/cli/temporary_folder.hpp>
-#include <tools/cli/text_options.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
@@ -15,6 +8,13 @@
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 #include <kdvfs/tune/validation.hpp>
+#include <tools/cli/input.hpp>
+#include <tools/cli/known_switch_costs.hpp>
+#include <tools/cli/measured_gpu.hpp>
+#include <tools/cli/output.hpp>
+#include <tools/cli/program_runs.hpp>
+#include <tools/cli/temporary_folder.hpp>
+#include <tools/cli/text_options.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

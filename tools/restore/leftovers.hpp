@@ -223,11 +223,11 @@ private:
 
     static RestoreDecision settle_device(const kdvfs::detail::RestoreFolder& folder,
                                          const kdvfs::detail::RestoreEntry& entry) {
-        if (!entry.owes_restore()) return RestoreDecision::nothing;
+        if (!entry.has_pending_restore()) return RestoreDecision::nothing;
         // Whoever was given the folder of one was not given the others.
         if (suffix_of(entry.kind) != suffix_of(entry.device)) {
-            kdvfs::detail::mistrust("the record of " + entry.device,
-                                    "its kind, '" + entry.kind + "', has a folder of its own");
+            kdvfs::detail::reject("the record of " + entry.device,
+                                  "its kind, '" + entry.kind + "', has a folder of its own");
         }
         if (entry.kind == "nvml") {
             kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};

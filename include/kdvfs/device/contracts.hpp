@@ -17,7 +17,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 /// Who a device is and how its clocks are set; read once, when it is opened.
 struct DeviceInfo {
@@ -443,4 +443,4 @@ concept WaitingRuntime = StreamRuntime<Runtime> &&
     { runtime.put_wait(stream, word, number) } -> std::same_as<void>;
 };
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3

@@ -9,7 +9,7 @@
 #include <limits>
 #include <optional>
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// Between which bounds a device's time lies off the host's, from what every timestamp shows for
 /// free: it was made after its marker was put into the stream, and before it was seen.
@@ -111,4 +111,4 @@ private:
     Duration before_ = Duration::max();
 };
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

@@ -19,7 +19,7 @@
 #include <thread>
 #include <utility>
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// Timestamps by timed events, where there is no marker kernel to make them: without core cycles,
 /// and not in captures, where an event has no time. Recorded and harvested on the user's own
@@ -261,4 +261,4 @@ private:
     std::uint64_t lost_ = 0;
 };
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// Whether a stream is being captured. `id` counts only while it is.
 struct CaptureState {
@@ -66,7 +66,7 @@ concept GpuApi = requires(typename Api::Stream stream, typename Api::Event event
     status = Api::pci_address(text, device, device);
     { Api::wall_clock_megahertz(device) } -> std::same_as<double>;
     home = Api::home(device);
-    { Api::foreign(stream, device, home) } -> std::same_as<std::string>;
+    { Api::external(stream, device, home) } -> std::same_as<std::string>;
     { Api::is_per_thread(stream) } -> std::same_as<bool>;
 
     status = Api::make_stream(&stream);
@@ -194,4 +194,4 @@ MappedArray<T> map_for_ever(std::size_t count, const std::string& object) {
     return {static_cast<T*>(memory), static_cast<T*>(address)};
 }
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

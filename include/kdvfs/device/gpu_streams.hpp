@@ -20,7 +20,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// How markers go into streams, the best first.
 enum class MarkerWay {
@@ -65,7 +65,7 @@ public:
 
     [[nodiscard]] TrackKey track_key(StreamRef stream) {
         auto* const handle = stream.as<StreamObject>();
-        if (std::string words = Api::foreign(handle, device_, home_); !words.empty()) {
+        if (std::string words = Api::external(handle, device_, home_); !words.empty()) {
             throw Error{Errc::invalid_input,
                         {"enter a scope", object_, std::move(words),
                          "use the kdvfs::Gpu of the stream's own device"}};
@@ -307,4 +307,4 @@ private:
     bool has_times_ = true;
 };
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

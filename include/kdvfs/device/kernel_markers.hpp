@@ -18,7 +18,7 @@
 #include <string>
 #include <thread>
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// What is wrong where `seen` stands in a cell into which `put` was put last; empty where nothing.
 inline std::string flaw_of_order(RequestWord seen, RequestWord put) {
@@ -290,4 +290,4 @@ private:
     std::uint32_t word_ = 0;
 };
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

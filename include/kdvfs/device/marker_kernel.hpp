@@ -9,7 +9,7 @@
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// A timestamp's 64 bytes, in the widest pieces that one thread can write at once.
 struct TimestampPieces {
@@ -76,6 +76,6 @@ int launch_marker_kernel(void* stream, const MarkerArguments& arguments) {
     offer_marker_kernel<MarkerApi>(&launch_marker_kernel);
 
 }  // namespace
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device
 
 #endif

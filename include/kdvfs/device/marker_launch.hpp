@@ -17,7 +17,7 @@
 #define KDVFS_HOST_DEVICE
 #endif
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// The unit of a marker where the compiler offers no way to ask: its count of cycles means nothing.
 inline constexpr std::uint32_t unknown_unit = ~std::uint32_t{0};
@@ -144,4 +144,4 @@ bool offer_marker_kernel(LaunchMarker launch) {
     return marker_kernel_of_program<Api>().compare_exchange_strong(none, launch);
 }
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::replay {
+namespace kdvfs::inline v0_3::replay {
 
 /// What one launch was measured to cost.
 struct Launch {
@@ -84,4 +84,4 @@ private:
 
 static_assert(ClockControl<Device>);
 
-}  // namespace kdvfs::replay
+}  // namespace kdvfs::inline v0_3::replay

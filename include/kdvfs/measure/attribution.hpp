@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// Which energies that are not known one by one are known together. Two kernels that always run in
 /// the same mix trade energy in the estimate: what one is given too much, the other lacks, and the
@@ -39,7 +39,7 @@ public:
         : covariance_{std::move(covariance)}, student_{student}, widest_resolved_{widest_resolved} {
         for (std::size_t i = 0; i < joules.size(); ++i) {
             Group unit{{i}, joules[i], student_ * deviation(i)};
-            if (!told(unit) && covariance_(i, i) > 0) open_.push_back(std::move(unit));
+            if (!resolved(unit) && covariance_(i, i) > 0) open_.push_back(std::move(unit));
         }
         while (join_most_opposed()) {
         }
@@ -55,7 +55,7 @@ private:
     [[nodiscard]] double deviation(std::size_t i) const {
         return std::sqrt(std::max(covariance_(i, i), 0.0));
     }
-    [[nodiscard]] bool told(const Group& group) const {
+    [[nodiscard]] bool resolved(const Group& group) const {
         return group.joules > 0 && group.half_width <= widest_resolved_ * group.joules;
     }
 
@@ -92,7 +92,7 @@ private:
         if (first == second) return false;
         join(open_[first], open_[second]);
         open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(second));
-        if (told(open_[first])) {
+        if (resolved(open_[first])) {
             found_.push_back(std::move(open_[first]));
             open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(first));
         }
@@ -114,7 +114,7 @@ private:
             const std::size_t i = partner->units.front();
             const std::size_t j = rest.units.front();
             const double variance = covariance_(i, i) + 2 * covariance_(i, j) + covariance_(j, j);
-            if (told({{}, partner->joules + rest.joules, student_ * std::sqrt(variance)})) {
+            if (resolved({{}, partner->joules + rest.joules, student_ * std::sqrt(variance)})) {
                 join(*partner, rest);
             }
         }
@@ -276,9 +276,9 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
 inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
                                           double widest_resolved) const {
     const auto [joules, half_width] = interval(seconds);
-    const bool told =
+    const bool resolved =
         joules > 0 && std::isfinite(half_width) && half_width <= widest_resolved * joules;
-    return told ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
+    return resolved ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
 }
 
 inline SymmetricMatrix Attributing::covariance(
@@ -317,13 +317,13 @@ inline std::vector<AttributedGroup> Attributing::groups(
                              settings_.widest_resolved};
     std::vector<AttributedGroup> result;
     for (const EnergyGroups::Group& group : found.found()) {
-        AttributedGroup& told = result.emplace_back();
-        told.energy = {{group.joules}, {group.half_width}, true};
+        AttributedGroup& resolved = result.emplace_back();
+        resolved.energy = {{group.joules}, {group.half_width}, true};
         for (const std::size_t unit : group.units) {
             if (unit == kernels.size()) {
-                told.with_idle = true;
+                resolved.with_idle = true;
             } else {
-                told.kernels.push_back(kernels[unit]);
+                resolved.kernels.push_back(kernels[unit]);
             }
         }
     }
@@ -398,4 +398,4 @@ inline Attribution Attributing::result() const {
     return result;
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

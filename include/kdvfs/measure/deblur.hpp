@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <limits>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// The power inside a kernel from logs that are means over a window: the curve whose means over the
 /// same windows come closest to the logs, as smooth as generalised cross-validation asks (Craven
@@ -83,4 +83,4 @@ inline SmoothCurve deblur(const PowerProfile& profile, std::size_t component = 0
     return curve;
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// How intervals and samples become energies.
 struct AccumulatorSettings {
@@ -509,4 +509,4 @@ inline void EnergyAccumulator::fill(Report& report) const {
     });
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// The median, the upper one of two. Reorders the values.
 /// @pre there are some
@@ -333,4 +333,4 @@ private:
     std::optional<Duration> period_;
 };
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// Which column of the normal equations a kernel under a clock has. A kernel meets few clocks, so
 /// its columns are searched one by one.
@@ -211,4 +211,4 @@ private:
     bool in_iteration_ = false;
 };
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs {
+namespace kdvfs::inline v0_3 {
 
 /// A kernel and variant as a small number; a `measure::KernelTable` knows the name behind it.
 struct KernelId {
@@ -53,9 +53,9 @@ constexpr Megahertz held_clock(const KernelInterval& interval) {
         static_cast<double>(interval.core_cycles) * 1e3 / static_cast<double>(nanoseconds) + 0.5)};
 }
 
-}  // namespace kdvfs
+}  // namespace kdvfs::inline v0_3
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// Pairs the timestamps of entering and leaving markers into intervals. An enclosing scope's time
 /// is its own only while nothing is nested in it: each moment of a track belongs to the innermost
@@ -168,4 +168,4 @@ private:
     std::uint64_t unpaired_ = 0;
 };
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

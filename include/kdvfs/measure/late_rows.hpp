@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// How an energy counter may follow the load: late by `delay`, then with `memory`, as a power log
 /// does (`MeterResponse`).
@@ -161,4 +161,4 @@ inline void LateRows::end_row(TimePoint from, TimePoint to, double joules) {
     }
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

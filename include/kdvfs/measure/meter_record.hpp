@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// Numbers kernels: a key gets the next number when it is first seen and keeps it for the table's
 /// life. Thread-safe. Finding a known key neither allocates nor excludes other readers.
@@ -127,4 +127,4 @@ struct MeterRecord {
     }
 };
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

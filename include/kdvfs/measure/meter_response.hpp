@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// A power meter's habits: a sample is the mean over a window that ended `delay` before its time,
 /// or, where it has a memory, the mean over all time before that moment, in which what lies
@@ -612,4 +612,4 @@ private:
     return least < clearly * as_read ? best : CounterClock{};
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

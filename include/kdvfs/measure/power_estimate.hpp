@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// Normal equations of rows scaled to unit variance, and how far chance moves them.
 struct NormalSums {
@@ -69,7 +69,7 @@ struct RowSums {
     std::vector<double> shared_excess;
     std::vector<double> shared_variance;
     /// What lies beyond `RowFit::huber` and was drawn in, W times rows.
-    std::vector<double> drawn_in;
+    std::vector<double> winsorized;
     /// How much more the rows have than those before them, W times rows.
     std::vector<double> changes;
     /// Of a row of this column alone and of a second, relative to its power squared; as last seen.
@@ -95,7 +95,7 @@ struct RowSums {
         level.grow(columns);
         if (whitened) white.grow(columns);
         if (keeps_filled) filled.grow(columns);
-        for (auto* sums : {&shares, &squared_shares, &shared_excess, &shared_variance, &drawn_in,
+        for (auto* sums : {&shares, &squared_shares, &shared_excess, &shared_variance, &winsorized,
                            &changes, &variances})
             sums->resize(columns);
     }
@@ -189,7 +189,7 @@ private:
     [[nodiscard]] Way solve(const NormalSums& sums) const;
     [[nodiscard]] std::vector<double> non_negative(const NormalSums& sums,
                                                    std::vector<double> watts) const;
-    void believe(const RowSums& rows, std::span<const PowerBelief> repeated);
+    void apply_prior(const RowSums& rows, std::span<const PowerBelief> repeated);
     [[nodiscard]] std::vector<PowerBelief> in_place(const NormalSums& all,
                                                     std::span<const PowerBelief> repeated) const;
     void centre(std::span<const PowerBelief> repeated, double spread);
@@ -223,7 +223,7 @@ inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double>
         centre_.push_back(prior_.centre(i));
         precision_.push_back(prior_.precision(i));
     }
-    believe(sums, repeated);
+    apply_prior(sums, repeated);
     Way level = solve(sums.level);
     known_ = level.known;
     degrees_ = sums.rows - known_;
@@ -321,8 +321,8 @@ inline std::vector<PowerBelief> PowerEstimate::in_place(
 /// may have any share from none to twice the mean. Asked are rows that kernels fill, where there
 /// are some: in a program's first steps, between waits, kernels draw what the limit does not let
 /// them later (10 to 14 % of a PyTorch step's kernels on an H200, which came out as 26 to 30 %).
-inline void PowerEstimate::believe(const RowSums& rows,
-                                   std::span<const PowerBelief> while_repeated) {
+inline void PowerEstimate::apply_prior(const RowSums& rows,
+                                       std::span<const PowerBelief> while_repeated) {
     constexpr double fewest = 30;  // rows
     constexpr std::array spreads{0.02, 0.03, 0.04, 0.05, 0.07, 0.10, 0.14, 0.20, 0.30};
     if (std::none_of(while_repeated.begin(), while_repeated.end(),
@@ -412,7 +412,7 @@ inline PowerEstimate::Way PowerEstimate::solve(const NormalSums& sums) const {
     const Cholesky found = factor(sums.gram);
     SymmetricMatrix middle = sums.scatter;
     for (std::size_t i = 0; i < middle.size(); ++i) middle(i, i) += precision_[i];
-    Way way{found.solve(pulled(sums.right)), found.sandwich(middle), 0};
+    Way way{found.solve(pulled(sums.right)), found.robust_covariance(middle), 0};
     const std::vector<double> variances = found.inverse_diagonal();
     for (std::size_t i = 0; i < variances.size(); ++i) {
         way.known += 1 - std::min(1.0, variances[i] * precision_[i]);
@@ -495,7 +495,7 @@ inline void PowerEstimate::add_model_error(const RowSums& sums) {
         after_changes[j] = sums.change_error * sums.changes[j] / sums.shares[j];
         const double square = std::pow(sums.shared_excess[j], 2) - sums.shared_variance[j];
         constexpr double even = 1.0 / 3;  // the variance of what is evenly spread over -1 to 1
-        const double model = std::max(square, 0.0) + std::pow(sums.drawn_in[j], 2);
+        const double model = std::max(square, 0.0) + std::pow(sums.winsorized[j], 2);
         covariance_(j, j) += even * model / std::pow(sums.shares[j], 2);
     }
     covariance_.add_outer(after_changes, 1);
@@ -527,4 +527,4 @@ inline void PowerEstimate::add_edge_error(std::span<const double> seconds,
     covariance_.add_outer(watts, even);
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// One line of a power logger: the GPU's time and a value per component (total first).
 struct PowerLog {
@@ -149,7 +149,7 @@ private:
     void add_windowed(const ProfiledRun& run, std::size_t first, Bin bin, const TimeSync& map,
                       PowerProfile& profile) const;
     [[nodiscard]] Bin golden(const Collection& collection, std::size_t first, double margin) const;
-    void stitch(const Collection& collection, std::size_t first, PowerProfile& profile) const;
+    void concatenate(const Collection& collection, std::size_t first, PowerProfile& profile) const;
 
     ProfileRunner run_;
     ProfileSettings settings_;
@@ -257,8 +257,8 @@ inline PowerProfiler::Bin PowerProfiler::golden(const Collection& collection, st
 }
 
 /// Puts the logs that fell into golden executions side by side.
-inline void PowerProfiler::stitch(const Collection& collection, std::size_t first,
-                                  PowerProfile& profile) const {
+inline void PowerProfiler::concatenate(const Collection& collection, std::size_t first,
+                                       PowerProfile& profile) const {
     const auto map = sync(collection);
     const Bin bin = golden(collection, first, profile_guidance(*execution_time_).margin);
     profile.points.clear();
@@ -329,7 +329,7 @@ inline PowerProfile PowerProfiler::profile(std::size_t first, std::size_t execut
     Collection collection;
     do {
         collect(collection, guidance.runs, executions);
-        stitch(collection, first, profile);
+        concatenate(collection, first, profile);
         profile.wanted = static_cast<std::size_t>(profile.duration / guidance.per_log);
     } while (profile.points.size() < profile.wanted &&
              collection.runs.size() < settings_.most_runs * guidance.runs);
@@ -362,7 +362,7 @@ inline double PowerProfiler::power_of_last(std::size_t executions) {
     power_profile_detail::MeanPower mean;
     do {
         collect(collection, std::max<std::size_t>(50, collection.runs.size() / 2), executions);
-        stitch(collection, executions, probe);
+        concatenate(collection, executions, probe);
         mean = power_profile_detail::mean_power(probe);
     } while (mean.standard_error > sure * settings_.steady * mean.watts &&
              collection.runs.size() < most_runs);
@@ -453,4 +453,4 @@ inline void write_profile_json(std::ostream& out, const std::vector<NamedProfile
     out << "]}\n";
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

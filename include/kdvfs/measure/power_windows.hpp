@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// Rows of a least squares on mean powers: which share of an interval each column had, and the
 /// power that the board drew meanwhile.
@@ -185,4 +185,4 @@ inline SmoothCurve smooth(std::span<const CurvePoint> points, double length) {
     return curve;
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// The power of a load that stays the same, by a counter of which each sample is off by itself, for
 /// it is read some time after it moved (60 to 180 W of a row's 700 W, NVML on an H200), while the
@@ -162,4 +162,4 @@ private:
     Duration counted_{0};
 };
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// One line per kernel. The columns are stable; new ones are added at the end.
 /// - kernel, variant: the key;
@@ -232,7 +232,7 @@ inline void put(std::ostream& out, const std::optional<FollowedShare>& followed)
         << R"(,"times_lost":)" << followed->times_lost << R"(,"given_up":)"
         << (followed->given_up ? "true" : "false") << R"(,"stumbled_over":{)";
     std::string_view comma;
-    for (const auto& [kernel, times] : followed->stumbled_over) {
+    for (const auto& [kernel, times] : followed->mismatch) {
         out << comma << kdvfs::detail::json_string(kernel) << ':' << times;
         comma = ",";
     }
@@ -357,4 +357,4 @@ inline void write_record(const std::filesystem::path& folder, const MeterRecord&
     });
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

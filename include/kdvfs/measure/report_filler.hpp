@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// How long each of a few values held. Allocates only for a value it has not seen.
 template <class Value>
@@ -315,4 +315,4 @@ inline void ReportFiller::add_alarms(Report& report) const {
     }
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// How a row's noise follows from that of the rows before it. Predictors of all orders up to the
 /// chosen one are kept, for the first rows after a gap have fewer rows before them.
@@ -496,12 +496,13 @@ inline void RowFit::add_white(RowSums& into) const {
         const auto own = of_row(i, columns);
         const auto value = of_row(i, values);
         double innovation = rows[i].watts;
-        double bent = 0;
+        double leverage = 0;
         for (std::size_t a = 0; a < own.size(); ++a) {
             innovation -= value[a] * found[own[a]];
-            bent += value[a] * value[a] / white.gram(own[a], own[a]);
+            leverage += value[a] * value[a] / white.gram(own[a], own[a]);
         }
-        white.scatter.add_outer(own, value, innovation * innovation / (1 - std::min(bent, 0.5)));
+        white.scatter.add_outer(own, value,
+                                innovation * innovation / (1 - std::min(leverage, 0.5)));
     }
 }
 
@@ -514,12 +515,12 @@ inline void RowFit::add_shared(RowSums& into) const {
         constexpr double fault = 10;
         const double farthest = fault * deviation_[i];
         const double whole = (*rows_)[i].watts - explained(i, watts_);
-        const double drawn_in = std::clamp(whole, -farthest, farthest) - excess;
+        const double winsorized = std::clamp(whole, -farthest, farthest) - excess;
         const double change = follows(i) ? (*rows_)[i].watts - (*rows_)[i - 1].watts : 0;
         for (const auto& [column, share] : rows_->entries(i)) {
             if (is_inside(column)) continue;
             const double shared = share * (1 - share) * excess;
-            into.drawn_in[column] += share * drawn_in;
+            into.winsorized[column] += share * winsorized;
             into.changes[column] += share * change;
             into.shared_excess[column] += shared;
             into.shared_variance[column] += shared * shared * following(i).long_run();
@@ -527,4 +528,4 @@ inline void RowFit::add_shared(RowSums& into) const {
     }
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

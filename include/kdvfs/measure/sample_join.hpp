@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// What the counter grew by while runs of one kernel went on.
 struct CountedJoules {
@@ -316,4 +316,4 @@ void SampleJoin::end_runs(TimePoint now, Sink& sink) {
     });
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

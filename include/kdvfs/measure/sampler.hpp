@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// How a counter is sampled.
 struct SamplerSettings {
@@ -166,4 +166,4 @@ inline void Sampler::take_samples(std::vector<EnergySample>& samples) {
     }
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

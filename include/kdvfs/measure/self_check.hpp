@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// What became of a self-check.
 struct SelfCheck {
@@ -216,4 +216,4 @@ inline ReferenceSensor joules_printed_by(const std::string& command) {
             }};
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

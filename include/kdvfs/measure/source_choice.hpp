@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// What a device's joules are taken from.
 enum class EnergyFrom {
@@ -153,7 +153,7 @@ private:
     static constexpr std::size_t most_runs = 1 << 17;  // 10 s of short kernels
     static constexpr std::size_t most_readings = 1 << 14;
 
-    LogClock straighten();
+    LogClock align_clock();
     [[nodiscard]] Duration power_period() const;
     [[nodiscard]] std::vector<KernelInterval> runs_in_order() const;
     /// The mean of the power samples whose windows lie in [from, to], by their middles.
@@ -187,7 +187,7 @@ inline SourceChoice SourceFinder::choose(Duration counter_period) const {
     }
     const std::vector<KernelInterval> runs = runs_in_order();
     SourceFinder straight = *this;
-    const LogClock clock = straight.straighten();
+    const LogClock clock = straight.align_clock();
     const FoundResponse found = straight.find_response(runs);
     const SelfCheck check = straight.compare(found.response);
     const double ratio = check.passed ? check.counted.count / check.drawn->count : 1;
@@ -224,7 +224,7 @@ inline SourceChoice SourceFinder::choose(Duration counter_period) const {
 }
 
 /// Puts the power samples to the times when they were taken. @returns by which clock
-inline LogClock SourceFinder::straighten() {
+inline LogClock SourceFinder::align_clock() {
     std::vector<TimePoint> stamps;
     for (const TimedReading& sample : power_) stamps.push_back(sample.read_at);
     const LogClock found{stamps};
@@ -439,4 +439,4 @@ private:
     double moves_ = 0;
 };
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

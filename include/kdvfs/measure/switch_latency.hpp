@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// One of many short, identical iterations, whose duration tells the clock.
 struct ClockedIteration {
@@ -262,4 +262,4 @@ inline void write_switch_json(std::ostream& out, const DeviceInfo& device,
     out << "]}\n";
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// A symmetric matrix: its lower triangle row by row, so that a new column only appends.
 class SymmetricMatrix {
@@ -112,7 +112,7 @@ public:
 
     /// The inverse times `middle` times the inverse: the covariance of an estimate whose scores
     /// have the covariance `middle`.
-    [[nodiscard]] SymmetricMatrix sandwich(const SymmetricMatrix& middle) const {
+    [[nodiscard]] SymmetricMatrix robust_covariance(const SymmetricMatrix& middle) const {
         std::vector<std::vector<double>> half(size_);  // columns of inverse * middle
         for (std::size_t j = 0; j < size_; ++j) {
             std::vector<double> column(size_);
@@ -139,4 +139,4 @@ private:
     std::vector<double> factor_;
 };
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// The GPU's own clock, in nanoseconds since an origin of its own.
 struct GpuTime {
@@ -105,4 +105,4 @@ inline void TimeSync::fit_line(const std::vector<Point>& points) {
     spread_ = std::sqrt(residuals / n);
 }
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

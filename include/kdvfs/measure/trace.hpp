@@ -23,7 +23,7 @@
 #include <thread>
 #include <utility>
 
-namespace kdvfs::measure {
+namespace kdvfs::inline v0_3::measure {
 
 /// Writes what a GPU did as Chrome trace events (the JSON object format of "Trace Event Format",
 /// opened by Perfetto and chrome://tracing): a row per stream with its kernels, a row per stream
@@ -337,4 +337,4 @@ private:
     TraceWriter writer_;
 };
 
-}  // namespace kdvfs::measure
+}  // namespace kdvfs::inline v0_3::measure

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// Requests of one kind: how many come, how fast they must be served, and what was measured for
 /// them. A class may spill over into another that asks for at least as much of an instance.
@@ -29,7 +29,7 @@ struct ServiceClass {
     Seconds first_token{0};
     Seconds gap{0};
     std::vector<InstancePoint> profile{};
-    std::optional<std::size_t> spills_to{};  ///< index of the next larger class
+    std::optional<std::size_t> overflow_pool{};  ///< index of the next larger class
 };
 
 /// The instances of one pool.
@@ -92,7 +92,7 @@ public:
         : classes_{classes}, gpus_{gpus}, idle_{idle_gpu} {
         std::vector<std::size_t> may_spill;
         for (std::size_t c = 0; c < classes.size(); ++c)
-            if (classes[c].spills_to) may_spill.push_back(c);
+            if (classes[c].overflow_pool) may_spill.push_back(c);
         std::set<std::vector<std::size_t>> seen;
         for (std::uint32_t way = 0; way < 1U << may_spill.size(); ++way) {
             std::uint32_t spilled = 0;
@@ -149,7 +149,7 @@ private:
         for (std::size_t c = 0; c < classes_.size(); ++c) {
             if (classes_[c].load == 0) continue;
             std::size_t owner = c;
-            while (spilled >> owner & 1U) owner = *classes_[owner].spills_to;
+            while (spilled >> owner & 1U) owner = *classes_[owner].overflow_pool;
             members[owner] |= 1U << c;
         }
         Way way;
@@ -311,7 +311,7 @@ inline void check_spills(std::span<const ServiceClass> classes) {
         reject(std::to_string(classes.size()) + " classes", "", "give 1 to 16");
     for (const ServiceClass& service : classes) {
         std::size_t steps = 0;
-        for (auto next = service.spills_to; next; next = classes[*next].spills_to) {
+        for (auto next = service.overflow_pool; next; next = classes[*next].overflow_pool) {
             if (*next >= classes.size()) reject(service.name, "it spills into no class", "");
             if (++steps > classes.size()) reject(service.name, "it spills into itself", "");
         }
@@ -344,9 +344,9 @@ inline std::vector<ServiceClass> nine_classes() {
             service.name = {"SML"[prompt], "SML"[answer]};
             const std::size_t index = 3 * prompt + answer;
             if (answer < 2)
-                service.spills_to = index + 1;
+                service.overflow_pool = index + 1;
             else if (prompt < 2)
-                service.spills_to = index + 3;
+                service.overflow_pool = index + 3;
             classes.push_back(std::move(service));
         }
     }
@@ -360,4 +360,4 @@ constexpr std::size_t class_of(std::uint32_t prompt_tokens, std::uint32_t answer
     return 3 * prompt + answer;
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

@@ -21,7 +21,7 @@
 /// `"gpus", "power_w", "instances": [{"parallelism", "count", "core_mhz", "load_rps"}]}]}`, where
 /// `reason` is there only if it is not feasible, and the `load_rps` of an instance is the load up
 /// to which it was measured to keep its targets.
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// A question to `plan_cluster`.
 struct ClusterQuestion {
@@ -170,8 +170,8 @@ inline ClusterQuestion parse_cluster_question(const std::string& text, const std
     for (std::size_t c = 0; c < classes.size(); ++c) {
         if (!classes[c].has("spills_to")) continue;
         const std::string name = classes[c].text("spills_to");
-        question.classes[c].spills_to = detail::index_of(question.classes, name);
-        if (!question.classes[c].spills_to)
+        question.classes[c].overflow_pool = detail::index_of(question.classes, name);
+        if (!question.classes[c].overflow_pool)
             classes[c].fail("spills_to", "there is no class '" + name + "'");
     }
     return question;
@@ -188,4 +188,4 @@ inline std::string to_json(const ClusterQuestion& question, const ClusterPlan& p
     return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// What one instance of a model, spread over some GPUs, was measured to do at a clock under a load.
 struct InstancePoint {
@@ -224,4 +224,4 @@ private:
 };
 
 }  // namespace detail
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

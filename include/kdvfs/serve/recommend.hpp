@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// A latency (or any other column) that must not be above a value.
 struct Bound {
@@ -26,7 +26,7 @@ struct Bound {
 };
 
 /// What a configuration is looked for by. Empty texts and lists admit all.
-struct Wish {
+struct Constraint {
     std::string task{};
     std::string model{};
     std::vector<std::string> gpus{};
@@ -161,23 +161,23 @@ private:
 namespace detail {
 
 /// @throws Error (invalid_input) where the table has no columns for what was asked
-inline void require_columns(const ConfigurationTable& table, const Wish& wish) {
-    std::vector<std::string> needed{wish.energy};
-    if (!wish.task.empty()) needed.emplace_back("task");
-    if (!wish.model.empty()) needed.emplace_back("model");
-    if (!wish.gpus.empty()) needed.emplace_back("gpu");
-    for (const Bound& bound : wish.bounds) needed.push_back(bound.column);
+inline void require_columns(const ConfigurationTable& table, const Constraint& constraint) {
+    std::vector<std::string> needed{constraint.energy};
+    if (!constraint.task.empty()) needed.emplace_back("task");
+    if (!constraint.model.empty()) needed.emplace_back("model");
+    if (!constraint.gpus.empty()) needed.emplace_back("gpu");
+    for (const Bound& bound : constraint.bounds) needed.push_back(bound.column);
     table.require(needed);
 }
 
 /// Calls `visit` with each row of the wished task, model and GPUs, in the order of the file.
 template <class Visit>
-void visit_admitted(const ConfigurationTable& table, const Wish& wish, Visit visit) {
+void visit_admitted(const ConfigurationTable& table, const Constraint& constraint, Visit visit) {
     std::vector<std::uint32_t> gpus;
-    for (const std::string& gpu : wish.gpus)
+    for (const std::string& gpu : constraint.gpus)
         if (const auto index = table.gpu_index(gpu)) gpus.push_back(*index);
-    for (const std::uint32_t row : table.rows(wish.task, wish.model))
-        if (wish.gpus.empty() ||
+    for (const std::uint32_t row : table.rows(constraint.task, constraint.model))
+        if (constraint.gpus.empty() ||
             std::find(gpus.begin(), gpus.end(), table.gpu_of(row)) != gpus.end())
             visit(row);
 }
@@ -188,14 +188,15 @@ void visit_admitted(const ConfigurationTable& table, const Wish& wish, Visit vis
 /// smaller batch, then the earlier. Nothing where no row keeps them. A row without a number in a
 /// column that counts does not take part.
 /// @throws Error (invalid_input) where the table has no column for what was asked
-inline std::optional<std::size_t> recommend(const ConfigurationTable& table, const Wish& wish) {
-    detail::require_columns(table, wish);
-    const std::size_t energy = table.column(wish.energy);
+inline std::optional<std::size_t> recommend(const ConfigurationTable& table,
+                                            const Constraint& constraint) {
+    detail::require_columns(table, constraint);
+    const std::size_t energy = table.column(constraint.energy);
     std::vector<std::pair<std::size_t, double>> bounds;
-    for (const Bound& bound : wish.bounds)
+    for (const Bound& bound : constraint.bounds)
         bounds.emplace_back(table.column(bound.column), bound.at_most);
     std::optional<std::size_t> best;
-    detail::visit_admitted(table, wish, [&](std::size_t row) {
+    detail::visit_admitted(table, constraint, [&](std::size_t row) {
         const double value = table.number(energy, row);
         if (std::isnan(value)) return;
         for (const auto& [column, at_most] : bounds)
@@ -210,15 +211,16 @@ inline std::optional<std::size_t> recommend(const ConfigurationTable& table, con
 /// column and energy, from the fastest to the most frugal; bounds do not matter. Of rows that are
 /// equal in both, the preferred one.
 /// @throws Error (invalid_input) without a bound, or where the table has no such column
-inline std::vector<std::size_t> frontier(const ConfigurationTable& table, const Wish& wish) {
-    if (wish.bounds.empty())
+inline std::vector<std::size_t> frontier(const ConfigurationTable& table,
+                                         const Constraint& constraint) {
+    if (constraint.bounds.empty())
         throw Error{Errc::invalid_input,
                     {"draw a frontier", "", "there is no latency", "name one as a target"}};
-    detail::require_columns(table, wish);
-    const std::size_t latency = table.column(wish.bounds.front().column);
-    const std::size_t energy = table.column(wish.energy);
+    detail::require_columns(table, constraint);
+    const std::size_t latency = table.column(constraint.bounds.front().column);
+    const std::size_t energy = table.column(constraint.energy);
     std::vector<std::size_t> rows;
-    detail::visit_admitted(table, wish, [&](std::size_t row) {
+    detail::visit_admitted(table, constraint, [&](std::size_t row) {
         if (!std::isnan(table.number(latency, row)) && !std::isnan(table.number(energy, row)))
             rows.push_back(row);
     });
@@ -236,4 +238,4 @@ inline std::vector<std::size_t> frontier(const ConfigurationTable& table, const 
     return best;
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

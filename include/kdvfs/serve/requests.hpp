@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// A request as a trace tells it.
 struct Request {
@@ -87,4 +87,4 @@ inline std::vector<Request> read_requests(const std::filesystem::path& path) {
     return read_requests(input, path.string());
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

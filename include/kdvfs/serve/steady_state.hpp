@@ -21,7 +21,7 @@
 
 /// Energy per token in a steady state, by the method of the ML.ENERGY Benchmark (NeurIPS'25): all
 /// requests are sent at once, and only the time in which the batch is full counts.
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// A value and the interval that holds the truth in 95 of 100 windows.
 struct Interval {
@@ -356,4 +356,4 @@ inline std::string to_csv_row(const ServedConfiguration& served, const SteadyRep
     return row + '\n';
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// What one step (iteration) of an engine with continuous batching works on.
 struct StepShape {
@@ -185,4 +185,4 @@ private:
     int before_ = -1;
 };
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

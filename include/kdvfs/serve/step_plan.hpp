@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// How clocks follow the steps of an engine.
 enum class StepPolicy {
@@ -408,4 +408,4 @@ private:
     Seconds slack_{std::numeric_limits<double>::infinity()};
 };
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// What reports call the steps of each phase; the variant is that of `StepBuckets`.
 struct Prefill : Kernel<"prefill"> {};
@@ -316,4 +316,4 @@ inline std::string to_string(const PhaseReport& phase) {
     return all + std::string{text.data(), static_cast<std::size_t>(length)};
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

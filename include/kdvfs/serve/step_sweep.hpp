@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// How an engine is swept while it serves.
 struct StepSweepOptions {
@@ -448,4 +448,4 @@ private:
     Seconds last_sample_{0};
 };
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 using tune::Cost;
 
@@ -313,4 +313,4 @@ private:
     StepShape smallest_{};
 };
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

@@ -21,7 +21,7 @@
 /// reads batch x context prompt tokens in one step), `core_mhz` (-1 or auto for the board's own
 /// choice), `time_s`, `energy_j` (of one step; of an idle row any span of time and its energy).
 /// Several rows of one place are samples of it.
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 namespace detail {
 
 /// Where the columns of traces and step tables are explained.
@@ -115,4 +115,4 @@ inline std::string to_csv(const std::vector<StepRow>& rows) {
     return text;
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

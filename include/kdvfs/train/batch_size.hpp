@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 struct BatchSizeOptions {
     std::vector<std::uint32_t> sizes;  ///< those that may be tried
@@ -483,4 +483,4 @@ private:
     BatchSizeState state_;
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 namespace detail {
 
 inline constexpr std::string_view batch_size_format = "kdvfs batch sizes 1";
@@ -237,4 +237,4 @@ private:
     BatchSizeOptions options_;
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train::detail {
+namespace kdvfs::inline v0_3::train::detail {
 
 /// An iteration as it runs with a plan.
 struct PlayedPlan {
@@ -93,11 +93,12 @@ public:
     }
 
     /// The fewest switches that are found within `budget` joules. The plan is within it.
-    void calm(ClockPlan& plan, double budget) {
+    void limit_switches(ClockPlan& plan, double budget) {
         const std::uint32_t longest = longest_stage();
-        calm_by_price(plan, budget);
+        limit_switches_by_price(plan, budget);
         if (longest > 64) return;
-        for (std::uint32_t sweep = 0; sweep < 6; ++sweep) calm_by_count(plan, budget, sweep);
+        for (std::uint32_t sweep = 0; sweep < 6; ++sweep)
+            limit_switches_by_count(plan, budget, sweep);
     }
 
     /// Sums energy and switches anew.
@@ -134,7 +135,7 @@ public:
         std::vector<HeldClock> before(pipeline_->stages, found);
         for (std::uint32_t round = 0; round < 4; ++round) {
             played.found = before;
-            play_once(plan, played, before);
+            simulate_once(plan, played, before);
             const auto same = [](const HeldClock& a, const HeldClock& b) {
                 return a.now == b.now && a.asked == b.asked &&
                        std::max<std::int64_t>(a.arrives, 0) == std::max<std::int64_t>(b.arrives, 0);
@@ -226,7 +227,8 @@ private:
 
     /// Runs an iteration that the stages begin with these clocks, and leaves in their place those
     /// with which the next one begins.
-    void play_once(const ClockPlan& plan, PlayedPlan& played, std::vector<HeldClock>& held) const {
+    void simulate_once(const ClockPlan& plan, PlayedPlan& played,
+                       std::vector<HeldClock>& held) const {
         const std::size_t count = pipeline_->operations.size();
         played.start.assign(count, 0);
         played.time.assign(count, 0);
@@ -286,7 +288,7 @@ private:
     }
 
     /// Raises the price of a switch until the budget is used up; keeps the last plan within it.
-    void calm_by_price(ClockPlan& plan, double budget) {
+    void limit_switches_by_price(ClockPlan& plan, double budget) {
         double low = 0;
         double high = std::max(budget - plan.energy, 0.0);
         for (std::uint32_t round = 0; round < 8; ++round) {
@@ -300,7 +302,7 @@ private:
     }
 
     /// Shares the budget between stages so that their switches are fewest.
-    void calm_by_count(ClockPlan& plan, double budget, std::uint32_t sweep) {
+    void limit_switches_by_count(ClockPlan& plan, double budget, std::uint32_t sweep) {
         for (std::uint32_t s = 0; s < pipeline_->stages; ++s) {
             StageClocks stage{table_, begin(s), slots(plan, s, sweep)};
             const Share now = share(plan.clock, begin(s), s);
@@ -326,4 +328,4 @@ private:
     std::vector<std::int64_t> latest_;
 };
 
-}  // namespace kdvfs::train::detail
+}  // namespace kdvfs::inline v0_3::train::detail

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// The ranks of one training run, one per GPU, which talk to one another: processes
 /// (`mpi_communicator.hpp`) or threads (`RankThreads`). The contract:
@@ -129,7 +129,7 @@ private:
         // A rank that speaks in this turn has heard all it wanted of those two before.
         while (turns_.size() > 3 && everybody_spoke(std::next(turns_.begin(), 2)->second))
             turns_.erase(turns_.begin());
-        spoken_.notify_all();
+        sent_.notify_all();
     }
 
     static bool everybody_spoke(const Said& said) {
@@ -140,14 +140,14 @@ private:
                                   Duration deadline) {
         std::unique_lock lock{mutex_};
         std::vector<std::uint32_t> silent;
-        const bool heard = !broken_ && spoken_.wait_for(lock, deadline, [&] {
+        const bool acknowledged = !broken_ && sent_.wait_for(lock, deadline, [&] {
             silent.clear();
             const Said& said = turns_[turn];
             for (std::uint32_t r = first; r < end; ++r)
                 if (!said[r]) silent.push_back(r);
             return silent.empty();
         });
-        if (!heard) {
+        if (!acknowledged) {
             if (!broken_) broken_ = detail::silent_ranks_error(silent, deadline);
             throw Error{*broken_};
         }
@@ -158,10 +158,10 @@ private:
 
     std::uint32_t size_;
     std::mutex mutex_;
-    std::condition_variable spoken_;
+    std::condition_variable sent_;
     std::map<std::uint64_t, Said> turns_;
     std::optional<Error> broken_;
 };
 static_assert(Communicator<RankThreads::Rank>);
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

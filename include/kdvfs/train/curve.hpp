@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// One way to run an operation, as measured: at this clock it takes this time and this energy.
 struct CurvePoint {
@@ -191,4 +191,4 @@ private:
     Hull hull_;
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

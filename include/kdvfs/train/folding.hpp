@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train::detail {
+namespace kdvfs::inline v0_3::train::detail {
 
 /// A 1F1B pipeline of many microbatches, seen through one of fewer.
 ///
@@ -184,4 +184,4 @@ private:
     std::vector<std::int64_t> later_;  ///< by operation: periods
 };
 
-}  // namespace kdvfs::train::detail
+}  // namespace kdvfs::inline v0_3::train::detail

@@ -19,37 +19,37 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train::detail {
+namespace kdvfs::inline v0_3::train::detail {
 
 /// A hull whose savings are whole multiples of `unit` microwatts, at least one: corners between
 /// equal savings go, the shortest and the longest time stay. When all hulls of a pipeline are so,
 /// prices are multiples of the unit, too, and the frontier has no more corners than the highest
 /// price has units, however many operations there are.
-inline Hull thinned(const Hull& hull, std::int64_t unit) {
-    Hull thin;
-    thin.time.push_back(hull.time.front());
-    thin.energy.push_back(hull.energy.front());
-    thin.corner.push_back(hull.corner.front());
+inline Hull sparsified(const Hull& hull, std::int64_t unit) {
+    Hull sparse;
+    sparse.time.push_back(hull.time.front());
+    sparse.energy.push_back(hull.energy.front());
+    sparse.corner.push_back(hull.corner.front());
     for (std::size_t k = 0; k < hull.saving.size(); ++k) {
         const std::int64_t saving =
             std::max<std::int64_t>(1, (hull.saving[k] + unit / 2) / unit) * unit;
-        if (!thin.saving.empty() && thin.saving.back() == saving) {
-            thin.time.pop_back();
-            thin.energy.pop_back();
-            thin.corner.pop_back();
+        if (!sparse.saving.empty() && sparse.saving.back() == saving) {
+            sparse.time.pop_back();
+            sparse.energy.pop_back();
+            sparse.corner.pop_back();
         } else {
-            thin.saving.push_back(saving);
+            sparse.saving.push_back(saving);
         }
-        thin.time.push_back(hull.time[k + 1]);
-        thin.energy.push_back(hull.energy[k + 1]);
-        thin.corner.push_back(hull.corner[k + 1]);
+        sparse.time.push_back(hull.time[k + 1]);
+        sparse.energy.push_back(hull.energy[k + 1]);
+        sparse.corner.push_back(hull.corner[k + 1]);
     }
-    return thin;
+    return sparse;
 }
 
-}  // namespace kdvfs::train::detail
+}  // namespace kdvfs::inline v0_3::train::detail
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// How exact a frontier is to be.
 struct FrontierOptions {
@@ -162,19 +162,19 @@ private:
                 exact.push_back(&pipeline.curves[operation.curve].hull());
         }
 
-        void thin(std::int64_t unit) {
+        void sparse(std::int64_t unit) {
             hulls.clear();
             walked = exact;
             if (unit <= 1) return;
             for (const Curve& curve : pipeline.curves)
-                hulls.push_back(detail::thinned(curve.hull(), unit));
+                hulls.push_back(detail::sparsified(curve.hull(), unit));
             for (std::size_t i = 0; i < walked.size(); ++i)
                 walked[i] = &hulls[pipeline.operations[i].curve];
         }
 
         /// Fills the corners. @return false if the gap gets larger than allowed
         bool solve(std::int64_t unit, const FrontierOptions& options) {
-            thin(unit);
+            sparse(unit);
             corners.clear();
             states.clear();
             gap = 0;
@@ -347,4 +347,4 @@ private:
     std::shared_ptr<const Model> model_;
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

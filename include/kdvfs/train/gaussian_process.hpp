@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train::detail {
+namespace kdvfs::inline v0_3::train::detail {
 
 /// A Gaussian process of mean zero, conditioned on noisy values at some places (Rasmussen and
 /// Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1).
@@ -62,4 +62,4 @@ private:
     double log_likelihood_ = 0;
 };
 
-}  // namespace kdvfs::train::detail
+}  // namespace kdvfs::inline v0_3::train::detail

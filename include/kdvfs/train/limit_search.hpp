@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// What equal numbers of training steps took under one power limit: the energy of all ranks, the
 /// time of the slowest.
@@ -313,4 +313,4 @@ private:
     std::vector<std::optional<LimitWindow>> windows_;  ///< by index of the limit
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

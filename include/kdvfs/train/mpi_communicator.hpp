@@ -21,7 +21,7 @@
 #include <vector>
 
 /// The ranks of an MPI program as a `train::Communicator`. Needs the component `kdvfs::mpi`.
-namespace kdvfs::mpi {
+namespace kdvfs::inline v0_3::mpi {
 
 /// Talks on duplicates of the program's communicator, so that no message of the program is mixed
 /// up with one of kdvfs. Waits by asking every 100 us, and not at all where the answer is there. A
@@ -73,7 +73,7 @@ public:
 
     std::vector<std::string> gather(const std::string& text, Duration deadline) {
         throw_if_broken();
-        auto all = std::make_unique<Gathering>(text, rank_ == 0 ? size_ : 0);
+        auto all = std::make_unique<Allgather>(text, rank_ == 0 ? size_ : 0);
         Pending pending{MPI_REQUEST_NULL};
         check(MPI_Igather(&all->length, 1, MPI_INT, all->lengths.data(), 1, MPI_INT, 0, ranks_,
                           &pending.request),
@@ -98,7 +98,7 @@ public:
 
     std::string broadcast(const std::string& text, Duration deadline) {
         throw_if_broken();
-        auto all = std::make_unique<Gathering>(text, 0);
+        auto all = std::make_unique<Allgather>(text, 0);
         Pending pending{MPI_REQUEST_NULL};
         check(MPI_Ibcast(&all->length, 1, MPI_INT, 0, ranks_, &pending.request), "broadcast");
         wait(pending, deadline, all);
@@ -131,8 +131,8 @@ private:
         MPI_Request request = MPI_REQUEST_NULL;
     };
     /// What MPI reads and writes while a collective is under way.
-    struct Gathering {
-        Gathering(const std::string& said, std::size_t ranks)
+    struct Allgather {
+        Allgather(const std::string& said, std::size_t ranks)
             : text{said}, length{static_cast<int>(said.size())}, lengths(ranks) {}
         std::string text;
         int length;
@@ -183,23 +183,23 @@ private:
     void wait(Pending& pending, Duration deadline, std::unique_ptr<Buffers>& buffers) {
         if (wait_until([&] { return is_done(pending.request); }, deadline)) return;
         static_cast<void>(buffers.release());
-        broken_ = train::detail::silent_ranks_error(call_roll(deadline), deadline);
+        broken_ = train::detail::silent_ranks_error(check_ranks(deadline), deadline);
         throw Error{*broken_};
     }
 
     /// All that wait come here, since a collective that one rank is missing from ends nowhere or,
     /// as a gathering does, on those alone that only give.
-    std::vector<std::uint32_t> call_roll(Duration deadline) {
+    std::vector<std::uint32_t> check_ranks(Duration deadline) {
         static char here = 1;  // MPI may read it after this call
-        std::vector<char> heard(size_, 0);
-        heard[rank_] = 1;
+        std::vector<char> acknowledged(size_, 0);
+        acknowledged[rank_] = 1;
         for (std::uint32_t r = 0; r < size_; ++r) {
             MPI_Request sent = MPI_REQUEST_NULL;
             if (r == rank_) continue;
             check(MPI_Isend(&here, 1, MPI_CHAR, static_cast<int>(r), 0, roll_, &sent), "call");
             MPI_Request_free(&sent);
         }
-        const auto all_heard = [&] {
+        const auto all_acknowledged = [&] {
             int is_there = 1;
             MPI_Status status{};
             while (is_there != 0) {
@@ -208,14 +208,14 @@ private:
                 char word = 0;
                 check(MPI_Recv(&word, 1, MPI_CHAR, status.MPI_SOURCE, 0, roll_, MPI_STATUS_IGNORE),
                       "listen");
-                heard[static_cast<std::size_t>(status.MPI_SOURCE)] = 1;
+                acknowledged[static_cast<std::size_t>(status.MPI_SOURCE)] = 1;
             }
-            return std::find(heard.begin(), heard.end(), 0) == heard.end();
+            return std::find(acknowledged.begin(), acknowledged.end(), 0) == acknowledged.end();
         };
-        wait_until(all_heard, deadline);
+        wait_until(all_acknowledged, deadline);
         std::vector<std::uint32_t> silent;
         for (std::uint32_t r = 0; r < size_; ++r)
-            if (heard[r] == 0) silent.push_back(r);
+            if (acknowledged[r] == 0) silent.push_back(r);
         return silent;
     }
 
@@ -235,4 +235,4 @@ private:
 };
 static_assert(train::Communicator<Communicator>);
 
-}  // namespace kdvfs::mpi
+}  // namespace kdvfs::inline v0_3::mpi

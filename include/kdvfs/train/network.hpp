@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train::detail {
+namespace kdvfs::inline v0_3::train::detail {
 
 /// A pipeline as a network of points in time: each operation leads from its start to its end, each
 /// dependency from an end to a start. Starts and ends that can be one point without changing what
@@ -148,4 +148,4 @@ private:
     }
 };
 
-}  // namespace kdvfs::train::detail
+}  // namespace kdvfs::inline v0_3::train::detail

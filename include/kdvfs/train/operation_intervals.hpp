@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// Picks a stage's operations out of what was metered: each is one interval then, whatever scopes
 /// were nested in it. Not thread-safe.
@@ -87,4 +87,4 @@ private:
     std::optional<std::pair<std::uint32_t, Span>> before_;
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// Which iteration of a sweep runs at which clock. It depends on nothing but the number of the
 /// iteration, so that all ranks are at the same clock index of the same block. Every second round
@@ -203,4 +203,4 @@ inline Pipeline measured_pipeline(Pipeline order, std::span<const RankCurves> ra
     return order;
 }
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -13,7 +13,7 @@
 
 #include <sys/types.h>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 namespace detail {
 
 /// A power limit in the terms of restore records, which hold a mode and four numbers: its whole
@@ -101,4 +101,4 @@ private:
     ClockState found_{};
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train::detail {
+namespace kdvfs::inline v0_3::train::detail {
 
 /// What a lower and an upper bound on a pipeline's effective energy are, at one iteration length.
 struct Certificate {
@@ -349,4 +349,4 @@ private:
     std::vector<std::pair<std::int64_t, std::uint32_t>> heap_;
 };
 
-}  // namespace kdvfs::train::detail
+}  // namespace kdvfs::inline v0_3::train::detail

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// What an operation computes.
 enum class Pass {
@@ -175,4 +175,4 @@ inline Pipeline make_graph(const std::vector<std::vector<Operation>>& stages,
     return pipeline;
 }
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

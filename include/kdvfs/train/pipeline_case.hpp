@@ -28,7 +28,7 @@
 /// `"curves": "convex"` promises that each point is a corner of the hull; anything else promises
 /// nothing. A graph lists its `"operations": [{"stage", "op", "microbatch", "chunk"?}, ...]`, each
 /// stage's in the order they run in, and `"dependencies": [[first, then], ...]`, by their index.
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 struct PipelineCase {
     std::string name;
@@ -279,4 +279,4 @@ inline std::string to_case_text(const Pipeline& pipeline, const std::string& nam
     return json.dump(1) + '\n';
 }
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

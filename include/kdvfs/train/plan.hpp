@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// The clocks of one operation of a plan: at `first` for `share` of its work, then at `second`.
 /// With one clock the share is 1.
@@ -98,7 +98,7 @@ inline void plan_two_clocks(const Pipeline& pipeline, const Timing& timing, Pipe
 
 /// Joules that may be spent on fewer switches: a thousandth of the cheapest plan's total, but not
 /// so many that the plan is more than three thousandths above the bound.
-inline double calm_budget(Joules cheapest, Joules bound, Joules blocking) {
+inline double switch_budget(Joules cheapest, Joules bound, Joules blocking) {
     const double total = (cheapest + blocking).count;
     const double most = std::max(total, 1.003 * (bound + blocking).count);
     return std::min(1.001 * total, most) - blocking.count;
@@ -113,8 +113,8 @@ inline void plan_one_clock(const Pipeline& pipeline, const Timing& timing,
         ends.push_back(timing.starts[i] + timing.durations[i]);
     ClockPlan clocks = search.slowest_that_fit(ends);
     search.improve(clocks, 0, 8);
-    search.calm(clocks, calm_budget({clocks.energy}, to_joules(timing.bound),
-                                    pipeline.blocking_energy(plan.time)));
+    search.limit_switches(clocks, switch_budget({clocks.energy}, to_joules(timing.bound),
+                                                pipeline.blocking_energy(plan.time)));
     const Lateness late{std::llround(delay.latency.count() * 1e9),
                         std::llround(std::min(delay.transition, delay.latency).count() * 1e9)};
     if (late.latency > 0) {
@@ -170,4 +170,4 @@ inline PipelinePlan make_plan(const Frontier& frontier, Seconds length, Clocks c
     return plan;
 }
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// What one stage does in a plan.
 struct StagePlan {
@@ -146,4 +146,4 @@ inline PlanLadder parse_ladder(std::string_view text, const Pipeline& pipeline,
     return PlanLadder{std::move(rungs)};
 }
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -13,7 +13,7 @@
 #include <string_view>
 
 /// Frontiers and plans of pipelines as text. Times in seconds, energies in joules, clocks in MHz.
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 namespace detail {
 
 inline std::string decimal(Femtojoules number) {
@@ -171,4 +171,4 @@ inline std::string to_header(const PipelinePlan& plan, const tune::HeaderOptions
     return text + "}};\n// clang-format on\n\n}  // namespace " + options.namespace_name + "\n";
 }
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// Energy and time of one rank: as counters since any origin, or between two of their readings.
 struct RankWindow {
@@ -276,4 +276,4 @@ private:
     pid_t owner_ = ::getpid();
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// What the pipelines of the known schedules are made from.
 struct PipelineShape {
@@ -232,4 +232,4 @@ inline Pipeline unmeasured_pipeline(const PipelineShape& shape) {
         Watts{});
 }
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

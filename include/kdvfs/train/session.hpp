@@ -36,7 +36,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 namespace detail {
 
@@ -98,7 +98,7 @@ public:
         try {
             advance();
         } catch (const Error& error) {
-            go_alone(error);
+            fall_back(error);
         }
         scopes_.begin_iteration();
     }
@@ -114,14 +114,14 @@ public:
     [[nodiscard]] const std::optional<Pipeline>& measured() const { return measured_; }
     /// Blocks of the sweep that are over, and all.
     [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> blocks() const {
-        if (!course_) return {0, 0};
-        return {std::min(course_->block_of(sweep_iteration_), course_->blocks()),
-                course_->blocks()};
+        if (!schedule_) return {0, 0};
+        return {std::min(schedule_->block_of(sweep_iteration_), schedule_->blocks()),
+                schedule_->blocks()};
     }
 
     /// Another pipeline, that of `rank`, is going to take so long for its iterations; 0: no more.
     /// What any one rank says reaches all of them with the next iteration.
-    void straggler(std::uint32_t rank, Seconds iteration) { told_[copy_of(rank)] = iteration; }
+    void straggler(std::uint32_t rank, Seconds iteration) { resolved_[copy_of(rank)] = iteration; }
 
     /// Rethrows what has ended the following of a plan, then what `Gpu::check` has.
     void check() const {
@@ -148,7 +148,7 @@ private:
           per_stage_{std::max(ranks.size() / pipeline.stages, 1U)},
           stage_{options.stage.value_or(std::min(ranks.rank() / per_stage_, pipeline.stages - 1))},
           copy_{copy_of(ranks.rank())},
-          told_(per_stage_, Seconds{0}),
+          resolved_(per_stage_, Seconds{0}),
           scopes_{this->service(), order_, stage_},
           intervals_{scopes_.kernels()},
           spans_{scopes_.size()},
@@ -295,7 +295,7 @@ private:
             return static_cast<std::uint32_t>(std::clamp(count, 1.0, 1e6));
         };
         const Duration period = std::chrono::duration_cast<Duration>(Seconds{all[2]});
-        course_.emplace(sweep_points(), options_.samples,
+        schedule_.emplace(sweep_points(), options_.samples,
                         SweepCourse::Lengths{iterations(options_.block.settling()),
                                              iterations(options_.block.measuring(period))});
         curves_.stage = stage_;
@@ -309,10 +309,10 @@ private:
             curves_.add(block, scopes_.kernels());
         static_cast<void>(recorder_.take_dropped());
         ++sweep_iteration_;
-        if (sweep_iteration_ < course_->iterations()) return begin_step();
+        if (sweep_iteration_ < schedule_->iterations()) return begin_step();
         end_block();
         // What the GPU has not run yet when the host is done, it has run some iterations later.
-        if (sweep_iteration_ < course_->iterations() + draining) {
+        if (sweep_iteration_ < schedule_->iterations() + draining) {
             scopes_.run_all_at(sweep_points().front());
             this->service().begin_iteration(false);
             return;
@@ -327,7 +327,7 @@ private:
     }
 
     void begin_step() {
-        const SweepCourse::Step step = course_->step(sweep_iteration_);
+        const SweepCourse::Step step = schedule_->step(sweep_iteration_);
         scopes_.run_all_at(step.clock);
         if (!step.metered || step.begins) end_block();
         if (step.begins) this->service().begin_iteration(false);
@@ -360,8 +360,8 @@ private:
         }
         text = ranks_->broadcast(text, options_.planning);
         if (text.starts_with(failed)) {
-            return go_alone({Errc::invalid_input,
-                             {"plan the pipeline", "on rank 0", text.substr(failed.size()), ""}});
+            return fall_back({Errc::invalid_input,
+                              {"plan the pipeline", "on rank 0", text.substr(failed.size()), ""}});
         }
         ladder_ = parse_ladder(text, order_, stage_);
         phase_ = SessionPhase::following;
@@ -415,7 +415,7 @@ private:
         std::vector<double> slowness(per_stage_, 0);
         slowness[copy_] = own_slowness();
         for (std::size_t c = 0; c < per_stage_; ++c)
-            slowness[c] = std::max(slowness[c], told_[c] / ladder_.rungs().front().time);
+            slowness[c] = std::max(slowness[c], resolved_[c] / ladder_.rungs().front().time);
         ranks_->begin_max(slowness);
         exchanging_ = true;
     }
@@ -430,10 +430,10 @@ private:
         return Seconds{span.end - span.begin} / planned;
     }
 
-    void go_alone(const Error& error) {
+    void fall_back(const Error& error) {
         problem_ = error;
         phase_ = SessionPhase::alone;
-        scopes_.let_go();
+        scopes_.release();
         this->service().keep_record(false);
     }
 
@@ -448,7 +448,7 @@ private:
     std::uint32_t per_stage_;
     std::uint32_t stage_;
     std::uint32_t copy_;
-    std::vector<Seconds> told_;
+    std::vector<Seconds> resolved_;
     StageScopes scopes_;
     OperationIntervals intervals_;
     IterationSpans spans_;
@@ -463,11 +463,11 @@ private:
     std::map<std::uint32_t, std::size_t> rung_of_window_;
     bool exchanging_ = false;
 
-    std::optional<SweepCourse> course_;
+    std::optional<SweepCourse> schedule_;
     tune::BlockRecorder recorder_;
     RankCurves curves_;
     std::uint64_t sweep_iteration_ = 0;
     std::uint32_t block_iterations_ = 0;
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

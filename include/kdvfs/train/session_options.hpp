@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// What a `Session` is told.
 struct SessionOptions {
@@ -59,4 +59,4 @@ constexpr std::string_view to_string(SessionPhase phase) {
     return "unknown";
 }
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

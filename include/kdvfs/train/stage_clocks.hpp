@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train::detail {
+namespace kdvfs::inline v0_3::train::detail {
 
 /// How late a clock comes: nanoseconds from asking for it, in whose last part the GPU pauses.
 struct Lateness {
@@ -317,4 +317,4 @@ private:
     std::vector<Label> fresh_;
 };
 
-}  // namespace kdvfs::train::detail
+}  // namespace kdvfs::inline v0_3::train::detail

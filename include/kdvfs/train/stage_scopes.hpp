@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 /// The operations of one stage as scopes: knows which one is next, and what clock each is to have.
 ///
@@ -48,7 +48,7 @@ public:
             kernels_[kind.kernel] = {operation.pass, operation.chunk};
         }
     }
-    ~StageScopes() { let_go(); }
+    ~StageScopes() { release(); }
     StageScopes(const StageScopes&) = delete;
     StageScopes& operator=(const StageScopes&) = delete;
 
@@ -104,7 +104,7 @@ public:
     }
 
     /// Takes every request off; operations ask for nothing from now on.
-    void let_go() noexcept {
+    void release() noexcept {
         const std::lock_guard lock{mutex_};
         std::fill(clocks_.begin(), clocks_.end(), Held{});
         between_ = nullptr;
@@ -277,4 +277,4 @@ private:
     StageScopes::Entered entered_{};
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

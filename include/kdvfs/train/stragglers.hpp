@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <span>
 
-namespace kdvfs::train {
+namespace kdvfs::inline v0_3::train {
 
 struct StragglerOptions {
     /// A pipeline is waited for when it is so much slower than one's own: 0.02 is 2 %.
@@ -44,4 +44,4 @@ private:
     double factor_ = 1;
 };
 
-}  // namespace kdvfs::train
+}  // namespace kdvfs::inline v0_3::train

@@ -20,7 +20,7 @@
 /// far better than that of each, and what one of them is given too much, others lack. So a block's
 /// total is a measurement of its own, beside rows that by themselves say less than their standard
 /// deviations: as much less as makes both agree with what was stated.
-namespace kdvfs::tune::detail {
+namespace kdvfs::inline v0_3::tune::detail {
 
 /// Of the sum of a block, in squares of the block's energy.
 struct BlockVariances {
@@ -100,7 +100,7 @@ public:
             for (Eigen::Index s = 0; s < total.rows(); ++s)
                 total(s, s) += sums_[static_cast<std::size_t>(s)].variance;
             factor.compute(total);
-            const Eigen::VectorXd gained = factor.solve(surprise(before));
+            const Eigen::VectorXd gained = factor.solve(negative_log_likelihood(before));
             for (const Eigen::Index k : members_) {
                 const auto i = static_cast<std::size_t>(k);
                 curves[i].mean = before[i].mean + with_sums(before, k) * gained;
@@ -208,7 +208,8 @@ private:
     }
 
     /// By how much each sum is more than rows say, in logs.
-    [[nodiscard]] Eigen::VectorXd surprise(const std::vector<EnergyCurve>& before) const {
+    [[nodiscard]] Eigen::VectorXd negative_log_likelihood(
+        const std::vector<EnergyCurve>& before) const {
         Eigen::VectorXd found(shares_.rows());
         for (std::size_t s = 0; s < sums_.size(); ++s) {
             const Eigen::Index point = first(sums_[s]).point;
@@ -226,7 +227,7 @@ private:
     void weigh(const std::vector<EnergyCurve>& before, const Eigen::VectorXd& spread) {
         const double scatter = noise();
         for (Sum& sum : sums_) sum.log_energy = 0;
-        const Eigen::VectorXd expected = -surprise(before);
+        const Eigen::VectorXd expected = -negative_log_likelihood(before);
         for (std::size_t s = 0; s < sums_.size(); ++s) {
             const auto i = static_cast<Eigen::Index>(s);
             double precision = 0;
@@ -316,22 +317,22 @@ inline std::vector<BlockTotal> take_apart(const Profile& profile,
     }
     std::vector<BlockTotal> totals;
     for (const auto& [id, block] : blocks) {
-        const auto& [told, clock] = profile.blocks().at(id);
-        const auto square = [&, whole = told.energy](Joules deviation) {
+        const auto& [resolved, clock] = profile.blocks().at(id);
+        const auto square = [&, whole = resolved.energy](Joules deviation) {
             return deviation / whole * (deviation / whole);
         };
         std::vector<double> stated;
         for (const BlockRows::Row& row : block.rows) stated.push_back(square(row.energy_sd));
-        const BlockVariances found = apart(stated, square(told.energy_sd));
+        const BlockVariances found = apart(stated, square(resolved.energy_sd));
         if (!std::isfinite(found.total)) continue;
         const std::size_t at = index_of(clocks, clock);
         BlockTotal& total = totals.emplace_back();
         total.point = static_cast<Eigen::Index>(at);
-        total.log_energy = std::log(told.energy.count);
+        total.log_energy = std::log(resolved.energy.count);
         total.variance = found.total;
         for (std::size_t r = 0; r < block.rows.size(); ++r) {
             const BlockRows::Row& row = block.rows[r];
-            const double share = row.energy / told.energy;
+            const double share = row.energy / resolved.energy;
             energies[row.kernel].at[at][row.sample].apart = found.rows[r] / (share * share);
             total.members.push_back({row.kernel, row.launches});
         }
@@ -339,4 +340,4 @@ inline std::vector<BlockTotal> take_apart(const Profile& profile,
     return totals;
 }
 
-}  // namespace kdvfs::tune::detail
+}  // namespace kdvfs::inline v0_3::tune::detail

@@ -18,7 +18,7 @@
 
 /// What caps of clocks can do to a kernel, and what they cannot: which clock points are the same to
 /// it, and how its time goes with the core clock.
-namespace kdvfs::tune::detail {
+namespace kdvfs::inline v0_3::tune::detail {
 
 /// Which clock points are one and the same to a kernel. A cap that the board does not reach, since
 /// its power is limited before, changes nothing: from some core clock on, caps are as good as none.
@@ -259,4 +259,4 @@ private:
     std::vector<Row> rows_;
 };
 
-}  // namespace kdvfs::tune::detail
+}  // namespace kdvfs::inline v0_3::tune::detail

@@ -18,7 +18,7 @@
 
 /// What measurements of kernels at some clock points say of all points: one Gaussian process over
 /// the logs of a quantity, for plans (`shrunk_costs`) and for sweeps (`SweepDesign`).
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// A clock point as the process sees it: clocks as shares of the highest, auto counting as those.
 struct ClockShare {
@@ -313,4 +313,4 @@ private:
     Eigen::MatrixXd rest_;
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 namespace detail {
 
 /// For each launch, where the same kernel is launched next; the end where it is not.
@@ -66,4 +66,4 @@ inline CodedLaunches encode_launches(std::span<const std::uint32_t> launches) {
     return coded;
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// What a plan makes small. To add one, write a function that returns an `Objective`.
 ///
@@ -223,10 +223,10 @@ CostTable make_cost_table(const Profile& profile, Estimate&& estimate) {
     for (const KernelProfile& kernel : profile.kernels()) {
         KernelCosts costs{kernel.key, kernel.group, kernel.count, {}, 0, {}};
         // Where the energy of the baseline is not told, there is nothing to compare with.
-        const bool planned = kernel.find(table.baseline)->is_told();
+        const bool planned = kernel.find(table.baseline)->is_resolved();
         costs.points.reserve(planned ? kernel.points.size() : 1);
         for (const ProfilePoint& point : kernel.points)
-            if (point.clock == table.baseline || (planned && point.is_told()))
+            if (point.clock == table.baseline || (planned && point.is_resolved()))
                 costs.points.push_back({point.clock, estimate(kernel, point)});
         std::sort(costs.points.begin(), costs.points.end(),
                   [](const PointCost& a, const PointCost& b) { return a.clock < b.clock; });
@@ -242,4 +242,4 @@ inline CostTable mean_costs(const Profile& profile) {
         profile, [](const KernelProfile&, const ProfilePoint& point) { return point.mean(); });
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -17,7 +17,7 @@
 
 /// What samples say of the curves of one quantity, over all kernels and clock points. The prior is
 /// that of `CurvePriors`; noise has heavy tails (Student's t).
-namespace kdvfs::tune::detail {
+namespace kdvfs::inline v0_3::tune::detail {
 
 /// Student's t for the noise of a log, by its degrees of freedom (Lange, Little and Taylor, Journal
 /// of the American Statistical Association 84, 1989): with 4, an outlier counts little, and where
@@ -201,7 +201,7 @@ public:
         const double scale = std::max(kernel.scale_square, least_scale_square);
         ClockCurve curve = curves_[k];
         curve.noise = noise_of(kernel, scale);
-        const Known& known = known_of(k, map, curve);
+        const Observed& known = known_of(k, map, curve);
         Eigen::VectorXd mean = known.mean_of(curve.value);
         constexpr int rounds = 6;
         constexpr double damping = 0.6;  // steps of scoring are up to 1.75 times too long
@@ -225,8 +225,8 @@ public:
 
 private:
     /// What is known of all curves of the same fold, points and noise.
-    struct Known {
-        Known(const Eigen::MatrixXd& prior, const SamePoints& map, const ClockCurve& curve)
+    struct Observed {
+        Observed(const Eigen::MatrixXd& prior, const SamePoints& map, const ClockCurve& curve)
             : noise{curve.noise} {
             const CurvePosterior posterior{prior, curve};
             seen = posterior.seen();
@@ -247,13 +247,13 @@ private:
         std::shared_ptr<const Eigen::MatrixXd> covariance;
     };
 
-    const Known& known_of(std::size_t k, const SamePoints& map, const ClockCurve& curve) {
+    const Observed& known_of(std::size_t k, const SamePoints& map, const ClockCurve& curve) {
         constexpr std::size_t most = 16;  // where noise differs more, none is needed again
         auto& alike = known_[{k % CurvePriors::folds, &map}];
         for (const auto& known : alike)
             if (known->noise == curve.noise) return *known;
         if (alike.size() == most) alike.clear();
-        alike.push_back(std::make_unique<Known>(priors_->of(k)(map, map), map, curve));
+        alike.push_back(std::make_unique<Observed>(priors_->of(k)(map, map), map, curve));
         return *alike.back();
     }
 
@@ -311,8 +311,8 @@ private:
     double noise_ = 0;
     std::vector<ClockCurve> curves_;
     std::optional<CurvePriors> priors_;
-    std::map<std::pair<std::size_t, const SamePoints*>, std::vector<std::unique_ptr<Known>>>
+    std::map<std::pair<std::size_t, const SamePoints*>, std::vector<std::unique_ptr<Observed>>>
         known_;  ///< by fold and map
 };
 
-}  // namespace kdvfs::tune::detail
+}  // namespace kdvfs::inline v0_3::tune::detail

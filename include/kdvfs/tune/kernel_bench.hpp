@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// A kernel to be measured by itself.
 struct SweepKernel {
@@ -318,4 +318,4 @@ private:
     std::vector<std::function<void()>> enqueue_;
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

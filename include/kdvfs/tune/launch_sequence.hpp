@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// The launches of an iteration on the stream that matters most, in enqueue order.
 struct RecordedSequence {
@@ -351,4 +351,4 @@ inline std::optional<std::filesystem::path> find_switch_latencies(const std::str
     return std::nullopt;
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -23,7 +23,7 @@
 #include <string_view>
 
 /// Plan files obeyed at run time, through `FromPlan` policies.
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 namespace detail {
 
 [[noreturn]] inline void distrust(const std::filesystem::path& path, const char* why,
@@ -132,4 +132,4 @@ std::shared_ptr<const PlanTable> plan_from_environment(const DeviceInfo& device,
     return plan_from_environment(device, clocks, &Registry::obeys_plan_for);
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -29,7 +29,7 @@
 /// baseline, negative = saved; `max_slowdown_pct` is null where there is no bound, and
 /// `launch_limit_s` is there where launches have one; clocks are MHz, -1 for auto. Times and
 /// energies are of one iteration, in `kernels` of one launch.
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 namespace detail {
 
 inline nlohmann::ordered_json clock_json(Megahertz clock) {
@@ -421,4 +421,4 @@ inline PlannedSequence parse_sequence(std::string_view text, const std::string& 
     return sequence;
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -13,7 +13,7 @@
 #include <sstream>
 #include <string>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 namespace detail {
 
 inline std::string clock_column(Megahertz clock) {
@@ -115,4 +115,4 @@ inline std::string to_text_table(const SegmentPlan& plan) {
     return text.str();
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// How clocks are shared between the kernels of a plan.
 enum class Aggregate {
@@ -308,4 +308,4 @@ inline Plans make_plans(const CostTable& table, const Objective& objective) {
             make_plan(table, objective, Aggregate::global)};
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -20,7 +20,7 @@
 #include <vector>
 
 /// Names of any kind in C++ source.
-namespace kdvfs::tune::detail {
+namespace kdvfs::inline v0_3::tune::detail {
 
 /// A name between the quotes of a C++ string literal. Of "??" the second is escaped: three
 /// characters that begin so were once one of another meaning (trigraphs).
@@ -67,9 +67,9 @@ inline std::map<std::string, std::string> cpp_identifiers(const std::set<std::st
     return identifiers;
 }
 
-}  // namespace kdvfs::tune::detail
+}  // namespace kdvfs::inline v0_3::tune::detail
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// A plan, and the GPU architecture it is for.
 struct PlanFor {
@@ -412,4 +412,4 @@ inline std::string to_segment_header(const SegmentPlan& plan, const HeaderOption
            options.namespace_name + "\n";
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

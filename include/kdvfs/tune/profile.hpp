@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// What work costs: time and energy, of one launch or of a whole iteration as the place says.
 struct Cost {
@@ -135,7 +135,7 @@ struct ProfileSample {
 
     /// Whether the energy is known to better than its half: less than that, and the counter could
     /// not tell it from what ran beside it.
-    [[nodiscard]] bool is_told() const {
+    [[nodiscard]] bool is_resolved() const {
         return energy_sd.count < 0.5 * cost.energy.count || energy_sd.count == 0;
     }
 };
@@ -174,18 +174,18 @@ struct ProfilePoint {
     ProfileSamples samples;
 
     /// Whether any sample's energy is told: no plan chooses a point where none is.
-    [[nodiscard]] bool is_told() const {
+    [[nodiscard]] bool is_resolved() const {
         return std::any_of(samples.begin(), samples.end(),
-                           [](const ProfileSample& sample) { return sample.is_told(); });
+                           [](const ProfileSample& sample) { return sample.is_resolved(); });
     }
 
     /// Of the samples that are told, or of all where none is.
     [[nodiscard]] Cost mean() const {
-        const bool told = is_told();
+        const bool resolved = is_resolved();
         Cost sum;
         double count = 0;
         for (const ProfileSample& sample : samples) {
-            if (told && !sample.is_told()) continue;
+            if (resolved && !sample.is_resolved()) continue;
             sum += sample.cost;
             ++count;
         }
@@ -353,4 +353,4 @@ private:
     std::optional<ClockPoint> marked_baseline_;
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -35,7 +35,7 @@
 /// deviation of what the energy may be off, 0 or empty where it is not known; -1 or "auto" is the
 /// board's own clock; without a variant a kernel is written as `to_string(KernelKey)` does. Rows of
 /// one `block` were measured together (`ProfileBlock`); 0 or empty: by themselves.
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 namespace detail {
 
 using Fields = std::vector<std::string_view>;
@@ -354,4 +354,4 @@ private:
     std::optional<ClockPoint> baseline_;
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -24,7 +24,7 @@
 
 /// Several GPUs that do one job, in one process or in several: each has a rank, and files of its
 /// own.
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// The file of one rank: "profile.csv" is "profile.rank2.csv" for rank 2.
 inline std::filesystem::path rank_path(std::filesystem::path file, std::size_t rank) {
@@ -162,4 +162,4 @@ inline RankProfile merge_ranks(std::span<const RankProfile> ranks,
     return merged;
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// Launches of an iteration over which one clock is asked for. The clock is in force from inside
 /// launch `arrives_in`; asking so early is the plan's way to have a raise in time (`lead`).
@@ -439,4 +439,4 @@ inline SegmentPlan plan_segments(const CostTable& table, const ProgramLaunches& 
     return plan;
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

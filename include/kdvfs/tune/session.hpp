@@ -24,7 +24,7 @@
 #include <system_error>
 #include <utility>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// What a session does with the program it stands in.
 struct SessionMode {
@@ -111,7 +111,7 @@ public:
             bound_.emplace(gpu.template with<Registry>(read_plan(gpu, mode.file)));
         }
         if (const auto file = kdvfs::detail::environment("KDVFS_STATUS"); !file.empty())
-            teller_ = std::make_shared<Teller>(
+            status_writer_ = std::make_shared<StatusWriter>(
                 *this, mode.rank ? rank_path(file, *mode.rank) : std::filesystem::path{file});
     }
 
@@ -119,7 +119,7 @@ public:
 
     /// Says that an iteration begins: the one line to add to a program.
     void next_iteration() const {
-        if (teller_) teller_->next_iteration();
+        if (status_writer_) status_writer_->next_iteration();
         if (sweeping_) return sweeping_->next_iteration();
         if (kind_ != SessionMode::Kind::off) service().next_iteration();
     }
@@ -164,8 +164,8 @@ public:
 
 protected:
     /// Tells `KDVFS_STATUS` of an iteration that was begun by `service().begin_iteration`.
-    void tell_iteration() const {
-        if (teller_) teller_->next_iteration();
+    void report_iteration() const {
+        if (status_writer_) status_writer_->next_iteration();
     }
 
 private:
@@ -178,9 +178,9 @@ private:
     };
 
     /// Writes the status file once a second, and at the session's end.
-    class Teller {
+    class StatusWriter {
     public:
-        Teller(const Session& session, std::filesystem::path file)
+        StatusWriter(const Session& session, std::filesystem::path file)
             : gpu_{session}, sweeping_{session.sweeping_}, file_{std::move(file)} {
             status_.gpu = gpu_name(session.info());
             status_.sample_period = session.service().sample_period();
@@ -189,9 +189,9 @@ private:
             follows_ = session.kind_ == SessionMode::Kind::follow;
             write();
         }
-        Teller(const Teller&) = delete;
-        Teller& operator=(const Teller&) = delete;
-        ~Teller() {
+        StatusWriter(const StatusWriter&) = delete;
+        StatusWriter& operator=(const StatusWriter&) = delete;
+        ~StatusWriter() {
             if (kdvfs::detail::fork_generation() != generation_) return;
             try {
                 write();
@@ -203,9 +203,9 @@ private:
         void next_iteration() {
             if (kdvfs::detail::fork_generation() != generation_) return;
             ++status_.iterations;
-            const bool ended = sweeping_ && !told_end_ && sweeping_->done();
+            const bool ended = sweeping_ && !reported_end_ && sweeping_->done();
             if (!ended && std::chrono::steady_clock::now() < next_) return;
-            told_end_ = told_end_ || ended;
+            reported_end_ = reported_end_ || ended;
             write();
         }
 
@@ -224,7 +224,7 @@ private:
         std::filesystem::path file_;
         SessionStatus status_;
         bool follows_ = false;
-        bool told_end_ = false;
+        bool reported_end_ = false;
         std::chrono::steady_clock::time_point next_;
         std::uint32_t generation_ = kdvfs::detail::fork_generation();
     };
@@ -242,7 +242,7 @@ private:
     SessionMode::Kind kind_;
     std::optional<Sweeping<Registry>> sweeping_;
     std::optional<BoundGpu<Registry>> bound_;
-    std::shared_ptr<Teller> teller_;
+    std::shared_ptr<StatusWriter> status_writer_;
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

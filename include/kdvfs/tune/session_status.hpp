@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// What a session tells whoever has started its program, in the file that the environment variable
 /// `KDVFS_STATUS` names: `{"gpu","iterations","grid_points","sample_period_s","measure_only"`
@@ -81,4 +81,4 @@ inline SessionStatus parse_session_status(std::string_view text, const std::stri
     return status;
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -27,11 +27,11 @@
 /// Estimates that do not promise the winner's luck. Whoever picks the best of many noisy means
 /// picks lucky ones, and is disappointed later. Estimates are shrunk, and what luck is left in them
 /// is found out by planning on simulated measurements.
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 namespace detail {
 
 /// Whether any point was measured more than once, or its error stated.
-inline bool tells_noise(const Profile& profile) {
+inline bool reports_noise(const Profile& profile) {
     for (const KernelProfile& kernel : profile.kernels())
         for (const ProfilePoint& point : kernel.points)
             if (point.samples.size() > 1 || point.samples[0].energy_sd.count > 0) return true;
@@ -107,13 +107,13 @@ struct Estimates {
     std::vector<double> energy_scales;  ///< likewise, beyond what was stated
 
     /// With each energy taken to be more by so many standard deviations.
-    [[nodiscard]] CostTable credited(double deviations) const {
-        CostTable credited = table;
+    [[nodiscard]] CostTable shrunk(double deviations) const {
+        CostTable shrunk = table;
         for (std::size_t k = 0; k < energy_errors.size(); ++k)
             for (std::size_t p = 0; p < energy_errors[k].size(); ++p)
-                credited.kernels[k].points[p].cost.energy.count *=
+                shrunk.kernels[k].points[p].cost.energy.count *=
                     std::exp(deviations * energy_errors[k][p]);
-        return credited;
+        return shrunk;
     }
 };
 
@@ -206,14 +206,14 @@ inline std::optional<double> luck_of(const Plan& planned, const Estimates& estim
     double deviations = 0;
     for (std::size_t k = 0; k < planned.kernels.size(); ++k) {
         const KernelCosts& real = truth.kernels[k];
-        const KernelCosts& told = estimates.table.kernels[k];
+        const KernelCosts& resolved = estimates.table.kernels[k];
         std::size_t p = 0;
-        while (told.points[p].clock != planned.kernels[k].clock) ++p;
+        while (resolved.points[p].clock != planned.kernels[k].clock) ++p;
         const double energy = real.at(p).energy.count;
         const auto ratio = [p](const KernelCosts& kernel) {
             return kernel.points[p].cost.energy / kernel.points[kernel.baseline].cost.energy;
         };
-        off += energy * std::log(ratio(real) / ratio(told));
+        off += energy * std::log(ratio(real) / ratio(resolved));
         deviations += energy * estimates.energy_errors[k][p];
     }
     if (!(deviations > 0)) return std::nullopt;
@@ -224,9 +224,9 @@ inline std::optional<double> luck_of(const Plan& planned, const Estimates& estim
 /// that are made of them (the bootstrap's estimate of optimism: Efron, Journal of the American
 /// Statistical Association 78, 1983). Estimates still have luck in them, which makes them a world
 /// with more to gain than there is; so each world is credited with what those before have told.
-class Rehearsal {
+class CrossValidation {
 public:
-    Rehearsal(const Profile& profile, const Estimates& estimates) {
+    CrossValidation(const Profile& profile, const Estimates& estimates) {
         constexpr std::size_t enough = 128;  // kernels; more would hardly change a mean
         std::vector<std::size_t> kernels;
         const std::size_t all = estimates.table.kernels.size();
@@ -235,7 +235,7 @@ public:
         const std::size_t rounds =
             1 + std::min<std::size_t>(15, (enough + kernels.size() / 2) / kernels.size());
         for (std::uint64_t round = 0; round < rounds; ++round) {
-            const CostTable world = estimates.credited(credit_);
+            const CostTable world = estimates.shrunk(shrinkage_);
             const auto again = measure_again(world, profile, estimates, kernels, round);
             if (!again || clock_points(*again).size() < fewest_clocks) continue;
             CostTable truth{world.gpu, world.baseline, {}, {}};
@@ -246,14 +246,14 @@ public:
 
     /// By how many standard deviations energies must be taken to be more than estimated, for plans
     /// to keep on average what they promise.
-    [[nodiscard]] double credit() const { return credit_; }
+    [[nodiscard]] double shrinkage() const { return shrinkage_; }
     /// `CostTable::own_share`
     [[nodiscard]] double own_share() const { return own_share_; }
 
 private:
     void rehearse(const Estimates& found, const CostTable& truth) {
         if (found.energy_errors.empty()) return;
-        CostTable table = found.credited(credit_);
+        CostTable table = found.shrunk(shrinkage_);
         table.own_share = own_share_;
         constexpr kdvfs::detail::KnapsackEffort little{1e-3, 0};  // no proofs are needed
         for (const Aggregate aggregate : {Aggregate::global, Aggregate::local})
@@ -281,7 +281,7 @@ private:
         const std::size_t first = luck_.size() > 2 ? 2 : 0;
         double sum = 0;
         for (std::size_t i = first; i < luck_.size(); ++i) sum += luck_[i];
-        credit_ = std::max(0.0, sum / static_cast<double>(luck_.size() - first));
+        shrinkage_ = std::max(0.0, sum / static_cast<double>(luck_.size() - first));
     }
 
     /// How many kernels are slower than a local plan's bound allows.
@@ -304,7 +304,7 @@ private:
         std::array<double, bounds.size()> beyond{};
     };
 
-    double credit_ = 0.5;
+    double shrinkage_ = 0.5;
     double own_share_ = 1;
     std::vector<double> luck_;
     std::array<Share, 5> shares_{{{1}, {0.8}, {0.6}, {0.4}, {0.2}}};
@@ -325,7 +325,7 @@ inline CostTable shrunk_costs(const Profile& profile) {
         table.caveat = std::move(caveat);
         return table;
     };
-    if (!detail::tells_noise(profile))
+    if (!detail::reports_noise(profile))
         return plain(
             "no point was measured twice, so nothing was shrunk and the bound has no confidence");
     if (const std::string none = detail::find_no_energy(profile); !none.empty())
@@ -334,10 +334,10 @@ inline CostTable shrunk_costs(const Profile& profile) {
         return plain("fewer than three clock points were measured, so nothing was shrunk");
     const detail::Estimates estimates = detail::estimate_costs(profile);
     if (estimates.energy_errors.empty()) return estimates.table;
-    const detail::Rehearsal rehearsal{profile, estimates};
-    CostTable table = estimates.credited(rehearsal.credit());
-    table.own_share = rehearsal.own_share();
+    const detail::CrossValidation cross_validation{profile, estimates};
+    CostTable table = estimates.shrunk(cross_validation.shrinkage());
+    table.own_share = cross_validation.own_share();
     return table;
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

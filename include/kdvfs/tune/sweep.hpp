@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// Turns a program into its own profiler: stands where the GPU with its policies would stand.
 ///
@@ -86,4 +86,4 @@ private:
     std::shared_ptr<SweepEngine> engine_;
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

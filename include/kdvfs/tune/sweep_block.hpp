@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// Iterations that were run at one clock point and metered: what was asked for.
 struct SweepBlock {
@@ -287,4 +287,4 @@ private:
     Duration sample_period_{0};
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

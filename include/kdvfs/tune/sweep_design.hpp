@@ -21,7 +21,7 @@
 #include <vector>
 
 /// What a few measurements of a kernel say about the clock points where it was not measured.
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 namespace detail {
 
@@ -245,4 +245,4 @@ private:
     std::size_t baseline_ = 0;
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// The scope sink of a swept GPU: puts one long scope around all scopes of a stream, so that the
 /// clocks do not go back and forth between neighbours. The long scope changes, in stream order,
@@ -162,7 +162,7 @@ public:
         : service_{&service},
           options_{checked(service, options)},
           sink_{service},
-          course_{SweepDesign{points_of(service, options), options.baseline}, options},
+          schedule_{SweepDesign{points_of(service, options), options.baseline}, options},
           profile_{gpu_name(service.info())} {
         if (!options_.file.empty()) file_.emplace(options_.file, profile_.gpu(), options_.baseline);
         service_->keep_record(true);
@@ -189,7 +189,7 @@ public:
             // What might break its bound here, or was never met, runs as without a sweep. The
             // block is lost then: its clock did not hold.
             const bool safe =
-                course_.keeps_bound(find({std::string{kernel}, variant}), step_.clock);
+                schedule_.keeps_bound(find({std::string{kernel}, variant}), step_.clock);
             const ClockPoint clock = safe ? step_.clock : options_.baseline;
             const ClockRequest request =
                 policy.asks ? ClockRequest{.asks = true, .point = clock} : policy;
@@ -205,7 +205,7 @@ public:
     void next_iteration() {
         const std::lock_guard lock{mutex_};
         if (step_.done) return service_->next_iteration();
-        const Duration longest = course_.knows_baseline()
+        const Duration longest = schedule_.knows_baseline()
                                      ? options_.longest
                                      : std::min(options_.longest, options_.longest_without_any);
         if (service_->now() - began_ > longest) return end_early(longest);
@@ -213,7 +213,7 @@ public:
         recorder_.take(service_->take_record());
         bool compared = false;
         for (const MeasuredBlock& found : recorder_.take_measured()) {
-            if (!course_.measured(found)) continue;
+            if (!schedule_.measured(found)) continue;
             add(found);
             if (found.block.clock != options_.baseline) continue;
             compared = true;
@@ -222,13 +222,13 @@ public:
             });
         }
         if (compared && file_) write_sequence();
-        for (const SweepBlock& block : recorder_.take_dropped()) course_.dropped(block);
-        begin(course_.next(profile(), recorder_.sample_period()));
+        for (const SweepBlock& block : recorder_.take_dropped()) schedule_.dropped(block);
+        begin(schedule_.next(profile(), recorder_.sample_period()));
     }
 
     [[nodiscard]] SweepProgress progress() const {
         const std::lock_guard lock{mutex_};
-        return course_.progress(profile());
+        return schedule_.progress(profile());
     }
     /// The launches of an iteration on the stream with most time; none until two were alike.
     [[nodiscard]] LaunchSequence sequence() {
@@ -284,8 +284,8 @@ private:
 
     /// The stated time is over: what has been measured must do.
     void end_early(Duration after) {
-        const SweepProgress reached = course_.progress(profile());
-        course_.end();
+        const SweepProgress reached = schedule_.progress(profile());
+        schedule_.end();
         begin({.clock = options_.baseline, .done = true});
         if (reached.points_measured > 1) return;
         const auto seconds = [](Seconds time) {
@@ -300,7 +300,7 @@ private:
                  " iterations of about " + std::to_string(each.count()) + " s, " +
                  std::to_string(reached.blocks_dropped) +
                  " blocks in which the energy counter said too little or clocks did not hold",
-             "the points asked for need about " + seconds(course_.needed()) +
+             "the points asked for need about " + seconds(schedule_.needed()) +
                  ": set SweepOptions::longest to that, or ask for fewer points or counter rows"}};
     }
 
@@ -423,7 +423,7 @@ private:
     SweepSink sink_;
 
     mutable std::mutex mutex_;
-    SweepSchedule course_;
+    SweepSchedule schedule_;
     BlockRecorder recorder_;
     Profile profile_;
     std::optional<SweepFile> file_;
@@ -435,4 +435,4 @@ private:
     std::uint64_t scopes_ = 0;      ///< entered in the block under way
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

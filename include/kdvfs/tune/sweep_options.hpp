@@ -23,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// Clock points to measure a device at: core clocks over its whole range and auto, at each memory
 /// clock and at auto.
@@ -210,4 +210,4 @@ inline SweepOptions sweep_options_from_environment(SweepOptions options = {}) {
     return options;
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// Keeps a swept run's slowdown below a bound: says how many iterations at the baseline must go by
 /// before some slower ones are affordable. Pure.
@@ -87,14 +87,14 @@ public:
     SweepSchedule(SweepDesign design, const SweepOptions& options)
         : design_{std::move(design)},
           options_{options},
-          pace_{options.max_slowdown},
+          overhead_budget_{options.max_slowdown},
           random_{options.seed} {}
 
     /// What the next iteration is to be run at. `sample_period` is the energy counter's, as known.
     SweepStep next(const Profile& profile, Duration sample_period) {
         sample_period_ = sample_period;
         while (!done_ && stages_.empty()) plan(profile);
-        pace_.count_iteration();
+        overhead_budget_.count_iteration();
         if (done_) return {.clock = design_.baseline(), .done = true};
         Stage& stage = stages_.front();
         const SweepStep step{.clock = stage.clock, .metered = stage.unmetered == 0};
@@ -112,11 +112,12 @@ public:
             settle_charge(found.block.clock, found.iteration);
             return true;
         }
-        pace_.set_baseline(found.iteration);
+        overhead_budget_.set_baseline(found.iteration);
         if (warm_) return true;
         warm_up_.push_back(found);
-        warm_ = is_steady() || pace_.baseline() * static_cast<double>(pace_.iterations()) >
-                                   Seconds{options_.longest_warm_up};
+        warm_ = is_steady() ||
+                overhead_budget_.baseline() * static_cast<double>(overhead_budget_.iterations()) >
+                    Seconds{options_.longest_warm_up};
         return warm_;
     }
 
@@ -144,7 +145,7 @@ public:
     }
 
     /// Whether an iteration at the baseline has been measured.
-    [[nodiscard]] bool knows_baseline() const { return pace_.baseline() > Seconds{0}; }
+    [[nodiscard]] bool knows_baseline() const { return overhead_budget_.baseline() > Seconds{0}; }
 
     /// The sweep is over, whatever is left.
     void end() { done_ = true; }
@@ -168,8 +169,8 @@ public:
         SweepProgress progress{.points = design_.points().size(),
                                .points_given_up = given_up_,
                                .blocks_dropped = dropped_,
-                               .iterations = pace_.iterations(),
-                               .slowdown_pct = 100 * pace_.slowdown(),
+                               .iterations = overhead_budget_.iterations(),
+                               .slowdown_pct = 100 * overhead_budget_.slowdown(),
                                .expected_regret_pct = regret_pct_,
                                .done = done_};
         for (const ClockPoint clock : design_.points())
@@ -201,7 +202,7 @@ private:
     }
 
     [[nodiscard]] std::uint32_t iterations_of(Duration time) const {
-        const Seconds iteration = pace_.baseline();
+        const Seconds iteration = overhead_budget_.baseline();
         if (iteration <= Seconds{0}) return 1;
         const double needed = std::ceil(Seconds{time} / iteration);
         return static_cast<std::uint32_t>(std::clamp(needed, 1.0, 1e6));
@@ -237,12 +238,12 @@ private:
         const std::uint32_t measured = measured_iterations(clock);
         const std::uint32_t slow = settle + measured;
         const Seconds each = longest_iteration(clock);
-        const std::uint32_t wait = pace_.wait_before(slow, each);
+        const std::uint32_t wait = overhead_budget_.wait_before(slow, each);
         add_stage({design_.baseline(), std::max(settle, wait > measured ? wait - measured : 0),
                    measured});
         add_stage({clock, settle, measured});
-        pace_.charge(slow, each, pace_.baseline());
-        charges_[clock].push_back({slow, each, pace_.baseline()});
+        overhead_budget_.charge(slow, each, overhead_budget_.baseline());
+        charges_[clock].push_back({slow, each, overhead_budget_.baseline()});
     }
 
     void settle_charge(ClockPoint clock, Seconds iteration) {
@@ -250,11 +251,11 @@ private:
         if (charges.empty()) return;
         const Charge charge = charges.front();
         charges.pop_front();
-        pace_.charge(charge.iterations, iteration, charge.each);
+        overhead_budget_.charge(charge.iterations, iteration, charge.each);
     }
 
     [[nodiscard]] Seconds longest_iteration(ClockPoint clock) const {
-        const Seconds surely = pace_.baseline() * design_.longest_factor(clock);
+        const Seconds surely = overhead_budget_.baseline() * design_.longest_factor(clock);
         const auto guessed = longest_.find(clock);
         return guessed == longest_.end() ? surely : std::min(surely, guessed->second);
     }
@@ -342,14 +343,14 @@ private:
     /// How long the run goes on for a block: itself, and what makes up for its slowdown.
     [[nodiscard]] Seconds price_of(ClockPoint clock) const {
         const Seconds each = longest_iteration(clock);
-        const Seconds extra = std::max(Seconds{0}, each - pace_.baseline());
+        const Seconds extra = std::max(Seconds{0}, each - overhead_budget_.baseline());
         return (each + extra / options_.max_slowdown) *
                static_cast<double>(settle_iterations() + measured_iterations(clock));
     }
 
     SweepDesign design_;
     SweepOptions options_;
-    OverheadBudget pace_;
+    OverheadBudget overhead_budget_;
     std::mt19937_64 random_;
     Duration sample_period_{0};
 
@@ -369,4 +370,4 @@ private:
     bool done_ = false;
 };
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// How long a clock change takes to arrive.
 struct SwitchDelay {
@@ -96,7 +96,7 @@ public:
 
     /// A switch asked for before a launch; nothing if it would arrive after the end.
     [[nodiscard]] const Transition* transition(std::size_t launch, std::size_t slot) const {
-        const Transition& transition = jumps_[slot * launches_ + launch];
+        const Transition& transition = resyncs_[slot * launches_ + launch];
         return transition.effective_at == 0 ? nullptr : &transition;
     }
 
@@ -148,12 +148,12 @@ private:
                 slots_[from * size() + to] = slot->second;
                 if (!is_new) continue;
                 pauses_.push_back({pause + asking_, (pause + asking_) * paused_power_});
-                add_jumps(prefix, works_on);
+                add_resyncs(prefix, works_on);
             }
         }
     }
 
-    void add_jumps(const std::vector<kdvfs::detail::Choice>& prefix, double works_on) {
+    void add_resyncs(const std::vector<kdvfs::detail::Choice>& prefix, double works_on) {
         std::size_t arrives_in = 0;
         for (std::size_t launch = 0; launch < launches_; ++launch) {
             const double arrival = prefix[launch].time + works_on;
@@ -167,7 +167,7 @@ private:
                               prefix[arrives_in]};
                 transition.before -= prefix[launch];
             }
-            jumps_.push_back(transition);
+            resyncs_.push_back(transition);
         }
     }
 
@@ -178,7 +178,7 @@ private:
     std::vector<kdvfs::detail::Choice> costs_;  // [launch][clock]
     std::vector<std::size_t> slots_;
     std::vector<kdvfs::detail::Choice> pauses_;  // [slot]
-    std::vector<Transition> jumps_;              // [slot][launch]
+    std::vector<Transition> resyncs_;            // [slot][launch]
 };
 
 /// A launch of an iteration, and the clock that is asked for before it.
@@ -225,4 +225,4 @@ Cost replay_launches(std::span<const AskedLaunch> launches, ClockPoint held,
     return run_once();
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// A mean with its 95 % interval, in percent of change; negative = saved.
 struct PercentInterval {
@@ -169,11 +169,11 @@ Validation validate(const Plan& plan, std::size_t pairs, Measure&& measure,
             100 * plan.max_slowdown};
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune
 
 /// How a program tells `kdvfs validate --counter program` what its run took: programs on simulated
 /// GPUs must, since no counter of this machine knows; others may, to leave out what is not work.
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 
 /// A run's cost as the text `time_s,energy_j`, a header line and a line of numbers.
 inline std::string to_csv(const Cost& cost) {
@@ -217,13 +217,13 @@ inline Cost read_cost(const std::filesystem::path& path) {
     return read_cost(input, path.string());
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune
 
 /// Validation files: `{"gpu","pairs","too_few_pairs","verdict","time_bound_pct",`
 /// `"promised":{"time_pct","energy_pct"},"time":{"verdict","limit_pct","mean_pct","low_pct",`
 /// `"high_pct"},"energy":{...}}`, percent against the baseline; a verdict is "kept", "broken" or
 /// "undecided"; `time_bound_pct` is null where the plan had no bound.
-namespace kdvfs::tune {
+namespace kdvfs::inline v0_3::tune {
 namespace detail {
 
 inline nlohmann::ordered_json interval_json(const PercentInterval& interval, Verdict verdict,
@@ -275,4 +275,4 @@ inline Validation parse_validation(std::string_view text, const std::string& fil
     return found;
 }
 
-}  // namespace kdvfs::tune
+}  // namespace kdvfs::inline v0_3::tune

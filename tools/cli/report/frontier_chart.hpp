@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/report/chart_parts.hpp>
-#include <tools/cli/report/noise.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
+#include <tools/cli/report/chart_parts.hpp>
+#include <tools/cli/report/noise.hpp>
 
 #include <algorithm>
 #include <cmath>

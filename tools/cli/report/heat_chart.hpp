@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/report/chart_parts.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
+#include <tools/cli/report/chart_parts.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -39,7 +39,8 @@ inline std::string left_out_text(std::size_t shown_kernels, std::size_t all) {
 namespace detail {
 
 /// At most `most` of an ordered set, evenly spread, both ends included.
-inline std::set<kdvfs::Megahertz> thinned(const std::set<kdvfs::Megahertz>& all, std::size_t most) {
+inline std::set<kdvfs::Megahertz> sparsified(const std::set<kdvfs::Megahertz>& all,
+                                             std::size_t most) {
     if (all.size() <= most) return all;
     const std::vector<kdvfs::Megahertz> list(all.begin(), all.end());
     std::set<kdvfs::Megahertz> some;
@@ -76,8 +77,8 @@ inline HeatGrid heat_grid(const kdvfs::tune::CostTable& table,
             grid.memories.insert(point.clock.memory);
         }
     }
-    grid.memories = thinned(grid.memories, 6);
-    grid.cores = thinned(grid.cores, 84 / grid.memories.size());
+    grid.memories = sparsified(grid.memories, 6);
+    grid.cores = sparsified(grid.cores, 84 / grid.memories.size());
     for (const std::size_t k : grid.kernels) {
         const auto chosen = planned.find(table.kernels[k].key);
         if (chosen == planned.end()) continue;

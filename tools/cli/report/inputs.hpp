@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/error.hpp>
+#include <kdvfs/train/pipeline_case.hpp>
+#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/validation.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/report/energy_chart.hpp>
 #include <tools/cli/report/pipeline_chart.hpp>
@@ -8,11 +13,6 @@
 #include <tools/cli/report/promise_chart.hpp>
 #include <tools/cli/report/switch_chart.hpp>
 #include <tools/cli/report/trace_chart.hpp>
-#include <kdvfs/error.hpp>
-#include <kdvfs/train/pipeline_case.hpp>
-#include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/validation.hpp>
 
 #include <filesystem>
 #include <optional>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/report/chart_parts.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/plan.hpp>
+#include <tools/cli/report/chart_parts.hpp>
 
 #include <algorithm>
 #include <cstddef>

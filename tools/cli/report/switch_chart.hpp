@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tools/cli/report/chart_parts.hpp>
 #include <kdvfs/clock.hpp>
+#include <tools/cli/report/chart_parts.hpp>
 
 #include <algorithm>
 #include <set>

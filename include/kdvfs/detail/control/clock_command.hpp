@@ -7,7 +7,7 @@
 #include <exception>
 #include <optional>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// What kdvfs knows of a device's clocks: enough to put them back, and all that a record needs.
 struct ClockHistory {
@@ -82,4 +82,4 @@ CommandOutcome execute(Device& device, const ClockCommand& command) noexcept {
     return outcome;
 }
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

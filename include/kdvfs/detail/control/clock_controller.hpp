@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// What became of the scopes that asked.
 struct AskedScopes {
@@ -52,10 +52,10 @@ struct ControllerCounts {
     std::uint64_t external_changes = 0;  ///< times somebody else had changed the clocks
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail
 
 /// What a device that answers without an error may still have done wrong.
-namespace kdvfs::detail::clock_errors {
+namespace kdvfs::inline v0_3::detail::clock_errors {
 
 inline std::string held(const ClockState& state) {
     return to_string(state.cap) + " in mode " + state.mode;
@@ -88,9 +88,9 @@ inline Error taken_over(const std::string& device, const ClockState& state) {
                             "over again"}};
 }
 
-}  // namespace kdvfs::detail::clock_errors
+}  // namespace kdvfs::inline v0_3::detail::clock_errors
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// Turns the requests of all tracks into commands for one device: a pure state machine. Requests,
 /// answers and the time go in, commands come out, one at a time; who drives it (threads on real
@@ -214,7 +214,7 @@ public:
         };
         if (!holds(target_)) {
             const bool waits =
-                !history_.uncertain && lowers(target_) && !lifts(target_) && !let_go_;
+                !history_.uncertain && lowers(target_) && !lifts(target_) && !released_;
             at(waits ? target_since_ + options_.lower_after : TimePoint{});
         }
         if (changed()) at(last_read_ + options_.verify_every);
@@ -222,8 +222,8 @@ public:
     }
 
     /// Asks for the found state whatever tracks say from here on: the end of the GPU object.
-    void let_go() {
-        let_go_ = true;
+    void release() {
+        released_ = true;
         target_.reset();
         restore_due_ = changed();
         not_before_ = {};
@@ -269,7 +269,7 @@ private:
     }
 
     void note_target(TimePoint now) {
-        auto target = let_go_ ? std::nullopt : votes_.winner();
+        auto target = released_ ? std::nullopt : votes_.winner();
         if (target) target = raised_to(*target, options_.never_below);
         if (target == target_) return;
         target_ = target;
@@ -300,7 +300,7 @@ private:
     /// What the device is to hold now: the target, or, while lowering is held back, as much of it
     /// as raises.
     [[nodiscard]] std::optional<ClockPoint> due_target(TimePoint now) const {
-        if (let_go_ || !lowers(target_) || now >= target_since_ + options_.lower_after) {
+        if (released_ || !lowers(target_) || now >= target_since_ + options_.lower_after) {
             return target_;
         }
         if (!lifts(target_)) return holds_;
@@ -340,7 +340,7 @@ private:
                 history_.uncertain = true;
                 attempts_ = attempts;  // a silent refusal is a failed attempt, too
                 failed({.kind = ClockCommand::Kind::restore},
-                       clock_errors::not_restored(device_, state), now, let_go_);
+                       clock_errors::not_restored(device_, state), now, released_);
                 return;
             }
             ++counts_.restores;
@@ -384,8 +384,8 @@ private:
     void failed(const ClockCommand& command, const Error& error, TimePoint now,
                 bool last_chance = false) {
         const bool transient = is_transient(error.code());
-        const bool owed = transient && command.kind == ClockCommand::Kind::restore;
-        if (owed || ((last_chance || transient) && attempts_ < options_.retries)) {
+        const bool pending_restore = transient && command.kind == ClockCommand::Kind::restore;
+        if (pending_restore || ((last_chance || transient) && attempts_ < options_.retries)) {
             // A restore that is owed is tried for as long as it takes, though not in silence.
             if (attempts_ == options_.retries && !error_) error_ = error;
             const Duration pause = options_.first_retry_after * back_off(attempts_++);
@@ -437,9 +437,9 @@ private:
     std::vector<std::uint32_t> in_flight_scopes_;  // of those that the command under way is for
     unsigned attempts_ = 0;
     bool armed_ = true;
-    bool let_go_ = false;
+    bool released_ = false;
     bool restore_due_ = false;
     bool restore_failed_ = false;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// A plan of segments that the scopes of a GPU follow: what all streams share of it. Thread-safe.
 class FollowedPlan {
@@ -92,7 +92,7 @@ private:
 class TrackFollower {
 public:
     explicit TrackFollower(FollowedPlan& plan)
-        : plan_{&plan}, follower_{plan.track()}, stumbles_(plan.track().kernels() + 1) {
+        : plan_{&plan}, follower_{plan.track()}, mismatches_(plan.track().kernels() + 1) {
         iteration_ = plan.iteration();
     }
 
@@ -107,37 +107,39 @@ public:
         plan_->meet(kernel);
         follower_.launched(kernel);
         const std::uint64_t in_a_row = follower_.in_a_row();
-        if (in_a_row == 0) note_stumble(kernel);
-        if (conducted_) {
+        if (in_a_row == 0) note_mismatch(kernel);
+        if (outer_request_) {
             lost_ = follower_.lost() ? lost_ + 1 : 0;
-            conducted_ = lost_ <= plan_->track().size();
+            outer_request_ = lost_ <= plan_->track().size();
         } else {
-            conducted_ = in_a_row >= convincing || (in_a_row > 0 && in_a_row == place());
-            ever_conducted_ = ever_conducted_ || conducted_;
+            outer_request_ = in_a_row >= convincing || (in_a_row > 0 && in_a_row == place());
+            ever_outer_request_ = ever_outer_request_ || outer_request_;
         }
-        return conducted_;
+        return outer_request_;
     }
 
     /// The clock that the plan asks for now.
     [[nodiscard]] PlanClock clock() const noexcept { return follower_.clock(); }
-    [[nodiscard]] bool conducted() const noexcept { return conducted_; }
+    [[nodiscard]] bool outer_request() const noexcept { return outer_request_; }
     [[nodiscard]] bool at_end() const noexcept { return follower_.at_end(); }
     /// Whether the launch that came last did not come behind the one before it, as planned: work
     /// that no scope has told of, a graph for one, may lie between.
-    [[nodiscard]] bool jumped() const noexcept { return follower_.in_a_row() <= 1; }
+    [[nodiscard]] bool resynced() const noexcept { return follower_.in_a_row() <= 1; }
 
     /// A capture begins where another track, of the same stream, is.
     void go_on_from(const TrackFollower& live) noexcept {
         follower_.go_on_from(live.follower_);
         iteration_ = live.iteration_;
-        conducted_ = ever_conducted_ = live.conducted_;
+        outer_request_ = ever_outer_request_ = live.outer_request_;
     }
 
     /// Whether the track has ever followed the plan.
-    [[nodiscard]] bool ever_conducted() const noexcept { return ever_conducted_; }
+    [[nodiscard]] bool ever_outer_request() const noexcept { return ever_outer_request_; }
     [[nodiscard]] const FollowCounts& counts() const noexcept { return follower_.counts(); }
     /// By kernel, those that the plan does not have last.
-    [[nodiscard]] const std::vector<std::uint32_t>& stumbles() const noexcept { return stumbles_; }
+    [[nodiscard]] const std::vector<std::uint32_t>& mismatches() const noexcept {
+        return mismatches_;
+    }
 
 private:
     /// Launches in a row, anywhere in the plan, that make a track the plan's.
@@ -146,17 +148,17 @@ private:
     [[nodiscard]] std::uint64_t place() const noexcept {
         return follower_.next() == 0 ? plan_->track().size() : follower_.next();
     }
-    void note_stumble(PlanKernel kernel) noexcept {
-        ++stumbles_[std::min<std::size_t>(kernel, stumbles_.size() - 1)];
+    void note_mismatch(PlanKernel kernel) noexcept {
+        ++mismatches_[std::min<std::size_t>(kernel, mismatches_.size() - 1)];
     }
 
     FollowedPlan* plan_;
     PlanFollower follower_;
-    std::vector<std::uint32_t> stumbles_;
+    std::vector<std::uint32_t> mismatches_;
     std::uint64_t iteration_ = 0;
     std::uint64_t lost_ = 0;  // launches in a row
-    bool conducted_ = false;
-    bool ever_conducted_ = false;
+    bool outer_request_ = false;
+    bool ever_outer_request_ = false;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// What is known when a scope is entered.
 struct GateFacts {
@@ -77,4 +77,4 @@ private:
     std::size_t added_ = 0;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// A kernel as a planned sequence numbers it.
 using PlanKernel = std::uint32_t;
@@ -231,7 +231,7 @@ public:
         if (track_->is_passed_over(kernel)) return clock_;
         in_a_row_ = 0;
         switch (fit_) {
-            case Fit::sure: stumble(kernel); break;
+            case Fit::sure: mismatch(kernel); break;
             case Fit::doubtful: settle(kernel); break;
             case Fit::lost: search(kernel); break;
         }
@@ -274,7 +274,7 @@ private:
     /// Launches that may be left out at once without losing the place.
     static constexpr std::ptrdiff_t most_left_out = 32;
     /// Names in a row that tell a place.
-    static constexpr std::size_t telling = 3;
+    static constexpr std::size_t reporting = 3;
     /// How many places of a name are looked at, on each side of the likely one.
     static constexpr std::size_t looked_at = 64;
 
@@ -287,10 +287,10 @@ private:
         return track_->kernel(track_->beside(next_, steps));
     }
 
-    void stumble(PlanKernel kernel) noexcept {
-        if (next_ == jump_.from && kernel == track_->kernel(jump_.to)) {
-            counts_.left_out += distance(jump_.from, jump_.to);
-            return go_on_at(jump_.to);
+    void mismatch(PlanKernel kernel) noexcept {
+        if (next_ == resync_.from && kernel == track_->kernel(resync_.to)) {
+            counts_.left_out += distance(resync_.from, resync_.to);
+            return go_on_at(resync_.to);
         }
         fit_ = Fit::doubtful;
         first_ = kernel;
@@ -341,13 +341,13 @@ private:
     }
 
     void search(PlanKernel kernel) noexcept {
-        if (known_ == telling) {
+        if (known_ == reporting) {
             std::copy(names_.begin() + 1, names_.end(), names_.begin());
             --known_;
         }
         names_[known_++] = kernel;
         ++since_;
-        if (known_ == telling) {
+        if (known_ == reporting) {
             if (const auto place = nearest_place()) return find(*place);
         }
         next_ = track_->after(next_);
@@ -357,13 +357,13 @@ private:
     /// The place is known again. Where the program has left out launches, it may do so next time.
     void find(std::size_t place) noexcept {
         const std::size_t first = track_->beside(place, 1 - static_cast<std::ptrdiff_t>(since_));
-        if (since_ == telling && track_->kernel(first) == first_) jump_ = {lost_at_, first};
+        if (since_ == reporting && track_->kernel(first) == first_) resync_ = {lost_at_, first};
         go_on_at(place);
     }
 
     /// The place nearest to the expected one at which the last names end.
     [[nodiscard]] std::optional<std::size_t> nearest_place() const noexcept {
-        const PlanKernel last = names_[telling - 1];
+        const PlanKernel last = names_[reporting - 1];
         if (last == not_in_plan) return std::nullopt;
         const auto places = track_->places(last);
         if (places.empty()) return std::nullopt;
@@ -382,9 +382,9 @@ private:
     }
 
     [[nodiscard]] bool fits_at(std::size_t place) const noexcept {
-        for (std::size_t i = 0; i + 1 < telling; ++i) {
+        for (std::size_t i = 0; i + 1 < reporting; ++i) {
             const auto steps =
-                static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(telling - 1);
+                static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(reporting - 1);
             if (names_[i] != track_->kernel(track_->beside(place, steps))) return false;
         }
         return true;
@@ -414,13 +414,13 @@ private:
     };
     static constexpr std::size_t nowhere = ~std::size_t{0};
 
-    PlanKernel first_ = not_in_plan;           // that did not fit
-    std::size_t lost_at_ = 0;                  // the place that was expected then
-    std::size_t since_ = 0;                    // launches since, with that one
-    Jump jump_;                                // over launches that were left out the last time
-    std::size_t known_ = 0;                    // of `names_`
-    std::array<PlanKernel, telling> names_{};  // the last ones, oldest first
+    PlanKernel first_ = not_in_plan;             // that did not fit
+    std::size_t lost_at_ = 0;                    // the place that was expected then
+    std::size_t since_ = 0;                      // launches since, with that one
+    Jump resync_;                                // over launches that were left out the last time
+    std::size_t known_ = 0;                      // of `names_`
+    std::array<PlanKernel, reporting> names_{};  // the last ones, oldest first
     FollowCounts counts_;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 class FollowedPlan;
 class StreamTrack;
@@ -146,4 +146,4 @@ private:
     std::size_t used_ = 0;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// A mutex for what one thread mostly has to itself. Locking is one atomic exchange, unlocking a
 /// plain store: half of what a futex costs, which must ask at each unlock whether someone sleeps.
@@ -144,7 +144,8 @@ public:
     /// nothing of the old one's is left: no scope, no marker on its way, no standing vote.
     /// @returns whether it does
     bool take_over(const TrackKey& key) {
-        if (abandoned || is_protected || !stack_.empty() || conducted() != no_request) return false;
+        if (abandoned || is_protected || !stack_.empty() || outer_request() != no_request)
+            return false;
         if (!at_rest()) return false;
         follower.reset();
         has_graphs = false;
@@ -154,7 +155,7 @@ public:
 
     /// From here on this encloses all scopes of the track, until it is called again.
     /// @param kind of the scope at the boundary, for `kind_of`
-    TrackStep conduct(RequestIndex request, std::uint32_t kind = 0) {
+    TrackStep set_outer_request(RequestIndex request, std::uint32_t kind = 0) {
         const RequestWord before = word();
         outermost_ = request == no_request ? RequestWord{} : RequestWord{request, next_ticket_++};
         if (request != no_request) {
@@ -164,7 +165,7 @@ public:
         return {.word = word_, .changed = word_ != before};
     }
     /// What encloses all scopes of the track.
-    [[nodiscard]] RequestIndex conducted() const { return outermost_.request(); }
+    [[nodiscard]] RequestIndex outer_request() const { return outermost_.request(); }
 
     /// A marker with this word was put into the stream.
     void was_put(RequestWord word) {
@@ -387,4 +388,4 @@ private:
     std::map<TrackKey, StreamTrack*> by_place_;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

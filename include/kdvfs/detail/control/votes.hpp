@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// Numbers the clock points that scopes ask for, so that a request word can carry one. Only
 /// grows; indices stay valid for the life of the GPU. Thread-safe.
@@ -119,4 +119,4 @@ private:
     std::map<TrackId, Vote> votes_;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// The answers of `Ordering::acked`: behind each marker that changes a track's request the stream
 /// waits until the controller has settled it, or until a deadline. Acknowledgements are numbered,
@@ -63,7 +63,7 @@ public:
     }
 
     /// Whether a stream waits now.
-    [[nodiscard]] bool owed() const { return waits_since_.has_value(); }
+    [[nodiscard]] bool pending_restore() const { return waits_since_.has_value(); }
     /// When a stream must not wait any longer.
     [[nodiscard]] std::optional<TimePoint> due() const {
         if (!waits_since_) return std::nullopt;
@@ -151,7 +151,7 @@ public:
             if (answers_) answers_->observed(track.id(), now);
         });
         // Here, too: the actuator may be stuck in the very call that is awaited.
-        if (answers_ && answers_->owed() && now >= *answers_->due()) answer(now);
+        if (answers_ && answers_->pending_restore() && now >= *answers_->due()) answer(now);
         return all;
     }
 
@@ -159,7 +159,7 @@ public:
         const std::lock_guard lock{mutex_};
         if (measure_only_) return std::nullopt;
         auto command = controller_.next_command(now);
-        if (!command && answers_ && answers_->owed()) answer(now);
+        if (!command && answers_ && answers_->pending_restore()) answer(now);
         if (command) {
             sent_ = now;
             events_.push({.kind = ClockEvent::Kind::asked,
@@ -181,7 +181,7 @@ public:
         const std::lock_guard lock{mutex_};
         const ClockPoint before = controller_.applied();
         controller_.completed(outcome, now);
-        armed_ = controller_.armed() && !let_go_;
+        armed_ = controller_.armed() && !released_;
         if (outcome.error) {
             ClockEvent event{.kind = ClockEvent::Kind::fault, .at = now};
             event.say(outcome.error->what());
@@ -249,16 +249,16 @@ public:
     void rearm() {
         const std::lock_guard lock{mutex_};
         controller_.rearm();
-        armed_ = !measure_only_ && !let_go_;
+        armed_ = !measure_only_ && !released_;
         nudged_ = true;
     }
 
     /// The found state is wanted, whatever tracks say from here on.
-    void let_go() {
+    void release() {
         const std::lock_guard lock{mutex_};
-        let_go_ = true;
+        released_ = true;
         armed_ = false;
-        controller_.let_go();
+        controller_.release();
         if (answers_) answers_->release();
     }
 
@@ -314,7 +314,7 @@ private:
         const bool late = now >= *answers_->due();
         if (!late && !controller_.settled()) return;
         answers_->answer();
-        if (!late || late_answer_ || let_go_) return;
+        if (!late || late_answer_ || released_) return;
         late_answer_ =
             Error{Errc::timed_out,
                   {.action = "answer a stream",
@@ -338,7 +338,7 @@ private:
     std::vector<TrackId> free_requests_;
     TimePoint sent_{};
     bool nudged_ = false;  // the controller was told what no cell shows
-    bool let_go_ = false;
+    bool released_ = false;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

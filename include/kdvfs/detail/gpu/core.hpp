@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// What a GPU object is made of.
 template <StreamRuntime Runtime>
@@ -105,16 +105,16 @@ public:
     // `shut_down`.
 
     ScopeToken enter(StreamRef stream, const ScopeKind& kind) override {
-        return comes_late() ? ScopeToken{} : scopes_.enter(stream, kind);
+        return is_retired() ? ScopeToken{} : scopes_.enter(stream, kind);
     }
     ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) override {
-        return comes_late() ? ScopeToken{} : scopes_.enter_holding(stream, kind);
+        return is_retired() ? ScopeToken{} : scopes_.enter_holding(stream, kind);
     }
     void end_holding() noexcept override {
-        if (!comes_late()) scopes_.end_holding();
+        if (!is_retired()) scopes_.end_holding();
     }
     void leave(const ScopeToken& token) override {
-        if (token.track != nullptr && !comes_late()) scopes_.leave(token);
+        if (token.track != nullptr && !is_retired()) scopes_.leave(token);
     }
     void leave_noexcept(const ScopeToken& token) noexcept override {
         try {
@@ -132,7 +132,7 @@ public:
 
     void repeat(StreamRef stream, const std::function<const ScopeKind*()>& kind,
                 const std::function<void()>& work) override {
-        if (!comes_late()) repeater_.repeat(*meter_, stream, kind, work, [this] { work_begins(); });
+        if (!is_retired()) repeater_.repeat(*meter_, stream, kind, work, [this] { work_begins(); });
     }
 
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
@@ -146,7 +146,7 @@ public:
         return kinds_.find(name, {}, {}, no_request, true, nullptr, true);
     }
     void leave_unmarked(const ScopeToken& token) noexcept override {
-        if (token.track != nullptr && !comes_late()) scopes_.leave_unmarked(token);
+        if (token.track != nullptr && !is_retired()) scopes_.leave_unmarked(token);
     }
 
     FollowedPlan& follow(const PlannedSequence& plan) override {
@@ -361,7 +361,7 @@ public:
         if (!loop_ || in_forked_child()) return;
         const std::lock_guard lock{closing_};  // whoever comes second waits until it is done
         if (ended_.exchange(true)) return;
-        arbiter_.let_go();
+        arbiter_.release();
         finished_ = loop_->finish();
         if (!points_) return;
         if (const auto error = points_->close()) keep(*error);
@@ -505,7 +505,7 @@ private:
     }
 
     /// The last handle is gone, or this is a copy in a forked child: nothing is to be done.
-    [[nodiscard]] bool comes_late() const {
+    [[nodiscard]] bool is_retired() const {
         return retired_.load(std::memory_order_relaxed) || in_forked_child();
     }
     [[nodiscard]] bool in_forked_child() const { return fork_generation() != generation_; }
@@ -540,4 +540,4 @@ private:
     std::atomic<bool> retired_{false};  ///< the last handle is gone: scopes do nothing
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

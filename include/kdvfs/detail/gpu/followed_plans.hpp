@@ -18,14 +18,14 @@
 #include <string>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// Adds up how the tracks of a GPU have followed their plans.
 class FollowTally {
 public:
     void add(const TrackFollower& track) {
         share_.given_up = share_.given_up || track.plan().external();
-        if (!track.ever_conducted()) return;
+        if (!track.ever_outer_request()) return;
         const FollowCounts& counts = track.counts();
         share_.launches += counts.launches;
         share_.lost_launches += counts.lost_launches;
@@ -36,19 +36,19 @@ public:
         share_.swapped += counts.swapped;
         share_.replaced += counts.replaced;
         share_.times_lost += counts.times_lost;
-        const auto& stumbles = track.stumbles();
-        for (std::size_t k = 0; k < stumbles.size(); ++k) {
-            if (stumbles[k] == 0) continue;
-            const bool known = k + 1 < stumbles.size();
+        const auto& mismatches = track.mismatches();
+        for (std::size_t k = 0; k < mismatches.size(); ++k) {
+            if (mismatches[k] == 0) continue;
+            const bool known = k + 1 < mismatches.size();
             names_[known ? to_string(track.plan().key(static_cast<PlanKernel>(k)))
-                         : "kernels that the plan does not have"] += stumbles[k];
+                         : "kernels that the plan does not have"] += mismatches[k];
         }
     }
 
     [[nodiscard]] measure::FollowedShare share() const {
         measure::FollowedShare share = share_;
-        share.stumbled_over.assign(names_.begin(), names_.end());
-        std::stable_sort(share.stumbled_over.begin(), share.stumbled_over.end(),
+        share.mismatch.assign(names_.begin(), names_.end());
+        std::stable_sort(share.mismatch.begin(), share.mismatch.end(),
                          [](const auto& a, const auto& b) { return a.second > b.second; });
         return share;
     }
@@ -72,11 +72,11 @@ public:
     ///         program
     bool begin_iteration() noexcept {
         const std::lock_guard lock{mutex_};
-        bool foreign = false;
+        bool external = false;
         for (const auto& plan : plans_) {
-            if (!plan->given_up() && plan->begin_iteration()) foreign = true;
+            if (!plan->given_up() && plan->begin_iteration()) external = true;
         }
-        return foreign;
+        return external;
     }
 
     /// How the plans have been followed; nothing where there is none.
@@ -98,4 +98,4 @@ private:
     std::vector<std::unique_ptr<FollowedPlan>> plans_;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// The measuring half of a GPU object: turns timestamps into intervals and samples into energies,
 /// learns how long scopes last, and writes trace and record. Timestamps are harvested on the user's
@@ -92,7 +92,7 @@ public:
     void pump() {
         if (!events_.any() && !new_samples_.load(std::memory_order_acquire)) return;
         const std::unique_lock lock{mutex_, std::try_to_lock};
-        if (lock) take_in(false);
+        if (lock) ingest(false);
     }
 
     /// The next iteration begins. Where the meter is busy (a report is made, a sample comes in),
@@ -101,7 +101,7 @@ public:
     void next_iteration(Runtime& runtime) {
         const bool metered = windows_.next_is_metered();
         const std::unique_lock lock{mutex_, std::try_to_lock};
-        if (lock && take_in(false)) {
+        if (lock && ingest(false)) {
             begin(runtime, metered);
         } else {
             windows_.begin(metered);
@@ -112,7 +112,7 @@ public:
     template <class Runtime>
     std::uint32_t begin_iteration(Runtime& runtime, bool metered) {
         const std::lock_guard lock{mutex_};
-        take_in(true);
+        ingest(true);
         begin(runtime, metered);
         return windows_.window();
     }
@@ -136,7 +136,7 @@ public:
     /// What the samples of the repetition say so far, while its scope is open.
     [[nodiscard]] measure::RepeatedFigure repeated_so_far() {
         const std::lock_guard lock{mutex_};
-        take_in(true);
+        ingest(true);
         repeated_under_ = applied_;
         return repetition_->figure();
     }
@@ -166,7 +166,7 @@ public:
     template <class Runtime>
     measure::MeterRecord take_record(Runtime& runtime) {
         const std::lock_guard lock{mutex_};
-        take_in(true);
+        ingest(true);
         join_until(drain(runtime));
         if (!record_) return {};
         for (std::uint32_t i = 0; i < kinds_->kernels().size(); ++i) {
@@ -179,7 +179,7 @@ public:
     template <class Runtime>
     void harvest(Runtime& runtime) {
         const std::lock_guard lock{mutex_};
-        take_in(true);
+        ingest(true);
         join_until(drain(runtime));
     }
 
@@ -187,7 +187,7 @@ public:
     /// between.
     [[nodiscard]] std::optional<std::pair<measure::EnergySample, measure::EnergySample>> counted() {
         const std::lock_guard lock{mutex_};
-        take_in(true);
+        ingest(true);
         if (!first_sample_ || first_sample_->segment != last_sample_->segment) return {};
         return std::pair{*first_sample_, *last_sample_};
     }
@@ -237,7 +237,7 @@ public:
         std::unique_ptr<measure::TraceFile> trace;
         {
             const std::lock_guard lock{mutex_};
-            take_in(true);
+            ingest(true);
             trace = std::move(trace_);
             watched_ = record_ || repetition_;
         }
@@ -292,7 +292,7 @@ private:
 
     /// Events first: samples and intervals are judged under the clocks that they tell of.
     /// @returns false where somebody was at them who is not waited for
-    bool take_in(bool waits) {
+    bool ingest(bool waits) {
         if (events_.any()) {
             if (!events_.take(taken_events_, waits)) return false;
             for (const ClockEvent& event : taken_events_) take(event);
@@ -439,13 +439,13 @@ private:
                                       .core_cycles = stretch.core_cycles,
                                       .ends_scope = stretch.dwell.has_value(),
                                       .place = stretch.place};
-        for (std::size_t i = places_told_; i < builder_.places().size(); ++i) {
+        for (std::size_t i = places_resolved_; i < builder_.places().size(); ++i) {
             const auto& [parent, enclosing] = builder_.places()[i];
             const KernelId kernel = kinds_->at(enclosing).kernel;
             accumulator_.add_place(parent, kernel);
             if (record_) record_->add(record_->places, std::pair{parent, kernel});
         }
-        places_told_ = builder_.places().size();
+        places_resolved_ = builder_.places().size();
         if (kind.encloses) {
             if (interval.ends_scope) {
                 accumulator_.end_enclosing(interval);
@@ -512,7 +512,7 @@ private:
     Duration counter_period_;
     TimePoint last_timestamp_{};
     std::uint64_t drained_ = 0;
-    std::size_t places_told_ = 1;
+    std::size_t places_resolved_ = 1;
     bool in_iteration_ = false;
     bool garbage_ = false;  ///< kernels have been repeated: what they compute is
     const RepeatOptions repeat_;
@@ -525,4 +525,4 @@ private:
     std::uint32_t closed_window_ = ~std::uint32_t{0};
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

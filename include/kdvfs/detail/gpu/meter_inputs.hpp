@@ -26,7 +26,7 @@
 // launching threads, the events of those that drive clocks, the samples of the one that reads the
 // counter.
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// Something that the threads that drive the clocks tell the meter.
 struct ClockEvent {
@@ -310,4 +310,4 @@ private:
     std::atomic<bool> checking_{false};
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

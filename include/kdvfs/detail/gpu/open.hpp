@@ -27,7 +27,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// The runtime of a GPU that was opened by its PCI address: there is no HIP and no CUDA, so there
 /// are no streams. Requests without a stream (`Gpu::request`) are what it serves. Thread-safe.
@@ -252,4 +252,4 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
     });
 }
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

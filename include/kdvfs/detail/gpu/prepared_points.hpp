@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// Switches a board's operating point and puts back the one that was found.
 class PointSwitch {
@@ -230,4 +230,4 @@ private:
     Seen seen_;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

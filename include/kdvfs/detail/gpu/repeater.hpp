@@ -19,7 +19,7 @@
 #include <mutex>
 #include <set>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// Repeats work in place, each kernel, variant and clock once, until the counter can tell its
 /// joules. One kernel at a time; a launch within repeated work is none of its own. Thread-safe.
@@ -107,10 +107,10 @@ private:
                 if (now - before < batch) size = std::min(2 * size, most);
                 if (now - began < parts_.options.at_least) continue;
                 const measure::RepeatedFigure found = meter.repeated_so_far();
-                const bool told =
+                const bool resolved =
                     found.power.count > 0 &&
                     found.half_width.count <= parts_.options.widest * found.power.count;
-                if (told || now - began >= parts_.options.at_most) break;
+                if (resolved || now - began >= parts_.options.at_most) break;
             }
         } catch (...) {
             try {
@@ -135,4 +135,4 @@ private:
     std::atomic<Duration::rep> first_launch_{none_yet};  ///< of those that could be repeated
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

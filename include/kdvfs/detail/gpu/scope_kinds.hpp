@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// The kernels of a GPU object by number, and the kinds of their scopes. Only grows; what it
 /// returns stays valid. Thread-safe: its lock is never held for longer than a look-up or an
@@ -182,4 +182,4 @@ private:
     std::uint64_t unmetered_ = 0;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

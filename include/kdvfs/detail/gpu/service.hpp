@@ -18,7 +18,7 @@
 #include <optional>
 #include <string_view>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// What a `Gpu` handle needs of the object behind it, and nothing of how it is done: files with hot
 /// kernels compile against this, the files that open a GPU against `GpuCore`. Thread-safe.
@@ -171,4 +171,4 @@ private:
     const GpuService& parents_;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -20,7 +20,7 @@
 #include <string>
 #include <utility>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// What drives a GPU object's controller and sampler: threads on real GPUs, the event loop of the
 /// simulated one.
@@ -112,21 +112,22 @@ public:
         const bool armed = gpu_.arbiter.armed();
         const bool asks = armed && kind.request.asks;
         const RequestIndex wanted = asks ? kind.index : no_request;
-        const bool boundary = wanted != track.conducted();
+        const bool boundary = wanted != track.outer_request();
         const ScopeOutcome outcome = !armed     ? disarmed_outcome()
                                      : !asks    ? ScopeOutcome::kept
                                      : boundary ? ScopeOutcome::asked
                                                 : ScopeOutcome::followed;
-        return enter_conducted(track, kind, kind, boundary ? std::optional{wanted} : std::nullopt,
-                               outcome, kind.metered && gpu_.windows.metering());
+        return enter_with_outer_request(track, kind, kind,
+                                        boundary ? std::optional{wanted} : std::nullopt, outcome,
+                                        kind.metered && gpu_.windows.metering());
     }
 
     /// No stream is held at a clock any more.
     void end_holding() noexcept {
         for (StreamTrack* track : gpu_.tracks.all()) {
             const std::lock_guard lock{track->mutex};
-            if (track->follower != nullptr || track->conducted() == no_request) continue;
-            track->conduct(no_request);
+            if (track->follower != nullptr || track->outer_request() == no_request) continue;
+            track->set_outer_request(no_request);
             track->overrule();
         }
         wake();
@@ -140,7 +141,7 @@ public:
         auto step = track.leave(token.entry);
         if (!step) return;
         if (token.ends_plan) {
-            const TrackStep end = track.conduct(no_request);
+            const TrackStep end = track.set_outer_request(no_request);
             step->word = end.word;
             step->changed = step->changed || end.changed;
         }
@@ -175,8 +176,8 @@ public:
         for (StreamTrack* track : gpu_.tracks.all()) {
             const std::lock_guard lock{track->mutex};
             if (track->follower == nullptr || &track->follower->plan() != &plan) continue;
-            if (track->conducted() == no_request || track->captured()) continue;
-            track->conduct(no_request);
+            if (track->outer_request() == no_request || track->captured()) continue;
+            track->set_outer_request(no_request);
             track->overrule();
         }
         wake();
@@ -205,8 +206,8 @@ private:
             track.follower = std::make_unique<TrackFollower>(*kind.plan);
             if (track.captured()) begin_capture(track);
         }
-        const bool conducted = track.follower->launched(kind.plan_kernel);
-        return conducted || track.conducted() != no_request || kind.plan->given_up();
+        const bool outer_request = track.follower->launched(kind.plan_kernel);
+        return outer_request || track.outer_request() != no_request || kind.plan->given_up();
     }
 
     /// The stream's live segment ends here, and wherever the graph will be launched.
@@ -218,10 +219,10 @@ private:
         if (live.follower == nullptr || &live.follower->plan() != &captured.follower->plan())
             return;
         captured.follower->go_on_from(*live.follower);
-        if (!live.follower->conducted()) return;
+        if (!live.follower->outer_request()) return;
         gpu_.runtime.put_marker(key.stream, {.cell = &live.cell(), .captured = true});
         live.has_graphs = true;
-        live.conduct(no_request);
+        live.set_outer_request(no_request);
         live.overrule();
         wake();
     }
@@ -232,10 +233,10 @@ private:
         const TrackFollower& follower = *track.follower;
         const FollowedPlan& plan = follower.plan();
         const bool armed = gpu_.arbiter.armed();
-        const bool asks = armed && follower.conducted() && !plan.given_up();
+        const bool asks = armed && follower.outer_request() && !plan.given_up();
         const RequestIndex wanted = asks ? plan.request(follower.clock()) : no_request;
         const bool boundary =
-            wanted != track.conducted() || (track.has_graphs && asks && follower.jumped());
+            wanted != track.outer_request() || (track.has_graphs && asks && follower.resynced());
         const bool ends = track.captured() && follower.at_end();
         const ScopeOutcome outcome = !armed             ? disarmed_outcome()
                                      : track.captured() ? ScopeOutcome::captured
@@ -243,17 +244,18 @@ private:
                                      : boundary         ? ScopeOutcome::asked
                                                         : ScopeOutcome::followed;
         const ScopeKind& shown = metered && asks ? shown_kind(kind, follower) : kind;
-        return enter_conducted(track, kind, shown, boundary ? std::optional{wanted} : std::nullopt,
-                               outcome, metered, ends);
+        return enter_with_outer_request(track, kind, shown,
+                                        boundary ? std::optional{wanted} : std::nullopt, outcome,
+                                        metered, ends);
     }
 
     /// Enters a scope for which the track's outermost request speaks.
     /// @param shown   what a metered interval is counted under
     /// @param wanted  the new outermost request, where it changes here
     /// @param ends    a plan ends with the scope
-    ScopeToken enter_conducted(StreamTrack& track, const ScopeKind& kind, const ScopeKind& shown,
-                               std::optional<RequestIndex> wanted, ScopeOutcome outcome,
-                               bool metered, bool ends = false) {
+    ScopeToken enter_with_outer_request(StreamTrack& track, const ScopeKind& kind,
+                                        const ScopeKind& shown, std::optional<RequestIndex> wanted,
+                                        ScopeOutcome outcome, bool metered, bool ends = false) {
         const auto count = [&] {
             track.counts.count(kind.number, outcome);
             if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
@@ -262,8 +264,8 @@ private:
             count();
             return {};
         }
-        TrackStep step =
-            wanted ? track.conduct(*wanted, kind.number) : TrackStep{.word = track.word()};
+        TrackStep step = wanted ? track.set_outer_request(*wanted, kind.number)
+                                : TrackStep{.word = track.word()};
         const bool pushed = metered || ends;
         if (pushed) step.entry = track.enter(no_request).entry;
         try {
@@ -272,7 +274,7 @@ private:
             }
         } catch (...) {
             if (pushed) track.leave(step.entry);
-            track.conduct(no_request);
+            track.set_outer_request(no_request);
             give_up(track, metered);
             throw;
         }
@@ -399,4 +401,4 @@ private:
     ControlLoop* loop_ = nullptr;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// The sides of a real device. All their calls are made by one thread, the actuator; they may
 /// block.
@@ -437,4 +437,4 @@ private:
     std::thread actuator_;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -22,7 +22,7 @@
 #include <system_error>
 #include <utility>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// An environment variable; empty where it is not set. Ends with a zero.
 inline std::string_view environment(const char* name) {
@@ -229,4 +229,4 @@ inline std::string content_hash(std::string_view bytes) {
     return text;
 }
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// Keeps the library that holds this code mapped until the process ends: threads or devices run it,
 /// and a plugin may be closed under them. Does nothing for a program's own code, which always
@@ -77,4 +77,4 @@ std::shared_ptr<Session> shared_session(Make make) {
     return session;
 }
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// A JSON string with its quotes. Control characters are escaped; bytes that are not UTF-8 become
 /// U+FFFD, because a driver's words may be anything and the file must stay valid.
@@ -73,4 +73,4 @@ inline std::string shortened(const std::string& name, std::size_t most = 56) {
     return name.substr(0, most - end - 3) + "..." + name.substr(name.size() - end);
 }
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

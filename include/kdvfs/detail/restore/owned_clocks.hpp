@@ -20,7 +20,7 @@
 
 #include <sys/file.h>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// The right to drive a device's clocks: one process at a time. The lock belongs to an open file,
 /// so a watchdog that inherits it holds it until it, too, has ended; whoever gets it knows that
@@ -82,7 +82,7 @@ private:
         if (!file.is_open()) cannot(path);
         struct stat status {};
         if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-            mistrust(path, "it is no file");
+            reject(path, "it is no file");
         }
         return ProcessDescriptor{std::move(file)};
     }
@@ -145,7 +145,7 @@ inline Descriptor record_to_note_in(const RestoreFolder& folder) {
 /// @throws Error where the device refuses
 template <ClockControl Device>
 RestoreDecision settle(const RestoreFolder& folder, const RestoreEntry& entry, Device& device) {
-    if (!entry.owes_restore()) return RestoreDecision::nothing;
+    if (!entry.has_pending_restore()) return RestoreDecision::nothing;
     // A device that cannot read its settings back is told what they should be.
     if constexpr (AdoptingControl<Device>) {
         device.adopt(entry.history.written);
@@ -213,17 +213,17 @@ public:
 
     ~OwnedClocks() {
         if (fork_generation() != generation_) return;
-        const bool owes = owes_restore();
+        const bool pending_restore = has_pending_restore();
         const pid_t watchdog = this->watchdog();
-        if (!owes) {
+        if (!pending_restore) {
             // Said before the lock is let go of: the watchdog reads it, and does nothing.
             record_->write({.initial = history_.initial});
             if (!record_->is_removed()) record_->remove();  // else another's lies there
             lock_->release();
         }
         watchdog_.reset();
-        if (owes) wait_for_watchdog(watchdog);
-        if (adopts_orphans() && watchdog > 0) bury(watchdog);
+        if (pending_restore) wait_for_watchdog(watchdog);
+        if (adopts_orphans() && watchdog > 0) reap(watchdog);
     }
 
     [[nodiscard]] const DeviceInfo& info() const { return device_.info(); }
@@ -350,7 +350,7 @@ private:
     }
 
     /// Whether the device still holds what kdvfs wrote, or cannot tell.
-    bool owes_restore() noexcept {
+    bool has_pending_restore() noexcept {
         if (!history_.written && !history_.uncertain) return false;
         try {
             return decide_restore(history_, device_.read_clock_state()) ==
@@ -417,7 +417,7 @@ private:
     }
 
     /// Where orphans come back to this process, so do dead ones.
-    static void bury(pid_t watchdog) noexcept {
+    static void reap(pid_t watchdog) noexcept {
         const auto deadline = Clock::now() + std::chrono::milliseconds{200};
         while (::waitpid(watchdog, nullptr, WNOHANG) == 0 && Clock::now() < deadline) {
             std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -435,4 +435,4 @@ private:
     std::uint32_t generation_ = fork_generation();
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -15,9 +15,9 @@
 #include <system_error>
 #include <utility>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
-[[noreturn]] inline void mistrust(const std::string& path, std::string why) {
+[[noreturn]] inline void reject(const std::string& path, std::string why) {
     throw Error{Errc::refused,
                 {.action = "trust what is written",
                  .object = path,
@@ -51,12 +51,12 @@ public:
     static std::optional<RestoreFolder> find(const std::string& path) {
         Descriptor folder{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
         if (!folder.is_open()) {
-            if (errno == ELOOP || errno == ENOTDIR) mistrust(path, "it is no folder, or a link");
+            if (errno == ELOOP || errno == ENOTDIR) reject(path, "it is no folder, or a link");
             return std::nullopt;
         }
         struct stat status {};
-        if (::fstat(folder.get(), &status) != 0) mistrust(path, "it cannot be examined");
-        if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) mistrust(path, "others may write to it");
+        if (::fstat(folder.get(), &status) != 0) reject(path, "it cannot be examined");
+        if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) reject(path, "others may write to it");
         return RestoreFolder{path, raised(std::move(folder)), status.st_uid};
     }
 
@@ -72,18 +72,17 @@ public:
             folder_.get(), name, access | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)});
         if (!file.is_open()) {
             if (errno == ENOENT) return file;
-            mistrust(path,
-                     errno == ELOOP ? "it is a link" : std::generic_category().message(errno));
+            reject(path, errno == ELOOP ? "it is a link" : std::generic_category().message(errno));
         }
         struct stat status {};
-        if (::fstat(file.get(), &status) != 0) mistrust(path, "it cannot be examined");
-        if (!S_ISREG(status.st_mode)) mistrust(path, "it is no file");
-        if (status.st_nlink > 1) mistrust(path, "it has a second name");
+        if (::fstat(file.get(), &status) != 0) reject(path, "it cannot be examined");
+        if (!S_ISREG(status.st_mode)) reject(path, "it is no file");
+        if (status.st_nlink > 1) reject(path, "it has a second name");
         if (status.st_uid != owner_ && status.st_uid != 0) {
-            mistrust(path, "it belongs to user " + std::to_string(status.st_uid) +
-                               " and its folder to user " + std::to_string(owner_));
+            reject(path, "it belongs to user " + std::to_string(status.st_uid) +
+                             " and its folder to user " + std::to_string(owner_));
         }
-        if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) mistrust(path, "others may write to it");
+        if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) reject(path, "others may write to it");
         return file;
     }
 
@@ -159,7 +158,7 @@ struct RestorePlace {
             auto folder = RestoreFolder::find(made);
             if (!folder) cannot("open", made);
             if (folder->owner() != ::geteuid()) {
-                mistrust(made, "it belongs to user " + std::to_string(folder->owner()));
+                reject(made, "it belongs to user " + std::to_string(folder->owner()));
             }
         }
         const bool for_machine = !shared_lock.empty();
@@ -245,4 +244,4 @@ private:
     }
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

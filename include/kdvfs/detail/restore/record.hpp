@@ -22,7 +22,7 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// What a restore record tells of one GPU: typed values, never paths, and never texts that are
 /// written anywhere.
@@ -36,7 +36,7 @@ struct RestoreEntry {
     std::uint64_t slot = 0;  ///< the number of the slot that was read
 
     /// Whether there is anything to put back.
-    [[nodiscard]] bool owes_restore() const {
+    [[nodiscard]] bool has_pending_restore() const {
         return history.written.has_value() || history.uncertain;
     }
 };
@@ -260,7 +260,7 @@ inline std::optional<RestoreEntry> parse(std::string_view text) {
     if (!first) return std::nullopt;
     first->entry.slot = first->sequence;
     const RestoreNote note = parse_note(text.substr(0, note_size));
-    if (note.is_half_way(first->sequence) && first->entry.owes_restore()) {
+    if (note.is_half_way(first->sequence) && first->entry.has_pending_restore()) {
         first->entry.history.uncertain = true;
         first->entry.history.written.reset();
     }
@@ -277,10 +277,10 @@ inline constexpr const char* record_name = "record";
 inline RestoreEntry read_record(int file, const std::string& path) {
     std::array<char, record_text::size> text{};
     const ssize_t count = ::pread(file, text.data(), text.size(), 0);
-    if (count < 0) mistrust(path, std::generic_category().message(errno));
-    if (static_cast<std::size_t>(count) < text.size()) mistrust(path, "it is cut short");
+    if (count < 0) reject(path, std::generic_category().message(errno));
+    if (static_cast<std::size_t>(count) < text.size()) reject(path, "it is cut short");
     auto entry = record_text::parse({text.data(), text.size()});
-    if (!entry) mistrust(path, "neither of its two copies is whole");
+    if (!entry) reject(path, "neither of its two copies is whole");
     return std::move(*entry);
 }
 
@@ -293,8 +293,8 @@ inline std::optional<RestoreEntry> find_record(const RestoreFolder& folder,
     if (!file.is_open()) return std::nullopt;
     const std::string path = folder.path() + "/" + record_name;
     RestoreEntry entry = read_record(file.get(), path);
-    if (entry.device != device) mistrust(path, "it tells of GPU " + entry.device);
-    if (entry.boot != boot_id()) mistrust(path, "it is of another boot of this machine");
+    if (entry.device != device) reject(path, "it tells of GPU " + entry.device);
+    if (entry.boot != boot_id()) reject(path, "it is of another boot of this machine");
     return entry;
 }
 
@@ -433,4 +433,4 @@ private:
     std::uint64_t beats_ = 0;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

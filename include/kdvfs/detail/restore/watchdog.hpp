@@ -22,7 +22,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// What a watchdog runs, a POSIX shell and `sleep` being all it needs: a header-only library has no
 /// program of its own to start, the host program is nobody's to start twice (its other libraries
@@ -320,4 +320,4 @@ private:
     ProcessDescriptor end_;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// How hard `solve_knapsack` tries.
 struct KnapsackEffort {
@@ -421,4 +421,4 @@ inline std::optional<Minimum> minimise(const MultipleChoice& problem,
     return minimum;
 }
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// One way to run one kernel: seconds and joules of all its launches in an iteration.
 struct Choice {
@@ -186,4 +186,4 @@ private:
     std::vector<Step> steps_;
 };
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

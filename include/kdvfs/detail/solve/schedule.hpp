@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// When which clock is asked for in an iteration, and what that costs. The clock asked for last is
 /// the one that holds at the start: the sequence repeats.
@@ -257,4 +257,4 @@ inline Schedule best_crossover(const tune::SwitchModel& model, const Schedule& o
     return crossed;
 }
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

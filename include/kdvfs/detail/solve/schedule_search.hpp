@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::detail {
+namespace kdvfs::inline v0_3::detail {
 
 /// How hard the search for the best schedule tries.
 struct ScheduleEffort {
@@ -88,7 +88,7 @@ private:
         for (std::size_t launch = 0; launch < model_.launches(); ++launch) {
             for (std::size_t clock = 0; clock < model_.size(); ++clock) {
                 std::vector<Label> labels = std::move(at(launch, clock));
-                lost = std::min(lost, thin(labels));
+                lost = std::min(lost, sparsify(labels));
                 if (looked_at_ > effort_.patience) {
                     for (const Label& label : labels) lost = std::min(lost, label.bound);
                     continue;
@@ -150,7 +150,7 @@ private:
     }
 
     /// Removes what is dominated or too much. @returns the least bound of what was too much
-    double thin(std::vector<Label>& labels) const {
+    double sparsify(std::vector<Label>& labels) const {
         std::sort(labels.begin(), labels.end(), [](const Label& a, const Label& b) {
             return a.total.time < b.total.time ||
                    (a.total.time == b.total.time && a.total.energy < b.total.energy);
@@ -356,4 +356,4 @@ inline ScheduleMinimum minimise(const tune::SwitchModel& model, const tune::Obje
     return minimise(model, objective, baseline, effort_for(model));
 }
 
-}  // namespace kdvfs::detail
+}  // namespace kdvfs::inline v0_3::detail

@@ -17,7 +17,7 @@
 /// AMD SMI, looked for when the program runs. Its SONAME has changed with each ABI, 24 (ROCm 6.2)
 /// to 27; the few functions here have kept their arguments in all of them, and those that one lacks
 /// are null: 24 has no limit of one end, 27 none of both (amdsmi.h and its change log).
-namespace kdvfs::device::amd_smi {
+namespace kdvfs::inline v0_3::device::amd_smi {
 
 /// amdsmi_status_t.
 enum class Status : std::uint32_t {
@@ -236,4 +236,4 @@ private:
     std::string object_;
 };
 
-}  // namespace kdvfs::device::amd_smi
+}  // namespace kdvfs::inline v0_3::device::amd_smi

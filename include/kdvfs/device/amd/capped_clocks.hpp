@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::device::amd {
+namespace kdvfs::inline v0_3::device::amd {
 
 /// How an amdgpu board is put back by a POSIX shell and nothing but its builtins. Words: the
 /// device's folder; `memory` where the memory's limit counts, too, `level` where no limits can be
@@ -456,4 +456,4 @@ private:
     std::optional<Megahertz> masked_cap_;
 };
 
-}  // namespace kdvfs::device::amd
+}  // namespace kdvfs::inline v0_3::device::amd

@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::device::amd {
+namespace kdvfs::inline v0_3::device::amd {
 
 /// Where a GPU sits on the PCI bus. HIP, ROCm SMI and sysfs number GPUs each in a way of its own;
 /// this is what they agree on.
@@ -351,4 +351,4 @@ put_back() {
 };
 static_assert(RestorablePowerLimit<SysfsPowerLimit>);
 
-}  // namespace kdvfs::device::amd
+}  // namespace kdvfs::inline v0_3::device::amd

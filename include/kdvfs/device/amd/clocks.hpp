@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kdvfs::device::amd {
+namespace kdvfs::inline v0_3::device::amd {
 
 /// The prepared operating points of an AMD board (AMPP), in the files of its driver, app_modes:
 /// `active_profile` tells the number of the one that holds and takes the number of another; a
@@ -152,9 +152,9 @@ put_back() { printf %s "$found_core" > "$active"; }
 
 static_assert(PreparedPointControl<PreparedPoints> && Restorable<PreparedPoints>);
 
-}  // namespace kdvfs::device::amd
+}  // namespace kdvfs::inline v0_3::device::amd
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 namespace amd {
 
 /// Sets the clocks of an AMD GPU through ROCm SMI, else AMD SMI, else the driver's files, or
@@ -262,4 +262,4 @@ static_assert(ClockControl<amd::Clocks> && Restorable<amd::Clocks> && ProbedCont
 static_assert(ClockControl<AmdgpuSysfs> && EnergySource<AmdgpuSysfs>);
 static_assert(OperatingPointSource<AmdgpuSysfs> && SwitchesPreparedPoints<amd::Clocks>);
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

@@ -18,7 +18,7 @@
 #include <span>
 #include <string>
 
-namespace kdvfs::device::amd {
+namespace kdvfs::inline v0_3::device::amd {
 
 /// Which clock a gpu_metrics table tells the time of its energy by.
 enum class MetricsTime {
@@ -423,4 +423,4 @@ private:
     PowerIntegral integral_;
 };
 
-}  // namespace kdvfs::device::amd
+}  // namespace kdvfs::inline v0_3::device::amd

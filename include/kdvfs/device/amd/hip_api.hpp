@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <string>
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// Whether this version of HIP's headers knows the rate of the device's wall clock.
 template <class Attribute>
@@ -90,7 +90,7 @@ struct HipApi {
     static double wall_clock_megahertz(int device) { return asked_megahertz<>(device); }
 
     static Home home(int device) { return device; }
-    static std::string foreign(Stream stream, int device, Home) {
+    static std::string external(Stream stream, int device, Home) {
         const int its = hipGetStreamDeviceId(stream);
         if (its == device) return {};
         return its < 0 ? "there is no such stream"
@@ -189,7 +189,7 @@ static_assert(GpuApi<HipApi>);
 /// HIP's streams; complete with <kdvfs/device/gpu_streams.hpp>.
 using Hip = GpuStreams<HipApi>;
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device
 
 #if defined(__HIPCC__)
 #include <kdvfs/device/marker_kernel.hpp>

@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::device::amd {
+namespace kdvfs::inline v0_3::device::amd {
 
 /// The mutexes that ROCm SMI keeps for all processes, one per card in /dev/shm, which are lost for
 /// good: their owner died, and the next one did not mend them. Only removing the file helps, which
@@ -56,11 +56,11 @@ inline std::string lost_mutexes(std::size_t cards) {
     return lost;
 }
 
-}  // namespace kdvfs::device::amd
+}  // namespace kdvfs::inline v0_3::device::amd
 
 /// ROCm SMI, looked for when the program runs: kdvfs needs neither its header nor its import
 /// library to be built. The declarations follow rocm_smi.h of ROCm 5.2, which later ones have kept.
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 namespace rocm_smi {
 
 /// rsmi_status_t.
@@ -359,4 +359,4 @@ private:
 };
 static_assert(RestorablePowerLimit<RocmSmiPowerLimit>);
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-namespace kdvfs::device::amd {
+namespace kdvfs::inline v0_3::device::amd {
 
 /// What a board was found to allow when it was tried.
 enum class Capability {
@@ -291,4 +291,4 @@ private:
     std::string mask_;
 };
 
-}  // namespace kdvfs::device::amd
+}  // namespace kdvfs::inline v0_3::device::amd

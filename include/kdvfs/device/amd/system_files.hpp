@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::device::amd {
+namespace kdvfs::inline v0_3::device::amd {
 
 /// What a file said: a text, or the errno that stands for it.
 struct FileText {
@@ -220,4 +220,4 @@ inline std::optional<OverdriveTable> parse_overdrive_table(std::string_view text
     return table;
 }
 
-}  // namespace kdvfs::device::amd
+}  // namespace kdvfs::inline v0_3::device::amd

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// CUDA's runtime. The one file that includes CUDA's headers; see `GpuApi` for what the members
 /// are.
@@ -85,7 +85,7 @@ struct CudaApi {
     }
     /// By contexts, because cudaStreamGetDevice ends a capture: on driver 580 it returns 900 and
     /// invalidates, in every mode, for the captured stream and for the default one.
-    static std::string foreign(Stream stream, int, Home home) {
+    static std::string external(Stream stream, int, Home home) {
         void* context = home;
         if (home == nullptr || driver().context_of == nullptr ||
             driver().context_of(named(stream), &context) != 0 || context == home) {
@@ -203,7 +203,7 @@ static_assert(GpuApi<CudaApi>);
 /// CUDA's streams; complete with <kdvfs/device/gpu_streams.hpp>.
 using Cuda = GpuStreams<CudaApi>;
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device
 
 #if defined(__CUDACC__)
 #include <kdvfs/device/marker_kernel.hpp>

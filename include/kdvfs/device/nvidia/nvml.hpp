@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// The workload power profiles of an NVIDIA board. A profile is asked for alone, in place of all
 /// that were asked for before, by one call (nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1, set
@@ -412,4 +412,4 @@ put_back() {
 };
 static_assert(RestorablePowerLimit<NvmlPowerLimit>);
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

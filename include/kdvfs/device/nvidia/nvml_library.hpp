@@ -17,7 +17,7 @@
 /// NVIDIA's management library, loaded at run time: kdvfs needs neither its header nor its import
 /// library to be built. The declarations follow the API reference of NVML 13 (functions, codes
 /// and field numbers are kept stable across versions by NVIDIA).
-namespace kdvfs::device::nvml {
+namespace kdvfs::inline v0_3::device::nvml {
 
 /// A device of the library.
 using Handle = struct OpaqueDevice*;
@@ -344,4 +344,4 @@ private:
     pid_t owner_ = getpid();
 };
 
-}  // namespace kdvfs::device::nvml
+}  // namespace kdvfs::inline v0_3::device::nvml

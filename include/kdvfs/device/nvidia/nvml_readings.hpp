@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::device {
+namespace kdvfs::inline v0_3::device {
 
 /// A board's PCI address as sysfs spells it, and with it locks and restore records: CUDA prints
 /// "0000:1B:00.0" and NVML "00000000:1B:00.0" of "0000:1b:00.0".
@@ -319,4 +319,4 @@ static_assert(EnergySource<NvmlReadings>);
 static_assert(PowerSource<NvmlReadings>);
 static_assert(PowerLog<NvmlReadings>);
 
-}  // namespace kdvfs::device
+}  // namespace kdvfs::inline v0_3::device

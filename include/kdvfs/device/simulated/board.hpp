@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kdvfs::simulated {
+namespace kdvfs::inline v0_3::simulated {
 
 /// Core voltage against core clock, in units of the lowest voltage: flat below the first knot,
 /// linear between knots, the last slope continued above the last one. The flat part is why a
@@ -199,4 +199,4 @@ private:
     std::list<Waiting> waiting_;
 };
 
-}  // namespace kdvfs::simulated
+}  // namespace kdvfs::inline v0_3::simulated

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::simulated {
+namespace kdvfs::inline v0_3::simulated {
 
 /// How long a clock change takes to arrive.
 struct SwitchDelays {
@@ -419,4 +419,4 @@ static_assert(PowerSource<Device>);
 static_assert(PowerLimitControl<Device>);
 static_assert(StreamRuntime<Device> && WaitingRuntime<Device>);
 
-}  // namespace kdvfs::simulated
+}  // namespace kdvfs::inline v0_3::simulated

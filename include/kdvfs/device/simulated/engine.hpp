@@ -19,7 +19,7 @@
 #include <variant>
 #include <vector>
 
-namespace kdvfs::simulated {
+namespace kdvfs::inline v0_3::simulated {
 
 class Device;
 class Engine;
@@ -416,4 +416,4 @@ private:
     bool paused_ = false;
 };
 
-}  // namespace kdvfs::simulated
+}  // namespace kdvfs::inline v0_3::simulated

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <memory>
 
-namespace kdvfs::simulated {
+namespace kdvfs::inline v0_3::simulated {
 
 /// Listener, actuator and sampler of a simulated GPU, as events in its virtual time. The listener
 /// sees a cell at its next look; the actuator makes one call at a time, and a call waits for at
@@ -139,4 +139,4 @@ private:
     std::shared_ptr<State> state_;
 };
 
-}  // namespace kdvfs::simulated
+}  // namespace kdvfs::inline v0_3::simulated

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace kdvfs::simulated {
+namespace kdvfs::inline v0_3::simulated {
 
 /// One launch of a kernel as the simulated GPU sees it. Its time is
 ///     T = (Tc^p + Tm^p)^(1/p) + t0
@@ -213,4 +213,4 @@ inline Watts idle_power(const Board& board, ClockPoint cap) {
     return {detail::overhead_watts(board, held, detail::relative_volts(board, held))};
 }
 
-}  // namespace kdvfs::simulated
+}  // namespace kdvfs::inline v0_3::simulated

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::simulated {
+namespace kdvfs::inline v0_3::simulated {
 
 /// The prepared operating points of a simulated GPU (`DeviceOptions::prepared_points`). They end
 /// with the process, as the device does.
@@ -89,4 +89,4 @@ std::shared_ptr<kdvfs::detail::GpuService> find_or_make(SimulatedDevice& device,
 }
 
 }  // namespace detail
-}  // namespace kdvfs::simulated
+}  // namespace kdvfs::inline v0_3::simulated

@@ -13,7 +13,7 @@
 #pragma once
 
 /// What was fitted of the RTX 3080 Ti; units in the names, volts relative.
-namespace kdvfs::simulated::rtx_3080_ti_fit {
+namespace kdvfs::inline v0_3::simulated::rtx_3080_ti_fit {
 
 inline constexpr double core_max_mhz = 1900;
 inline constexpr double static_watts = 19.15755;
@@ -41,9 +41,9 @@ inline constexpr double auto_memory_rise = 0.189712;
 inline constexpr double auto_memory_exponent = 4.58882;
 inline constexpr double power_cap_watts = 339.1616;
 
-}  // namespace kdvfs::simulated::rtx_3080_ti_fit
+}  // namespace kdvfs::inline v0_3::simulated::rtx_3080_ti_fit
 
-namespace kdvfs::simulated {
+namespace kdvfs::inline v0_3::simulated {
 
 /// The clocks from `first` to `last` in equal steps; `last` is in even if a step misses it.
 inline std::vector<Megahertz> clock_range(Megahertz first, Megahertz last, std::uint32_t step) {
@@ -260,4 +260,4 @@ inline Board rtx_3080_ti() {
     return board;
 }
 
-}  // namespace kdvfs::simulated
+}  // namespace kdvfs::inline v0_3::simulated

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// Decides the clock of one simulated engine, step by step.
 class ClockPolicy {
@@ -156,4 +156,4 @@ private:
     StepShape most_{};
 };
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// A simulated board of 350 W that serves a model of 7 billion parameters: a roofline between the
 /// core clock and the memory, and a power that follows both. Fitted to a published table of
@@ -117,4 +117,4 @@ inline std::vector<StepRow> sample_steps(const RooflineBoard& board,
     return rows;
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

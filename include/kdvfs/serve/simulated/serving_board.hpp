@@ -15,7 +15,7 @@
 #include <optional>
 #include <string>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// What tells the truth about a simulated board: a StepTable or a RooflineBoard.
 template <class T>
@@ -105,4 +105,4 @@ private:
     std::deque<Switch> pending_;
 };
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 
 /// What an engine with continuous batching can hold.
 struct EngineLimits {
@@ -355,4 +355,4 @@ ServingCounts serve_trace(const Costs& costs, std::span<const Request> requests,
     return total;
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve

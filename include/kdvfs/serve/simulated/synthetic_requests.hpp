@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-namespace kdvfs::serve {
+namespace kdvfs::inline v0_3::serve {
 namespace detail {
 
 /// The quantile function of a count, drawn as a line between these shares.
@@ -67,4 +67,4 @@ inline std::vector<Request> synthetic_conversations(Seconds duration, std::uint6
     }
 }
 
-}  // namespace kdvfs::serve
+}  // namespace kdvfs::inline v0_3::serve
