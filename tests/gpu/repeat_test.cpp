@@ -77,9 +77,9 @@ protected:
 
 TEST_F(RepeatingInPlace, TellsKernelsThatAlwaysRunInTheSameMix) {
     const auto resolved = [](const measure::Report& report) {
-        int resolved = 0;
-        for (const auto& row : report.rows) resolved += row.energy.resolved ? 1 : 0;
-        return resolved;
+        int count = 0;
+        for (const auto& row : report.rows) count += row.energy.resolved ? 1 : 0;
+        return count;
     };
     constexpr int steps = 500;
     {
