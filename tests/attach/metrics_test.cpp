@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/error.hpp>
 #include <tools/cli/metrics.hpp>
 
 #include <gtest/gtest.h>
@@ -91,16 +90,6 @@ TEST(Metrics, AreBoundedInNumberAndLoseNothing) {
     EXPECT_EQ(prometheus_text({}),
               "# HELP kdvfs_processes Processes that have reported.\n"
               "# TYPE kdvfs_processes gauge\nkdvfs_processes 0\n");
-}
-
-TEST(Metrics, SayWhereTheyAreNotBuiltIn) {
-    try {
-        const MetricsServer server{"9400", "/nowhere"};  // this test is built without cpp-httplib
-        ADD_FAILURE() << "nothing was thrown";
-    } catch (const kdvfs::Error& error) {
-        EXPECT_EQ(error.code(), kdvfs::Errc::not_supported);
-        EXPECT_NE(std::string{error.what()}.find("libcpp-httplib-dev"), std::string::npos);
-    }
 }
 
 }  // namespace

@@ -1,25 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/error.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/metrics.hpp>
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
-#include <charconv>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <map>
-#include <string_view>
-#include <thread>
 #include <utility>
-
-#if defined(KDVFS_HAS_HTTPLIB)
-#include <httplib.h>
-
-#include <sys/socket.h>
-#endif
 
 namespace cli {
 namespace {
@@ -68,7 +57,7 @@ private:
 };
 
 /// What a kernel or range took on a board: of the process's report, or of the others together.
-struct ThreadSlot {
+struct Share {
     double seconds = 0;
     double launches = 0;
     detail::EnergySum energy{};
@@ -85,7 +74,7 @@ struct ThreadSlot {
 };
 
 /// The ranges with most time; each sums up those in it, so that the others have no sum.
-std::string range_text(const std::map<std::string, std::map<std::string, ThreadSlot>>& boards) {
+std::string range_text(const std::map<std::string, std::map<std::string, Share>>& boards) {
     Metric energy{"kdvfs_range_energy_joules", "gauge", "Joules of the kernels in a range."};
     Metric half{"kdvfs_range_energy_half_width_joules", "gauge",
                 "Half of the 95 % interval of kdvfs_range_energy_joules."};
@@ -93,7 +82,7 @@ std::string range_text(const std::map<std::string, std::map<std::string, ThreadS
                    "Time of the kernels in a range, metered."};
     Metric runs{"kdvfs_range_runs_total", "counter", "Runs of a range, metered."};
     for (const auto& [address, ranges] : boards) {
-        std::vector<std::pair<const std::string*, const ThreadSlot*>> largest;
+        std::vector<std::pair<const std::string*, const Share*>> largest;
         for (const auto& [range, taken] : ranges) largest.emplace_back(&range, &taken);
         std::stable_sort(largest.begin(), largest.end(), [](const auto& a, const auto& b) {
             return a.second->seconds > b.second->seconds;
@@ -115,9 +104,9 @@ std::string range_text(const std::map<std::string, std::map<std::string, ThreadS
 
 std::string prometheus_text(const std::vector<json>& processes) {
     using Kernel = std::pair<std::string, std::uint32_t>;
-    std::map<std::string, std::map<Kernel, ThreadSlot>> boards;
-    std::map<std::string, std::map<std::string, ThreadSlot>> ranges;  // by address and path
-    std::map<std::string, std::pair<std::string, double>> counters;   // name and joules, by address
+    std::map<std::string, std::map<Kernel, Share>> boards;
+    std::map<std::string, std::map<std::string, Share>> ranges;      // by address and path
+    std::map<std::string, std::pair<std::string, double>> counters;  // name and joules, by address
     for (const json& process : processes) {
         for (const json& device : process["devices"]) {
             const json& report = device["report"];
@@ -152,14 +141,14 @@ std::string prometheus_text(const std::vector<json>& processes) {
                   counter.second);
     }
     for (const auto& [address, kernels] : boards) {
-        std::vector<std::pair<const Kernel*, ThreadSlot>> rows;
+        std::vector<std::pair<const Kernel*, Share>> rows;
         for (const auto& [kernel, taken] : kernels) rows.emplace_back(&kernel, taken);
         std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
             return a.second.seconds > b.second.seconds;
         });
-        ThreadSlot others;
+        Share others;
         for (std::size_t i = most_kernels; i < rows.size(); ++i) {
-            const ThreadSlot& each = rows[i].second;
+            const Share& each = rows[i].second;
             others.seconds += each.seconds;
             others.launches += each.launches;
             others.energy.add(each.energy);
@@ -183,79 +172,5 @@ std::string prometheus_text(const std::vector<json>& processes) {
     return processes_seen.text() + board.text() + energy.text() + half.text() + seconds.text() +
            launches.text() + range_text(ranges);
 }
-
-#if defined(KDVFS_HAS_HTTPLIB)
-
-struct MetricsServer::Inside {
-    httplib::Server server;
-    std::string url;
-    std::thread thread;
-};
-
-MetricsServer::MetricsServer(const std::string& place, std::filesystem::path folder)
-    : inside_{std::make_unique<Inside>()} {
-    const auto refuse = [&](kdvfs::Errc code, const char* why, const char* remedy) {
-        throw kdvfs::Error{code, {"serve metrics", place, why, remedy}};
-    };
-    const std::size_t colon = place.rfind(':');
-    const std::string address = colon == std::string::npos ? "127.0.0.1" : place.substr(0, colon);
-    const std::string_view port =
-        std::string_view{place}.substr(colon == std::string::npos ? 0 : colon + 1);
-    int wanted = -1;
-    const char* const end = port.data() + port.size();
-    const auto read = std::from_chars(port.data(), end, wanted);
-    if (read.ec != std::errc{} || read.ptr != end || wanted < 0 || wanted > 65535) {
-        refuse(kdvfs::Errc::invalid_input, "this is no port", "give a number, 9400 say");
-    }
-    inside_->server.Get("/metrics", [folder = std::move(folder)](const httplib::Request&,
-                                                                 httplib::Response& answer) {
-        answer.set_content(prometheus_text(read_attached_reports(folder)),
-                           "text/plain; version=0.0.4; charset=utf-8");
-    });
-    // Not with SO_REUSEPORT, as is usual there: two runs would share a port, and each would answer
-    // for the other.
-    inside_->server.set_socket_options([](auto socket) {
-        const int yes = 1;
-        ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    });
-    const int taken = wanted == 0 ? inside_->server.bind_to_any_port(address)
-                      : inside_->server.bind_to_port(address, wanted) ? wanted
-                                                                      : -1;
-    if (taken < 0) {
-        refuse(kdvfs::Errc::busy, "nothing can listen there", "give another port");
-    }
-    inside_->url = "http://" + address + ':' + std::to_string(taken) + "/metrics";
-    // Signals are for the thread that waits for the program.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    inside_->thread = std::thread{[this] { inside_->server.listen_after_bind(); }};
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    while (!inside_->server.is_running()) std::this_thread::yield();
-}
-
-MetricsServer::~MetricsServer() {
-    inside_->server.stop();
-    inside_->thread.join();
-}
-
-#else
-
-struct MetricsServer::Inside {
-    std::string url;
-};
-
-MetricsServer::MetricsServer(const std::string& place, std::filesystem::path) {
-    throw kdvfs::Error{kdvfs::Errc::not_supported,
-                       {"serve metrics", place, "this command was built without cpp-httplib",
-                        "build it where that is (Debian: libcpp-httplib-dev)"}};
-}
-
-MetricsServer::~MetricsServer() = default;
-
-#endif
-
-const std::string& MetricsServer::url() const { return inside_->url; }
 
 }  // namespace cli

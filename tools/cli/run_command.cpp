@@ -3,8 +3,9 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <tools/cli/attached_reports.hpp>
+#include <tools/cli/child_process.hpp>
 #include <tools/cli/command_run.hpp>
-#include <tools/cli/metrics.hpp>
+#include <tools/cli/metrics_server.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/report/energy_chart.hpp>
 #include <tools/cli/report/page.hpp>
@@ -14,13 +15,10 @@
 #include <tools/cli/text_options.hpp>
 
 #include <signal.h>
-#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -36,72 +34,6 @@
 
 namespace cli {
 namespace {
-
-/// The program, while this process waits for it. Signals that are sent to this process alone go on
-/// to it; those of the terminal reach both anyway.
-class Child {
-public:
-    explicit Child(const std::vector<std::string>& command,
-                   const std::vector<std::string>& environment) {
-        const auto pointers = [](const std::vector<std::string>& texts) {
-            std::vector<char*> result;
-            for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
-            result.push_back(nullptr);
-            return result;
-        };
-        sigset_t held;
-        sigset_t before;
-        ::sigemptyset(&held);
-        for (const int number : passed_on) ::sigaddset(&held, number);
-        ::sigprocmask(SIG_BLOCK, &held, &before);
-        posix_spawnattr_t attributes;
-        ::posix_spawnattr_init(&attributes);
-        ::posix_spawnattr_setsigmask(&attributes, &before);
-        ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-        pid_t child = 0;
-        const int failed = ::posix_spawnp(&child, command.front().c_str(), nullptr, &attributes,
-                                          pointers(command).data(), pointers(environment).data());
-        ::posix_spawnattr_destroy(&attributes);
-        if (failed == 0) {
-            number() = child;
-            for (const int signal_number : passed_on) {
-                struct sigaction now {};
-                ::sigaction(signal_number, nullptr, &now);
-                if (now.sa_handler == SIG_IGN) continue;  // the program ignores it, too
-                now.sa_sigaction = &pass_on;
-                now.sa_flags = SA_SIGINFO | SA_RESTART;
-                ::sigaction(signal_number, &now, nullptr);
-            }
-        }
-        ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        if (failed == 0) return;
-        std::cerr << "kdvfs: cannot run a program: " << command.front() << ": "
-                  << std::strerror(failed) << "; check its path and that it may be executed\n";
-        throw CLI::RuntimeError(failed == ENOENT ? 127 : 126);  // as shells say it
-    }
-
-    /// @returns the status that `waitpid` gives
-    [[nodiscard]] int wait() const {
-        int status = 0;
-        while (::waitpid(number(), &status, 0) < 0 && errno == EINTR) {
-        }
-        return status;
-    }
-
-private:
-    static constexpr std::array<int, 6> passed_on{SIGINT,  SIGTERM, SIGHUP,
-                                                  SIGQUIT, SIGUSR1, SIGUSR2};
-    static std::atomic<pid_t>& number() {
-        static std::atomic<pid_t> child{0};
-        return child;
-    }
-    static void pass_on(int signal_number, siginfo_t* info, void*) {
-        if (info->si_code == SI_KERNEL) return;
-        const int error = errno;
-        ::kill(number(), signal_number);
-        errno = error;
-    }
-};
 
 /// Ends this process as a signal ended the program, without a second core file.
 [[noreturn]] void end_by(int signal_number) {
@@ -211,7 +143,7 @@ int RunCommand::run_program() const {
     const auto run_once = [&] {
         auto all = changes;
         all.emplace_back("KDVFS_ATTACH_RUNS_ONCE", left_out);
-        return Child{command, environment_with(all)}.wait();
+        return ChildProcess{command, environment_with(all)}.wait();
     };
     int status = run_once();
     constexpr int most_crashes = 16;

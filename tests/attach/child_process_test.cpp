@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// `kdvfs run` stands for the program that it runs: signals, stops, ends, clients of its metrics.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// A program in a session and process group of its own, its output readable here.
+class Started {
+public:
+    explicit Started(std::vector<std::string> words, int read_from = STDOUT_FILENO) {
+        int ends[2];
+        if (::pipe(ends) != 0) std::abort();
+        process = ::fork();
+        if (process == 0) {
+            ::setsid();
+            ::dup2(ends[1], read_from);
+            ::close(ends[0]);
+            ::close(ends[1]);
+            std::vector<char*> pointers;
+            for (auto& word : words) pointers.push_back(word.data());
+            pointers.push_back(nullptr);
+            ::execvp(pointers.front(), pointers.data());
+            ::_exit(127);
+        }
+        ::close(ends[1]);
+        output_ = ::fdopen(ends[0], "r");
+    }
+    ~Started() {
+        ::kill(-process, SIGKILL);
+        std::fclose(output_);
+    }
+    Started(const Started&) = delete;
+    Started& operator=(const Started&) = delete;
+
+    std::string line() {
+        char text[512] = "";
+        return std::fgets(text, sizeof text, output_) != nullptr ? text : "";
+    }
+    std::string rest() {
+        std::string all;
+        for (std::string next = line(); !next.empty(); next = line()) all += next;
+        return all;
+    }
+    int wait() const {
+        int status = 0;
+        ::waitpid(process, &status, 0);
+        return status;
+    }
+
+    pid_t process = 0;
+
+private:
+    std::FILE* output_ = nullptr;
+};
+
+std::vector<std::string> run_of(std::vector<std::string> program,
+                                std::vector<std::string> options = {"--report", "/dev/null"}) {
+    std::vector<std::string> words{KDVFS_COMMAND, "run"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.emplace_back("--");
+    words.insert(words.end(), program.begin(), program.end());
+    return words;
+}
+
+TEST(ChildProcess, GetsEachSignalOnceWhetherItIsSentToTheGroupOrToTheCommand) {
+    const bool soak = std::getenv("KDVFS_SIGNALS_SOAK") != nullptr;
+    const int sent = soak ? 1000 : 60;
+    constexpr std::array kinds{SIGHUP,  SIGINT,  SIGQUIT, SIGUSR1, SIGUSR2,   SIGALRM,
+                               SIGTERM, SIGXCPU, SIGURG,  SIGPROF, SIGVTALRM, SIGWINCH};
+    const double seconds = 2.0 + 0.04 * sent;
+    Started run{run_of({SIGNAL_COUNTER, std::to_string(seconds)})};
+    ASSERT_EQ(run.line(), "ready\n");
+    std::mt19937 random{std::random_device{}()};
+    std::map<int, int> expected;
+    for (int i = 0; i < sent; ++i) {
+        const int number = kinds[random() % kinds.size()];
+        ++expected[number];
+        ::kill(random() % 2 == 0 ? run.process : -run.process, number);
+        std::this_thread::sleep_for(std::chrono::milliseconds{25 + random() % 10});
+    }
+    std::map<int, int> got;
+    std::istringstream counts{run.rest()};
+    for (int number = 0, count = 0; counts >> number >> count;) got[number] = count;
+    EXPECT_EQ(got, expected);
+    EXPECT_EQ(run.wait(), 0);
+}
+
+TEST(ChildProcess, EndsThisCommandAsItEnds) {
+    EXPECT_EQ(WEXITSTATUS(Started{run_of({"sh", "-c", "exit 7"})}.wait()), 7);
+    EXPECT_EQ(WEXITSTATUS(Started{run_of({"/no/such/program"})}.wait()), 127);
+    const int killed = Started{run_of({"sh", "-c", "kill -TERM $$"})}.wait();
+    EXPECT_TRUE(WIFSIGNALED(killed));
+    EXPECT_EQ(WTERMSIG(killed), SIGTERM);
+}
+
+TEST(ChildProcess, StopsAndContinuesThisCommand) {
+    const Started run{run_of({"sleep", "1"})};
+    std::this_thread::sleep_for(300ms);
+    ::kill(-run.process, SIGTSTP);
+    int status = 0;
+    ASSERT_EQ(::waitpid(run.process, &status, WUNTRACED), run.process);
+    // An orphaned group ignores SIGTSTP, as the program alone would.
+    if (WIFEXITED(status)) return;
+    EXPECT_TRUE(WIFSTOPPED(status));
+    ::kill(-run.process, SIGCONT);
+    EXPECT_EQ(run.wait(), 0);
+}
+
+TEST(ChildProcess, DiesWithThisCommand) {
+    Started run{run_of({"sh", "-c", "echo $$; exec sleep 30"})};
+    const pid_t program = std::atoi(run.line().c_str());
+    ASSERT_GT(program, 0);
+    ::kill(run.process, SIGKILL);
+    run.wait();
+    const auto gone = [&] {
+        std::ifstream file{"/proc/" + std::to_string(program) + "/stat"};
+        std::string text;
+        std::getline(file, text);
+        return text.empty() || text.find(") Z") != std::string::npos;
+    };
+    for (int i = 0; i < 200 && !gone(); ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(gone());
+}
+
+/// A connection to the metrics of a run.
+class Client {
+public:
+    explicit Client(int port) : socket_{::socket(AF_INET, SOCK_STREAM, 0)} {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(static_cast<std::uint16_t>(port));
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        connected =
+            ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    }
+    ~Client() { ::close(socket_); }
+    Client(const Client&) = delete;
+    Client& operator=(const Client&) = delete;
+
+    bool send(const std::string& text) const {
+        return ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL) ==
+               static_cast<ssize_t>(text.size());
+    }
+    std::string answer() const {
+        std::string all;
+        char bytes[4096];
+        for (ssize_t got = 0; (got = ::recv(socket_, bytes, sizeof bytes, 0)) > 0;) {
+            all.append(bytes, static_cast<std::size_t>(got));
+        }
+        return all;
+    }
+
+    bool connected = false;
+
+private:
+    int socket_;
+};
+
+TEST(MetricsOfARun, AnswerBesideClientsThatAreSlowHalfOrEndless) {
+    Started run{run_of({"sleep", "2"}, {"--metrics", "0", "--report", "/dev/null"}), STDERR_FILENO};
+    const std::string said = run.line();
+    const std::size_t colon = said.rfind(':');
+    ASSERT_NE(colon, std::string::npos) << said;
+    const int port = std::atoi(said.c_str() + colon + 1);
+    std::vector<std::unique_ptr<Client>> bad;
+    for (int i = 0; i < 200; ++i) {
+        bad.push_back(std::make_unique<Client>(port));
+        bad.back()->send(i % 3 == 0   ? "GET /metrics HTTP/1.1\r\n"
+                         : i % 3 == 1 ? std::string(3000, 'a')
+                                      : "POST /metrics HTTP/1.1\r\nContent-Length: 1000000000\r\n");
+    }
+    const auto begin = Clock::now();
+    const Client scraper{port};
+    ASSERT_TRUE(scraper.connected);
+    ASSERT_TRUE(scraper.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"));
+    EXPECT_NE(scraper.answer().find("kdvfs_processes 0\n"), std::string::npos);
+    EXPECT_LT(Clock::now() - begin, 1s);
+    const Client post{port};
+    post.send("POST /metrics HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n");
+    EXPECT_NE(post.answer().find("405"), std::string::npos);
+    EXPECT_EQ(run.wait(), 0);
+    EXPECT_LT(Clock::now() - begin, 4s) << "no client holds the run up";
+}
+
+}  // namespace
