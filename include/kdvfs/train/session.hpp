@@ -296,8 +296,8 @@ private:
         };
         const Duration period = std::chrono::duration_cast<Duration>(Seconds{all[2]});
         schedule_.emplace(sweep_points(), options_.samples,
-                        SweepCourse::Lengths{iterations(options_.block.settling()),
-                                             iterations(options_.block.measuring(period))});
+                          SweepCourse::Lengths{iterations(options_.block.settling()),
+                                               iterations(options_.block.measuring(period))});
         curves_.stage = stage_;
         phase_ = SessionPhase::sweeping;
         begin_step();
