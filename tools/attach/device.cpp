@@ -95,6 +95,9 @@ Settings Settings::from_environment() {
         settings.has_peers = !settings.rank.empty() && !ranks.empty() && ranks != "1";
         if (!settings.rank.empty()) break;
     }
+    for (const char* job : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"}) {
+        if (settings.job.empty()) settings.job = text_of(job);
+    }
     settings.folder = text_of("KDVFS_ATTACH_FOLDER");
     settings.record = text_of("KDVFS_ATTACH_RECORD");
     return settings;

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <iomanip>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -32,6 +33,17 @@ std::string command_line() {
     std::replace(text.begin(), text.end(), '\0', ' ');
     while (!text.empty() && text.back() == ' ') text.pop_back();
     return text.substr(0, 4096);
+}
+
+std::string host_name() {
+    char name[256] = "";
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+/// The time of day, in seconds since 1970.
+double now_s() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
 }
 
 }  // namespace
@@ -53,7 +65,7 @@ Process& Process::instance() {
     return process;
 }
 
-Process::Process() : generation_{kdvfs::detail::fork_generation()} {
+Process::Process() : generation_{kdvfs::detail::fork_generation()}, begin_s_{now_s()} {
     try {
         settings_ = Settings::from_environment();
         off_ = settings_.off;
@@ -236,9 +248,12 @@ void Process::write_report(bool at_end) {
     }
     using kdvfs::detail::json_string;
     std::ostringstream out;
-    out << R"({"attached":1,"pid":)" << ::getpid() << R"(,"command":)"
-        << json_string(command_line()) << R"(,"rank":)" << json_string(settings_.rank)
-        << R"(,"ended":)" << (at_end ? "true" : "false") << R"(,"devices":[)";
+    out << R"({"attached":1,"pid":)" << ::getpid() << R"(,"host":)" << json_string(host_name())
+        << R"(,"job":)" << json_string(settings_.job) << R"(,"begin_s":)" << std::fixed
+        << std::setprecision(3) << begin_s_ << R"(,"end_s":)" << now_s() << std::defaultfloat
+        << std::setprecision(6) << R"(,"command":)" << json_string(command_line()) << R"(,"rank":)"
+        << json_string(settings_.rank) << R"(,"ended":)" << (at_end ? "true" : "false")
+        << R"(,"devices":[)";
     std::string_view comma;
     for (Device* device : devices) {
         out << comma;

@@ -83,6 +83,7 @@ private:
 
     Settings settings_;
     const std::uint32_t generation_;
+    const double begin_s_;  ///< in seconds since 1970
     std::atomic<bool> off_{false};
     std::atomic<bool> ended_{false};
 

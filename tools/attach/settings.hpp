@@ -41,6 +41,7 @@ struct Settings {
     std::filesystem::path folder{};
     std::filesystem::path record{};
     std::string rank{};      ///< of the process in its job, as launchers tell it; else empty
+    std::string job{};       ///< of the scheduler; else empty
     bool has_peers = false;  ///< there are other ranks: files of sweeps and plans are its own
 
     /// @throws Error (invalid_input) for what makes no sense

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <tools/cli/board_energy.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -86,6 +87,10 @@ inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::
 
 namespace detail {
 
+inline nlohmann::json unresolved_energy() {
+    return {{"joules", nullptr}, {"half_width_95", nullptr}, {"status", "too_short_to_tell"}};
+}
+
 /// An energy and its interval, summed: known where all parts are; intervals of parts add as those
 /// of independent errors.
 struct EnergySum {
@@ -107,10 +112,7 @@ struct EnergySum {
         resolved = resolved && other.resolved;
     }
     [[nodiscard]] nlohmann::json json() const {
-        if (!resolved) {
-            return {
-                {"joules", nullptr}, {"half_width_95", nullptr}, {"status", "too_short_to_tell"}};
-        }
+        if (!resolved) return unresolved_energy();
         return {{"joules", joules}, {"half_width_95", std::sqrt(variance)}, {"status", "resolved"}};
     }
 };
@@ -126,19 +128,24 @@ inline void add_number(nlohmann::json& sum, const nlohmann::json& part, const ch
 
 }  // namespace detail
 
-/// One report of all GPUs of all processes: rows of the same kernel and variant are added, and so
-/// are levels and totals; `processes` holds each process's own report. `kdvfs report` draws it.
+/// Returns one report of all GPUs of all processes: rows of the same kernel and variant are added,
+/// and so are levels; totals are those of the boards (`board_uses`); `processes` holds each
+/// process's own report. `kdvfs report` draws it.
 inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> processes) {
     using nlohmann::json;
-    std::vector<const json*> reports;
-    for (const json& process : processes) {
-        for (const json& device : process["devices"]) reports.push_back(&device["report"]);
+    const std::vector<BoardUse> boards = board_uses(processes);
+    std::vector<std::pair<const json*, bool>> reports;  // and whether its board was shared
+    for (const BoardUse& board : boards) {
+        for (const json* report : board.reports) reports.emplace_back(report, board.shared());
     }
     std::map<std::pair<std::string, std::uint32_t>, std::pair<json, detail::EnergySum>> rows;
     std::map<std::string, std::pair<json, detail::EnergySum>> levels;  // by range
     json totals = json::object();
     std::map<std::string, detail::EnergySum> parts;
-    for (const json* report : reports) {
+    for (const auto& [report, shared] : reports) {
+        const auto energy_of = [its_shared = shared](const json& item) {
+            return its_shared ? detail::unresolved_energy() : item["energy"];
+        };
         for (const json& row : report->at("rows")) {
             auto& [sum, energy] = rows[{row.value("kernel", ""), row.value("variant", 0U)}];
             if (sum.is_null()) {
@@ -147,7 +154,7 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
             for (const char* key : {"calls", "metered_calls", "time_s", "counted_time_s"}) {
                 detail::add_number(sum, row, key);
             }
-            if (row.value("metered_calls", 0) > 0) energy.add(row["energy"]);
+            if (row.value("metered_calls", 0) > 0) energy.add(energy_of(row));
             sum["asked"] = row["asked"];
             sum["applied"] = row["applied"];
             sum["held_core_mhz"] = row["held_core_mhz"];
@@ -165,17 +172,23 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
             for (const char* key : {"runs", "time_s", "counted_time_s"}) {
                 detail::add_number(sum, level, key);
             }
-            if (level.value("runs", 0) > 0) energy.add(level["energy"]);
+            if (level.value("runs", 0) > 0) energy.add(energy_of(level));
         }
-        const json& its = report->at("totals");
+    }
+    json shared_boards = json::array();
+    for (const BoardUse& use : boards) {
         for (const char* key :
              {"counter_j", "unexplained_j", "counted_time_s", "idle_time_s", "outside_j"}) {
-            detail::add_number(totals, its, key);
+            detail::add_number(totals, use.totals(), key);
         }
-        for (const char* key : {"kernels", "idle"}) parts[key].add(its[key]);
+        for (const char* key : {"kernels", "idle"}) {
+            parts[key].add(use.shared() ? detail::unresolved_energy() : use.totals().at(key));
+        }
+        if (use.shared()) shared_boards.push_back({{"host", use.host}, {"address", use.address}});
     }
     for (const auto& [key, sum] : parts) totals[key] = sum.json();
-    json merged{{"device", reports.empty() ? json::object() : reports.front()->at("device")},
+    totals["shared_boards"] = shared_boards;
+    json merged{{"device", reports.empty() ? json::object() : reports.front().first->at("device")},
                 {"totals", std::move(totals)},
                 {"rows", json::array()}};
     for (auto& [key, row] : rows) {
@@ -268,6 +281,10 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
             text += "kdvfs: process " + std::to_string(process.value("pid", 0)) + ": " +
                     note.get<std::string>() + '\n';
         }
+    }
+    for (const json& board : merged["totals"]["shared_boards"]) {
+        text += "kdvfs: several processes were on board " + board.value("address", "") +
+                " at once: its total is known, no kernel's energy is\n";
     }
     const json& rows = merged["rows"];
     if (rows.empty()) return text;

@@ -8,6 +8,7 @@
 #include <kdvfs/version.hpp>
 #include <tools/cli/info_command.hpp>
 #include <tools/cli/measure_latency_command.hpp>
+#include <tools/cli/merge_command.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/plan_command.hpp>
 #include <tools/cli/plan_pipeline_command.hpp>
@@ -79,6 +80,7 @@ int main(int argc, char** argv) try {
     cli::RecommendCommand::add_to(app);
     cli::PlanPoolCommand::add_to(app);
     cli::RunCommand::add_to(app);
+    cli::MergeCommand::add_to(app);
     cli::TopCommand::add_to(app);
     try {
         app.parse(argc, argv);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <tools/cli/attached_reports.hpp>
+#include <tools/cli/board_energy.hpp>
 #include <tools/cli/metrics.hpp>
 
 #include <algorithm>
@@ -107,6 +108,11 @@ std::string prometheus_text(const std::vector<json>& processes) {
     std::map<std::string, std::map<Kernel, Share>> boards;
     std::map<std::string, std::map<std::string, Share>> ranges;      // by address and path
     std::map<std::string, std::pair<std::string, double>> counters;  // name and joules, by address
+    for (const BoardUse& use : board_uses(processes)) {
+        auto& [name, joules] = counters[use.address];
+        name = use.name;
+        joules += use.joules();
+    }
     for (const json& process : processes) {
         for (const json& device : process["devices"]) {
             const json& report = device["report"];
@@ -120,12 +126,6 @@ std::string prometheus_text(const std::vector<json>& processes) {
                     ranges[address][level.value("kernel", "")].add_runs(level);
                 }
             }
-            // Processes on one board see the same counter: the one that saw most of it counts.
-            const json& totals = report["totals"];
-            const double joules = totals.value("counter_j", 0.0) + totals.value("outside_j", 0.0);
-            auto& [name, most] = counters[address];
-            name = report["device"].value("name", "");
-            most = std::max(most, joules);
         }
     }
     Metric processes_seen{"kdvfs_processes", "gauge", "Processes that have reported."};

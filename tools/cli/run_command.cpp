@@ -7,9 +7,9 @@
 #include <tools/cli/command_run.hpp>
 #include <tools/cli/metrics_server.hpp>
 #include <tools/cli/output.hpp>
-#include <tools/cli/report/energy_chart.hpp>
-#include <tools/cli/report/page.hpp>
+#include <tools/cli/report_names.hpp>
 #include <tools/cli/run_command.hpp>
+#include <tools/cli/run_report.hpp>
 #include <tools/cli/running.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
@@ -97,12 +97,16 @@ void refuse_unwritable(const std::string& file) {
     }
 }
 
-std::string html_of(const nlohmann::json& merged, const std::string& text) {
-    report::Page page;
-    page.title = "kdvfs run";
-    page.remarks.push_back(text.substr(0, text.find('\n')));
-    report::add_energy_charts(page.charts, report::measured_energy(merged));
-    return to_html(page);
+/// Serves metrics; of several ranks on one host the first gets the port, the others a free one.
+void serve_metrics(std::optional<MetricsServer>& server, const std::string& where,
+                   const std::filesystem::path& folder, const JobPlace& place) {
+    try {
+        server.emplace(where, folder);
+    } catch (const kdvfs::Error& error) {
+        if (place.rank.empty() || error.code() != kdvfs::Errc::busy) throw;
+        const std::size_t colon = where.rfind(':');
+        server.emplace(colon == std::string::npos ? "0" : where.substr(0, colon) + ":0", folder);
+    }
 }
 
 }  // namespace
@@ -122,14 +126,17 @@ int RunCommand::run_program() const {
         throw kdvfs::Error{kdvfs::Errc::io,
                            {"run a program by a plan", plan, "there is no such file",
                             "give a plan as kdvfs plan --format json writes it"}};
-    for (const std::string& file : reports) refuse_unwritable(file);
+    const JobPlace place = JobPlace::of_this_process();
+    std::vector<std::string> files;
+    for (const std::string& file : reports) files.push_back(report_name(file, place));
+    for (const std::string& file : files) refuse_unwritable(file);
     refuse_no_expression("--runs-once", runs_once);
     const TemporaryFolder folder;
     auto changes = attach.variables(folder.path);
     const KnownRun known{folder.path};
     std::optional<MetricsServer> server;
     if (!metrics.empty()) {
-        server.emplace(metrics, folder.path);
+        serve_metrics(server, metrics, folder.path, place);
         std::cerr << "kdvfs: metrics at " << server->url() << '\n';
     }
     std::string mode{kdvfs::detail::environment("KDVFS_MODE")};
@@ -162,19 +169,12 @@ int RunCommand::run_program() const {
     }
 
     const nlohmann::json merged = merge_attached_reports(read_attached_reports(folder.path));
-    const std::string text = merged["processes"].empty()
-                                 ? "kdvfs: no GPU work was seen\n"
-                                 : attached_text(merged, reports.empty() ? 20 : 1000);
-    if (reports.empty()) std::cerr << text;
-    for (const std::string& file : reports) {
-        const std::string ending = std::filesystem::path{file}.extension().string();
-        try {
-            write(file, ending == ".json"   ? merged.dump(1) + '\n'
-                        : ending == ".html" ? html_of(merged, text)
-                                            : text);
-        } catch (const kdvfs::Error& error) {  // the program's exit code is what counts
-            std::cerr << "kdvfs: " << error.what() << '\n';
-        }
+    constexpr std::size_t shown_kernels = 20;
+    if (reports.empty()) std::cerr << run_report_text(merged, shown_kernels);
+    try {
+        write_run_report(files, merged);
+    } catch (const kdvfs::Error& error) {  // the program's exit code is what counts
+        std::cerr << "kdvfs: " << error.what() << '\n';
     }
     return status;
 }

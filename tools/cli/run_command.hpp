@@ -30,7 +30,9 @@ struct RunCommand {
         sub->add_option("command", command->command, "After --: the program")->required();
         sub->add_option("--report", command->reports,
                         "File to write: .json, .html, else text, - prints it; may be given more "
-                        "than once. Without it a text goes to standard error")
+                        "than once. %h, %r, %j, %p stand for host, rank, job, process; without "
+                        "them each rank writes a file of its own. Without this option a text goes "
+                        "to standard error")
             ->allow_extra_args(false);
         command->attach.add_to(*sub);
         sub->add_option("--meter", command->meter_every, "Meter one iteration in so many")
