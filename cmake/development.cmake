@@ -29,13 +29,5 @@ list(FILTER kdvfs_compilers EXCLUDE REGEX NOTFOUND)
 
 # CI has little time: benchmarks that no test runs, and headers alone but those at the top.
 option(KDVFS_SHORT_BUILD "Leave what only the soak needs to the target soak_programs")
+option(KDVFS_LINK_COMPILED "Let tests, examples and tools link the compiled form")
 add_custom_target(soak_programs)
-
-# There, what opens a simulated GPU is compiled once instead of in each of some thirty files.
-if(KDVFS_SHORT_BUILD)
-    add_library(kdvfs_simulated STATIC ${CMAKE_CURRENT_LIST_DIR}/simulated_elsewhere.cpp)
-    set_target_properties(kdvfs_simulated PROPERTIES POSITION_INDEPENDENT_CODE ON)
-    target_link_libraries(kdvfs_simulated PRIVATE kdvfs::kdvfs kdvfs_warnings Threads::Threads)
-    link_libraries(kdvfs_simulated)
-    add_compile_definitions(KDVFS_SIMULATED_ELSEWHERE)
-endif()

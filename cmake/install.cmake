@@ -16,6 +16,19 @@ foreach(component rocm nvidia measure tune mpi)
     install(EXPORT kdvfs-${component}-targets NAMESPACE kdvfs:: DESTINATION ${package_folder})
 endforeach()
 
+if(KDVFS_BUILD_COMPILED)
+    set(compiled_targets kdvfs_compiled kdvfs_compiled_static)
+    foreach(vendor rocm nvidia)
+        if(TARGET kdvfs_compiled_${vendor})
+            list(APPEND compiled_targets kdvfs_compiled_${vendor})
+        endif()
+    endforeach()
+    install(TARGETS ${compiled_targets} EXPORT kdvfs-compiled-targets)
+    export(EXPORT kdvfs-compiled-targets NAMESPACE kdvfs::
+           FILE ${PROJECT_BINARY_DIR}/kdvfs-compiled-targets.cmake)
+    install(EXPORT kdvfs-compiled-targets NAMESPACE kdvfs:: DESTINATION ${package_folder})
+endif()
+
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/kdvfs-config.cmake.in
     ${PROJECT_BINARY_DIR}/kdvfs-config.cmake INSTALL_DESTINATION ${package_folder}
     NO_SET_AND_CHECK_MACRO)

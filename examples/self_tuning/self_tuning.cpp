@@ -11,7 +11,7 @@
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/session.hpp>
-#include <kdvfs/tune/validation.hpp>
+#include <kdvfs/tune/run_cost.hpp>
 
 #include <cstdlib>
 #include <exception>

@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/kernel.hpp>
@@ -16,6 +17,12 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+
+namespace kdvfs::inline v0_3::detail {
+/// What handles talk to in a forked child: does nothing, and refers to the parent's object for what
+/// never changes.
+KDVFS_INLINE GpuService& forked_service(const GpuService& parents);
+}  // namespace kdvfs::inline v0_3::detail
 
 namespace kdvfs::inline v0_3 {
 
@@ -121,7 +128,7 @@ protected:
     /// What this handle talks to: in a forked child, whose parent drives the GPU, something that
     /// does nothing.
     [[nodiscard]] detail::GpuService& service() const {
-        if (is_parents()) return forked_service();
+        if (is_parents()) return detail::forked_service(*shared_);
         return *shared_;
     }
     [[nodiscard]] bool is_parents() const { return detail::fork_generation() != generation_; }
@@ -130,17 +137,6 @@ protected:
 private:
     friend class StandingRequest;
     friend class StandingPoint;
-
-    [[nodiscard]] detail::GpuService& forked_service() const {
-        // Never freed: a scope may hold it. A forked child that uses its parent's GPUs has few.
-        thread_local const detail::GpuService* parents = nullptr;
-        thread_local detail::ForkedService* forked = nullptr;
-        if (parents != shared_.get().get()) {
-            parents = shared_.get().get();
-            forked = new detail::ForkedService{*shared_};
-        }
-        return *forked;
-    }
 
     gsl::not_null<std::shared_ptr<detail::GpuService>> shared_;
     std::uint32_t generation_ = detail::fork_generation();
@@ -293,3 +289,7 @@ private:
 };
 
 }  // namespace kdvfs::inline v0_3
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/gpu/forked_service.hpp>
+#endif

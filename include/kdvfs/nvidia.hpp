@@ -1,37 +1,58 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/nvidia_by_address.hpp>
+#include <kdvfs/options.hpp>
 
-#include <memory>
+#include <string>
 
 namespace kdvfs::inline v0_3::nvidia {
 
 /// Opens a CUDA device: locks its clocks as scopes ask, counts its energy, and frees the clocks
-/// when the last handle is gone or the process ends. A second call for the same GPU gives the same
-/// GPU, with the options of the first.
-/// @param cuda_device CUDA's number of the device; NVML's is found by its PCI address.
+/// when the last handle is gone or the process ends. A second call for the same GPU returns the
+/// same GPU, with the options of the first. Needs CUDA's headers to compile in the header-only
+/// form, and libcudart; NVML is opened at run time.
+/// @param cuda_device CUDA's number of the device; NVML's is found by its PCI address
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
-///         cannot be set, unless `options.on_refused` says to go on. It does try: where clocks
-///         must not be touched, `measure` is the call.
-inline Gpu open(int cuda_device, const GpuOptions& options = {}) {
-    return detail::open_board(
-        device::pci_address<device::CudaApi>(cuda_device),
-        [&] { return std::make_shared<device::Cuda>(cuda_device); }, options);
-}
+///         cannot be set, unless `options.on_refused` is `measure_only`. It does try to set them:
+///         where clocks must not be touched, call `measure`.
+#if KDVFS_COMPILED || __has_include(<cuda_runtime_api.h>)
+KDVFS_INLINE Gpu open(int cuda_device, const GpuOptions& options = {});
+#else
+Gpu open(int cuda_device, const GpuOptions& options = {}) = delete;     // needs CUDA's headers
+#endif
 
 /// Opens a CUDA device to measure it. Its clocks, power limit and modes are never touched: NVML's
-/// setting functions are not even looked up, whatever the process may do. For GPUs that others
-/// share, and for processes without the right to set clocks.
-/// @throws Error if there is no such device, driver or library.
-inline Gpu measure(int cuda_device, const GpuOptions& options = {}) {
-    return detail::measure_board(
-        device::pci_address<device::CudaApi>(cuda_device),
-        [&] { return std::make_shared<device::Cuda>(cuda_device); }, options);
-}
+/// setting functions are not even looked up. For GPUs that others share, and for processes without
+/// the right to set clocks.
+/// @throws Error if there is no such device, driver or library
+#if KDVFS_COMPILED || __has_include(<cuda_runtime_api.h>)
+KDVFS_INLINE Gpu measure(int cuda_device, const GpuOptions& options = {});
+#else
+Gpu measure(int cuda_device, const GpuOptions& options = {}) = delete;  // needs CUDA's headers
+#endif
+
+/// Opens a board by its PCI address, without CUDA in the process: for a process beside the one that
+/// works, or inside an engine that hides its streams. `Gpu::request` asks for clocks; scopes, which
+/// need streams, throw. Where this process has opened the GPU already it is the same GPU, with its
+/// streams.
+/// @param pci_address for example "0000:03:00.0"
+/// @throws Error as `nvidia::open(int)`
+KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options = {});
+
+/// Opens a board by its PCI address to measure it: nothing is ever set.
+/// @throws Error as `nvidia::measure(int)`
+KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& options = {});
 
 }  // namespace kdvfs::inline v0_3::nvidia
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/open/nvidia.hpp>
+#if __has_include(<cuda_runtime_api.h>)
+#include <kdvfs/detail/open/cuda.hpp>
+#endif
+#elif defined(__CUDACC__)
+#include <kdvfs/cuda_markers.hpp>
+#endif

@@ -3,9 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/sampler.hpp>
-#include <kdvfs/measure/self_check.hpp>
+#include <kdvfs/measure/settings.hpp>
 #include <kdvfs/units.hpp>
 
 #include <chrono>

@@ -1,27 +1,43 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/amd/hip_api.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
-#include <kdvfs/rocm_by_address.hpp>
+#include <kdvfs/options.hpp>
 
-#include <memory>
 #include <string>
 
 namespace kdvfs::inline v0_3::rocm {
 
-/// Opens an AMD GPU: sets its clocks (see `info().mechanism` for how), counts its energy, and puts
-/// the clocks back when the last handle is gone or the process ends. A second call for the same GPU
-/// gives the same GPU, with the options of the first.
-/// @param hip_device HIP's number of the device; the driver's is found by its PCI address.
+/// Opens an AMD GPU: sets its clocks (`info().mechanism` says how), counts its energy, and restores
+/// the clocks when the last handle is gone or the process ends. A second call for the same GPU
+/// returns the same GPU, with the options of the first. Needs HIP's headers to compile in the
+/// header-only form, and libamdhip64.
+/// @param hip_device HIP's number of the device; the driver's is found by its PCI address
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
-///         cannot be set, unless `options.on_refused` says to go on
-inline Gpu open(int hip_device, const GpuOptions& options = {}) {
-    return detail::open_device(
-        device::pci_address<device::HipApi>(hip_device), "HIP device " + std::to_string(hip_device),
-        [&] { return std::make_shared<device::Hip>(hip_device); }, options);
-}
+///         cannot be set, unless `options.on_refused` is `measure_only`
+#if KDVFS_COMPILED || defined(__HIP_PLATFORM_AMD__)
+KDVFS_INLINE Gpu open(int hip_device, const GpuOptions& options = {});
+#else
+Gpu open(int hip_device, const GpuOptions& options = {}) = delete;  // needs HIP's headers
+#endif
+
+/// Opens an AMD GPU by its PCI address, without HIP in the process: for a process beside the one
+/// that works, or inside an engine that hides its streams. `Gpu::request` asks for clocks; scopes,
+/// which need streams, throw. Where this process has opened the GPU already it is the same GPU,
+/// with its streams.
+/// @param pci_address for example "0000:c1:00.0"
+/// @throws Error as `rocm::open(int)`
+KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options = {});
 
 }  // namespace kdvfs::inline v0_3::rocm
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/open/amd.hpp>
+#if defined(__HIP_PLATFORM_AMD__)
+#include <kdvfs/detail/open/hip.hpp>
+#endif
+#elif defined(__HIPCC__)
+#include <kdvfs/hip_markers.hpp>
+#endif

@@ -11,6 +11,7 @@
 #include <kdvfs/measure/report_filler.hpp>
 #include <kdvfs/measure/row_fit.hpp>
 #include <kdvfs/measure/sample_join.hpp>
+#include <kdvfs/measure/settings.hpp>
 #include <kdvfs/measure/source_choice.hpp>
 #include <kdvfs/report.hpp>
 
@@ -25,17 +26,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
-
-/// How intervals and samples become energies.
-struct AccumulatorSettings {
-    Duration counter_period{0};       ///< of the device's counter; 0 where unknown
-    std::size_t capacity = 1 << 16;   ///< intervals, and samples, that may wait for each other
-    std::size_t most_columns = 1024;  ///< (kernel, clock) pairs told apart; later ones are not
-    double widest_resolved = 0.10;    ///< a half-width beyond this share is `too_short_to_tell`
-    bool kernels_repeat = false;      ///< figures of repeated kernels will come (`add_repeated`)
-    /// More is no power of a board: the reading is refused.
-    Watts highest_power = CounterLimits{}.highest_power;
-};
 
 /// Adds up calls, times and clocks per kernel, and attributes the counter's joules to kernels by
 /// streaming least squares: one unknown power per (kernel, applied clock), one for idle. Intervals,

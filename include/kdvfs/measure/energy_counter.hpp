@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/device/contracts.hpp>
+#include <kdvfs/measure/settings.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -32,19 +33,6 @@ struct EnergySample {
     TimePoint at;
     Joules total;  ///< trusted joules since the first sample; never decreases
     std::uint32_t segment = 0;
-};
-
-/// What is believed of a counter before it is read.
-struct CounterLimits {
-    /// More than this is `implausible`. Twice the largest board of HARDWARE tables (750 W) and a
-    /// half more, so that only nonsense is refused.
-    Watts highest_power{2000};
-    /// Time between two samples of the counter; 0 where unknown.
-    Duration period{0};
-    /// A counter that stands still for this long, and for 10 periods, is `frozen`.
-    Duration patience = std::chrono::milliseconds{500};
-    /// Where the counter starts again from zero; 0 where unknown.
-    Joules wraps_at{0};
 };
 
 /// What became of one reading: `sample` is there only if `status` is `ok`.

@@ -3,6 +3,7 @@
 
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/measure/settings.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gsl/assert>
@@ -15,19 +16,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
-
-/// How a counter is sampled.
-struct SamplerSettings {
-    /// Time between two reads; 0 = at the counter's own rate (`limits.period`).
-    Duration period = std::chrono::milliseconds{10};
-    /// The same while no scope has been entered and no iteration begun for a second: then there is
-    /// nothing to be told apart, and whoever reads keeps the board and a core awake. What a report
-    /// says of such time may be as old.
-    Duration resting_period = std::chrono::seconds{10};
-    /// Samples kept until they are taken; the oldest give way, and are counted.
-    std::size_t capacity = 4096;
-    CounterLimits limits{};
-};
 
 /// When to read an energy counter, and what its readings mean. A pure state machine: time and
 /// completed readings in, the time of the next read and trusted samples out. It reads nothing

@@ -4,6 +4,7 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/measure/settings.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -24,17 +25,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
-
-/// What became of a self-check.
-struct SelfCheck {
-    bool passed = false;
-    std::string reason;                ///< why it did not pass, or what could not be compared
-    Watts counted{0};                  ///< mean power by the energy counter
-    std::optional<Watts> drawn{};      ///< mean power by the power readings
-    std::optional<Watts> reference{};  ///< by `GpuOptions::reference`, where it names a sensor
-    /// What the power readings are means over, where the power changed enough to tell.
-    std::optional<Duration> power_window{};
-};
 
 /// Compares an energy counter with power times time. Hand it what half a second or more of reading
 /// gave; `result` refuses a counter that is absent, stands still, goes back, or is off by a factor.
@@ -152,15 +142,6 @@ inline std::optional<Watts> SelfCheckRun::mean_power() const {
     if (seconds <= 0 || joules <= 0) return {};
     return Watts{joules / seconds};
 }
-
-/// A sensor outside the GPU that counts joules, to hold the board's own counter against: all else
-/// that kdvfs says of joules is relative to the board's sensor.
-struct ReferenceSensor {
-    std::string name;
-    /// Joules since any origin, which only grow. May take milliseconds; called on the user's
-    /// threads alone, one at a time. @throws Error where it cannot be read
-    std::function<Joules()> read;
-};
 
 /// The joules at the beginning of a text: "1234567 J 1700000000000000 us", "12.5".
 inline std::optional<Joules> leading_joules(std::string_view text) {

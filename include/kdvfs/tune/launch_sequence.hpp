@@ -221,13 +221,6 @@ inline Seconds parse_delay(const NamedColumns& columns, const char* name,
 
 }  // namespace detail
 
-/// The launches of an iteration, in order, with the gaps before them.
-struct LaunchSequence {
-    std::vector<KernelKey> launches;
-    std::vector<Seconds> gaps;               ///< one for each, or none
-    std::vector<std::uint32_t> depths = {};  ///< likewise: how many of the scopes are around it
-};
-
 /// @throws Error (invalid_input) naming file and line
 inline LaunchSequence read_launches(std::istream& input, const std::string& name) {
     kdvfs::detail::CsvReader reader{input, name};

@@ -353,4 +353,11 @@ private:
     std::optional<ClockPoint> marked_baseline_;
 };
 
+/// The launches of an iteration, in order, with the gaps before them.
+struct LaunchSequence {
+    std::vector<KernelKey> launches;
+    std::vector<Seconds> gaps;               ///< one for each, or none
+    std::vector<std::uint32_t> depths = {};  ///< likewise: how many of the scopes are around it
+};
+
 }  // namespace kdvfs::inline v0_3::tune

@@ -1,28 +1,17 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/control/scope_sink.hpp>
-#include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/error.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/gpu.hpp>
-#include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/tune/ranks.hpp>
-#include <kdvfs/tune/session_status.hpp>
+#include <kdvfs/policy.hpp>
 #include <kdvfs/tune/sweep.hpp>
-#include <kdvfs/tune/sweep_engine.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <system_error>
-#include <utility>
 
 namespace kdvfs::inline v0_3::tune {
 
@@ -41,47 +30,39 @@ struct SessionMode {
     /// The same for one of several GPUs, in a process or in several: each has files of its own,
     /// `profile.csv` is `profile.rank2.csv` for rank 2. A plan of that name is followed where there
     /// is one, else the plan that all ranks share.
-    [[nodiscard]] SessionMode of_rank(std::size_t number) const {
-        SessionMode own = *this;
-        own.rank = number;
-        if (file.empty()) return own;
-        own.file = rank_path(file, number);
-        std::error_code unreadable;
-        if (kind == Kind::follow && !std::filesystem::exists(own.file, unreadable)) own.file = file;
-        return own;
-    }
+    [[nodiscard]] SessionMode of_rank(std::size_t number) const;
 };
 
-/// "off", "measure", "repeat", "sweep:FILE" or "follow:PLAN". To "repeat" is to measure; that
-/// kernels are repeated is for the GPU, which was told when it was opened (`GpuOptions::repeat`).
+/// Reads "off", "measure", "repeat", "sweep:FILE" or "follow:PLAN". "repeat" is a kind of
+/// "measure": kernels are repeated by the GPU (`GpuOptions::repeat`).
 /// @throws Error (invalid_input) for anything else
-inline SessionMode parse_session_mode(std::string_view text) {
-    using Kind = SessionMode::Kind;
-    const std::size_t colon = text.find(':');
-    const std::string_view word = text.substr(0, colon);
-    const std::string_view file =
-        colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
-    if (word == "off" && colon == std::string_view::npos) return {Kind::off};
-    if ((word == "measure" || word == "repeat") && colon == std::string_view::npos) {
-        return {Kind::measure};
-    }
-    if (word == "sweep" && !file.empty()) return {Kind::sweep, file};
-    if (word == "follow" && !file.empty()) return {Kind::follow, file};
-    throw Error{Errc::invalid_input,
-                {"begin a session", "KDVFS_MODE=" + std::string{text}, "this is no mode",
-                 "say off, measure, repeat, sweep:FILE or follow:PLAN"}};
-}
+KDVFS_INLINE SessionMode parse_session_mode(std::string_view text);
 
 /// What the environment variable `KDVFS_MODE` says; where it is not set, to follow the plan that
 /// `KDVFS_PLAN` names; where neither is, `otherwise`.
 /// @throws Error as `parse_session_mode`
-inline SessionMode session_mode_from_environment(SessionMode otherwise = {}) {
-    if (const auto mode = kdvfs::detail::environment("KDVFS_MODE"); !mode.empty())
-        return parse_session_mode(mode);
-    if (const auto plan = kdvfs::detail::environment("KDVFS_PLAN"); !plan.empty())
-        return {SessionMode::Kind::follow, plan};
-    return otherwise;
-}
+KDVFS_INLINE SessionMode session_mode_from_environment(SessionMode otherwise = {});
+
+/// The engine behind a `Session` that does not depend on its registry: the sweep, the plan that is
+/// followed, the status file. Thread-safe, but for `next_iteration` and `report_iteration`.
+class SessionControl {
+public:
+    virtual ~SessionControl() = default;
+    /// Null in other modes than `sweep`.
+    [[nodiscard]] virtual SweepControl* sweep() const = 0;
+    /// The plan of the file; null in other modes than `follow`.
+    [[nodiscard]] virtual std::shared_ptr<const PlanTable> plan() const = 0;
+    /// Writes the file that `KDVFS_STATUS` names once a second.
+    virtual void report_iteration() = 0;
+    [[nodiscard]] virtual kdvfs::detail::ScopeSink& no_scopes() = 0;
+};
+
+/// Begins a session.
+/// @param obeys_plan whether the registry binds a kernel to `FromPlan`
+/// @throws Error for a file that cannot be used, and as `Sweeping`
+KDVFS_INLINE std::shared_ptr<SessionControl> begin_session(
+    const Gpu& gpu, kdvfs::detail::GpuService& service, const SessionMode& mode,
+    const SweepOptions& sweep, bool (*obeys_plan)(std::string_view kernel));
 
 /// One program, run plainly, measured, swept or by a plan, as the environment says: stands where
 /// the GPU with its policies would stand.
@@ -102,35 +83,38 @@ class Session : public Gpu {
 public:
     /// @throws Error for a file that cannot be used, and as `Sweeping` and `Gpu::with`
     explicit Session(const Gpu& gpu, const SessionMode& mode = session_mode_from_environment(),
-                     SweepOptions sweep = sweep_options_from_environment())
-        : Gpu{gpu}, kind_{mode.kind} {
-        if (kind_ == SessionMode::Kind::sweep) {
-            sweep.file = mode.file;
-            sweeping_.emplace(gpu, sweep);
-        } else if (kind_ == SessionMode::Kind::follow) {
-            bound_.emplace(gpu.template with<Registry>(read_plan(gpu, mode.file)));
+                     const SweepOptions& sweep = sweep_options_from_environment())
+        : Gpu{gpu},
+          kind_{mode.kind},
+          control_{begin_session(gpu, service(), mode, sweep, &Registry::obeys_plan_for)} {
+        if (kind_ == SessionMode::Kind::follow) {
+            bound_.emplace(gpu.template with<Registry>(control_->plan()));
         }
-        if (const auto file = kdvfs::detail::environment("KDVFS_STATUS"); !file.empty())
-            status_writer_ = std::make_shared<StatusWriter>(
-                *this, mode.rank ? rank_path(file, *mode.rank) : std::filesystem::path{file});
     }
 
     [[nodiscard]] SessionMode::Kind mode() const { return kind_; }
 
     /// Says that an iteration begins: the one line to add to a program.
     void next_iteration() const {
-        if (status_writer_) status_writer_->next_iteration();
-        if (sweeping_) return sweeping_->next_iteration();
+        if (!is_parents()) control_->report_iteration();
+        if (control_->sweep() != nullptr) {
+            if (!is_parents()) control_->sweep()->next_iteration();
+            return;
+        }
         if (kind_ != SessionMode::Kind::off) service().next_iteration();
     }
 
     /// How far a sweep has come; nothing in other modes.
     [[nodiscard]] std::optional<SweepProgress> progress() const {
-        return sweeping_ ? std::optional{sweeping_->progress()} : std::nullopt;
+        const SweepControl* const sweep = control_->sweep();
+        return sweep != nullptr ? std::optional{sweep->progress()} : std::nullopt;
     }
     /// Whether no sweep waits for more iterations. A program may go on until then; if it ends
     /// before, its next run goes on with the sweep.
-    [[nodiscard]] bool done() const { return !sweeping_ || sweeping_->done(); }
+    [[nodiscard]] bool done() const {
+        const auto sweep = progress();
+        return !sweep || sweep->done;
+    }
 
     // For scopes, as `BoundGpu`.
 
@@ -149,100 +133,37 @@ public:
     [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel,
                                                           Variant variant) const {
         static const kdvfs::detail::ScopeKind none;
-        if (sweeping_) return sweeping_->template kind_of<Policy>(kernel, variant);
         if (bound_) return bound_->template kind_of<Policy>(kernel, variant);
         if (kind_ == SessionMode::Kind::off) return none;
-        return service().kind_of(kernel, variant, {}, Registry::metered);
+        if (control_->sweep() == nullptr) {
+            return service().kind_of(kernel, variant, {}, Registry::metered);
+        }
+        const PolicyQuestion question{
+            .kernel = kernel, .variant = variant, .architecture = info().architecture};
+        return control_->sweep()->kind_of(kernel, variant, Policy::request(question),
+                                          Registry::metered);
     }
 
     [[nodiscard]] kdvfs::detail::ScopeSink& scope_sink() const {
-        static NoScopes none;
-        if (sweeping_) return sweeping_->scope_sink();
-        if (kind_ == SessionMode::Kind::off) return none;
+        if (control_->sweep() != nullptr) return control_->sweep()->scope_sink();
+        if (kind_ == SessionMode::Kind::off) return control_->no_scopes();
         return service();
     }
 
 protected:
-    /// Tells `KDVFS_STATUS` of an iteration that was begun by `service().begin_iteration`.
+    /// Reports an iteration that was begun by `service().begin_iteration`.
     void report_iteration() const {
-        if (status_writer_) status_writer_->next_iteration();
+        if (!is_parents()) control_->report_iteration();
     }
 
 private:
-    struct NoScopes final : kdvfs::detail::ScopeSink {
-        kdvfs::detail::ScopeToken enter(StreamRef, const kdvfs::detail::ScopeKind&) override {
-            return {};
-        }
-        void leave(const kdvfs::detail::ScopeToken&) override {}
-        void leave_noexcept(const kdvfs::detail::ScopeToken&) noexcept override {}
-    };
-
-    /// Writes the status file once a second, and at the session's end.
-    class StatusWriter {
-    public:
-        StatusWriter(const Session& session, std::filesystem::path file)
-            : gpu_{session}, sweeping_{session.sweeping_}, file_{std::move(file)} {
-            status_.gpu = gpu_name(session.info());
-            status_.sample_period = session.service().sample_period();
-            status_.measure_only = session.measure_only();
-            status_.grid_points = clock_grid(session.supported_clocks()).size();
-            follows_ = session.kind_ == SessionMode::Kind::follow;
-            write();
-        }
-        StatusWriter(const StatusWriter&) = delete;
-        StatusWriter& operator=(const StatusWriter&) = delete;
-        ~StatusWriter() {
-            if (kdvfs::detail::fork_generation() != generation_) return;
-            try {
-                write();
-            } catch (const Error& error) {
-                std::fprintf(stderr, "kdvfs: %s\n", error.what());
-            }
-        }
-
-        void next_iteration() {
-            if (kdvfs::detail::fork_generation() != generation_) return;
-            ++status_.iterations;
-            const bool ended = sweeping_ && !reported_end_ && sweeping_->done();
-            if (!ended && std::chrono::steady_clock::now() < next_) return;
-            reported_end_ = reported_end_ || ended;
-            write();
-        }
-
-    private:
-        void write() {
-            if (sweeping_) status_.sweep = sweeping_->progress();
-            if (follows_)
-                if (const auto followed = gpu_.report().followed)
-                    status_.followed_pct = 100 * followed->share();
-            kdvfs::detail::write_file_atomically(file_, to_json(status_));
-            next_ = std::chrono::steady_clock::now() + std::chrono::seconds{1};
-        }
-
-        Gpu gpu_;
-        std::optional<Sweeping<Registry>> sweeping_;
-        std::filesystem::path file_;
-        SessionStatus status_;
-        bool follows_ = false;
-        bool reported_end_ = false;
-        std::chrono::steady_clock::time_point next_;
-        std::uint32_t generation_ = kdvfs::detail::fork_generation();
-    };
-
-    static std::shared_ptr<const PlanTable> read_plan(const Gpu& gpu,
-                                                      const std::filesystem::path& file) {
-        const std::string text = read_trusted_file(file);
-        const std::string name = file.string();
-        if (has_sequence(text, name))
-            return to_plan_table(parse_sequence(text, name), gpu.info(), gpu.supported_clocks());
-        return to_plan_table(parse_plan(text, name), gpu.info(), gpu.supported_clocks(),
-                             &Registry::obeys_plan_for);
-    }
-
     SessionMode::Kind kind_;
-    std::optional<Sweeping<Registry>> sweeping_;
+    std::shared_ptr<SessionControl> control_;
     std::optional<BoundGpu<Registry>> bound_;
-    std::shared_ptr<StatusWriter> status_writer_;
 };
 
 }  // namespace kdvfs::inline v0_3::tune
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/tune/session_engine.hpp>
+#endif

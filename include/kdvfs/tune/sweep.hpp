@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/policy.hpp>
 #include <kdvfs/registry.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/sweep_engine.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 
 #include <memory>
@@ -13,6 +13,26 @@
 #include <utility>
 
 namespace kdvfs::inline v0_3::tune {
+
+/// The engine behind `Sweeping` views: hands out clocks to scopes, iteration by iteration, and
+/// turns what was metered into a profile. Thread-safe; `next_iteration` is called by one thread.
+class SweepControl {
+public:
+    virtual ~SweepControl() = default;
+    virtual void next_iteration() = 0;
+    [[nodiscard]] virtual SweepProgress progress() const = 0;
+    [[nodiscard]] virtual LaunchSequence sequence() = 0;
+    [[nodiscard]] virtual Profile measured() const = 0;
+    /// The kind of a scope that is about to be entered.
+    /// @param policy what the registry says; `KeepClock` kernels are not swept
+    virtual const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel, Variant variant,
+                                                    ClockRequest policy, bool metered) = 0;
+    [[nodiscard]] virtual kdvfs::detail::ScopeSink& scope_sink() = 0;
+};
+
+/// Begins a sweep. @param service must outlive it  @throws Error as `Sweeping`
+KDVFS_INLINE std::shared_ptr<SweepControl> begin_sweep(kdvfs::detail::GpuService& service,
+                                                       const SweepOptions& options);
 
 /// Turns a program into its own profiler: stands where the GPU with its policies would stand.
 ///
@@ -37,9 +57,7 @@ public:
     ///         that it does not list or options that make no sense, (io, busy) for the file
     explicit Sweeping(const Gpu& gpu, const SweepOptions& options = {},
                       std::shared_ptr<const PlanTable> plan = nullptr)
-        : Gpu{gpu},
-          plan_{std::move(plan)},
-          engine_{std::make_shared<SweepEngine>(service(), options)} {}
+        : Gpu{gpu}, plan_{std::move(plan)}, engine_{begin_sweep(service(), options)} {}
 
     /// Says that an iteration begins: the one line to add to a program. Takes in what was measured
     /// meanwhile and never waits for the GPU.
@@ -83,7 +101,11 @@ public:
 
 private:
     std::shared_ptr<const PlanTable> plan_;
-    std::shared_ptr<SweepEngine> engine_;
+    std::shared_ptr<SweepControl> engine_;
 };
 
 }  // namespace kdvfs::inline v0_3::tune
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/tune/sweep_engine.hpp>
+#endif

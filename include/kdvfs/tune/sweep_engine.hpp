@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/tune/sweep.hpp>
+
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
@@ -20,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -153,7 +156,7 @@ private:
 /// What is behind a `Sweeping` view: hands out clocks to scopes, iteration by iteration, and turns
 /// what was metered into a profile. Thread-safe; `next_iteration` is called by one thread, between
 /// iterations.
-class SweepEngine {
+class SweepEngine final : public SweepControl {
 public:
     /// `service` must outlive the engine.
     /// @throws Error (not_supported) if clocks are not set, (invalid_input) for clocks that the
@@ -169,19 +172,19 @@ public:
         begin({.clock = options_.baseline});
     }
 
-    ~SweepEngine() {
+    ~SweepEngine() override {
         sink_.leave_all();
         service_->keep_record(false);
     }
     SweepEngine(const SweepEngine&) = delete;
     SweepEngine& operator=(const SweepEngine&) = delete;
 
-    kdvfs::detail::ScopeSink& scope_sink() { return sink_; }
+    kdvfs::detail::ScopeSink& scope_sink() override { return sink_; }
 
     /// The kind of a scope that is about to be entered.
     /// @param policy what the registry says; `KeepClock` kernels are not swept
     const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel, Variant variant,
-                                            ClockRequest policy, bool metered) {
+                                            ClockRequest policy, bool metered) override {
         const std::lock_guard lock{mutex_};
         if (step_.done) return service_->kind_of(kernel, variant, policy, metered);
         Swept& swept = kernels_.try_emplace({std::string{kernel}, variant}).first->second;
@@ -202,7 +205,7 @@ public:
 
     /// @throws Error if a measurement cannot be written, and (not_supported) once
     ///         `SweepOptions::longest` is over without a point
-    void next_iteration() {
+    void next_iteration() override {
         const std::lock_guard lock{mutex_};
         if (step_.done) return service_->next_iteration();
         const Duration longest = schedule_.knows_baseline()
@@ -226,16 +229,16 @@ public:
         begin(schedule_.next(profile(), recorder_.sample_period()));
     }
 
-    [[nodiscard]] SweepProgress progress() const {
+    [[nodiscard]] SweepProgress progress() const override {
         const std::lock_guard lock{mutex_};
         return schedule_.progress(profile());
     }
     /// The launches of an iteration on the stream with most time; none until two were alike.
-    [[nodiscard]] LaunchSequence sequence() {
+    [[nodiscard]] LaunchSequence sequence() override {
         const std::lock_guard lock{mutex_};
         return recorded();
     }
-    [[nodiscard]] Profile measured() const {
+    [[nodiscard]] Profile measured() const override {
         const std::lock_guard lock{mutex_};
         return profile();
     }
@@ -434,5 +437,12 @@ private:
     std::uint32_t iterations_ = 0;  ///< of the block under way
     std::uint64_t scopes_ = 0;      ///< entered in the block under way
 };
+
+#if KDVFS_DEFINES_ENGINE
+KDVFS_INLINE std::shared_ptr<SweepControl> begin_sweep(kdvfs::detail::GpuService& service,
+                                                       const SweepOptions& options) {
+    return std::make_shared<SweepEngine>(service, options);
+}
+#endif
 
 }  // namespace kdvfs::inline v0_3::tune

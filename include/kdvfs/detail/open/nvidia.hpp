@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/nvidia.hpp>
+
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/gpu.hpp>
@@ -38,19 +41,13 @@ Gpu measure_board(const std::string& spelled, OpenStreams open_streams, const Gp
 
 }  // namespace detail
 
-/// Opens a board by its PCI address ("0000:03:00.0"), with no CUDA in the process: for a process
-/// beside the one that works, or inside an engine that hides its streams. `Gpu::request` asks for
-/// clocks; scopes, which need streams, throw. Where this process has opened the GPU already it is
-/// the same GPU, streams and all.
-/// @throws Error as `nvidia::open(int)`
-inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
+KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options) {
     return detail::open_board(
         pci_address, [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); },
         options);
 }
 
-/// The same to measure it: nothing is ever set.
-inline Gpu measure(const std::string& pci_address, const GpuOptions& options = {}) {
+KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& options) {
     return detail::measure_board(
         pci_address, [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); },
         options);

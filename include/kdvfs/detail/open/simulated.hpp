@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/simulated.hpp>
+
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
@@ -80,13 +83,12 @@ inline std::shared_ptr<kdvfs::detail::GpuService> make_core(Device& device, GpuO
     return core;
 }
 
-template <class SimulatedDevice>
-std::shared_ptr<kdvfs::detail::GpuService> find_or_make(SimulatedDevice& device,
-                                                        const GpuOptions& options) {
+}  // namespace detail
+
+KDVFS_INLINE Gpu open(Device& device, const GpuOptions& options) {
     const auto address = std::to_string(reinterpret_cast<std::uintptr_t>(&device));
-    return kdvfs::detail::find_or_open("simulated@" + address,
-                                       [&] { return make_core(device, options); });
+    return Gpu{kdvfs::detail::find_or_open("simulated@" + address,
+                                           [&] { return detail::make_core(device, options); })};
 }
 
-}  // namespace detail
 }  // namespace kdvfs::inline v0_3::simulated

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+/// The library has two forms from the same sources. Header-only, the default: what a header
+/// declares, it also defines. Compiled: the program links libkdvfs (CMake: `kdvfs::compiled`, which
+/// sets KDVFS_COMPILED), and headers declare the engine only. A user's code is the same.
+///
+/// A function of the engine is declared `KDVFS_INLINE` in a public header and defined
+/// `KDVFS_INLINE` in a file of `detail/`, which the public header includes where
+/// `KDVFS_DEFINES_ENGINE` is 1. libkdvfs compiles these files with KDVFS_BUILDING_LIBRARY.
+#ifndef KDVFS_COMPILED
+#define KDVFS_COMPILED 0
+#endif
+#ifndef KDVFS_BUILDING_LIBRARY
+#define KDVFS_BUILDING_LIBRARY 0
+#endif
+
+#if KDVFS_COMPILED && KDVFS_BUILDING_LIBRARY
+// Several files of the library define the same function: the linker keeps one.
+#define KDVFS_INLINE [[gnu::used]] inline
+#define KDVFS_DEFINES_ENGINE 1
+#elif KDVFS_COMPILED
+#define KDVFS_INLINE
+#define KDVFS_DEFINES_ENGINE 0
+#else
+#define KDVFS_INLINE inline
+#define KDVFS_DEFINES_ENGINE 1
+#endif

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/report.hpp>
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::measure {
+
+KDVFS_INLINE std::string to_string(const EnergyEstimate& energy) {
+    if (!energy.resolved) return "too_short_to_tell";
+    std::array<char, 64> text;
+    const double width = energy.half_width.count;
+    // As many decimals as the interval has digits that mean something.
+    const double decimals = width > 0 ? std::clamp(1 - std::floor(std::log10(width)), 0.0, 9.0) : 3;
+    std::snprintf(text.data(), text.size(), "%.*f J +- %.*f", static_cast<int>(decimals),
+                  energy.joules.count, static_cast<int>(decimals), width);
+    return text.data();
+}
+
+namespace report_text {
+
+inline std::string number(const char* format, double value) {
+    std::array<char, 64> text;
+    std::snprintf(text.data(), text.size(), format, value);
+    return text.data();
+}
+
+/// "1100/auto" for core and memory; "auto" for both.
+inline std::string point(ClockPoint clocks) {
+    const auto one = [](Megahertz clock) {
+        return clock == auto_clock ? std::string{"auto"} : std::to_string(clock.count);
+    };
+    return clocks.is_auto() ? "auto" : one(clocks.core) + '/' + one(clocks.memory);
+}
+
+inline std::string held(const ReportRow& row) {
+    if (row.held == auto_clock) return "-";
+    return std::to_string(row.held.count) + " (" + number("%.0f", 100 * row.held_share) + " %)";
+}
+
+using Cells = std::vector<std::string>;
+
+inline Cells cells(const ReportRow& row) {
+    const double counted = row.counted_time.count();
+    const bool resolved = row.energy.resolved && counted > 0;
+    // Joules of a part of the time say of which part.
+    const std::string part =
+        counted < 0.99 * row.time.count() ? " in " + number("%.3g s", counted) : std::string{};
+    return {detail::shortened(to_string(row.kernel)),
+            std::to_string(row.calls),
+            std::to_string(row.metered_calls),
+            number("%.6g", row.time.count()),
+            row.metered_calls == 0 ? "-"
+            : resolved ? to_string(row.energy) + part + (row.repeated ? " repeated" : "")
+                       : "too_short_to_tell",
+            resolved ? number("%.1f", row.energy.joules.count / counted) : "-",
+            row.kept ? "kept" : point(row.asked),
+            point(row.applied),
+            held(row)};
+}
+
+/// Columns as wide as their widest cell; the first is flush left, the others right.
+inline void print(std::ostream& out, const std::vector<Cells>& table) {
+    std::vector<std::size_t> widths(table.front().size());
+    for (const Cells& line : table) {
+        for (std::size_t i = 0; i < line.size(); ++i) {
+            widths[i] = std::max(widths[i], line[i].size());
+        }
+    }
+    for (const Cells& line : table) {
+        out << "  " << line[0] << std::string(widths[0] - line[0].size(), ' ');
+        for (std::size_t i = 1; i < line.size(); ++i) {
+            out << "  " << std::string(widths[i] - line[i].size(), ' ') << line[i];
+        }
+        out << '\n';
+    }
+}
+
+inline void print_totals(std::ostream& out, const EnergyTotals& totals) {
+    const auto joules = [](Joules energy) { return number("%.6g J", energy.count); };
+    out << "counter " << joules(totals.counter) << " over "
+        << number("%.6g s", totals.counted_time.count()) << " = kernels "
+        << to_string(totals.kernels) << ", idle " << to_string(totals.idle) << " ("
+        << number("%.6g s", totals.idle_time.count()) << "), unexplained "
+        << joules(totals.unexplained) << '\n';
+    if (totals.outside.count != 0) out << "not metered: " << joules(totals.outside) << '\n';
+    if (const auto& reference = totals.reference) {
+        out << "reference " << reference->name << ": " << joules(reference->joules) << " over "
+            << number("%.6g s", reference->time.count()) << ", the counter "
+            << joules(reference->counter) << " over "
+            << number("%.6g s", reference->counter_time.count()) << ": "
+            << number("%.4f", reference->ratio()) << " of its power\n";
+    }
+}
+
+/// Why scopes of a kernel did not switch, and whether its clock held.
+inline void print_scopes(std::ostream& out, const ReportRow& row) {
+    const auto microseconds = [](Duration time) {
+        return number("%.4g us", static_cast<double>(time.count()) * 1e-3);
+    };
+    if (const auto& gate = row.scopes.gate) {
+        out << "not worth it: " << to_string(row.kernel) << ", " << row.scopes.not_worth_it
+            << " scopes: ";
+        if (gate->too_short) {
+            out << "lasts " << microseconds(gate->dwell) << ", under "
+                << number("%g", gate->least_latencies) << " switching latencies of "
+                << microseconds(gate->switch_latency) << '\n';
+        } else {
+            out << "the raise behind it would come late and cost "
+                << number("%.2g", 100 * gate->loss) << " % of its time, over the tolerated "
+                << number("%.2g", 100 * gate->tolerated_loss) << " %\n";
+        }
+    }
+    if (row.asked_share < 0.5 && row.metered_calls > 0 && row.scopes.asked > 0) {
+        out << "late clock: " << to_string(row.kernel) << " had the clock it asked for in "
+            << number("%.0f", 100 * row.asked_share) << " % of its time (" << row.scopes.missed
+            << " of " << row.scopes.asked << " scopes missed, " << row.scopes.overtaken
+            << " overtaken)\n";
+    }
+}
+
+/// "plan followed 98.7 % of the time, 12000 launches; left out 3, ... ; most often at: gelu (2)".
+inline void print_followed(std::ostream& out, const FollowedShare& followed) {
+    if (followed.given_up) {
+        out << "plan not followed: it is of another program, the clocks stay on auto\n";
+        return;
+    }
+    out << "plan followed " << number("%.2f", 100 * followed.share()) << " % of the time, "
+        << followed.launches << " launches; left out " << followed.left_out << ", added "
+        << followed.added << ", swapped " << followed.swapped << ", replaced " << followed.replaced
+        << ", lost " << followed.times_lost << " times";
+    constexpr std::size_t shown = 3;
+    for (std::size_t i = 0; i < std::min(shown, followed.mismatch.size()); ++i) {
+        const auto& [kernel, times] = followed.mismatch[i];
+        out << (i == 0 ? "; most often at: " : ", ") << kernel << " (" << times << ')';
+    }
+    out << '\n';
+}
+
+/// "repeated: gelu 512.0 W +- 3.1 at 1980 MHz, 1843 calls of 58.2 us; in place at 1965 MHz".
+inline void print_repeated(std::ostream& out, const ReportRow& row) {
+    if (!row.repeated) return;
+    const RepeatedFigure& found = *row.repeated;
+    const auto clock = [](Megahertz held) {
+        return held == auto_clock ? std::string{"an unknown clock"}
+                                  : std::to_string(held.count) + " MHz";
+    };
+    out << "repeated: " << to_string(row.kernel) << ' ' << number("%.1f W", found.power.count)
+        << number(" +- %.1f", found.half_width.count) << " at " << clock(found.held) << ", "
+        << found.calls << " calls of "
+        << number("%.4g us", 1e6 * found.time.count() / static_cast<double>(found.calls))
+        << "; in place at " << clock(row.held) << '\n';
+}
+
+inline void print_group(std::ostream& out, const KernelGroup& group) {
+    out << "group, always in the same mix:";
+    for (const KernelKey& kernel : group.kernels) out << ' ' << to_string(kernel);
+    if (group.with_idle) out << " (idle)";
+    out << ": " << to_string(group.energy) << '\n';
+}
+
+/// "iteration: 160.6 J +- 0.3 in 0.332 s (484 W), the mean of 179".
+inline void print_level(std::ostream& out, const EnergyLevel& level) {
+    out << (level.iteration ? "iteration" : "scope " + to_string(level.scope)) << ": ";
+    if (level.runs == 0) {
+        out << "no run of it has ended\n";
+        return;
+    }
+    out << to_string(level.per_run()) << " in "
+        << number("%.4g s", level.time.count() / static_cast<double>(level.runs));
+    if (level.energy.resolved) {
+        out << " (" << number("%.1f W", level.energy.joules.count / level.time.count()) << ')';
+    }
+    out << ", the mean of " << level.runs << '\n';
+}
+
+}  // namespace report_text
+
+KDVFS_INLINE std::ostream& operator<<(std::ostream& out, const Report& report) {
+    out << "kdvfs report: " << (report.device.simulated ? "SIMULATED GPU " : "")
+        << to_string(report.device) << ", clocks by " << report.device.mechanism
+        << (report.measure_only ? ", MEASURE ONLY: clocks were not set" : "") << '\n';
+    const ScopeCounts& scopes = report.scopes;
+    out << "scopes " << scopes.scopes << ": switches " << scopes.switches
+        << ", elided in the stream " << scopes.stream_elided << ", on the device "
+        << scopes.device_elided << ", not worth it " << scopes.not_worth_it << ", missed "
+        << scopes.missed << ", overtaken " << scopes.overtaken << ", pending " << scopes.pending
+        << ", refused " << scopes.refused << ", kept " << scopes.kept << ", captured "
+        << scopes.captured << ", measured " << scopes.measured;
+    if (scopes.followed > 0) out << ", between a plan's boundaries " << scopes.followed;
+    out << "; unmetered " << scopes.unmetered << "; the device was written " << scopes.writes
+        << " times\n";
+    std::vector<report_text::Cells> table{{"kernel", "calls", "metered", "time s",
+                                           report.device.simulated ? "simulated energy" : "energy",
+                                           "W", "asked", "applied", "held MHz"}};
+    for (const ReportRow& row : report.rows) {
+        table.push_back(report_text::cells(row));
+        if (report.measure_only) table.back().emplace_back("measure only");
+    }
+    if (report.measure_only) table.front().emplace_back("clocks");
+    report_text::print(out, table);
+    for (const ReportRow& row : report.rows) report_text::print_scopes(out, row);
+    for (const ReportRow& row : report.rows) report_text::print_repeated(out, row);
+    for (const KernelGroup& group : report.groups) report_text::print_group(out, group);
+    for (const EnergyLevel& level : report.levels) report_text::print_level(out, level);
+    report_text::print_totals(out, report.totals);
+    if (report.followed) report_text::print_followed(out, *report.followed);
+    for (const std::string& note : report.notes) out << "note: " << note << '\n';
+    return out;
+}
+
+}  // namespace kdvfs::inline v0_3::measure

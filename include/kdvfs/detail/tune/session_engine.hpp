@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/tune/session.hpp>
+
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/ranks.hpp>
+#include <kdvfs/tune/session_status.hpp>
+#include <kdvfs/tune/sweep_engine.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace kdvfs::inline v0_3::tune {
+
+KDVFS_INLINE SessionMode SessionMode::of_rank(std::size_t number) const {
+    SessionMode own = *this;
+    own.rank = number;
+    if (file.empty()) return own;
+    own.file = rank_path(file, number);
+    std::error_code unreadable;
+    if (kind == Kind::follow && !std::filesystem::exists(own.file, unreadable)) own.file = file;
+    return own;
+}
+
+KDVFS_INLINE SessionMode parse_session_mode(std::string_view text) {
+    using Kind = SessionMode::Kind;
+    const std::size_t colon = text.find(':');
+    const std::string_view word = text.substr(0, colon);
+    const std::string_view file =
+        colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
+    if (word == "off" && colon == std::string_view::npos) return {Kind::off};
+    if ((word == "measure" || word == "repeat") && colon == std::string_view::npos) {
+        return {Kind::measure};
+    }
+    if (word == "sweep" && !file.empty()) return {Kind::sweep, file};
+    if (word == "follow" && !file.empty()) return {Kind::follow, file};
+    throw Error{Errc::invalid_input,
+                {"begin a session", "KDVFS_MODE=" + std::string{text}, "this is no mode",
+                 "say off, measure, repeat, sweep:FILE or follow:PLAN"}};
+}
+
+KDVFS_INLINE SessionMode session_mode_from_environment(SessionMode otherwise) {
+    if (const auto mode = kdvfs::detail::environment("KDVFS_MODE"); !mode.empty())
+        return parse_session_mode(mode);
+    if (const auto plan = kdvfs::detail::environment("KDVFS_PLAN"); !plan.empty())
+        return {SessionMode::Kind::follow, plan};
+    return otherwise;
+}
+
+namespace detail {
+
+/// Writes the status file once a second, and at the session's end.
+class StatusWriter {
+public:
+    StatusWriter(const Gpu& gpu, kdvfs::detail::GpuService& service, SessionMode::Kind kind,
+                 std::shared_ptr<SweepControl> sweep, std::filesystem::path file)
+        : gpu_{gpu},
+          sweep_{std::move(sweep)},
+          file_{std::move(file)},
+          follows_{kind == SessionMode::Kind::follow} {
+        status_.gpu = gpu_name(gpu.info());
+        status_.sample_period = service.sample_period();
+        status_.measure_only = gpu.measure_only();
+        status_.grid_points = clock_grid(gpu.supported_clocks()).size();
+        write();
+    }
+    StatusWriter(const StatusWriter&) = delete;
+    StatusWriter& operator=(const StatusWriter&) = delete;
+    ~StatusWriter() {
+        if (kdvfs::detail::fork_generation() != generation_) return;
+        try {
+            write();
+        } catch (const Error& error) {
+            std::fprintf(stderr, "kdvfs: %s\n", error.what());
+        }
+    }
+
+    void next_iteration() {
+        ++status_.iterations;
+        const bool ended = sweep_ && !reported_end_ && sweep_->progress().done;
+        if (!ended && std::chrono::steady_clock::now() < next_) return;
+        reported_end_ = reported_end_ || ended;
+        write();
+    }
+
+private:
+    void write() {
+        if (sweep_) status_.sweep = sweep_->progress();
+        if (follows_) {
+            if (const auto followed = gpu_.report().followed) {
+                status_.followed_pct = 100 * followed->share();
+            }
+        }
+        kdvfs::detail::write_file_atomically(file_, to_json(status_));
+        next_ = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+    }
+
+    Gpu gpu_;
+    std::shared_ptr<SweepControl> sweep_;
+    std::filesystem::path file_;
+    SessionStatus status_;
+    bool follows_;
+    bool reported_end_ = false;
+    std::chrono::steady_clock::time_point next_;
+    std::uint32_t generation_ = kdvfs::detail::fork_generation();
+};
+
+class SessionEngine final : public SessionControl {
+public:
+    SessionEngine(const Gpu& gpu, kdvfs::detail::GpuService& service, const SessionMode& mode,
+                  SweepOptions sweep, bool (*obeys_plan)(std::string_view))
+        : gpu_{gpu} {
+        if (mode.kind == SessionMode::Kind::sweep) {
+            sweep.file = mode.file;
+            sweep_ = begin_sweep(service, sweep);
+        } else if (mode.kind == SessionMode::Kind::follow) {
+            plan_ = read_plan(gpu, mode.file, obeys_plan);
+        }
+        const auto file = kdvfs::detail::environment("KDVFS_STATUS");
+        if (file.empty()) return;
+        status_.emplace(gpu, service, mode.kind, sweep_,
+                        mode.rank ? rank_path(file, *mode.rank) : std::filesystem::path{file});
+    }
+
+    [[nodiscard]] SweepControl* sweep() const override { return sweep_.get(); }
+    [[nodiscard]] std::shared_ptr<const PlanTable> plan() const override { return plan_; }
+    void report_iteration() override {
+        if (status_) status_->next_iteration();
+    }
+    [[nodiscard]] kdvfs::detail::ScopeSink& no_scopes() override { return none_; }
+
+private:
+    struct NoScopes final : kdvfs::detail::ScopeSink {
+        kdvfs::detail::ScopeToken enter(StreamRef, const kdvfs::detail::ScopeKind&) override {
+            return {};
+        }
+        void leave(const kdvfs::detail::ScopeToken&) override {}
+        void leave_noexcept(const kdvfs::detail::ScopeToken&) noexcept override {}
+    };
+
+    static std::shared_ptr<const PlanTable> read_plan(const Gpu& gpu,
+                                                      const std::filesystem::path& file,
+                                                      bool (*obeys_plan)(std::string_view)) {
+        const std::string text = read_trusted_file(file);
+        const std::string name = file.string();
+        if (has_sequence(text, name)) {
+            return to_plan_table(parse_sequence(text, name), gpu.info(), gpu.supported_clocks());
+        }
+        return to_plan_table(parse_plan(text, name), gpu.info(), gpu.supported_clocks(),
+                             obeys_plan);
+    }
+
+    Gpu gpu_;
+    std::shared_ptr<SweepControl> sweep_;
+    std::shared_ptr<const PlanTable> plan_;
+    std::optional<StatusWriter> status_;
+    NoScopes none_;
+};
+
+}  // namespace detail
+
+KDVFS_INLINE std::shared_ptr<SessionControl> begin_session(
+    const Gpu& gpu, kdvfs::detail::GpuService& service, const SessionMode& mode,
+    const SweepOptions& sweep, bool (*obeys_plan)(std::string_view kernel)) {
+    return std::make_shared<detail::SessionEngine>(gpu, service, mode, sweep, obeys_plan);
+}
+
+}  // namespace kdvfs::inline v0_3::tune

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/units.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+
+/// The settings and plain results of measuring, without its engine.
+namespace kdvfs::inline v0_3::measure {
+
+/// What is believed of a counter before it is read.
+struct CounterLimits {
+    /// More than this is `implausible`. Twice the largest board of HARDWARE tables (750 W) and a
+    /// half more, so that only nonsense is refused.
+    Watts highest_power{2000};
+    /// Time between two samples of the counter; 0 where unknown.
+    Duration period{0};
+    /// A counter that stands still for this long, and for 10 periods, is `frozen`.
+    Duration patience = std::chrono::milliseconds{500};
+    /// Where the counter starts again from zero; 0 where unknown.
+    Joules wraps_at{0};
+};
+
+/// How a counter is sampled.
+struct SamplerSettings {
+    /// Time between two reads; 0 = at the counter's own rate (`limits.period`).
+    Duration period = std::chrono::milliseconds{10};
+    /// The same while no scope has been entered and no iteration begun for a second: then there is
+    /// nothing to be told apart, and whoever reads keeps the board and a core awake. What a report
+    /// says of such time may be as old.
+    Duration resting_period = std::chrono::seconds{10};
+    /// Samples kept until they are taken; the oldest give way, and are counted.
+    std::size_t capacity = 4096;
+    CounterLimits limits{};
+};
+
+/// How intervals and samples become energies.
+struct AccumulatorSettings {
+    Duration counter_period{0};       ///< of the device's counter; 0 where unknown
+    std::size_t capacity = 1 << 16;   ///< intervals, and samples, that may wait for each other
+    std::size_t most_columns = 1024;  ///< (kernel, clock) pairs told apart; later ones are not
+    double widest_resolved = 0.10;    ///< a half-width beyond this share is `too_short_to_tell`
+    bool kernels_repeat = false;      ///< figures of repeated kernels will come (`add_repeated`)
+    /// More is no power of a board: the reading is refused.
+    Watts highest_power = CounterLimits{}.highest_power;
+};
+
+/// What became of a self-check.
+struct SelfCheck {
+    bool passed = false;
+    std::string reason;                ///< why it did not pass, or what could not be compared
+    Watts counted{0};                  ///< mean power by the energy counter
+    std::optional<Watts> drawn{};      ///< mean power by the power readings
+    std::optional<Watts> reference{};  ///< by `GpuOptions::reference`, where it names a sensor
+    /// What the power readings are means over, where the power changed enough to tell.
+    std::optional<Duration> power_window{};
+};
+
+/// A sensor outside the GPU that counts joules, to hold the board's own counter against: all else
+/// that kdvfs says of joules is relative to the board's sensor.
+struct ReferenceSensor {
+    std::string name;
+    /// Joules since any origin, which only grow. May take milliseconds; called on the user's
+    /// threads alone, one at a time. @throws Error where it cannot be read
+    std::function<Joules()> read;
+};
+
+}  // namespace kdvfs::inline v0_3::measure

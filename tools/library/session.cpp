@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: MIT
+// libkdvfs: sweeps and sessions.
+#include <kdvfs/tune/session.hpp>
