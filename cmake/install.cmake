@@ -17,16 +17,20 @@ foreach(component rocm nvidia measure tune mpi)
 endforeach()
 
 if(KDVFS_BUILD_COMPILED)
-    set(compiled_targets kdvfs_compiled kdvfs_compiled_static)
-    foreach(vendor rocm nvidia)
-        if(TARGET kdvfs_compiled_${vendor})
-            list(APPEND compiled_targets kdvfs_compiled_${vendor})
+    set(kdvfs_exported_compiled kdvfs_compiled kdvfs_compiled_static)
+    set(kdvfs_exported_compiled_rocm kdvfs_compiled_rocm)
+    set(kdvfs_exported_compiled_nvidia kdvfs_compiled_nvidia)
+    foreach(component compiled compiled_rocm compiled_nvidia)
+        set(targets ${kdvfs_exported_${component}})
+        list(GET targets 0 first)
+        if(NOT TARGET ${first})
+            continue()
         endif()
+        install(TARGETS ${targets} EXPORT kdvfs-${component}-targets)
+        export(EXPORT kdvfs-${component}-targets NAMESPACE kdvfs::
+               FILE ${PROJECT_BINARY_DIR}/kdvfs-${component}-targets.cmake)
+        install(EXPORT kdvfs-${component}-targets NAMESPACE kdvfs:: DESTINATION ${package_folder})
     endforeach()
-    install(TARGETS ${compiled_targets} EXPORT kdvfs-compiled-targets)
-    export(EXPORT kdvfs-compiled-targets NAMESPACE kdvfs::
-           FILE ${PROJECT_BINARY_DIR}/kdvfs-compiled-targets.cmake)
-    install(EXPORT kdvfs-compiled-targets NAMESPACE kdvfs:: DESTINATION ${package_folder})
 endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/kdvfs-config.cmake.in

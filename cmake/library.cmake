@@ -24,7 +24,8 @@ endfunction()
 
 # The headers are found, not listed: with a header-only library a forgotten entry shows only in the
 # installed package, and every header in the folder is meant to be there.
-file(GLOB_RECURSE kdvfs_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/kdvfs/*.hpp)
+file(GLOB_RECURSE kdvfs_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/kdvfs/*.hpp
+     ${PROJECT_SOURCE_DIR}/include/kdvfs/kdvfs.h)
 
 kdvfs_library(kdvfs kdvfs LINKS Microsoft.GSL::GSL)
 target_compile_features(kdvfs INTERFACE cxx_std_20)

@@ -78,8 +78,8 @@ public:
         service().check();
     }
 
-    /// Work on this stream outside scopes is never to be slowed: a standing vote for `auto`, or for
-    /// as much as `at_least`. Collectives (RCCL, NCCL) run on such streams.
+    /// Keeps scopes of other streams from lowering the clocks below `at_least`, by default at all.
+    /// It never lowers a clock itself. Collectives (RCCL, NCCL) run on such streams.
     void protect(StreamRef stream, ClockPoint at_least = {}) const {
         service().protect(stream, at_least);
     }

@@ -50,7 +50,8 @@ enum class Ordering {
 /// tell. The figures are where the attribution of the time before starts from; the meter has the
 /// last word. What the work computes is garbage from then on, which draws other power (on an H100,
 /// a model of NaN 16 % less than one that trains): later iterations are in no kernel's joules, and
-/// results are to be thrown away. The environment variable `KDVFS_MODE=repeat` turns it on, too.
+/// results are to be thrown away. The environment variable `KDVFS_MODE=repeat` turns it on where
+/// `GpuOptions::may_repeat` allows that.
 /// Not repeated: plain scopes, work that is captured into a graph, and kernels whose type says
 /// `static constexpr bool runs_once = true;`. So should those say that change their own input by a
 /// factor: infinities spoil the figures of the kernels that read them.
@@ -79,6 +80,9 @@ struct GpuOptions {
     /// Every how many iterations scopes are metered; 1 = always, as where kernels are repeated.
     unsigned meter_every = 16;
     RepeatOptions repeat{};
+    /// Whether the environment (`KDVFS_MODE=repeat`) may have this program's work executed many
+    /// times, which spoils its results. Without it the variable is ignored, with a line on stderr.
+    bool may_repeat = false;
     /// Outside the GPU: `self_check` and the totals of reports hold the board's counter against it.
     /// It is read when the GPU is opened, checked and reported.
     std::optional<measure::ReferenceSensor> reference{};

@@ -3,7 +3,7 @@
 // The real librocm_smi64 on virtual boards.
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/amd/rocm_smi.hpp>
-#include <kdvfs/rocm_by_address.hpp>
+#include <kdvfs/rocm.hpp>
 
 #include <tests/amdgpu/by_library.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>

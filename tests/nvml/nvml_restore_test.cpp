@@ -4,7 +4,7 @@
 #include "double_fixture.hpp"
 
 #include <kdvfs/detail/restore/owned_clocks.hpp>
-#include <kdvfs/nvidia_by_address.hpp>
+#include <kdvfs/nvidia.hpp>
 #include <tests/restoring/temporary_folder.hpp>
 
 #include <sys/stat.h>

@@ -60,6 +60,14 @@ foreach(component rocm nvidia measure tune mpi)
     kdvfs_client_test(built_${component} ${built} -DCOMPONENT=${component} ${without_others})
 endforeach()
 
+# The compiled form needs none of what it was built with.
+if(TARGET kdvfs_compiled)
+    foreach(component compiled compiled_static)
+        kdvfs_client_test(installed_${component} ${installed} -DCOMPONENT=${component} ${without})
+        kdvfs_client_test(built_${component} ${built} -DCOMPONENT=${component} ${without})
+    endforeach()
+endif()
+
 # What is missing is said.
 kdvfs_client_test(missing_dependency ${installed} -DCOMPONENT=tune ${without})
 set_tests_properties(package/client_missing_dependency PROPERTIES

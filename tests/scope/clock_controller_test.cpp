@@ -79,6 +79,20 @@ TEST(Arbitration, TracksOutsideScopesHaveNoVoteUnlessProtected) {
     EXPECT_EQ(board.state.cap, low);
 }
 
+TEST(Arbitration, AProtectedTrackAloneChangesNothing) {
+    ControlledBoard board;
+    board.controller.protect(TrackId{9}, ClockPoint{.core = 500_MHz}, board.now);
+    board.settle();
+    EXPECT_EQ(board.state, board.found());
+    EXPECT_EQ(board.controller.asked(), std::nullopt);
+    board.enter(0, mid);
+    board.settle();
+    EXPECT_EQ(board.state.cap, mid) << "higher than what is protected";
+    board.leave(0);
+    board.settle();
+    EXPECT_EQ(board.state, board.found());
+}
+
 TEST(Arbitration, AProtectedTracksOwnScopesCannotLowerIt) {
     ControlledBoard board;
     board.enter(0, low);

@@ -204,9 +204,12 @@ private:
             wanted = wanted ? higher_cap(*wanted, point) : point;
         };
         for (const Stream& stream : streams_) {
-            if (stream.is_protected) vote({});
             if (stream.observed.request() != no_request)
                 vote(requests_.point(stream.observed.request()));
+        }
+        const bool any = wanted.has_value();  // protecting a stream is no request
+        for (const Stream& stream : streams_) {
+            if (any && stream.is_protected) vote({});
         }
         if (wanted != wanted_) wanted_since_ = now_;
         wanted_ = wanted;

@@ -2,7 +2,7 @@
 //
 // Prepared operating points (AMPP) of a virtual board: asked for, nested, refused, left by
 // processes that die in every way. The board is found at its own point again.
-#include <kdvfs/rocm_by_address.hpp>
+#include <kdvfs/rocm.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 

@@ -120,6 +120,9 @@ public:
               "let a stream wait for an answer");
     }
 
+    /// Whether any thread may drain timestamps: marker kernels leave them in mapped memory, events
+    /// are queried by the runtime.
+    [[nodiscard]] bool drains_anywhere() const noexcept { return way_ == MarkerWay::kernel; }
     std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
         return way_ == MarkerWay::kernel ? kernel_.drain(out) : event_times_.drain(out);
     }

@@ -7,7 +7,10 @@
 
 #include <cstdio>
 
-#if defined(COMPONENT_rocm)
+#if defined(COMPONENT_compiled) || defined(COMPONENT_compiled_static)
+#include <kdvfs/device/simulated/presets.hpp>
+#include <kdvfs/simulated.hpp>
+#elif defined(COMPONENT_rocm)
 #include <hip/hip_runtime_api.h>
 #elif defined(COMPONENT_nvidia)
 #include <dlfcn.h>
@@ -24,7 +27,10 @@ struct Gelu : kdvfs::Kernel<"gelu"> {};
 
 // One symbol of each library that the component links.
 static bool component_is_whole() {
-#if defined(COMPONENT_rocm)
+#if defined(COMPONENT_compiled) || defined(COMPONENT_compiled_static)
+    kdvfs::simulated::Device device{kdvfs::simulated::mi300x()};
+    return kdvfs::simulated::open(device).info().simulated;
+#elif defined(COMPONENT_rocm)
     return hipGetErrorName(hipSuccess) != nullptr;
 #elif defined(COMPONENT_nvidia)
     return dlopen("libthere_is_no_such_library.so", RTLD_LAZY) == nullptr;

@@ -134,6 +134,12 @@ public:
     }
 
     /// A standing vote of a track, whatever its scopes ask for.
+    void stand(TrackId track, ClockPoint point, TimePoint now) {
+        votes_.stand(track, point);
+        note_target(now);
+    }
+
+    /// Nobody may lower the clocks below `at_least` from now on.
     void protect(TrackId track, ClockPoint at_least, TimePoint now) {
         votes_.protect(track, at_least);
         note_target(now);

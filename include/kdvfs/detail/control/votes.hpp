@@ -57,7 +57,7 @@ private:
 };
 
 /// What all tracks ask of a device together: in each domain the highest request wins, `auto` being
-/// highest of all. A track outside scopes has no vote, unless it is protected. Not thread-safe.
+/// highest of all. A track outside scopes has no vote. Not thread-safe.
 class TrackVotes {
 public:
     explicit TrackVotes(const RequestTable& requests) : requests_{requests} {}
@@ -82,6 +82,9 @@ public:
     }
 
     /// A standing vote, whatever the track's scopes ask for.
+    void stand(TrackId track, ClockPoint point) { votes_[track].standing = point; }
+
+    /// Others may not lower the clocks below this. It is no vote: alone it changes nothing.
     void protect(TrackId track, ClockPoint at_least) { votes_[track].at_least = at_least; }
 
     /// A track that will not be observed again.
@@ -94,8 +97,12 @@ public:
             highest = highest ? higher_cap(*highest, point) : point;
         };
         for (const auto& [track, vote] : votes_) {
-            if (vote.at_least) raise_to(*vote.at_least);
+            if (vote.standing) raise_to(*vote.standing);
             if (vote.request != no_request) raise_to(requests_.point(vote.request));
+        }
+        if (!highest) return highest;
+        for (const auto& [track, vote] : votes_) {
+            if (vote.at_least) raise_to(*vote.at_least);
         }
         return highest;
     }
@@ -105,6 +112,7 @@ private:
         RequestIndex request = no_request;
         std::uint32_t last_ticket = 0;
         bool seen = false;
+        std::optional<ClockPoint> standing{};
         std::optional<ClockPoint> at_least{};
     };
 

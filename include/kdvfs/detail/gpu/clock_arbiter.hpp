@@ -220,14 +220,14 @@ public:
             request = free_requests_.back();
             free_requests_.pop_back();
         }
-        controller_.protect(request, point, now);
+        controller_.stand(request, point, now);
         nudged_ = true;
         return request;
     }
     /// Allocates nothing.
     void change_request(TrackId request, ClockPoint point, TimePoint now) {
         const std::lock_guard lock{mutex_};
-        controller_.protect(request, point, now);
+        controller_.stand(request, point, now);
         nudged_ = true;
     }
     void end_request(TrackId request, TimePoint now) {

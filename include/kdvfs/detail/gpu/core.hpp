@@ -21,6 +21,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -101,11 +102,23 @@ public:
     GpuCore(const GpuCore&) = delete;
     GpuCore& operator=(const GpuCore&) = delete;
 
+    /// Takes in the markers' timestamps on a thread of the library, where that calls no runtime.
+    /// @returns whether there were any
+    bool collect() {
+        if constexpr (DrainsAnywhere<Runtime>) {
+            return runtime_->drains_anywhere() && meter_->collect(*runtime_);
+        } else {
+            return false;
+        }
+    }
+
     // Scopes. Each is a copy that does nothing in a forked child, and finds the object ended after
     // `shut_down`.
 
     ScopeToken enter(StreamRef stream, const ScopeKind& kind) override {
-        return is_retired() ? ScopeToken{} : scopes_.enter(stream, kind);
+        if (is_retired()) return {};
+        collect_where_full();
+        return scopes_.enter(stream, kind);
     }
     ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) override {
         return is_retired() ? ScopeToken{} : scopes_.enter_holding(stream, kind);
@@ -391,12 +404,33 @@ public:
     }
 
 private:
+    /// The ring of timestamps has room for 65,536. Where no thread of the library may read it, and
+    /// where that thread does not keep up, launching threads do before it is full.
+    void collect_where_full() {
+        constexpr std::uint64_t often = 1U << 12U;
+        constexpr std::uint64_t many = 1U << 14U;
+        const std::uint64_t expected = windows_.expected();
+        if (expected < collect_at_.load(std::memory_order_relaxed)) [[likely]]
+            return;
+        collect_at_.store(expected + often, std::memory_order_relaxed);
+        if (expected >= meter_->taken_in() + many) static_cast<void>(meter_->collect(*runtime_));
+    }
+
     static Megahertz highest(const ClockDomain& domain) {
         return domain.listed.empty() ? auto_clock : domain.listed.back();
     }
 
     static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
-        if (environment("KDVFS_MODE") == "repeat") options.repeat.on = true;
+        if (environment("KDVFS_MODE") == "repeat") {
+            options.repeat.on = options.may_repeat;
+            std::fputs(
+                options.may_repeat
+                    ? "kdvfs: KDVFS_MODE=repeat: kernels are repeated in place; the results of "
+                      "this program are garbage\n"
+                    : "kdvfs: KDVFS_MODE=repeat is ignored: this program has not allowed "
+                      "kernels to be repeated (GpuOptions::may_repeat)\n",
+                stderr);
+        }
         if (options.repeat.on) {
             options.meter_every = 1;
             options.accumulator.kernels_repeat = true;
@@ -527,6 +561,7 @@ private:
     StreamScopes<Runtime> scopes_;
     Repeater<Runtime> repeater_;
 
+    std::atomic<std::uint64_t> collect_at_{0};  ///< expected timestamps: look again then
     std::mutex checking_;
     std::mutex reading_reference_;
     std::optional<TimedJoules> reference_;  ///< when the GPU was opened

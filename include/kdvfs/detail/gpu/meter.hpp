@@ -32,8 +32,9 @@
 namespace kdvfs::inline v0_3::detail {
 
 /// The measuring half of a GPU object: turns timestamps into intervals and samples into energies,
-/// learns how long scopes last, and writes trace and record. Timestamps are harvested on the user's
-/// own threads; the threads that drive clocks and counter only ever try its lock. Thread-safe.
+/// learns how long scopes last, and writes trace and record. Timestamps are taken in by the thread
+/// that reads the counter where that needs no call of the runtime, else by launching threads; both
+/// only ever try its lock. Thread-safe.
 class Meter {
 public:
     /// All but the options by reference; they must outlive it.
@@ -175,6 +176,22 @@ public:
         return std::exchange(*record_, {});
     }
 
+    /// The same, unless the meter is busy: then whoever has it does. For the library's own thread,
+    /// and for launching threads whose markers have left much behind.
+    /// @returns whether there was anything
+    template <class Runtime>
+    bool collect(Runtime& runtime) {
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        if (!lock || !ingest(false)) return true;
+        const std::uint64_t before = arrived_;
+        join_until(drain(runtime));
+        return arrived_ != before;
+    }
+    /// Timestamps that have been taken in or lost.
+    [[nodiscard]] std::uint64_t taken_in() const {
+        return taken_in_.load(std::memory_order_relaxed);
+    }
+
     /// Takes in what markers have left behind since the last time.
     template <class Runtime>
     void harvest(Runtime& runtime) {
@@ -280,8 +297,8 @@ private:
         if (lost_ > 0) {
             report.notes.push_back(
                 std::to_string(lost_) +
-                " marker timestamps were overwritten before they were read, or could not be taken: "
-                "call next_iteration() more often, or meter fewer iterations");
+                " marker timestamps were lost: what ran in their time is in no kernel's calls and "
+                "energy, and is not idle; meter fewer iterations (GpuOptions::meter_every)");
         }
         if (const std::uint64_t lost = events_.lost(); lost > 0) {
             report.notes.push_back(std::to_string(lost) +
@@ -368,10 +385,12 @@ private:
             if (const auto lost = runtime.lost_timestamps(); lost != lost_) {
                 lost_ = lost;
                 builder_.forget_open();
+                after_loss_ = true;
             }
             const std::size_t count = runtime.drain_timestamps(timestamps);
             if (count == 0) break;
             for (std::size_t i = 0; i < count; ++i) take(timestamps[i]);
+            arrived_ += count;
         }
         taken_in_.store(drained_ + lost_, std::memory_order_relaxed);
         return before;
@@ -381,6 +400,10 @@ private:
         const std::uint32_t window = timestamp.tag.window;
         if (window != MeteringWindows::in_graph) ++drained_;
         if (ignored_.count({timestamp.tag.track}) > 0) return;
+        if (std::exchange(after_loss_, false) && !garbage_) {  // what ran since is not known
+            mark_metering(last_timestamp_, false);
+            mark_metering(std::max(last_timestamp_, timestamp.time), true);
+        }
         if (window != MeteringWindows::in_graph && window != seen_window_) {
             begin_window(window, timestamp.time);
         } else if (window == MeteringWindows::in_graph && seen_window_ == closed_window_ &&
@@ -511,7 +534,8 @@ private:
     std::unique_ptr<measure::MeterRecord> record_;
     Duration counter_period_;
     TimePoint last_timestamp_{};
-    std::uint64_t drained_ = 0;
+    std::uint64_t drained_ = 0;  ///< timestamps of scopes outside of graphs
+    std::uint64_t arrived_ = 0;  ///< all timestamps
     std::size_t places_resolved_ = 1;
     bool in_iteration_ = false;
     bool garbage_ = false;  ///< kernels have been repeated: what they compute is
@@ -520,6 +544,7 @@ private:
     ClockPoint applied_{};
     ClockPoint repeated_under_{};
     std::uint64_t lost_ = 0;
+    bool after_loss_ = false;
     std::uint32_t seen_window_ = 1;
     std::uint32_t forgotten_ = 0;
     std::uint32_t closed_window_ = ~std::uint32_t{0};

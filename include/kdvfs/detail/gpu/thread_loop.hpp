@@ -67,11 +67,12 @@ private:
     static_assert(sizeof(woken_) == sizeof(std::uint32_t) && decltype(woken_)::is_always_lock_free);
 };
 
-/// Drives a real GPU by two threads. The *listener* polls the cells and calls nothing that can
+/// Drives a real GPU by three threads. The *listener* polls the cells and calls nothing that can
 /// block; it sleeps while no scope is under way, and beside graphs, which may be replayed at any
 /// time, it looks less and less often. The *actuator* makes every call of the device: clocks first,
 /// counter reads in between, so that a clock write waits for one read at most.
-/// Neither calls HIP or CUDA. Both block all signals. A plugin whose code they run stays loaded:
+/// The *collector* takes in the markers' timestamps where these lie in mapped memory, and solves.
+/// None calls HIP or CUDA. All block all signals. A plugin whose code they run stays loaded:
 /// its clocks go back when its last handle is gone, at the latest at the end of the process.
 template <class Core, ClockControl Clocks, EnergySource Readings>
 class ThreadLoop final : public ControlLoop {
@@ -88,6 +89,7 @@ public:
         try {
             actuator_ = std::thread{[state = state_] { actuate(*state); }};
             listener_ = std::thread{[state = state_] { listen(*state); }};
+            collector_ = std::thread{[state = state_] { collect(*state); }};
         } catch (const std::system_error& error) {
             pthread_sigmask(SIG_SETMASK, &before, nullptr);
             static_cast<void>(finish());
@@ -134,7 +136,9 @@ public:
         state_->stopping = true;
         state_->listener_wakes.wake();
         state_->actuator_wakes.wake();
+        state_->collector_wakes.wake();
         if (listener_.joinable()) listener_.join();
+        if (collector_.joinable()) collector_.join();
         std::unique_lock lock{state_->mutex};
         const bool done = state_->actuator_done.wait_for(lock, std::chrono::seconds{2},
                                                          [this] { return state_->finished; });
@@ -186,6 +190,7 @@ private:
         std::atomic<const char*> call_name{""};
         WakeUp listener_wakes;
         WakeUp actuator_wakes;
+        WakeUp collector_wakes;
         std::atomic<int> asleep{awake};           ///< whether the listener waits to be woken
         std::atomic<bool> shows{true};            ///< `ClockArbiter::Look::shows`, of the last look
         std::atomic<std::uint64_t> shown_for{0};  ///< timestamps that were expected at that look
@@ -306,6 +311,19 @@ private:
                            state.listener_wakes.wait_until(std::chrono::steady_clock::now() + time);
         state.asleep.store(awake, std::memory_order_relaxed);
         return woken;
+    }
+
+    /// Takes in timestamps, and with them solves what has been metered: neither launches nor clocks
+    /// wait for that. The ring has room for more than a second of 20,000 scopes a second.
+    static void collect(State& state) {
+        begin_thread(state, "kdvfs-collect");
+        constexpr Duration pause = std::chrono::milliseconds{50};
+        constexpr Duration pause_at_rest = std::chrono::milliseconds{500};
+        while (!state.stopping.load(std::memory_order_acquire)) {
+            const bool any = state.core.collect();
+            state.collector_wakes.wait_until(std::chrono::steady_clock::now() +
+                                             (any ? pause : pause_at_rest));
+        }
     }
 
     static void actuate(State& state) {
@@ -429,12 +447,14 @@ private:
         new std::shared_ptr<State>(state_);
         new std::thread(std::move(listener_));
         new std::thread(std::move(actuator_));
+        new std::thread(std::move(collector_));
     }
 
     std::shared_ptr<State> state_;
     std::uint32_t generation_ = fork_generation();
     std::thread listener_;
     std::thread actuator_;
+    std::thread collector_;
 };
 
 }  // namespace kdvfs::inline v0_3::detail

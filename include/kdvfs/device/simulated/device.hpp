@@ -133,6 +133,7 @@ public:
     [[nodiscard]] std::uint64_t markers() const noexcept { return markers_; }
     [[nodiscard]] std::uint32_t* make_answer_word() { return &cells_.emplace_back().word; }
     void put_wait(StreamRef stream, const std::uint32_t* word, std::uint32_t number);
+    [[nodiscard]] bool drains_anywhere() const noexcept { return true; }
     std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept;
     [[nodiscard]] std::uint64_t lost_timestamps() const noexcept {
         return engine_.lost_timestamps();

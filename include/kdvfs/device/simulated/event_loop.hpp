@@ -125,6 +125,7 @@ private:
                         self->core.meter().sampling().power_read(self->device.read_power(),
                                                                  self->device.now());
                     }
+                    static_cast<void>(self->core.collect());
                     self->sample_next(self);
                 });
             });
