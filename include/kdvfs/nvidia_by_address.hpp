@@ -41,8 +41,8 @@ Gpu measure_board(const std::string& spelled, OpenStreams open_streams, GpuOptio
 
 /// Opens a board by its PCI address ("0000:03:00.0"), with no CUDA in the process: for a process
 /// beside the one that works, or inside an engine that hides its streams. `Gpu::request` asks for
-/// clocks; scopes, which need streams, throw until the process opens the same GPU by its number, too:
-/// it is one GPU, whichever comes first.
+/// clocks; scopes, which need streams, throw until the process opens the same GPU by its number,
+/// too: it is one GPU, whichever comes first.
 /// @throws Error as `nvidia::open(int)`
 inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
     return detail::open_board(
