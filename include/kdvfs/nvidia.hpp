@@ -12,7 +12,8 @@ namespace kdvfs::inline v0_3::nvidia {
 
 /// Opens a CUDA device: locks its clocks as scopes ask, counts its energy, and frees the clocks
 /// when the last handle is gone or the process ends. A second call for the same GPU returns the
-/// same GPU, with the options of the first. Needs CUDA's headers to compile in the header-only
+/// same GPU, in all modules of the process: stricter options are taken over, contradicting ones
+/// refused. Needs CUDA's headers to compile in the header-only
 /// form, and libcudart; NVML is opened at run time.
 /// @param cuda_device CUDA's number of the device; NVML's is found by its PCI address
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
@@ -36,8 +37,8 @@ Gpu measure(int cuda_device, const GpuOptions& options = {}) = delete;  // needs
 
 /// Opens a board by its PCI address, without CUDA in the process: for a process beside the one that
 /// works, or inside an engine that hides its streams. `Gpu::request` asks for clocks; scopes, which
-/// need streams, throw. Where this process has opened the GPU already it is the same GPU, with its
-/// streams.
+/// need streams, throw until the process opens the same GPU by its number, too: it is one GPU,
+/// whichever comes first.
 /// @param pci_address for example "0000:03:00.0"
 /// @throws Error as `nvidia::open(int)`
 KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options = {});

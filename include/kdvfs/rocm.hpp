@@ -12,7 +12,8 @@ namespace kdvfs::inline v0_3::rocm {
 
 /// Opens an AMD GPU: sets its clocks (`info().mechanism` says how), counts its energy, and restores
 /// the clocks when the last handle is gone or the process ends. A second call for the same GPU
-/// returns the same GPU, with the options of the first. Needs HIP's headers to compile in the
+/// returns the same GPU, in all modules of the process: stricter options are taken over,
+/// contradicting ones refused. Needs HIP's headers to compile in the
 /// header-only form, and libamdhip64.
 /// @param hip_device HIP's number of the device; the driver's is found by its PCI address
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
@@ -25,8 +26,8 @@ Gpu open(int hip_device, const GpuOptions& options = {}) = delete;  // needs HIP
 
 /// Opens an AMD GPU by its PCI address, without HIP in the process: for a process beside the one
 /// that works, or inside an engine that hides its streams. `Gpu::request` asks for clocks; scopes,
-/// which need streams, throw. Where this process has opened the GPU already it is the same GPU,
-/// with its streams.
+/// which need streams, throw until the process opens the same GPU by its number, too: it is one
+/// GPU, whichever comes first.
 /// @param pci_address for example "0000:c1:00.0"
 /// @throws Error as `rocm::open(int)`
 KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options = {});

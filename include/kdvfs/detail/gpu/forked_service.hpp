@@ -9,7 +9,9 @@
 #include <kdvfs/measure/meter_record.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -78,6 +80,8 @@ public:
     void leave_unmarked(const ScopeToken&) noexcept override {}
     void check_clocks(std::string_view, const ClockRequest&) const override {}
     void note_kept(std::string_view) override {}
+    void open_again(const GpuOptions&,
+                    const std::function<std::shared_ptr<AnyStreams>()>&) override {}
     FollowedPlan& follow(const PlannedSequence&) override {
         throw Error{Errc::invalid_input,
                     {.action = "follow a plan",

@@ -13,7 +13,9 @@
 #include <kdvfs/units.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -21,7 +23,13 @@ namespace kdvfs::inline v0_3::measure {
 struct MeterRecord;
 }
 
+namespace kdvfs::inline v0_3 {
+struct GpuOptions;
+}
+
 namespace kdvfs::inline v0_3::detail {
+
+class AnyStreams;
 
 /// What a `Gpu` handle needs of the object behind it, and nothing of how it is done: files with hot
 /// kernels compile against this, the files that open a GPU against `GpuCore`. Thread-safe.
@@ -96,6 +104,15 @@ public:
     virtual void check_clocks(std::string_view kernel, const ClockRequest& request) const = 0;
     /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.
     virtual void note_kept(std::string_view kernel) = 0;
+
+    /// The process opens the same GPU again: takes what is stricter in the options, and streams
+    /// where it has none.
+    /// @param bring returns the opener's streams; empty where it has none
+    /// @throws Error (invalid_input) for options that contradict those of the first opening,
+    ///         (refused) where clocks must be set and the GPU is only measured; and what `bring`
+    ///         throws
+    virtual void open_again(const GpuOptions& options,
+                            const std::function<std::shared_ptr<AnyStreams>()>& bring) = 0;
 };
 
 }  // namespace kdvfs::inline v0_3::detail

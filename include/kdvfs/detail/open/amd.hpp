@@ -38,7 +38,9 @@ Gpu open_device(const std::string& at, const std::string& who, OpenStreams open_
 }  // namespace detail
 
 KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options) {
-    const auto no_streams = [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); };
+    const auto no_streams = [&] {
+        return std::make_shared<kdvfs::detail::LateStreams>(pci_address);
+    };
     return detail::open_device(pci_address, "an AMD GPU", no_streams, options);
 }
 

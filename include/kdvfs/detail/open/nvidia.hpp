@@ -32,7 +32,8 @@ Gpu open_board(const std::string& spelled, OpenStreams open_streams, const GpuOp
 
 /// The same to measure it.
 template <class OpenStreams>
-Gpu measure_board(const std::string& spelled, OpenStreams open_streams, const GpuOptions& options) {
+Gpu measure_board(const std::string& spelled, OpenStreams open_streams, GpuOptions options) {
+    options.on_refused = OnRefused::measure_only;
     const std::string address = device::nvml_address(spelled);
     return Gpu{kdvfs::detail::open_device(
         address + " measured", open_streams, [] { return std::shared_ptr<OwnedBoard>{}; },
@@ -43,13 +44,13 @@ Gpu measure_board(const std::string& spelled, OpenStreams open_streams, const Gp
 
 KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options) {
     return detail::open_board(
-        pci_address, [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); },
+        pci_address, [&] { return std::make_shared<kdvfs::detail::LateStreams>(pci_address); },
         options);
 }
 
 KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& options) {
     return detail::measure_board(
-        pci_address, [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); },
+        pci_address, [&] { return std::make_shared<kdvfs::detail::LateStreams>(pci_address); },
         options);
 }
 

@@ -87,8 +87,9 @@ inline std::shared_ptr<kdvfs::detail::GpuService> make_core(Device& device, GpuO
 
 KDVFS_INLINE Gpu open(Device& device, const GpuOptions& options) {
     const auto address = std::to_string(reinterpret_cast<std::uintptr_t>(&device));
-    return Gpu{kdvfs::detail::find_or_open("simulated@" + address,
-                                           [&] { return detail::make_core(device, options); })};
+    return Gpu{kdvfs::detail::find_or_open(
+        "simulated@" + address, [&] { return detail::make_core(device, options); },
+        [&](kdvfs::detail::GpuService& gpu) { gpu.open_again(options, {}); })};
 }
 
 }  // namespace kdvfs::inline v0_3::simulated
