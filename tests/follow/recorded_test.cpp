@@ -3,6 +3,7 @@
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/session.hpp>

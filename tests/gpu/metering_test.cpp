@@ -247,7 +247,9 @@ TEST_F(Metering, TimestampsThatWereOverwrittenAreToldOf) {
     simulated::DeviceOptions small = device_options();
     small.timestamp_capacity = 16;
     simulated::Device forgetful{simulated::mi210(), small};
-    const auto its = simulated::open(forgetful, gpu_options()).with<Policies>();
+    GpuOptions rare = gpu_options();
+    rare.sampler.period = 1s;  // with the counter's samples come the timestamps: too rarely here
+    const auto its = simulated::open(forgetful, rare).with<Policies>();
     for (int i = 0; i < 41; ++i) {
         launch<Slow>(its, nullptr, [&] { forgetful.launch(nullptr, work(1)); });
     }

@@ -107,7 +107,7 @@ TEST_F(Scopes, ThatRaiseInsideALowOneAreAlwaysWorthIt) {
     auto* const its_stream = other.create_stream();
     for (int i = 0; i < 5; ++i) {
         FrequencyScope<Slow> low{on_other, its_stream};
-        other.launch(its_stream, work(500));
+        other.launch(its_stream, work(5000));  // worth a switch of 10 ms
         {
             FrequencyScope<Free> high{on_other, its_stream};
             other.launch(its_stream, work(5));

@@ -3,7 +3,7 @@
 // A module of a process, as a Python extension is: opens the GPU of NVML's double and serves it.
 #include "module.hpp"
 
-#include <kdvfs/nvidia_by_address.hpp>
+#include <kdvfs/nvidia.hpp>
 
 #include <exception>
 #include <memory>

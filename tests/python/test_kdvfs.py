@@ -68,7 +68,7 @@ class OnASimulatedGpu(unittest.TestCase):
         calls = []
 
         def run() -> None:
-            with kdvfs.simulated("h100") as gpu:
+            with kdvfs.simulated("mi250x") as gpu:
                 for _ in range(20):
                     step(gpu)
                 calls.append(gpu.report()["rows"][0]["calls"])

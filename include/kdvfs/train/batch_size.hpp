@@ -79,8 +79,10 @@ struct BatchSizeState {
     std::map<std::uint64_t, Pending> pending;  ///< runs that have not ended, by id
     std::uint64_t next_id = 1;
     std::uint64_t draws = 0;  ///< from the random numbers
-    double least_cost =
-        std::numeric_limits<double>::infinity();  ///< of a run that reached the target
+    /// Least cost that stops are judged by; infinite before any run has reached the target.
+    double least_cost = std::numeric_limits<double>::infinity();
+    std::vector<double> recent_costs{};  ///< of the last runs that reached the target
+    std::size_t unreached = 0;           ///< runs that were stopped since the last that reached it
 };
 
 /// Learns the best batch size of a job that recurs. What a run costs is epochs(b) * cost per
@@ -129,7 +131,7 @@ public:
             fail("take an epoch's profile", id, "its cost or limit is not a positive number");
         const std::uint32_t size = pending(id).batch_size;
         state_.sizes[size].profile = profile;
-        if (!std::isfinite(state_.least_cost) || is_worth_going_on(size)) return most_cost();
+        if (!std::isfinite(most_cost()) || is_worth_going_on(size)) return most_cost();
         return 0;
     }
 
@@ -145,13 +147,9 @@ public:
             fail("take a run's outcome", id, "its epochs or cost are not positive numbers");
         BatchSizeRecord& record = state_.sizes[size];
         switch (outcome.end) {
-            case RunEnd::reached:
-                record.reached.push_back(outcome.epochs);
-                state_.least_cost = std::min(state_.least_cost, outcome.cost);
-                if (!record.profile)
-                    record.profile = EpochProfile{std::nullopt, outcome.cost / outcome.epochs};
-                break;
+            case RunEnd::reached: note_reached(record, outcome); break;
             case RunEnd::stopped:
+                ++state_.unreached;
                 // Less than two epochs say next to nothing about how many it takes.
                 if (outcome.epochs >= 2) record.stopped.push_back(outcome.epochs);
                 break;
@@ -204,6 +202,10 @@ private:
     /// Runs of the same size differ in their epochs by about a tenth; worth four runs' evidence.
     static constexpr double usual_deviation = 0.1;
     static constexpr double usual_weight = 4;
+    /// Outcomes that are remembered; Zeus' window under drift (NSDI'23, section 4).
+    static constexpr std::size_t window = 10;
+    /// A run after so many that were stopped is not.
+    static constexpr std::size_t most_unreached = 2;
     /// How much more than a run of the best size one may cost that tells of another size.
     static constexpr double worth_of_learning = 1.2;
 
@@ -249,7 +251,48 @@ private:
         if (run == state_.pending.end()) fail("take a report", id, "no such run is under way");
         return run->second;
     }
-    [[nodiscard]] double most_cost() const { return options_.stop_at * state_.least_cost; }
+    /// The cost at which a run is stopped. Runs of one size differ, so the multiple of the least
+    /// cost is raised by their spread; after two stopped runs the third goes on to its end: the
+    /// data may have changed, and a job must reach its target.
+    [[nodiscard]] double most_cost() const {
+        if (state_.unreached >= most_unreached) return std::numeric_limits<double>::infinity();
+        constexpr double one_in_twenty = 1.645;
+        return options_.stop_at * state_.least_cost *
+               std::exp(one_in_twenty * std::sqrt(run_variance()));
+    }
+
+    void note_reached(BatchSizeRecord& record, const RunOutcome& outcome) {
+        const bool changed = state_.unreached >= most_unreached &&
+                             outcome.cost > options_.stop_at * state_.least_cost;
+        if (changed) {  // the job is another one: what was learned of its epochs is of the past
+            for (auto& [size, other] : state_.sizes) {
+                other.reached.clear();
+                other.stopped.clear();
+            }
+            state_.recent_costs.clear();
+        }
+        state_.unreached = 0;
+        record.reached.push_back(outcome.epochs);
+        state_.recent_costs.push_back(outcome.cost);
+        if (state_.recent_costs.size() > window) {
+            state_.recent_costs.erase(state_.recent_costs.begin());
+        }
+        state_.least_cost = least_confirmed(state_.recent_costs);
+        if (!record.profile) {
+            record.profile = EpochProfile{std::nullopt, outcome.cost / outcome.epochs};
+        }
+    }
+
+    /// The least of recent costs that another one comes near: a single outcome that is far too
+    /// cheap, as of a wrong report, decides nothing.
+    [[nodiscard]] static double least_confirmed(std::vector<double> costs) {
+        constexpr double near = 2;
+        std::sort(costs.begin(), costs.end());
+        for (std::size_t i = 0; i + 1 < costs.size(); ++i) {
+            if (costs[i + 1] <= near * costs[i]) return costs[i];
+        }
+        return costs.back();
+    }
     [[nodiscard]] double octaves(std::uint32_t size) const {
         return std::log2(static_cast<double>(size) / options_.usual);
     }
@@ -394,19 +437,28 @@ private:
         double squares = usual_weight * usual_deviation * usual_deviation;
         double freedom = usual_weight;
         for (const auto& [size, record] : state_.sizes) {
-            if (record.reached.size() < 2) continue;
-            const double mean = mean_log(record.reached);
-            for (const double epochs : record.reached)
+            const std::vector<double> reached = recent(record.reached);
+            if (reached.size() < 2) continue;
+            const double mean = middle_log(reached);
+            for (const double epochs : reached)
                 squares += (std::log(epochs) - mean) * (std::log(epochs) - mean);
-            freedom += static_cast<double>(record.reached.size() - 1);
+            freedom += static_cast<double>(reached.size() - 1);
         }
         return squares / freedom;
     }
 
-    static double mean_log(const std::vector<double>& values) {
-        double sum = 0;
-        for (const double value : values) sum += std::log(value);
-        return sum / static_cast<double>(values.size());
+    /// The last outcomes of a size.
+    static std::vector<double> recent(const std::vector<double>& values) {
+        const std::size_t old = values.size() > window ? values.size() - window : 0;
+        return {values.begin() + static_cast<std::ptrdiff_t>(old), values.end()};
+    }
+
+    /// The middle of the logarithms: one wrong outcome does not move it.
+    static double middle_log(std::vector<double> values) {
+        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+        std::nth_element(values.begin(), middle, values.end());
+        if (values.size() % 2 == 1) return std::log(*middle);
+        return (std::log(*middle) + std::log(*std::max_element(values.begin(), middle))) / 2;
     }
 
     struct Observed {
@@ -426,11 +478,12 @@ private:
         Observed observed;
         for (const auto& [size, record] : state_.sizes) {
             if (!record.reached.empty())
-                observed.add(octaves(size), mean_log(record.reached),
-                             variance / static_cast<double>(record.reached.size()));
+                observed.add(
+                    octaves(size), middle_log(recent(record.reached)),
+                    variance / static_cast<double>(std::min(record.reached.size(), window)));
             // A stopped run would have gone on for an unknown time: half as long again, or so.
             if (!record.stopped.empty())
-                observed.add(octaves(size), mean_log(record.stopped) + 0.4,
+                observed.add(octaves(size), middle_log(record.stopped) + 0.4,
                              (variance + 0.1) / static_cast<double>(record.stopped.size()));
         }
         return predict(observed, epochs_law, octaves(sizes));

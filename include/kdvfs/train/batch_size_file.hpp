@@ -49,6 +49,8 @@ inline std::string to_text(const BatchSizeState& state, const std::string& job) 
                                 {"next_id", state.next_id},
                                 {"draws", state.draws}};
     if (std::isfinite(state.least_cost)) json["least_cost"] = state.least_cost;
+    json["recent_costs"] = state.recent_costs;
+    json["unreached"] = state.unreached;
     json["sizes"] = nlohmann::ordered_json::object();
     for (const auto& [size, record] : state.sizes)
         json["sizes"][std::to_string(size)] = to_json(record);
@@ -71,6 +73,14 @@ public:
         state.next_id = whole<std::uint64_t>(json.at("next_id"));
         state.draws = whole<std::uint64_t>(json.at("draws"));
         if (json.contains("least_cost")) state.least_cost = positive(json.at("least_cost"));
+        if (json.contains("recent_costs")) {
+            for (const auto& cost : json.at("recent_costs")) {
+                state.recent_costs.push_back(positive(cost));
+            }
+        } else if (std::isfinite(state.least_cost)) {  // a file of version 0.2
+            state.recent_costs.push_back(state.least_cost);
+        }
+        if (json.contains("unreached")) state.unreached = whole<std::size_t>(json.at("unreached"));
         for (const auto& [key, value] : json.at("sizes").items())
             state.sizes[number<std::uint32_t>(key)] = record(value);
         for (const auto& [key, value] : json.at("pending").items()) {

@@ -184,7 +184,9 @@ public:
         const std::unique_lock lock{mutex_, std::try_to_lock};
         if (!lock || !ingest(false)) return true;
         const std::uint64_t before = arrived_;
-        join_until(drain(runtime));
+        static_cast<void>(drain(runtime));
+        // Whether what comes next is metered is known when it begins.
+        join_until(last_timestamp_);
         return arrived_ != before;
     }
     /// Timestamps that have been taken in or lost.
@@ -297,8 +299,9 @@ private:
         if (lost_ > 0) {
             report.notes.push_back(
                 std::to_string(lost_) +
-                " marker timestamps were lost: what ran in their time is in no kernel's calls and "
-                "energy, and is not idle; meter fewer iterations (GpuOptions::meter_every)");
+                " marker timestamps were overwritten before they were read, or could not be taken: "
+                "what ran meanwhile is unknown, neither a kernel's nor idle; meter fewer "
+                "iterations (GpuOptions::meter_every)");
         }
         if (const std::uint64_t lost = events_.lost(); lost > 0) {
             report.notes.push_back(std::to_string(lost) +

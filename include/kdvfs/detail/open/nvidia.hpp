@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/nvidia.hpp>
-
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
