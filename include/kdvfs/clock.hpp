@@ -47,6 +47,15 @@ constexpr ClockPoint raised_to(ClockPoint point, ClockPoint floor) {
     return {raise(point.core, floor.core), raise(point.memory, floor.memory)};
 }
 
+/// A point that no domain of which is above a ceiling; `auto_clock` in a ceiling is none.
+constexpr ClockPoint lowered_to(ClockPoint point, ClockPoint ceiling) {
+    constexpr auto lower = [](Megahertz clock, Megahertz most) {
+        if (most == auto_clock) return clock;
+        return clock == auto_clock ? most : std::min(clock, most);
+    };
+    return {lower(point.core, ceiling.core), lower(point.memory, ceiling.memory)};
+}
+
 /// "1100 MHz" or "auto".
 inline std::string to_string(Megahertz clock) {
     return clock == auto_clock ? "auto" : std::to_string(clock.count) + " MHz";

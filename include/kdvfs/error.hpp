@@ -45,7 +45,7 @@ struct ErrorText {
 
 /// Every runtime failure of kdvfs. `what()` reads
 /// "cannot ACTION: OBJECT: VENDOR WORDS (CODE); REMEDY", less what is empty.
-class Error : public std::runtime_error {
+class [[gnu::visibility("default")]] Error : public std::runtime_error {
 public:
     Error(Errc code, ErrorText text)
         : std::runtime_error{compose(code, text)}, code_{code}, text_{std::move(text)} {}

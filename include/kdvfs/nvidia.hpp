@@ -13,7 +13,8 @@ namespace kdvfs::inline v0_3::nvidia {
 
 /// Opens a CUDA device: locks its clocks as scopes ask, counts its energy, and frees the clocks
 /// when the last handle is gone or the process ends. A second call for the same GPU gives the same
-/// GPU, with the options of the first.
+/// GPU, in all modules of the process: stricter limits and metering are taken over, options that
+/// contradict the first are refused.
 /// @param cuda_device CUDA's number of the device; NVML's is found by its PCI address.
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
 ///         cannot be set, unless `options.on_refused` says to go on. It does try: where clocks

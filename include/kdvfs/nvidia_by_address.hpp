@@ -29,7 +29,8 @@ Gpu open_board(const std::string& spelled, OpenStreams open_streams, const GpuOp
 
 /// The same to measure it.
 template <class OpenStreams>
-Gpu measure_board(const std::string& spelled, OpenStreams open_streams, const GpuOptions& options) {
+Gpu measure_board(const std::string& spelled, OpenStreams open_streams, GpuOptions options) {
+    options.on_refused = OnRefused::measure_only;
     const std::string address = device::nvml_address(spelled);
     return Gpu{kdvfs::detail::open_device(
         address + " measured", open_streams, [] { return std::shared_ptr<OwnedBoard>{}; },
@@ -40,19 +41,19 @@ Gpu measure_board(const std::string& spelled, OpenStreams open_streams, const Gp
 
 /// Opens a board by its PCI address ("0000:03:00.0"), with no CUDA in the process: for a process
 /// beside the one that works, or inside an engine that hides its streams. `Gpu::request` asks for
-/// clocks; scopes, which need streams, throw. Where this process has opened the GPU already it is
-/// the same GPU, streams and all.
+/// clocks; scopes, which need streams, throw until the process opens the same GPU by its number,
+/// too: it is one GPU, whichever comes first.
 /// @throws Error as `nvidia::open(int)`
 inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
     return detail::open_board(
-        pci_address, [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); },
+        pci_address, [&] { return std::make_shared<kdvfs::detail::LateStreams>(pci_address); },
         options);
 }
 
 /// The same to measure it: nothing is ever set.
 inline Gpu measure(const std::string& pci_address, const GpuOptions& options = {}) {
     return detail::measure_board(
-        pci_address, [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); },
+        pci_address, [&] { return std::make_shared<kdvfs::detail::LateStreams>(pci_address); },
         options);
 }
 

@@ -17,6 +17,9 @@ struct ControllerOptions {
     /// No scope lowers a clock below this; `auto_clock`: no floor. Where collectives (RCCL, NCCL)
     /// or other unscoped work run beside scopes, a clock asked for one kernel slows them all.
     ClockPoint never_below{};
+    /// No scope raises a clock above this; `auto_clock`: no ceiling. It bounds what scopes ask for:
+    /// where nothing asks, the clocks are as they were found.
+    ClockPoint never_above{};
     Duration lower_after{0};                          ///< hold a lowering back for so long
     Duration verify_every = std::chrono::seconds{1};  ///< read what the device really holds
     unsigned retries = 3;                             ///< of a transient refusal

@@ -36,11 +36,13 @@ Gpu open_device(const std::string& at, const std::string& who, OpenStreams open_
 
 /// Opens an AMD GPU by its PCI address ("0000:c1:00.0"), with no HIP in the process: for a process
 /// beside the one that works, or inside an engine that hides its streams. `Gpu::request` asks for
-/// clocks; scopes, which need streams, throw. Where this process has opened the GPU already it is
-/// the same GPU, streams and all. Needs no HIP at link time.
+/// clocks; scopes, which need streams, throw until the process opens the same GPU by its number,
+/// too: it is one GPU, whichever comes first. Needs no HIP at link time.
 /// @throws Error as `rocm::open(int)`
 inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) {
-    const auto no_streams = [&] { return std::make_shared<kdvfs::detail::NoStreams>(pci_address); };
+    const auto no_streams = [&] {
+        return std::make_shared<kdvfs::detail::LateStreams>(pci_address);
+    };
     return detail::open_device(pci_address, "an AMD GPU", no_streams, options);
 }
 

@@ -5,3 +5,7 @@
 #define KDVFS_VERSION_MAJOR 0
 #define KDVFS_VERSION_MINOR 2
 #define KDVFS_VERSION_PATCH 0
+
+/// The ABI version: the name of the inline namespace that everything is in. It changes with the
+/// layout of a type that two modules of one process may share.
+#define KDVFS_ABI_VERSION "v0_3"

@@ -92,6 +92,42 @@ TYPED_TEST(Streams, SayWhyNoMarkerKernelIsUsed) {
               expected("its wall clock runs backwards"));
 }
 
+TYPED_TEST(Streams, TakeAMarkerKernelThatALaterModuleBrings) {
+    marker_kernel_of_program<TypeParam>() = nullptr;
+    GpuStreams<TypeParam> gpu{0};
+    const auto stream = TestFixture::create();
+    RequestCell* const early = gpu.make_cell();
+    gpu.put_marker(stream, {early, RequestWord{1}, {3, 5, false, 2}, true});
+    EXPECT_TRUE(contains(std::string{gpu.marker_mechanism()}, "stream memory writes"));
+
+    marker_kernel_of_program<TypeParam>() = TypeParam::launch_marker;  // as at load
+    RequestCell* const late = gpu.make_cell();                         // of a new stream
+    EXPECT_TRUE(contains(std::string{gpu.marker_mechanism()}, "one-thread kernels"));
+    gpu.put_marker(stream, {early, RequestWord{2}, {3, 5, true, 2}, true});
+    gpu.put_marker(stream, {late, RequestWord{3}, {4, 6, false, 2}, true});
+    EXPECT_EQ(early->load(), RequestWord{2});
+    EXPECT_EQ(late->load(), RequestWord{3});
+    const auto timestamps = TestFixture::drained(gpu);
+    ASSERT_EQ(timestamps.size(), 3U) << "the one by an event, too";
+    EXPECT_EQ(timestamps[0].tag.scope_kind, 5U);
+    EXPECT_TRUE(timestamps[1].tag.leaving);
+    EXPECT_GE(timestamps[1].time, timestamps[0].time);
+    EXPECT_EQ(timestamps[2].tag.scope_kind, 6U);
+    EXPECT_EQ(gpu.lost_timestamps(), 0U);
+}
+
+TYPED_TEST(Streams, KeepTheirWayWhereALateMarkerKernelDoesNotWork) {
+    marker_kernel_of_program<TypeParam>() = nullptr;
+    GpuStreams<TypeParam> gpu{0};
+    TypeParam::world().faults.kernels_refused = true;
+    marker_kernel_of_program<TypeParam>() = TypeParam::launch_marker;
+    gpu.look_for_marker_kernel();
+    EXPECT_TRUE(contains(std::string{gpu.marker_mechanism()}, "stream memory writes"));
+    RequestCell* const cell = gpu.make_cell();
+    gpu.put_marker(TestFixture::create(), {cell, RequestWord{1}, {}, false});
+    EXPECT_EQ(cell->load(), RequestWord{1});
+}
+
 TYPED_TEST(Streams, DistrustTimestampsThatComeOutOfOrder) {
     const std::string words = this->mechanism_with({.timestamps_swap = true});
     EXPECT_TRUE(contains(words, "its timestamps come out of order") ||

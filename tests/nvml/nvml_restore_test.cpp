@@ -84,7 +84,7 @@ TEST_F(NvmlOwner, ARequestNeedsNoStream) {
     };
     {
         const Gpu gpu{kdvfs::detail::open_device(
-            "double", [] { return std::make_shared<kdvfs::detail::NoStreams>(address); },
+            "double", [] { return std::make_shared<kdvfs::detail::LateStreams>(address); },
             [&] {
                 return std::make_shared<kdvfs::detail::OwnedDevice<Nvml>>(address, owned_options());
             },
@@ -104,7 +104,7 @@ TEST_F(NvmlOwner, APowerProfileHoldsWhileItIsAskedFor) {
     board().requested_profiles = board().enforced_profiles = 0b1000010;  // by somebody else
     {
         const Gpu gpu{kdvfs::detail::open_device(
-            "double", [] { return std::make_shared<kdvfs::detail::NoStreams>(address); },
+            "double", [] { return std::make_shared<kdvfs::detail::LateStreams>(address); },
             [&] {
                 return std::make_shared<kdvfs::detail::OwnedDevice<Nvml>>(address, owned_options());
             },

@@ -2,4 +2,6 @@
 #pragma once
 
 /// Whose marker kernel the plugin brings: the host's and the plugin's are one.
-struct [[gnu::visibility("default")]] PluginApi{};
+struct PluginApi {
+    static constexpr const char* name = "the plugin's API";
+};

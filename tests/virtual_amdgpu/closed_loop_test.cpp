@@ -105,8 +105,22 @@ TEST_F(ClosedLoop, ARequestByAddressNeedsNoStream) {
         EXPECT_EQ(error.code(), Errc::not_supported);
         EXPECT_NE(std::string{error.what()}.find("Gpu::request"), std::string::npos);
     }
-    EXPECT_EQ(&rocm::open(0).scope_sink(), &gpu.scope_sink()) << "one GPU, one object";
     EXPECT_THROW(static_cast<void>(rocm::open("c1:00")), Error);
+}
+
+TEST_F(ClosedLoop, StreamsComeWithALaterOpening) {
+    const auto gpu = rocm::open("0000:c1:00.0").with<Policies>();
+    EXPECT_EQ(&rocm::open(0).scope_sink(), &gpu.scope_sink()) << "one GPU, one object";
+    {
+        const FrequencyScope<Slow> scope{gpu, stream_};
+        launch_kernel(1);
+        EXPECT_TRUE(comes_to("manual", 850));
+    }
+    EXPECT_TRUE(comes_to("auto", 1700));
+    EXPECT_EQ(hipStreamSynchronize(stream_), hipSuccess);
+    gpu.next_iteration();
+    const measure::Report report = gpu.report();
+    EXPECT_EQ(report.scopes.switches, 1U);
 }
 
 TEST_F(ClosedLoop, AScopeRunsItsKernelAtItsClock) {

@@ -430,6 +430,15 @@ concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const Track
     { runtime.marker_mechanism() } -> std::convertible_to<std::string_view>;
 };
 
+/// A runtime that may be given a better way to put markers when other modules of the process are
+/// loaded.
+/// - `look_for_marker_kernel()`: takes the process's marker kernel where there is one now; markers
+///   may be under way. Throws `Error`.
+template <class Runtime>
+concept TakesMarkerKernels = StreamRuntime<Runtime> && requires(Runtime& runtime) {
+    { runtime.look_for_marker_kernel() } -> std::same_as<void>;
+};
+
 /// A runtime whose streams can also wait for the host: for measuring, since a wait may hold a queue
 /// that other streams need.
 /// - `make_answer_word()`: a word that streams can wait for, valid until the process ends; throws

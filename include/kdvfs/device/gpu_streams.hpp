@@ -63,6 +63,25 @@ public:
     GpuStreams(const GpuStreams&) = delete;
     GpuStreams& operator=(const GpuStreams&) = delete;
 
+    /// Takes the process's marker kernel where another module has brought one since; markers that
+    /// are in streams and graphs already stay as they are. Keeps what it has where the kernel does
+    /// not work here. @throws Error where memory or a stream cannot be had
+    void look_for_marker_kernel() {
+        const LaunchMarker offered = marker_kernel_of_program<Api>();
+        if (offered == tried_ || way() == MarkerWay::kernel) return;
+        const std::lock_guard lock{choosing_};
+        if (tried_.exchange(offered) == offered || way_was_given_) return;
+        const OnDevice<Api> current{device_};
+        const RelaxedCapture<Api> relaxed;
+        RequestCell* const cell = take_cell();
+        if (!kernel_.prove(*cell, device_address(&cell->word)).empty()) {
+            Api::forget_last_error();
+            return;
+        }
+        kernel_mechanism_ = kernel_.description();
+        way_.store(MarkerWay::kernel, std::memory_order_release);
+    }
+
     [[nodiscard]] TrackKey track_key(StreamRef stream) {
         auto* const handle = stream.as<StreamObject>();
         if (std::string words = Api::external(handle, device_, home_); !words.empty()) {
@@ -78,19 +97,20 @@ public:
     }
 
     [[nodiscard]] RequestCell* make_cell() {
-        const std::lock_guard lock{cells_mutex_};
-        if (cells_taken_ == cells_per_block) grow_cells();
-        return blocks_.back().cells.host + cells_taken_++;
+        // Once per stream: a module that is loaded late may have brought a marker kernel.
+        look_for_marker_kernel();
+        return take_cell();
     }
 
     void put_marker(StreamRef stream, const Marker& marker) {
         auto* const handle = stream.as<StreamObject>();
-        if (way_ == MarkerWay::kernel) {
+        const MarkerWay way = this->way();
+        if (way == MarkerWay::kernel) {
             check(kernel_.put(handle, device_address(&marker.cell->word), marker),
                   "launch a marker");
             return;
         }
-        check(put_request(handle, marker), "put a marker into a stream");
+        check(put_request(way, handle, marker), "put a marker into a stream");
         if (!marker.timestamped || marker.captured) return;
         if (has_times_) {
             static_cast<void>(event_times_.record(handle, marker.tag));
@@ -107,7 +127,7 @@ public:
         if constexpr (Api::waits_in_signal_memory) {
             check(Api::make_signal_memory(&word), "make signal memory");
         } else {
-            word = &make_cell()->word;
+            word = &take_cell()->word;
         }
         const OwnStream<Api> probe{object_};
         put_wait(probe.get(), word, 0);  // has come to pass
@@ -121,11 +141,14 @@ public:
     }
 
     std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
-        return way_ == MarkerWay::kernel ? kernel_.drain(out) : event_times_.drain(out);
+        if (way() != MarkerWay::kernel) return event_times_.drain(out);
+        const std::size_t earlier = uses_events_ ? event_times_.drain(out) : 0;
+        return earlier + kernel_.drain(out.subspan(earlier));
     }
 
     [[nodiscard]] std::uint64_t lost_timestamps() noexcept {
-        return way_ == MarkerWay::kernel ? kernel_.lost() : event_times_.lost();
+        const std::uint64_t earlier = uses_events_ ? event_times_.lost() : 0;
+        return earlier + (way() == MarkerWay::kernel ? kernel_.lost() : 0);
     }
 
     void synchronize(StreamRef stream) {
@@ -137,7 +160,10 @@ public:
     }
 
     /// Which way markers go, and in brackets why not a better one.
-    [[nodiscard]] std::string_view marker_mechanism() const { return mechanism_; }
+    [[nodiscard]] std::string_view marker_mechanism() const {
+        const bool came_late = way() == MarkerWay::kernel && uses_events_;
+        return came_late ? kernel_mechanism_ : mechanism_;
+    }
 
     /// How well the device's wall clock is placed on the Timeline; 0 without a marker kernel.
     [[nodiscard]] Duration clock_uncertainty() const { return kernel_.clock_uncertainty(); }
@@ -158,6 +184,8 @@ private:
         if (status != Api::success) device::check<Api>(status, action, object_);
     }
 
+    [[nodiscard]] MarkerWay way() const { return way_.load(std::memory_order_acquire); }
+
     // Streams.
 
     [[nodiscard]] TrackKey key_of(Stream stream) const {
@@ -171,6 +199,12 @@ private:
     }
 
     // Cells.
+
+    [[nodiscard]] RequestCell* take_cell() {
+        const std::lock_guard lock{cells_mutex_};
+        if (cells_taken_ == cells_per_block) grow_cells();
+        return blocks_.back().cells.host + cells_taken_++;
+    }
 
     /// The caller holds the lock, or is the constructor.
     void grow_cells() {
@@ -194,9 +228,9 @@ private:
     // Markers.
 
     /// Into a capture only what it records.
-    Status put_request(Stream stream, const Marker& marker) {
+    Status put_request(MarkerWay way, Stream stream, const Marker& marker) {
         std::uint32_t* const address = device_address(&marker.cell->word);
-        switch (way_) {
+        switch (way) {
             case MarkerWay::kernel: return Api::not_supported;
             case MarkerWay::stream_write:
                 if (!marker.captured || Api::records_writes) {
@@ -237,6 +271,8 @@ private:
 
     /// Takes the first way that is proven.
     void choose(std::optional<MarkerWay> wanted) {
+        way_was_given_ = wanted.has_value();
+        tried_ = marker_kernel_of_program<Api>().load();
         std::string why_not;
         for (const MarkerWay way :
              {MarkerWay::kernel, MarkerWay::stream_write, MarkerWay::memset, MarkerWay::callback}) {
@@ -258,7 +294,7 @@ private:
     }
 
     void describe(const std::string& why_not) {
-        switch (way_) {
+        switch (way()) {
             case MarkerWay::kernel: mechanism_ = kernel_.description(); break;
             case MarkerWay::stream_write:
                 mechanism_ = Api::records_writes ? "stream memory writes"
@@ -267,7 +303,8 @@ private:
             case MarkerWay::memset: mechanism_ = "memsets"; break;
             case MarkerWay::callback: mechanism_ = "host functions"; break;
         }
-        if (way_ != MarkerWay::kernel) {
+        if (way() != MarkerWay::kernel) {
+            uses_events_ = true;
             const std::string flaw = event_times_.prove();
             has_times_ = flaw.empty();
             mechanism_ += has_times_ ? ", times by events" : ", no times: " + flaw;
@@ -277,12 +314,12 @@ private:
 
     /// Several requests in a row: the last one must stay.
     std::string prove_requests() {
-        RequestCell* const cell = make_cell();
-        if (way_ == MarkerWay::kernel) return kernel_.prove(*cell, device_address(&cell->word));
+        RequestCell* const cell = take_cell();
+        if (way() == MarkerWay::kernel) return kernel_.prove(*cell, device_address(&cell->word));
         const OwnStream<Api> stream{object_};
         constexpr std::uint32_t last = 4;
         for (std::uint32_t i = 1; i <= last; ++i) {
-            const Status put = put_request(stream.get(), {cell, RequestWord{i}, {}, false});
+            const Status put = put_request(way(), stream.get(), {cell, RequestWord{i}, {}, false});
             if (put != Api::success) return Api::words_of(put);
         }
         if (const Status done = Api::synchronize(stream.get()); done != Api::success) {
@@ -294,8 +331,13 @@ private:
     int device_;
     std::string object_;
     typename Api::Home home_{};
-    MarkerWay way_ = MarkerWay::callback;
+    std::atomic<MarkerWay> way_{MarkerWay::callback};
+    bool way_was_given_ = false;
+    std::atomic<LaunchMarker> tried_{nullptr};  ///< the marker kernel that was proven last
+    bool uses_events_ = false;  ///< the way found at construction has its times by events
     std::string mechanism_;
+    std::string kernel_mechanism_;  ///< of a marker kernel that came late
+    std::mutex choosing_;
 
     std::mutex cells_mutex_;
     std::deque<Block> blocks_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/process_objects.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/device/contracts.hpp>
 
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define KDVFS_HOST_DEVICE __host__ __device__
@@ -126,18 +128,20 @@ struct MarkerArguments {
 /// Launches a marker kernel on the vendor's stream; returns the vendor's status.
 using LaunchMarker = int (*)(void* stream, const MarkerArguments& arguments);
 
-/// The program's marker kernel for an API: null unless a file compiled for the device includes
-/// kdvfs, which then serves the files compiled by a host compiler, too.
+/// The process's marker kernel for an API: null unless a file compiled for the device includes
+/// kdvfs, which then serves the files compiled by a host compiler, too, in all modules.
 template <class Api>
-std::atomic<LaunchMarker>& marker_kernel_of_program() {
-    static std::atomic<LaunchMarker> launch{nullptr};
+[[gnu::visibility("hidden")]] std::atomic<LaunchMarker>& marker_kernel_of_program() {
+    static std::atomic<LaunchMarker>& launch =
+        kdvfs::detail::shared_by_process<std::atomic<LaunchMarker>>(
+            std::string{"marker kernel of "} + Api::name, sizeof(MarkerArguments));
     return launch;
 }
 
 /// Gives the program its marker kernel; the first one stays. The library that brings it is never
 /// unloaded from then on: other libraries launch it, too, and the device may run it at any time.
 template <class Api>
-bool offer_marker_kernel(LaunchMarker launch) {
+[[gnu::visibility("hidden")]] bool offer_marker_kernel(LaunchMarker launch) {
     if (marker_kernel_of_program<Api>() != nullptr) return false;
     kdvfs::detail::keep_loaded(reinterpret_cast<const void*>(launch));
     LaunchMarker none = nullptr;

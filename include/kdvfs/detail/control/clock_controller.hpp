@@ -165,6 +165,13 @@ public:
         }
     }
 
+    /// Keeps what tracks ask for within other limits from now on.
+    void limit(ClockPoint never_below, ClockPoint never_above, TimePoint now) {
+        options_.never_below = never_below;
+        options_.never_above = never_above;
+        note_target(now);
+    }
+
     /// Lets a disarmed controller work again, at the user's word.
     void rearm() {
         armed_ = true;
@@ -270,7 +277,9 @@ private:
 
     void note_target(TimePoint now) {
         auto target = released_ ? std::nullopt : votes_.winner();
-        if (target) target = raised_to(*target, options_.never_below);
+        if (target) {
+            target = lowered_to(raised_to(*target, options_.never_below), options_.never_above);
+        }
         if (target == target_) return;
         target_ = target;
         target_since_ = now;

@@ -237,6 +237,13 @@ public:
         nudged_ = true;
     }
 
+    /// Keeps what tracks ask for within other limits from now on.
+    void limit(const ControllerOptions& limits, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        controller_.limit(limits.never_below, limits.never_above, now);
+        nudged_ = true;
+    }
+
     /// The track's cell says nothing any more: its vote ends.
     void withdraw(StreamTrack& track, TimePoint now) {
         const std::lock_guard lock{mutex_};

@@ -4,6 +4,8 @@
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/control/votes.hpp>
 #include <kdvfs/detail/gpu/clock_arbiter.hpp>
+#include <kdvfs/detail/gpu/late_streams.hpp>
+#include <kdvfs/detail/gpu/merged_options.hpp>
 #include <kdvfs/detail/gpu/meter.hpp>
 #include <kdvfs/detail/gpu/prepared_points.hpp>
 #include <kdvfs/detail/gpu/repeater.hpp>
@@ -28,6 +30,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -228,6 +231,27 @@ public:
         return points_ ? points_->seen() : PreparedPointRequests::Seen{};
     }
 
+    void open_again(const GpuOptions& options,
+                    const std::function<std::shared_ptr<AnyStreams>()>& bring) override {
+        if (measure_only() && options.on_refused == OnRefused::fail) {
+            throw Error{Errc::refused,
+                        {.action = "open the GPU a second time in this process",
+                         .object = to_string(info_),
+                         .vendor_words = "it is only measured: " + info_.mechanism,
+                         .remedy = "close it first, or open it with OnRefused::measure_only"}};
+        }
+        const std::lock_guard lock{opening_again_};
+        merged_ =
+            merged_options(merged_.value_or(options_), checked(options, info_), to_string(info_));
+        if constexpr (TakesMarkerKernels<Runtime>) runtime_->look_for_marker_kernel();
+        if constexpr (std::is_same_v<Runtime, LateStreams>) {
+            if (bring) runtime_->bring(bring);
+        }
+        windows_.meter_every(merged_->meter_every);
+        arbiter_.limit(merged_->controller, runtime_->now());
+        wake_unless_retired();
+    }
+
     // What the control loop calls.
 
     [[nodiscard]] ClockArbiter& arbiter() { return arbiter_; }
@@ -412,6 +436,7 @@ private:
         // Each further try waits four times longer, up to a million times.
         options.controller.first_retry_after =
             std::min<Duration>(options.controller.first_retry_after, std::chrono::seconds{1});
+        check_limits(options.controller, to_string(info));
         if (options.controller.verify_every > Duration::zero()) return options;
         throw Error{Errc::invalid_input,
                     {.action = "verify the clocks every " +
@@ -527,6 +552,8 @@ private:
     StreamScopes<Runtime> scopes_;
     Repeater<Runtime> repeater_;
 
+    std::mutex opening_again_;
+    std::optional<GpuOptions> merged_;  ///< of all openings; nothing: of the first alone
     std::mutex checking_;
     std::mutex reading_reference_;
     std::optional<TimedJoules> reference_;  ///< when the GPU was opened

@@ -142,7 +142,14 @@ public:
     void let_counter_rest(bool rests) { rests_.store(rests, std::memory_order_relaxed); }
 
     /// Whether the next iteration is metered, by the rule of one in `every`.
-    bool next_is_metered() { return iteration_.fetch_add(1) % every_ == every_ - 1; }
+    bool next_is_metered() {
+        const unsigned every = every_.load(std::memory_order_relaxed);
+        return iteration_.fetch_add(1) % every == every - 1;
+    }
+    /// One in so many from now on.
+    void meter_every(unsigned iterations) {
+        every_.store(std::max(iterations, 1U), std::memory_order_relaxed);
+    }
     void begin(bool metered) {
         begun_.fetch_add(1, std::memory_order_relaxed);
         if (metered && !metering()) window_.fetch_add(1, std::memory_order_relaxed);
@@ -186,7 +193,7 @@ private:
     std::atomic<std::uint64_t> front_{0};
     std::atomic<std::uint64_t> end_{0};
     std::atomic<bool> overflowed_{false};  ///< an iteration's begin found no room
-    std::uint64_t every_;
+    std::atomic<unsigned> every_;
     std::atomic<std::uint64_t> iteration_{0};
     std::atomic<bool> metering_{true};
     std::atomic<std::uint32_t> window_{1};

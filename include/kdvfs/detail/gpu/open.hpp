@@ -2,9 +2,12 @@
 #pragma once
 
 #include <kdvfs/detail/gpu/core.hpp>
+#include <kdvfs/detail/gpu/late_streams.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/gpu/thread_loop.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/process_objects.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -12,8 +15,6 @@
 #include <kdvfs/units.hpp>
 
 #include <atomic>
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -21,45 +22,11 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <span>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
 namespace kdvfs::inline v0_3::detail {
-
-/// The runtime of a GPU that was opened by its PCI address: there is no HIP and no CUDA, so there
-/// are no streams. Requests without a stream (`Gpu::request`) are what it serves. Thread-safe.
-class NoStreams {
-public:
-    /// @param address of the GPU, for errors
-    explicit NoStreams(std::string address) : address_{std::move(address)} {}
-
-    [[nodiscard]] TrackKey track_key(StreamRef) const { refuse(); }
-    [[nodiscard]] TrackKey key_now(const TrackKey&) const { refuse(); }
-    [[nodiscard]] RequestCell* make_cell() const { refuse(); }
-    void put_marker(StreamRef, const Marker&) const { refuse(); }
-    std::size_t drain_timestamps(std::span<MarkerTimestamp>) const noexcept { return 0; }
-    [[nodiscard]] std::uint64_t lost_timestamps() const noexcept { return 0; }
-    void synchronize(StreamRef) const { refuse(); }
-    [[nodiscard]] TimePoint now() const noexcept {
-        return TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
-    }
-    [[nodiscard]] std::string_view marker_mechanism() const { return "none, no streams"; }
-
-private:
-    [[noreturn]] void refuse() const {
-        throw Error{Errc::not_supported,
-                    {.action = "enter a scope on a stream",
-                     .object = address_,
-                     .vendor_words = "the GPU was opened by its PCI address, without streams",
-                     .remedy = "open it by its HIP or CUDA number, or use Gpu::request"}};
-    }
-
-    std::string address_;
-};
-static_assert(StreamRuntime<NoStreams>);
 
 /// Shows, before anything is promised, that clocks of this device can be set: applies its highest
 /// core clock (the smallest disturbance there is), reads it back, and restores what was found.
@@ -137,23 +104,39 @@ std::shared_ptr<Core> share(std::unique_ptr<Core> core) {
             }};
 }
 
-/// The GPU objects of this process, by device. One list, whoever opens them.
+/// The GPU objects of this process, by device. One list for all modules of one version, whoever
+/// opens the GPUs.
 struct OpenGpus {
-    std::uint32_t generation = fork_generation();
     std::mutex mutex{};
     std::map<std::string, std::weak_ptr<GpuService>> gpus{};
 
     /// A forked child's copies of its parent's objects are not its own, and the parent's lock may
     /// be held by nobody there: each generation has a list. Never destroyed: a static Gpu may
     /// outlive any static of ours.
-    static OpenGpus& of_this_process() {
-        static constinit std::atomic<OpenGpus*> current{nullptr};
-        OpenGpus* open = current.load();
-        if (open == nullptr || open->generation != fork_generation()) {
-            auto fresh = std::make_unique<OpenGpus>();
-            if (current.compare_exchange_strong(open, fresh.get())) open = fresh.release();
+    [[gnu::visibility("hidden")]] static OpenGpus& of_this_process() {
+        struct Found {
+            std::uint32_t generation;
+            OpenGpus* open;
+        };
+        static constinit std::atomic<const Found*> found{nullptr};
+        const Found* last = found.load();
+        if (last == nullptr || last->generation != fork_generation()) {
+            auto fresh = std::make_unique<Found>(Found{
+                fork_generation(),
+                &shared_by_process<OpenGpus>("open GPUs", service_layout(), &OpenGpus::drive)});
+            if (found.compare_exchange_strong(last, fresh.get())) last = fresh.release();
         }
-        return *open;
+        return *last->open;
+    }
+
+    /// Whether one of `gpus`, an `OpenGpus`, drives a device; no, while one is being opened.
+    static int drive(void* gpus, const char* device) {
+        auto& all = *static_cast<OpenGpus*>(gpus);
+        const std::unique_lock lock{all.mutex, std::try_to_lock};
+        if (!lock) return 0;
+        const auto at = all.gpus.find(device);
+        const auto gpu = at == all.gpus.end() ? nullptr : at->second.lock();
+        return gpu && !gpu->ended() && !gpu->measure_only() ? 1 : 0;
     }
 };
 
@@ -162,15 +145,38 @@ struct OpenGpus {
 /// @param device what tells devices apart: a PCI address, or an address in memory for simulated
 ///               ones
 /// @param make   makes the object where there is none
-template <class Make>
-std::shared_ptr<GpuService> find_or_open(const std::string& device, Make make) {
+/// @param again  is called with the object where there is one
+template <class Make, class Again>
+[[gnu::visibility("hidden")]] std::shared_ptr<GpuService> find_or_open(const std::string& device,
+                                                                       Make make, Again again) {
     OpenGpus& open = OpenGpus::of_this_process();
     const std::lock_guard lock{open.mutex};
     std::weak_ptr<GpuService>& known = open.gpus[device];
-    if (auto gpu = known.lock(); gpu && !gpu->ended()) return gpu;
+    if (auto gpu = known.lock(); gpu && !gpu->ended()) {
+        again(*gpu);
+        return gpu;
+    }
+    // Other modules run the object's code, too.
+    keep_loaded(reinterpret_cast<const void*>(&OpenGpus::drive));
     std::shared_ptr<GpuService> gpu = make();
     known = gpu;
     return gpu;
+}
+
+/// A module of another version of kdvfs drives the device: its objects cannot be shared.
+/// @throws Error (busy) naming both versions
+[[gnu::visibility("hidden")]] inline void refuse_beside_other_version(const std::string& device) {
+    const auto other = held_by_other_version(device, &OpenGpus::of_this_process());
+    if (!other) return;
+    throw Error{Errc::busy,
+                {.action = "take over the clocks",
+                 .object = device,
+                 .vendor_words = "another module of this process drives them by " + *other +
+                                 ", which shares nothing with this one's " +
+                                 version_of_this_module() + " (" + abi_of_this_module() +
+                                 ", layout " + std::to_string(service_layout() % 1000000) + ")",
+                 .remedy = "compile both modules with one version of kdvfs and one set of "
+                           "standard-library switches, or open the GPU here to measure only"}};
 }
 
 /// A device with a lock, a restore record and a watchdog: first the lock, then the first write.
@@ -212,14 +218,24 @@ template <class OpenRuntime, class OpenClocks, class OpenReadings>
 std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open_runtime,
                                         OpenClocks open_clocks, OpenReadings open_readings,
                                         GpuOptions options) {
-    return find_or_open(key, [&] {
-        using Runtime = typename decltype(open_runtime())::element_type;
+    using Runtime = typename decltype(open_runtime())::element_type;
+    const auto open_again = [&](GpuService& gpu) {
+        if constexpr (std::is_same_v<Runtime, LateStreams>) {
+            gpu.open_again(options, {});
+        } else {
+            gpu.open_again(options, [&]() -> std::shared_ptr<AnyStreams> {
+                return std::make_shared<AnyStreamsOf<Runtime>>(open_runtime());
+            });
+        }
+    };
+    const auto open_first = [&] {
         using Owned = std::remove_reference_t<decltype(open_clocks()->clocks)>;
         using Readings = typename decltype(open_readings())::element_type;
         DeviceSides<Owned, Readings> device{.readings = open_readings()};
         GpuParts<Runtime> parts{.info = device.readings->info(),
                                 .clocks = device.readings->supported_clocks()};
         try {
+            refuse_beside_other_version(key);
             if (const auto owned = open_clocks()) {
                 parts.initial = prove_clock_control(owned->clocks);
                 parts.info = owned->clocks.info();
@@ -249,7 +265,8 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
         core->drive_with(
             std::make_unique<ThreadLoop<Core, Owned, Readings>>(*core, std::move(device)));
         return core;
-    });
+    };
+    return find_or_open(key, open_first, open_again);
 }
 
 }  // namespace kdvfs::inline v0_3::detail

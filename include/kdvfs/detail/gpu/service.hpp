@@ -14,11 +14,20 @@
 #include <kdvfs/units.hpp>
 
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string_view>
 
+namespace kdvfs::inline v0_3 {
+struct GpuOptions;
+}
+
 namespace kdvfs::inline v0_3::detail {
+
+class AnyStreams;
 
 /// What a `Gpu` handle needs of the object behind it, and nothing of how it is done: files with hot
 /// kernels compile against this, the files that open a GPU against `GpuCore`. Thread-safe.
@@ -93,7 +102,31 @@ public:
     virtual void check_clocks(std::string_view kernel, const ClockRequest& request) const = 0;
     /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.
     virtual void note_kept(std::string_view kernel) = 0;
+
+    /// The process opens the same GPU again: takes what is stricter in the options, and streams
+    /// where it has none.
+    /// @param bring returns the opener's streams; empty where it has none
+    /// @throws Error (invalid_input) for options that contradict those of the first opening,
+    ///         (refused) where clocks must be set and the GPU is only measured; and what `bring`
+    ///         throws
+    virtual void open_again(const GpuOptions& options,
+                            const std::function<std::shared_ptr<AnyStreams>()>& bring) = 0;
 };
+
+/// What objects of this layout have in common, for modules of one process that are compiled from
+/// different sources: a function that is added to the interface moves those after it.
+inline std::uint64_t service_layout() {
+    const auto last = &GpuService::open_again;
+    std::uint64_t place = 0;  // where the function is in the table of virtual functions
+    static_assert(sizeof last >= sizeof place);
+    std::memcpy(&place, &last, sizeof place);
+    for (const std::uint64_t size :
+         {sizeof(ScopeKind), sizeof(DeviceInfo), sizeof(measure::Report), sizeof(SupportedClocks),
+          sizeof(measure::MeterRecord), sizeof(PlannedSequence), sizeof(ScopeToken)}) {
+        place = place * 1000003 + size;
+    }
+    return place;
+}
 
 /// What a forked child's copies of handles talk to: it does nothing and waits for no lock, since
 /// the parent's may be held by nobody there. What never changes (`info` and the like) is asked of
@@ -158,6 +191,8 @@ public:
     void leave_unmarked(const ScopeToken&) noexcept override {}
     void check_clocks(std::string_view, const ClockRequest&) const override {}
     void note_kept(std::string_view) override {}
+    void open_again(const GpuOptions&,
+                    const std::function<std::shared_ptr<AnyStreams>()>&) override {}
     FollowedPlan& follow(const PlannedSequence&) override {
         throw Error{Errc::invalid_input,
                     {.action = "follow a plan",

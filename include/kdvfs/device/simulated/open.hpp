@@ -84,8 +84,9 @@ template <class SimulatedDevice>
 std::shared_ptr<kdvfs::detail::GpuService> find_or_make(SimulatedDevice& device,
                                                         const GpuOptions& options) {
     const auto address = std::to_string(reinterpret_cast<std::uintptr_t>(&device));
-    return kdvfs::detail::find_or_open("simulated@" + address,
-                                       [&] { return make_core(device, options); });
+    return kdvfs::detail::find_or_open(
+        "simulated@" + address, [&] { return make_core(device, options); },
+        [&](kdvfs::detail::GpuService& gpu) { gpu.open_again(options, {}); });
 }
 
 }  // namespace detail

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/options.hpp>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace kdvfs::inline v0_3::detail {
+
+/// @throws Error (invalid_input) where a floor is above its ceiling
+inline void check_limits(const ControllerOptions& limits, const std::string& object) {
+    const ClockPoint floor = limits.never_below;
+    if (raised_to(limits.never_above, floor) == limits.never_above) return;
+    throw Error{Errc::invalid_input,
+                {.action = "keep clocks within limits",
+                 .object = object,
+                 .vendor_words = "never below " + to_string(floor) + " and never above " +
+                                 to_string(limits.never_above) + " contradict one another",
+                 .remedy = "change never_below or never_above, or ask the administrator whose "
+                           "limits the report names"}};
+}
+
+/// The options of a GPU that the process opens a second time: the stricter of both floors, ceilings
+/// and metering rates. What can only be said when a GPU is opened first must be left as it is, or
+/// be said alike.
+/// @param first   what the GPU has
+/// @param later   of the second opening
+/// @param object  the GPU, for the error
+/// @throws Error (invalid_input) naming the option that contradicts
+inline GpuOptions merged_options(const GpuOptions& first, const GpuOptions& later,
+                                 const std::string& object) {
+    const auto contradicts = [&](std::string_view option) {
+        return Error{Errc::invalid_input,
+                     {.action = "open the GPU a second time in this process",
+                      .object = object,
+                      .vendor_words = "GpuOptions::" + std::string{option} +
+                                      " is another than where it was opened first",
+                      .remedy = "give it where the GPU is opened first, or leave it out here"}};
+    };
+    const GpuOptions unsaid;
+    const auto agree = [&](std::string_view name, const auto& get) {
+        if (get(later) != get(unsaid) && get(later) != get(first)) throw contradicts(name);
+    };
+    agree("clock_path", [](const GpuOptions& all) { return all.clock_path; });
+    agree("ordering", [](const GpuOptions& all) { return all.ordering; });
+    agree("ack_deadline", [](const GpuOptions& all) { return all.ack_deadline; });
+    agree("controller.lower_after",
+          [](const GpuOptions& all) { return all.controller.lower_after; });
+    agree("controller.verify_every",
+          [](const GpuOptions& all) { return all.controller.verify_every; });
+    agree("controller.retries", [](const GpuOptions& all) { return all.controller.retries; });
+    agree("controller.first_retry_after",
+          [](const GpuOptions& all) { return all.controller.first_retry_after; });
+    agree("gate.tolerated_loss", [](const GpuOptions& all) { return all.gate.tolerated_loss; });
+    agree("gate.least_latencies", [](const GpuOptions& all) { return all.gate.least_latencies; });
+    agree("switch_latency", [](const GpuOptions& all) { return all.switch_latency; });
+    agree("repeat.on", [](const GpuOptions& all) { return all.repeat.on; });
+    agree("reference", [](const GpuOptions& all) {
+        return all.reference ? all.reference->name : std::string{};
+    });
+    agree("sampler.period", [](const GpuOptions& all) { return all.sampler.period; });
+    agree("sampler.resting_period",
+          [](const GpuOptions& all) { return all.sampler.resting_period; });
+    agree("sampler.capacity", [](const GpuOptions& all) { return all.sampler.capacity; });
+    agree("accumulator.capacity", [](const GpuOptions& all) { return all.accumulator.capacity; });
+    agree("accumulator.most_columns",
+          [](const GpuOptions& all) { return all.accumulator.most_columns; });
+    agree("accumulator.widest_resolved",
+          [](const GpuOptions& all) { return all.accumulator.widest_resolved; });
+    agree("listen_every", [](const GpuOptions& all) { return all.listen_every; });
+
+    GpuOptions both = first;
+    both.meter_every = std::min(first.meter_every, later.meter_every);
+    ControllerOptions& limits = both.controller;
+    limits.never_below = {std::max(limits.never_below.core, later.controller.never_below.core),
+                          std::max(limits.never_below.memory, later.controller.never_below.memory)};
+    limits.never_above = lowered_to(limits.never_above, later.controller.never_above);
+    check_limits(limits, object);
+    return both;
+}
+
+}  // namespace kdvfs::inline v0_3::detail
