@@ -101,7 +101,7 @@ private:
     static constexpr std::size_t last_labels = 16384;
     /// Multiples of the shadow price at which the rest is bounded: where little time is left, a
     /// higher price bounds it better.
-    static constexpr std::array<double, 4> price_factors{1, 0.5, 2, 16};
+    static constexpr std::array<double, 5> price_factors{1, 0.9999, 1.0001, 2, 16};
 
     struct Label {
         Choice total;
