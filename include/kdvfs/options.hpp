@@ -54,7 +54,7 @@ enum class Ordering {
 /// last word. What the work computes is garbage from then on, which draws other power (on an H100,
 /// a model of NaN 16 % less than one that trains): later iterations are in no kernel's joules, and
 /// results are to be thrown away. The environment variable `KDVFS_MODE=repeat` turns it on where
-/// `GpuOptions::may_repeat` allows that.
+/// the program allows it (`GpuOptions::may_repeat`).
 /// Not repeated: plain scopes, work that is captured into a graph, and kernels whose type says
 /// `static constexpr bool runs_once = true;`. So should those say that change their own input by a
 /// factor: infinities spoil the figures of the kernels that read them.
@@ -83,8 +83,9 @@ struct GpuOptions {
     /// Every how many iterations scopes are metered; 1 = always, as where kernels are repeated.
     unsigned meter_every = 16;
     RepeatOptions repeat{};
-    /// Whether the environment (`KDVFS_MODE=repeat`) may have this program's work executed many
-    /// times, which spoils its results. Without it the variable is ignored, with a line on stderr.
+    /// Whether `KDVFS_MODE=repeat` in the environment may turn `repeat` on: it executes work more
+    /// often than the program asked for, and so changes its results. Otherwise the variable is
+    /// ignored, which standard error and the report say.
     bool may_repeat = false;
     /// Outside the GPU: `self_check` and the totals of reports hold the board's counter against it.
     /// It is read when the GPU is opened, checked and reported.

@@ -79,15 +79,15 @@ TEST(Arbitration, TracksOutsideScopesHaveNoVoteUnlessProtected) {
     EXPECT_EQ(board.state.cap, low);
 }
 
-TEST(Arbitration, AProtectedTrackAloneChangesNothing) {
-    ControlledBoard board;
+TEST(Arbitration, ProtectingAloneWritesNothing) {
+    ControlledBoard board{{.initial = {{.core = 1600_MHz}, {}, "manual"}}};
     board.controller.protect(TrackId{9}, ClockPoint{.core = 500_MHz}, board.now);
     board.settle();
     EXPECT_EQ(board.state, board.found());
-    EXPECT_EQ(board.controller.asked(), std::nullopt);
-    board.enter(0, mid);
+    EXPECT_EQ(board.controller.counts().writes, 0U);
+    board.enter(0, low);
     board.settle();
-    EXPECT_EQ(board.state.cap, mid) << "higher than what is protected";
+    EXPECT_EQ(board.state.cap, low) << "which is above the bound";
     board.leave(0);
     board.settle();
     EXPECT_EQ(board.state, board.found());

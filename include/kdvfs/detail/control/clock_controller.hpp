@@ -133,15 +133,14 @@ public:
         note_target(now);
     }
 
-    /// A standing vote of a track, whatever its scopes ask for.
-    void stand(TrackId track, ClockPoint point, TimePoint now) {
-        votes_.stand(track, point);
-        note_target(now);
-    }
-
-    /// Nobody may lower the clocks below `at_least` from now on.
+    /// Sets a lower bound for what other tracks request.
     void protect(TrackId track, ClockPoint at_least, TimePoint now) {
         votes_.protect(track, at_least);
+        note_target(now);
+    }
+    /// Sets a request that holds without scopes until it is withdrawn.
+    void request(TrackId track, ClockPoint point, TimePoint now) {
+        votes_.request(track, point);
         note_target(now);
     }
 
