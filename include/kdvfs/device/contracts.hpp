@@ -462,11 +462,4 @@ concept WaitingRuntime = StreamRuntime<Runtime> &&
     { runtime.put_wait(stream, word, number) } -> std::same_as<void>;
 };
 
-/// A runtime that says whether any thread may drain its timestamps: where they lie in mapped memory
-/// that calls no vendor's library; else only threads that enter scopes may.
-template <class Runtime>
-concept DrainsAnywhere = StreamRuntime<Runtime> && requires(const Runtime& runtime) {
-    { runtime.drains_anywhere() } -> std::same_as<bool>;
-};
-
 }  // namespace kdvfs::inline v0_3

@@ -140,9 +140,6 @@ public:
               "let a stream wait for an answer");
     }
 
-    /// Whether any thread may drain timestamps: marker kernels leave them in mapped memory, events
-    /// are queried by the runtime.
-    [[nodiscard]] bool drains_anywhere() const noexcept { return way_ == MarkerWay::kernel; }
     std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
         if (way() != MarkerWay::kernel) return event_times_.drain(out);
         const std::size_t earlier = uses_events_ ? event_times_.drain(out) : 0;

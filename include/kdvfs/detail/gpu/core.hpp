@@ -106,16 +106,6 @@ public:
     GpuCore(const GpuCore&) = delete;
     GpuCore& operator=(const GpuCore&) = delete;
 
-    /// Takes in the markers' timestamps on a thread of the library, where that calls no runtime.
-    /// @returns whether there were any
-    bool collect() {
-        if constexpr (DrainsAnywhere<Runtime>) {
-            return runtime_->drains_anywhere() && meter_->collect(*runtime_);
-        } else {
-            return false;
-        }
-    }
-
     // Scopes. Each is a copy that does nothing in a forked child, and finds the object ended after
     // `shut_down`.
 
@@ -433,8 +423,9 @@ public:
     }
 
 private:
-    /// The ring of timestamps has room for 65,536. Where no thread of the library may read it, and
-    /// where that thread does not keep up, launching threads do before it is full.
+    /// The ring of timestamps has room for 65,536. Where only a launching thread may ask for them
+    /// (events), and where the library's own thread does not keep up, launches do before it is
+    /// full.
     void collect_where_full() {
         constexpr std::uint64_t often = 1U << 12U;
         constexpr std::uint64_t many = 1U << 14U;
@@ -442,7 +433,7 @@ private:
         if (expected < collect_at_.load(std::memory_order_relaxed)) [[likely]]
             return;
         collect_at_.store(expected + often, std::memory_order_relaxed);
-        if (expected >= meter_->taken_in() + many) static_cast<void>(meter_->collect(*runtime_));
+        if (expected >= meter_->taken_in() + many) meter_->try_harvest(*runtime_);
     }
 
     static Megahertz highest(const ClockDomain& domain) {

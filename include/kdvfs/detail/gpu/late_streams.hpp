@@ -33,8 +33,6 @@ public:
     virtual std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept = 0;
     virtual std::size_t collect_timestamps(std::span<MarkerTimestamp> out) noexcept = 0;
     [[nodiscard]] virtual std::uint64_t lost_timestamps() noexcept = 0;
-    /// As `DrainsAnywhere`; false for a runtime that does not say.
-    [[nodiscard]] virtual bool drains_anywhere() const noexcept = 0;
     virtual void synchronize(StreamRef stream) = 0;
     [[nodiscard]] virtual std::string_view marker_mechanism() const = 0;
     /// As `TakesMarkerKernels`; nothing for a runtime that does not.
@@ -64,10 +62,6 @@ public:
     }
     [[nodiscard]] std::uint64_t lost_timestamps() noexcept override {
         return runtime_->lost_timestamps();
-    }
-    [[nodiscard]] bool drains_anywhere() const noexcept override {
-        if constexpr (DrainsAnywhere<Runtime>) return runtime_->drains_anywhere();
-        return false;
     }
     void synchronize(StreamRef stream) override { runtime_->synchronize(stream); }
     [[nodiscard]] std::string_view marker_mechanism() const override {
@@ -121,10 +115,6 @@ public:
     [[nodiscard]] std::uint64_t lost_timestamps() const noexcept {
         AnyStreams* const streams = find();
         return streams == nullptr ? 0 : streams->lost_timestamps();
-    }
-    [[nodiscard]] bool drains_anywhere() const noexcept {
-        const AnyStreams* const streams = find();
-        return streams != nullptr && streams->drains_anywhere();
     }
     void synchronize(StreamRef stream) const { get().synchronize(stream); }
     /// By the clock of all real runtimes: the time does not jump when streams are brought.

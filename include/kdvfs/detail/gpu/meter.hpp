@@ -178,16 +178,24 @@ public:
 
     /// Takes in the timestamps that have arrived, for the thread of the library's own: calls
     /// nothing of the runtime, and leaves it to whoever has the meter where that is busy.
+    /// @returns whether any have arrived, or may have
     template <class Runtime>
-    void collect(Runtime& runtime) {
+    bool collect(Runtime& runtime) {
         if constexpr (CollectsTimestamps<Runtime>) {
-            if (windows_.expected() <= taken_in_.load(std::memory_order_relaxed)) return;
             const std::unique_lock lock{mutex_, std::try_to_lock};
-            if (!lock || !ingest(false)) return;
+            if (!lock || !ingest(false)) return true;
+            const std::uint64_t before = arrived_;
             drain(runtime, [&](auto out) { return runtime.collect_timestamps(out); });
             // An iteration that begins later may end the metering at the last timestamp.
             advance(last_timestamp_);
+            return arrived_ != before;
         }
+        return false;
+    }
+
+    /// Timestamps that have been taken in or lost.
+    [[nodiscard]] std::uint64_t taken_in() const {
+        return taken_in_.load(std::memory_order_relaxed);
     }
 
     /// Takes in what markers have left behind since the last time.
@@ -196,6 +204,14 @@ public:
         const std::lock_guard lock{mutex_};
         ingest(true);
         join_until(drain(runtime));
+    }
+    /// The same on a launching thread, unless the meter is busy.
+    template <class Runtime>
+    void try_harvest(Runtime& runtime) {
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        if (!lock || !ingest(false)) return;
+        static_cast<void>(drain(runtime));
+        advance(last_timestamp_);
     }
 
     /// What the counter has counted so far: its first and last sample, where nothing is unknown in
@@ -404,10 +420,6 @@ private:
         const std::uint32_t window = timestamp.tag.window;
         if (window != MeteringWindows::in_graph) ++drained_;
         if (ignored_.count({timestamp.tag.track}) > 0) return;
-        if (std::exchange(after_loss_, false) && !garbage_) {  // what ran since is not known
-            mark_metering(last_timestamp_, false);
-            mark_metering(std::max(last_timestamp_, timestamp.time), true);
-        }
         if (window != MeteringWindows::in_graph && window != seen_window_) {
             begin_window(window, timestamp.time);
         } else if (window == MeteringWindows::in_graph && seen_window_ == closed_window_ &&
@@ -567,7 +579,6 @@ private:
     ClockPoint applied_{};
     ClockPoint repeated_under_{};
     std::uint64_t lost_ = 0;
-    bool after_loss_ = false;
     std::uint32_t seen_window_ = 1;
     std::uint32_t forgotten_ = 0;
     std::uint32_t closed_window_ = ~std::uint32_t{0};

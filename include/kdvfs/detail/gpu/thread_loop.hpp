@@ -183,7 +183,6 @@ private:
         DeviceSides<Clocks, Readings> device;
         std::string operating_point;     ///< seen last, by the actuator; empty: there are none
         std::uint64_t own_switches = 0;  ///< of points, when it was seen
-        TimePoint next_collection{};
         TimePoint next_point_look{};
         TimePoint next_log_look{};
         TimePoint logged_to{};                     ///< the last power sample's time
@@ -223,10 +222,6 @@ private:
         }
         return "drive the clocks";
     }
-
-    /// How often timestamps are collected while something is metered. A ring of 65,536 holds those
-    /// of 20,000 scopes a second for 1.6 s.
-    static constexpr Duration collect_every = std::chrono::milliseconds{50};
 
     /// Stands for "no deadline": far enough, and safe to hand to a condition variable.
     static constexpr Duration long_wait = std::chrono::hours{1};
@@ -325,7 +320,7 @@ private:
         constexpr Duration pause = std::chrono::milliseconds{50};
         constexpr Duration pause_at_rest = std::chrono::milliseconds{500};
         while (!state.stopping.load(std::memory_order_acquire)) {
-            const bool any = state.core.collect();
+            const bool any = state.core.meter().collect(state.core.runtime());
             state.collector_wakes.wait_until(std::chrono::steady_clock::now() +
                                              (any ? pause : pause_at_rest));
         }
@@ -367,10 +362,6 @@ private:
             return true;
         }
         if (stopping) return false;
-        if (now >= state.next_collection) {
-            state.next_collection = now + collect_every;
-            state.core.meter().collect(state.core.runtime());
-        }
         watch_operating_point(state, now);
         if (state.core.meter().sampling().next_read() > now) return false;
         const EnergyReading reading = call(state, "read the energy counter",
@@ -446,7 +437,6 @@ private:
         TimePoint wake = now + long_wait;
         if (const auto deadline = state.core.arbiter().next_deadline())
             wake = std::min(wake, *deadline);
-        if (!state.core.counter_rests()) wake = std::min(wake, state.next_collection);
         if (!state.operating_point.empty()) wake = std::min(wake, state.next_point_look);
         return steady(std::min(wake, state.core.meter().sampling().next_read()));
     }

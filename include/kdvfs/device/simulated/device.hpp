@@ -132,17 +132,8 @@ public:
     /// How many markers were put into streams and captures.
     [[nodiscard]] std::uint64_t markers() const noexcept { return markers_; }
     [[nodiscard]] std::uint32_t* make_answer_word() { return &cells_.emplace_back().word; }
-    void put_wait(StreamRef stream, const std::uint32_t* word, std::uint32_t number) {
-        enqueue(stream, AnswerOperation{word, number});
-    }
-    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
-        auto& timestamps = engine_.timestamps();
-        const std::size_t count = std::min(out.size(), timestamps.size());
-        std::copy_n(timestamps.begin(), count, out.begin());
-        timestamps.erase(timestamps.begin(),
-                         timestamps.begin() + static_cast<std::ptrdiff_t>(count));
-        return count;
-    }
+    void put_wait(StreamRef stream, const std::uint32_t* word, std::uint32_t number);
+    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept;
     std::size_t collect_timestamps(std::span<MarkerTimestamp> out) noexcept {
         return drain_timestamps(out);
     }
