@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/solve/schedule_search.hpp>
+#include <kdvfs/detail/solve/schedule_hull.hpp>
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/solve/knapsack.hpp>
-#include <kdvfs/detail/solve/schedule_search.hpp>
+#include <kdvfs/detail/solve/schedule_hull.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/plan.hpp>
@@ -64,13 +64,10 @@ struct SegmentPlan {
 
 struct SegmentOptions {
     /// A plan of several clocks must score better than one clock by so many percent of the
-    /// baseline's score, or it is one clock. 0.1: what repeated measurements of an iteration can
-    /// still tell apart.
-    double worthwhile_pct = 0.1;
-    /// Else `effort_for` the problem, and more if needed.
+    /// baseline's score, or it is one clock. 0.03 keeps plans within 0.05 of the best.
+    double worthwhile_pct = 0.03;
+    /// Else `effort_for` the problem.
     std::optional<kdvfs::detail::ScheduleEffort> effort{};
-    /// Without `effort`: the search goes on, for seconds, where the gap is larger than this.
-    double proven_pct = 0.1;
 };
 
 /// The launches of an iteration as indices into a table's kernels.
@@ -217,22 +214,6 @@ inline kdvfs::detail::Schedule best_single(const SwitchModel& model, const Objec
     return best;
 }
 
-/// Few requests, long apart, leave the search little to go by: it takes more partial schedules then
-/// to fill the time limit, of which fewer need to be kept.
-inline kdvfs::detail::ScheduleMinimum best_schedule(const SwitchModel& model,
-                                                    const Objective& objective,
-                                                    std::size_t baseline,
-                                                    const SegmentOptions& options) {
-    using namespace kdvfs::detail;
-    ScheduleEffort effort = options.effort.value_or(effort_for(model));
-    ScheduleMinimum minimum = minimise(model, objective, baseline, effort);
-    if (options.effort || minimum.gap_pct <= options.proven_pct) return minimum;
-    effort.labels = 8;
-    effort.patience = std::max<std::size_t>(effort.patience, 1'000'000);
-    const ScheduleMinimum patient = minimise(model, objective, baseline, effort);
-    return patient.gap_pct < minimum.gap_pct ? patient : minimum;
-}
-
 /// What those who follow a plan go by; `launches` are the table's kernels that it was made for.
 inline PlannedSequence to_sequence(const SegmentPlan& plan, const CostTable& table,
                                    const std::vector<std::size_t>& launches) {
@@ -296,7 +277,8 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     const kdvfs::detail::Schedule single = kdvfs::detail::one_clock(
         model, detail::best_single(careful, objective, baseline_index).start);
     kdvfs::detail::ScheduleMinimum minimum =
-        detail::best_schedule(careful, objective, baseline_index, options);
+        kdvfs::detail::minimise(careful, objective, baseline_index,
+                                options.effort.value_or(kdvfs::detail::effort_for(careful)));
     minimum.schedule = detail::priced_by(model, minimum.schedule).value_or(single);
     SegmentPlan plan{table.gpu,
                      objective.name,
