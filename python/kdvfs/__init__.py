@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
 from ._library import Error, Options, ScopeMemory, expect_ok
-from ._library import library as _library
+from ._library import library as _c
 
 __all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
 __all__ += ["measure", "open", "open_simulated", "version"]
@@ -52,7 +52,7 @@ class Scope:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        status = _library.kdvfs_scope_end(self._pointer)
+        status = _c.kdvfs_scope_end(self._pointer)
         if status != 0 and error is None:
             expect_ok(status)
 
@@ -64,7 +64,7 @@ class Request:
         self._gpu = gpu
         self._handle = ctypes.c_void_p()
         expect_ok(
-            _library.kdvfs_request_begin(
+            _c.kdvfs_request_begin(
                 gpu._handle, core_mhz, memory_mhz, ctypes.byref(self._handle)
             )
         )
@@ -73,12 +73,12 @@ class Request:
         """Asks for other clocks from now on."""
         if not self._handle:
             raise Error(1, "cannot change a request: it has ended; make another")
-        expect_ok(_library.kdvfs_request_change(self._handle, core_mhz, memory_mhz))
+        expect_ok(_c.kdvfs_request_change(self._handle, core_mhz, memory_mhz))
 
     def close(self) -> None:
         """Ends the request. A second call does nothing."""
         handle, self._handle = self._handle, ctypes.c_void_p()
-        _library.kdvfs_request_end(handle)
+        _c.kdvfs_request_end(handle)
 
     def __enter__(self) -> "Request":
         return self
@@ -107,14 +107,14 @@ class Gpu:
         is kept until the GPU is closed: it must not carry a number that grows.
         """
         if core_mhz is None:
-            return Scope(self, _library.kdvfs_scope_begin, stream, name.encode(), variant)
+            return Scope(self, _c.kdvfs_scope_begin, stream, name.encode(), variant)
         clocks = (core_mhz, memory_mhz)
-        begin = _library.kdvfs_scope_begin_at
+        begin = _c.kdvfs_scope_begin_at
         return Scope(self, begin, stream, name.encode(), variant, *clocks)
 
     def phase(self, name: str, stream: int = 0) -> Scope:
         """A scope that encloses others, such as "forward"; it asks for no clock."""
-        return Scope(self, _library.kdvfs_phase_begin, stream, name.encode())
+        return Scope(self, _c.kdvfs_phase_begin, stream, name.encode())
 
     def request(self, core_mhz: int = 0, memory_mhz: int = 0) -> Request:
         """Asks for clocks until the request is closed."""
@@ -122,44 +122,44 @@ class Gpu:
 
     def next_iteration(self) -> None:
         """Says where an iteration begins; one of `meter_every` is metered."""
-        expect_ok(_library.kdvfs_next_iteration(self._handle))
+        expect_ok(_c.kdvfs_next_iteration(self._handle))
 
     def follow_plan(self, file: Union[str, "os.PathLike[str]"]) -> None:
         """Scopes entered from now on follow this plan, as `kdvfs plan` writes it."""
-        expect_ok(_library.kdvfs_follow_plan(self._handle, os.fsencode(file)))
+        expect_ok(_c.kdvfs_follow_plan(self._handle, os.fsencode(file)))
 
     def report(self) -> Dict[str, Any]:
         """Calls, times, joules and clocks by name: the keys are those of docs/report.md."""
         text = ctypes.c_void_p()
-        expect_ok(_library.kdvfs_report_json(self._handle, ctypes.byref(text)))
+        expect_ok(_c.kdvfs_report_json(self._handle, ctypes.byref(text)))
         try:
             return json.loads(ctypes.string_at(text))
         finally:
-            _library.kdvfs_free(text)
+            _c.kdvfs_free(text)
 
     def core_clocks(self) -> List[int]:
         """The core clocks that the device lists, ascending."""
         count = ctypes.c_size_t()
-        expect_ok(_library.kdvfs_core_clocks(self._handle, None, 0, ctypes.byref(count)))
+        expect_ok(_c.kdvfs_core_clocks(self._handle, None, 0, ctypes.byref(count)))
         clocks = (ctypes.c_uint32 * count.value)()
         expect_ok(
-            _library.kdvfs_core_clocks(self._handle, clocks, count.value, ctypes.byref(count))
+            _c.kdvfs_core_clocks(self._handle, clocks, count.value, ctypes.byref(count))
         )
         return list(clocks)
 
     @property
     def measure_only(self) -> bool:
         """Whether clocks are never set."""
-        return _library.kdvfs_measure_only(self._handle) == 1
+        return _c.kdvfs_measure_only(self._handle) == 1
 
     def check(self) -> None:
         """Raises the first error that happened since the last call."""
-        expect_ok(_library.kdvfs_check(self._handle))
+        expect_ok(_c.kdvfs_check(self._handle))
 
     def close(self) -> None:
         """Puts the clocks back. A second call does nothing."""
         handle, self._handle = self._handle, ctypes.c_void_p()
-        status = _library.kdvfs_close(handle)
+        status = _c.kdvfs_close(handle)
         if status == 1:  # scopes or requests have not ended: the handle is kept
             self._handle = handle
         expect_ok(status)
@@ -186,7 +186,7 @@ class SimulatedGpu(Gpu):
     def stream(self) -> int:
         """Makes a stream, which lives as long as the GPU."""
         made = ctypes.c_void_p()
-        expect_ok(_library.kdvfs_simulated_stream(self._handle, ctypes.byref(made)))
+        expect_ok(_c.kdvfs_simulated_stream(self._handle, ctypes.byref(made)))
         return made.value or 0
 
     def launch(
@@ -198,20 +198,20 @@ class SimulatedGpu(Gpu):
     ) -> None:
         """Enqueues a kernel that does so much work."""
         expect_ok(
-            _library.kdvfs_simulated_launch(
+            _c.kdvfs_simulated_launch(
                 self._handle, stream, matrix_flops, vector_flops, memory_bytes
             )
         )
 
     def synchronize(self) -> None:
         """Lets virtual time pass until all streams are done."""
-        expect_ok(_library.kdvfs_simulated_synchronize(self._handle))
+        expect_ok(_c.kdvfs_simulated_synchronize(self._handle))
 
     def totals(self) -> Tuple[float, float]:
         """Virtual time in seconds, and the joules that the board has drawn."""
         seconds, joules = ctypes.c_double(), ctypes.c_double()
         expect_ok(
-            _library.kdvfs_simulated_totals(
+            _c.kdvfs_simulated_totals(
                 self._handle, ctypes.byref(seconds), ctypes.byref(joules)
             )
         )
@@ -222,7 +222,7 @@ def _options(
     meter_every: Optional[int], never_below_mhz: int, never_above_mhz: int, measure: bool
 ) -> Options:
     options = Options()
-    _library.kdvfs_options_init(ctypes.byref(options))
+    _c.kdvfs_options_init(ctypes.byref(options))
     if meter_every is not None:
         options.meter_every = meter_every
     options.never_below_mhz = never_below_mhz
@@ -248,7 +248,7 @@ def open(  # noqa: A001 - the library's own word
     options = _options(meter_every, never_below_mhz, never_above_mhz, measure_if_refused)
     handle = ctypes.c_void_p()
     expect_ok(
-        _library.kdvfs_open(
+        _c.kdvfs_open(
             vendor.encode(), address.encode(), ctypes.byref(options), ctypes.byref(handle)
         )
     )
@@ -260,7 +260,7 @@ def measure(vendor: str, address: str, *, meter_every: Optional[int] = None) -> 
     options = _options(meter_every, 0, 0, True)
     handle = ctypes.c_void_p()
     expect_ok(
-        _library.kdvfs_measure(
+        _c.kdvfs_measure(
             vendor.encode(), address.encode(), ctypes.byref(options), ctypes.byref(handle)
         )
     )
@@ -279,7 +279,7 @@ def open_simulated(
     options = _options(meter_every, never_below_mhz, never_above_mhz, False)
     handle = ctypes.c_void_p()
     expect_ok(
-        _library.kdvfs_open_simulated(
+        _c.kdvfs_open_simulated(
             preset.encode(), seed, ctypes.byref(options), ctypes.byref(handle)
         )
     )
@@ -288,4 +288,4 @@ def open_simulated(
 
 def version() -> str:
     """Of the library: "0.2.0"."""
-    return _library.kdvfs_version().decode()
+    return _c.kdvfs_version().decode()
