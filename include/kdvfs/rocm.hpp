@@ -32,6 +32,10 @@ Gpu open(int hip_device, const GpuOptions& options = {}) = delete;  // needs HIP
 /// @throws Error as `rocm::open(int)`
 KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options = {});
 
+/// Opens an AMD GPU by its PCI address to measure it: nothing is ever set.
+/// @throws Error if there is no such device or it has no energy counter that can be read
+KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& options = {});
+
 }  // namespace kdvfs::inline v0_3::rocm
 
 #if KDVFS_DEFINES_ENGINE

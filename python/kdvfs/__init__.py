@@ -1,53 +1,49 @@
 # SPDX-License-Identifier: MIT
-"""Sets the GPU clock for each kernel and measures the energy that this saves.
+"""Measures the energy of GPU work by name, and runs it at the clocks of a plan.
 
-    import kdvfs
+    gpu = kdvfs.open_simulated("mi300x")
+    with gpu.scope("attention"):
+        ...
 
-    gpu = kdvfs.open("0000:c1:00.0")            # or kdvfs.simulated("mi300x")
-    for batch in batches:
-        gpu.next_iteration()
-        with gpu.phase("forward", stream):
-            with gpu.scope("attention", stream, core_mhz=1300):
-                attention(...)
-    print(gpu.report()["totals"])
-
-`stream` is the integer handle of a HIP or CUDA stream, for PyTorch
-`torch.cuda.current_stream().cuda_stream`; 0 is the default stream. Built on the C interface of
-libkdvfs by ctypes, which releases the GIL during each call. Thread-safe.
+Streams are integer handles, such as `torch.cuda.current_stream().cuda_stream`; 0 is the default
+stream. Clocks are in MHz; 0 leaves a clock to the board. The library is called without the GIL.
+Without torch, nothing but Python's standard library is needed.
 """
 
-from __future__ import annotations
-
 import ctypes
-import io
 import json
+import os
 from types import TracebackType
-from typing import Any, Optional, Type
+from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
-from ._library import KdvfsError, check, library
+from ._library import Error, Options, ScopeMemory, expect_ok
+from ._library import library as _c
 
-__all__ = ["Gpu", "KdvfsError", "Request", "Scope", "open", "simulated", "version"]
-
-_MEASURE_ONLY = 1
-_FALL_BACK = 2
-
-
-def version() -> str:
-    """Returns the version of the loaded libkdvfs, for example "0.3.0"."""
-    return library().kdvfs_version().decode()
+__all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
+__all__ += ["measure", "open", "open_simulated", "version"]
 
 
 class Scope:
-    """A scope or phase of a stream, entered by `with` and left at its end."""
+    """Work enqueued between enter and leave is counted under one name. Made by `Gpu.scope`.
 
-    __slots__ = ("_begin", "_handle")
+    A scope object can be entered again after it was left; not twice at once.
+    """
 
-    def __init__(self, begin: Any) -> None:
+    __slots__ = ("_begin", "_arguments", "_memory", "_pointer", "_gpu")
+
+    def __init__(self, gpu: "Gpu", begin: Any, *arguments: Any) -> None:
+        self._gpu = gpu
         self._begin = begin
-        self._handle = ctypes.c_void_p()
+        self._memory = ScopeMemory()
+        self._pointer = ctypes.pointer(self._memory)
+        self._arguments = (*arguments, self._pointer)
 
     def __enter__(self) -> "Scope":
-        check(self._begin(ctypes.byref(self._handle)))
+        if self._memory.opaque[0] != 0:
+            raise Error(1, "cannot enter a scope: it has been entered; make a second one")
+        status = self._begin(self._gpu._handle, *self._arguments)
+        if status != 0:
+            expect_ok(status)
         return self
 
     def __exit__(
@@ -56,155 +52,240 @@ class Scope:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        code = library().kdvfs_scope_end(self._handle)
-        self._handle = ctypes.c_void_p()
-        if error is None:
-            check(code)
+        status = _c.kdvfs_scope_end(self._pointer)
+        if status != 0 and error is None:
+            expect_ok(status)
 
 
 class Request:
-    """A request for a clock, in the order of the host's calls, for the time of a `with` block."""
+    """A standing request for clocks, without a stream. The highest request wins."""
 
-    __slots__ = ("_gpu", "_core_mhz", "_handle")
-
-    def __init__(self, gpu: "Gpu", core_mhz: int) -> None:
+    def __init__(self, gpu: "Gpu", core_mhz: int = 0, memory_mhz: int = 0) -> None:
         self._gpu = gpu
-        self._core_mhz = core_mhz
         self._handle = ctypes.c_void_p()
+        expect_ok(
+            _c.kdvfs_request_begin(
+                gpu._handle, core_mhz, memory_mhz, ctypes.byref(self._handle)
+            )
+        )
+
+    def change(self, core_mhz: int = 0, memory_mhz: int = 0) -> None:
+        """Asks for other clocks from now on."""
+        if not self._handle:
+            raise Error(1, "cannot change a request: it has ended; make another")
+        expect_ok(_c.kdvfs_request_change(self._handle, core_mhz, memory_mhz))
+
+    def close(self) -> None:
+        """Ends the request. A second call does nothing."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        _c.kdvfs_request_end(handle)
 
     def __enter__(self) -> "Request":
-        check(library().kdvfs_request_begin(self._gpu._handle, self._core_mhz, ctypes.byref(self._handle)))
         return self
 
-    def __exit__(self, *_: object) -> None:
-        check(library().kdvfs_request_end(self._handle))
+    def __exit__(self, *_: Any) -> None:
+        self.close()
 
 
 class Gpu:
-    """An open GPU. Its clocks are restored by `close`, at the end of a `with` block, or when the
-    process ends. Make one with `kdvfs.open` or `kdvfs.simulated`."""
+    """An open GPU. Its clocks are put back by `close`, or at the end of a `with` block."""
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
-        self._handle: Optional[ctypes.c_void_p] = handle
+        self._handle = handle
 
-    def scope(self, name: str, stream: int = 0, core_mhz: int = 0, variant: int = 0) -> Scope:
-        """Returns a scope for `with`: what is enqueued on the stream in it runs at `core_mhz` at most
-        and is measured under its name.
+    def scope(
+        self,
+        name: str,
+        stream: int = 0,
+        variant: int = 0,
+        core_mhz: Optional[int] = None,
+        memory_mhz: int = 0,
+    ) -> Scope:
+        """A scope at the plan's clock or, where `core_mhz` is given, at that clock.
 
-        Args:
-            name: 1 to 1024 printable ASCII characters without `"` and backslash.
-            stream: integer handle of the stream; 0 is the default stream.
-            core_mhz: highest core clock in MHz; 0 requests nothing and only measures.
-            variant: which of the kernel's shapes runs.
+        `name` has 1 to 1024 printable ASCII characters without quotes and backslashes. Each name
+        is kept until the GPU is closed: it must not carry a number that grows.
         """
-        encoded = name.encode()
-        return Scope(
-            lambda out: library().kdvfs_scope_begin(self._open(), stream or None, encoded, variant, core_mhz, out)
-        )
+        if core_mhz is None:
+            return Scope(self, _c.kdvfs_scope_begin, stream, name.encode(), variant)
+        clocks = (core_mhz, memory_mhz)
+        begin = _c.kdvfs_scope_begin_at
+        return Scope(self, begin, stream, name.encode(), variant, *clocks)
 
     def phase(self, name: str, stream: int = 0) -> Scope:
-        """Returns a scope that encloses others and requests nothing: forward, backward."""
-        encoded = name.encode()
-        return Scope(lambda out: library().kdvfs_phase_begin(self._open(), stream or None, encoded, out))
+        """A scope that encloses others, such as "forward"; it asks for no clock."""
+        return Scope(self, _c.kdvfs_phase_begin, stream, name.encode())
 
-    def request(self, core_mhz: int) -> Request:
-        """Returns a request for a core clock in MHz, for `with`."""
-        return Request(self, core_mhz)
+    def request(self, core_mhz: int = 0, memory_mhz: int = 0) -> Request:
+        """Asks for clocks until the request is closed."""
+        return Request(self, core_mhz, memory_mhz)
 
     def next_iteration(self) -> None:
-        """An iteration begins; one in 16 is metered."""
-        check(library().kdvfs_next_iteration(self._open()))
+        """Says where an iteration begins; one of `meter_every` is metered."""
+        expect_ok(_c.kdvfs_next_iteration(self._handle))
 
-    def report(self) -> "dict[str, Any]":
-        """Returns the report (docs/report.md): "rows" by kernel, "levels" by phase, "totals"."""
+    def follow_plan(self, file: Union[str, "os.PathLike[str]"]) -> None:
+        """Scopes entered from now on follow this plan, as `kdvfs plan` writes it."""
+        expect_ok(_c.kdvfs_follow_plan(self._handle, os.fsencode(file)))
+
+    def report(self) -> Dict[str, Any]:
+        """Calls, times, joules and clocks by name: the keys are those of docs/report.md."""
         text = ctypes.c_void_p()
-        check(library().kdvfs_report_json(self._open(), ctypes.byref(text)))
+        expect_ok(_c.kdvfs_report_json(self._handle, ctypes.byref(text)))
         try:
-            return json.loads(ctypes.string_at(text).decode())
+            return json.loads(ctypes.string_at(text))
         finally:
-            library().kdvfs_free(text)
+            _c.kdvfs_free(text)
 
-    def dataframe(self) -> Any:
-        """Returns the report's rows as a pandas DataFrame. Needs pandas."""
-        import pandas  # imported here: the package works without it
-
-        return pandas.json_normalize(self.report()["rows"])
+    def core_clocks(self) -> List[int]:
+        """The core clocks that the device lists, ascending."""
+        count = ctypes.c_size_t()
+        expect_ok(_c.kdvfs_core_clocks(self._handle, None, 0, ctypes.byref(count)))
+        clocks = (ctypes.c_uint32 * count.value)()
+        expect_ok(
+            _c.kdvfs_core_clocks(self._handle, clocks, count.value, ctypes.byref(count))
+        )
+        return list(clocks)
 
     @property
     def measure_only(self) -> bool:
         """Whether clocks are never set."""
-        return library().kdvfs_measure_only(self._open()) == 1
+        return _c.kdvfs_measure_only(self._handle) == 1
 
     def check(self) -> None:
-        """Raises the first error that happened in the background since the last call."""
-        check(library().kdvfs_check(self._open()))
-
-    def launch_simulated(self, matrix_flops: float = 0, vector_flops: float = 0, memory_bytes: float = 0) -> None:
-        """Enqueues simulated work on the default stream. For simulated GPUs only."""
-        check(library().kdvfs_simulated_launch(self._open(), matrix_flops, vector_flops, memory_bytes))
-
-    def synchronize_simulated(self) -> None:
-        """Lets virtual time pass until all simulated work is done."""
-        check(library().kdvfs_simulated_synchronize(self._open()))
+        """Raises the first error that happened since the last call."""
+        expect_ok(_c.kdvfs_check(self._handle))
 
     def close(self) -> None:
-        """Restores the clocks. A second call does nothing."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            check(library().kdvfs_close(handle))
-
-    def _open(self) -> ctypes.c_void_p:
-        if self._handle is None:
-            raise KdvfsError(1, "cannot use a GPU: it is closed; open it again")
-        return self._handle
+        """Puts the clocks back. A second call does nothing."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        status = _c.kdvfs_close(handle)
+        if status == 1:  # scopes or requests have not ended: the handle is kept
+            self._handle = handle
+        expect_ok(status)
 
     def __enter__(self) -> "Gpu":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
         try:
             self.close()
-        except Exception:  # noqa: BLE001  an interpreter that is ending has no library any more
-            pass
+        except Error:
+            if error is None:
+                raise
 
 
-def open(address: str, vendor: str = "", measure_only: bool = False, fall_back: bool = False) -> Gpu:
-    """Opens a GPU by its PCI address.
+class SimulatedGpu(Gpu):
+    """A GPU in virtual time, with no real joule in it. One thread must call it."""
 
-    Args:
-        address: for example "0000:c1:00.0".
-        vendor: "amd" or "nvidia"; by default read from the driver.
-        measure_only: never set a clock.
-        fall_back: measure only where clocks cannot be set; by default that is an error.
+    def stream(self) -> int:
+        """Makes a stream, which lives as long as the GPU."""
+        made = ctypes.c_void_p()
+        expect_ok(_c.kdvfs_simulated_stream(self._handle, ctypes.byref(made)))
+        return made.value or 0
+
+    def launch(
+        self,
+        stream: int = 0,
+        matrix_flops: float = 0,
+        vector_flops: float = 0,
+        memory_bytes: float = 0,
+    ) -> None:
+        """Enqueues a kernel that does so much work."""
+        expect_ok(
+            _c.kdvfs_simulated_launch(
+                self._handle, stream, matrix_flops, vector_flops, memory_bytes
+            )
+        )
+
+    def synchronize(self) -> None:
+        """Lets virtual time pass until all streams are done."""
+        expect_ok(_c.kdvfs_simulated_synchronize(self._handle))
+
+    def totals(self) -> Tuple[float, float]:
+        """Virtual time in seconds, and the joules that the board has drawn."""
+        seconds, joules = ctypes.c_double(), ctypes.c_double()
+        expect_ok(
+            _c.kdvfs_simulated_totals(
+                self._handle, ctypes.byref(seconds), ctypes.byref(joules)
+            )
+        )
+        return seconds.value, joules.value
+
+
+def _options(
+    meter_every: Optional[int], never_below_mhz: int, never_above_mhz: int, measure: bool
+) -> Options:
+    options = Options()
+    _c.kdvfs_options_init(ctypes.byref(options))
+    if meter_every is not None:
+        options.meter_every = meter_every
+    options.never_below_mhz = never_below_mhz
+    options.never_above_mhz = never_above_mhz
+    options.measure_if_refused = int(measure)
+    return options
+
+
+def open(  # noqa: A001 - the library's own word
+    vendor: str,
+    address: str,
+    *,
+    meter_every: Optional[int] = None,
+    never_below_mhz: int = 0,
+    never_above_mhz: int = 0,
+    measure_if_refused: bool = False,
+) -> Gpu:
+    """Opens the GPU of a vendor ("amd", "nvidia") at a PCI address ("0000:c1:00.0").
+
+    Needs the right to set clocks. It has no streams, hence no scopes, until a module of the
+    process opens the same GPU by its HIP or CUDA number; requests work at once.
     """
+    options = _options(meter_every, never_below_mhz, never_above_mhz, measure_if_refused)
     handle = ctypes.c_void_p()
-    flags = (_MEASURE_ONLY if measure_only else 0) | (_FALL_BACK if fall_back else 0)
-    made_by = vendor or _vendor_of(address)
-    check(library().kdvfs_open_board(made_by.encode(), address.encode(), flags, ctypes.byref(handle)))
+    expect_ok(
+        _c.kdvfs_open(
+            vendor.encode(), address.encode(), ctypes.byref(options), ctypes.byref(handle)
+        )
+    )
     return Gpu(handle)
 
 
-def simulated(board: str = "mi300x") -> Gpu:
-    """Opens a simulated GPU: virtual time, simulated energy.
-
-    Args:
-        board: "mi210", "mi250x", "mi300x", "h100" or "rtx_3080_ti".
-    """
+def measure(vendor: str, address: str, *, meter_every: Optional[int] = None) -> Gpu:
+    """Opens a GPU to count its energy; no clock is ever set."""
+    options = _options(meter_every, 0, 0, True)
     handle = ctypes.c_void_p()
-    check(library().kdvfs_open_simulated(board.encode(), 0, ctypes.byref(handle)))
+    expect_ok(
+        _c.kdvfs_measure(
+            vendor.encode(), address.encode(), ctypes.byref(options), ctypes.byref(handle)
+        )
+    )
     return Gpu(handle)
 
 
-def _vendor_of(address: str) -> str:
-    try:
-        with io.open(f"/sys/bus/pci/devices/{address}/vendor", encoding="ascii") as file:
-            number = file.read().strip()
-    except (OSError, ValueError):
-        number = ""
-    names = {"0x1002": "amd", "0x10de": "nvidia"}
-    if number not in names:
-        raise KdvfsError(1, f"cannot open a GPU: {address}: no AMD or NVIDIA board has this PCI address; see lspci")
-    return names[number]
+def open_simulated(
+    preset: str,
+    *,
+    seed: int = 1,
+    meter_every: Optional[int] = None,
+    never_below_mhz: int = 0,
+    never_above_mhz: int = 0,
+) -> SimulatedGpu:
+    """Opens a simulated GPU: "mi300x", "mi250x", "mi210", "h100" or "rtx3080ti"."""
+    options = _options(meter_every, never_below_mhz, never_above_mhz, False)
+    handle = ctypes.c_void_p()
+    expect_ok(
+        _c.kdvfs_open_simulated(
+            preset.encode(), seed, ctypes.byref(options), ctypes.byref(handle)
+        )
+    )
+    return SimulatedGpu(handle)
+
+
+def version() -> str:
+    """Of the library: "0.2.0"."""
+    return _c.kdvfs_version().decode()

@@ -1,92 +1,124 @@
 # SPDX-License-Identifier: MIT
-"""Loads libkdvfs and declares its C interface (kdvfs/kdvfs.h)."""
-
-from __future__ import annotations
+"""The C interface (include/kdvfs/kdvfs.h) through ctypes."""
 
 import ctypes
+import ctypes.util
 import os
-import pathlib
+from pathlib import Path
 
-_VERSION = 1  # KDVFS_C_VERSION that this package was written for
-
-_POINTER = ctypes.c_void_p
-_OUT = ctypes.POINTER(ctypes.c_void_p)
-_FUNCTIONS = {
-    "kdvfs_open_board": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint, _OUT),
-    "kdvfs_open_simulated": (ctypes.c_char_p, ctypes.c_uint, _OUT),
-    "kdvfs_close": (_POINTER,),
-    "kdvfs_measure_only": (_POINTER,),
-    "kdvfs_scope_begin": (_POINTER, _POINTER, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint32, _OUT),
-    "kdvfs_scope_end": (_POINTER,),
-    "kdvfs_phase_begin": (_POINTER, _POINTER, ctypes.c_char_p, _OUT),
-    "kdvfs_next_iteration": (_POINTER,),
-    "kdvfs_request_begin": (_POINTER, ctypes.c_uint32, _OUT),
-    "kdvfs_request_end": (_POINTER,),
-    "kdvfs_report_json": (_POINTER, _OUT),
-    "kdvfs_check": (_POINTER,),
-    "kdvfs_simulated_launch": (_POINTER, ctypes.c_double, ctypes.c_double, ctypes.c_double),
-    "kdvfs_simulated_synchronize": (_POINTER,),
-}
+C_VERSION = 1
 
 
-class KdvfsError(RuntimeError):
-    """An error of kdvfs: what was tried, on what, the vendor's words, and what to do.
+class Error(RuntimeError):
+    """What the library refused or could not do. `code` is one of the words of `Error.codes`."""
 
-    Attributes:
-        code: ``kdvfs_status`` of kdvfs/kdvfs.h, for example 4 where another process owns the GPU.
-    """
+    codes = (
+        "ok",
+        "invalid_input",
+        "not_supported",
+        "refused",
+        "busy",
+        "vanished",
+        "external_change",
+        "timed_out",
+        "io",
+        "no_memory",
+        "internal",
+    )
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text or self.codes[status])
+        self.code = self.codes[status] if 0 <= status < len(self.codes) else "unknown"
 
 
-def _candidates() -> list[str]:
+class ScopeMemory(ctypes.Structure):
+    """`kdvfs_scope`."""
+
+    _fields_ = [("opaque", ctypes.c_uint64 * 8)]
+
+
+class Options(ctypes.Structure):
+    """`kdvfs_options`."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("measure_if_refused", ctypes.c_int),
+        ("meter_every", ctypes.c_uint32),
+        ("never_below_mhz", ctypes.c_uint32),
+        ("never_above_mhz", ctypes.c_uint32),
+    ]
+
+
+def _find() -> str:
     named = os.environ.get("KDVFS_LIBRARY")
     if named:
-        return [named]
-    folder = pathlib.Path(__file__).parent
-    return [str(path) for path in sorted(folder.glob("libkdvfs.so*"))] + ["libkdvfs.so.0.3", "libkdvfs.so"]
-
-
-def _load() -> ctypes.CDLL:
-    problems = []
-    for name in _candidates():
-        try:
-            library = ctypes.CDLL(name)
-        except OSError as problem:
-            problems.append(f"{name}: {problem}")
-            continue
-        library.kdvfs_c_version.restype = ctypes.c_int
-        found = library.kdvfs_c_version()
-        if found < _VERSION:
-            problems.append(f"{name}: its C interface has version {found}, this package needs {_VERSION}")
-            continue
-        library.kdvfs_last_error.restype = ctypes.c_char_p
-        library.kdvfs_version.restype = ctypes.c_char_p
-        library.kdvfs_free.argtypes = (_POINTER,)
-        library.kdvfs_free.restype = None
-        for function, arguments in _FUNCTIONS.items():
-            getattr(library, function).argtypes = arguments
-            getattr(library, function).restype = ctypes.c_int
-        return library
-    raise KdvfsError(
-        2, "cannot load libkdvfs: " + "; ".join(problems) + "; name the file in KDVFS_LIBRARY, or install kdvfs"
+        return named
+    beside = sorted(Path(__file__).parent.glob("libkdvfs_c.so*"))
+    if beside:
+        return str(beside[0])
+    found = ctypes.util.find_library("kdvfs_c")
+    if found:
+        return found
+    raise ImportError(
+        "cannot find libkdvfs_c: install it, or set KDVFS_LIBRARY to the path of libkdvfs_c.so"
     )
 
 
-_library: ctypes.CDLL | None = None
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(_find())
+    text, pointer, u32 = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint32
+    to_pointer, scope = ctypes.POINTER(pointer), ctypes.POINTER(ScopeMemory)
+    options, number = ctypes.POINTER(Options), ctypes.c_double
+    signatures = {
+        "kdvfs_open": [text, text, options, to_pointer],
+        "kdvfs_measure": [text, text, options, to_pointer],
+        "kdvfs_open_simulated": [text, ctypes.c_uint64, options, to_pointer],
+        "kdvfs_close": [pointer],
+        "kdvfs_check": [pointer],
+        "kdvfs_measure_only": [pointer],
+        "kdvfs_core_clocks": [
+            pointer,
+            ctypes.POINTER(u32),
+            ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t),
+        ],
+        "kdvfs_follow_plan": [pointer, text],
+        "kdvfs_scope_begin": [pointer, pointer, text, u32, scope],
+        "kdvfs_scope_begin_at": [pointer, pointer, text, u32, u32, u32, scope],
+        "kdvfs_phase_begin": [pointer, pointer, text, scope],
+        "kdvfs_scope_end": [scope],
+        "kdvfs_next_iteration": [pointer],
+        "kdvfs_request_begin": [pointer, u32, u32, to_pointer],
+        "kdvfs_request_change": [pointer, u32, u32],
+        "kdvfs_report_json": [pointer, to_pointer],
+        "kdvfs_simulated_stream": [pointer, to_pointer],
+        "kdvfs_simulated_launch": [pointer, pointer, number, number, number],
+        "kdvfs_simulated_synchronize": [pointer],
+        "kdvfs_simulated_totals": [pointer, ctypes.POINTER(number), ctypes.POINTER(number)],
+    }
+    for name, arguments in signatures.items():
+        getattr(library, name).argtypes = arguments
+        getattr(library, name).restype = ctypes.c_int
+    for name in ("kdvfs_last_error", "kdvfs_version"):
+        getattr(library, name).restype = text
+    library.kdvfs_options_init.argtypes = [options]
+    library.kdvfs_options_init.restype = None
+    library.kdvfs_request_end.argtypes = [pointer]
+    library.kdvfs_request_end.restype = None
+    library.kdvfs_free.argtypes = [pointer]
+    library.kdvfs_free.restype = None
+    if library.kdvfs_c_version() != C_VERSION:
+        raise ImportError(
+            f"libkdvfs_c has interface version {library.kdvfs_c_version()}, this package needs "
+            f"{C_VERSION}: install the library and the package of one release"
+        )
+    return library
 
 
-def library() -> ctypes.CDLL:
-    """Returns the loaded library. Raises KdvfsError where there is none."""
-    global _library
-    if _library is None:
-        _library = _load()
-    return _library
+library = _load()
 
 
-def check(code: int) -> None:
-    """Raises KdvfsError unless `code` is 0."""
-    if code != 0:
-        raise KdvfsError(code, library().kdvfs_last_error().decode())
+def expect_ok(status: int) -> None:
+    """Raises `Error` for every status but success."""
+    if status != 0:
+        raise Error(status, library.kdvfs_last_error().decode())

@@ -166,14 +166,6 @@ add_test(NAME package/layers_finds_a_broken_one
 set_tests_properties(package/layers_finds_a_broken_one PROPERTIES
                      PASS_REGULAR_EXPRESSION "units.hpp \\(units\\) includes kdvfs/gpu.hpp")
 
-if(TARGET kdvfs_compiled)
-    add_test(NAME package/c_symbols
-             COMMAND ${CMAKE_COMMAND} -DLIBRARY=$<TARGET_FILE:kdvfs_compiled>
-                     -DMAP=${PROJECT_SOURCE_DIR}/tools/library/c_symbols.map
-                     -DHEADER=${PROJECT_SOURCE_DIR}/include/kdvfs/kdvfs.h -DNM=${CMAKE_NM}
-                     -P ${CMAKE_CURRENT_SOURCE_DIR}/c_symbols.cmake)
-endif()
-
 # The umbrella is light.
 add_test(NAME package/umbrella_is_light
          COMMAND ${CMAKE_COMMAND} -DCOMPILER=${CMAKE_CXX_COMPILER}

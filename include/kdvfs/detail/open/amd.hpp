@@ -46,4 +46,22 @@ KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options)
     return detail::open_device(pci_address, "an AMD GPU", no_streams, options);
 }
 
+KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& options) {
+    GpuOptions measuring = options;
+    measuring.on_refused = OnRefused::measure_only;
+    const auto address = device::amd::parse_pci_address(pci_address);
+    if (!address) {
+        throw Error{Errc::invalid_input,
+                    {"read the PCI address", "an AMD GPU", "'" + pci_address + "' is none",
+                     "give one such as 0000:c1:00.0"}};
+    }
+    const device::amd::Card card = device::amd::find_card(*address);
+    using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
+    return Gpu{kdvfs::detail::open_device(
+        to_string(*address) + " measured",
+        [&] { return std::make_shared<kdvfs::detail::LateStreams>(pci_address); },
+        [] { return std::shared_ptr<Owned>{}; },
+        [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, measuring)};
+}
+
 }  // namespace kdvfs::inline v0_3::rocm
