@@ -22,6 +22,7 @@ using namespace std::chrono_literals;
 class LoggedBoard {
 public:
     struct Log {
+        Duration period = 20ms;
         Duration window = 20ms;
         Duration delay = 30ms;
         Duration memory{0};  ///< instead of the window
@@ -59,7 +60,7 @@ public:
                 const TimePoint seen{counted + std::chrono::microseconds{late(random_)}};
                 accumulator.add(EnergySample{seen, {joules_until(counted)}, 0});
             }
-            for (; logged <= until; logged += 20ms) {
+            for (; logged <= until; logged += log.period) {
                 const Duration end = logged - log.delay;
                 const double mean = log.memory > 0ms
                                         ? faded_watts(end, log.memory)
@@ -265,6 +266,13 @@ TEST_F(SourceChoosing, ALogThatMissesMostOfTheTimeIsNotTaken) {
     EXPECT_EQ(choice->source, EnergyFrom::counter) << choice->reason;
     EXPECT_EQ(report.fit.source, "energy counter");
     EXPECT_GT(report.fit.rows, 150U) << "what was held back meanwhile is not lost";
+}
+
+TEST_F(SourceChoosing, ACounterThatMovesIsNotDeadBesideASlowLog) {
+    resolved(board, {.period = 50ms, .window = 50ms});
+    ASSERT_TRUE(choice);
+    EXPECT_NE(choice->source, EnergyFrom::power) << choice->reason;
+    EXPECT_EQ(choice->reason.find("did not move"), std::string::npos) << choice->reason;
 }
 
 TEST_F(SourceChoosing, ALogThatDoesNotFollowTheKernelsIsNotTaken) {

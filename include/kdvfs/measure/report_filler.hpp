@@ -296,7 +296,7 @@ inline void ReportFiller::add_alarms(Report& report) const {
         alarm(
             "what an interval leaves unexplained resembles what the one before it left "
             "(correlation %.2f): powers change with time, with what ran before or with something "
-            "that no scope covers; the intervals allow for it",
+            "that no scope covers",
             fit.autocorrelation);
     }
     if (!attributing_.solved()) return;

@@ -276,12 +276,19 @@ inline SelfCheck SourceFinder::compare(MeterResponse response) const {
     double seconds = 0;
     double drawn = 0;
     std::vector<std::pair<double, double>> watts;
+    // A slow log has enough samples in several moves of the counter only.
+    const Duration longest = 4 * power_period();
+    std::size_t begin = 0;
     for (std::size_t i = 1; i < counter_.size(); ++i) {
-        const EnergySample& from = counter_[i - 1];
+        const EnergySample from = counter_[begin];
         const EnergySample& to = counter_[i];
-        if (from.segment != to.segment || to.at <= from.at) continue;
-        const auto power = mean_power(from.at, to.at, response);
-        if (!power) continue;
+        const bool whole = from.segment == to.segment && to.at > from.at;
+        const auto power = whole ? mean_power(from.at, to.at, response) : std::nullopt;
+        if (!power) {
+            if (!whole || to.at - from.at >= longest) begin = i;
+            continue;
+        }
+        begin = i;
         const double time = Seconds{to.at - from.at}.count();
         joules += (to.total - from.total).count;
         drawn += time * *power;
