@@ -66,6 +66,30 @@ inline Json published_json(const PublishedOutcome& published) {
     return json;
 }
 
+/// The best clock point for the whole iteration at no slowdown; -1 = auto.
+inline Json best_static_json(const kdvfs::tune::Plan& plan) {
+    const auto mhz = [](kdvfs::Megahertz clock) {
+        return clock == kdvfs::auto_clock ? -1 : static_cast<int>(clock.count);
+    };
+    const kdvfs::ClockPoint point = plan.kernels.front().clock;
+    Json json{{"core_mhz", mhz(point.core)}, {"mem_mhz", mhz(point.memory)}};
+    json.update(to_json(plan));
+    return json;
+}
+
+inline Json to_json(const BoardSaving& saving) {
+    Json json{{"name", saving.name},
+              {"bound_pct", saving.bound_pct},
+              {"best_static_pct", saving.best_static_pct},
+              {"kernels_pct", saving.kernels_pct}};
+    if (saving.fitted)
+        json["error_pct"] = held_out_energy_error_pct;
+    else
+        json["assumption"] = {{"kernels_pct_least", saving.least_pct},
+                              {"kernels_pct_most", saving.most_pct}};
+    return json;
+}
+
 inline Json summary(const Case& job, const Outcome& outcome) {
     using kdvfs::tune::Aggregate;
     Json json{
@@ -80,6 +104,9 @@ inline Json summary(const Case& job, const Outcome& outcome) {
         json[by_pass ? "pass" : std::string{to_string(aggregate)}] =
             to_json(outcome.plans, aggregate);
     }
+    json["best_static"] = best_static_json(outcome.plans.waste.single);
+    json["boards"] = Json::array();
+    for (const BoardSaving& saving : outcome.boards) json["boards"].push_back(to_json(saving));
     if (job.fitted) json["fit"] = fit_json(job);
     json["published"] = published_json(outcome.published);
     for (const LiveRun& run : outcome.live) json["live"].push_back(to_json(run, outcome.baseline));
