@@ -62,9 +62,11 @@ inline void print_boards(const std::vector<BoardSaving>& boards) {
             std::printf("assumption, not held out: %.1f to %.1f\n", b.least_pct, b.most_pct);
     }
     std::printf(
-        "  Measured on real hardware, by others (arXiv 2601.08539, RTX 3080 Ti): -15.6 at +0.0 %%\n"
-        "  from kernels, -14.6 at +0.6 %% measured again. The authors' planned figures, not these\n"
-        "  boards. Ranges: the rise of voltage and the energy of core work 30 %% less and more.\n");
+        "  Published for a real RTX 3080 Ti (arXiv 2601.08539): -15.6 planned from measured "
+        "kernels,\n"
+        "  -14.6 at +0.6 % when the authors measured the plan. No other figure here was measured.\n"
+        "  Ranges: voltage rise and energy of core work both varied by 30 %. At 0 % the static\n"
+        "  point is limited by the model of passes, which is off by 4 to 6 %.\n");
 }
 
 inline void print_fit(const Case& job) {
