@@ -55,7 +55,8 @@ enum class Ordering {
 /// tell. The figures are where the attribution of the time before starts from; the meter has the
 /// last word. What the work computes is garbage from then on, which draws other power (on an H100,
 /// a model of NaN 16 % less than one that trains): later iterations are in no kernel's joules, and
-/// results are to be thrown away. The environment variable `KDVFS_MODE=repeat` turns it on, too.
+/// results are to be thrown away. The environment variable `KDVFS_MODE=repeat` turns it on where
+/// the program allows it (`GpuOptions::may_repeat`).
 /// Not repeated: plain scopes, work that is captured into a graph, and kernels whose type says
 /// `static constexpr bool runs_once = true;`. So should those say that change their own input by a
 /// factor: infinities spoil the figures of the kernels that read them.
@@ -84,6 +85,10 @@ struct GpuOptions {
     /// Every how many iterations scopes are metered; 1 = always, as where kernels are repeated.
     unsigned meter_every = 16;
     RepeatOptions repeat{};
+    /// Whether `KDVFS_MODE=repeat` in the environment may turn `repeat` on: it executes work more
+    /// often than the program asked for, and so changes its results. Otherwise the variable is
+    /// ignored, which standard error and the report say.
+    bool may_repeat = false;
     /// Outside the GPU: `self_check` and the totals of reports hold the board's counter against it.
     /// It is read when the GPU is opened, checked and reported.
     std::optional<measure::ReferenceSensor> reference{};

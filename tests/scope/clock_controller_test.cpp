@@ -79,6 +79,20 @@ TEST(Arbitration, TracksOutsideScopesHaveNoVoteUnlessProtected) {
     EXPECT_EQ(board.state.cap, low);
 }
 
+TEST(Arbitration, ProtectingAloneWritesNothing) {
+    ControlledBoard board{{.initial = {{.core = 1600_MHz}, {}, "manual"}}};
+    board.controller.protect(TrackId{9}, ClockPoint{.core = 500_MHz}, board.now);
+    board.settle();
+    EXPECT_EQ(board.state, board.found());
+    EXPECT_EQ(board.controller.counts().writes, 0U);
+    board.enter(0, low);
+    board.settle();
+    EXPECT_EQ(board.state.cap, low) << "which is above the bound";
+    board.leave(0);
+    board.settle();
+    EXPECT_EQ(board.state, board.found());
+}
+
 TEST(Arbitration, AProtectedTracksOwnScopesCannotLowerIt) {
     ControlledBoard board;
     board.enter(0, low);

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -100,7 +101,7 @@ public:
         }
         come_to_rest();
         if (!faults_ && !strangers_) {
-            if (!wanted_) {  // no track is protected
+            if (!wanted_) {
                 EXPECT_EQ(board_.state, found_);
             }
             EXPECT_EQ(asked().refused, 0U);
@@ -204,10 +205,11 @@ private:
             wanted = wanted ? higher_cap(*wanted, point) : point;
         };
         for (const Stream& stream : streams_) {
-            if (stream.is_protected) vote({});
             if (stream.observed.request() != no_request)
                 vote(requests_.point(stream.observed.request()));
         }
+        const auto is_protected = [](const Stream& stream) { return stream.is_protected; };
+        if (wanted && std::any_of(streams_.begin(), streams_.end(), is_protected)) vote({});
         if (wanted != wanted_) wanted_since_ = now_;
         wanted_ = wanted;
         ASSERT_EQ(controller_.asked(), wanted_);

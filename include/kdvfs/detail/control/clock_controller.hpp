@@ -133,9 +133,14 @@ public:
         note_target(now);
     }
 
-    /// A standing vote of a track, whatever its scopes ask for.
+    /// Sets a lower bound for what other tracks request.
     void protect(TrackId track, ClockPoint at_least, TimePoint now) {
         votes_.protect(track, at_least);
+        note_target(now);
+    }
+    /// Sets a request that holds without scopes until it is withdrawn.
+    void request(TrackId track, ClockPoint point, TimePoint now) {
+        votes_.request(track, point);
         note_target(now);
     }
 
