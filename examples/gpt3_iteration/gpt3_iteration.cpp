@@ -83,10 +83,12 @@ void run(const Arguments& arguments) {
     const kdvfs::tune::CostTable table = kdvfs::tune::mean_costs(profile);
     for (const kdvfs::Duration latency : latencies)
         outcome.live_followed.push_back(follow_case(job, table, latency));
+    outcome.boards = board_savings();
     const kdvfs::measure::Report& report = outcome.live.front().report;
 
     std::printf("\nBaseline (auto): %.4f s, %.1f J%s\n", outcome.baseline.time.count(),
                 outcome.baseline.energy.count, job.fitted ? "; published: 5.356 s, 1815 J" : "");
+    print_boards(outcome.boards);
     print_plans(job, outcome.plans);
     print_published(outcome.published);
     if (job.fitted) print_fit(job);

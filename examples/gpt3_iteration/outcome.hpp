@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <examples/gpt3_iteration/boards_table.hpp>
 #include <examples/gpt3_iteration/followed_run.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_iteration/published_plans.hpp>
@@ -44,6 +45,7 @@ struct Outcome {
     kdvfs::tune::Cost baseline;                ///< live, without scopes
     std::vector<LiveRun> live{};               ///< by switching latency, ascending
     std::vector<FollowedRun> live_followed{};  ///< the same, by plans that know the latency
+    std::vector<BoardSaving> boards{};         ///< the same work on five boards
 };
 
 }  // namespace gpt3

@@ -68,6 +68,19 @@ inline Json published_json(const PublishedOutcome& published) {
     return json;
 }
 
+inline Json to_json(const BoardSaving& saving) {
+    Json json{{"name", saving.name},
+              {"bound_pct", saving.bound_pct},
+              {"best_static_pct", saving.best_static_pct},
+              {"kernels_pct", saving.kernels_pct}};
+    if (saving.fitted)
+        json["error_pct"] = held_out_energy_error_pct;
+    else
+        json["assumption"] = {{"kernels_pct_least", saving.least_pct},
+                              {"kernels_pct_most", saving.most_pct}};
+    return json;
+}
+
 inline Json summary(const Case& job, const Outcome& outcome) {
     using kdvfs::tune::Aggregate;
     Json json{
@@ -85,6 +98,8 @@ inline Json summary(const Case& job, const Outcome& outcome) {
     const kdvfs::tune::Plan& single = outcome.plans.waste.single;
     json["best_static"] = kdvfs::tune::detail::static_json(single.kernels.front().clock,
                                                            single.expected, single.baseline);
+    json["boards"] = Json::array();
+    for (const BoardSaving& saving : outcome.boards) json["boards"].push_back(to_json(saving));
     if (job.fitted) json["fit"] = fit_json(job);
     json["published"] = published_json(outcome.published);
     for (const LiveRun& run : outcome.live) json["live"].push_back(to_json(run, outcome.baseline));

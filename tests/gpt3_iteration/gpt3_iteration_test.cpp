@@ -180,6 +180,9 @@ TEST(Gpt3Iteration, TheSummaryHasEveryField) {
     outcome.live.push_back(live(1ms));
     const Json json = summary(fitted_case(), outcome);
     EXPECT_NEAR(json.at("baseline").at("time_s"), 5.356, 0.01);
+    for (const char* field : {"core_mhz", "mem_mhz", "time_pct", "energy_pct"})
+        EXPECT_TRUE(json.at("best_static").at(field).is_number()) << field;
+    EXPECT_TRUE(json.at("boards").is_array());
     for (const char* aggregate : {"single", "pass", "local", "global"}) {
         for (const char* objective : {"waste", "edp"}) {
             EXPECT_TRUE(json.at(aggregate).at(objective).at("time_pct").is_number());
@@ -196,6 +199,22 @@ TEST(Gpt3Iteration, TheSummaryHasEveryField) {
                               "elided", "not_worth_it", "refused"}) {
         EXPECT_TRUE(json.at("live").at(0).at(field).is_number()) << field;
     }
+}
+
+/// Static points are kernels' points, so kernels save at least as much; more time never saves less.
+TEST(Gpt3Iteration, BoardsAreComparedWithTheirBestStaticPoint) {
+    const std::vector<BoardSaving> boards = board_savings();
+    ASSERT_EQ(boards.size(), 15U);
+    for (std::size_t i = 0; i < boards.size(); ++i) {
+        SCOPED_TRACE(boards[i].name);
+        EXPECT_LE(boards[i].best_static_pct, 1e-9);
+        EXPECT_LE(boards[i].kernels_pct, boards[i].best_static_pct + 0.02);
+        if (i % 3 > 0) {
+            EXPECT_LE(boards[i].kernels_pct, boards[i - 1].kernels_pct + 0.02);
+        }
+        EXPECT_EQ(to_json(boards[i]).contains("assumption"), !boards[i].fitted);
+    }
+    EXPECT_NEAR(boards[0].kernels_pct, -15.81, 0.02);  // as the sweep's plan
 }
 
 }  // namespace

@@ -15,7 +15,9 @@ namespace {
 using namespace kdvfs;
 using namespace kdvfs::simulated;
 
-std::vector<Board> all_boards() { return {rtx_3080_ti(), mi210(), mi250x(), mi300x(), h100()}; }
+std::vector<Board> all_boards() {
+    return {rtx_3080_ti(), mi210(), mi250x(), mi300x(), h100(), a100_pcie40(), a100_sxm80()};
+}
 
 KernelWork square_gemm(double n) { return {2 * n * n * n, 0, 3 * 2 * n * n}; }
 
@@ -63,10 +65,9 @@ TEST(Presets, HaveThePublishedPeaks) {
         Board board;
         double boost_mhz;  // at which the vendor states the peak
         double tflops, terabytes, watts;
-    } published[] = {{mi210(), 1700, 181, 1.64, 300},
-                     {mi250x(), 1700, 383, 3.28, 560},
-                     {mi300x(), 2100, 1307, 5.3, 750},
-                     {h100(), 1830, 989, 3.35, 700}};
+    } published[] = {{mi210(), 1700, 181, 1.64, 300},        {mi250x(), 1700, 383, 3.28, 560},
+                     {mi300x(), 2100, 1307, 5.3, 750},       {h100(), 1830, 989, 3.35, 700},
+                     {a100_pcie40(), 1410, 312, 1.555, 250}, {a100_sxm80(), 1410, 312, 2.039, 400}};
     for (const auto& [board, mhz, tflops, terabytes, watts] : published) {
         SCOPED_TRACE(board.name);
         const double peak = board.throughput.matrix_flops_per_cycle * mhz * 1e6 / 1e12;
@@ -91,6 +92,22 @@ TEST(Mi250x, IdlesAsPublished) {
     std::printf("MI250X idle: simulated %.0f W, published 90-99 W\n", watts);
     EXPECT_GE(watts, 90);
     EXPECT_LE(watts, 99);
+}
+
+/// Measured idle watts (EnergAIzer, arXiv 2604.20105), some of the clocks that were fitted.
+TEST(A100, IdlesAsMeasuredByClock) {
+    const struct {
+        Board board;
+        std::uint32_t mhz;
+        double watts;
+    } measured[] = {{a100_pcie40(), 210, 44.47},  {a100_pcie40(), 600, 45.47},
+                    {a100_pcie40(), 1005, 48.24}, {a100_pcie40(), 1200, 54.28},
+                    {a100_pcie40(), 1410, 67.34}, {a100_sxm80(), 210, 60.28},
+                    {a100_sxm80(), 600, 61.15},   {a100_sxm80(), 1005, 64.2},
+                    {a100_sxm80(), 1200, 68.37},  {a100_sxm80(), 1410, 82.29}};
+    for (const auto& [board, mhz, watts] : measured)
+        EXPECT_NEAR(idle_power(board, {{mhz}, auto_clock}).count, watts, 1.2)
+            << board.name << " at " << mhz;
 }
 
 /// What the constants were calibrated on: idle, the large GEMM, the copy, GELU.

@@ -201,6 +201,62 @@ inline Board h100() {
     return board;
 }
 
+/// NVIDIA A100 PCIe 40 GB. Idle power is fitted to 81 measured clocks (0.4 W rms) with the measured
+/// voltages of the board (EnergAIzer, arXiv 2604.20105); what work costs is an assumption.
+inline Board a100_pcie40() {
+    using namespace std::chrono_literals;
+    Board board;
+    board.name = "NVIDIA A100 PCIe 40GB";
+    board.architecture = "sm_80";
+    board.clocks.core.listed = clock_range({210}, {1410}, 15);
+    board.clocks.memory.listed = {{1215}};
+    board.core_min = {210};
+    board.core_max = {1410};
+    board.reference_core = {1410};
+    board.memory_states = {{{1215}, 1, {10}}};  // idle memory of the 31 W fitted: assumption
+
+    // Measured: 693.75 mV to 1020 MHz, 893.75 mV at 1410 MHz.
+    board.voltage.knots = {{1020, 1},     {1080, 1.027}, {1140, 1.054},
+                           {1230, 1.117}, {1320, 1.198}, {1410, 1.288}};
+    board.core_overhead = {{12.03}, 2.75, 5.02};  // fitted to idle watts
+    board.static_power = {20.91};                 // fitted to idle watts, less memory
+    board.power_cap = {250};                      // NVIDIA A100 data sheet, PCIe 40 GB
+
+    // NVIDIA A100 whitepaper: 108 SMs; 2048 dense FP16 FLOP per SM and cycle, 128 FP32; 1.555 TB/s;
+    // L2 reads of 5120 bytes per cycle.
+    board.throughput.matrix_flops_per_cycle = 108 * 2048;
+    board.throughput.vector_flops_per_cycle = 108 * 128;
+    board.throughput.cache_bytes_per_cycle = 5120;
+    board.throughput.memory_bytes_per_second = 1.555e12;
+    board.throughput.matrix_picojoules_per_flop = 0.55;  // assumption: held clock of LLM passes
+    board.throughput.vector_picojoules_per_flop = 8;     // assumption: as the H100
+    board.throughput.cache_picojoules_per_byte = 25;     // assumption: as the H100
+    board.throughput.memory_picojoules_per_byte = 60;    // assumption
+    board.throughput.launch_overhead = Seconds{2e-6};    // assumption: as the H100
+
+    // Assumptions: NVML as measured on an H100; the latency is of the order published for Ampere.
+    board.energy_counter = {100ms, {1e-3}, {1e-2}, 3ms};
+    board.clock_switch = {1ms, 10ms, 100us};
+    return board;
+}
+
+/// NVIDIA A100 SXM 80 GB (and A800): as the PCIe board, with idle power and voltages measured on
+/// the SXM board (same source; 0.35 W rms).
+inline Board a100_sxm80() {
+    Board board = a100_pcie40();
+    board.name = "NVIDIA A100 SXM4 80GB";
+    board.clocks.memory.listed = {{1593}};
+    board.memory_states = {{{1593}, 1, {15}}};  // idle memory of the 44 W fitted: assumption
+    // Measured: 743.75 mV to 1110 MHz, 918.75 mV at 1410 MHz.
+    board.voltage.knots = {{1110, 1},     {1170, 1.034}, {1230, 1.076},
+                           {1290, 1.126}, {1350, 1.168}, {1410, 1.235}};
+    board.core_overhead = {{14.82}, 2.75, 5.56};
+    board.static_power = {28.66};
+    board.power_cap = {400};                              // NVIDIA A100 data sheet, SXM
+    board.throughput.memory_bytes_per_second = 2.039e12;  // data sheet
+    return board;
+}
+
 /// GeForce RTX 3080 Ti, fitted to the kernels published in arXiv 2601.08539 by bench/fit_gpt3_xl.
 /// The table leaves leakage, the voltages between 1260 and 1680 MHz and memory power at 810 MHz
 /// mostly to the priors: the fit prints how much.
