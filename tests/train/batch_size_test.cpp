@@ -36,10 +36,13 @@ struct SimulatedJob {
     double step_cost = 200;
     std::uint32_t fails = 0;
     std::mt19937_64 random{5};
+    double most_epochs = 200;
+    double drift = 1;  ///< of the epochs
+    double spread = 0.1;
 
     [[nodiscard]] double epoch_cost(std::uint32_t size) const { return 1 + step_cost / size; }
     [[nodiscard]] double mean_epochs(std::uint32_t size) const {
-        return 20 * (1 + size / noise_scale);
+        return 20 * drift * (1 + size / noise_scale);
     }
     [[nodiscard]] double cost(std::uint32_t size) const {
         return epoch_cost(size) * mean_epochs(size);
@@ -59,15 +62,15 @@ struct SimulatedJob {
         const double epoch = epoch_cost(run.batch_size);
         double most = run.most_cost;
         if (!run.profile) most = sizes.profiled(run.id, {Watts{150}, epoch});
-        std::normal_distribution<double> normal{0, 0.1};
+        std::normal_distribution<double> normal{0, spread};
         const double needed =
             run.batch_size < fails
                 ? std::numeric_limits<double>::infinity()
                 : std::round(mean_epochs(run.batch_size) * std::exp(normal(random)));
-        const double end = std::min({needed, std::max(1.0, std::floor(most / epoch)), 200.0});
-        const RunEnd how = end >= needed ? RunEnd::reached
-                           : end >= 200  ? RunEnd::failed
-                                         : RunEnd::stopped;
+        const double end = std::min({needed, std::max(1.0, std::floor(most / epoch)), most_epochs});
+        const RunEnd how = end >= needed        ? RunEnd::reached
+                           : end >= most_epochs ? RunEnd::failed
+                                                : RunEnd::stopped;
         sizes.observe(run.id, {how, end, end * epoch});
         return {how, end, end * epoch};
     }
@@ -85,7 +88,65 @@ TEST(BatchSize, TriesTheUsualSizeFirst) {
     EXPECT_TRUE(std::isinf(sizes.profiled(run.id, {Watts{150}, 2})));
     sizes.observe(run.id, {RunEnd::reached, 20, 41});
     EXPECT_EQ(sizes.best_known(), 256U);
-    EXPECT_DOUBLE_EQ(sizes.suggest(now).most_cost, 82);  // twice the best
+    EXPECT_DOUBLE_EQ(sizes.suggest(now).most_cost, 80);  // twice its epochs at what one costs
+}
+
+/// Runs until one reaches the target; more than `most` are a failure.
+int runs_of_a_recurrence(SimulatedJob& job, BatchSize& sizes, int most = 3) {
+    for (int run = 1; run <= most; ++run)
+        if (job.train(sizes, sizes.suggest(now)).end == RunEnd::reached) return run;
+    ADD_FAILURE() << "the target is not reached in " << most << " runs";
+    return most + 1;
+}
+
+TEST(BatchSize, ReachesTheTargetInThreeRunsAfterADrift) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+        SimulatedJob job;
+        job.random.seed(seed);
+        BatchSize sizes{options(powers, 256, seed)};
+        for (int r = 0; r < 20; ++r) runs_of_a_recurrence(job, sizes);
+        job.drift = 3;
+        job.most_epochs = 2000;
+        int runs = 0;
+        for (int r = 0; r < 20; ++r) runs += runs_of_a_recurrence(job, sizes);
+        EXPECT_LE(runs, 35) << seed;  // the drift is learned, not met again in each recurrence
+        job.drift = 1;
+        for (int r = 0; r < 20; ++r) runs_of_a_recurrence(job, sizes);
+    }
+}
+
+TEST(BatchSize, ReachesTheTargetInThreeRunsWhateverTheSpread) {
+    for (const double spread : {0.1, 0.3, 0.5}) {
+        for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+            SimulatedJob job;
+            job.spread = spread;
+            job.most_epochs = 2000;
+            job.random.seed(seed);
+            BatchSize sizes{options(powers, 256, seed)};
+            for (int r = 0; r < 30; ++r) runs_of_a_recurrence(job, sizes);
+        }
+    }
+}
+
+TEST(BatchSize, AsksAgainForARunThatIsFarTooCheap) {
+    BatchSize sizes{options({128, 256}, 256)};
+    const auto recur = [&](double epochs) {
+        const SuggestedRun run = sizes.suggest(now);
+        if (!run.profile) sizes.profiled(run.id, {Watts{150}, 1});
+        sizes.observe(run.id, {RunEnd::reached, epochs, epochs});
+        return run.batch_size;
+    };
+    recur(20);
+    const std::uint32_t wrong = recur(1);
+    EXPECT_EQ(sizes.state().least_cost, 20);
+    EXPECT_EQ(recur(20), wrong);  // asked again: it was a mistake
+    EXPECT_FALSE(sizes.state().doubtful);
+    EXPECT_EQ(sizes.state().least_cost, 20);
+
+    const std::uint32_t cheap = recur(1);
+    EXPECT_EQ(recur(1.1), cheap);  // confirmed: it counts
+    EXPECT_FALSE(sizes.state().doubtful);
+    EXPECT_EQ(sizes.state().sizes.at(cheap).reached.back(), 1.1);
 }
 
 TEST(BatchSize, LearnsTheBestFromAnyUsualSize) {

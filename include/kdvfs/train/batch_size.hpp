@@ -25,8 +25,10 @@ namespace kdvfs::inline v0_3::train {
 
 struct BatchSizeOptions {
     std::vector<std::uint32_t> sizes;  ///< those that may be tried
-    std::uint32_t usual = 0;    ///< the user's own, tried first and taken to reach the target
-    double stop_at = 2;         ///< a run is stopped at this multiple of the best run's cost
+    std::uint32_t usual = 0;  ///< the user's own, tried first and taken to reach the target
+    /// A run is stopped at this multiple of what the best size's runs cost; later where runs of the
+    /// same size differ by more than a tenth. The third run in a row is never stopped.
+    double stop_at = 2;
     Seconds lost_after{86400};  ///< a run that has not ended after this time never will
     std::uint64_t seed = 1;
 };
@@ -42,7 +44,8 @@ struct SuggestedRun {
     std::uint64_t id = 0;
     std::uint32_t batch_size = 0;
     std::optional<EpochProfile> profile;  ///< none: find the power limit in the first epoch
-    /// Stop the run when its cost reaches this; infinite before any run has reached the target.
+    /// Stop the run when its cost reaches this; infinite before any run has reached the target, and
+    /// after two runs in a row that did not.
     double most_cost = std::numeric_limits<double>::infinity();
 };
 
@@ -62,8 +65,8 @@ struct RunOutcome {
 /// What is known of one batch size.
 struct BatchSizeRecord {
     std::optional<EpochProfile> profile;
-    std::vector<double> reached;  ///< epochs to the target, by run
-    std::vector<double> stopped;  ///< epochs after which the target was not reached
+    std::vector<double> reached;  ///< epochs to the target, by run, of the last runs alone
+    std::vector<double> stopped;  ///< epochs after which the target was not reached, likewise
     std::size_t failures = 0;
 };
 
@@ -79,16 +82,28 @@ struct BatchSizeState {
     std::map<std::uint64_t, Pending> pending;  ///< runs that have not ended, by id
     std::uint64_t next_id = 1;
     std::uint64_t draws = 0;  ///< from the random numbers
-    double least_cost =
-        std::numeric_limits<double>::infinity();  ///< of a run that reached the target
+    /// What a run of the best size costs: the least, over sizes, of the median of the last runs'
+    /// epochs times what an epoch costs. It may rise.
+    double least_cost = std::numeric_limits<double>::infinity();
+    std::uint32_t unreached = 0;  ///< runs in a row that were stopped or failed
+
+    struct Doubtful {
+        std::uint32_t batch_size = 0;
+        double epochs = 0;
+    };
+    /// A run that was far too cheap to be believed: its size is tried again before it counts.
+    std::optional<Doubtful> doubtful;
 };
 
 /// Learns the best batch size of a job that recurs. What a run costs is epochs(b) * cost per
 /// epoch(b). The second factor is known exactly once a size's power limit has been profiled; the
 /// first is learned by Thompson sampling on a Gaussian process of log epochs over log2 b. So a
 /// run may be stopped as early as after its first epoch, and sizes that fail, and those beyond
-/// them, are left alone. A pure state machine (`BatchSizeFile` keeps it between processes), not
-/// thread-safe.
+/// them, are left alone. The data may drift: only the last ten runs of a size count (the window of
+/// You et al., Zeus, NSDI 2023, section 4.4), and the run after two that did not reach the target
+/// is of the best size known and not stopped; where it costs more than the others were stopped at,
+/// what was known of epochs is forgotten. A pure state machine (`BatchSizeFile` keeps it between
+/// processes), not thread-safe.
 ///
 ///     const SuggestedRun run = sizes.suggest(now);
 ///     // train at run.batch_size; if !run.profile, after the first epoch:
@@ -114,7 +129,9 @@ public:
         const auto best = best_known();
         const bool busy = std::any_of(state_.pending.begin(), state_.pending.end(),
                                       [](const auto& entry) { return entry.second.explores; });
-        const std::uint32_t size = busy && best ? *best : explore();
+        const std::uint32_t size = best && (busy || must_finish()) ? *best
+                                   : best && state_.doubtful       ? state_.doubtful->batch_size
+                                                                   : explore();
         const std::uint64_t id = state_.next_id++;
         state_.pending[id] = {size, size != best, now.count()};
         return {id, size, record(size).profile, most_cost()};
@@ -129,7 +146,8 @@ public:
             fail("take an epoch's profile", id, "its cost or limit is not a positive number");
         const std::uint32_t size = pending(id).batch_size;
         state_.sizes[size].profile = profile;
-        if (!std::isfinite(state_.least_cost) || is_worth_going_on(size)) return most_cost();
+        find_least_cost();
+        if (!std::isfinite(most_cost()) || is_worth_going_on(size)) return most_cost();
         return 0;
     }
 
@@ -145,19 +163,21 @@ public:
             fail("take a run's outcome", id, "its epochs or cost are not positive numbers");
         BatchSizeRecord& record = state_.sizes[size];
         switch (outcome.end) {
-            case RunEnd::reached:
-                record.reached.push_back(outcome.epochs);
-                state_.least_cost = std::min(state_.least_cost, outcome.cost);
-                if (!record.profile)
-                    record.profile = EpochProfile{std::nullopt, outcome.cost / outcome.epochs};
-                break;
+            case RunEnd::reached: take_reached(size, outcome); break;
             case RunEnd::stopped:
                 // Less than two epochs say next to nothing about how many it takes.
-                if (outcome.epochs >= 2) record.stopped.push_back(outcome.epochs);
+                if (outcome.epochs >= 2) remember(record.stopped, outcome.epochs);
+                ++state_.unreached;
                 break;
-            case RunEnd::failed: ++record.failures; break;
+            case RunEnd::failed:
+                ++record.failures;
+                ++state_.unreached;
+                break;
             case RunEnd::lost: break;
         }
+        // A size that no longer reaches the target is not asked for what it once did.
+        if (!reached && state_.doubtful && state_.doubtful->batch_size == size)
+            state_.doubtful.reset();
         state_.pending.erase(id);
     }
 
@@ -204,6 +224,10 @@ private:
     /// Runs of the same size differ in their epochs by about a tenth; worth four runs' evidence.
     static constexpr double usual_deviation = 0.1;
     static constexpr double usual_weight = 4;
+    static constexpr std::size_t window = 10;  ///< runs of a size that count
+    static constexpr double too_cheap = 0.5;   ///< of the best size's cost: asked again
+    /// An epoch that costs more than this multiple of its profile runs on a changed board.
+    static constexpr double same_board = 1.25;
     /// How much more than a run of the best size one may cost that tells of another size.
     static constexpr double worth_of_learning = 1.2;
 
@@ -249,7 +273,75 @@ private:
         if (run == state_.pending.end()) fail("take a report", id, "no such run is under way");
         return run->second;
     }
-    [[nodiscard]] double most_cost() const { return options_.stop_at * state_.least_cost; }
+    /// Whether the next run must reach the target, as two in a row have not.
+    [[nodiscard]] bool must_finish() const { return state_.unreached >= 2; }
+    [[nodiscard]] double usual_most_cost() const {
+        const double spread = std::max(0.0, std::sqrt(run_variance()) - usual_deviation);
+        return options_.stop_at * std::exp(2 * spread) * state_.least_cost;
+    }
+    [[nodiscard]] double most_cost() const {
+        return must_finish() ? std::numeric_limits<double>::infinity() : usual_most_cost();
+    }
+
+    static void remember(std::vector<double>& values, double value) {
+        values.push_back(value);
+        if (values.size() > window) values.erase(values.begin());
+    }
+
+    void take_reached(std::uint32_t size, const RunOutcome& outcome) {
+        if (must_finish() && outcome.cost > usual_most_cost())
+            begin_anew(size, outcome.cost / outcome.epochs);
+        state_.unreached = 0;
+        BatchSizeRecord& record = state_.sizes[size];
+        if (is_in_doubt(size, outcome)) {
+            state_.doubtful = {size, outcome.epochs};
+            return;
+        }
+        if (state_.doubtful && state_.doubtful->batch_size == size) {
+            // Only a second run that is about as cheap confirms the first.
+            if (outcome.epochs <= state_.doubtful->epochs / too_cheap)
+                remember(record.reached, state_.doubtful->epochs);
+            state_.doubtful.reset();
+        }
+        remember(record.reached, outcome.epochs);
+        if (!record.profile)
+            record.profile = EpochProfile{std::nullopt, outcome.cost / outcome.epochs};
+        find_least_cost();
+    }
+
+    /// Whether a run is too cheap to count before another one of that size was, too.
+    [[nodiscard]] bool is_in_doubt(std::uint32_t size, const RunOutcome& outcome) const {
+        if (!std::isfinite(state_.least_cost)) return false;
+        if (state_.doubtful && state_.doubtful->batch_size == size) return false;
+        const auto& profile = record(size).profile;
+        const double cost = profile ? outcome.epochs * profile->cost : outcome.cost;
+        return cost < too_cheap * state_.least_cost;
+    }
+
+    /// The data or the board have changed: what runs took before says nothing about the next ones.
+    void begin_anew(std::uint32_t size, double epoch_cost) {
+        const auto known = record(size).profile;
+        const bool is_board = known && epoch_cost > same_board * known->cost;
+        for (auto& [other, record] : state_.sizes) {
+            record.reached.clear();
+            record.stopped.clear();
+            if (is_board) record.profile.reset();
+        }
+        if (is_board) state_.sizes[size].profile = EpochProfile{known->limit, epoch_cost};
+        state_.doubtful.reset();
+    }
+
+    void find_least_cost() {
+        state_.least_cost = std::numeric_limits<double>::infinity();
+        for (const auto& [size, record] : state_.sizes) {
+            if (record.reached.empty() || !record.profile || is_failing(record)) continue;
+            std::vector<double> epochs = record.reached;
+            const auto middle = epochs.begin() + static_cast<std::ptrdiff_t>(epochs.size() / 2);
+            std::nth_element(epochs.begin(), middle, epochs.end());
+            state_.least_cost = std::min(state_.least_cost, *middle * record.profile->cost);
+        }
+    }
+
     [[nodiscard]] double octaves(std::uint32_t size) const {
         return std::log2(static_cast<double>(size) / options_.usual);
     }
