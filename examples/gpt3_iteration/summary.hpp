@@ -4,6 +4,8 @@
 #include <examples/gpt3_iteration/fit_figures.hpp>
 #include <examples/gpt3_iteration/outcome.hpp>
 
+#include <kdvfs/tune/plan_json.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <string>
@@ -80,6 +82,9 @@ inline Json summary(const Case& job, const Outcome& outcome) {
         json[by_pass ? "pass" : std::string{to_string(aggregate)}] =
             to_json(outcome.plans, aggregate);
     }
+    const kdvfs::tune::Plan& single = outcome.plans.waste.single;
+    json["best_static"] = kdvfs::tune::detail::static_json(single.kernels.front().clock,
+                                                           single.expected, single.baseline);
     if (job.fitted) json["fit"] = fit_json(job);
     json["published"] = published_json(outcome.published);
     for (const LiveRun& run : outcome.live) json["live"].push_back(to_json(run, outcome.baseline));

@@ -71,8 +71,11 @@ public:
         service().check();
     }
 
-    /// Work on this stream outside scopes is never to be slowed: a standing vote for `auto`, or for
-    /// as much as `at_least`. Collectives (RCCL, NCCL) run on such streams.
+    /// Keeps the scopes of other streams and standing requests from slowing work on this stream:
+    /// they get no less than `at_least`. Never slows the device itself: where nothing else requests
+    /// a clock, the device stays as it was found. Collectives (RCCL, NCCL) run on such streams.
+    /// Thread-safe.
+    /// @param at_least MHz by domain; by default `auto`, the highest request
     void protect(StreamRef stream, ClockPoint at_least = {}) const {
         service().protect(stream, at_least);
     }

@@ -20,6 +20,10 @@ struct ControllerOptions {
     /// No scope raises a clock above this; `auto_clock`: no ceiling. It bounds what scopes ask for:
     /// where nothing asks, the clocks are as they were found.
     ClockPoint never_above{};
+    /// Requests may leave the limits that were found: raise a clock above a cap, or lower it below
+    /// a floor, that somebody had set before the GPU was opened. Else `auto` means "as found", and
+    /// clocks that were found pinned (levels low, high, profile_*) are left alone.
+    bool may_leave_found_limits = false;
     Duration lower_after{0};                          ///< hold a lowering back for so long
     Duration verify_every = std::chrono::seconds{1};  ///< read what the device really holds
     unsigned retries = 3;                             ///< of a transient refusal
@@ -55,7 +59,8 @@ enum class Ordering {
 /// tell. The figures are where the attribution of the time before starts from; the meter has the
 /// last word. What the work computes is garbage from then on, which draws other power (on an H100,
 /// a model of NaN 16 % less than one that trains): later iterations are in no kernel's joules, and
-/// results are to be thrown away. The environment variable `KDVFS_MODE=repeat` turns it on, too.
+/// results are to be thrown away. The environment variable `KDVFS_MODE=repeat` turns it on where
+/// the program allows it (`GpuOptions::may_repeat`).
 /// Not repeated: plain scopes, work that is captured into a graph, and kernels whose type says
 /// `static constexpr bool runs_once = true;`. So should those say that change their own input by a
 /// factor: infinities spoil the figures of the kernels that read them.
@@ -70,6 +75,10 @@ struct RepeatOptions {
 
 struct GpuOptions {
     OnRefused on_refused = OnRefused::fail;
+    /// Sets the clocks of AMD families, too, for which nobody has shown that they come back
+    /// (`device/amd/families.hpp`). Families known not to come back are measured only, whatever
+    /// this says.
+    bool allow_unproven = false;
     /// Through what an AMD GPU's clocks are written; other GPUs have one way.
     ClockPath clock_path = ClockPath::best;
     Ordering ordering = Ordering::stream;
@@ -84,6 +93,10 @@ struct GpuOptions {
     /// Every how many iterations scopes are metered; 1 = always, as where kernels are repeated.
     unsigned meter_every = 16;
     RepeatOptions repeat{};
+    /// Whether `KDVFS_MODE=repeat` in the environment may turn `repeat` on: it executes work more
+    /// often than the program asked for, and so changes its results. Otherwise the variable is
+    /// ignored, which standard error and the report say.
+    bool may_repeat = false;
     /// Outside the GPU: `self_check` and the totals of reports hold the board's counter against it.
     /// It is read when the GPU is opened, checked and reported.
     std::optional<measure::ReferenceSensor> reference{};

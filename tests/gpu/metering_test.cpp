@@ -247,7 +247,9 @@ TEST_F(Metering, TimestampsThatWereOverwrittenAreToldOf) {
     simulated::DeviceOptions small = device_options();
     small.timestamp_capacity = 16;
     simulated::Device forgetful{simulated::mi210(), small};
-    const auto its = simulated::open(forgetful, gpu_options()).with<Policies>();
+    GpuOptions seldom = gpu_options();
+    seldom.sampler.period = 500ms;  // nor are timestamps collected in between
+    const auto its = simulated::open(forgetful, seldom).with<Policies>();
     for (int i = 0; i < 41; ++i) {
         launch<Slow>(its, nullptr, [&] { forgetful.launch(nullptr, work(1)); });
     }
@@ -260,17 +262,55 @@ TEST_F(Metering, TimestampsThatWereOverwrittenAreToldOf) {
         launch<Middle>(its, nullptr, [&] { forgetful.launch(nullptr, work(1)); });
     }
     forgetful.synchronize();
-    forgetful.advance(100ms);
+    forgetful.advance(1s);
     const auto later = its.report();
     EXPECT_EQ(row(later, "middle").metered_calls, 4u);
     EXPECT_GT(later.totals.idle_time, 90ms);
+}
+
+TEST_F(Metering, TimestampsAreCollectedWithoutACallFromTheLoop) {
+    simulated::DeviceOptions small = device_options();
+    small.timestamp_capacity = 256;
+    simulated::Device busy{simulated::mi210(), small};
+    const auto its = simulated::open(busy, gpu_options()).with<Policies>();
+    for (int i = 0; i < 3000; ++i) {
+        launch<Slow>(its, nullptr, [&] { busy.launch(nullptr, work(0.1)); });
+        launch<Middle>(its, nullptr, [&] { busy.launch(nullptr, work(0.1)); });
+        if (i % 10 == 9) busy.synchronize();
+    }
+    busy.synchronize();
+    busy.advance(5ms);
+    const auto report = its.report();
+    EXPECT_FALSE(has_note(report, "timestamps were overwritten"));
+    EXPECT_EQ(row(report, "slow").metered_calls, 3000U);
+    EXPECT_EQ(row(report, "middle").metered_calls, 3000U);
+    EXPECT_LT(report.totals.idle_time, 50ms) << "the GPU was never idle for long";
+}
+
+TEST_F(Metering, LostTimeIsNotIdle) {
+    simulated::DeviceOptions small = device_options();
+    small.timestamp_capacity = 16;
+    simulated::Device forgetful{simulated::mi210(), small};
+    GpuOptions options = gpu_options();
+    options.sampler.period = 20ms;  // 40 timestamps
+    const auto its = simulated::open(forgetful, options).with<Policies>();
+    for (int i = 0; i < 500; ++i) {
+        launch<Free>(its, nullptr, [&] { forgetful.launch(nullptr, work(1)); });
+    }
+    forgetful.synchronize();
+    const auto report = its.report();
+    EXPECT_TRUE(has_note(report, "timestamps were overwritten"));
+    EXPECT_LT(row(report, "free").metered_calls, 400U);
+    EXPECT_LT(report.totals.idle_time, 20ms) << "what was lost is of unknown content";
 }
 
 TEST_F(Metering, TimestampsThatWereOverwrittenGiveNoKernelTheTimeOfOthers) {
     simulated::DeviceOptions few = device_options();
     few.timestamp_capacity = 8;
     simulated::Device small{simulated::mi210(), few};
-    const auto on_small = simulated::open(small, gpu_options()).with<Policies>();
+    GpuOptions seldom = gpu_options();
+    seldom.sampler.period = 1s;  // nor are timestamps collected in between
+    const auto on_small = simulated::open(small, seldom).with<Policies>();
     auto* const its_stream = small.create_stream();
     {
         FrequencyScope<Free> scope{on_small, its_stream};

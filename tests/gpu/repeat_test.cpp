@@ -3,6 +3,7 @@
 #include <kdvfs/report.hpp>
 #include <tests/gpu/rig.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -186,7 +187,9 @@ TEST_F(RepeatingInPlace, TheEnvironmentAsksForItToo) {
     GpuOptions options = gpu_options();
     options.repeat.after = 0s;
     options.meter_every = 16;
-    const auto gpu = simulated::open(device, options).with<Repeated>();
+    options.may_repeat = true;
+    testing::internal::CaptureStderr();
+    auto gpu = simulated::open(device, options).with<Repeated>();
     unsetenv("KDVFS_MODE");
     int inner = 0;
     int outer = 0;
@@ -199,6 +202,34 @@ TEST_F(RepeatingInPlace, TheEnvironmentAsksForItToo) {
     });
     EXPECT_GT(outer, 10);
     EXPECT_GT(inner, outer) << "repeated by itself where it runs in the program, not before";
+    gpu.close();
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("repeating kernels in place"), std::string::npos) << said;
+    EXPECT_NE(said.find("discard the results"), std::string::npos) << said;
+}
+
+TEST_F(RepeatingInPlace, TheEnvironmentAloneRepeatsNothing) {
+    setenv("KDVFS_MODE", "repeat", 1);
+    GpuOptions options = gpu_options();
+    options.repeat.after = 0s;
+    testing::internal::CaptureStderr();
+    const auto gpu = simulated::open(device, options).with<Repeated>();
+    unsetenv("KDVFS_MODE");
+    int calls = 0;
+    for (int i = 0; i < 20; ++i) {
+        launch<Free>(gpu, stream, [&] {
+            ++calls;
+            device.launch(stream, work(1));
+        });
+    }
+    device.synchronize(stream);
+    EXPECT_EQ(calls, 20);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("KDVFS_MODE=repeat is ignored"), std::string::npos) << said;
+    const auto notes = gpu.report().notes;
+    EXPECT_TRUE(std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+        return note.find("KDVFS_MODE=repeat was ignored") != std::string::npos;
+    }));
 }
 
 }  // namespace

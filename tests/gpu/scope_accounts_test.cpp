@@ -140,5 +140,21 @@ TEST_F(ScopeAccounts, AProtectedStreamCanBeContentWithLessThanAuto) {
     EXPECT_EQ(probed, (Clocks{{.core = {1000}}}));
 }
 
+TEST_F(ScopeAccounts, ProtectingAStreamSlowsNothing) {
+    const auto gpu = simulated::open(device, gpu_options()).with<Policies>();
+    gpu.protect(device.create_stream(), {.core = 500_MHz});
+    run(stream, 5);
+    device.synchronize();
+    EXPECT_EQ(probed, Clocks{as_found});
+    {
+        const auto request = gpu.request(1100_MHz);
+        run(stream, 5);
+        device.synchronize();
+    }
+    run(stream, 5);
+    device.synchronize();
+    EXPECT_EQ(probed, (Clocks{as_found, middle, as_found}));
+}
+
 }  // namespace
 }  // namespace rig

@@ -32,7 +32,9 @@ class RunSession;
 
 /// All is metered, by iterations that the device chooses.
 inline kdvfs::GpuOptions attached_options(const Settings& settings) {
-    return {.meter_every = 1, .repeat = {.after = settings.repeat_after}};
+    return {.meter_every = 1,
+            .repeat = {.after = settings.repeat_after},
+            .may_repeat = true};  // the user has said so to the attach command
 }
 
 /// A GPU as it could be opened.

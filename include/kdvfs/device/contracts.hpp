@@ -92,6 +92,12 @@ struct ClockState {
     friend bool operator==(const ClockState&, const ClockState&) = default;
 };
 
+/// Whether somebody has pinned the clocks by a mode of the driver (AMD's levels low, high and
+/// profile_*): there is no range to lower them in.
+inline bool pins_clocks(const ClockState& state) {
+    return state.mode == "low" || state.mode == "high" || state.mode.starts_with("profile_");
+}
+
 /// The contract of a device whose clocks can be set. All calls may block for milliseconds and are
 /// made by one thread at a time (the actuator). A failed `apply` throws and may leave the device
 /// changed: the caller reads back and restores.
@@ -400,7 +406,8 @@ struct MarkerTimestamp {
 };
 
 /// The contract of a runtime whose streams can carry markers. Called on the user's own threads,
-/// by many at once; no kdvfs thread ever calls it but for `now`.
+/// by many at once; of kdvfs's threads one calls `now`, `lost_timestamps` and, where there is one,
+/// `collect_timestamps`, which make no call of the vendor's runtime.
 /// - `track_key(stream)`: throws `Error` for a stream of another device;
 /// - `key_now(key)`: the key that its stream has now, by whether it is captured and who asks; the
 ///   stream's device is not looked up again; throws `Error`;
@@ -428,6 +435,15 @@ concept StreamRuntime = requires(Runtime& runtime, StreamRef stream, const Track
     { runtime.now() }
     noexcept->std::same_as<TimePoint>;
     { runtime.marker_mechanism() } -> std::convertible_to<std::string_view>;
+};
+
+/// A runtime whose timestamps the library's own thread may take, too.
+/// - `collect_timestamps(out)`: as `drain_timestamps`, and calls nothing of the vendor's runtime:
+///   what only a call could tell of waits for `drain_timestamps`.
+template <class Runtime>
+concept CollectsTimestamps = requires(Runtime& runtime, std::span<MarkerTimestamp> timestamps) {
+    { runtime.collect_timestamps(timestamps) }
+    noexcept->std::same_as<std::size_t>;
 };
 
 /// A runtime that may be given a better way to put markers when other modules of the process are

@@ -78,13 +78,14 @@ public:
         if (!lock) return 0;
         for (auto& [track, events] : pending_) harvest(events);
         std::erase_if(pending_, [](const auto& track) { return track.second.empty(); });
-        std::size_t count = 0;
-        for (; count < out.size() && !ready_.empty(); ++count) {
-            out[count] = ready_.front();
-            out[count].time += clock_.offset();  // one for all, so that times between are exact
-            ready_.pop_front();
-        }
-        return count;
+        return take_ready(out);
+    }
+
+    /// Moves out the timestamps of events that were seen to pass; calls nothing of the runtime and
+    /// never blocks.
+    std::size_t collect(std::span<MarkerTimestamp> out) noexcept {
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        return lock ? take_ready(out) : 0;
     }
 
     /// How many could not be taken, or were not drained in time.
@@ -100,6 +101,16 @@ public:
     }
 
 private:
+    std::size_t take_ready(std::span<MarkerTimestamp> out) {
+        std::size_t count = 0;
+        for (; count < out.size() && !ready_.empty(); ++count) {
+            out[count] = ready_.front();
+            out[count].time += clock_.offset();  // one for all, so that times between are exact
+            ready_.pop_front();
+        }
+        return count;
+    }
+
     struct Pending {
         Event event;
         MarkerTag tag;

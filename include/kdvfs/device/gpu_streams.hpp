@@ -146,6 +146,13 @@ public:
         return earlier + kernel_.drain(out.subspan(earlier));
     }
 
+    /// Of events those that a thread that enters scopes has seen pass.
+    std::size_t collect_timestamps(std::span<MarkerTimestamp> out) noexcept {
+        if (way() != MarkerWay::kernel) return event_times_.collect(out);
+        const std::size_t earlier = uses_events_ ? event_times_.collect(out) : 0;
+        return earlier + kernel_.drain(out.subspan(earlier));
+    }
+
     [[nodiscard]] std::uint64_t lost_timestamps() noexcept {
         const std::uint64_t earlier = uses_events_ ? event_times_.lost() : 0;
         return earlier + (way() == MarkerWay::kernel ? kernel_.lost() : 0);

@@ -56,8 +56,10 @@ private:
     std::map<ClockPoint, RequestIndex> indices_;
 };
 
-/// What all tracks ask of a device together: in each domain the highest request wins, `auto` being
-/// highest of all. A track outside scopes has no vote, unless it is protected. Not thread-safe.
+/// Combines what all tracks request of a device: in each domain the highest request wins, `auto`
+/// being highest of all. A protected track is a lower bound of what others request; while nobody
+/// else requests anything it has no effect, so that protecting never slows a device down. Not
+/// thread-safe.
 class TrackVotes {
 public:
     explicit TrackVotes(const RequestTable& requests) : requests_{requests} {}
@@ -81,21 +83,28 @@ public:
         return {.entered = entered, .missed = ahead - (entered ? 1 : 0)};
     }
 
-    /// A standing vote, whatever the track's scopes ask for.
+    /// Sets a lower bound for what other tracks request, from now on.
     void protect(TrackId track, ClockPoint at_least) { votes_[track].at_least = at_least; }
+
+    /// Sets a request that holds without scopes until it is withdrawn.
+    void request(TrackId track, ClockPoint point) { votes_[track].standing = point; }
 
     /// A track that will not be observed again.
     void withdraw(TrackId track) { votes_.erase(track); }
 
-    /// @returns nothing where no track asks
+    /// @returns nothing where no track requests a clock
     [[nodiscard]] std::optional<ClockPoint> winner() const {
         std::optional<ClockPoint> highest;
         const auto raise_to = [&](ClockPoint point) {
             highest = highest ? higher_cap(*highest, point) : point;
         };
         for (const auto& [track, vote] : votes_) {
-            if (vote.at_least) raise_to(*vote.at_least);
+            if (vote.standing) raise_to(*vote.standing);
             if (vote.request != no_request) raise_to(requests_.point(vote.request));
+        }
+        if (!highest) return std::nullopt;
+        for (const auto& [track, vote] : votes_) {
+            if (vote.at_least) raise_to(*vote.at_least);
         }
         return highest;
     }
@@ -105,6 +114,7 @@ private:
         RequestIndex request = no_request;
         std::uint32_t last_ticket = 0;
         bool seen = false;
+        std::optional<ClockPoint> standing{};
         std::optional<ClockPoint> at_least{};
     };
 

@@ -200,7 +200,7 @@ public:
     [[nodiscard]] bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
     [[nodiscard]] bool measure_only() const noexcept { return measure_only_; }
 
-    /// The track's standing vote.
+    /// Keeps the requests of other tracks from going below `at_least`.
     void protect(StreamTrack& track, ClockPoint at_least, TimePoint now) {
         const std::lock_guard lock{mutex_};
         track.is_protected = true;
@@ -220,14 +220,14 @@ public:
             request = free_requests_.back();
             free_requests_.pop_back();
         }
-        controller_.protect(request, point, now);
+        controller_.request(request, point, now);
         nudged_ = true;
         return request;
     }
     /// Allocates nothing.
     void change_request(TrackId request, ClockPoint point, TimePoint now) {
         const std::lock_guard lock{mutex_};
-        controller_.protect(request, point, now);
+        controller_.request(request, point, now);
         nudged_ = true;
     }
     void end_request(TrackId request, TimePoint now) {

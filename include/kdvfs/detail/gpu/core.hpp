@@ -23,6 +23,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -86,6 +87,7 @@ public:
             meter_->pump();
         }
         repeats_ = options_.repeat.on;
+        if (asked_to_repeat() && !repeats_) refuse_to_repeat();
         if (options_.reference) reference_ = read_reference();
         if (options_.ordering == Ordering::acked) {
             arbiter_.answer_at(answer_word(), options_.ack_deadline);
@@ -309,6 +311,9 @@ public:
             report.notes.emplace_back(
                 "this program has switched operating points: a figure here is over all of them");
         }
+        if (refused_to_repeat_) {
+            report.notes.push_back("KDVFS_MODE=repeat was ignored: " + std::string{may_not_repeat});
+        }
         if (!info_.energy.empty()) report.notes.push_back("energy is " + info_.energy);
         report.notes.push_back("markers: " + std::string{runtime_->marker_mechanism()});
         if (loop_ && loop_->shares_one_core()) {
@@ -386,6 +391,7 @@ public:
         const std::lock_guard lock{closing_};  // whoever comes second waits until it is done
         if (ended_.exchange(true)) return;
         arbiter_.release();
+        repeater_.say_end();
         finished_ = loop_->finish();
         if (!points_) return;
         if (const auto error = points_->close()) keep(*error);
@@ -419,8 +425,10 @@ private:
         return domain.listed.empty() ? auto_clock : domain.listed.back();
     }
 
+    static bool asked_to_repeat() { return environment("KDVFS_MODE") == "repeat"; }
+
     static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
-        if (environment("KDVFS_MODE") == "repeat") options.repeat.on = true;
+        if (asked_to_repeat() && options.may_repeat) options.repeat.on = true;
         if (options.repeat.on) {
             options.meter_every = 1;
             options.accumulator.kernels_repeat = true;
@@ -445,6 +453,14 @@ private:
                      .vendor_words = "",
                      .remedy = "give verify_every a time above 0, an hour if it shall be rare"}};
     }
+
+    void refuse_to_repeat() {
+        refused_to_repeat_ = true;
+        std::fprintf(stderr, "kdvfs: KDVFS_MODE=repeat is ignored: %s\n", may_not_repeat);
+    }
+    static constexpr const char* may_not_repeat =
+        "this program does not allow its kernels to be executed more often than it asks for "
+        "(GpuOptions::may_repeat); `kdvfs run --repeat` allows it for programs it attaches to";
 
     struct TimedJoules {
         TimePoint at;
@@ -541,6 +557,7 @@ private:
     std::shared_ptr<Runtime> runtime_;
     std::unique_ptr<PreparedPointRequests> points_;
     const std::uint32_t generation_ = fork_generation();
+    bool refused_to_repeat_ = false;
 
     RequestTable requests_;
     TrackTable tracks_;

@@ -31,6 +31,7 @@ public:
     [[nodiscard]] virtual RequestCell* make_cell() = 0;
     virtual void put_marker(StreamRef stream, const Marker& marker) = 0;
     virtual std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept = 0;
+    virtual std::size_t collect_timestamps(std::span<MarkerTimestamp> out) noexcept = 0;
     [[nodiscard]] virtual std::uint64_t lost_timestamps() noexcept = 0;
     virtual void synchronize(StreamRef stream) = 0;
     [[nodiscard]] virtual std::string_view marker_mechanism() const = 0;
@@ -54,6 +55,10 @@ public:
     }
     std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept override {
         return runtime_->drain_timestamps(out);
+    }
+    std::size_t collect_timestamps(std::span<MarkerTimestamp> out) noexcept override {
+        if constexpr (CollectsTimestamps<Runtime>) return runtime_->collect_timestamps(out);
+        return 0;
     }
     [[nodiscard]] std::uint64_t lost_timestamps() noexcept override {
         return runtime_->lost_timestamps();
@@ -102,6 +107,10 @@ public:
     std::size_t drain_timestamps(std::span<MarkerTimestamp> out) const noexcept {
         AnyStreams* const streams = find();
         return streams == nullptr ? 0 : streams->drain_timestamps(out);
+    }
+    std::size_t collect_timestamps(std::span<MarkerTimestamp> out) const noexcept {
+        AnyStreams* const streams = find();
+        return streams == nullptr ? 0 : streams->collect_timestamps(out);
     }
     [[nodiscard]] std::uint64_t lost_timestamps() const noexcept {
         AnyStreams* const streams = find();

@@ -175,6 +175,20 @@ public:
         return std::exchange(*record_, {});
     }
 
+    /// Takes in the timestamps that have arrived, for the thread of the library's own: calls
+    /// nothing of the runtime, and leaves it to whoever has the meter where that is busy.
+    template <class Runtime>
+    void collect(Runtime& runtime) {
+        if constexpr (CollectsTimestamps<Runtime>) {
+            if (windows_.expected() <= taken_in_.load(std::memory_order_relaxed)) return;
+            const std::unique_lock lock{mutex_, std::try_to_lock};
+            if (!lock || !ingest(false)) return;
+            drain(runtime, [&](auto out) { return runtime.collect_timestamps(out); });
+            // An iteration that begins later may end the metering at the last timestamp.
+            advance(last_timestamp_);
+        }
+    }
+
     /// Takes in what markers have left behind since the last time.
     template <class Runtime>
     void harvest(Runtime& runtime) {
@@ -281,7 +295,8 @@ private:
             report.notes.push_back(
                 std::to_string(lost_) +
                 " marker timestamps were overwritten before they were read, or could not be taken: "
-                "call next_iteration() more often, or meter fewer iterations");
+                "what ran then is unknown, and in no kernel's or idle energy; call "
+                "next_iteration() more often, or meter fewer iterations");
         }
         if (const std::uint64_t lost = events_.lost(); lost > 0) {
             report.notes.push_back(std::to_string(lost) +
@@ -361,6 +376,11 @@ private:
     /// @returns a moment before which no more timestamps will come
     template <class Runtime>
     TimePoint drain(Runtime& runtime) {
+        return drain(runtime, [&](auto out) { return runtime.drain_timestamps(out); });
+    }
+    /// @param take_some moves out timestamps, as `drain_timestamps`
+    template <class Runtime, class TakeSome>
+    TimePoint drain(Runtime& runtime, TakeSome take_some) {
         const TimePoint before = runtime.now();
         std::array<MarkerTimestamp, 256> timestamps;
         while (true) {
@@ -368,8 +388,9 @@ private:
             if (const auto lost = runtime.lost_timestamps(); lost != lost_) {
                 lost_ = lost;
                 builder_.forget_open();
+                after_loss_ = true;
             }
-            const std::size_t count = runtime.drain_timestamps(timestamps);
+            const std::size_t count = take_some(std::span{timestamps});
             if (count == 0) break;
             for (std::size_t i = 0; i < count; ++i) take(timestamps[i]);
         }
@@ -387,6 +408,7 @@ private:
                    windows_.metering()) {
             begin_window(windows_.window(), timestamp.time);  // there may be nothing but graphs
         }
+        if (std::exchange(after_loss_, false)) leave_out_lost_time(timestamp.time);
         if (window != MeteringWindows::in_graph) begin_iterations(timestamp.time);
         last_timestamp_ = std::max(last_timestamp_, timestamp.time);
         builder_.take(timestamp, [this](const auto& stretch) { take_stretch(stretch); });
@@ -401,6 +423,17 @@ private:
         if (record_) record_->add(record_->iterations, std::pair{at, mark});
     }
 
+    /// What ran between the last timestamp and this one is not known: that time is not metered, so
+    /// that its energy is neither a kernel's nor idle.
+    void leave_out_lost_time(TimePoint now) {
+        if (garbage_ || seen_window_ == closed_window_) return;
+        mark_metering(last_timestamp_, false);
+        mark_metering(std::max(now, last_timestamp_), true);
+        if (!std::exchange(in_iteration_, false)) return;
+        mark_iteration(last_timestamp_, measure::IterationMark::spoilt);
+        awaits_iteration_ = true;
+    }
+
     void begin_window(std::uint32_t window, TimePoint now) {
         if (!garbage_) {
             mark_metering(last_timestamp_, false);
@@ -413,7 +446,8 @@ private:
     /// The iteration of this timestamp begins, if it is its first.
     void begin_iterations(TimePoint now) {
         const auto [any, metered] = windows_.begun_before(drained_ + lost_);
-        if (garbage_ || (in_iteration_ && !any)) return;
+        if (garbage_ || ((in_iteration_ || awaits_iteration_) && !any)) return;
+        awaits_iteration_ = false;
         if (in_iteration_ && !metered) {
             mark_iteration(last_timestamp_, measure::IterationMark::ends);
         }
@@ -481,7 +515,11 @@ private:
             }
             closed_window_ = seen_window_;
         }
-        TimePoint until = all_in ? now : last_timestamp_;
+        advance(all_in ? now : last_timestamp_);
+    }
+
+    /// Joins up to `until`, or to the oldest open scope or the last sample where that is earlier.
+    void advance(TimePoint until) {
         if (const auto open = builder_.oldest_open()) until = std::min(until, *open);
         if (last_sample_) until = std::min(until, last_sample_->at);
         accumulator_.advance(until);
@@ -514,7 +552,9 @@ private:
     std::uint64_t drained_ = 0;
     std::size_t places_resolved_ = 1;
     bool in_iteration_ = false;
-    bool garbage_ = false;  ///< kernels have been repeated: what they compute is
+    bool awaits_iteration_ = false;  ///< the rest of one is left out
+    bool after_loss_ = false;        ///< timestamps were lost before the next one
+    bool garbage_ = false;           ///< kernels have been repeated: what they compute is
     const RepeatOptions repeat_;
     std::optional<measure::Repetition> repetition_;
     ClockPoint applied_{};

@@ -121,8 +121,10 @@ public:
     /// The window of timestamps in graphs, which are replayed in any iteration.
     static constexpr std::uint32_t in_graph = 0;
 
-    /// A timestamped marker was put into a stream, not into a graph.
+    /// A timestamped marker is about to be put into a stream, not into a graph.
     void expect_timestamp() { expected_.fetch_add(1, std::memory_order_relaxed); }
+    /// The marker that was announced last on this thread could not be put.
+    void expect_no_timestamp() { expected_.fetch_sub(1, std::memory_order_relaxed); }
     [[nodiscard]] std::uint64_t expected() const {
         return expected_.load(std::memory_order_relaxed);
     }

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -52,6 +53,7 @@ public:
         const ScopeKind* const kind = kind_of_work();
         if (kind == nullptr || !repeated_.insert(kind->number).second) return;
         parts_.runtime.synchronize(stream);
+        say_begin();
         meter.begin_repeat(parts_.runtime, kind->kernel);
         begins();
         std::uint64_t calls = 0;
@@ -71,7 +73,24 @@ public:
         meter.end_repeat(parts_.runtime, calls);
     }
 
+    /// Says on standard error, once, that this process's results are not to be used.
+    void say_end() noexcept {
+        if (!has_repeated_.exchange(false)) return;
+        std::fprintf(stderr,
+                     "kdvfs: kernels were repeated in place on %s: discard the results of "
+                     "this run\n",
+                     parts_.info.address.c_str());
+    }
+
 private:
+    void say_begin() noexcept {
+        if (has_repeated_.exchange(true)) return;
+        std::fprintf(stderr,
+                     "kdvfs: repeating kernels in place on %s: results of this run are "
+                     "wrong from here on\n",
+                     parts_.info.address.c_str());
+    }
+
     struct ScopedFlag {
         explicit ScopedFlag(bool& raised) : flag{raised} { flag = true; }
         ~ScopedFlag() { flag = false; }
@@ -130,6 +149,7 @@ private:
 
     Parts parts_;
     std::mutex repeating_;
+    std::atomic<bool> has_repeated_{false};
     std::set<std::uint32_t> repeated_;  ///< scope kinds: a kernel, a variant and its clock each
     static constexpr Duration::rep none_yet = -1;
     std::atomic<Duration::rep> first_launch_{none_yet};  ///< of those that could be repeated

@@ -341,9 +341,16 @@ private:
                                     {&track.cell(), step.word, tag, timestamped, track.captured()});
             track.was_put(step.word);  // whatever fails from here on
         };
-        put_marker_or_wait(track, step, tag, put_marker);
-        if (timestamped && !track.captured()) {
-            gpu_.windows.expect_timestamp();
+        // Before the marker is put: whoever collects must not believe that all are in.
+        const bool expected = timestamped && !track.captured();
+        if (expected) gpu_.windows.expect_timestamp();
+        try {
+            put_marker_or_wait(track, step, tag, put_marker);
+        } catch (...) {
+            if (expected) gpu_.windows.expect_no_timestamp();
+            throw;
+        }
+        if (expected) {
             if (gpu_.windows.counter_rests() && loop_ != nullptr) loop_->work_begins();
         }
         if (gpu_.options.ordering == Ordering::host && !track.captured()) {

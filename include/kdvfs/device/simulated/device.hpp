@@ -236,6 +236,9 @@ public:
                          timestamps.begin() + static_cast<std::ptrdiff_t>(count));
         return count;
     }
+    std::size_t collect_timestamps(std::span<MarkerTimestamp> out) noexcept {
+        return drain_timestamps(out);
+    }
     [[nodiscard]] std::uint64_t lost_timestamps() const noexcept {
         return engine_.lost_timestamps();
     }

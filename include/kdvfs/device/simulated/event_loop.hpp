@@ -120,6 +120,7 @@ private:
                 self->bus_free = begin + self->device.meter().traits().read_time;
                 self->device.schedule(self->bus_free, [self] {
                     if (self->stopped) return;
+                    self->core.meter().collect(self->device);
                     self->core.meter().sampled(self->device.read_energy(), self->device.now());
                     if (self->core.meter().sampling().checking()) {
                         self->core.meter().sampling().power_read(self->device.read_power(),

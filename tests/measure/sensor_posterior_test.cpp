@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/measure/sensor_posterior.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <random>
+#include <vector>
+
+namespace kdvfs::measure {
+namespace {
+
+/// What a sensor shows at the end of a load of 1 W that has lasted for `age`, stepped through.
+double stepped(const Sensor& sensor, double window, double age) {
+    constexpr double step = 1e-6;
+    double board = 0;
+    double filtered = 0;
+    double sum = 0;
+    const auto steps = static_cast<int>(std::lround(age / step));
+    for (int i = 0; i < steps; ++i) {
+        board += (1 - board) * (sensor.rise > 0 ? 1 - std::exp(-step / sensor.rise) : 1);
+        filtered +=
+            (board - filtered) * (sensor.memory > 0 ? 1 - std::exp(-step / sensor.memory) : 1);
+        if (static_cast<double>(steps - i) * step <= window) sum += filtered * step;
+    }
+    return window > 0 ? sum / window : filtered;
+}
+
+TEST(StepResponse, IsThatOfTheFiltersOneBehindAnother) {
+    for (const double rise : {0.0, 0.3e-3, 2e-3}) {
+        for (const double memory : {0.0, 2e-3, 12.8e-3}) {
+            for (const double window : {0.0, 1e-3, 20e-3}) {
+                const Sensor sensor{.memory = memory, .rise = rise};
+                const StepResponse response{sensor, window};
+                EXPECT_EQ(response(-1e-3), 0);
+                for (const double age : {0.5e-3, 3e-3, 30e-3}) {
+                    EXPECT_NEAR(response(age), stepped(sensor, window, age), 2e-3)
+                        << rise << ' ' << memory << ' ' << window << ' ' << age;
+                }
+            }
+        }
+    }
+}
+
+/// Four kernels in a fixed step of 37.7 ms, seen by a sensor through `stepped` responses of its
+/// own.
+class FixedStep : public testing::Test {
+protected:
+    static constexpr std::size_t kernels = 4;
+    static constexpr double lengths[kernels] = {9.1e-3, 4.3e-3, 16.2e-3, 8.1e-3};
+    static constexpr double watts[kernels] = {640, 310, 480, 250};
+
+    static TimePoint at(double seconds) {
+        return TimePoint{std::chrono::duration_cast<Duration>(Seconds{seconds})};
+    }
+    /// @param seconds how long it runs
+    static SensorSample seen(double seconds, double delay, double memory, double noise) {
+        constexpr double grain = 1e-5;
+        std::vector<double> shown;
+        SensorSample sample;
+        sample.begin(std::chrono::milliseconds{20});
+        std::mt19937_64 random{5};
+        std::normal_distribution<double> normal{0, noise};
+        double now = 0;
+        double filtered = 400;
+        for (std::size_t i = 0; now < seconds; ++i) {
+            const double end = now + lengths[i % kernels];
+            sample.pass(at(now), at(end));
+            sample.add(i % kernels + 1, end - now);
+            while (static_cast<double>(shown.size()) * grain < end) {
+                filtered += (watts[i % kernels] - filtered) * (1 - std::exp(-grain / memory));
+                shown.push_back(filtered);
+            }
+            now = end;
+        }
+        for (double stamp = 0.2; stamp < seconds - 0.1; stamp += 20.03e-3) {
+            const auto place = static_cast<std::size_t>((stamp - delay) / grain);
+            sample.read(at(stamp), Seconds{0}, shown[place] + normal(random));
+        }
+        return sample;
+    }
+};
+
+TEST_F(FixedStep, ASensorAndThePowersBehindItAreFoundTogether) {
+    const SensorSample sample = seen(12, 4.2e-3, 21e-3, 2);
+    const SensorPosterior posterior{sample, false, ColumnPrior::around(430, kernels + 1)};
+    ASSERT_TRUE(posterior.solved());
+    const Sensor found = posterior.likely();
+    EXPECT_NEAR(found.delay + found.rise, 4.2e-3, 0.4e-3);
+    EXPECT_NEAR(found.memory, 21e-3, 3e-3);
+    const SymmetricMatrix noise = posterior.noise(found);
+    for (std::size_t k = 0; k < kernels; ++k) {
+        double sum = 0;
+        double squares = 0;
+        for (const SensorGuess& guess : posterior.cloud()) {
+            const double each = posterior.watts(posterior.sensor(guess))[k + 1];
+            sum += each;
+            squares += each * each;
+        }
+        const auto count = static_cast<double>(posterior.cloud().size());
+        const double mean = sum / count;
+        const double sensor = squares / count - mean * mean;
+        const double deviation = std::sqrt(sensor + noise(k + 1, k + 1));
+        EXPECT_NEAR(mean, watts[k], 3 * deviation) << k;
+        // Kernels far shorter than the memory are known less well.
+        if (k == 2) {
+            EXPECT_LT(deviation, 0.05 * watts[k]);
+        }
+        EXPECT_GT(sensor, 0.1 * noise(k + 1, k + 1)) << "an unknown sensor is part of the interval";
+    }
+}
+
+TEST_F(FixedStep, WithTooFewReadingsNothingIsSaid) {
+    const SensorSample sample = seen(0.4, 4.2e-3, 21e-3, 2);
+    EXPECT_FALSE((SensorPosterior{sample, false, ColumnPrior::around(430, kernels + 1)}.solved()));
+}
+
+TEST(SensorSample, HoldsALongRunInBoundedMemory) {
+    SensorSample sample;
+    sample.begin(std::chrono::milliseconds{1});
+    constexpr int milliseconds = 200'000;
+    for (int i = 0; i < milliseconds; ++i) {
+        for (int part = 0; part < 4; ++part) {  // of a millisecond
+            const TimePoint from{std::chrono::microseconds{1000 * i + 250 * part}};
+            sample.pass(from, from + std::chrono::microseconds{250});
+            sample.add(static_cast<std::size_t>(part), 250e-6);
+        }
+        sample.read(TimePoint{std::chrono::milliseconds{i + 1}}, Seconds{1e-3}, 400);
+    }
+    std::size_t stretches = 0;
+    std::size_t readings = 0;
+    for (const auto& block : sample.blocks()) {
+        stretches += block.stretches.size();
+        readings += block.readings.size();
+    }
+    EXPECT_LT(stretches, 140'000U);
+    EXPECT_LT(readings, 5'000U);
+    EXPECT_GT(readings, 1'000U);
+    EXPECT_GT(sample.blocks().back().begin(), 100) << "all of the run, not its beginning";
+}
+
+}  // namespace
+}  // namespace kdvfs::measure
