@@ -25,8 +25,10 @@ namespace kdvfs::inline v0_3::train {
 
 struct BatchSizeOptions {
     std::vector<std::uint32_t> sizes;  ///< those that may be tried
-    std::uint32_t usual = 0;    ///< the user's own, tried first and taken to reach the target
-    double stop_at = 2;         ///< a run is stopped at this multiple of the best run's cost
+    std::uint32_t usual = 0;  ///< the user's own, tried first and taken to reach the target
+    /// A run is stopped at this multiple of what the best size's runs cost; later where runs of the
+    /// same size differ by more than a tenth. The third run in a row is never stopped.
+    double stop_at = 2;
     Seconds lost_after{86400};  ///< a run that has not ended after this time never will
     std::uint64_t seed = 1;
 };
@@ -42,7 +44,8 @@ struct SuggestedRun {
     std::uint64_t id = 0;
     std::uint32_t batch_size = 0;
     std::optional<EpochProfile> profile;  ///< none: find the power limit in the first epoch
-    /// Stop the run when its cost reaches this; infinite before any run has reached the target.
+    /// Stop the run when its cost reaches this; infinite before any run has reached the target, and
+    /// after two runs in a row that did not.
     double most_cost = std::numeric_limits<double>::infinity();
 };
 
@@ -62,8 +65,8 @@ struct RunOutcome {
 /// What is known of one batch size.
 struct BatchSizeRecord {
     std::optional<EpochProfile> profile;
-    std::vector<double> reached;  ///< epochs to the target, by run
-    std::vector<double> stopped;  ///< epochs after which the target was not reached
+    std::vector<double> reached;  ///< epochs to the target, by run, of the last runs alone
+    std::vector<double> stopped;  ///< epochs after which the target was not reached, likewise
     std::size_t failures = 0;
 };
 
@@ -79,18 +82,28 @@ struct BatchSizeState {
     std::map<std::uint64_t, Pending> pending;  ///< runs that have not ended, by id
     std::uint64_t next_id = 1;
     std::uint64_t draws = 0;  ///< from the random numbers
-    /// Least cost that stops are judged by; infinite before any run has reached the target.
+    /// What a run of the best size costs: the least, over sizes, of the median of the last runs'
+    /// epochs times what an epoch costs. It may rise.
     double least_cost = std::numeric_limits<double>::infinity();
-    std::vector<double> recent_costs{};  ///< of the last runs that reached the target
-    std::size_t unreached = 0;           ///< runs that were stopped since the last that reached it
+    std::uint32_t unreached = 0;  ///< runs in a row that were stopped or failed
+
+    struct Doubtful {
+        std::uint32_t batch_size = 0;
+        double epochs = 0;
+    };
+    /// A run that was far too cheap to be believed: its size is tried again before it counts.
+    std::optional<Doubtful> doubtful;
 };
 
 /// Learns the best batch size of a job that recurs. What a run costs is epochs(b) * cost per
 /// epoch(b). The second factor is known exactly once a size's power limit has been profiled; the
 /// first is learned by Thompson sampling on a Gaussian process of log epochs over log2 b. So a
 /// run may be stopped as early as after its first epoch, and sizes that fail, and those beyond
-/// them, are left alone. A pure state machine (`BatchSizeFile` keeps it between processes), not
-/// thread-safe.
+/// them, are left alone. The data may drift: only the last ten runs of a size count (the window of
+/// You et al., Zeus, NSDI 2023, section 4.4), and the run after two that did not reach the target
+/// is of the best size known and not stopped; where it costs more than the others were stopped at,
+/// what was known of epochs is forgotten. A pure state machine (`BatchSizeFile` keeps it between
+/// processes), not thread-safe.
 ///
 ///     const SuggestedRun run = sizes.suggest(now);
 ///     // train at run.batch_size; if !run.profile, after the first epoch:
@@ -116,7 +129,9 @@ public:
         const auto best = best_known();
         const bool busy = std::any_of(state_.pending.begin(), state_.pending.end(),
                                       [](const auto& entry) { return entry.second.explores; });
-        const std::uint32_t size = busy && best ? *best : explore();
+        const std::uint32_t size = best && (busy || must_finish()) ? *best
+                                   : best && state_.doubtful       ? state_.doubtful->batch_size
+                                                                   : explore();
         const std::uint64_t id = state_.next_id++;
         state_.pending[id] = {size, size != best, now.count()};
         return {id, size, record(size).profile, most_cost()};
@@ -131,6 +146,7 @@ public:
             fail("take an epoch's profile", id, "its cost or limit is not a positive number");
         const std::uint32_t size = pending(id).batch_size;
         state_.sizes[size].profile = profile;
+        find_least_cost();
         if (!std::isfinite(most_cost()) || is_worth_going_on(size)) return most_cost();
         return 0;
     }
@@ -147,15 +163,21 @@ public:
             fail("take a run's outcome", id, "its epochs or cost are not positive numbers");
         BatchSizeRecord& record = state_.sizes[size];
         switch (outcome.end) {
-            case RunEnd::reached: note_reached(record, outcome); break;
+            case RunEnd::reached: take_reached(size, outcome); break;
             case RunEnd::stopped:
-                ++state_.unreached;
                 // Less than two epochs say next to nothing about how many it takes.
-                if (outcome.epochs >= 2) record.stopped.push_back(outcome.epochs);
+                if (outcome.epochs >= 2) remember(record.stopped, outcome.epochs);
+                ++state_.unreached;
                 break;
-            case RunEnd::failed: ++record.failures; break;
+            case RunEnd::failed:
+                ++record.failures;
+                ++state_.unreached;
+                break;
             case RunEnd::lost: break;
         }
+        // A size that no longer reaches the target is not asked for what it once did.
+        if (!reached && state_.doubtful && state_.doubtful->batch_size == size)
+            state_.doubtful.reset();
         state_.pending.erase(id);
     }
 
@@ -202,10 +224,10 @@ private:
     /// Runs of the same size differ in their epochs by about a tenth; worth four runs' evidence.
     static constexpr double usual_deviation = 0.1;
     static constexpr double usual_weight = 4;
-    /// Outcomes that are remembered; Zeus' window under drift (NSDI'23, section 4).
-    static constexpr std::size_t window = 10;
-    /// A run after so many that were stopped is not.
-    static constexpr std::size_t most_unreached = 2;
+    static constexpr std::size_t window = 10;  ///< runs of a size that count
+    static constexpr double too_cheap = 0.5;   ///< of the best size's cost: asked again
+    /// An epoch that costs more than this multiple of its profile runs on a changed board.
+    static constexpr double same_board = 1.25;
     /// How much more than a run of the best size one may cost that tells of another size.
     static constexpr double worth_of_learning = 1.2;
 
@@ -251,48 +273,75 @@ private:
         if (run == state_.pending.end()) fail("take a report", id, "no such run is under way");
         return run->second;
     }
-    /// The cost at which a run is stopped. Runs of one size differ, so the multiple of the least
-    /// cost is raised by their spread; after two stopped runs the third goes on to its end: the
-    /// data may have changed, and a job must reach its target.
+    /// Whether the next run must reach the target, as two in a row have not.
+    [[nodiscard]] bool must_finish() const { return state_.unreached >= 2; }
+    [[nodiscard]] double usual_most_cost() const {
+        const double spread = std::max(0.0, std::sqrt(run_variance()) - usual_deviation);
+        return options_.stop_at * std::exp(2 * spread) * state_.least_cost;
+    }
     [[nodiscard]] double most_cost() const {
-        if (state_.unreached >= most_unreached) return std::numeric_limits<double>::infinity();
-        constexpr double one_in_twenty = 1.645;
-        return options_.stop_at * state_.least_cost *
-               std::exp(one_in_twenty * std::sqrt(run_variance()));
+        return must_finish() ? std::numeric_limits<double>::infinity() : usual_most_cost();
     }
 
-    void note_reached(BatchSizeRecord& record, const RunOutcome& outcome) {
-        const bool changed = state_.unreached >= most_unreached &&
-                             outcome.cost > options_.stop_at * state_.least_cost;
-        if (changed) {  // the job is another one: what was learned of its epochs is of the past
-            for (auto& [size, other] : state_.sizes) {
-                other.reached.clear();
-                other.stopped.clear();
-            }
-            state_.recent_costs.clear();
-        }
+    static void remember(std::vector<double>& values, double value) {
+        values.push_back(value);
+        if (values.size() > window) values.erase(values.begin());
+    }
+
+    void take_reached(std::uint32_t size, const RunOutcome& outcome) {
+        if (must_finish() && outcome.cost > usual_most_cost())
+            begin_anew(size, outcome.cost / outcome.epochs);
         state_.unreached = 0;
-        record.reached.push_back(outcome.epochs);
-        state_.recent_costs.push_back(outcome.cost);
-        if (state_.recent_costs.size() > window) {
-            state_.recent_costs.erase(state_.recent_costs.begin());
+        BatchSizeRecord& record = state_.sizes[size];
+        if (is_in_doubt(size, outcome)) {
+            state_.doubtful = {size, outcome.epochs};
+            return;
         }
-        state_.least_cost = least_confirmed(state_.recent_costs);
-        if (!record.profile) {
+        if (state_.doubtful && state_.doubtful->batch_size == size) {
+            // Only a second run that is about as cheap confirms the first.
+            if (outcome.epochs <= state_.doubtful->epochs / too_cheap)
+                remember(record.reached, state_.doubtful->epochs);
+            state_.doubtful.reset();
+        }
+        remember(record.reached, outcome.epochs);
+        if (!record.profile)
             record.profile = EpochProfile{std::nullopt, outcome.cost / outcome.epochs};
+        find_least_cost();
+    }
+
+    /// Whether a run is too cheap to count before another one of that size was, too.
+    [[nodiscard]] bool is_in_doubt(std::uint32_t size, const RunOutcome& outcome) const {
+        if (!std::isfinite(state_.least_cost)) return false;
+        if (state_.doubtful && state_.doubtful->batch_size == size) return false;
+        const auto& profile = record(size).profile;
+        const double cost = profile ? outcome.epochs * profile->cost : outcome.cost;
+        return cost < too_cheap * state_.least_cost;
+    }
+
+    /// The data or the board have changed: what runs took before says nothing about the next ones.
+    void begin_anew(std::uint32_t size, double epoch_cost) {
+        const auto known = record(size).profile;
+        const bool is_board = known && epoch_cost > same_board * known->cost;
+        for (auto& [other, record] : state_.sizes) {
+            record.reached.clear();
+            record.stopped.clear();
+            if (is_board) record.profile.reset();
+        }
+        if (is_board) state_.sizes[size].profile = EpochProfile{known->limit, epoch_cost};
+        state_.doubtful.reset();
+    }
+
+    void find_least_cost() {
+        state_.least_cost = std::numeric_limits<double>::infinity();
+        for (const auto& [size, record] : state_.sizes) {
+            if (record.reached.empty() || !record.profile || is_failing(record)) continue;
+            std::vector<double> epochs = record.reached;
+            const auto middle = epochs.begin() + static_cast<std::ptrdiff_t>(epochs.size() / 2);
+            std::nth_element(epochs.begin(), middle, epochs.end());
+            state_.least_cost = std::min(state_.least_cost, *middle * record.profile->cost);
         }
     }
 
-    /// The least of recent costs that another one comes near: a single outcome that is far too
-    /// cheap, as of a wrong report, decides nothing.
-    [[nodiscard]] static double least_confirmed(std::vector<double> costs) {
-        constexpr double near = 2;
-        std::sort(costs.begin(), costs.end());
-        for (std::size_t i = 0; i + 1 < costs.size(); ++i) {
-            if (costs[i + 1] <= near * costs[i]) return costs[i];
-        }
-        return costs.back();
-    }
     [[nodiscard]] double octaves(std::uint32_t size) const {
         return std::log2(static_cast<double>(size) / options_.usual);
     }
@@ -437,28 +486,19 @@ private:
         double squares = usual_weight * usual_deviation * usual_deviation;
         double freedom = usual_weight;
         for (const auto& [size, record] : state_.sizes) {
-            const std::vector<double> reached = recent(record.reached);
-            if (reached.size() < 2) continue;
-            const double mean = middle_log(reached);
-            for (const double epochs : reached)
+            if (record.reached.size() < 2) continue;
+            const double mean = mean_log(record.reached);
+            for (const double epochs : record.reached)
                 squares += (std::log(epochs) - mean) * (std::log(epochs) - mean);
-            freedom += static_cast<double>(reached.size() - 1);
+            freedom += static_cast<double>(record.reached.size() - 1);
         }
         return squares / freedom;
     }
 
-    /// The last outcomes of a size.
-    static std::vector<double> recent(const std::vector<double>& values) {
-        const std::size_t old = values.size() > window ? values.size() - window : 0;
-        return {values.begin() + static_cast<std::ptrdiff_t>(old), values.end()};
-    }
-
-    /// The middle of the logarithms: one wrong outcome does not move it.
-    static double middle_log(std::vector<double> values) {
-        const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-        std::nth_element(values.begin(), middle, values.end());
-        if (values.size() % 2 == 1) return std::log(*middle);
-        return (std::log(*middle) + std::log(*std::max_element(values.begin(), middle))) / 2;
+    static double mean_log(const std::vector<double>& values) {
+        double sum = 0;
+        for (const double value : values) sum += std::log(value);
+        return sum / static_cast<double>(values.size());
     }
 
     struct Observed {
@@ -478,12 +518,11 @@ private:
         Observed observed;
         for (const auto& [size, record] : state_.sizes) {
             if (!record.reached.empty())
-                observed.add(
-                    octaves(size), middle_log(recent(record.reached)),
-                    variance / static_cast<double>(std::min(record.reached.size(), window)));
+                observed.add(octaves(size), mean_log(record.reached),
+                             variance / static_cast<double>(record.reached.size()));
             // A stopped run would have gone on for an unknown time: half as long again, or so.
             if (!record.stopped.empty())
-                observed.add(octaves(size), middle_log(record.stopped) + 0.4,
+                observed.add(octaves(size), mean_log(record.stopped) + 0.4,
                              (variance + 0.1) / static_cast<double>(record.stopped.size()));
         }
         return predict(observed, epochs_law, octaves(sizes));

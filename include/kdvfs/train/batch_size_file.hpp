@@ -49,8 +49,10 @@ inline std::string to_text(const BatchSizeState& state, const std::string& job) 
                                 {"next_id", state.next_id},
                                 {"draws", state.draws}};
     if (std::isfinite(state.least_cost)) json["least_cost"] = state.least_cost;
-    json["recent_costs"] = state.recent_costs;
     json["unreached"] = state.unreached;
+    if (state.doubtful)
+        json["doubtful"] = {{"batch_size", state.doubtful->batch_size},
+                            {"epochs", state.doubtful->epochs}};
     json["sizes"] = nlohmann::ordered_json::object();
     for (const auto& [size, record] : state.sizes)
         json["sizes"][std::to_string(size)] = to_json(record);
@@ -73,16 +75,16 @@ public:
         state.next_id = whole<std::uint64_t>(json.at("next_id"));
         state.draws = whole<std::uint64_t>(json.at("draws"));
         if (json.contains("least_cost")) state.least_cost = positive(json.at("least_cost"));
-        if (json.contains("recent_costs")) {
-            for (const auto& cost : json.at("recent_costs")) {
-                state.recent_costs.push_back(positive(cost));
-            }
-        } else if (std::isfinite(state.least_cost)) {  // a file of version 0.2
-            state.recent_costs.push_back(state.least_cost);
-        }
-        if (json.contains("unreached")) state.unreached = whole<std::size_t>(json.at("unreached"));
+        if (json.contains("unreached"))
+            state.unreached = whole<std::uint32_t>(json.at("unreached"));
         for (const auto& [key, value] : json.at("sizes").items())
             state.sizes[number<std::uint32_t>(key)] = record(value);
+        if (json.contains("doubtful")) {
+            const auto& doubtful = json.at("doubtful");
+            const auto size = whole<std::uint32_t>(doubtful.at("batch_size"));
+            if (!state.sizes.contains(size)) throw std::string{"a run has an unknown batch size"};
+            state.doubtful = {size, positive(doubtful.at("epochs"))};
+        }
         for (const auto& [key, value] : json.at("pending").items()) {
             const auto size = whole<std::uint32_t>(value.at("batch_size"));
             if (!state.sizes.contains(size)) throw std::string{"a run has an unknown batch size"};
