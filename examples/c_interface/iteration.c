@@ -12,7 +12,8 @@ static void expect_ok(kdvfs_status status) {
     exit(1);
 }
 
-/* The number behind a key in the report's row of a kernel. A program with a JSON library uses it. */
+/* The number behind a key in the report's row of a kernel. A program with a JSON library uses it.
+ */
 static double number_in_row(const char* json, const char* kernel, const char* key) {
     const char* row = strstr(json, kernel);
     const char* found = row == NULL ? NULL : strstr(row, key);

@@ -32,7 +32,7 @@ enum kdvfs_status_code {
     KDVFS_TIMED_OUT = 7,       /* no answer within the deadline */
     KDVFS_IO = 8,              /* reading or writing failed */
     KDVFS_NO_MEMORY = 9,
-    KDVFS_INTERNAL = 10        /* a defect of kdvfs */
+    KDVFS_INTERNAL = 10 /* a defect of kdvfs */
 };
 typedef int kdvfs_status;
 

@@ -22,7 +22,8 @@ TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
     const Outcome seen =
         run({"--repeat"}, {PROGRAM, "200", "scan"}, {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
-    EXPECT_NE(seen.err.find("repeating kernels in place"), std::string::npos) << "no crash: the scan is known by its name";
+    EXPECT_NE(seen.err.find("repeating kernels in place"), std::string::npos)
+        << "no crash: the scan is known by its name";
     for (const auto& [kernel, watts] : std::map<std::string, double>{
              {"gemm", 600}, {"attention::flash<128>", 400}, {"norm", 300}, {"adam", 250}}) {
         const json row = seen.most_called(kernel);
