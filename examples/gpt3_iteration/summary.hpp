@@ -4,6 +4,8 @@
 #include <examples/gpt3_iteration/fit_figures.hpp>
 #include <examples/gpt3_iteration/outcome.hpp>
 
+#include <kdvfs/tune/plan_json.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <string>
@@ -66,17 +68,6 @@ inline Json published_json(const PublishedOutcome& published) {
     return json;
 }
 
-/// The best clock point for the whole iteration at no slowdown; -1 = auto.
-inline Json best_static_json(const kdvfs::tune::Plan& plan) {
-    const auto mhz = [](kdvfs::Megahertz clock) {
-        return clock == kdvfs::auto_clock ? -1 : static_cast<int>(clock.count);
-    };
-    const kdvfs::ClockPoint point = plan.kernels.front().clock;
-    Json json{{"core_mhz", mhz(point.core)}, {"mem_mhz", mhz(point.memory)}};
-    json.update(to_json(plan));
-    return json;
-}
-
 inline Json to_json(const BoardSaving& saving) {
     Json json{{"name", saving.name},
               {"bound_pct", saving.bound_pct},
@@ -104,7 +95,9 @@ inline Json summary(const Case& job, const Outcome& outcome) {
         json[by_pass ? "pass" : std::string{to_string(aggregate)}] =
             to_json(outcome.plans, aggregate);
     }
-    json["best_static"] = best_static_json(outcome.plans.waste.single);
+    const kdvfs::tune::Plan& single = outcome.plans.waste.single;
+    json["best_static"] = kdvfs::tune::detail::static_json(single.kernels.front().clock,
+                                                           single.expected, single.baseline);
     json["boards"] = Json::array();
     for (const BoardSaving& saving : outcome.boards) json["boards"].push_back(to_json(saving));
     if (job.fitted) json["fit"] = fit_json(job);

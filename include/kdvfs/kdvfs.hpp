@@ -6,6 +6,9 @@
 /// <kdvfs/rocm.hpp>, <kdvfs/nvidia.hpp> or <kdvfs/simulated.hpp> as well; for reports as CSV and
 /// JSON, <kdvfs/measure/report_files.hpp>.
 
+#if __cplusplus < 201709L
+#error "kdvfs needs C++20: compile with -std=c++20"
+#else
 #include <kdvfs/clock.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
@@ -16,3 +19,4 @@
 #include <kdvfs/scope.hpp>
 #include <kdvfs/units.hpp>
 #include <kdvfs/version.hpp>
+#endif

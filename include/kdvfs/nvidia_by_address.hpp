@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/restore/site_limits.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
@@ -19,8 +20,11 @@ template <class OpenStreams>
 Gpu open_board(const std::string& spelled, OpenStreams open_streams, const GpuOptions& options) {
     const std::string address = device::nvml_address(spelled);
     const auto open_clocks = [&] {
-        return std::make_shared<OwnedBoard>(
-            address, device::NvmlOptions{.access = device::ClockAccess::set});
+        const kdvfs::detail::SiteLimits site = kdvfs::detail::read_site_limits(address);
+        device::NvmlOptions how{.access = device::ClockAccess::set};
+        how.site_floor = site.floor;
+        how.site_ceiling = site.ceiling;
+        return std::make_shared<OwnedBoard>(address, how);
     };
     return Gpu{kdvfs::detail::open_device(
         address, open_streams, open_clocks,

@@ -20,6 +20,10 @@ struct ControllerOptions {
     /// No scope raises a clock above this; `auto_clock`: no ceiling. It bounds what scopes ask for:
     /// where nothing asks, the clocks are as they were found.
     ClockPoint never_above{};
+    /// Requests may leave the limits that were found: raise a clock above a cap, or lower it below
+    /// a floor, that somebody had set before the GPU was opened. Else `auto` means "as found", and
+    /// clocks that were found pinned (levels low, high, profile_*) are left alone.
+    bool may_leave_found_limits = false;
     Duration lower_after{0};                          ///< hold a lowering back for so long
     Duration verify_every = std::chrono::seconds{1};  ///< read what the device really holds
     unsigned retries = 3;                             ///< of a transient refusal
@@ -71,6 +75,10 @@ struct RepeatOptions {
 
 struct GpuOptions {
     OnRefused on_refused = OnRefused::fail;
+    /// Sets the clocks of AMD families, too, for which nobody has shown that they come back
+    /// (`device/amd/families.hpp`). Families known not to come back are measured only, whatever
+    /// this says.
+    bool allow_unproven = false;
     /// Through what an AMD GPU's clocks are written; other GPUs have one way.
     ClockPath clock_path = ClockPath::best;
     Ordering ordering = Ordering::stream;

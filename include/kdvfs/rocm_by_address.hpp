@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
+#include <kdvfs/device/amd/families.hpp>
 #include <kdvfs/device/amd/gpu_metrics.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
@@ -28,7 +29,10 @@ Gpu open_device(const std::string& at, const std::string& who, OpenStreams open_
     using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
     return Gpu{kdvfs::detail::open_device(
         to_string(*address), open_streams,
-        [&] { return std::make_shared<Owned>(card, options.clock_path); },
+        [&] {
+            device::amd::require_proven(card, options.allow_unproven);
+            return std::make_shared<Owned>(card, options.clock_path);
+        },
         [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, options)};
 }
 

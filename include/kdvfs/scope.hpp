@@ -18,6 +18,12 @@ inline void leave_at_end(detail::ScopeSink* sink, detail::ScopeToken token) noex
     sink->leave_noexcept(token);
 }
 
+/// A GPU with policies, which says whether scopes of `K` do anything.
+template <class BoundGpu, class K>
+concept HasPoliciesFor = requires {
+    BoundGpu::template has_scope_for<K>;
+};
+
 }  // namespace detail
 
 /// While it lives, work enqueued on `stream` runs at the clock that the registry gives to `K`:
@@ -41,9 +47,13 @@ public:
     /// @param variant which of the kernel's shapes runs
     template <class BoundGpu>
     [[nodiscard]] FrequencyScope(const BoundGpu& gpu, StreamRef stream, Variant variant = {}) {
-        if constexpr (BoundGpu::template has_scope_for<K>) {
-            token_ = gpu.scope_sink().enter(stream, gpu.template kind_of<K>(variant));
-            sink_ = &gpu.scope_sink();
+        static_assert(detail::HasPoliciesFor<BoundGpu, K>,
+                      "this GPU has no policies: pass what gpu.with<YourRegistry>() returns");
+        if constexpr (detail::HasPoliciesFor<BoundGpu, K>) {
+            if constexpr (BoundGpu::template has_scope_for<K>) {
+                token_ = gpu.scope_sink().enter(stream, gpu.template kind_of<K>(variant));
+                sink_ = &gpu.scope_sink();
+            }
         }
     }
 
@@ -80,7 +90,10 @@ private:
 /// @returns what `work` returns; whatever it throws leaves the scope first
 template <NamedKernel K, class BoundGpu, std::invocable Work>
 decltype(auto) launch(const BoundGpu& gpu, StreamRef stream, Variant variant, Work&& work) {
-    if constexpr (BoundGpu::template has_scope_for<K> && !RunsOnce<K> && std::invocable<Work&>) {
+    if constexpr (!detail::HasPoliciesFor<BoundGpu, K>) {
+        // The scope below says what is missing.
+    } else if constexpr (BoundGpu::template has_scope_for<K> && !RunsOnce<K> &&
+                         std::invocable<Work&>) {
         if (gpu.scope_sink().repeats()) [[unlikely]] {
             gpu.scope_sink().repeat(
                 stream, [&] { return &gpu.template kind_of<K>(variant); },

@@ -2,12 +2,14 @@
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
+#include <kdvfs/device/amd/families.hpp>
 
 #include <tests/virtual_amdgpu/interpose.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <string>
 
 namespace kdvfs::device {
 namespace {
@@ -32,6 +34,18 @@ std::string written(const Machine& machine) {
         if (!all.ends_with('\n')) all += '\n';
     }
     return all;
+}
+
+/// Brings the virtual board into a state by the driver's own rules.
+void bring(virtual_amdgpu::Gpu& gpu, const ClockState& state) {
+    ASSERT_EQ(gpu.write_performance_level(state.mode), 0);
+    if (state.floor.core != auto_clock) {
+        ASSERT_EQ(gpu.write_overdrive("s 0 " + std::to_string(state.floor.core.count)), 0);
+    }
+    if (state.cap.core != auto_clock) {
+        ASSERT_EQ(gpu.write_overdrive("s 1 " + std::to_string(state.cap.core.count)), 0);
+        ASSERT_EQ(gpu.write_overdrive("c"), 0);
+    }
 }
 
 TEST(Cards, AreFoundByPciAddressWithNameAndArchitecture) {
@@ -118,20 +132,104 @@ TEST(AmdgpuSysfs, CapsTheMemoryOfAnMi300) {
     EXPECT_EQ(machine.gpu(0).settings().memory_max, 1300u);
 }
 
-TEST(AmdgpuSysfs, ProbeTriesEveryWayAndLeavesNothingChanged) {
+TEST(AmdgpuSysfs, ProbeTriesTheFirstWayThatWorksAndLeavesNothingChanged) {
     Machine machine{{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x()}};
     const Mounted mounted{machine};
     const auto cards = amd::find_cards();
     for (std::size_t i = 0; i < cards.size(); ++i) {
         const auto before = machine.gpu(i).settings();
         AmdgpuSysfs gpu{cards[i]};
+        machine.clear_writes();
         const auto found = gpu.probe();
+        EXPECT_EQ(written(machine), i == 0 ? "level=manual\nod=s 0 500\nod=s 1 1550\nod=c\n"
+                                             "level=auto\n"
+                                           : "level=manual\nod=s 0 132\nod=s 1 1854\nod=m 1 1300\n"
+                                             "od=c\nlevel=auto\n");
         EXPECT_EQ(found.range, Capability::supported);
-        EXPECT_EQ(found.determinism, i == 0 ? Capability::supported : Capability::refused);
+        EXPECT_EQ(found.determinism, Capability::absent);
         EXPECT_EQ(found.memory, i == 0 ? Capability::absent : Capability::supported);
-        EXPECT_EQ(found.level_mask, i == 0 ? Capability::supported : Capability::refused);
+        EXPECT_EQ(found.level_mask, Capability::absent);
         EXPECT_EQ(found.energy, Capability::supported);
         EXPECT_EQ(machine.gpu(i).settings(), before);
+    }
+}
+
+TEST(AmdgpuSysfs, ProbesABoardOfLevelsByFourWritesAtMost) {
+    Machine machine{{virtual_amdgpu::mi100()}};
+    const Mounted mounted{machine};
+    AmdgpuSysfs gpu{first_gpu};
+    EXPECT_EQ(gpu.probe().level_mask, Capability::supported);
+    EXPECT_LE(machine.writes().size(), 4U) << written(machine);
+}
+
+TEST(AmdgpuSysfs, ProbesWithoutRaisingWhatWasFound) {
+    const ClockState states[] = {
+        {{1600_MHz, auto_clock}, {500_MHz, auto_clock}, "manual"},
+        {{1000_MHz, auto_clock}, {800_MHz, auto_clock}, "manual"},
+        {{700_MHz, auto_clock}, {699_MHz, auto_clock}, "manual"},
+        {{1000_MHz, auto_clock}, {}, "perf_determinism"},
+        {{}, {}, "low"},
+        {{}, {}, "profile_standard"},
+    };
+    for (const ClockState& found : states) {
+        Machine machine{{virtual_amdgpu::mi210()}};
+        const Mounted mounted{machine};
+        bring(machine.gpu(0), found);
+        const auto before = machine.gpu(0).settings();
+        machine.clear_writes();
+        AmdgpuSysfs gpu{first_gpu};
+        gpu.probe();
+        EXPECT_EQ(machine.gpu(0).settings(), before) << found.mode;
+        EXPECT_LE(machine.writes().size(), 9U) << written(machine);
+        for (const auto& write : machine.writes()) {
+            if (!write.text.starts_with("s 1 ")) continue;
+            EXPECT_LE(std::stoul(write.text.substr(4)), found.cap.core.count) << write.text;
+        }
+        if (pins_clocks(found)) {
+            EXPECT_TRUE(machine.writes().empty()) << written(machine);
+        }
+        // A lower cap keeps the floor that was found.
+        const ClockPoint lower{Megahertz{found.cap.core.count - 1}, auto_clock};
+        if (found.floor.core == auto_clock || lower.core <= found.floor.core) continue;
+        gpu.apply(lower);
+        EXPECT_EQ(machine.gpu(0).settings().core.min, found.floor.core.count);
+        gpu.restore(found);
+        EXPECT_EQ(machine.gpu(0).settings(), before);
+    }
+}
+
+TEST(AmdgpuSysfs, NeedsNoListOfMemoryClocksForTheCores) {
+    Machine machine{{virtual_amdgpu::mi300x()}};
+    const Mounted mounted{machine};
+    machine.inject({Access::read, "pp_dpm_mclk", ENOENT});
+    AmdgpuSysfs gpu{first_gpu};
+    EXPECT_EQ(gpu.probe().range, Capability::supported);
+    EXPECT_TRUE(gpu.supported_clocks().memory.listed.empty());
+    gpu.apply({1500_MHz, auto_clock});
+    EXPECT_EQ(machine.gpu(0).settings().core.max, 1500U);
+    EXPECT_EQ(machine.gpu(0).settings().memory_max, 1300U);
+}
+
+TEST(Families, ThatDoNotComeBackAreMeasuredOnly) {
+    const auto refusal = [](const char* architecture, bool allow) -> std::string {
+        amd::Card card;
+        card.architecture = architecture;
+        try {
+            amd::require_proven(card, allow);
+            return "";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Errc::not_supported);
+            return error.what();
+        }
+    };
+    for (const char* shown : {"gfx908", "gfx90a", "gfx942", "gfx950", "gfx1250"})
+        EXPECT_EQ(refusal(shown, false), "") << shown;
+    for (const char* stays : {"gfx906", "gfx1010", "gfx1030", "gfx1100", "gfx1201"}) {
+        EXPECT_NE(refusal(stays, true).find("the table stays until r"), std::string::npos) << stays;
+    }
+    for (const char* unknown : {"", "gfx803", "gfx1310"}) {
+        EXPECT_NE(refusal(unknown, false).find("GpuOptions::allow_unproven"), std::string::npos);
+        EXPECT_EQ(refusal(unknown, true), "") << unknown;
     }
 }
 
@@ -165,23 +263,6 @@ TEST(AmdgpuSysfs, AProbeThatIsRefusedSaysWhatToDo) {
         EXPECT_NE(std::string{error.what()}.find("0000:c1:00.0"), std::string::npos);
     }
     EXPECT_EQ(machine.gpu(0).settings(), before);
-}
-
-struct Found {
-    const char* name;
-    ClockState state;
-};
-
-/// Brings the virtual board into a state by the driver's own rules.
-void bring(virtual_amdgpu::Gpu& gpu, const ClockState& state) {
-    ASSERT_EQ(gpu.write_performance_level(state.mode), 0);
-    if (state.floor.core != auto_clock) {
-        ASSERT_EQ(gpu.write_overdrive("s 0 " + std::to_string(state.floor.core.count)), 0);
-    }
-    if (state.cap.core != auto_clock) {
-        ASSERT_EQ(gpu.write_overdrive("s 1 " + std::to_string(state.cap.core.count)), 0);
-        ASSERT_EQ(gpu.write_overdrive("c"), 0);
-    }
 }
 
 TEST(AmdgpuSysfs, RestoresEveryStateItMayFind) {

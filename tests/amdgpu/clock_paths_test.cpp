@@ -208,17 +208,29 @@ TEST_F(ClockPaths, OfALibraryThatMixesUpTheDomainsAreNotTaken) {
     EXPECT_FALSE(memory_);
 }
 
-TEST_F(ClockPaths, LeaveTheMemoryAloneWhereTheBoardMixesUpTheDomains) {
+TEST_F(ClockPaths, RefuseTheFirstMemoryLimitOfABoardThatMixesUpTheDomains) {
     auto board = virtual_amdgpu::mi300x();
     board.memory_resets_core = true;
-    installed = {.rocm_smi = true, .amd_smi = 27};
-    const std::string mechanism = mechanism_of(board);
-    EXPECT_EQ(mechanism.find("amdgpu sysfs range, memory clock left alone: with a limit of its own "
-                             "the core's does not hold (rocm_smi: a limit of the memory clock "
-                             "undoes the core's; amd_smi:"),
-              0u)
-        << mechanism;
-    EXPECT_FALSE(memory_);
+    installed = {};
+    Machine machine{{board}};
+    const Mounted mounted{machine};
+    const auto before = machine.gpu(0).settings();
+    amd::Clocks clocks{amd::find_cards().front(), ClockPath::driver_files};
+    static_cast<void>(clocks.probe());
+    const ClockState found = clocks.read_clock_state();
+    clocks.apply({900_MHz, auto_clock});
+    EXPECT_EQ(machine.gpu(0).settings().core.max, 900U);
+    try {
+        clocks.apply({900_MHz, clocks.supported_clocks().memory.listed.front()});
+        FAIL() << "the core's limit is gone";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::not_supported);
+        EXPECT_NE(std::string{error.what()}.find("plan without memory clocks"), std::string::npos);
+    }
+    clocks.apply({900_MHz, auto_clock});
+    EXPECT_EQ(machine.gpu(0).settings().core.max, 900U);
+    clocks.restore(found);
+    EXPECT_EQ(machine.gpu(0).settings(), before);
 }
 
 }  // namespace

@@ -56,6 +56,20 @@ TEST(OverdriveTable, ReadsTheWordsOfMi300AndOfConsumerBoards) {
     EXPECT_EQ(table->core_min, Megahertz{132});
 }
 
+TEST(OverdriveTable, ReadsTheWordsOfVega20) {  // vega20_hwmgr.c, vega20_print_clock_levels
+    const auto table = parse_overdrive_table(
+        "OD_SCLK:\n0:        808Mhz\n1:       1801Mhz\nOD_MCLK:\n1:       1000Mhz\n"
+        "OD_VDDC_CURVE:\n0:        808Mhz        723mV\n1:       1304Mhz        794mV\n"
+        "OD_RANGE:\nSCLK:     808Mhz       2200Mhz\nMCLK:     800Mhz       1200Mhz\n"
+        "VDDC_CURVE_SCLK[0]:     808Mhz       2200Mhz\n");
+    ASSERT_TRUE(table);
+    EXPECT_EQ(table->core.clocks, (Clocks{{808}, {1801}}));
+    EXPECT_EQ(table->memory.clocks, (Clocks{{1000}}));
+    EXPECT_EQ(table->core_min, Megahertz{808});
+    EXPECT_FALSE(parse_overdrive_table("OD_SCLK:\n1: 1801Mhz\n")) << "of the core both are shown";
+    EXPECT_FALSE(parse_overdrive_table("OD_SCLK:\n0: 8Mhz\nOD_MCLK:\n0: 9Mhz\n2: 9Mhz\n"));
+}
+
 TEST(OverdriveTable, RefusesATextWithoutCoreClocks) {
     for (const char* text :
          {"", "unavailable\n", "OD_SCLK:\n", "OD_MCLK:\n0: 900Mhz\n", "GFXCLK:\nunavailable\n"}) {

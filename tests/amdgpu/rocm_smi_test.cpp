@@ -93,11 +93,12 @@ TEST(RocmSmi, ProbesEveryBoardAndLeavesNothingChanged) {
     for (std::size_t i = 0; i < cards.size(); ++i) {
         const auto before = machine.gpu(i).settings();
         RocmSmi gpu{cards[i]};
+        machine.clear_writes();
         const auto found = gpu.probe();
         EXPECT_EQ(found.range, Capability::supported);
-        EXPECT_EQ(found.determinism, i == 1 ? Capability::refused : Capability::supported);
+        EXPECT_EQ(found.determinism, Capability::absent) << "the range works: no need to try";
         EXPECT_EQ(found.memory, i == 1 ? Capability::supported : Capability::absent);
-        EXPECT_EQ(found.level_mask, i == 1 ? Capability::refused : Capability::supported);
+        EXPECT_LE(machine.writes().size(), 9U) << "one lowering and one restore";
         EXPECT_EQ(found.energy, Capability::supported);
         EXPECT_EQ(gpu.info().mechanism.substr(0, 14), "rocm_smi range");
         EXPECT_EQ(kdvfs::detail::prove_clock_control(gpu), ClockState{});

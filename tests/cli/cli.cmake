@@ -45,16 +45,16 @@ expect(0 "time [^\n]* kept\nenergy [^\n]* kept\nslowdown up to 1 %: kept" valida
        --switch-latency 0ms)
 expect(3 "2 pairs are too few" validate plan.json --device sim:mi300x --switch-latency 0ms --pairs 2)
 # Switching takes its time: what was promised without it is not kept.
-expect(1 "energy [^\n]* broken" validate plan.json --device sim:mi300x --switch-latency 10ms)
-expect(1 "energy [^\n]* broken.*no switching latency" validate plan.json --device sim:mi300x)
+expect(4 "energy [^\n]* broken" validate plan.json --device sim:mi300x --switch-latency 10ms)
+expect(4 "energy [^\n]* broken.*no switching latency" validate plan.json --device sim:mi300x)
 expect(1 "no effect" validate plan.json --switch-latency 1ms -- true)
 # Least energy on an H100 takes 10 % more time: far beyond a bound of 0.
 expect(0 "^$" sweep --device sim:h100 --samples 3 --noise 1% -o h100.csv)
 expect(0 "100" plan h100.csv --objective energy --max-slowdown 100% --format json)
 string(REPLACE "\"max_slowdown_pct\": 100.0" "\"max_slowdown_pct\": 0.0" said "${said}")
 file(WRITE ${FOLDER}/slow.json "${said}")
-expect(1 "time [^\n]* broken" validate slow.json --device sim:h100 --switch-latency 0ms)
-expect(1 "\"verdict\": \"broken\"" validate slow.json --device sim:h100 --switch-latency 0ms --format json)
+expect(4 "time [^\n]* broken" validate slow.json --device sim:h100 --switch-latency 0ms)
+expect(4 "\"verdict\": \"broken\"" validate slow.json --device sim:h100 --switch-latency 0ms --format json)
 string(JSON verdict GET "${said}" energy verdict)
 if(NOT verdict STREQUAL "kept")
     message(FATAL_ERROR "a saving without noise was ${verdict}")
@@ -85,7 +85,7 @@ expect(0 "energy +-[1-9][^\n]* -[1-9][^\n]* kept" validate segments.json --devic
 expect(0 "\"frontier\".*\"name\":\"segments\"" report sweep.csv segments.json)
 expect(0 "\"plans\".*\"name\":\"segments\"" report segments.json)
 expect(0 "\"name\":\"global\".*\"name\":\"segments\"" report plan.json segments.json sweep.csv)
-expect(1 "broken" validate segments.json --device sim:mi300x --switch-latency 50ms)
+expect(4 "broken" validate segments.json --device sim:mi300x --switch-latency 50ms)
 expect(1 "has its launches" validate segments.json --device sim:mi300x --trace phases.csv)
 
 # A program profiles itself, is planned for, and is run with the plan and without: step by step ...
@@ -103,7 +103,7 @@ expect(3 "energy +-[1-9][^\n]* -[1-9]" validate self.json --pairs 2 --counter pr
 expect(0 "energy +-5[^\n]* -5[^\n]* kept" tune --max-slowdown 2% --pairs 4 -- ${SELF_TUNING})
 string(REGEX MATCHALL "kept\n" verdicts "${said}")
 list(LENGTH verdicts count)
-if(NOT count EQUAL 3 OR NOT said MATCHES "about [0-9]+ runs for the sweep, 8 to validate")
+if(NOT count EQUAL 3 OR NOT said MATCHES "about [0-9]+ runs for the sweep, 8 to validate at most")
     message(FATAL_ERROR "kdvfs tune did not keep both, or did not say how long it takes:\n${said}")
 endif()
 string(REGEX MATCH "about ([0-9]+) runs" _ "${said}")
@@ -141,8 +141,8 @@ if(NOT result EQUAL 0 OR NOT output MATCHES "energy +-5[^\n]* kept.*after ([3-9]
     message(FATAL_ERROR "a killed kdvfs tune did not go on (${result}):\n${output}\n${error}")
 endif()
 file(WRITE ${FOLDER}/cost.sh "printf 'time_s,energy_j\\n1,1\\n' > $KDVFS_COST\n")
-# Strict: this board has nothing to give, and the markers of one segment are no broken bound.
-expect(0 "1 segments.*kept" tune --max-slowdown 0% --pairs 4 -o strict -- ${SELF_TUNING})
+# Strict: this board has nothing to give, which no runs are spent on.
+expect(5 "nothing to gain" tune --max-slowdown 0% --pairs 4 -o strict -- ${SELF_TUNING})
 expect(1 "no kdvfs::tune::Session" tune -o none -- sh cost.sh)
 expect(1 "exit code 1" tune -o fails -- false)
 expect(1 "--run-slowdown" tune -o slow --run-slowdown 0% -- ${SELF_TUNING})

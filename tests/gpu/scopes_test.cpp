@@ -194,7 +194,9 @@ TEST_F(Scopes, LeaveTheBoardAsItWasFoundNotOnAuto) {
     gpu.close();
     const ClockState found{.cap = {.core = {1500}}, .floor = {}, .mode = "manual"};
     device.change_clocks_as_other(found);
-    const auto again = simulated::open(device, gpu_options()).with<Policies>();
+    GpuOptions options = gpu_options();
+    options.controller.may_leave_found_limits = true;
+    const auto again = simulated::open(device, options).with<Policies>();
     {
         FrequencyScope<Free> scope{again, stream};
         run(stream, 1);

@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 namespace kdvfs::device {
 namespace {
@@ -97,6 +98,41 @@ TEST_F(NvmlOwner, ARequestNeedsNoStream) {
     }
     EXPECT_EQ(locked_core(), 0U) << "the last handle is gone";
     EXPECT_THROW(static_cast<void>(nvidia::open(std::string{"0000:ff:00.0"})), Error);
+}
+
+/// An idle board does not show that it is locked: the administrator says so in the site's limits.
+TEST_F(NvmlOwner, GoesBackToTheLockThatTheAdministratorNames) {
+    const auto site = std::pair{210U, 1500U};
+    board().core_lock = site;
+    NvmlOptions options = owned_options();
+    options.site_floor = {.core = 210_MHz};
+    options.site_ceiling = {.core = 1500_MHz};
+    {
+        Nvml gpu{address, options};
+        Clocks clocks{gpu, place()};
+        board().writes.clear();
+        EXPECT_EQ(kdvfs::detail::prove_clock_control(clocks, options.site_ceiling), ClockState{});
+        EXPECT_EQ(board().writes.size(), 2U) << "one lowering, one restore";
+        EXPECT_EQ(board().core_lock, site) << "not above it, and not reset";
+        clocks.apply({1000_MHz, auto_clock});
+        EXPECT_EQ(board().core_lock, (std::pair{210U, 1000U}));
+        clocks.restore({});
+        EXPECT_EQ(board().core_lock, site);
+        static_cast<void>(clocks.read_clock_state());
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        Nvml gpu{address, options};
+        Clocks clocks{gpu, place()};
+        clocks.apply({1000_MHz, auto_clock});
+        ::raise(SIGKILL);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    const std::string call = "-i " + std::string{address} + " -lgc 210,1500";
+    for (int tries = 0; tries < 500 && calls().find(call) == std::string::npos; ++tries)
+        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    EXPECT_NE(calls().find(call), std::string::npos) << "the watchdog's: " << calls();
 }
 
 TEST_F(NvmlOwner, APowerProfileHoldsWhileItIsAskedFor) {

@@ -164,13 +164,6 @@ TEST(Record, IsRefusedInWordsWhereItIsNotToBeTrusted) {
     EXPECT_EQ(spoil([&](auto& r) { r.temporary.write("record", std::string(2000, ' ')); }),
               "neither of its two copies is whole");
     EXPECT_EQ(spoil([&](auto& r) {
-                  r.folder.remove("record");
-                  RestoreEntry entry = an_entry();
-                  entry.boot = "another";
-                  const RestoreRecord record{r.folder, entry};
-              }),
-              "it is of another boot of this machine");
-    EXPECT_EQ(spoil([&](auto& r) {
                   RestoreEntry entry = an_entry();
                   entry.device = "0000:c4:00.0";
                   const RestoreRecord record{r.folder, entry};

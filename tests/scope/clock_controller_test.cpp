@@ -57,14 +57,52 @@ TEST(Arbitration, AutoIsHighestOfAll) {
     EXPECT_EQ(board.state.cap, ClockPoint{});
 }
 
-TEST(Arbitration, AutoRaisesABoardFoundCapped) {
-    ControlledBoard board{{.initial = {{.core = 1000_MHz}, {}, "manual"}}};
+TEST(Arbitration, AutoIsAsFoundUnlessItMayLeaveTheLimitsFound) {
+    const ClockState capped{{.core = 1000_MHz}, {.core = 400_MHz}, "manual"};
+    ControlledBoard board{{.initial = capped}};
+    for (const ClockPoint point : {ClockPoint{}, high, mid, ClockPoint{.memory = auto_clock}}) {
+        board.enter(0, point);
+        board.settle();
+        EXPECT_EQ(board.state, capped) << to_string(point);
+        board.leave(0);
+    }
+    board.enter(0, {.core = 300_MHz});
+    board.settle();
+    EXPECT_EQ(board.state.cap, (ClockPoint{.core = 401_MHz})) << "above the floor that was found";
+
+    ControlledBoard allowed{{.initial = capped, .options = {.may_leave_found_limits = true}}};
+    allowed.enter(0, {});
+    allowed.settle();
+    EXPECT_EQ(allowed.state.cap, ClockPoint{});
+    allowed.leave(0);
+    allowed.settle();
+    EXPECT_EQ(allowed.state, allowed.found()) << "nothing asks: as found, not auto";
+}
+
+TEST(Arbitration, PinnedClocksAreLeftAlone) {
+    for (const char* level : {"low", "high", "profile_peak", "profile_min_sclk"}) {
+        ControlledBoard board{{.initial = {{}, {}, level}}};
+        board.enter(0, low);
+        board.settle();
+        EXPECT_EQ(board.writes(), 0U) << level;
+    }
+}
+
+TEST(Arbitration, NothingIsAskedForOutsideTheLimits) {
+    ControlledBoard board{{.options = {.never_below = mid, .never_above = high}}};
     board.enter(0, {});
     board.settle();
-    EXPECT_EQ(board.state, ClockState{});
+    EXPECT_EQ(board.state.cap, high) << "auto is highest of all, and above the ceiling";
+    board.enter(0, low);
+    board.settle();
+    EXPECT_EQ(board.state.cap, mid);
+    board.controller.limit({}, low, board.now);
+    board.settle();
+    EXPECT_EQ(board.state.cap, low);
+    board.leave(0);
     board.leave(0);
     board.settle();
-    EXPECT_EQ(board.state, board.found()) << "nothing asks: as found, not auto";
+    EXPECT_EQ(board.state, board.found());
 }
 
 TEST(Arbitration, TracksOutsideScopesHaveNoVoteUnlessProtected) {
@@ -276,8 +314,9 @@ TEST(Timing, LoweringMayBeHeldBackRaisingNever) {
 }
 
 TEST(Timing, GoingBackToALowerFoundStateIsHeldBackToo) {
-    ControlledBoard board{{.initial = {{.core = 500_MHz}, {}, "manual"},
-                           .options = {.lower_after = milliseconds{10}}}};
+    ControlledBoard board{
+        {.initial = {{.core = 500_MHz}, {}, "manual"},
+         .options = {.may_leave_found_limits = true, .lower_after = milliseconds{10}}}};
     board.enter(0, high);
     board.settle();
     EXPECT_EQ(board.state.cap, high);

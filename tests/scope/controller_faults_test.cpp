@@ -352,8 +352,8 @@ TEST(LettingGo, WaitsForTheCommandThatIsUnderWay) {
 }
 
 TEST(LettingGo, DoesNotHoldBackAFoundStateThatIsLower) {
-    ControlledBoard board{
-        {.initial = {{.core = 500_MHz}, {}, "manual"}, .options = {.lower_after = seconds{9}}}};
+    ControlledBoard board{{.initial = {{.core = 500_MHz}, {}, "manual"},
+                           .options = {.may_leave_found_limits = true, .lower_after = seconds{9}}}};
     board.enter(0, {.core = 1500_MHz});
     const auto command = board.controller.next_command(board.now);
     board.controller.release();

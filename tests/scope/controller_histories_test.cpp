@@ -82,8 +82,9 @@ public:
           faults_{seed % 2 == 1},
           strangers_{seed / 2 % 2 == 1},
           found_{dice_.pick(found_states)},
-          options_{.lower_after =
-                       dice_.pick(std::array<Duration, 2>{Duration{0}, milliseconds{5}})},
+          options_{
+              .may_leave_found_limits = true,
+              .lower_after = dice_.pick(std::array<Duration, 2>{Duration{0}, milliseconds{5}})},
           controller_{requests_, "board", found_, options_} {
         board_.state = found_;
         allowed_.push_back(found_);
@@ -344,6 +345,54 @@ TEST(ControllerHistories, KeepTheirPromises) {
     EXPECT_GT(restores, 1000U);
 }
 
+// 10^5 random requests on boards that were found limited, with random limits of the program.
+TEST(ControllerHistories, NeverLeaveWhatWasFoundOrAllowed) {
+    const std::array<ClockState, 6> found{
+        {{{1200_MHz, auto_clock}, {}, "manual"},
+         {{1200_MHz, 5000_MHz}, {300_MHz, auto_clock}, "manual"},
+         {{auto_clock, auto_clock}, {300_MHz, auto_clock}, "manual"},
+         {{auto_clock, 5000_MHz}, {}, "manual"},
+         {{}, {}, "low"},
+         {{}, {}, "profile_peak"}}};
+    std::uint64_t lowered = 0;
+    for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+        Dice dice{seed};
+        ControllerOptions options;
+        if (dice.one_in(2)) options.never_below.core = {static_cast<unsigned>(dice.below(800))};
+        if (dice.one_in(2))
+            options.never_above.core = {static_cast<unsigned>(800 + dice.below(900))};
+        const ClockState start = dice.pick(found);
+        ControlledBoard board{{.initial = start, .options = options}};
+        int depth = 0;
+        for (int step = 0; step < 100; ++step) {
+            const ClockPoint point{{static_cast<unsigned>(dice.below(2000))},
+                                   {static_cast<unsigned>(dice.below(3) * 4000)}};
+            board.enter(0, dice.one_in(4) ? ClockPoint{} : point);
+            ++depth;
+            for (; depth > 0 && dice.one_in(2); --depth) board.leave(0);
+            board.settle();
+            const ClockPoint cap = board.state.cap;
+            ASSERT_EQ(lowered_to(cap, start.cap), cap)
+                << "above what was found: " << to_string(cap);
+            if (board.state == start) continue;
+            ++lowered;
+            ASSERT_FALSE(pins_clocks(start));
+            if (cap.core == auto_clock) continue;
+            ASSERT_GT(cap.core, start.floor.core);
+            ASSERT_GE(cap.core, std::min(options.never_below.core, start.cap.core == auto_clock
+                                                                       ? options.never_below.core
+                                                                       : start.cap.core));
+            if (options.never_above.core != auto_clock) {
+                ASSERT_LE(cap.core, options.never_above.core);
+            }
+        }
+        for (; depth > 0; --depth) board.leave(0);
+        board.settle();
+        ASSERT_EQ(board.state, start);
+    }
+    EXPECT_GT(lowered, 10'000U);
+}
+
 // Where every scope asks for a clock that cannot hold already, none is elided: each is switched
 // for, refused, or over before its turn came, whatever goes wrong.
 TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
@@ -351,7 +400,8 @@ TEST(ControllerHistories, CountEveryScopeExactlyOnce) {
     std::uint64_t refused = 0;
     for (std::uint64_t seed = 0; seed < 1000; ++seed) {
         Dice dice{seed};
-        ControlledBoard board{{.initial = dice.pick(found_states)}};
+        ControlledBoard board{
+            {.initial = dice.pick(found_states), .options = {.may_leave_found_limits = true}}};
         make_unreliable(board, dice, 6);
         std::uint64_t entered = 0;
         for (std::uint32_t n = 1; n <= 20; ++n) {

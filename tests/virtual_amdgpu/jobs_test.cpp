@@ -25,6 +25,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -405,9 +406,6 @@ TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
             const detail::RestoreRecord anew{*folder, entry};
         };
     };
-    EXPECT_EQ(
-        contains(spoilt(rewrite([](auto& entry) { entry.boot = "another"; })), "another boot"),
-        "another boot");
     EXPECT_EQ(contains(spoilt(rewrite([](auto& entry) { entry.kind = "abacus"; })), "abacus"),
               "abacus");
 
@@ -420,6 +418,54 @@ TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
     const auto [status, words] = restore(gone);
     EXPECT_EQ(status, 1);
     EXPECT_EQ(contains(words, "the amdgpu driver shows"), "the amdgpu driver shows");
+}
+
+/// A job writes its own record, and may lie in it.
+TEST_F(Node, RestoresToThePrologsSnapshotWhateverTheJobsRecordSays) {
+    for (const bool has_snapshot : {true, false}) {
+        FileSystem::tell("reset");
+        AmdgpuSysfs administrator{*device::amd::parse_pci_address(gpus[0])};
+        if (has_snapshot) administrator.apply({1400_MHz, auto_clock});
+        const std::string found = FileSystem::settings();
+        ASSERT_EQ(prolog(alice, gpus[0]), 0);
+        if (!has_snapshot) std::system("rm -rf /run/kdvfs/snapshots");
+        const pid_t forger = start(alice, [&] {
+            Owned owned{gpus[0]};
+            owned.lower();
+            ::kill(owned.clocks.watchdog(), SIGKILL);
+            const auto folder = detail::RestoreFolder::find("/run/kdvfs/" + gpus[0]);
+            auto entry = *detail::find_record(*folder, gpus[0]);
+            entry.history.initial = {{600_MHz, auto_clock}, {500_MHz, auto_clock}, "manual"};
+            const detail::RestoreRecord forged{*folder, entry};
+            return ::raise(SIGKILL);
+        });
+        ASSERT_EQ(end_of(forger), -SIGKILL);
+        EXPECT_NE(FileSystem::settings(), found) << "the job has lowered it";
+        EXPECT_EQ(epilog(gpus[0]), 0);
+        EXPECT_EQ(FileSystem::settings(), found) << has_snapshot;
+        EXPECT_FALSE(std::filesystem::exists("/run/kdvfs/snapshots/" + gpus[0]));
+    }
+}
+
+TEST_F(Node, LetsARecordOfAnEarlierBootBindNobody) {
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    const auto leave = [&] {
+        return end_of(start(alice, [&] {
+            const auto folder = detail::RestoreFolder::find("/run/kdvfs/" + gpus[0]);
+            const detail::RestoreRecord left{
+                *folder,
+                {"another", "amdgpu", gpus[0], 1, alice, {.initial = {}, .uncertain = true}}};
+            return 0;
+        }));
+    };
+    ASSERT_EQ(leave(), 0);
+    EXPECT_EQ(refusal(alice, gpus[0]), std::nullopt);
+    ASSERT_EQ(leave(), 0);
+    const auto [status, words] = restore(gpus[0]);
+    EXPECT_EQ(status, 0) << words;
+    EXPECT_FALSE(std::filesystem::exists("/run/kdvfs/" + gpus[0] + "/record"));
+    EXPECT_EQ(epilog(gpus[0]), 0);
+    EXPECT_TRUE(is_as_found(0));
 }
 
 /// Who was given clocks may write what root believes of clocks, and of nothing else.

@@ -43,7 +43,7 @@ struct PlanCommand {
     std::string estimates = "shrunk";
     std::string trace;
     std::string switch_latency;
-    std::string format = "table";
+    std::string format;
     std::string output;
     std::string namespace_name = "kdvfs_policies";
     std::string architecture;
@@ -90,9 +90,9 @@ struct PlanCommand {
         sub->add_option("--switch-latency", command->switch_latency,
                         "For segments: a time such as 6ms, or a CSV of latencies; else what was "
                         "measured on this machine, else 10ms");
-        sub->add_option("--format", command->format, "Output")
-            ->check(CLI::IsMember({"table", "json", "header"}))
-            ->capture_default_str();
+        sub->add_option("--format", command->format,
+                        "Output; else json or header where -o ends in .json or .hpp, else table")
+            ->check(CLI::IsMember({"table", "json", "header"}));
         sub->add_option("--namespace", command->namespace_name,
                         "With --format header: of what is generated")
             ->capture_default_str();
@@ -100,6 +100,10 @@ struct PlanCommand {
                         "With --format header: bind its policies to one architecture");
         sub->add_option("-o,--output", command->output, "File to write instead of printing");
         sub->callback([command, sub] {
+            if (command->format.empty())
+                command->format = command->output.ends_with(".json")  ? "json"
+                                  : command->output.ends_with(".hpp") ? "header"
+                                                                      : "table";
             command->check(*sub);
             command->run();
         });

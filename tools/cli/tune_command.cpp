@@ -8,6 +8,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_table_text.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
@@ -29,6 +30,7 @@
 #include <tools/cli/validate_command.hpp>
 
 #include <fcntl.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -59,20 +61,18 @@ struct Promise {
     std::string hash;          // of the plan files
     std::size_t segments = 0;  // of all plans; 0 where kernels are planned one by one
     std::size_t plans = 0;
+    double iteration_time_pct = 0;  // `plan` is of the whole run
+    double iteration_energy_pct = 0;
 };
 
-/// What makes one tuning different from another.
+/// What makes one tuning different from another: what a sweep depends on. A folder goes on with
+/// other values of the rest.
 std::string job_text(const TuneCommand& options) {
-    return nlohmann::ordered_json{{"command", options.command},
-                                  {"max_slowdown", options.max_slowdown},
-                                  {"confidence", options.confidence},
-                                  {"run_slowdown", options.run_slowdown},
-                                  {"switch_latency", options.switch_latency},
-                                  {"counter", options.counter},
-                                  {"seed", options.seed},
-                                  {"level", options.attach.level},
-                                  {"match", options.attach.match},
-                                  {"iteration", options.attach.iteration}}
+    return nlohmann::ordered_json{
+               {"command", options.command},       {"max_slowdown", options.max_slowdown},
+               {"confidence", options.confidence}, {"run_slowdown", options.run_slowdown},
+               {"counter", options.counter},       {"level", options.attach.level},
+               {"match", options.attach.match},    {"iteration", options.attach.iteration}}
                .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
            '\n';
 }
@@ -163,6 +163,22 @@ Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOpti
     return trial;
 }
 
+/// Checks that there is a program to run before anything is written.
+/// @throws Error (invalid_input)
+void require_program(const std::string& name) {
+    std::istringstream folders{name.find('/') == std::string::npos
+                                   ? std::string{kdvfs::detail::environment("PATH")}
+                                   : std::string{"/"}};
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        const std::filesystem::path path = name.find('/') == std::string::npos
+                                               ? std::filesystem::path{folder} / name
+                                               : std::filesystem::path{name};
+        if (::access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path)) return;
+    }
+    throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                       {"tune a program", name, "there is no such program", "check its name"}};
+}
+
 std::string long_time(kdvfs::Seconds time) {
     char text[32];
     const double seconds = time.count();
@@ -199,7 +215,7 @@ void announce(const TuningFolder& folder, const Trial& trial,
                     : "",
                 trial.wall.count(), trial.cost.time.count(),
                 static_cast<std::uintmax_t>(session.iterations));
-    std::printf("about %.0f runs for the sweep, %zu to validate: about %s in all\n", sweeps,
+    std::printf("about %.0f runs for the sweep, %zu to validate at most: about %s in all\n", sweeps,
                 2 * pairs, long_time(trial.wall * runs).c_str());
     std::fflush(stdout);
 }
@@ -249,6 +265,22 @@ void sweep(const TuningFolder& folder, const ProgramRuns& program,
     }
 }
 
+/// How to plan for iterations that are not alike. A clock for each kernel is paid for at each
+/// launch: it is taken only where the latency of a switch is a small part of the shortest launch
+/// whose clock is not the baseline's.
+kdvfs::tune::Aggregate aggregate_without_sequence(const kdvfs::tune::Plans& plans,
+                                                  const kdvfs::tune::SwitchCosts& costs) {
+    using namespace kdvfs::tune;
+    constexpr double small_part = 0.01;
+    for (const PlannedKernel& kernel : plans.global.kernels)
+        for (const PlannedKernel& other : plans.global.kernels) {
+            if (kernel.clock == other.clock) continue;
+            const kdvfs::Seconds latency = costs.delay(other.clock, kernel.clock).latency;
+            if (latency > small_part * kernel.expected.time) return Aggregate::single;
+        }
+    return Aggregate::global;
+}
+
 struct PlanFiles {
     std::string json;
     std::string header;
@@ -260,15 +292,19 @@ PlanFiles plan_files(const kdvfs::tune::RankProfile& measured,
     const CostTable table = shrunk_costs(measured.profile);
     const HeaderOptions header{"kdvfs_policies", "Policies", "profile.csv",
                                kdvfs::detail::content_hash(kdvfs::tune::to_csv(measured.profile))};
+    const SwitchCosts costs = known_switch_costs(switch_latency, table.gpu);
     if (measured.sequence.launches.empty()) {
         const Plans plans = make_plans(table, objective);
-        return {to_json(plans, Aggregate::global), to_policy_header(plans.global, header)};
+        const Aggregate by = aggregate_without_sequence(plans, costs);
+        return {to_json(plans, by), to_policy_header(plans[by], header)};
     }
+    SegmentOptions options;
+    options.worthwhile_pct = simplest_within_pct;
     SegmentPlan plan =
         plan_segments(table,
                       match_launches(table, measured.sequence.launches, measured.sequence.gaps,
                                      measured.sequence.depths),
-                      known_switch_costs(switch_latency, table.gpu), objective);
+                      costs, objective, options);
     plan.sequence.profile_hash = header.input_hash;
     return {to_json(plan), to_segment_header(plan, header)};
 }
@@ -289,12 +325,27 @@ void add(Promise& promise, const std::string& text, const std::string& name) {
                              promise.plan.expected.energy + plan.expected.energy};
 }
 
-/// Plans what has been measured, once; ranks that are equal share a plan.
+/// What a plan promises for a whole run: what it changes in an iteration, as many times as there
+/// are iterations. Idle, start-up, other streams and kernels without scopes stay as they were
+/// measured in a run without the plan.
+kdvfs::tune::Plan for_the_run(const kdvfs::tune::Plan& iteration, const Trial& trial) {
+    kdvfs::tune::Plan run = iteration;
+    double iterations = static_cast<double>(trial.sessions.front().iterations);
+    // Iterations that overlap, or are not all alike, cannot fill more than the run.
+    iterations = std::min({iterations, trial.cost.time / iteration.baseline.time,
+                           trial.cost.energy / iteration.baseline.energy});
+    run.baseline = trial.cost;
+    run.expected = trial.cost;
+    run.expected.time += (iteration.expected.time - iteration.baseline.time) * iterations;
+    run.expected.energy += (iteration.expected.energy - iteration.baseline.energy) * iterations;
+    return run;
+}
+
+/// Plans what has been measured; ranks that are equal share a plan.
 Promise plan(const TuningFolder& folder, const kdvfs::tune::Objective& objective,
              const std::string& switch_latency) {
     using namespace kdvfs::tune;
-    const std::size_t planned = folder.ranked("plan.json").size();
-    if (!folder.has("plan.json") && planned < folder.ranked("profile.csv").size()) {
+    {
         const auto ranks = read_rank_profiles(folder.file("profile.csv"));
         const auto groups = equal_ranks(ranks);
         for (const auto& group : groups) {
@@ -343,7 +394,8 @@ kdvfs::tune::Validation validate_plan(const TuningFolder& folder, const ProgramR
                 .cost;
         });
     };
-    const auto found = kdvfs::tune::validate(promise.plan, pairs, run_once, seed);
+    const auto found = kdvfs::tune::validate(promise.plan, pairs, run_once, seed,
+                                             kdvfs::tune::Stopping::once_decided);
     folder.write("kept.json", kdvfs::tune::to_json(found, promise.plan.gpu));
     return found;
 }
@@ -371,9 +423,14 @@ std::string to_text(const TuningFolder& folder, const Promise& promise,
     std::string text = "\n" + promise.plan.gpu + ": ";
     if (promise.plans > 1) text += std::to_string(promise.plans) + " ranks' plans, ";
     text += promise.segments > 0 ? std::to_string(promise.segments) + " segments"
-                                 : std::string{"a clock for each kernel"};
+                                 : std::string{"no sequence of launches"};
     text += ", " + std::to_string(found.pairs) + " pairs of runs, against the board's own\n" +
             validation_text(found);
+    char iteration[120];
+    std::snprintf(iteration, sizeof iteration,
+                  "promised for an iteration: time %+.3f %%, energy %+.3f %%; above: the run\n",
+                  promise.iteration_time_pct, promise.iteration_energy_pct);
+    text += iteration;
     for (const auto& status : folder.statuses("follow_status.json")) {
         if (!status.followed_pct) continue;
         char row[80];
@@ -392,9 +449,9 @@ void TuneCommand::add_to(CLI::App& app) {
     sub->footer(
         "The program has a kdvfs::tune::Session, or is attached to as by kdvfs run. It is run "
         "again and\nagain: once as it is, then for the sweep, then in pairs, with the plan and "
-        "without. A tuning\nthat was ended goes on where it was. Exit status as of kdvfs "
-        "validate: 0 bound and saving were\nkept, 1 one was broken (or the tuning failed), 3 "
-        "undecided: more pairs may tell.");
+        "without, until the\nverdict is known. A tuning that was ended goes on where it was. Exit "
+        "status: 0 bound and\nsaving were kept, 1 the tuning failed, 3 undecided: more pairs may "
+        "tell, 4 one was broken,\n5 nothing to gain: the clocks are best left as they are.");
     sub->add_option("command", command->command, "After --: the program and its arguments")
         ->required();
     sub->add_option("--max-slowdown", command->max_slowdown, "That the plan may cost")
@@ -413,7 +470,7 @@ void TuneCommand::add_to(CLI::App& app) {
                     "What counts the program's energy: a GPU's PCI address, hwmon:FILE "
                     "(microjoules), program: it reports its own; auto: what there is")
         ->capture_default_str();
-    sub->add_option("--pairs", command->pairs, "Pairs of runs to validate with")
+    sub->add_option("--pairs", command->pairs, "Pairs of runs to validate with, at most")
         ->check(CLI::Range(std::size_t{2}, std::size_t{100'000}))
         ->capture_default_str();
     sub->add_option("--seed", command->seed, "Of the order of pairs")
@@ -433,6 +490,8 @@ void TuneCommand::run() const {
                                         parse_percent("--confidence", confidence, 100));
     options.max_slowdown = parse_percent("--run-slowdown", run_slowdown, most_slowdown_pct);
     if (!(options.max_slowdown > 0)) reject("--run-slowdown", run_slowdown, "give 5% or so");
+    if (!switch_latency.empty()) static_cast<void>(known_switch_costs(switch_latency, ""));
+    require_program(command.front());
     const TuningFolder folder{output, job_text(*this)};
     ProgramRuns program =
         counter == "auto" ? ProgramRuns::by_what_is_there(command) : ProgramRuns{command, counter};
@@ -440,7 +499,18 @@ void TuneCommand::run() const {
     const Trial trial = try_out(folder, program, attach, reports.path);
     announce(folder, trial, options, pairs);
     sweep(folder, program, options);
-    const Promise promise = plan(folder, options.objective, switch_latency);
+    Promise promise = plan(folder, options.objective, switch_latency);
+    promise.iteration_time_pct = promise.plan.time_pct();
+    promise.iteration_energy_pct = promise.plan.energy_pct();
+    promise.plan = for_the_run(promise.plan, trial);
+    if (promise.plan.energy_pct() > -simplest_within_pct) {
+        std::printf(
+            "nothing to gain: the best plan changes the run's energy by %+.3f %%, within "
+            "%.1f points of the clocks as found; leave them\n",
+            promise.plan.energy_pct(), simplest_within_pct);
+        finish_standard_output();
+        throw CLI::RuntimeError{exit_status(Verdict::nothing_to_gain)};
+    }
     const Validation found = validate_plan(folder, program, promise, pairs, seed);
     write_report(folder, options.objective, promise, found);
     std::printf("%s", to_text(folder, promise, found).c_str());

@@ -82,10 +82,13 @@ struct ValidateCommand {
         CLI::App* sub = app.add_subcommand(
             "validate", "Compare a plan with the baseline by fresh runs in alternating pairs");
         sub->footer(
-            "Exit status: 0 the plan kept its bound and its saving, 1 it broke one (or the input "
-            "is\nbad), 3 undecided: more pairs may tell. A bound is kept where the whole 95 % "
-            "interval of\ntime lies within it and 0.1 points; a saving, where that of energy does "
-            "within 0.3 points.");
+            "Exit status: 0 the plan kept its bound and its saving, 1 the input is bad, 3 "
+            "undecided: "
+            "more\npairs may tell, 4 it broke one, 5 kept, but there is nothing to gain. A bound "
+            "is "
+            "kept where\nthe whole 95 % interval of time lies within it and 0.1 points; a saving, "
+            "where that of energy\ndoes within 0.3 points. It ends as soon as the verdict is "
+            "known.");
         sub->add_option("plan", command->plan, "Plan file (JSON); - is standard input")->required();
         sub->add_option("command", command->command,
                         "After --: a program, run twice a pair, with KDVFS_PLAN set and without");
@@ -100,7 +103,7 @@ struct ValidateCommand {
                         "What counts a program's energy: a GPU's PCI address, hwmon:FILE "
                         "(microjoules), or program: it reports its own time and energy")
             ->capture_default_str();
-        sub->add_option("--pairs", command->pairs, "Pairs of runs")
+        sub->add_option("--pairs", command->pairs, "Pairs of runs, at most")
             ->check(CLI::Range(std::size_t{2}, std::size_t{100'000}))
             ->capture_default_str();
         sub->add_option("--noise", command->noise, "Of a simulated measurement, such as 1%")
@@ -135,7 +138,7 @@ struct ValidateCommand {
                 : device_runs(planned, segments
                                            ? planned_launches(parse_sequence(read.text, read.name))
                                            : planned_launches(planned));
-        const Validation found = validate(planned, pairs, run_once, seed);
+        const Validation found = validate(planned, pairs, run_once, seed, Stopping::once_decided);
         write(output, format == "json" ? to_json(found, planned.gpu) : to_text(planned, found));
         warn_of_few_pairs(found);
         return exit_status(found.verdict());

@@ -28,6 +28,8 @@ give_back() {
         [ ! -e "$shared/$name.lock" ] ||
             { chown root "$shared/$name.lock" && chmod 0600 "$shared/$name.lock"; }
     done
+    [ $owed -ne 0 ] || rm -rf "$shared/snapshots/$1" "$shared/snapshots/$1-point" \
+        "$shared/snapshots/$1-power"
     return $owed
 }
 

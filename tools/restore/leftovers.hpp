@@ -4,6 +4,7 @@
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
+#include <kdvfs/detail/restore/snapshot.hpp>
 #include <kdvfs/device/amd/card.hpp>
 #include <kdvfs/device/amd/clocks.hpp>
 #include <kdvfs/device/nvidia/nvml.hpp>
@@ -32,6 +33,8 @@ struct Request {
     std::vector<std::string> gpus{};   ///< PCI addresses; none = all
     /// The owner is frozen by a scheduler: it holds the lock, and is not waited for.
     bool suspended = false;
+    /// Keep what the boards hold now, for root to restore to after a job.
+    bool snapshot = false;
 };
 
 constexpr std::string_view words_for(RestoreDecision decision) {
@@ -73,7 +76,43 @@ public:
         return all_is_well;
     }
 
+    /// Keeps the states that the boards are in now, for the epilog of a job. Needs root.
+    bool keep_snapshots() {
+        bool all_is_well = true;
+        for (const std::string& gpu : gpus()) {
+            try {
+                require_address(gpu);
+                keep_snapshot(gpu);
+                std::cout << name_of(gpu) << ": snapshot kept" << std::endl;
+            } catch (const Error& error) {
+                std::cerr << "kdvfs-restore: " << error.what() << std::endl;
+                all_is_well = false;
+            }
+        }
+        return all_is_well;
+    }
+
 private:
+    /// Of clocks, operating point and power limit of an AMD board; NVIDIA's have a default.
+    void keep_snapshot(const std::string& gpu) const {
+        const kdvfs::detail::Snapshots snapshots{request_.folders.front()};
+        for (const auto& card : cards_) {
+            if (to_string(card.address) != gpu) continue;
+            const kdvfs::device::AmdgpuSysfs clocks{card};
+            snapshots.keep(gpu, "amdgpu", clocks.read_clock_state());
+            const kdvfs::device::amd::PreparedPoints points{card};
+            if (!points.prepared_points().empty())
+                snapshots.keep(gpu + "-point", "amdgpu-point", points.read_clock_state());
+            try {
+                kdvfs::device::amd::SysfsPowerLimit limit{card};
+                kdvfs::train::detail::LimitAsState state{limit};
+                snapshots.keep(gpu + "-power", "amdgpu-power", state.read_clock_state());
+            } catch (const Error& error) {  // a second die has no limit of its own
+                if (error.code() != kdvfs::Errc::not_supported) throw;
+            }
+        }
+    }
+
     /// Those that were asked for, else all that there are or that there is a record of.
     std::vector<std::string> gpus() const {
         std::vector<std::string> all = request_.gpus;
@@ -175,10 +214,17 @@ private:
     void settle_record(const std::string& root, const std::string& name, Outcome& outcome) const {
         auto folder = kdvfs::detail::RestoreFolder::find(root + "/" + name);
         if (!folder || (::geteuid() != 0 && folder->owner() != ::geteuid())) return;
-        if (!kdvfs::detail::find_record(*folder, name)) return;
+        if (!kdvfs::detail::find_record(*folder, name)) {
+            if (!folder->open(kdvfs::detail::record_name).is_open()) return;
+            folder->remove(kdvfs::detail::record_name);
+            outcome.said += " (removed a record of an earlier boot)";
+            return;
+        }
         outcome.said += words_of_watchdog(*folder);
         const kdvfs::detail::RestorePlace place{std::move(*folder), root + "/" + name + ".lock"};
-        const auto done = request_.suspended ? settle_frozen(place, name) : settle(place, name);
+        const kdvfs::detail::Snapshots snapshots{root};
+        const auto done = request_.suspended ? settle_frozen(place, name, snapshots)
+                                             : settle(place, name, snapshots);
         outcome.decision = std::max(outcome.decision, done);
     }
 
@@ -191,13 +237,13 @@ private:
     }
 
     /// Behind an owner that has ended: the lock says so.
-    static RestoreDecision settle(const kdvfs::detail::RestorePlace& place,
-                                  const std::string& gpu) {
+    static RestoreDecision settle(const kdvfs::detail::RestorePlace& place, const std::string& gpu,
+                                  const kdvfs::detail::Snapshots& snapshots) {
         const kdvfs::detail::DeviceLock lock{
             place, gpu, {.for_watchdog = std::chrono::seconds{10}}};
         const auto entry = kdvfs::detail::find_record(place.folder, gpu);
         if (!entry) return RestoreDecision::nothing;  // its owner ended in peace meanwhile
-        const auto decision = settle_device(place.folder, *entry);
+        const auto decision = settle_device(place.folder, *entry, snapshots);
         place.folder.remove(kdvfs::detail::record_name);
         return decision;
     }
@@ -205,7 +251,8 @@ private:
     /// Under an owner that its scheduler has frozen. What tells it from one that works is that its
     /// heart does not beat: a controller that holds a clock looks at it once a second.
     static RestoreDecision settle_frozen(const kdvfs::detail::RestorePlace& place,
-                                         const std::string& gpu) {
+                                         const std::string& gpu,
+                                         const kdvfs::detail::Snapshots& snapshots) {
         const auto file = place.folder.open(kdvfs::detail::record_name);
         const std::string beat = kdvfs::detail::read_beat(file.get());
         std::this_thread::sleep_for(std::chrono::milliseconds{1500});
@@ -218,12 +265,14 @@ private:
                              std::to_string(entry->user) + " is at work",
                          "freeze the whole job first"}};
         }
-        return settle_device(place.folder, *entry);
+        return settle_device(place.folder, *entry, snapshots);
     }
 
     static RestoreDecision settle_device(const kdvfs::detail::RestoreFolder& folder,
-                                         const kdvfs::detail::RestoreEntry& entry) {
-        if (!entry.has_pending_restore()) return RestoreDecision::nothing;
+                                         const kdvfs::detail::RestoreEntry& written,
+                                         const kdvfs::detail::Snapshots& snapshots) {
+        if (!written.has_pending_restore()) return RestoreDecision::nothing;
+        const auto entry = kdvfs::detail::believed_by_root(written, folder, snapshots);
         // Whoever was given the folder of one was not given the others.
         if (suffix_of(entry.kind) != suffix_of(entry.device)) {
             kdvfs::detail::reject("the record of " + entry.device,

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// kdvfs-restore [--suspended] [--folder FOLDER] [GPU...]: puts back the clocks that a killed
-// program has left changed, by what its restore record tells. For the epilog of a job scheduler, as
-// the user who ran the job, or as root. Writes nothing where nothing is owed. GPUs are PCI
-// addresses; none = all.
+// kdvfs-restore [--suspended | --snapshot] [--folder FOLDER] [GPU...]: puts back the clocks that a
+// killed program has left changed, by what its restore record tells. For the epilog of a job
+// scheduler, as the user who ran the job, or as root. Writes nothing where nothing is owed. GPUs
+// are PCI addresses; none = all.
 //
 // --suspended      under a job that is frozen (Slurm's suspend, gang scheduling): its processes
 //                  cannot do it, and neither can their watchdogs. They take up their clocks again
 //                  when they go on.
+// --snapshot       before a job, as root: keeps what the GPUs hold now. After the job root restores
+//                  to that, whatever the job's records say; without it to the driver's default.
 // --folder FOLDER  where the records are: FOLDER/0000:c1:00.0/record. Without it /run/kdvfs, and
 //                  the user's own folder.
 #include "leftovers.hpp"
@@ -20,10 +22,11 @@
 namespace {
 
 constexpr const char* usage =
-    "usage: kdvfs-restore [--suspended] [--folder FOLDER] [GPU...]\n"
+    "usage: kdvfs-restore [--suspended | --snapshot] [--folder FOLDER] [GPU...]\n"
     "Puts back the clocks that a killed program has left changed. GPUs are PCI addresses; none = "
     "all.\n"
     "  --suspended      under a job that is frozen\n"
+    "  --snapshot       keep what the GPUs hold now, before a job: root restores to that\n"
     "  --folder FOLDER  where the records are, else /run/kdvfs and the user's own folder\n";
 
 /// Nothing where the words make no sense.
@@ -37,6 +40,8 @@ std::optional<restoring::Request> parse(int count, char** words) {
         }
         if (word == "--suspended") {
             request.suspended = true;
+        } else if (word == "--snapshot") {
+            request.snapshot = true;
         } else if (word == "--folder" && i + 1 < count) {
             request.folders.emplace_back(words[++i]);
         } else if (kdvfs::device::amd::parse_pci_address(word)) {
@@ -56,7 +61,9 @@ std::optional<restoring::Request> parse(int count, char** words) {
 int main(int argc, char** argv) try {
     const auto request = parse(argc, argv);
     if (!request) return 2;
-    return restoring::Leftovers{*request}.settle() ? EXIT_SUCCESS : EXIT_FAILURE;
+    restoring::Leftovers leftovers{*request};
+    const bool done = request->snapshot ? leftovers.keep_snapshots() : leftovers.settle();
+    return done ? EXIT_SUCCESS : EXIT_FAILURE;
 } catch (const std::exception& error) {
     std::cerr << "kdvfs-restore: " << error.what() << '\n';
     return EXIT_FAILURE;

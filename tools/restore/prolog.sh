@@ -20,6 +20,11 @@ for address in $KDVFS_JOB_GPUS; do
     for name in "$address" "$address-point" "$address-power"; do
         [ ! -e "$shared/$name/record" ] || "$restore" "$address" || exit 1
     done
+    # What the epilog goes back to, whatever the job's own records say.
+    # Where it fails, as on a board that does not tell its settings, to the driver's default.
+    rm -rf "$shared/snapshots/$address" "$shared/snapshots/$address-point" \
+        "$shared/snapshots/$address-power"
+    "$restore" --snapshot "$address"
     for name in "$address" "$address-point"; do
         rm -rf "${shared:?}/$name"
         mkdir -m 0755 "$shared/$name" || exit 1

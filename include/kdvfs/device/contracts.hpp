@@ -92,6 +92,12 @@ struct ClockState {
     friend bool operator==(const ClockState&, const ClockState&) = default;
 };
 
+/// Whether somebody has pinned the clocks by a mode of the driver (AMD's levels low, high and
+/// profile_*): there is no range to lower them in.
+inline bool pins_clocks(const ClockState& state) {
+    return state.mode == "low" || state.mode == "high" || state.mode.starts_with("profile_");
+}
+
 /// The contract of a device whose clocks can be set. All calls may block for milliseconds and are
 /// made by one thread at a time (the actuator). A failed `apply` throws and may leave the device
 /// changed: the caller reads back and restores.

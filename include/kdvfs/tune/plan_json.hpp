@@ -25,16 +25,25 @@
 
 /// Plan files:
 /// `{"gpu","objective","max_slowdown_pct","baseline":{...},"plan":{...},"single":{...},`
-/// `"per_group":{...},"local":{...},"global":{...},"kernels":[...]}`. Percentages are against the
-/// baseline, negative = saved; `max_slowdown_pct` is null where there is no bound, and
-/// `launch_limit_s` is there where launches have one; clocks are MHz, -1 for auto. Times and
-/// energies are of one iteration, in `kernels` of one launch.
+/// `"per_group":{...},"local":{...},"global":{...},"best_static":{...},"kernels":[...]}`.
+/// Percentages are against the baseline, negative = saved; `max_slowdown_pct` is null where there
+/// is no bound, and `launch_limit_s` is there where launches have one; clocks are MHz, -1 for auto.
+/// Times and energies are of one iteration, in `kernels` of one launch.
 namespace kdvfs::inline v0_3::tune {
 namespace detail {
 
 inline nlohmann::ordered_json clock_json(Megahertz clock) {
     if (clock == auto_clock) return -1;
     return clock.count;
+}
+
+/// The best single clock point for everything.
+inline nlohmann::ordered_json static_json(ClockPoint clock, const Cost& cost,
+                                          const Cost& baseline) {
+    return {{"core_mhz", clock_json(clock.core)},
+            {"mem_mhz", clock_json(clock.memory)},
+            {"time_pct", time_percent(cost, baseline)},
+            {"energy_pct", energy_percent(cost, baseline)}};
 }
 
 inline nlohmann::ordered_json totals_json(const Plan& plan) {
@@ -89,7 +98,7 @@ public:
     [[noreturn]] void fail(const std::string& field, const std::string& why) const {
         throw Error{Errc::invalid_input,
                     {"read a file of kdvfs", file_, place_ + field + " " + why,
-                     "mend that field, or write the file again"}};
+                     "fix that field, or write the file again"}};
     }
     [[nodiscard]] const nlohmann::json& get(const char* field) const {
         const auto found = json_.find(field);
@@ -201,6 +210,8 @@ inline std::string to_json(const Plans& plans, Aggregate chosen) {
     for (const Aggregate aggregate :
          {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global})
         json[std::string{to_string(aggregate)}] = detail::totals_json(plans[aggregate]);
+    json["best_static"] = detail::static_json(plans.single.kernels.front().clock,
+                                              plans.single.expected, plans.single.baseline);
     detail::add_kernels(json, plans[chosen]);
     return json.dump(2) + '\n';
 }
@@ -358,6 +369,7 @@ inline std::string to_json(const SegmentPlan& plan) {
     json["single"] = detail::cost_json(plan.single, plan.baseline);
     json["single"]["core_mhz"] = detail::clock_json(plan.single_clock.core);
     json["single"]["mem_mhz"] = detail::clock_json(plan.single_clock.memory);
+    json["best_static"] = detail::static_json(plan.single_clock, plan.single, plan.baseline);
     if (!plan.reason.empty()) json["reason"] = plan.reason;
     if (!plan.level.empty()) json["level"] = plan.level;
     json["segments"] = nlohmann::ordered_json::array();

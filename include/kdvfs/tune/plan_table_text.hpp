@@ -7,6 +7,7 @@
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/segments.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <iomanip>
@@ -14,6 +15,10 @@
 #include <string>
 
 namespace kdvfs::inline v0_3::tune {
+
+/// Of plans whose savings differ by less, in percent of the energy, the simplest is recommended.
+inline constexpr double simplest_within_pct = 0.3;
+
 namespace detail {
 
 inline std::string clock_column(Megahertz clock) {
@@ -40,6 +45,14 @@ inline void add_totals(std::ostream& text, const std::string& name, const Cost& 
          << energy_percent(cost, baseline) << std::noshowpos;
 }
 
+/// The column that compares with the best static point.
+inline std::string against_static(const Cost& cost, const Cost& single) {
+    std::ostringstream text;
+    text << std::showpos << std::fixed << std::setprecision(2) << std::setw(12)
+         << energy_percent(cost, single);
+    return text.str();
+}
+
 }  // namespace detail
 
 /// What plans of one kind save by how much slower they may be, for people: a bound of 0 is a knife
@@ -59,19 +72,38 @@ inline std::string bounds_text(const CostTable& table, const Objective& objectiv
     return text.str();
 }
 
+/// Recommends the simplest of: the clocks as found, one static point, a plan. A more complex one
+/// must save `simplest_within_pct` more.
+inline std::string recommendation_text(const Cost& plan, const Cost& single, ClockPoint point,
+                                       const Cost& baseline) {
+    const double best = std::min(energy_percent(plan, baseline), energy_percent(single, baseline));
+    if (best > -simplest_within_pct) return "recommended: nothing to gain, leave the clocks\n\n";
+    if (energy_percent(single, baseline) <= best + simplest_within_pct)
+        return "recommended: set this one clock, " + to_string(point) + ", and use no scopes\n\n";
+    return "recommended: the plan\n\n";
+}
+
 /// Plans side by side, and the chosen one kernel by kernel, for people.
 inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
     const Plan& plan = plans[chosen];
     std::ostringstream text;
     text << detail::heading_text(plan.gpu, plan.objective, plan.max_slowdown, plan.baseline,
                                  plan.launch_limit)
-         << "plan               time %  energy %   gap %\n";
+         << "plan               time %  energy %   gap %  energy % of best static\n";
     for (const Aggregate aggregate : all_aggregates) {
         detail::add_totals(
             text, std::string{to_string(aggregate)} + (aggregate == chosen ? " (chosen)" : ""),
             plans[aggregate].expected, plan.baseline);
-        text << std::setprecision(4) << std::setw(10) << plans[aggregate].gap_pct << '\n';
+        text << std::setprecision(4) << std::setw(10) << plans[aggregate].gap_pct
+             << detail::against_static(plans[aggregate].expected, plans.single.expected);
+        if (aggregate == Aggregate::automatic) text << "  as found";
+        if (aggregate == Aggregate::single)
+            text << "  best static point, " << to_string(plans.single.kernels.front().clock);
+        text << '\n';
     }
+    text << '\n'
+         << recommendation_text(plan.expected, plans.single.expected,
+                                plans.single.kernels.front().clock, plan.baseline);
     std::size_t width = 6;
     for (const PlannedKernel& kernel : plan.kernels)
         width = std::max(width, kdvfs::detail::shortened(to_string(kernel.key)).size());
@@ -95,13 +127,20 @@ inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
 inline std::string to_text_table(const SegmentPlan& plan) {
     std::ostringstream text;
     text << detail::heading_text(plan.gpu, plan.objective, plan.max_slowdown, plan.baseline)
-         << "                   time %  energy %\n";
-    detail::add_totals(text, "without latency", plan.without_latency, plan.baseline);
+         << "                   time %  energy %  of best static\n";
+    const auto row = [&](const char* name, const Cost& cost) {
+        detail::add_totals(text, name, cost, plan.baseline);
+        text << detail::against_static(cost, plan.single);
+    };
+    row("as found", plan.baseline);
     text << '\n';
-    detail::add_totals(text, "plan", plan.expected, plan.baseline);
+    row("best static", plan.single);
+    text << "   " << to_string(plan.single_clock) << '\n';
+    row("plan", plan.expected);
     text << "   proven to " << std::setprecision(4) << plan.gap_pct << " %\n";
-    detail::add_totals(text, "one clock", plan.single, plan.baseline);
-    text << "   " << to_string(plan.single_clock) << "\n\n";
+    row("without latency", plan.without_latency);
+    text << "\n\n"
+         << recommendation_text(plan.expected, plan.single, plan.single_clock, plan.baseline);
     if (!plan.reason.empty()) text << "one clock is as good: " << plan.reason << "\n\n";
     if (!plan.level.empty()) text << plan.level << "\n\n";
     text << "launches           core  memory    lead ms\n";

@@ -35,27 +35,31 @@ struct PercentInterval {
     [[nodiscard]] bool contains(double percent) const { return low <= percent && percent <= high; }
 };
 
-/// What became of a promise.
+/// The result of comparing a promise with measured runs.
 enum class Verdict {
-    kept,       ///< the whole interval is within what was promised
-    broken,     ///< the whole interval is beyond it
-    undecided,  ///< the interval reaches both, or there are too few pairs
+    kept,             ///< the whole interval is within what was promised
+    broken,           ///< the whole interval is beyond it
+    undecided,        ///< the interval reaches both, or there are too few pairs
+    nothing_to_gain,  ///< kept, but the plan promises no saving worth a change
 };
 
 constexpr std::string_view to_string(Verdict verdict) {
     switch (verdict) {
         case Verdict::kept: return "kept";
         case Verdict::broken: return "broken";
+        case Verdict::nothing_to_gain: return "nothing to gain";
         case Verdict::undecided: break;
     }
     return "undecided";
 }
 
-/// What a program that judges plans ends with: 0 kept, 1 broken, 3 undecided.
+/// Returns the exit status of a program that judges plans: 0 kept, 3 undecided, 4 broken, 5 nothing
+/// to gain. 1 is left to failures and 2 to wrong options.
 constexpr int exit_status(Verdict verdict) {
     switch (verdict) {
         case Verdict::kept: return 0;
-        case Verdict::broken: return 1;
+        case Verdict::broken: return 4;
+        case Verdict::nothing_to_gain: return 5;
         case Verdict::undecided: break;
     }
     return 3;
@@ -70,6 +74,8 @@ struct Validation {
     /// How far a plan's saving may be off, in percent of the baseline's energy: estimates from few
     /// samples are no better than that.
     static constexpr double energy_tolerance_pct = 0.3;
+    /// A promised saving below this is none, in percent of the baseline's energy.
+    static constexpr double least_saving_pct = 0.05;
 
     std::size_t pairs = 0;
     double promised_time_pct = 0;
@@ -93,9 +99,13 @@ struct Validation {
     /// Of both: broken if one is, kept if both are.
     [[nodiscard]] Verdict verdict() const {
         if (time_verdict() == Verdict::broken) return Verdict::broken;
-        return time_verdict() == Verdict::kept || energy_verdict() == Verdict::broken
-                   ? energy_verdict()
-                   : Verdict::undecided;
+        const Verdict verdict =
+            time_verdict() == Verdict::kept || energy_verdict() == Verdict::broken
+                ? energy_verdict()
+                : Verdict::undecided;
+        return verdict == Verdict::kept && promised_energy_pct > -least_saving_pct
+                   ? Verdict::nothing_to_gain
+                   : verdict;
     }
 
 private:
@@ -137,13 +147,40 @@ inline PercentInterval bootstrap(const std::vector<double>& changes, std::uint64
             mean + wider * (means[resamples - 1 - resamples / 40] - mean)};
 }
 
+/// The mean of paired changes and an interval that holds the true mean at all times at once with
+/// 95 % probability, so that one may look after each pair and stop: an asymptotic confidence
+/// sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, Annals of Statistics 52, 2024,
+/// theorem 2.2), narrowest at 10 pairs, widened for small samples. @pre two changes or more
+inline PercentInterval anytime_interval(const std::vector<double>& changes) {
+    constexpr double alpha = 0.05;
+    constexpr double rho_squared = 0.878;  // (2 ln(1/a) + ln(2 ln(1/a)) + 1) / 10 pairs
+    const auto n = static_cast<double>(changes.size());
+    double mean = 0;
+    for (const double change : changes) mean += change / n;
+    double squares = 0;
+    for (const double change : changes) squares += (change - mean) * (change - mean);
+    const double deviation = std::sqrt(squares / (n - 1));
+    const double mixture = n * rho_squared + 1;
+    const double half =
+        deviation * small_sample_widening(changes.size()) *
+        std::sqrt(2 * mixture / (n * n * rho_squared) * std::log(std::sqrt(mixture) / alpha));
+    return {mean, mean - half, mean + half};
+}
+
+/// When a validation ends.
+enum class Stopping {
+    after_all_pairs,  ///< intervals of 95 % at the end
+    once_decided,     ///< as soon as the verdict is known; intervals that hold at all times
+};
+
 /// Compares a plan with the baseline by fresh runs, in pairs of random order, so that drift weighs
 /// on neither; of two pairs in a row one begins with the plan. `measure(planned)` runs the work
 /// once, with the plan or at the baseline, and returns its `Cost`.
+/// @param pairs of runs; at most so many where `stopping` is `once_decided`
 /// @throws Error (invalid_input) for fewer than two pairs; whatever `measure` throws
 template <class Measure>
-Validation validate(const Plan& plan, std::size_t pairs, Measure&& measure,
-                    std::uint64_t seed = 1) {
+Validation validate(const Plan& plan, std::size_t pairs, Measure&& measure, std::uint64_t seed = 1,
+                    Stopping stopping = Stopping::after_all_pairs) {
     if (pairs < 2) {
         throw Error{Errc::invalid_input,
                     {"validate a plan", std::to_string(pairs) + " pairs of runs",
@@ -151,6 +188,10 @@ Validation validate(const Plan& plan, std::size_t pairs, Measure&& measure,
     }
     std::vector<double> times;
     std::vector<double> energies;
+    const auto judged = [&](const PercentInterval& time, const PercentInterval& energy) {
+        return Validation{times.size(), plan.time_pct(), plan.energy_pct(),
+                          time,         energy,          100 * plan.max_slowdown};
+    };
     std::mt19937_64 random{seed};
     bool plan_first = false;
     for (std::size_t pair = 0; pair < pairs; ++pair) {
@@ -160,13 +201,11 @@ Validation validate(const Plan& plan, std::size_t pairs, Measure&& measure,
         if (!plan_first) std::swap(first, second);
         times.push_back(time_percent(first, second));
         energies.push_back(energy_percent(first, second));
+        if (stopping == Stopping::after_all_pairs || pair == 0) continue;
+        const Validation found = judged(anytime_interval(times), anytime_interval(energies));
+        if (pair + 1 == pairs || found.verdict() != Verdict::undecided) return found;
     }
-    return {pairs,
-            plan.time_pct(),
-            plan.energy_pct(),
-            bootstrap(times, seed),
-            bootstrap(energies, seed + 1),
-            100 * plan.max_slowdown};
+    return judged(bootstrap(times, seed), bootstrap(energies, seed + 1));
 }
 
 }  // namespace kdvfs::inline v0_3::tune
@@ -221,8 +260,8 @@ inline Cost read_cost(const std::filesystem::path& path) {
 
 /// Validation files: `{"gpu","pairs","too_few_pairs","verdict","time_bound_pct",`
 /// `"promised":{"time_pct","energy_pct"},"time":{"verdict","limit_pct","mean_pct","low_pct",`
-/// `"high_pct"},"energy":{...}}`, percent against the baseline; a verdict is "kept", "broken" or
-/// "undecided"; `time_bound_pct` is null where the plan had no bound.
+/// `"high_pct"},"energy":{...}}`, percent against the baseline; a verdict is "kept", "broken",
+/// "undecided" or "nothing to gain"; `time_bound_pct` is null where the plan had no bound.
 namespace kdvfs::inline v0_3::tune {
 namespace detail {
 

@@ -281,13 +281,32 @@ private:
     }
 
     void note_target(TimePoint now) {
-        auto target = released_ ? std::nullopt : votes_.winner();
-        if (target) {
-            target = lowered_to(raised_to(*target, options_.never_below), options_.never_above);
-        }
+        const auto target = wanted();
         if (target == target_) return;
         target_ = target;
         target_since_ = now;
+    }
+
+    /// What tracks ask for, within the limits of the program, of the site and of what was found;
+    /// nothing = as found.
+    [[nodiscard]] std::optional<ClockPoint> wanted() const {
+        const auto asked = released_ ? std::nullopt : votes_.winner();
+        if (!asked) return std::nullopt;
+        const ClockPoint point =
+            lowered_to(raised_to(*asked, options_.never_below), options_.never_above);
+        const ClockState& found = history_.initial;
+        if (options_.may_leave_found_limits || found == ClockState{}) return point;
+        if (pins_clocks(found)) return std::nullopt;
+        const ClockPoint within = lowered_to(raised_above(point, found.floor), found.cap);
+        return within == found.cap ? std::nullopt : std::optional{within};
+    }
+    /// A range reaches to its cap from below it: at the floor itself there would be none.
+    static ClockPoint raised_above(ClockPoint point, ClockPoint floor) {
+        const auto raise = [](Megahertz clock, Megahertz least) {
+            const bool is_below = clock != auto_clock && least != auto_clock && clock <= least;
+            return is_below ? Megahertz{least.count + 1} : clock;
+        };
+        return {raise(point.core, floor.core), raise(point.memory, floor.memory)};
     }
 
     [[nodiscard]] bool holds(std::optional<ClockPoint> target) const {
@@ -368,7 +387,7 @@ private:
         if (!changed()) {
             if (state == history_.initial) return;
             ++counts_.external_changes;
-            history_.initial = state;
+            found(state);
             return;
         }
         if (history_.written != state) displaced(state);
@@ -381,7 +400,7 @@ private:
         if (state == ClockState{} || state == history_.initial) {
             ++counts_.resets;
             forget_writes();
-            history_.initial = state;
+            found(state);
         } else {
             taken_over(state);
         }
@@ -390,7 +409,7 @@ private:
     void taken_over(const ClockState& external) {
         ++counts_.external_changes;
         forget_writes();
-        history_.initial = external;
+        found(external);
         disarm(clock_errors::taken_over(device_, external));
     }
 
@@ -421,6 +440,12 @@ private:
         attempts_ = 0;
         not_before_ = {};
         if (!error_) error_ = error;
+    }
+
+    /// The state to go back to from here on, which limits what is asked for.
+    void found(const ClockState& state) {
+        history_.initial = state;
+        target_ = wanted();
     }
 
     void forget_writes() {

@@ -52,6 +52,8 @@ inline GpuOptions merged_options(const GpuOptions& first, const GpuOptions& late
           [](const GpuOptions& all) { return all.controller.lower_after; });
     agree("controller.verify_every",
           [](const GpuOptions& all) { return all.controller.verify_every; });
+    agree("controller.may_leave_found_limits",
+          [](const GpuOptions& all) { return all.controller.may_leave_found_limits; });
     agree("controller.retries", [](const GpuOptions& all) { return all.controller.retries; });
     agree("controller.first_retry_after",
           [](const GpuOptions& all) { return all.controller.first_retry_after; });

@@ -9,15 +9,18 @@
 #include <kdvfs/detail/io/process_objects.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <kdvfs/detail/restore/site_limits.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/units.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,10 +33,11 @@ namespace kdvfs::inline v0_3::detail {
 
 /// Shows, before anything is promised, that clocks of this device can be set: applies its highest
 /// core clock (the smallest disturbance there is), reads it back, and restores what was found.
+/// @param ceiling that nothing may be raised above
 /// @returns the state that the device was found in
 /// @throws Error naming what failed; the device is back in its found state, unless that failed too
 template <ClockControl Device>
-ClockState prove_clock_control(Device& device) {
+ClockState prove_clock_control(Device& device, ClockPoint ceiling = {}) {
     const ClockState found = device.read_clock_state();
     const auto& core = device.supported_clocks().core.listed;
     if (core.empty()) {
@@ -53,7 +57,13 @@ ClockState prove_clock_control(Device& device) {
              .remedy = "see which other tool governs this GPU's clocks, or open it with "
                        "OnRefused::measure_only"}};
     };
-    const ClockPoint probe{.core = core.back()};
+    const auto above = ceiling.core == auto_clock
+                           ? core.end()
+                           : std::upper_bound(core.begin(), core.end(), ceiling.core);
+    const bool inside = device.supported_clocks().core.continuous && above != core.end();
+    const ClockPoint probe{.core = above == core.begin() ? core.front()
+                                   : inside              ? ceiling.core
+                                                         : *std::prev(above)};
     try {
         device.apply(probe);
         const ClockState seen = device.read_clock_state();
@@ -192,6 +202,17 @@ struct OwnedDevice {
     OwnedClocks<Device> clocks;
 };
 
+/// The state that a device was found in, whose clocks are proven to be settable: where opening has
+/// not tried them already. @throws Error as `prove_clock_control`
+template <class Device>
+ClockState proven_state(OwnedClocks<Device>& clocks, ClockPoint ceiling) {
+    if constexpr (ProbedControl<Device>) {
+        return clocks.read_clock_state();  // `OwnedDevice` has
+    } else {
+        return prove_clock_control(clocks, ceiling);
+    }
+}
+
 /// What switches the prepared operating points of a device; null for one that has no such hook.
 /// They have a lock, a restore record and a watchdog of their own, from the first request on.
 template <class Device>
@@ -236,9 +257,13 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
                                 .clocks = device.readings->supported_clocks()};
         try {
             refuse_beside_other_version(key);
+            const SiteLimits site = read_site_limits(key);
+            options.controller = within(options.controller, site);
+            check_limits(options.controller, to_string(parts.info));
             if (const auto owned = open_clocks()) {
-                parts.initial = prove_clock_control(owned->clocks);
+                parts.initial = proven_state(owned->clocks, options.controller.never_above);
                 parts.info = owned->clocks.info();
+                if (!site.path.empty()) parts.info.mechanism += ", within " + site.words();
                 parts.info.energy = device.readings->info().energy;
                 parts.info.operating_point = device.readings->info().operating_point;
                 parts.info.prepared_points = device.readings->info().prepared_points;

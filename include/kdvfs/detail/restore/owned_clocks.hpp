@@ -5,6 +5,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
+#include <kdvfs/detail/restore/snapshot.hpp>
 #include <kdvfs/detail/restore/watchdog.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -199,7 +200,7 @@ public:
           lock_{std::make_unique<DeviceLock>(*place_, device.info().address)} {
         const std::string& address = device.info().address;
         if (const auto left = find_record(place_->folder, address)) {
-            settled_ = settle(place_->folder, *left, device);
+            settled_ = settle(place_->folder, believed(*left, *place_), device);
         }
         history_.initial = device.read_clock_state();
         record_ = new_record(*place_);
@@ -316,6 +317,11 @@ private:
                                                             .history = history_});
     }
 
+    static RestoreEntry believed(const RestoreEntry& left, const RestorePlace& place) {
+        const Snapshots snapshots{place.lock.substr(0, place.lock.rfind('/'))};
+        return believed_by_root(left, place.folder, snapshots);
+    }
+
     /// Makes lock and record again where they were removed. Until both are there the ones before
     /// hold on, and the watchdog by them. What another owner has left there meanwhile is settled,
     /// as when a device is opened.
@@ -329,7 +335,8 @@ private:
             lock = std::make_unique<DeviceLock>(*place, address, patience);
             const auto left =
                 record_->is_removed() ? find_record(place->folder, address) : std::nullopt;
-            if (left && settle(place->folder, *left, device_) == RestoreDecision::write_back) {
+            if (left && settle(place->folder, believed(*left, *place), device_) ==
+                            RestoreDecision::write_back) {
                 history_.uncertain = history_.written.has_value();
             }
         }

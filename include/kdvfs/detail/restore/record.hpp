@@ -284,9 +284,10 @@ inline RestoreEntry read_record(int file, const std::string& path) {
     return std::move(*entry);
 }
 
-/// What the record in a folder says; nothing where there is none.
-/// @throws Error (refused) where it is not to be trusted: no whole record of this boot and of this
-/// device, or of another owner than its folder
+/// What the record in a folder says; nothing where there is none of this boot: clocks do not
+/// outlive one.
+/// @throws Error (refused) where it is not to be trusted: no whole record of this device, or of
+/// another owner than its folder
 inline std::optional<RestoreEntry> find_record(const RestoreFolder& folder,
                                                const std::string& device) {
     const Descriptor file = folder.open(record_name);
@@ -294,7 +295,7 @@ inline std::optional<RestoreEntry> find_record(const RestoreFolder& folder,
     const std::string path = folder.path() + "/" + record_name;
     RestoreEntry entry = read_record(file.get(), path);
     if (entry.device != device) reject(path, "it tells of GPU " + entry.device);
-    if (entry.boot != boot_id()) reject(path, "it is of another boot of this machine");
+    if (entry.boot != boot_id()) return std::nullopt;
     return entry;
 }
 

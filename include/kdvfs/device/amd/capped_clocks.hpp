@@ -165,8 +165,10 @@ public:
         } else if (clocks_.way == ClockWay::level_mask) {
             allow_levels_up_to(point.core);
         } else {
-            move_to({clocks_.bounds.core_min, or_highest(point.core, clocks_.bounds.core_max),
+            const Megahertz cap = or_highest(point.core, clocks_.bounds.core_max);
+            move_to({std::min(lowest_allowed(), cap), cap,
                      or_highest(point.memory, clocks_.bounds.memory_max)});
+            if (point.memory != auto_clock) prove_domains(cap);
         }
     }
 
@@ -208,53 +210,30 @@ public:
         return amd::restore_script(card_.folder, clocks_.bounds);
     }
 
-    /// Tries every way to set the clocks and settles on the cheapest: a range, else determinism,
-    /// which sleeps up to 1 ms in the driver, else the list of allowed levels. A clock is tried by
-    /// a cap slightly below the highest, read back and taken away again; the list by allowing all
-    /// of it, since it cannot be read back. The state found is there again when it returns or
-    /// throws.
-    /// The two domains are tried one by one and then together: where they disturb one another the
-    /// memory's is not offered.
+    /// Tries the ways to set the core clock, the cheapest first, and settles on the first that
+    /// works: a range, else determinism, which sleeps up to 1 ms in the driver, else the list of
+    /// allowed levels. A way is tried by one cap slightly below what was found, read back and taken
+    /// away again; the list by allowing all of it, since it cannot be read back. The memory's limit
+    /// is written along at its highest, never lower; where that undoes the core's, it is left
+    /// alone. The state found is there again when it returns or throws. Writes nothing where
+    /// somebody has pinned the clocks.
     /// @throws Error with the driver's answer where no way works, or the state did not come back.
     Capabilities probe() {
         clocks_ = learnt_;
         require_settable({});
         const ClockState found = read_clock_state();
         Capabilities result;
+        if (pins_clocks(found)) {
+            info_.mechanism += ", pinned by level '" + found.mode + "': left as it is";
+            return result;
+        }
+        if (found.mode == manual) floor_ = found.floor.core;
         std::optional<Error> refusal;
-        if (clocks_.has_table) {
-            const ClockPoint below{slightly_below_highest(), auto_clock};
-            refusal = try_out(found, below, ClockWay::range, result.range);
-            if (result.range == Capability::refused && !clocks_.supported.memory.listed.empty()) {
-                // Each range is written with a memory limit: perhaps that undid the core's.
-                leave_memory_alone();
-                static_cast<void>(try_out(found, below, ClockWay::range, result.range));
-                result.both = Capability::refused;
-                if (result.range == Capability::supported) result.memory = result.range;
-            }
-            const auto other = try_out(found, below, ClockWay::determinism, result.determinism);
-            static_cast<void>(other);  // the first answer says more
-        }
-        const ClockList levels = try_levels(found, result.level_mask, refusal);
-        if (result.range == Capability::supported) {
-            clocks_.way = ClockWay::range;
-        } else if (result.determinism == Capability::supported) {
-            clocks_.way = ClockWay::determinism;
-        } else if (result.level_mask == Capability::supported) {
+        if (!clocks_.has_table || !try_table(found, result, refusal)) {
+            const ClockList levels = try_levels(found, result.level_mask, refusal);
+            if (result.level_mask != Capability::supported) throw Error{*refusal};
             clocks_ = SettableClocks::by_levels(levels);
-        } else {
-            throw Error{*refusal};
         }
-        if (!clocks_.supported.memory.listed.empty()) {
-            const ClockPoint lowest{auto_clock, clocks_.supported.memory.listed.front()};
-            static_cast<void>(try_out(found, lowest, clocks_.way, result.memory));
-        }
-        if (result.memory == Capability::supported && !clocks_.supported.memory.listed.empty()) {
-            const ClockPoint both{slightly_below_highest(),
-                                  clocks_.supported.memory.listed.front()};
-            static_cast<void>(try_out(found, both, clocks_.way, result.both));
-        }
-        if (result.both != Capability::supported) leave_memory_alone();
         describe();
         if (result.memory == Capability::supported && result.both != Capability::supported) {
             info_.mechanism +=
@@ -300,9 +279,15 @@ private:
         clocks_.bounds.memory_max = auto_clock;
     }
 
-    [[nodiscard]] Megahertz slightly_below_highest() const {
-        const auto [lowest, highest] = std::pair{clocks_.bounds.core_min, clocks_.bounds.core_max};
-        return Megahertz{highest.count - (highest.count - lowest.count) / 8};
+    /// Below the cap that was found, above its floor.
+    [[nodiscard]] Megahertz slightly_below(const ClockState& found) const {
+        const Megahertz highest = or_highest(found.cap.core, clocks_.bounds.core_max);
+        const Megahertz lowest = lowest_allowed();
+        return Megahertz{highest.count - (highest.count - std::min(lowest, highest).count) / 8};
+    }
+    /// The lower end of the ranges that are written: that of the range found, where there was one.
+    [[nodiscard]] Megahertz lowest_allowed() const {
+        return std::max(clocks_.bounds.core_min, floor_);
     }
 
     [[nodiscard]] ClockLimits read_limits() const {
@@ -392,6 +377,43 @@ private:
         }
     }
 
+    /// Once, behind the first limit of the memory clock: opening does not lower it.
+    /// @throws Error (not_supported) where it has undone the core's
+    void prove_domains(Megahertz core) {
+        if (std::exchange(domains_are_proven_, true)) return;
+        if (read_limits().core_max == core) return;
+        leave_memory_alone();
+        throw Error{Errc::not_supported,
+                    {"set a limit of the memory clock", to_string(info_),
+                     "with one the core's limit does not hold on this board",
+                     "plan without memory clocks, or try another ClockPath"}};
+    }
+
+    /// A range, else determinism. @returns whether one of them works
+    bool try_table(const ClockState& found, Capabilities& result, std::optional<Error>& refusal) {
+        const bool has_memory = !clocks_.supported.memory.listed.empty();
+        const ClockPoint below{slightly_below(found), found.cap.memory};
+        refusal = try_out(found, below, ClockWay::range, result.range);
+        if (result.range == Capability::supported) {
+            if (has_memory) result.memory = result.both = Capability::supported;
+            return true;
+        }
+        if (has_memory && result.range == Capability::refused) {
+            // Each range is written with a memory limit: perhaps that undid the core's.
+            leave_memory_alone();
+            static_cast<void>(try_out(found, below, ClockWay::range, result.range));
+            if (result.range == Capability::supported) {
+                result.memory = Capability::supported;
+                result.both = Capability::refused;
+                return true;
+            }
+        }
+        leave_memory_alone();
+        static_cast<void>(try_out(found, {below.core, auto_clock}, ClockWay::determinism,
+                                  result.determinism));  // the first answer says more
+        return result.determinism == Capability::supported;
+    }
+
     /// One way, tried and undone. @returns what was said where it does not work
     std::optional<Error> try_out(const ClockState& found, ClockPoint point, ClockWay way,
                                  Capability& capability) {
@@ -450,10 +472,12 @@ private:
     DeviceInfo info_;
     SettableClocks learnt_;  // by reading alone, before any trial
     SettableClocks clocks_;
-    ClockPoint asked_;  // last, by this object
+    ClockPoint asked_;              // last, by this object
+    Megahertz floor_ = auto_clock;  // of the range that was found when the clocks were tried
     /// The range that the board showed last; nothing since it was written.
     mutable std::optional<ClockLimits> seen_;
     std::optional<Megahertz> masked_cap_;
+    bool domains_are_proven_ = false;
 };
 
 }  // namespace kdvfs::inline v0_3::device::amd

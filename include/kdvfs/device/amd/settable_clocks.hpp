@@ -17,7 +17,7 @@ namespace kdvfs::inline v0_3::device::amd {
 
 /// What a board was found to allow when it was tried.
 enum class Capability {
-    absent,     ///< there is no file for it
+    absent,     ///< there is no file for it, or no need to try it
     refused,    ///< the driver said no
     supported,  ///< tried and seen to work; a clock was read back and put back
 };
@@ -31,7 +31,7 @@ constexpr std::string_view to_string(Capability capability) {
     return "unknown";
 }
 
-/// The ways to set the clocks of a board, each tried once, and whether it counts its energy.
+/// The ways to set the clocks of a board, tried until one works, and whether it counts its energy.
 struct Capabilities {
     Capability range = Capability::absent;        ///< limits in performance level `manual`
     Capability determinism = Capability::absent;  ///< a limit in level `perf_determinism`
@@ -191,8 +191,13 @@ private:
         if (table.memory_is_settable) learn_memory(files);
     }
 
+    /// The core clock needs nothing of it: where the list is missing, the memory is left alone.
     void learn_memory(const ClockFiles& files) {
-        supported.memory.listed = files.levels_of("pp_dpm_mclk").clocks;
+        try {
+            supported.memory.listed = files.levels_of("pp_dpm_mclk").clocks;
+        } catch (const Error&) {
+            return;
+        }
         std::sort(supported.memory.listed.begin(), supported.memory.listed.end());
         bounds.memory_max = supported.memory.listed.back();
     }

@@ -151,9 +151,10 @@ inline std::optional<Megahertz> take_clock(std::string_view& text) {
 }
 
 /// Adds the line "1: 1700Mhz *"; false where it is none.
-inline bool add_line(ClockList& list, std::string_view line) {
+/// @param first number of the list's first line
+inline bool add_line(ClockList& list, std::string_view line, std::size_t first = 0) {
     const auto index = take_number(line);
-    if (!index || *index != list.clocks.size() || !line.starts_with(':')) return false;
+    if (!index || *index != first + list.clocks.size() || !line.starts_with(':')) return false;
     line.remove_prefix(1);
     const auto clock = take_clock(line);
     if (!clock) return false;
@@ -199,6 +200,7 @@ inline std::string levels_up_to(unsigned highest) {
 inline std::optional<OverdriveTable> parse_overdrive_table(std::string_view text) {
     OverdriveTable table;
     ClockList* section = nullptr;
+    bool starts_at_0 = false;  // the memory's section
     while (!text.empty()) {
         auto line = detail::take_line(text);
         if (line == "OD_SCLK:" || line == "GFXCLK:") {
@@ -207,13 +209,15 @@ inline std::optional<OverdriveTable> parse_overdrive_table(std::string_view text
             section = &table.memory;
             table.memory_is_settable = line == "OD_MCLK:";
         } else if (line.starts_with("OD_") && line.ends_with(':')) {
-            section = nullptr;
+            section = nullptr;  // a voltage curve, the board's ranges
         } else if (line.starts_with("SCLK:")) {
             line.remove_prefix(5);
             table.core_min = detail::take_clock(line);
-        } else if (section != nullptr && !line.empty() && !line.starts_with("S:") &&
-                   !detail::add_line(*section, line)) {
-            return std::nullopt;
+        } else if (section != nullptr && !line.empty() && !line.starts_with("S:")) {
+            // Vega20 shows the upper limit of the memory alone, under its number, 1.
+            const bool only_upper = section == &table.memory && table.memory_is_settable &&
+                                    !(starts_at_0 = starts_at_0 || line.starts_with("0:"));
+            if (!detail::add_line(*section, line, only_upper ? 1 : 0)) return std::nullopt;
         }
     }
     if (table.core.clocks.empty()) return std::nullopt;

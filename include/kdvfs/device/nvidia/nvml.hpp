@@ -159,6 +159,10 @@ struct NvmlOptions {
     /// How long after a write the running clock may still be above the cap: longer than any
     /// published switching latency of an NVIDIA GPU (they reach 500 ms).
     Duration settle = std::chrono::seconds{1};
+    /// What the administrator says to have locked the clocks to, since NVML does not tell while the
+    /// board is idle: freed clocks go back to these locks. A ceiling of `auto_clock`: no lock.
+    ClockPoint site_floor{};
+    ClockPoint site_ceiling{};
 };
 
 /// An NVIDIA GPU through NVML: caps are locked clocks from the lowest listed clock up to the cap.
@@ -184,7 +188,8 @@ public:
             clocks_.memory.listed.clear();
         }
         info_.mechanism = "NVML locked clocks, driver " + driver_version();
-        limited_at_opening_ = read_limit_reasons().set_clocks();
+        // A lock that the administrator names can be put back.
+        limited_at_opening_ = options_.site_ceiling.is_auto() && read_limit_reasons().set_clocks();
     }
 
     /// @throws Error (refused) if opened to measure only; (busy) if somebody else had set clocks
@@ -264,14 +269,32 @@ public:
     /// What frees the clocks after this process has died. There is nothing else to go back to:
     /// clocks that somebody had set are never changed.
     [[nodiscard]] RestoreScript restore_script() const {
-        return {"nvml", restore_functions, {options_.restorer, info_.address}};
+        const auto range = [](const ClockDomain& domain, Megahertz floor, Megahertz ceiling) {
+            return ceiling == auto_clock ? std::string{}
+                                         : std::to_string(lowest(domain, floor).count) + "," +
+                                               std::to_string(ceiling.count);
+        };
+        return {"nvml",
+                restore_functions,
+                {options_.restorer, info_.address,
+                 range(clocks_.core, options_.site_floor.core, options_.site_ceiling.core),
+                 range(clocks_.memory, options_.site_floor.memory, options_.site_ceiling.memory)}};
     }
 
 private:
-    // Words: nvidia-smi, the PCI address. It cannot ask NVML what holds: what the record says is
-    // held is freed. A write under way may have locked either domain.
+    // Words: nvidia-smi, the PCI address, the administrator's locks of core and memory, each may be
+    // empty. It cannot ask NVML what holds: what the record says is held is freed. A write under
+    // way may have locked either domain.
     static constexpr const char* restore_functions = R"sh(
-restorer=$1 address=$2 freed=
+restorer=$1 address=$2 site_core=$3 site_memory=$4 freed=
+
+free() { # $1 the administrator's lock, $2 how it is set, $3 how there is none
+    if [ -n "$1" ]; then
+        "$restorer" -i "$address" "$2" "$1"
+    else
+        "$restorer" -i "$address" "$3"
+    fi
+}
 
 see() { :; }
 
@@ -282,8 +305,8 @@ is_back() { [ "$freed" = "$order" ]; }
 put_back() {
     core=$held_core memory=$held_memory
     [ "$held" != uncertain ] || core=1 memory=1
-    [ "$core" = 0 ] || "$restorer" -i "$address" -rgc || return 1
-    [ "$memory" = 0 ] || "$restorer" -i "$address" -rmc || return 1
+    [ "$core" = 0 ] || free "$site_core" -lgc -rgc || return 1
+    [ "$memory" = 0 ] || free "$site_memory" -lmc -rmc || return 1
     freed=$order
 }
 )sh";
@@ -326,19 +349,35 @@ put_back() {
         write(
             core_, "core", cap,
             [&] {
-                return setters_.lock_core(handle(), clocks_.core.listed.front().count, cap.count);
+                return setters_.lock_core(
+                    handle(), lowest(clocks_.core, options_.site_floor.core).count, cap.count);
             },
-            [&] { return setters_.unlock_core(handle()); });
+            [&] {
+                if (options_.site_ceiling.core == auto_clock) return setters_.unlock_core(handle());
+                return setters_.lock_core(handle(),
+                                          lowest(clocks_.core, options_.site_floor.core).count,
+                                          options_.site_ceiling.core.count);
+            });
     }
 
     void cap_memory(Megahertz cap) {
         write(
             memory_, "memory", cap,
             [&] {
-                return setters_.lock_memory(handle(), clocks_.memory.listed.front().count,
-                                            cap.count);
+                return setters_.lock_memory(
+                    handle(), lowest(clocks_.memory, options_.site_floor.memory).count, cap.count);
             },
-            [&] { return setters_.unlock_memory(handle()); });
+            [&] {
+                if (options_.site_ceiling.memory == auto_clock)
+                    return setters_.unlock_memory(handle());
+                return setters_.lock_memory(
+                    handle(), lowest(clocks_.memory, options_.site_floor.memory).count,
+                    options_.site_ceiling.memory.count);
+            });
+    }
+
+    static Megahertz lowest(const ClockDomain& domain, Megahertz floor) {
+        return floor != auto_clock || domain.listed.empty() ? floor : domain.listed.front();
     }
 
     bool exceeds(std::uint32_t domain, Megahertz cap) {
