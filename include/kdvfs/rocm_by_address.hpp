@@ -50,4 +50,23 @@ inline Gpu open(const std::string& pci_address, const GpuOptions& options = {}) 
     return detail::open_device(pci_address, "an AMD GPU", no_streams, options);
 }
 
+/// The same to measure it: nothing is ever set.
+/// @throws Error if there is no such device or it has no energy counter that can be read
+inline Gpu measure(const std::string& pci_address, GpuOptions options = {}) {
+    options.on_refused = OnRefused::measure_only;
+    const auto address = device::amd::parse_pci_address(pci_address);
+    if (!address) {
+        throw Error{Errc::invalid_input,
+                    {"read the PCI address", "an AMD GPU", "'" + pci_address + "' is none",
+                     "give one such as 0000:c1:00.0"}};
+    }
+    const device::amd::Card card = device::amd::find_card(*address);
+    using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
+    return Gpu{kdvfs::detail::open_device(
+        to_string(*address) + " measured",
+        [&] { return std::make_shared<kdvfs::detail::LateStreams>(pci_address); },
+        [] { return std::shared_ptr<Owned>{}; },
+        [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, options)};
+}
+
 }  // namespace kdvfs::inline v0_3::rocm

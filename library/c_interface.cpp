@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT
+#include "open_boards.hpp"
+
+#include <kdvfs/kdvfs.h>
+#include <kdvfs/device/simulated/presets.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/extend.hpp>
+#include <kdvfs/gpu.hpp>
+#include <kdvfs/measure/report_files.hpp>
+#include <kdvfs/options.hpp>
+#include <kdvfs/policy.hpp>
+#include <kdvfs/registry.hpp>
+#include <kdvfs/simulated.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/version.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace {
+
+/// Scopes ask for what the plan says, and for nothing without one.
+using Policies = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::FromPlan<kdvfs::KeepClock>>>;
+using BoundGpu = kdvfs::BoundGpu<Policies>;
+
+}  // namespace
+
+struct kdvfs_gpu {
+    std::unique_ptr<kdvfs::simulated::Device> simulated;  // outlives `gpu`
+    std::optional<kdvfs::Gpu> gpu;
+    std::optional<BoundGpu> bound;        // the same with its plan
+    std::atomic<std::uint64_t> users{0};  // scopes and requests that have not ended
+};
+
+struct kdvfs_request {
+    kdvfs_gpu* gpu;
+    kdvfs::StandingRequest standing;
+};
+
+namespace {
+
+/// What lies in a `kdvfs_scope`.
+struct OpenScope {
+    static constexpr std::uint64_t is_open = 0x6b64766673636f70;  // "kdvfscop"
+
+    OpenScope(kdvfs_gpu& its, kdvfs::Scope entered) : gpu{&its}, scope{std::move(entered)} {}
+
+    std::uint64_t mark = is_open;
+    kdvfs_gpu* gpu;
+    kdvfs::Scope scope;
+};
+static_assert(sizeof(OpenScope) <= sizeof(kdvfs_scope));
+static_assert(alignof(OpenScope) <= alignof(kdvfs_scope));
+
+std::string& last_error() {
+    thread_local std::string text;
+    return text;
+}
+
+kdvfs_status status_of(kdvfs::Errc code) {
+    switch (code) {
+        case kdvfs::Errc::invalid_input: return KDVFS_INVALID_INPUT;
+        case kdvfs::Errc::not_supported: return KDVFS_NOT_SUPPORTED;
+        case kdvfs::Errc::refused: return KDVFS_REFUSED;
+        case kdvfs::Errc::busy: return KDVFS_BUSY;
+        case kdvfs::Errc::vanished: return KDVFS_VANISHED;
+        case kdvfs::Errc::external_change: return KDVFS_EXTERNAL_CHANGE;
+        case kdvfs::Errc::timed_out: return KDVFS_TIMED_OUT;
+        case kdvfs::Errc::io: return KDVFS_IO;
+    }
+    return KDVFS_INTERNAL;
+}
+
+/// Calls `work` and turns what it throws into a status and a text.
+template <class Work>
+kdvfs_status guarded(Work&& work) noexcept {
+    try {
+        work();
+        return KDVFS_OK;
+    } catch (const kdvfs::Error& error) {
+        last_error() = error.what();
+        return status_of(error.code());
+    } catch (const std::bad_alloc&) {
+        last_error().clear();
+        return KDVFS_NO_MEMORY;
+    } catch (const std::exception& error) {
+        last_error() = error.what();
+        return KDVFS_INTERNAL;
+    } catch (...) {
+        last_error() = "an unknown exception";
+        return KDVFS_INTERNAL;
+    }
+}
+
+[[noreturn]] void reject(const char* action, const std::string& object, const char* why,
+                         const char* remedy) {
+    throw kdvfs::Error{kdvfs::Errc::invalid_input, {action, object, why, remedy}};
+}
+
+template <class T>
+T& given(T* pointer, const char* what) {
+    if (pointer == nullptr) reject("call kdvfs", what, "it is NULL", "pass a valid pointer");
+    return *pointer;
+}
+
+kdvfs::GpuOptions options_of(const kdvfs_options* options) {
+    kdvfs::GpuOptions result;
+    if (options == nullptr) return result;
+    if (options->size != sizeof(kdvfs_options)) {
+        reject("open a GPU", "the options", "their size is not that of this version",
+               "call kdvfs_options_init first");
+    }
+    if (options->meter_every == 0)
+        reject("open a GPU", "meter_every", "it is 0", "use 1 to meter every iteration");
+    if (options->measure_if_refused != 0) result.on_refused = kdvfs::OnRefused::measure_only;
+    result.meter_every = options->meter_every;
+    result.controller.never_below.core = {options->never_below_mhz};
+    result.controller.never_above.core = {options->never_above_mhz};
+    return result;
+}
+
+kdvfs::simulated::Board board_of(const std::string& preset) {
+    namespace presets = kdvfs::simulated;
+    if (preset == "mi300x") return presets::mi300x();
+    if (preset == "mi250x") return presets::mi250x();
+    if (preset == "mi210") return presets::mi210();
+    if (preset == "h100") return presets::h100();
+    if (preset == "rtx3080ti") return presets::rtx_3080_ti();
+    reject("open a simulated GPU", "'" + preset + "'", "there is no such preset",
+           "use mi300x, mi250x, mi210, h100 or rtx3080ti");
+}
+
+kdvfs::simulated::Device& simulated_of(kdvfs_gpu* gpu) {
+    if (const auto& device = given(gpu, "the GPU").simulated) return *device;
+    throw kdvfs::Error{kdvfs::Errc::not_supported,
+                       {.action = "use a function of simulated GPUs",
+                        .object = kdvfs::to_string(gpu->gpu->info()),
+                        .vendor_words = "this GPU is not simulated",
+                        .remedy = "open one with kdvfs_open_simulated"}};
+}
+
+kdvfs::StreamRef stream_of(const kdvfs_gpu& gpu, void* stream) {
+    if (gpu.simulated == nullptr) return kdvfs::StreamRef{stream};
+    return kdvfs::StreamRef{static_cast<kdvfs::simulated::Stream*>(stream)};
+}
+
+template <class Make>
+void begin(kdvfs_gpu* gpu, const char* name, kdvfs_scope* scope, Make make) {
+    kdvfs_gpu& its = given(gpu, "the GPU");
+    static_cast<void>(given(name, "the name"));
+    static_cast<void>(given(scope, "the scope"));
+    ::new (scope) OpenScope{its, make(its)};
+    its.users.fetch_add(1, std::memory_order_relaxed);
+}
+
+kdvfs_status open(const char* vendor, const char* address, kdvfs::c_interface::Use use,
+                  const kdvfs_options* options, kdvfs_gpu** gpu) {
+    return guarded([&] {
+        given(gpu, "where the GPU goes") = nullptr;
+        auto opened = std::make_unique<kdvfs_gpu>();
+        opened->gpu = kdvfs::c_interface::open_board(
+            &given(vendor, "the vendor"), &given(address, "the address"), use, options_of(options));
+        opened->bound = opened->gpu->with<Policies>();
+        *gpu = opened.release();
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+int kdvfs_c_version(void) { return KDVFS_C_VERSION; }
+
+const char* kdvfs_version(void) {
+    static const std::string text = std::to_string(KDVFS_VERSION_MAJOR) + '.' +
+                                    std::to_string(KDVFS_VERSION_MINOR) + '.' +
+                                    std::to_string(KDVFS_VERSION_PATCH);
+    return text.c_str();
+}
+
+const char* kdvfs_status_text(kdvfs_status status) {
+    switch (status) {
+        case KDVFS_OK: return "ok";
+        case KDVFS_INVALID_INPUT: return "invalid input";
+        case KDVFS_NOT_SUPPORTED: return "not supported";
+        case KDVFS_REFUSED: return "refused";
+        case KDVFS_BUSY: return "busy";
+        case KDVFS_VANISHED: return "vanished";
+        case KDVFS_EXTERNAL_CHANGE: return "changed by someone else";
+        case KDVFS_TIMED_OUT: return "timed out";
+        case KDVFS_IO: return "input/output";
+        case KDVFS_NO_MEMORY: return "out of memory";
+        case KDVFS_INTERNAL: return "internal error";
+        default: return "unknown status";
+    }
+}
+
+const char* kdvfs_last_error(void) { return last_error().c_str(); }
+
+void kdvfs_free(char* text) { std::free(text); }
+
+void kdvfs_options_init(kdvfs_options* options) {
+    if (options == nullptr) return;
+    *options = {};
+    options->size = sizeof(kdvfs_options);
+    options->meter_every = kdvfs::GpuOptions{}.meter_every;
+}
+
+kdvfs_status kdvfs_open(const char* vendor, const char* address, const kdvfs_options* options,
+                        kdvfs_gpu** gpu) {
+    return open(vendor, address, kdvfs::c_interface::Use::drive, options, gpu);
+}
+
+kdvfs_status kdvfs_measure(const char* vendor, const char* address, const kdvfs_options* options,
+                           kdvfs_gpu** gpu) {
+    return open(vendor, address, kdvfs::c_interface::Use::measure, options, gpu);
+}
+
+kdvfs_status kdvfs_open_simulated(const char* preset, uint64_t seed, const kdvfs_options* options,
+                                  kdvfs_gpu** gpu) {
+    return guarded([&] {
+        given(gpu, "where the GPU goes") = nullptr;
+        auto opened = std::make_unique<kdvfs_gpu>();
+        kdvfs::simulated::DeviceOptions made;
+        made.seed = seed;
+        opened->simulated = std::make_unique<kdvfs::simulated::Device>(
+            board_of(&given(preset, "the preset")), std::move(made));
+        opened->gpu = kdvfs::simulated::open(*opened->simulated, options_of(options));
+        opened->bound = opened->gpu->with<Policies>();
+        *gpu = opened.release();
+    });
+}
+
+kdvfs_status kdvfs_close(kdvfs_gpu* gpu) {
+    if (gpu == nullptr) return KDVFS_OK;
+    return guarded([&] {
+        if (const auto users = gpu->users.load(); users != 0) {
+            reject("close the GPU", std::to_string(users) + " scopes and requests",
+                   "they have not ended", "end them first");
+        }
+        const std::unique_ptr<kdvfs_gpu> last{gpu};
+        last->gpu->close();
+    });
+}
+
+kdvfs_status kdvfs_check(kdvfs_gpu* gpu) {
+    return guarded([&] { given(gpu, "the GPU").gpu->check(); });
+}
+
+int kdvfs_measure_only(const kdvfs_gpu* gpu) {
+    return gpu != nullptr && gpu->gpu->measure_only() ? 1 : 0;
+}
+
+kdvfs_status kdvfs_core_clocks(const kdvfs_gpu* gpu, uint32_t* clocks, size_t capacity,
+                               size_t* count) {
+    return guarded([&] {
+        const auto& listed = given(gpu, "the GPU").gpu->supported_clocks().core.listed;
+        given(count, "where the count goes") = listed.size();
+        if (capacity == 0) return;
+        static_cast<void>(given(clocks, "where the clocks go"));
+        for (size_t i = 0; i < std::min(capacity, listed.size()); ++i) clocks[i] = listed[i].count;
+    });
+}
+
+kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file) {
+    return guarded([&] {
+        kdvfs_gpu& its = given(gpu, "the GPU");
+        const std::string path = &given(file, "the file");
+        if (its.users.load() != 0) {
+            reject("follow a plan", path, "scopes or requests have not ended",
+                   "end them before the plan changes");
+        }
+        const auto& info = its.gpu->info();
+        const auto& clocks = its.gpu->supported_clocks();
+        const std::string text = kdvfs::tune::read_trusted_file(path);
+        auto plan =
+            kdvfs::tune::has_sequence(text, path)
+                ? kdvfs::tune::to_plan_table(kdvfs::tune::parse_sequence(text, path), info, clocks)
+                : kdvfs::tune::to_plan_table(kdvfs::tune::parse_plan(text, path), info, clocks,
+                                             [](std::string_view) { return true; });
+        its.bound = its.gpu->with<Policies>(std::move(plan));
+    });
+}
+
+kdvfs_status kdvfs_scope_begin(kdvfs_gpu* gpu, void* stream, const char* name, uint32_t variant,
+                               kdvfs_scope* scope) {
+    return guarded([&] {
+        begin(gpu, name, scope, [&](kdvfs_gpu& its) {
+            return kdvfs::Scope{*its.bound, stream_of(its, stream), name, {variant}};
+        });
+    });
+}
+
+kdvfs_status kdvfs_scope_begin_at(kdvfs_gpu* gpu, void* stream, const char* name, uint32_t variant,
+                                  uint32_t core_mhz, uint32_t memory_mhz, kdvfs_scope* scope) {
+    return guarded([&] {
+        begin(gpu, name, scope, [&](kdvfs_gpu& its) {
+            const kdvfs::ClockRequest request{.asks = true, .point = {{core_mhz}, {memory_mhz}}};
+            return kdvfs::Scope{*its.gpu, stream_of(its, stream), name, {variant}, request};
+        });
+    });
+}
+
+kdvfs_status kdvfs_phase_begin(kdvfs_gpu* gpu, void* stream, const char* name, kdvfs_scope* scope) {
+    return guarded([&] {
+        begin(gpu, name, scope, [&](kdvfs_gpu& its) -> kdvfs::Scope {
+            return kdvfs::Phase{*its.gpu, stream_of(its, stream), name};
+        });
+    });
+}
+
+kdvfs_status kdvfs_scope_end(kdvfs_scope* scope) {
+    return guarded([&] {
+        auto& ending = *reinterpret_cast<OpenScope*>(&given(scope, "the scope"));
+        if (std::exchange(scope->opaque[0], 0) != OpenScope::is_open) return;
+        kdvfs_gpu& gpu = *ending.gpu;
+        const struct Ended {
+            kdvfs_gpu& gpu;
+            OpenScope& scope;
+            ~Ended() {
+                scope.~OpenScope();
+                gpu.users.fetch_sub(1);
+            }
+        } ended{gpu, ending};
+        ending.scope.close();
+    });
+}
+
+kdvfs_status kdvfs_next_iteration(kdvfs_gpu* gpu) {
+    return guarded([&] { given(gpu, "the GPU").bound->next_iteration(); });
+}
+
+kdvfs_status kdvfs_request_begin(kdvfs_gpu* gpu, uint32_t core_mhz, uint32_t memory_mhz,
+                                 kdvfs_request** request) {
+    return guarded([&] {
+        given(request, "where the request goes") = nullptr;
+        kdvfs_gpu& its = given(gpu, "the GPU");
+        const kdvfs::ClockPoint point{{core_mhz}, {memory_mhz}};
+        *request = new kdvfs_request{&its, kdvfs::StandingRequest{*its.gpu, point}};
+        its.users.fetch_add(1);
+    });
+}
+
+kdvfs_status kdvfs_request_change(kdvfs_request* request, uint32_t core_mhz, uint32_t memory_mhz) {
+    return guarded([&] {
+        given(request, "the request").standing.change(kdvfs::ClockPoint{{core_mhz}, {memory_mhz}});
+    });
+}
+
+void kdvfs_request_end(kdvfs_request* request) {
+    if (request == nullptr) return;
+    kdvfs_gpu* const gpu = request->gpu;
+    delete request;
+    gpu->users.fetch_sub(1);
+}
+
+kdvfs_status kdvfs_report_json(kdvfs_gpu* gpu, char** json) {
+    return guarded([&] {
+        given(json, "where the report goes") = nullptr;
+        std::ostringstream out;
+        kdvfs::measure::write_json(out, given(gpu, "the GPU").gpu->report());
+        const std::string text = out.str();
+        auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
+        if (copy == nullptr) throw std::bad_alloc{};
+        std::memcpy(copy, text.c_str(), text.size() + 1);
+        *json = copy;
+    });
+}
+
+kdvfs_status kdvfs_simulated_stream(kdvfs_gpu* gpu, void** stream) {
+    return guarded([&] {
+        given(stream, "where the stream goes") = nullptr;
+        *stream = simulated_of(gpu).create_stream();
+    });
+}
+
+kdvfs_status kdvfs_simulated_launch(kdvfs_gpu* gpu, void* stream, double matrix_flops,
+                                    double vector_flops, double memory_bytes) {
+    return guarded([&] {
+        auto& device = simulated_of(gpu);
+        if (!(matrix_flops >= 0 && vector_flops >= 0 && memory_bytes >= 0)) {
+            reject("launch a simulated kernel", "its work", "it is negative or not a number",
+                   "give FLOPs and bytes of 0 or more");
+        }
+        device.launch(
+            stream_of(*gpu, stream),
+            kdvfs::simulated::roofline(device.board(), {matrix_flops, vector_flops, memory_bytes}));
+    });
+}
+
+kdvfs_status kdvfs_simulated_synchronize(kdvfs_gpu* gpu) {
+    return guarded([&] { simulated_of(gpu).synchronize(); });
+}
+
+kdvfs_status kdvfs_simulated_totals(kdvfs_gpu* gpu, double* seconds, double* joules) {
+    return guarded([&] {
+        const auto& device = simulated_of(gpu);
+        const std::chrono::duration<double> passed = device.now().time_since_epoch();
+        if (seconds != nullptr) *seconds = passed.count();
+        if (joules != nullptr) *joules = device.true_energy().count;
+    });
+}
+
+}  // extern "C"

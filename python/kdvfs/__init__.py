@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: MIT
+"""Measures the energy of GPU work by name, and runs it at the clocks of a plan.
+
+    gpu = kdvfs.open_simulated("mi300x")
+    with gpu.scope("attention"):
+        ...
+
+Streams are integer handles, such as `torch.cuda.current_stream().cuda_stream`; 0 is the default
+stream. Clocks are in MHz; 0 leaves a clock to the board. The library is called without the GIL.
+Without torch, nothing but Python's standard library is needed.
+"""
+
+import ctypes
+import json
+import os
+from types import TracebackType
+from typing import Any, Dict, List, Optional, Tuple, Type, Union
+
+from ._library import Error, Options, ScopeMemory, expect_ok
+from ._library import library as _c
+
+__all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
+__all__ += ["measure", "open", "open_simulated", "version"]
+
+
+class Scope:
+    """Work enqueued between enter and leave is counted under one name. Made by `Gpu.scope`.
+
+    A scope object can be entered again after it was left; not twice at once.
+    """
+
+    __slots__ = ("_begin", "_arguments", "_memory", "_pointer", "_gpu")
+
+    def __init__(self, gpu: "Gpu", begin: Any, *arguments: Any) -> None:
+        self._gpu = gpu
+        self._begin = begin
+        self._memory = ScopeMemory()
+        self._pointer = ctypes.pointer(self._memory)
+        self._arguments = (*arguments, self._pointer)
+
+    def __enter__(self) -> "Scope":
+        if self._memory.opaque[0] != 0:
+            raise Error(1, "cannot enter a scope: it has been entered; make a second one")
+        status = self._begin(self._gpu._handle, *self._arguments)
+        if status != 0:
+            expect_ok(status)
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        status = _c.kdvfs_scope_end(self._pointer)
+        if status != 0 and error is None:
+            expect_ok(status)
+
+
+class Request:
+    """A standing request for clocks, without a stream. The highest request wins."""
+
+    def __init__(self, gpu: "Gpu", core_mhz: int = 0, memory_mhz: int = 0) -> None:
+        self._gpu = gpu
+        self._handle = ctypes.c_void_p()
+        expect_ok(
+            _c.kdvfs_request_begin(
+                gpu._handle, core_mhz, memory_mhz, ctypes.byref(self._handle)
+            )
+        )
+
+    def change(self, core_mhz: int = 0, memory_mhz: int = 0) -> None:
+        """Asks for other clocks from now on."""
+        if not self._handle:
+            raise Error(1, "cannot change a request: it has ended; make another")
+        expect_ok(_c.kdvfs_request_change(self._handle, core_mhz, memory_mhz))
+
+    def close(self) -> None:
+        """Ends the request. A second call does nothing."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        _c.kdvfs_request_end(handle)
+
+    def __enter__(self) -> "Request":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Gpu:
+    """An open GPU. Its clocks are put back by `close`, or at the end of a `with` block."""
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle
+
+    def scope(
+        self,
+        name: str,
+        stream: int = 0,
+        variant: int = 0,
+        core_mhz: Optional[int] = None,
+        memory_mhz: int = 0,
+    ) -> Scope:
+        """A scope at the plan's clock or, where `core_mhz` is given, at that clock.
+
+        `name` has 1 to 1024 printable ASCII characters without quotes and backslashes. Each name
+        is kept until the GPU is closed: it must not carry a number that grows.
+        """
+        if core_mhz is None:
+            return Scope(self, _c.kdvfs_scope_begin, stream, name.encode(), variant)
+        clocks = (core_mhz, memory_mhz)
+        begin = _c.kdvfs_scope_begin_at
+        return Scope(self, begin, stream, name.encode(), variant, *clocks)
+
+    def phase(self, name: str, stream: int = 0) -> Scope:
+        """A scope that encloses others, such as "forward"; it asks for no clock."""
+        return Scope(self, _c.kdvfs_phase_begin, stream, name.encode())
+
+    def request(self, core_mhz: int = 0, memory_mhz: int = 0) -> Request:
+        """Asks for clocks until the request is closed."""
+        return Request(self, core_mhz, memory_mhz)
+
+    def next_iteration(self) -> None:
+        """Says where an iteration begins; one of `meter_every` is metered."""
+        expect_ok(_c.kdvfs_next_iteration(self._handle))
+
+    def follow_plan(self, file: Union[str, "os.PathLike[str]"]) -> None:
+        """Scopes entered from now on follow this plan, as `kdvfs plan` writes it."""
+        expect_ok(_c.kdvfs_follow_plan(self._handle, os.fsencode(file)))
+
+    def report(self) -> Dict[str, Any]:
+        """Calls, times, joules and clocks by name: the keys are those of docs/report.md."""
+        text = ctypes.c_void_p()
+        expect_ok(_c.kdvfs_report_json(self._handle, ctypes.byref(text)))
+        try:
+            return json.loads(ctypes.string_at(text))
+        finally:
+            _c.kdvfs_free(text)
+
+    def core_clocks(self) -> List[int]:
+        """The core clocks that the device lists, ascending."""
+        count = ctypes.c_size_t()
+        expect_ok(_c.kdvfs_core_clocks(self._handle, None, 0, ctypes.byref(count)))
+        clocks = (ctypes.c_uint32 * count.value)()
+        expect_ok(
+            _c.kdvfs_core_clocks(self._handle, clocks, count.value, ctypes.byref(count))
+        )
+        return list(clocks)
+
+    @property
+    def measure_only(self) -> bool:
+        """Whether clocks are never set."""
+        return _c.kdvfs_measure_only(self._handle) == 1
+
+    def check(self) -> None:
+        """Raises the first error that happened since the last call."""
+        expect_ok(_c.kdvfs_check(self._handle))
+
+    def close(self) -> None:
+        """Puts the clocks back. A second call does nothing."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        status = _c.kdvfs_close(handle)
+        if status == 1:  # scopes or requests have not ended: the handle is kept
+            self._handle = handle
+        expect_ok(status)
+
+    def __enter__(self) -> "Gpu":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        try:
+            self.close()
+        except Error:
+            if error is None:
+                raise
+
+
+class SimulatedGpu(Gpu):
+    """A GPU in virtual time, with no real joule in it. One thread must call it."""
+
+    def stream(self) -> int:
+        """Makes a stream, which lives as long as the GPU."""
+        made = ctypes.c_void_p()
+        expect_ok(_c.kdvfs_simulated_stream(self._handle, ctypes.byref(made)))
+        return made.value or 0
+
+    def launch(
+        self,
+        stream: int = 0,
+        matrix_flops: float = 0,
+        vector_flops: float = 0,
+        memory_bytes: float = 0,
+    ) -> None:
+        """Enqueues a kernel that does so much work."""
+        expect_ok(
+            _c.kdvfs_simulated_launch(
+                self._handle, stream, matrix_flops, vector_flops, memory_bytes
+            )
+        )
+
+    def synchronize(self) -> None:
+        """Lets virtual time pass until all streams are done."""
+        expect_ok(_c.kdvfs_simulated_synchronize(self._handle))
+
+    def totals(self) -> Tuple[float, float]:
+        """Virtual time in seconds, and the joules that the board has drawn."""
+        seconds, joules = ctypes.c_double(), ctypes.c_double()
+        expect_ok(
+            _c.kdvfs_simulated_totals(
+                self._handle, ctypes.byref(seconds), ctypes.byref(joules)
+            )
+        )
+        return seconds.value, joules.value
+
+
+def _options(
+    meter_every: Optional[int], never_below_mhz: int, never_above_mhz: int, measure: bool
+) -> Options:
+    options = Options()
+    _c.kdvfs_options_init(ctypes.byref(options))
+    if meter_every is not None:
+        options.meter_every = meter_every
+    options.never_below_mhz = never_below_mhz
+    options.never_above_mhz = never_above_mhz
+    options.measure_if_refused = int(measure)
+    return options
+
+
+def open(  # noqa: A001 - the library's own word
+    vendor: str,
+    address: str,
+    *,
+    meter_every: Optional[int] = None,
+    never_below_mhz: int = 0,
+    never_above_mhz: int = 0,
+    measure_if_refused: bool = False,
+) -> Gpu:
+    """Opens the GPU of a vendor ("amd", "nvidia") at a PCI address ("0000:c1:00.0").
+
+    Needs the right to set clocks. It has no streams, hence no scopes, until a module of the
+    process opens the same GPU by its HIP or CUDA number; requests work at once.
+    """
+    options = _options(meter_every, never_below_mhz, never_above_mhz, measure_if_refused)
+    handle = ctypes.c_void_p()
+    expect_ok(
+        _c.kdvfs_open(
+            vendor.encode(), address.encode(), ctypes.byref(options), ctypes.byref(handle)
+        )
+    )
+    return Gpu(handle)
+
+
+def measure(vendor: str, address: str, *, meter_every: Optional[int] = None) -> Gpu:
+    """Opens a GPU to count its energy; no clock is ever set."""
+    options = _options(meter_every, 0, 0, True)
+    handle = ctypes.c_void_p()
+    expect_ok(
+        _c.kdvfs_measure(
+            vendor.encode(), address.encode(), ctypes.byref(options), ctypes.byref(handle)
+        )
+    )
+    return Gpu(handle)
+
+
+def open_simulated(
+    preset: str,
+    *,
+    seed: int = 1,
+    meter_every: Optional[int] = None,
+    never_below_mhz: int = 0,
+    never_above_mhz: int = 0,
+) -> SimulatedGpu:
+    """Opens a simulated GPU: "mi300x", "mi250x", "mi210", "h100" or "rtx3080ti"."""
+    options = _options(meter_every, never_below_mhz, never_above_mhz, False)
+    handle = ctypes.c_void_p()
+    expect_ok(
+        _c.kdvfs_open_simulated(
+            preset.encode(), seed, ctypes.byref(options), ctypes.byref(handle)
+        )
+    )
+    return SimulatedGpu(handle)
+
+
+def version() -> str:
+    """Of the library: "0.2.0"."""
+    return _c.kdvfs_version().decode()

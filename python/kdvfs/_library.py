@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""The C interface (include/kdvfs/kdvfs.h) through ctypes."""
+
+import ctypes
+import ctypes.util
+import os
+from pathlib import Path
+
+C_VERSION = 1
+
+
+class Error(RuntimeError):
+    """What the library refused or could not do. `code` is one of the words of `Error.codes`."""
+
+    codes = (
+        "ok",
+        "invalid_input",
+        "not_supported",
+        "refused",
+        "busy",
+        "vanished",
+        "external_change",
+        "timed_out",
+        "io",
+        "no_memory",
+        "internal",
+    )
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text or self.codes[status])
+        self.code = self.codes[status] if 0 <= status < len(self.codes) else "unknown"
+
+
+class ScopeMemory(ctypes.Structure):
+    """`kdvfs_scope`."""
+
+    _fields_ = [("opaque", ctypes.c_uint64 * 8)]
+
+
+class Options(ctypes.Structure):
+    """`kdvfs_options`."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("measure_if_refused", ctypes.c_int),
+        ("meter_every", ctypes.c_uint32),
+        ("never_below_mhz", ctypes.c_uint32),
+        ("never_above_mhz", ctypes.c_uint32),
+    ]
+
+
+def _find() -> str:
+    named = os.environ.get("KDVFS_LIBRARY")
+    if named:
+        return named
+    beside = sorted(Path(__file__).parent.glob("libkdvfs_c.so*"))
+    if beside:
+        return str(beside[0])
+    found = ctypes.util.find_library("kdvfs_c")
+    if found:
+        return found
+    raise ImportError(
+        "cannot find libkdvfs_c: install it, or set KDVFS_LIBRARY to the path of libkdvfs_c.so"
+    )
+
+
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(_find())
+    text, pointer, u32 = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint32
+    to_pointer, scope = ctypes.POINTER(pointer), ctypes.POINTER(ScopeMemory)
+    options, number = ctypes.POINTER(Options), ctypes.c_double
+    signatures = {
+        "kdvfs_open": [text, text, options, to_pointer],
+        "kdvfs_measure": [text, text, options, to_pointer],
+        "kdvfs_open_simulated": [text, ctypes.c_uint64, options, to_pointer],
+        "kdvfs_close": [pointer],
+        "kdvfs_check": [pointer],
+        "kdvfs_measure_only": [pointer],
+        "kdvfs_core_clocks": [
+            pointer,
+            ctypes.POINTER(u32),
+            ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t),
+        ],
+        "kdvfs_follow_plan": [pointer, text],
+        "kdvfs_scope_begin": [pointer, pointer, text, u32, scope],
+        "kdvfs_scope_begin_at": [pointer, pointer, text, u32, u32, u32, scope],
+        "kdvfs_phase_begin": [pointer, pointer, text, scope],
+        "kdvfs_scope_end": [scope],
+        "kdvfs_next_iteration": [pointer],
+        "kdvfs_request_begin": [pointer, u32, u32, to_pointer],
+        "kdvfs_request_change": [pointer, u32, u32],
+        "kdvfs_report_json": [pointer, to_pointer],
+        "kdvfs_simulated_stream": [pointer, to_pointer],
+        "kdvfs_simulated_launch": [pointer, pointer, number, number, number],
+        "kdvfs_simulated_synchronize": [pointer],
+        "kdvfs_simulated_totals": [pointer, ctypes.POINTER(number), ctypes.POINTER(number)],
+    }
+    for name, arguments in signatures.items():
+        getattr(library, name).argtypes = arguments
+        getattr(library, name).restype = ctypes.c_int
+    for name in ("kdvfs_last_error", "kdvfs_version"):
+        getattr(library, name).restype = text
+    library.kdvfs_options_init.argtypes = [options]
+    library.kdvfs_options_init.restype = None
+    library.kdvfs_request_end.argtypes = [pointer]
+    library.kdvfs_request_end.restype = None
+    library.kdvfs_free.argtypes = [pointer]
+    library.kdvfs_free.restype = None
+    if library.kdvfs_c_version() != C_VERSION:
+        raise ImportError(
+            f"libkdvfs_c has interface version {library.kdvfs_c_version()}, this package needs "
+            f"{C_VERSION}: install the library and the package of one release"
+        )
+    return library
+
+
+library = _load()
+
+
+def expect_ok(status: int) -> None:
+    """Raises `Error` for every status but success."""
+    if status != 0:
+        raise Error(status, library.kdvfs_last_error().decode())

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""The Python package, and through it the C interface, on simulated GPUs."""
+
+import ctypes
+import unittest
+
+import kdvfs
+from kdvfs import _library
+
+
+def run(gpu, times, **clock):
+    for _ in range(times):
+        gpu.next_iteration()
+        with gpu.phase("forward"):
+            with gpu.scope("gemm"):
+                gpu.launch(matrix_flops=4e13, memory_bytes=1e9)
+            with gpu.scope("copy", **clock):
+                gpu.launch(memory_bytes=2e11)
+        gpu.synchronize()
+
+
+def row(gpu, name):
+    rows = [row for row in gpu.report()["rows"] if row["kernel"] == name]
+    assert len(rows) == 1, rows
+    return rows[0]
+
+
+class Measures(unittest.TestCase):
+    def test_joules_of_a_report_add_up_to_what_the_board_drew(self):
+        with kdvfs.open_simulated("mi300x", meter_every=1) as gpu:
+            run(gpu, 20)
+            _, drawn = gpu.totals()
+            told = sum(row(gpu, name)["energy"]["joules"] for name in ("gemm", "copy"))
+            self.assertLess(abs(told - drawn), 0.05 * drawn)
+            self.assertEqual(row(gpu, "gemm")["calls"], 20)
+            self.assertTrue(gpu.report()["device"]["simulated"])
+
+    def test_a_scope_runs_at_the_clock_that_its_call_asks_for(self):
+        with kdvfs.open_simulated("h100", meter_every=1) as gpu:
+            low = gpu.core_clocks()[0]
+            run(gpu, 5, core_mhz=low)
+            self.assertEqual(row(gpu, "copy")["asked"]["core_mhz"], low)
+
+    def test_compute_bound_work_takes_time_inversely_to_the_requested_clock(self):
+        seconds = []
+        for clock in (600, 900):
+            with kdvfs.open_simulated("mi300x") as gpu, gpu.request(clock):
+                for _ in range(50):
+                    gpu.launch(matrix_flops=4e13)
+                gpu.synchronize()
+                seconds.append(gpu.totals()[0])
+        self.assertAlmostEqual(seconds[0] / seconds[1], 900 / 600, delta=0.05)
+
+    def test_every_preset_opens(self):
+        for preset in ("mi300x", "mi250x", "mi210", "h100", "rtx3080ti"):
+            with kdvfs.open_simulated(preset) as gpu:
+                run(gpu, 1)
+                self.assertGreater(gpu.totals()[1], 0)
+
+
+class Refuses(unittest.TestCase):
+    def refused(self, code, words, call):
+        with self.assertRaises(kdvfs.Error) as caught:
+            call()
+        self.assertEqual(caught.exception.code, code)
+        self.assertIn(words, str(caught.exception))
+
+    def test_mistakes_in_words(self):
+        self.refused("invalid_input", "no such preset", lambda: kdvfs.open_simulated("mi999"))
+        self.refused("invalid_input", "no vendor", lambda: kdvfs.open("intel", "0000:00:00.0"))
+        self.refused("invalid_input", "is none", lambda: kdvfs.measure("amd", "card0"))
+        with kdvfs.open_simulated("mi210") as gpu:
+            self.refused("invalid_input", "kernel name", lambda: gpu.scope("").__enter__())
+            self.refused("invalid_input", "list", lambda: gpu.request(123456))
+            self.refused("invalid_input", "", lambda: gpu.launch(matrix_flops=-1))
+            self.refused("io", "plan", lambda: gpu.follow_plan("/nonexistent/plan.json"))
+
+    def test_closing_with_an_open_scope_and_then_closing(self):
+        gpu = kdvfs.open_simulated("mi210")
+        scope = gpu.scope("gemm")
+        with scope:
+            self.refused("invalid_input", "have not ended", gpu.close)
+            self.refused("invalid_input", "has been entered", scope.__enter__)
+        gpu.close()
+        gpu.close()
+        self.refused("invalid_input", "NULL", gpu.next_iteration)
+
+    def test_null_pointers_are_answered(self):
+        for name in ("kdvfs_close", "kdvfs_check", "kdvfs_next_iteration", "kdvfs_scope_end"):
+            expected = 0 if name == "kdvfs_close" else 1
+            self.assertEqual(getattr(_library.library, name)(None), expected, name)
+
+    def test_a_wrong_structure_size_is_refused(self):
+        options = _library.Options(size=4, meter_every=1)
+        handle = ctypes.c_void_p()
+        opened = _library.library.kdvfs_open_simulated(
+            b"mi210", 1, ctypes.byref(options), ctypes.byref(handle)
+        )
+        self.assertEqual((opened, handle.value), (1, None))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+# cmake -DLIBRARY=file -DHEADER=file -DNM=program -P symbols.cmake
+file(READ ${HEADER} header)
+string(REGEX REPLACE "/[*]([^*]|[*][^/])*[*]/" "" header "${header}")
+string(REGEX MATCHALL "kdvfs_[a-z_]+\\(" declared "${header}")
+list(TRANSFORM declared REPLACE "\\(" "")
+execute_process(COMMAND ${NM} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE symbols
+                COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^\n]+" lines "${symbols}")
+set(exported "")
+foreach(line ${lines})
+    if(line MATCHES " [TWVBDRu] ([^@ ]+)")
+        list(APPEND exported ${CMAKE_MATCH_1})
+    endif()
+endforeach()
+list(SORT declared)
+list(SORT exported)
+if(NOT declared)
+    message(FATAL_ERROR "${HEADER} declares no function")
+endif()
+if(NOT declared STREQUAL exported)
+    message(FATAL_ERROR "declared: ${declared}\nexported: ${exported}")
+endif()
