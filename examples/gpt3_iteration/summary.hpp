@@ -23,7 +23,8 @@ inline Json to_json(const kdvfs::tune::Cost& cost, const kdvfs::tune::Cost& base
 inline Json to_json(const kdvfs::tune::Plan& plan) { return to_json(plan.expected, plan.baseline); }
 
 inline Json to_json(const PlansByObjective& plans, kdvfs::tune::Aggregate aggregate) {
-    return {{"waste", to_json(plans.waste[aggregate])}, {"edp", to_json(plans.edp[aggregate])}};
+    return {{"waste", gpt3::to_json(plans.waste[aggregate])},
+            {"edp", gpt3::to_json(plans.edp[aggregate])}};
 }
 
 inline Json to_json(const LiveRun& run, const kdvfs::tune::Cost& baseline) {
@@ -64,7 +65,7 @@ inline Json published_json(const PublishedOutcome& published) {
     using kdvfs::tune::Aggregate;
     Json json{{"points", to_json(published.points, Aggregate::global)},
               {"passes", to_json(published.passes, Aggregate::per_group)}};
-    json["passes"]["waste_at_0.1_pct"] = to_json(published.passes_relaxed);
+    json["passes"]["waste_at_0.1_pct"] = gpt3::to_json(published.passes_relaxed);
     return json;
 }
 
