@@ -17,6 +17,7 @@
 #include <numbers>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,7 +66,7 @@ struct RunOutcome {
 /// What is known of one batch size.
 struct BatchSizeRecord {
     std::optional<EpochProfile> profile;
-    std::vector<double> reached;  ///< epochs to the target, by run, of the last runs alone
+    std::vector<double> reached;  ///< epochs to the target, by run: the last ten count
     std::vector<double> stopped;  ///< epochs after which the target was not reached, likewise
     std::size_t failures = 0;
 };
@@ -166,7 +167,7 @@ public:
             case RunEnd::reached: take_reached(size, outcome); break;
             case RunEnd::stopped:
                 // Less than two epochs say next to nothing about how many it takes.
-                if (outcome.epochs >= 2) remember(record.stopped, outcome.epochs);
+                if (outcome.epochs >= 2) record.stopped.push_back(outcome.epochs);
                 ++state_.unreached;
                 break;
             case RunEnd::failed:
@@ -283,9 +284,9 @@ private:
         return must_finish() ? std::numeric_limits<double>::infinity() : usual_most_cost();
     }
 
-    static void remember(std::vector<double>& values, double value) {
-        values.push_back(value);
-        if (values.size() > window) values.erase(values.begin());
+    /// The runs of a size that count.
+    static std::span<const double> recent(const std::vector<double>& values) {
+        return std::span{values}.last(std::min(window, values.size()));
     }
 
     void take_reached(std::uint32_t size, const RunOutcome& outcome) {
@@ -300,10 +301,10 @@ private:
         if (state_.doubtful && state_.doubtful->batch_size == size) {
             // Only a second run that is about as cheap confirms the first.
             if (outcome.epochs <= state_.doubtful->epochs / too_cheap)
-                remember(record.reached, state_.doubtful->epochs);
+                record.reached.push_back(state_.doubtful->epochs);
             state_.doubtful.reset();
         }
-        remember(record.reached, outcome.epochs);
+        record.reached.push_back(outcome.epochs);
         if (!record.profile)
             record.profile = EpochProfile{std::nullopt, outcome.cost / outcome.epochs};
         find_least_cost();
@@ -335,7 +336,8 @@ private:
         state_.least_cost = std::numeric_limits<double>::infinity();
         for (const auto& [size, record] : state_.sizes) {
             if (record.reached.empty() || !record.profile || is_failing(record)) continue;
-            std::vector<double> epochs = record.reached;
+            const auto counted = recent(record.reached);
+            std::vector<double> epochs{counted.begin(), counted.end()};
             const auto middle = epochs.begin() + static_cast<std::ptrdiff_t>(epochs.size() / 2);
             std::nth_element(epochs.begin(), middle, epochs.end());
             state_.least_cost = std::min(state_.least_cost, *middle * record.profile->cost);
@@ -486,16 +488,17 @@ private:
         double squares = usual_weight * usual_deviation * usual_deviation;
         double freedom = usual_weight;
         for (const auto& [size, record] : state_.sizes) {
-            if (record.reached.size() < 2) continue;
-            const double mean = mean_log(record.reached);
-            for (const double epochs : record.reached)
+            const auto reached = recent(record.reached);
+            if (reached.size() < 2) continue;
+            const double mean = mean_log(reached);
+            for (const double epochs : reached)
                 squares += (std::log(epochs) - mean) * (std::log(epochs) - mean);
-            freedom += static_cast<double>(record.reached.size() - 1);
+            freedom += static_cast<double>(reached.size() - 1);
         }
         return squares / freedom;
     }
 
-    static double mean_log(const std::vector<double>& values) {
+    static double mean_log(std::span<const double> values) {
         double sum = 0;
         for (const double value : values) sum += std::log(value);
         return sum / static_cast<double>(values.size());
@@ -517,13 +520,15 @@ private:
         const double variance = run_variance();
         Observed observed;
         for (const auto& [size, record] : state_.sizes) {
-            if (!record.reached.empty())
-                observed.add(octaves(size), mean_log(record.reached),
-                             variance / static_cast<double>(record.reached.size()));
+            const auto reached = recent(record.reached);
+            const auto stopped = recent(record.stopped);
+            if (!reached.empty())
+                observed.add(octaves(size), mean_log(reached),
+                             variance / static_cast<double>(reached.size()));
             // A stopped run would have gone on for an unknown time: half as long again, or so.
-            if (!record.stopped.empty())
-                observed.add(octaves(size), mean_log(record.stopped) + 0.4,
-                             (variance + 0.1) / static_cast<double>(record.stopped.size()));
+            if (!stopped.empty())
+                observed.add(octaves(size), mean_log(stopped) + 0.4,
+                             (variance + 0.1) / static_cast<double>(stopped.size()));
         }
         return predict(observed, epochs_law, octaves(sizes));
     }
