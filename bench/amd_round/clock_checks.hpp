@@ -64,18 +64,30 @@ public:
         }
     }
 
-    /// Found by the trial at `open`, which sets both.
+    /// Sets a cap of both domains at once, reads both back, and restores what was found.
     void check_domains() {
         const char* const assumption = "core and memory hold their caps beside one another";
         try {
             Owned owned{card_, ClockPath::driver_files};
-            const std::string& mechanism = owned.device.info().mechanism;
-            const bool disturbs = mechanism.find("memory clock left alone") != std::string::npos;
-            if (disturbs || !owned.device.supported_clocks().memory.listed.empty()) {
-                table_.add(assumption, mechanism, !disturbs);
-            } else {
+            const auto& clocks = owned.device.supported_clocks();
+            if (clocks.memory.listed.empty() || clocks.core.listed.empty()) {
                 table_.leave_out(assumption, "this board's memory clock cannot be set");
+                return;
             }
+            const kdvfs::ClockPoint both{clocks.core.listed.front(), clocks.memory.listed.front()};
+            const auto found = owned.clocks.read_clock_state();
+            std::string words = owned.device.info().mechanism;
+            bool holds = false;
+            try {
+                owned.clocks.apply(both);
+                const auto seen = owned.clocks.read_clock_state().cap;
+                holds = seen == both;
+                if (!holds) words = to_string(both) + " reads back as " + to_string(seen);
+            } catch (const kdvfs::Error& error) {
+                words = error.what();
+            }
+            owned.clocks.restore(found);
+            table_.add(assumption, words, holds);
         } catch (const kdvfs::Error& error) {
             table_.leave_out(assumption, error.text().vendor_words);
         }
