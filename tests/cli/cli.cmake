@@ -127,7 +127,7 @@ expect(1 "begun with other options" tune --max-slowdown 3% -- ${SELF_TUNING})
 expect(0 "segments" plan kdvfs_tune --max-slowdown 2% --format json)
 file(WRITE ${FOLDER}/killed.sh "
 kills=0
-for delay in 0.05 0.2 0.4 0.1 0.3 0.15 0.6 0.25 0.35 0.5; do
+for delay in 0.02 0.05 0.1 0.03 0.15 0.08 0.06 0.2 0.04 0.3; do
     timeout -s KILL $delay \"$@\" && break
     kills=$((kills + 1))
 done

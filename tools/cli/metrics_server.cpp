@@ -33,6 +33,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_clients = 64;
+constexpr int backlog = 1024;  // connections that wait to be accepted: a burst must not be dropped
 constexpr std::size_t most_request_bytes = 4096;
 constexpr auto client_deadline = std::chrono::seconds{2};
 constexpr auto text_age = std::chrono::milliseconds{500};  // how long a scrape's text is reused
@@ -110,7 +111,8 @@ public:
         ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         socklen_t size = sizeof address;
         auto* const generic = reinterpret_cast<sockaddr*>(&address);
-        if (::bind(listener_.get(), generic, size) != 0 || ::listen(listener_.get(), 64) != 0 ||
+        if (::bind(listener_.get(), generic, size) != 0 ||
+            ::listen(listener_.get(), backlog) != 0 ||
             ::getsockname(listener_.get(), generic, &size) != 0) {
             refuse(kdvfs::Errc::busy, place, std::strerror(errno), "give another port");
         }
@@ -154,16 +156,18 @@ private:
                 const bool late = Clock::now() >= client->deadline;
                 client = done || late ? clients_.erase(client) : std::next(client);
             }
-            if (waits[1].revents != 0) accept_client();
+            if (waits[1].revents != 0) accept_clients();
         }
     }
 
-    void accept_client() {
-        Descriptor socket{
-            ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
-        if (socket.get() < 0) return;
-        if (clients_.size() >= most_clients) clients_.pop_front();
-        clients_.push_back({std::move(socket), Clock::now() + client_deadline});
+    void accept_clients() {
+        for (std::size_t i = 0; i < most_clients; ++i) {
+            Descriptor socket{
+                ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+            if (socket.get() < 0) return;
+            if (clients_.size() >= most_clients) clients_.pop_front();
+            clients_.push_back({std::move(socket), Clock::now() + client_deadline});
+        }
     }
 
     /// @returns whether the connection is to be closed
