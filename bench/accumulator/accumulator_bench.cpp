@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What attribution costs per kernel interval: at most a microsecond is promised.
-#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <bench/promise/noisy_profile.hpp>
+#include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/tune/kernel_bench.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/shrinkage.hpp>
 #include <tools/cli/measured_gpu.hpp>
 
 #include <cstdint>

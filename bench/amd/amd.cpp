@@ -2,7 +2,7 @@
 //
 // What kdvfs costs on top of the bare calls, each beside the other in one run, on virtual boards
 // inside the process: a board's own time is that of a memory file, so only ratios mean anything.
-#include <kdvfs/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
 
 #include <tests/amdgpu/by_library.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>

@@ -3,9 +3,9 @@
 // What scopes cost on AMD GPUs: host time around a launch, how long a clock write waits for the
 // sampler, and what the two threads use. On the double of libamdhip64 and virtual boards, each
 // beside the raw calls in the same run: there is no GPU, so no time here is a GPU's.
-#include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/device/amd/hip_api.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/amd/hip_api.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
 

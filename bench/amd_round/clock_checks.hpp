@@ -4,9 +4,9 @@
 #include "load.hpp"
 #include "table.hpp"
 
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
 
 #include <signal.h>
 #include <spawn.h>

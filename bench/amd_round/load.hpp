@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/amd/hip_api.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/detail/device/amd/hip_api.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
 #include <kdvfs/units.hpp>
 
 #include <chrono>

@@ -4,9 +4,9 @@
 #include "load.hpp"
 #include "table.hpp"
 
-#include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/kernel_markers.hpp>
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/device/kernel_markers.hpp>
 
 #include <algorithm>
 #include <array>

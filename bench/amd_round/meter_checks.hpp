@@ -4,8 +4,8 @@
 #include "load.hpp"
 #include "table.hpp"
 
-#include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/gpu_metrics.hpp>
 
 #include <algorithm>
 #include <array>

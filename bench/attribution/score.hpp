@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/measure/attribution.hpp>
+#include <kdvfs/detail/measure/attribution.hpp>
 
 #include <algorithm>
 #include <cmath>

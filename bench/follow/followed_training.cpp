@@ -16,8 +16,8 @@
 #include <tests/thread_loop/open_on_doubles.hpp>
 #if defined(__CUDACC__)
 #include <kdvfs/cuda_markers.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
+#include <kdvfs/detail/device/nvidia/cuda_api.hpp>
 #else
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/presets.hpp>

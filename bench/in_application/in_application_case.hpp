@@ -4,9 +4,9 @@
 #include <bench/adaptive/adaptive_case.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_xl/boards.hpp>
+#include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/shrinkage.hpp>
 #include <kdvfs/tune/sweep.hpp>
 #include <tools/cli/measured_gpu.hpp>
 

@@ -7,9 +7,9 @@
 #include "round.hpp"
 
 #include <kdvfs/cuda_markers.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/device/nvidia/cuda_api.hpp>
-#include <kdvfs/device/nvidia/nvml_readings.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
+#include <kdvfs/detail/device/nvidia/cuda_api.hpp>
+#include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
 #include <tests/thread_loop/open_on_doubles.hpp>

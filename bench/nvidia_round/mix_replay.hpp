@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/attribution.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/meter_response.hpp>
+#include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/measure/attribution.hpp>
-#include <kdvfs/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/meter_record.hpp>
-#include <kdvfs/measure/meter_response.hpp>
-#include <kdvfs/measure/power_windows.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -3,7 +3,7 @@
 
 #include "round.hpp"
 
-#include <kdvfs/device/nvidia/nvml_readings.hpp>
+#include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -3,8 +3,8 @@
 
 #include "round.hpp"
 
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
+#include <kdvfs/detail/device/nvidia/cuda_api.hpp>
 
 #include <array>
 #include <chrono>

@@ -8,8 +8,8 @@
 #include <gpt_train/frequency_scopes.hpp>
 #include <gpt_train/gradient_check.hpp>
 #include <gpt_train/training_step.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
+#include <kdvfs/detail/device/nvidia/cuda_api.hpp>
 #include <kdvfs/nvidia.hpp>
 #include <kdvfs/report.hpp>
 

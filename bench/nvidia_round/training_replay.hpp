@@ -3,7 +3,7 @@
 
 #include "mix_replay.hpp"
 
-#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/report.hpp>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // How long planning takes, and the gap that is left: kernels with a roofline time and a convex
 // power curve, as many and as different as asked for.
+#include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/shrinkage.hpp>
 
 #include <benchmark/benchmark.h>
 

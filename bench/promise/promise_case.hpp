@@ -2,9 +2,9 @@
 #pragma once
 
 #include <bench/promise/noisy_profile.hpp>
+#include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/shrinkage.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -13,12 +13,12 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/serve/simulated/clock_policies.hpp>
+#include <kdvfs/detail/serve/simulated/roofline_board.hpp>
+#include <kdvfs/detail/serve/simulated/serving_engine.hpp>
+#include <kdvfs/detail/serve/simulated/synthetic_requests.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/requests.hpp>
-#include <kdvfs/serve/simulated/clock_policies.hpp>
-#include <kdvfs/serve/simulated/roofline_board.hpp>
-#include <kdvfs/serve/simulated/serving_engine.hpp>
-#include <kdvfs/serve/simulated/synthetic_requests.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_sweep.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>

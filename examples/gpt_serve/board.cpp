@@ -2,11 +2,11 @@
 #include "board.hpp"
 
 #if defined(__HIP_PLATFORM_AMD__)
-#include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/gpu_metrics.hpp>
 #include <kdvfs/rocm.hpp>
 #elif defined(__CUDACC__)
-#include <kdvfs/device/nvidia/nvml_readings.hpp>
+#include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/nvidia.hpp>
 #else
 #define GPT_SERVE_SIMULATED 1

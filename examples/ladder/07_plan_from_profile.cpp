@@ -5,8 +5,8 @@
 //     07_plan_from_profile profile.csv
 //
 // The command `kdvfs plan` does the same, and more.
+#include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/plan_table_text.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/profile_csv.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/detail/device/nvidia/cuda_api.hpp>
 
 /// For a file that nvcc compiles, beside <kdvfs/kdvfs.hpp>: gives the program a marker kernel, the
 /// cheapest and most exact way into a stream, which then serves all its files. One such file is

@@ -6,8 +6,8 @@
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/registry.hpp>
 
 #include <gsl/pointers>

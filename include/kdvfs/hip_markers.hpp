@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/detail/device/amd/hip_api.hpp>
 
 /// For a file that hipcc compiles, beside <kdvfs/kdvfs.hpp>: gives the program a marker kernel, the
 /// cheapest and most exact way into a stream, which then serves all its files. One such file is

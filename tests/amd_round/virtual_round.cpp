@@ -4,7 +4,7 @@
 // at the clock of a virtual board, and the marker kernel is done by the host. KDVFS_ROUND_FAULT
 // names what is wrong with it; KDVFS_ROUND_BOARD which board of the machine it is.
 #include <bench/amd_round/load.hpp>
-#include <kdvfs/device/marker_launch.hpp>
+#include <kdvfs/detail/device/marker_launch.hpp>
 #include <tests/hip_double/hip_double.hpp>
 #include <tests/virtual_amdgpu/file_system.hpp>
 

@@ -5,9 +5,9 @@
 // (which is ROCm SMI's). In the environment AMD_SMI_DOUBLE may name a fault: "no_gpu",
 // "init_fails", or "resets_other_domain": a limit of one clock takes that of the other away, as
 // reported for the real one.
-#include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/rocm_smi.hpp>
-#include <kdvfs/device/amd/system_files.hpp>
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/rocm_smi.hpp>
+#include <kdvfs/detail/device/amd/system_files.hpp>
 
 #include <unistd.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/amd/capped_clocks.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/amd/capped_clocks.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/amd/gpu_metrics.hpp>
 
 #include <memory>
 

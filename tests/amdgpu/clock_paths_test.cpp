@@ -2,8 +2,8 @@
 //
 // Which of ROCm SMI, AMD SMI and the driver's files writes the clocks, by what is installed. The
 // first is the real library, the second a double of its oldest and its newest ABI.
+#include <kdvfs/detail/device/amd/clocks.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
 
 #include <tests/amdgpu/by_library.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>

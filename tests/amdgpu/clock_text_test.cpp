@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/amd/system_files.hpp>
+#include <kdvfs/detail/device/amd/system_files.hpp>
 
 #include <gtest/gtest.h>
 

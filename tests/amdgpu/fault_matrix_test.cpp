@@ -3,7 +3,7 @@
 // Every access of every call, failing with every errno, through sysfs and through the real ROCm
 // SMI: each case must end in an `Error` and, once the fault is gone, in the state found before.
 #include <kdvfs/detail/control/clock_command.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
 
 #include <tests/amdgpu/by_library.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>

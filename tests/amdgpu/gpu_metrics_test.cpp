@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/amd/gpu_metrics.hpp>
 
 #include <tests/virtual_amdgpu/metrics_image.hpp>
 

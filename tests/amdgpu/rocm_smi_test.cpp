@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The real librocm_smi64 on virtual boards.
+#include <kdvfs/detail/device/amd/rocm_smi.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/device/amd/rocm_smi.hpp>
 #include <kdvfs/rocm.hpp>
 
 #include <tests/amdgpu/by_library.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/measure/source_choice.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/measure/source_choice.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/attach/cupti.hpp>

@@ -2,8 +2,8 @@
 // CUDA's streams on a real GPU; compiled with nvcc, as a program of the measuring round
 // (bench/nvidia_round). It loads the GPU and sets nothing.
 #include <kdvfs/cuda_markers.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/device/nvidia/cuda_api.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
+#include <kdvfs/detail/device/nvidia/cuda_api.hpp>
 
 #include <tests/conformance/stream_order.hpp>
 

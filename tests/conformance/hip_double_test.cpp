@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/amd/hip_api.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
+#include <kdvfs/detail/device/amd/hip_api.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
 
 #include <tests/conformance/stream_order.hpp>
 #include <tests/hip_double/hip_double.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
 
 #include <algorithm>
 #include <array>

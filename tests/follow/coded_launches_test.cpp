@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <examples/gpt3_xl/iteration.hpp>
-#include <kdvfs/tune/coded_launches.hpp>
+#include <kdvfs/detail/tune/coded_launches.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/amd/gpu_metrics.hpp>
-#include <kdvfs/device/amd/system_files.hpp>
+#include <kdvfs/detail/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/amd/system_files.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <cmath>

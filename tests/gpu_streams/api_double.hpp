@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/gpu_api.hpp>
-#include <kdvfs/device/marker_launch.hpp>
+#include <kdvfs/detail/device/gpu_api.hpp>
+#include <kdvfs/detail/device/marker_launch.hpp>
 
 #include <atomic>
 #include <chrono>

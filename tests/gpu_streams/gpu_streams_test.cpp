@@ -2,8 +2,8 @@
 //
 // `GpuStreams` over a double of each vendor's API: what is proven at the start, what is said where
 // a proof fails, and what fails without taking a scope with it.
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 
 #include <tests/conformance/stream_order.hpp>
 #include <tests/gpu_streams/api_double.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/amd/hip_api.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/detail/device/amd/hip_api.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 
 #include <tests/hip_double/hip_double.hpp>
 

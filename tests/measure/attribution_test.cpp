@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/attribution.hpp>
+#include <kdvfs/detail/measure/attribution.hpp>
 #include <tests/measure/metered_work.hpp>
 
 #include <gtest/gtest.h>

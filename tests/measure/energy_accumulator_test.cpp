@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
 
 #include <tests/measure/time_at.hpp>
 

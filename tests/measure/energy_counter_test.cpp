@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/detail/measure/energy_counter.hpp>
 
 #include <tests/measure/time_at.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/energy_counter.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/energy_counter.hpp>
 
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/power_windows.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/power_windows.hpp>
 
 #include <tests/measure/time_at.hpp>
 

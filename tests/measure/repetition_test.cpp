@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/repetition.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/repetition.hpp>
 #include <tests/measure/metered_work.hpp>
 
 #include <gtest/gtest.h>

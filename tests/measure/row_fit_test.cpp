@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/attribution.hpp>
-#include <kdvfs/measure/power_estimate.hpp>
-#include <kdvfs/measure/row_fit.hpp>
-#include <kdvfs/measure/source_choice.hpp>
+#include <kdvfs/detail/measure/attribution.hpp>
+#include <kdvfs/detail/measure/power_estimate.hpp>
+#include <kdvfs/detail/measure/row_fit.hpp>
+#include <kdvfs/detail/measure/source_choice.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/sampler.hpp>
+#include <kdvfs/detail/measure/sampler.hpp>
 
 #include <tests/measure/time_at.hpp>
 

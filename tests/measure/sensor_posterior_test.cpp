@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/sensor_posterior.hpp>
+#include <kdvfs/detail/measure/sensor_posterior.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/source_choice.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/source_choice.hpp>
 
 #include <gtest/gtest.h>
 

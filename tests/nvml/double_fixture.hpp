@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/nvidia/nvml.hpp>
+#include <kdvfs/detail/device/nvidia/nvml.hpp>
 
 #include <tests/nvml_double/nvml_double.hpp>
 

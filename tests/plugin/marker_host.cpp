@@ -4,7 +4,7 @@
 // kernel, as markers of the program's other parts would.
 #include "marker_api.hpp"
 
-#include <kdvfs/device/marker_launch.hpp>
+#include <kdvfs/detail/device/marker_launch.hpp>
 
 #include <dlfcn.h>
 

@@ -3,7 +3,7 @@
 // A plugin that brings a marker kernel, as one that is compiled for the device does.
 #include "marker_api.hpp"
 
-#include <kdvfs/device/marker_launch.hpp>
+#include <kdvfs/detail/device/marker_launch.hpp>
 
 namespace {
 

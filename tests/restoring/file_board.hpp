@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/amd/capped_clocks.hpp>
+#include <kdvfs/detail/device/amd/capped_clocks.hpp>
 
 #include "temporary_folder.hpp"
 

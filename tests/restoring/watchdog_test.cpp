@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // The watchdog on plain files that stand for a board's.
+#include <kdvfs/detail/device/amd/capped_clocks.hpp>
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/detail/restore/watchdog.hpp>
-#include <kdvfs/device/amd/capped_clocks.hpp>
 
 #include "temporary_folder.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/measure/sensor_posterior.hpp>
-#include <kdvfs/measure/sensor_sample.hpp>
-#include <kdvfs/measure/symmetric_matrix.hpp>
+#include <kdvfs/detail/measure/sensor_posterior.hpp>
+#include <kdvfs/detail/measure/sensor_sample.hpp>
+#include <kdvfs/detail/measure/symmetric_matrix.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/serve/simulated/roofline_board.hpp>
 #include <kdvfs/serve/recommend.hpp>
-#include <kdvfs/serve/simulated/roofline_board.hpp>
 #include <kdvfs/serve/steady_state.hpp>
 
 #include <gtest/gtest.h>

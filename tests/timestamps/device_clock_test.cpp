@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/device_clock.hpp>
+#include <kdvfs/detail/device/device_clock.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/device/marker_launch.hpp>
+#include <kdvfs/detail/device/marker_launch.hpp>
 
 #include <gtest/gtest.h>
 

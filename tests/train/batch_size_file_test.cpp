@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/train/batch_size_file.hpp>
+#include <kdvfs/detail/train/batch_size_file.hpp>
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/train/limit_search.hpp>
+#include <kdvfs/detail/train/limit_search.hpp>
 
 #include <gtest/gtest.h>
 

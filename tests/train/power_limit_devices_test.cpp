@@ -2,10 +2,10 @@
 //
 // Power limits of boards: simulated, virtual ones behind the driver's files and ROCm SMI, a double
 // of NVML, and one of plain files whose owner is killed.
-#include <kdvfs/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/train/owned_power_limit.hpp>
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
-#include <kdvfs/train/owned_power_limit.hpp>
 #include <kdvfs/train/power_limit.hpp>
 
 #include <tests/nvml/double_fixture.hpp>
@@ -28,7 +28,7 @@
 #include <thread>
 
 #if __has_include(<rocm_smi/rocm_smi.h>)
-#include <kdvfs/device/amd/rocm_smi.hpp>
+#include <kdvfs/detail/device/amd/rocm_smi.hpp>
 #endif
 
 namespace kdvfs::train {

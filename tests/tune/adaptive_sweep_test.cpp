@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <bench/adaptive/adaptive_case.hpp>
 
-#include <kdvfs/tune/clock_curves.hpp>
+#include <kdvfs/detail/tune/clock_curves.hpp>
 
 #include <gtest/gtest.h>
 

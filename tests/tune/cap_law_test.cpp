@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <bench/promise/noisy_profile.hpp>
-#include <kdvfs/tune/block_totals.hpp>
-#include <kdvfs/tune/cap_law.hpp>
+#include <kdvfs/detail/tune/block_totals.hpp>
+#include <kdvfs/detail/tune/cap_law.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <bench/promise/promise_case.hpp>
+#include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/shrinkage.hpp>
 #include <kdvfs/tune/validation.hpp>
 
 #include <gtest/gtest.h>

@@ -3,9 +3,9 @@
 // A node of four virtual GPUs under a scheduler: its prolog and epilog, jobs of users who are not
 // root, in containers and outside, that end in every way. What a job was given it finds as the node
 // was; what it leaves is put back; its neighbour is not touched.
+#include <kdvfs/detail/device/amd/clocks.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/train/owned_power_limit.hpp>
+#include <kdvfs/detail/train/owned_power_limit.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 

@@ -3,8 +3,8 @@
 // Programs that drive a virtual GPU and die, in every way: the board must be found as it was. The
 // GPU is a file system mounted over /sys in a mount namespace of the test's own.
 #include <kdvfs/detail/control/clock_command.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 

@@ -70,13 +70,13 @@ inline void* next_hip(const char* name) {
 #define hipEventElapsedTime ATTACH_NEXT(hipEventElapsedTime)
 #define hipDeviceGetAttribute ATTACH_NEXT(hipDeviceGetAttribute)
 #define hipStreamIsCapturing ATTACH_NEXT(hipStreamIsCapturing)
-#include <kdvfs/device/amd/hip_api.hpp>
+#include <kdvfs/detail/device/amd/hip_api.hpp>
 
+#include <kdvfs/detail/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/device/amd/gpu_metrics.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/attach/device.hpp>
 #include <tools/attach/dispatch_records.hpp>

@@ -2,10 +2,10 @@
 //
 // Attaching to CUDA programs: the driver loads this library (CUDA_INJECTION64_PATH) and calls
 // `InitializeInjection`; CUPTI then calls back at each launch, and leaves records of when it ran.
+#include <kdvfs/detail/device/nvidia/nvml.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
-#include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/attach/cuda_driver.hpp>
 #include <tools/attach/cupti.hpp>

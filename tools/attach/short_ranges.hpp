@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/measure/source_choice.hpp>
+#include <kdvfs/detail/measure/source_choice.hpp>
 #include <kdvfs/report.hpp>
 
 #include <string>

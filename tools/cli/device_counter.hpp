@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/gpu_metrics.hpp>
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/cli/nvidia_boards.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/cli/device_counter.hpp>
 

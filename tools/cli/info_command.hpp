@@ -2,9 +2,9 @@
 #pragma once
 
 #include <examples/gpt3_xl/boards.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/nvidia/nvml.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/device/nvidia/nvml.hpp>
 #include <tools/cli/nvidia_boards.hpp>
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/error.hpp>
 
 #include <filesystem>

@@ -2,16 +2,16 @@
 #pragma once
 
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/plan_table_text.hpp>
+#include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/plan_table_text.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
-#include <kdvfs/tune/shrinkage.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/known_switch_costs.hpp>
 #include <tools/cli/output.hpp>

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/train/plan_text.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/plan.hpp>
-#include <kdvfs/train/plan_text.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/text_options.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A translation unit of its own: the specifications of charts take a compiler's time.
+#include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/shrinkage.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/report/frontier_chart.hpp>
 #include <tools/cli/report/heat_chart.hpp>

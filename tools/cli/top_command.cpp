@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/gpu_metrics.hpp>
+#include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/gpu_metrics.hpp>
-#include <kdvfs/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/nvidia_boards.hpp>

@@ -5,17 +5,17 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/plan_table_text.hpp>
+#include <kdvfs/detail/tune/session_status.hpp>
+#include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/plan_table_text.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/tune/segments.hpp>
-#include <kdvfs/tune/session_status.hpp>
-#include <kdvfs/tune/shrinkage.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/tune/validation.hpp>
 #include <tools/cli/attached_reports.hpp>

@@ -3,10 +3,10 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/ranks.hpp>
-#include <kdvfs/tune/session_status.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/cli/input.hpp>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/nvidia/nvml.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/detail/restore/snapshot.hpp>
-#include <kdvfs/device/amd/card.hpp>
-#include <kdvfs/device/amd/clocks.hpp>
-#include <kdvfs/device/nvidia/nvml.hpp>
-#include <kdvfs/train/owned_power_limit.hpp>
+#include <kdvfs/detail/train/owned_power_limit.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/measure/energy_counter.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/sample_join.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/measure/energy_counter.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
-#include <kdvfs/measure/sample_join.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 

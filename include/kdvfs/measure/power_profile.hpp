@@ -2,9 +2,9 @@
 #pragma once
 
 #include <kdvfs/detail/io/text_escape.hpp>
-#include <kdvfs/measure/energy_counter.hpp>
-#include <kdvfs/measure/power_windows.hpp>
-#include <kdvfs/measure/time_sync.hpp>
+#include <kdvfs/detail/measure/energy_counter.hpp>
+#include <kdvfs/detail/measure/power_windows.hpp>
+#include <kdvfs/detail/measure/time_sync.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gsl/assert>

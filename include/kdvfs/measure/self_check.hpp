@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/measure/settings.hpp>
 #include <kdvfs/units.hpp>
 

@@ -3,8 +3,8 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/measure/energy_counter.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gsl/assert>

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/units.hpp>
 
 #include <pthread.h>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/serve/pool_search.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/serve/pool_search.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/measure/symmetric_matrix.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/measure/symmetric_matrix.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_table.hpp>

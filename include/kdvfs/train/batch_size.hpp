@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/train/gaussian_process.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/train/gaussian_process.hpp>
 #include <kdvfs/units.hpp>
 
 #include <Eigen/Cholesky>

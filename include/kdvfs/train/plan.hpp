@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
-#include <kdvfs/train/clock_search.hpp>
+#include <kdvfs/detail/train/clock_search.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/tune/switch_model.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/train/limit_search.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/train/limit_search.hpp>
 #include <kdvfs/units.hpp>
 
 #include <unistd.h>

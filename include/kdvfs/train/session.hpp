@@ -3,25 +3,25 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/train/operation_intervals.hpp>
+#include <kdvfs/detail/train/operation_sweep.hpp>
+#include <kdvfs/detail/train/plan_ladder.hpp>
+#include <kdvfs/detail/train/stage_scopes.hpp>
+#include <kdvfs/detail/train/stragglers.hpp>
+#include <kdvfs/detail/tune/sweep_block.hpp>
+#include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/train/communicator.hpp>
 #include <kdvfs/train/frontier.hpp>
-#include <kdvfs/train/operation_intervals.hpp>
-#include <kdvfs/train/operation_sweep.hpp>
 #include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
-#include <kdvfs/train/plan_ladder.hpp>
 #include <kdvfs/train/schedules.hpp>
 #include <kdvfs/train/session_options.hpp>
-#include <kdvfs/train/stage_scopes.hpp>
-#include <kdvfs/train/stragglers.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/session.hpp>
-#include <kdvfs/tune/sweep_block.hpp>
-#include <kdvfs/tune/sweep_engine.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/train/plan_ladder.hpp>
-#include <kdvfs/train/stragglers.hpp>
+#include <kdvfs/detail/train/plan_ladder.hpp>
+#include <kdvfs/detail/train/stragglers.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/units.hpp>

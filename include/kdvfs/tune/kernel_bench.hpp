@@ -2,15 +2,15 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/tune/sweep_block.hpp>
+#include <kdvfs/detail/tune/sweep_design.hpp>
+#include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/sweep_block.hpp>
-#include <kdvfs/tune/sweep_design.hpp>
-#include <kdvfs/tune/sweep_engine.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 
 #include <algorithm>

@@ -4,9 +4,9 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 #include <kdvfs/units.hpp>

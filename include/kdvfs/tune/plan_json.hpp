@@ -2,9 +2,9 @@
 #pragma once
 
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/coded_launches.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/plan.hpp>
-#include <kdvfs/tune/coded_launches.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>

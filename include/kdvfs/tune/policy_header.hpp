@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/tune/coded_launches.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/tune/coded_launches.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>

@@ -107,5 +107,5 @@ private:
 }  // namespace kdvfs::inline v0_3::tune
 
 #if KDVFS_DEFINES_ENGINE
-#include <kdvfs/tune/sweep_engine.hpp>
+#include <kdvfs/detail/tune/sweep_engine.hpp>
 #endif

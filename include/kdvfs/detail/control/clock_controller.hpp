@@ -4,9 +4,9 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/control/votes.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/units.hpp>
 

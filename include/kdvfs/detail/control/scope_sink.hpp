@@ -2,9 +2,9 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/units.hpp>
 
 #include <atomic>

@@ -3,9 +3,9 @@
 
 #include <kdvfs/detail/control/followed_plan.hpp>
 #include <kdvfs/detail/control/gate.hpp>
+#include <kdvfs/detail/device/thread_number.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/device/thread_number.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,11 +5,11 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/meter_inputs.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/repetition.hpp>
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/measure/energy_accumulator.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
-#include <kdvfs/measure/repetition.hpp>
 #include <kdvfs/measure/trace.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/report.hpp>

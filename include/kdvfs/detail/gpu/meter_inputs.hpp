@@ -2,9 +2,9 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/sampler.hpp>
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
-#include <kdvfs/measure/sampler.hpp>
 #include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/units.hpp>
 

@@ -7,8 +7,8 @@
 #include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/report.hpp>
 

@@ -3,10 +3,10 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/measure/kernel_interval.hpp>
 #include <kdvfs/measure/settings.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/report.hpp>

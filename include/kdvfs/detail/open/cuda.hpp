@@ -3,10 +3,10 @@
 
 #include <kdvfs/nvidia.hpp>
 
+#include <kdvfs/detail/device/gpu_streams.hpp>
+#include <kdvfs/detail/device/nvidia/cuda_api.hpp>
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/open/nvidia.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
-#include <kdvfs/device/nvidia/cuda_api.hpp>
 
 #include <memory>
 

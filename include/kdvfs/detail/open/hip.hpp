@@ -3,10 +3,10 @@
 
 #include <kdvfs/rocm.hpp>
 
+#include <kdvfs/detail/device/amd/hip_api.hpp>
+#include <kdvfs/detail/device/gpu_streams.hpp>
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/open/amd.hpp>
-#include <kdvfs/device/amd/hip_api.hpp>
-#include <kdvfs/device/gpu_streams.hpp>
 
 #include <memory>
 #include <string>

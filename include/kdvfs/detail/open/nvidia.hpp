@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/device/nvidia/nvml.hpp>
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/restore/site_limits.hpp>
-#include <kdvfs/device/nvidia/nvml.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
 

@@ -4,13 +4,13 @@
 #include <kdvfs/simulated.hpp>
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/device/simulated/event_loop.hpp>
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/device.hpp>
-#include <kdvfs/device/simulated/event_loop.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
 

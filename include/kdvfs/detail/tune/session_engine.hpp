@@ -5,12 +5,12 @@
 
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/session_status.hpp>
+#include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/ranks.hpp>
-#include <kdvfs/tune/session_status.hpp>
-#include <kdvfs/tune/sweep_engine.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/card.hpp>
 #include <kdvfs/error.hpp>
 
 #include <array>

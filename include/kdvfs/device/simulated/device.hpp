@@ -2,10 +2,10 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/device/simulated/engine.hpp>
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/board.hpp>
-#include <kdvfs/device/simulated/engine.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/device/nvidia/nvml_library.hpp>
+#include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::device {
+
+/// The workload power profiles of an NVIDIA board. A profile is asked for alone, in place of all
+/// that were asked for before, by one call (nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1, set
+/// and overwrite, which NVML's reference of R590 has); what was asked for when this object was made
+/// is what goes back. The board itself arbitrates: the profile that is enforced may be another one.
+/// Needs root, or the capability that the administrator gives out for it.
+///
+/// In a clock state the profiles that are asked for are bits where a core clock would stand: those
+/// below `most_prepared_points`.
+class NvmlPreparedPoints : public NvmlReadings {
+public:
+    /// Reads only.
+    /// @param restorer what a watchdog puts profiles back with: nvidia-smi
+    /// @throws Error as `NvmlReadings`
+    NvmlPreparedPoints(const std::string& address, const std::string& library_path,
+                       std::string restorer)
+        : NvmlReadings{address, library_path},
+          restorer_{std::move(restorer)},
+          update_{library().find_update_power_profiles()} {
+        info_.address += "-point";
+        info_.mechanism = "NVML workload power profiles";
+        if (info_.prepared_points.empty()) return;
+        found_ = requested();
+    }
+
+    [[nodiscard]] std::vector<PreparedPoint> prepared_points() const {
+        return info_.prepared_points;
+    }
+    /// None: these are no clocks.
+    [[nodiscard]] const SupportedClocks& supported_clocks() const { return none_; }
+
+    [[nodiscard]] static ClockState state_of(PreparedPoint point) {
+        return operating_point_state(1U << point.number % 32);
+    }
+    /// @throws Error with NVML's words, (not_supported) where somebody asks for a profile above 15
+    [[nodiscard]] ClockState read_clock_state() const { return operating_point_state(requested()); }
+
+    void apply(ClockPoint wanted) {
+        const PreparedPoint point{wanted.core.count};
+        const auto& known = info_.prepared_points;
+        if (std::find(known.begin(), known.end(), point) == known.end()) {
+            throw Error{Errc::invalid_input,
+                        {"switch to " + to_string(point), to_string(info_),
+                         "the board has no such profile", "ask for one of info().prepared_points"}};
+        }
+        ask_for(1U << point.number);
+    }
+    void restore(const ClockState& state) { ask_for(state.cap.core.count); }
+
+    [[nodiscard]] RestoreScript restore_script() const {
+        std::uint32_t all = 0;
+        for (const PreparedPoint point : info_.prepared_points) all |= 1U << point.number;
+        const std::string address = info_.address.substr(0, info_.address.rfind('-'));
+        return {"nvml-point", restore_functions, {restorer_, address, list(all), list(found_)}};
+    }
+
+private:
+    // Words: nvidia-smi, the PCI address, the numbers of all profiles, those to put back. It is not
+    // asked what holds: what the record says is held is cleared, all where a write was under way.
+    static constexpr const char* restore_functions = R"sh(
+restorer=$1 address=$2 all=$3 wanted=$4 freed=
+
+see() { :; }
+
+holds() { :; }
+
+is_back() { [ "$freed" = "$order" ]; }
+
+put_back() {
+    clear=$all
+    if [ "$held" = state ]; then
+        clear= bit=0
+        while [ $bit -lt 16 ]; do
+            [ $((held_core >> bit & 1)) = 0 ] || clear=${clear:+$clear,}$bit
+            bit=$((bit + 1))
+        done
+    fi
+    [ -z "$clear" ] || "$restorer" power-profiles -i "$address" -cr "$clear" || return 1
+    [ -z "$wanted" ] || "$restorer" power-profiles -i "$address" -sr "$wanted" || return 1
+    freed=$order
+}
+)sh";
+
+    /// "1,6".
+    static std::string list(std::uint32_t bits) {
+        std::string text;
+        for (std::uint32_t i = 0; i < most_prepared_points; ++i) {
+            if ((bits >> i & 1U) != 0) text += (text.empty() ? "" : ",") + std::to_string(i);
+        }
+        return text;
+    }
+
+    [[nodiscard]] std::uint32_t requested() const {
+        nvml::PowerProfiles profiles;
+        check(read().power_profiles == nullptr ? nvml::Status::function_not_found
+                                               : read().power_profiles(handle(), &profiles),
+              "read the workload power profiles");
+        const auto numbers = numbers_in(profiles.requested);
+        if (!numbers.empty() && numbers.back().number >= most_prepared_points) {
+            throw Error{Errc::not_supported,
+                        {"read the workload power profiles", to_string(info_),
+                         "somebody asks for profile " + std::to_string(numbers.back().number),
+                         "clear it first: those above 15 could not be put back"}};
+        }
+        return profiles.requested[0];
+    }
+
+    void ask_for(std::uint32_t bits) {
+        nvml::PowerProfilesUpdate update;
+        update.profiles[0] = bits;
+        if (bits == 0) {  // an empty set to overwrite with is nowhere said to be one
+            update.operation = nvml::PowerProfilesUpdate::clear;
+            update.profiles[0] = requested();
+        }
+        check(update_ == nullptr ? nvml::Status::function_not_found : update_(handle(), &update),
+              "ask for workload power profiles " + (bits == 0 ? "none" : list(bits)));
+    }
+
+    std::string restorer_;
+    nvml::UpdatePowerProfiles update_;
+    SupportedClocks none_{};
+    std::uint32_t found_ = 0;  ///< what was asked for, as bits
+};
+
+static_assert(PreparedPointControl<NvmlPreparedPoints> && Restorable<NvmlPreparedPoints>);
+
+/// Whether a device may be asked to change its clocks.
+enum class ClockAccess {
+    measure_only,  ///< nothing is ever changed; the setting functions are not even looked up
+    set,
+};
+
+/// How an NVIDIA device is opened.
+struct NvmlOptions {
+    ClockAccess access = ClockAccess::measure_only;
+    std::string library = "libnvidia-ml.so.1";
+    std::string restorer = "nvidia-smi";  ///< what a watchdog frees clocks with
+    /// How long after a write the running clock may still be above the cap: longer than any
+    /// published switching latency of an NVIDIA GPU (they reach 500 ms).
+    Duration settle = std::chrono::seconds{1};
+    /// What the administrator says to have locked the clocks to, since NVML does not tell while the
+    /// board is idle: freed clocks go back to these locks. A ceiling of `auto_clock`: no lock.
+    ClockPoint site_floor{};
+    ClockPoint site_ceiling{};
+};
+
+/// An NVIDIA GPU through NVML: caps are locked clocks from the lowest listed clock up to the cap.
+///
+/// NVML has no call that reads locked clocks back. `read_clock_state` therefore tells what this
+/// object has written, unless a write failed (mode "unsure") or the running clock contradicts it
+/// ("lock lost": by a reset, or undone by somebody); an external lock found at opening is told from
+/// the limit reasons, which show it only under load.
+///
+/// Fulfils ClockControl. Clock calls: one thread at a time.
+class Nvml : public NvmlReadings {
+public:
+    /// @param address PCI "0000:03:00.0".
+    /// @throws Error if there is no driver, no such GPU, or clocks are to be set and cannot be.
+    explicit Nvml(const std::string& address, NvmlOptions options = {})
+        : NvmlReadings{address, options.library}, options_{std::move(options)} {
+        if (options_.access == ClockAccess::measure_only) return;
+        setters_ = library().find_setters();
+        if (clocks_.core.listed.empty()) {
+            check(nvml::Status::not_supported, "list the core clocks");
+        }
+        if (setters_.lock_memory == nullptr || setters_.unlock_memory == nullptr) {
+            clocks_.memory.listed.clear();
+        }
+        info_.mechanism = "NVML locked clocks, driver " + driver_version();
+        // A lock that the administrator names can be put back.
+        limited_at_opening_ = options_.site_ceiling.is_auto() && read_limit_reasons().set_clocks();
+    }
+
+    /// @throws Error (refused) if opened to measure only; (busy) if somebody else had set clocks
+    /// when the device was opened; or with NVML's words. The core clock may be changed when the
+    /// memory clock then fails.
+    void apply(ClockPoint point) {
+        check_settable();
+        if (!supports(clocks_, point)) {
+            throw Error{Errc::invalid_input,
+                        {"cap the clocks at " + to_string(point), to_string(info_), "",
+                         "choose clocks that the board lists"}};
+        }
+        // A core clock is listed for some memory clocks only: the memory clock is raised before
+        // the core clock and lowered after it.
+        const bool memory_rises = higher_cap(point.memory, memory_.cap) == point.memory;
+        if (memory_rises) cap_memory(point.memory);
+        cap_core(point.core);
+        if (!memory_rises) cap_memory(point.memory);
+    }
+
+    /// See the class about what NVML can tell.
+    /// @throws Error with NVML's words.
+    [[nodiscard]] ClockState read_clock_state() {
+        const bool settled = Timeline::time_point{now()} - written_at_ >= options_.settle;
+        ClockState state;
+        state.cap = {core_.cap, memory_.cap};
+        if (settled && exceeds(nvml::clock_core, core_.cap)) state.cap.core = auto_clock;
+        if (settled && exceeds(nvml::clock_memory, memory_.cap)) state.cap.memory = auto_clock;
+        if (core_.unsure || memory_.unsure) {
+            state.mode = "unsure";
+        } else if (state.cap != ClockPoint{core_.cap, memory_.cap}) {
+            state.mode = "lock lost";
+        } else if (!state.cap.is_auto()) {
+            state.mode = "locked";
+        } else if (limited_at_opening_) {
+            state.mode = "limited by somebody else";
+        }
+        return state;
+    }
+
+    /// Takes back what this object wrote, domain by domain; a failure in one does not keep the
+    /// other from being restored.
+    /// @throws Error the first failure.
+    void restore(const ClockState& state) {
+        check_settable();
+        std::optional<Error> first;
+        const auto attempt = [&](auto&& write) {
+            try {
+                write();
+            } catch (const Error& error) {
+                if (!first) first = error;
+            }
+        };
+        if (core_.touched) attempt([&] { cap_core(state.cap.core); });
+        if (memory_.touched) attempt([&] { cap_memory(state.cap.memory); });
+        if (first) throw Error{*first};
+    }
+
+    /// Takes over what an earlier owner had written, or, of a write cut short, may have.
+    void adopt(const std::optional<ClockState>& written) {
+        const auto taken = [&](Megahertz cap) {
+            return Written{
+                .cap = cap, .touched = !written || cap != auto_clock, .unsure = !written};
+        };
+        const ClockPoint cap = written ? written->cap : ClockPoint{};
+        core_ = taken(cap.core);
+        memory_ = taken(cap.memory);
+        if (clocks_.memory.listed.empty()) memory_ = {};
+        limited_at_opening_ = false;  // by that owner
+    }
+
+    [[nodiscard]] std::unique_ptr<NvmlPreparedPoints> open_prepared_points() const {
+        return std::make_unique<NvmlPreparedPoints>(info_.address, options_.library,
+                                                    options_.restorer);
+    }
+
+    /// What frees the clocks after this process has died. There is nothing else to go back to:
+    /// clocks that somebody had set are never changed.
+    [[nodiscard]] RestoreScript restore_script() const {
+        const auto range = [](const ClockDomain& domain, Megahertz floor, Megahertz ceiling) {
+            return ceiling == auto_clock ? std::string{}
+                                         : std::to_string(lowest(domain, floor).count) + "," +
+                                               std::to_string(ceiling.count);
+        };
+        return {"nvml",
+                restore_functions,
+                {options_.restorer, info_.address,
+                 range(clocks_.core, options_.site_floor.core, options_.site_ceiling.core),
+                 range(clocks_.memory, options_.site_floor.memory, options_.site_ceiling.memory)}};
+    }
+
+private:
+    // Words: nvidia-smi, the PCI address, the administrator's locks of core and memory, each may be
+    // empty. It cannot ask NVML what holds: what the record says is held is freed. A write under
+    // way may have locked either domain.
+    static constexpr const char* restore_functions = R"sh(
+restorer=$1 address=$2 site_core=$3 site_memory=$4 freed=
+
+free() { # $1 the administrator's lock, $2 how it is set, $3 how there is none
+    if [ -n "$1" ]; then
+        "$restorer" -i "$address" "$2" "$1"
+    else
+        "$restorer" -i "$address" "$3"
+    fi
+}
+
+see() { :; }
+
+holds() { :; }
+
+is_back() { [ "$freed" = "$order" ]; }
+
+put_back() {
+    core=$held_core memory=$held_memory
+    [ "$held" != uncertain ] || core=1 memory=1
+    [ "$core" = 0 ] || free "$site_core" -lgc -rgc || return 1
+    [ "$memory" = 0 ] || free "$site_memory" -lmc -rmc || return 1
+    freed=$order
+}
+)sh";
+
+    void check_settable() const {
+        if (options_.access == ClockAccess::measure_only) {
+            throw Error{Errc::refused,
+                        {"change clocks", to_string(info_), "",
+                         "it was opened to measure only: open it with ClockAccess::set"}};
+        }
+        if (limited_at_opening_) {
+            throw Error{Errc::busy,
+                        {"change clocks", to_string(info_), "",
+                         "somebody had set its clocks, and NVML cannot tell to what, so they "
+                         "could not be restored: reset them first (nvidia-smi -rgc -rmc)"}};
+        }
+    }
+
+    /// What this object has done to a domain.
+    struct Written {
+        Megahertz cap = auto_clock;
+        bool touched = false;  ///< a write was tried: it may have been done even if it failed
+        bool unsure = false;   ///< the last one failed
+    };
+
+    /// A domain that was never touched needs no freeing.
+    template <class Lock, class Unlock>
+    void write(Written& domain, const char* name, Megahertz cap, Lock lock, Unlock unlock) {
+        if (cap == auto_clock && !domain.touched) return;
+        domain.touched = true;
+        domain.unsure = true;
+        written_at_ = TimePoint{now()};
+        check(cap == auto_clock ? unlock() : lock(),
+              std::string{"set the "} + name + " clock to " + to_string(cap));
+        domain.cap = cap;
+        domain.unsure = false;
+    }
+
+    void cap_core(Megahertz cap) {
+        write(
+            core_, "core", cap,
+            [&] {
+                return setters_.lock_core(
+                    handle(), lowest(clocks_.core, options_.site_floor.core).count, cap.count);
+            },
+            [&] {
+                if (options_.site_ceiling.core == auto_clock) return setters_.unlock_core(handle());
+                return setters_.lock_core(handle(),
+                                          lowest(clocks_.core, options_.site_floor.core).count,
+                                          options_.site_ceiling.core.count);
+            });
+    }
+
+    void cap_memory(Megahertz cap) {
+        write(
+            memory_, "memory", cap,
+            [&] {
+                return setters_.lock_memory(
+                    handle(), lowest(clocks_.memory, options_.site_floor.memory).count, cap.count);
+            },
+            [&] {
+                if (options_.site_ceiling.memory == auto_clock)
+                    return setters_.unlock_memory(handle());
+                return setters_.lock_memory(
+                    handle(), lowest(clocks_.memory, options_.site_floor.memory).count,
+                    options_.site_ceiling.memory.count);
+            });
+    }
+
+    static Megahertz lowest(const ClockDomain& domain, Megahertz floor) {
+        return floor != auto_clock || domain.listed.empty() ? floor : domain.listed.front();
+    }
+
+    bool exceeds(std::uint32_t domain, Megahertz cap) {
+        return cap != auto_clock && read_clock(domain) > cap;
+    }
+
+    NvmlOptions options_;
+    nvml::Setters setters_;
+    Written core_, memory_;
+    TimePoint written_at_;
+    bool limited_at_opening_ = false;
+};
+
+static_assert(Restorable<Nvml> && SwitchesPreparedPoints<Nvml>);
+
+/// The power limit of an NVIDIA board through NVML; setting it needs root. It is put back, should
+/// this process die, by `nvidia-smi`.
+class NvmlPowerLimit : public NvmlReadings {
+public:
+    /// @throws Error as `Nvml`, and with NVML's words where the limit cannot be read
+    explicit NvmlPowerLimit(const std::string& address, NvmlOptions options = {})
+        : NvmlReadings{address, options.library},
+          options_{std::move(options)},
+          calls_{library().find_power_limit_calls()} {
+        info_.mechanism = "NVML power limit";
+    }
+
+    /// The limit that is set, which the board may be below for other reasons.
+    [[nodiscard]] Watts read_power_limit() const {
+        unsigned milliwatts = 0;
+        check(calls_.get(handle(), &milliwatts), "read the power limit");
+        return {milliwatts * 1e-3};
+    }
+    /// @throws Error with NVML's words
+    void set_power_limit(Watts limit) {
+        check(calls_.set(handle(), static_cast<unsigned>(std::lround(limit.count * 1e3))),
+              "set a power limit of " + std::to_string(limit.count) + " W");
+    }
+    [[nodiscard]] PowerRange power_limit_range() const {
+        unsigned low = 0;
+        unsigned high = 0;
+        check(calls_.range(handle(), &low, &high), "read the range of the power limit");
+        return {{low * 1e-3}, {high * 1e-3}};
+    }
+
+    [[nodiscard]] RestoreScript restore_script() const {
+        return {"nvml-power", restore_functions, {options_.restorer, info_.address}};
+    }
+
+private:
+    // Words: nvidia-smi, which takes fractions of a watt, and the PCI address. It is not asked what
+    // holds.
+    static constexpr const char* restore_functions = R"sh(
+restorer=$1 address=$2 freed=
+
+see() { :; }
+
+holds() { :; }
+
+is_back() { [ "$freed" = "$order" ]; }
+
+put_back() {
+    watts=$(printf '%d.%03d' "$found_core" "$found_memory")
+    "$restorer" -i "$address" -pl "$watts" || return 1
+    freed=$order
+}
+)sh";
+
+    NvmlOptions options_;
+    nvml::PowerLimitCalls calls_;
+};
+static_assert(RestorablePowerLimit<NvmlPowerLimit>);
+
+}  // namespace kdvfs::inline v0_3::device

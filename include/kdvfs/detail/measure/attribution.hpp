@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/measure/energy_sums.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/power_estimate.hpp>
+#include <kdvfs/detail/measure/source_choice.hpp>
+#include <kdvfs/detail/measure/symmetric_matrix.hpp>
+#include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::measure {
+
+/// Which energies that are not known one by one are known together. Two kernels that always run in
+/// the same mix trade energy in the estimate: what one is given too much, the other lacks, and the
+/// error of their sum is small. So the two unresolved ones whose errors are most opposed are put
+/// together, and so on, until a group is resolved or no errors oppose each other any more. The
+/// choice looks at the spread of errors, never at the errors, so that a group's interval stays
+/// honest.
+class EnergyGroups {
+public:
+    struct Group {
+        std::vector<std::size_t> units;
+        double joules = 0;
+        double half_width = 0;
+    };
+
+    EnergyGroups(std::span<const double> joules, SymmetricMatrix covariance, double student,
+                 double widest_resolved)
+        : covariance_{std::move(covariance)}, student_{student}, widest_resolved_{widest_resolved} {
+        for (std::size_t i = 0; i < joules.size(); ++i) {
+            Group unit{{i}, joules[i], student_ * deviation(i)};
+            if (!resolved(unit) && covariance_(i, i) > 0) open_.push_back(std::move(unit));
+        }
+        while (join_most_opposed()) {
+        }
+        join_leftovers();
+        std::sort(found_.begin(), found_.end(),
+                  [](const Group& a, const Group& b) { return a.joules > b.joules; });
+    }
+
+    /// Groups of two or more units that are resolved together, largest first.
+    [[nodiscard]] const std::vector<Group>& found() const { return found_; }
+
+private:
+    [[nodiscard]] double deviation(std::size_t i) const {
+        return std::sqrt(std::max(covariance_(i, i), 0.0));
+    }
+    [[nodiscard]] bool resolved(const Group& group) const {
+        return group.joules > 0 && group.half_width <= widest_resolved_ * group.joules;
+    }
+
+    [[nodiscard]] double correlation(const Group& a, const Group& b) const {
+        const double spread = deviation(a.units.front()) * deviation(b.units.front());
+        return spread > 0 ? covariance_(a.units.front(), b.units.front()) / spread : 0;
+    }
+
+    /// A group's variance lies in `covariance_` at its first unit, and so do its covariances.
+    void join(Group& into, const Group& from) {
+        const std::size_t i = into.units.front();
+        const std::size_t j = from.units.front();
+        covariance_(i, i) += 2 * covariance_(i, j) + covariance_(j, j);
+        for (std::size_t k = 0; k < covariance_.size(); ++k) {
+            if (k != i) covariance_(i, k) += covariance_(j, k);
+        }
+        into.units.insert(into.units.end(), from.units.begin(), from.units.end());
+        into.joules += from.joules;
+        into.half_width = student_ * deviation(i);
+    }
+
+    bool join_most_opposed() {
+        std::size_t first = 0;
+        std::size_t second = 0;
+        double lowest = 0;
+        for (std::size_t a = 0; a < open_.size(); ++a) {
+            for (std::size_t b = a + 1; b < open_.size(); ++b) {
+                if (correlation(open_[a], open_[b]) >= lowest) continue;
+                lowest = correlation(open_[a], open_[b]);
+                first = a;
+                second = b;
+            }
+        }
+        if (first == second) return false;
+        join(open_[first], open_[second]);
+        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(second));
+        if (resolved(open_[first])) {
+            found_.push_back(std::move(open_[first]));
+            open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(first));
+        }
+        return true;
+    }
+
+    /// What is left over goes to the resolved group that it trades most with, if that stays
+    /// resolved.
+    void join_leftovers() {
+        for (const Group& rest : open_) {
+            Group* partner = nullptr;
+            double lowest = 2;
+            for (Group& group : found_) {
+                if (correlation(group, rest) >= lowest) continue;
+                lowest = correlation(group, rest);
+                partner = &group;
+            }
+            if (partner == nullptr) continue;
+            const std::size_t i = partner->units.front();
+            const std::size_t j = rest.units.front();
+            const double variance = covariance_(i, i) + 2 * covariance_(i, j) + covariance_(j, j);
+            if (resolved({{}, partner->joules + rest.joules, student_ * std::sqrt(variance)})) {
+                join(*partner, rest);
+            }
+        }
+    }
+
+    SymmetricMatrix covariance_;
+    double student_;
+    double widest_resolved_;
+    std::vector<Group> open_;
+    std::vector<Group> found_;
+};
+
+/// Half-width of a 95 % interval in standard errors: Student's t, by Fisher's expansion in the
+/// degrees of freedom (Abramowitz and Stegun 26.7.5). Within 0.3 % from 3 degrees on; infinite
+/// below 2, where it would be far off.
+inline double student_95(double degrees_of_freedom) {
+    if (degrees_of_freedom < 2) return std::numeric_limits<double>::infinity();
+    constexpr double z = 1.959963984540054;
+    constexpr double z3 = z * z * z;
+    constexpr double z5 = z3 * z * z;
+    constexpr double z7 = z5 * z * z;
+    constexpr double z9 = z7 * z * z;
+    const double n = degrees_of_freedom;
+    return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n) +
+           (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n) +
+           (79 * z9 + 776 * z7 + 1482 * z5 - 1920 * z3 - 945 * z) / (92160 * n * n * n * n);
+}
+
+/// When attribution keeps silent.
+struct AttributionSettings {
+    /// An energy whose 95 % half-width is a larger share of it is `too_short_to_tell`.
+    double widest_resolved = 0.10;
+    /// Kernels' powers lie around the board's mean power, by about this: `PowerPrior::spread`.
+    Watts spread{500};
+};
+
+/// A kernel under one clock.
+struct AttributedPower {
+    KernelId kernel;
+    ClockPoint applied;
+    Seconds time{0};  ///< under trusted samples
+    EnergyEstimate energy;
+
+    /// Of an energy that is resolved.
+    [[nodiscard]] Watts power() const { return energy.joules / time; }
+};
+
+struct AttributedKernel {
+    KernelId kernel;
+    Seconds time{0};
+    EnergyEstimate energy;
+};
+
+/// Kernels whose energies are known only together.
+struct AttributedGroup {
+    std::vector<KernelId> kernels;
+    bool with_idle = false;
+    EnergyEstimate energy;
+};
+
+/// Where the joules of the counter went.
+struct Attribution {
+    std::vector<AttributedPower> powers;    ///< by kernel and clock
+    std::vector<AttributedKernel> kernels;  ///< over all clocks
+    std::vector<AttributedGroup> groups;    ///< not resolved one by one, largest first
+    EnergyTotals totals;
+    AttributionFit fit;
+};
+
+/// Attributes the joules of the counter: weighted least squares of the rows' powers on the shares
+/// of their time, with powers that are not negative, a wide prior for what the rows leave open, and
+/// intervals (95 %) that hold where the noise lasts from row to row and where a kernel's power
+/// depends on what ran before it; see `RowFit` and `PowerEstimate`. Kernels that are resolved
+/// only together form groups; that choice looks at the spread of errors. Throws nothing; without
+/// rows nothing is resolved.
+class Attributing {
+public:
+    static constexpr double any_width = std::numeric_limits<double>::infinity();
+
+    explicit Attributing(const EnergySums& sums, AttributionSettings settings = {});
+
+    [[nodiscard]] bool solved() const { return estimate_.has_value(); }
+    struct Interval {
+        double joules = 0;
+        double half_width = any_width;
+    };
+    /// The energy of `seconds[j]` seconds, which may be negative, of each column j.
+    [[nodiscard]] Interval interval(std::span<const double> seconds) const;
+    /// The same, resolved or not by `widest_resolved`.
+    [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds,
+                                        double widest_resolved) const;
+    [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds) const {
+        return energy(seconds, settings_.widest_resolved);
+    }
+    [[nodiscard]] Attribution result() const;
+    /// Of the energies of units, each given by its seconds per column; joules^2.
+    /// @pre solved()
+    [[nodiscard]] SymmetricMatrix covariance(const std::vector<std::vector<double>>& units) const;
+
+private:
+    static constexpr double fewest_degrees = 3;
+
+    [[nodiscard]] EnergyTotals totals() const;
+    [[nodiscard]] std::vector<AttributedGroup> groups(const std::vector<KernelId>& kernels,
+                                                      const std::vector<std::vector<double>>& units,
+                                                      const SymmetricMatrix& covariance) const;
+    [[nodiscard]] std::vector<double> idle_seconds() const {
+        std::vector<double> seconds(sums_->columns_seen());
+        seconds[EnergySums::idle_column] = sums_->seconds(EnergySums::idle_column);
+        return seconds;
+    }
+    const EnergySums* sums_;
+    AttributionSettings settings_;
+    std::optional<PowerEstimate> estimate_;
+};
+
+[[nodiscard]] inline Attribution attribute(const EnergySums& sums,
+                                           AttributionSettings settings = {}) {
+    return Attributing{sums, settings}.result();
+}
+
+inline Attributing::Attributing(const EnergySums& sums, AttributionSettings settings)
+    : sums_{&sums}, settings_{settings} {
+    if (sums.rows.rows <= fewest_degrees) return;
+    estimate_.emplace(sums.rows, sums.column_seconds, settings.spread.count, sums.column_edges,
+                      sums.repeated);
+    std::vector<PowerEstimate> others;
+    for (const RowSums& rows : sums.late_rows) {
+        if (rows.rows > fewest_degrees) {
+            others.emplace_back(rows, sums.column_seconds, settings.spread.count, sums.column_edges,
+                                sums.repeated);
+        }
+    }
+    estimate_->mix(others);
+    if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
+}
+
+inline Attributing::Interval Attributing::interval(std::span<const double> seconds) const {
+    if (!estimate_) return {};
+    double joules = 0;
+    double variance = 0;
+    double rows = 0;
+    std::vector<std::size_t> used;
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+        if (seconds[i] == 0) continue;
+        used.push_back(i);
+        joules += seconds[i] * estimate_->watts()[i];
+        rows += estimate_->rows_of(i);
+        for (const std::size_t j : used) {
+            variance += (i == j ? 1 : 2) * seconds[i] * seconds[j] * estimate_->covariance()(i, j);
+        }
+    }
+    variance += std::pow(joules * sums_->gain_deviation, 2);
+    return {sums_->gain * joules,
+            sums_->gain * student_95(std::min(rows - 1, estimate_->degrees_of_freedom())) *
+                std::sqrt(std::max(variance, 0.0))};
+}
+
+inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
+                                          double widest_resolved) const {
+    const auto [joules, half_width] = interval(seconds);
+    const bool resolved =
+        joules > 0 && std::isfinite(half_width) && half_width <= widest_resolved * joules;
+    return resolved ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
+}
+
+inline SymmetricMatrix Attributing::covariance(
+    const std::vector<std::vector<double>>& units) const {
+    SymmetricMatrix result{units.size()};
+    std::vector<double> half(sums_->columns_seen());
+    const double scale = std::pow(sums_->gain, 2);
+    std::vector<double> joules;
+    for (std::size_t a = 0; a < units.size(); ++a) {
+        std::fill(half.begin(), half.end(), 0.0);
+        for (std::size_t i = 0; i < half.size(); ++i) {
+            if (units[a][i] == 0) continue;
+            for (std::size_t j = 0; j < half.size(); ++j) {
+                half[j] += units[a][i] * estimate_->covariance()(i, j);
+            }
+        }
+        joules.push_back(interval(units[a]).joules);
+        for (std::size_t b = 0; b <= a; ++b) {
+            for (std::size_t j = 0; j < half.size(); ++j) {
+                result(a, b) += scale * half[j] * units[b][j];
+            }
+            result(a, b) += joules[a] * joules[b] * std::pow(sums_->gain_deviation, 2);
+        }
+    }
+    return result;
+}
+
+inline std::vector<AttributedGroup> Attributing::groups(
+    const std::vector<KernelId>& kernels, const std::vector<std::vector<double>>& units,
+    const SymmetricMatrix& covariance) const {
+    std::vector<double> joules;
+    for (const auto& seconds : units) {
+        joules.push_back(interval(seconds).joules);
+    }
+    const EnergyGroups found{joules, covariance, student_95(sums_->rows.fewer_rows),
+                             settings_.widest_resolved};
+    std::vector<AttributedGroup> result;
+    for (const EnergyGroups::Group& group : found.found()) {
+        AttributedGroup& resolved = result.emplace_back();
+        resolved.energy = {{group.joules}, {group.half_width}, true};
+        for (const std::size_t unit : group.units) {
+            if (unit == kernels.size()) {
+                resolved.with_idle = true;
+            } else {
+                resolved.kernels.push_back(kernels[unit]);
+            }
+        }
+    }
+    return result;
+}
+
+inline EnergyTotals Attributing::totals() const {
+    EnergyTotals totals;
+    totals.counter = totals.unexplained = sums_->counter;
+    totals.outside = sums_->outside;
+    totals.counted_time = sums_->counted_time;
+    totals.idle_time = Seconds{sums_->seconds(EnergySums::idle_column)};
+    if (!estimate_) return totals;
+    std::vector<double> all = sums_->column_seconds;
+    const EnergyEstimate explained = energy(all, any_width);
+    std::vector<double> kernels = all;
+    kernels[EnergySums::idle_column] = 0;
+    // What cannot be told apart is not unexplained.
+    const EnergyEstimate idle = energy(idle_seconds(), any_width);
+    const bool apart = sums_->columns.kernels().empty() || totals.idle_time.count() == 0 ||
+                       (idle.resolved && energy(kernels).resolved);
+    totals.kernels = apart ? energy(kernels, any_width) : explained;
+    if (apart) totals.idle = idle;
+    totals.unexplained = totals.counter - totals.kernels.joules - totals.idle.joules;
+    if (!explained.resolved) {
+        totals.unexplained_half_width = totals.counter;
+        return totals;
+    }
+    // The counter's own noise counts, too, where the fit has seen through it.
+    const double noise = sums_->gain * student_95(estimate_->degrees_of_freedom()) *
+                         std::sqrt(std::max(estimate_->total_variance(), 0.0));
+    totals.unexplained_half_width = {std::max(explained.half_width.count, noise)};
+    return totals;
+}
+
+inline Attribution Attributing::result() const {
+    Attribution result;
+    result.totals = totals();
+    if (sums_->by_power) {
+        result.fit.source =
+            to_string(sums_->gain_deviation > 0 ? EnergyFrom::both : EnergyFrom::power);
+    }
+    result.fit.rows = sums_->row_count;
+    result.fit.refused_rows = sums_->refused_rows;
+    result.fit.scatter = {sums_->gain * sums_->scatter().count};
+    result.fit.autocorrelation = sums_->rows.autocorrelation();
+    const std::vector<KernelId> kernels = sums_->columns.kernels();
+    std::vector<std::vector<double>> units;
+    for (const KernelId kernel : kernels) {
+        units.push_back(sums_->seconds_of(kernel));
+        double time = 0;
+        for (const double seconds : units.back()) time += seconds;
+        result.kernels.push_back({kernel, Seconds{time}, energy(units.back())});
+        if (!solved()) continue;
+        for (const auto& [applied, column] : sums_->columns.of(kernel)) {
+            std::vector<double> seconds(sums_->columns_seen());
+            seconds[column] = sums_->seconds(column);
+            result.powers.push_back({kernel, applied, Seconds{seconds[column]}, energy(seconds)});
+        }
+    }
+    if (!solved()) return result;
+    units.push_back(idle_seconds());
+    const SymmetricMatrix spread = covariance(units);
+    result.groups = groups(kernels, units, spread);
+    result.fit.whitened = estimate_->whitened();
+    result.fit.repeated_scale = estimate_->repeated_scale();
+    result.fit.repeated_spread = estimate_->repeated_spread();
+    for (std::size_t a = 0; a < units.size(); ++a) {
+        auto& row = result.fit.covariance.emplace_back();
+        for (std::size_t b = 0; b < units.size(); ++b) row.push_back(spread(a, b));
+    }
+    return result;
+}
+
+}  // namespace kdvfs::inline v0_3::measure

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/measure/energy_counter.hpp>
+#include <kdvfs/detail/measure/energy_sums.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/late_rows.hpp>
+#include <kdvfs/detail/measure/power_windows.hpp>
+#include <kdvfs/detail/measure/report_filler.hpp>
+#include <kdvfs/detail/measure/row_fit.hpp>
+#include <kdvfs/detail/measure/sample_join.hpp>
+#include <kdvfs/detail/measure/source_choice.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/measure/settings.hpp>
+#include <kdvfs/report.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::measure {
+
+/// Adds up calls, times and clocks per kernel, and attributes the counter's joules to kernels by
+/// streaming least squares: one unknown power per (kernel, applied clock), one for idle. Intervals,
+/// samples and clock changes may come late and interleaved; they are joined when `advance` says
+/// that nothing earlier is missing. Constant memory. Not thread-safe.
+class EnergyAccumulator {
+public:
+    /// `kernels` must outlive the accumulator.
+    explicit EnergyAccumulator(const KernelTable& kernels, AccumulatorSettings settings = {})
+        : kernels_{&kernels},
+          settings_{settings},
+          join_{settings.capacity, direct_from(settings.counter_period)},
+          windows_{settings.highest_power} {
+        sums_.keeps_filled = settings.kernels_repeat;
+        add_column();  // EnergySums::idle_column
+        watch_slow_counter();
+    }
+
+    /// One metered scope. Intervals of one or several tracks, in any order.
+    void add(const KernelInterval& interval) {
+        if (waits_for_choice()) finder_.take(interval);
+        facts_.of(interval.kernel).add(interval);
+        join_.add(interval, *this);
+    }
+    /// A scope that only encloses others has ended: a level without work, hence without a row, of
+    /// its own.
+    /// @param end an interval without time
+    void end_enclosing(const KernelInterval& end) { join_.add(end, *this); }
+    /// Scopes that were not metered: counted only.
+    void add_unmetered(KernelId kernel, std::uint64_t calls = 1) {
+        facts_.of(kernel).calls += calls;
+    }
+    /// The next sample of the counter, in order of time.
+    void add(const EnergySample& sample) {
+        if (waits_for_choice()) {
+            finder_.take(sample);
+        } else if (by_power_) {
+            gain_.take_counter(sample);
+        } else {
+            join_.add(sample, *this);
+        }
+    }
+    /// The next sample of the power log, in order of time. Both the log's and the counter's are
+    /// held back for some seconds, until it is clear which tells kernels apart (`SourceFinder`).
+    void add(const PowerReading& reading) {
+        if (reading.status != ReadingStatus::ok || !std::isfinite(reading.watts.count)) return;
+        if (!choice_) {
+            finder_.take(reading);
+        } else if (by_power_) {
+            const auto taken = choice_->clock.taken(reading.sampled_at);
+            const auto sample = taken ? log_.take(*taken, reading.watts) : std::nullopt;
+            if (sample) add(*sample);
+        }
+    }
+    /// The next mean of a power meter over a known window, in order of time, where joules are taken
+    /// from these.
+    void add(const PowerSample& sample) {
+        by_power_ = true;
+        for (EnergySample end : windows_.take(sample)) {
+            gain_.take_power(end);
+            // What the counter had before the choice was made is over.
+            end.segment += first_power_segment;
+            if (end.at >= join_.walked_to()) join_.add(end, *this);
+            logged_to_ = end.at;
+        }
+    }
+    /// From `at` on the device held these caps. In order of time.
+    void clocks_applied(TimePoint at, ClockPoint applied) { join_.clocks_applied(at, applied); }
+    /// From `at` on every scope is metered, or not. In order of time; metered at the start.
+    /// Joules of unmetered time are kept apart (`EnergyTotals::outside`).
+    void metering(TimePoint at, bool on) {
+        if (!choice_) finder_.metering(at, on);
+        join_.metering(at, on);
+    }
+    /// What iterations do at `at`. In order of time.
+    void iteration(TimePoint at, IterationMark mark) { join_.iteration(at, mark); }
+    /// Intervals at the next place, counted from 1, lie directly in a scope of `enclosing` at
+    /// `parent`.
+    void add_place(std::uint32_t parent, KernelId enclosing) {
+        levels_.add_place(parent, enclosing);
+    }
+    /// What a kernel drew while it was repeated under a clock: what its power is expected to be
+    /// near.
+    void add_repeated(const RepeatedPower& power) { repeated_.push_back(power); }
+    /// Promises that every interval which began before `until` has been added, and every sample
+    /// and change; joins them up to there.
+    void advance(TimePoint until) {
+        if (waits_for_choice()) {
+            held_until_ = std::max(held_until_, until);
+            if (!finder_.seen_enough()) return;
+            choose();
+        }
+        // A log that has ended is not waited for.
+        constexpr Duration patience = std::chrono::seconds{5};
+        if (choice_ && by_power_) {
+            until = std::min(until, std::max(logged_to_, until - patience));
+        }
+        join_.advance(until, *this);
+    }
+
+    /// The device's counter turned out to be updated so often.
+    void counter_period(Duration period) {
+        settings_.counter_period = period;
+        if (by_power_) return;
+        join_.direct_from(direct_from(period));
+        watch_slow_counter();
+    }
+    /// Between the counter and the power log, once the latter has shown enough.
+    [[nodiscard]] const std::optional<SourceChoice>& source() const { return choice_; }
+
+    /// Fills rows, groups and totals, and appends notes; leaves the rest of the report alone.
+    void fill(Report& report) const;
+
+    /// The sums so far, for other ways to attribute.
+    [[nodiscard]] EnergySums sums() const;
+
+private:
+    static constexpr std::size_t nowhere = ~std::size_t{0};
+    static constexpr std::uint32_t first_power_segment = 1U << 31U;
+
+    static Duration direct_from(Duration period) {
+        constexpr int periods = 20;  // so that an error of a period at each end is 5 % at most
+        return period > Duration::zero() ? periods * period : Duration::max();
+    }
+
+    friend class SampleJoin;  // the sink's half
+    void passes(TimePoint from, TimePoint to, bool metered) {
+        second_weighs_ = time_weight_.pass(from, to, row_.empty());
+        passed_to_ = to;
+        knows_lateness_ = metered && late_.on() && from > TimePoint::min();
+        if (knows_lateness_) late_.pass(from, to);
+    }
+    void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
+             std::optional<RunPart> part);
+    void idle(Seconds time, bool in_row) {
+        levels_.idle(EnergySums::idle_column, time.count(), in_row);
+        if (knows_lateness_) late_.add(EnergySums::idle_column, time.count());
+        if (in_row) add_time(EnergySums::idle_column, time.count());
+    }
+    void scope_ended(KernelId kernel) {
+        if (levels_.any()) levels_.end_run(kernel);
+    }
+    void mark_iteration(IterationMark mark) { levels_.mark_iteration(mark); }
+    void end_row(double joules, Seconds time, bool metered);
+    void break_row(bool impossible);
+    void measured_directly(KernelId kernel, ClockPoint applied, CountedJoules counted);
+
+    std::size_t add_column(bool inside = false);
+    void add_inside(std::size_t column, RunPart part, double seconds);
+    void add_time(std::size_t column, double seconds);
+    void discard_row();
+    void fit_if_full();
+    void watch_slow_counter();
+    [[nodiscard]] bool waits_for_choice() const { return !choice_ && finder_.sees_power(); }
+    void choose();
+    [[nodiscard]] std::vector<double> column_edges() const;
+    [[nodiscard]] std::vector<PowerBelief> beliefs() const;
+    void note_unrepeated(Report& report) const;
+
+    const KernelTable* kernels_;
+    AccumulatorSettings settings_;
+    SampleJoin join_;
+    PowerWindows windows_;
+    SourceFinder finder_;
+    std::optional<SourceChoice> choice_;
+    LogMeans log_;
+    TimeWeight time_weight_;
+    double second_weighs_ = 1;
+    CounterGain gain_;
+    TimePoint held_until_ = TimePoint::min();
+    TimePoint logged_to_ = TimePoint::min();
+    bool by_power_ = false;
+    RowSums sums_;                 // of rows that were fitted
+    PowerRows waiting_;            // for the fit
+    LateRows late_;                // the same rows, of a slow counter
+    bool knows_lateness_ = false;  // of what passes
+    TimePoint passed_to_{};
+    std::vector<PowerRows::Entry> row_;  // under construction, in weighed seconds
+    std::vector<double> row_seconds_;    // of its entries
+    std::vector<PowerRows::Entry> row_insides_;
+    std::vector<std::vector<std::size_t>> insides_;  // columns, by that of the whole
+    std::vector<std::size_t> place_;                 // of a column in it
+    std::vector<double> column_seconds_;
+    KernelColumns columns_;
+    std::vector<RepeatedPower> repeated_;
+    EnergyLevels levels_;
+    FactsByKernel facts_;
+    std::vector<CountedJoules> direct_;  // by column
+
+    bool row_overflowed_ = false;
+    bool follows_ = false;  // the next row begins where the last one ended
+    std::uint64_t row_count_ = 0;
+    std::uint64_t refused_rows_ = 0;
+    double counter_joules_ = 0;
+    double outside_joules_ = 0;
+    double counted_seconds_ = 0;
+    std::uint64_t overflowed_rows_ = 0;
+};
+
+inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uint32_t place,
+                                   Seconds share, bool in_row, std::optional<RunPart> part) {
+    facts_.of(kernel).applied.add(applied, std::chrono::duration_cast<Duration>(share));
+    auto column = columns_.find(kernel, applied);
+    if (!column && (in_row || levels_.any()) && place_.size() < settings_.most_columns) {
+        column = add_column();
+        columns_.insert(kernel, applied, *column);
+    }
+    if (!column) {
+        row_overflowed_ = row_overflowed_ || in_row;
+        return;
+    }
+    if (levels_.any()) levels_.run(kernel, place, *column, share.count(), in_row);
+    if (knows_lateness_) late_.add(*column, share.count());
+    if (!in_row) return;
+    add_time(*column, share.count());
+    if (part) add_inside(*column, *part, share.count());
+}
+
+/// A run that a power log can see into draws other power in one part than in another, which would
+/// pass for the power of its neighbours: a kernel that begins with its loads, a range of unlike
+/// kernels. So each part has a power of its own about the mean, and the mean's interval holds what
+/// the log does not tell of them.
+inline void EnergyAccumulator::add_inside(std::size_t column, RunPart part, double seconds) {
+    if (insides_.size() <= column) insides_.resize(column + 1);
+    auto& columns = insides_[column];
+    if (columns.empty()) {
+        const auto needed = static_cast<std::size_t>(part.of);
+        if (place_.size() + needed > settings_.most_columns / 2) return;  // kernels come first
+        for (std::size_t i = 0; i < needed; ++i) columns.push_back(add_column(true));
+    }
+    // A run that is much longer or shorter than the first has other parts.
+    const auto parts = static_cast<int>(columns.size());
+    const int now = (2 * part.index + 1) * parts / (2 * part.of);
+    for (int i = 0; i < parts; ++i) {
+        const double more = (i == now ? 1.0 : 0.0) - 1.0 / parts;
+        const std::size_t inside = columns[static_cast<std::size_t>(i)];
+        std::size_t& place = place_[inside];
+        if (place == nowhere) {
+            place = row_insides_.size();
+            row_insides_.push_back({inside, 0});
+        }
+        row_insides_[place].share += more * seconds * second_weighs_;
+    }
+}
+
+inline std::size_t EnergyAccumulator::add_column(bool inside) {
+    sums_.add_column(inside);
+    late_.add_column();
+    column_seconds_.push_back(0);
+    place_.push_back(nowhere);
+    return place_.size() - 1;
+}
+
+inline void EnergyAccumulator::add_time(std::size_t column, double seconds) {
+    if (seconds <= 0) return;
+    std::size_t& place = place_[column];
+    if (place == nowhere) {
+        place = row_.size();
+        row_.push_back({column, 0});
+        row_seconds_.push_back(0);
+    }
+    row_[place].share += seconds * second_weighs_;
+    row_seconds_[place] += seconds;
+}
+
+inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered) {
+    if (!metered) {
+        outside_joules_ += joules;
+        break_row(false);
+        return;
+    }
+    if (joules > settings_.highest_power.count * time.count()) {
+        break_row(true);
+        return;
+    }
+    counter_joules_ += joules;
+    counted_seconds_ += time.count();
+    if (row_overflowed_ || row_.empty()) {
+        overflowed_rows_ += row_overflowed_ ? 1 : 0;
+        break_row(false);
+        return;
+    }
+    for (std::size_t i = 0; i < row_.size(); ++i) {
+        column_seconds_[row_[i].column] += row_seconds_[i];
+    }
+    waiting_.push(row_, row_insides_, time.count(), joules, follows_);
+    if (late_.on()) {
+        late_.end_row(passed_to_ - std::chrono::duration_cast<Duration>(time), passed_to_, joules);
+    }
+    ++row_count_;
+    discard_row();
+    follows_ = true;
+    fit_if_full();
+}
+
+inline void EnergyAccumulator::break_row(bool impossible) {
+    refused_rows_ += impossible ? 1 : 0;
+    discard_row();
+    follows_ = false;
+}
+
+inline void EnergyAccumulator::discard_row() {
+    for (const auto* entries : {&row_, &row_insides_}) {
+        for (const PowerRows::Entry& entry : *entries) place_[entry.column] = nowhere;
+    }
+    row_.clear();
+    row_insides_.clear();
+    row_seconds_.clear();
+    row_overflowed_ = false;
+}
+
+/// Many rows at a time: enough to know the noise by, and to share the cost of solving.
+inline void EnergyAccumulator::fit_if_full() {
+    constexpr std::size_t fewest = 4096;
+    if (waiting_.size() < std::max(fewest, 8 * place_.size())) return;
+    late_.fit();
+    RowFit{waiting_, sums_}.add_to(sums_);
+    waiting_.clear();
+}
+
+inline void EnergyAccumulator::watch_slow_counter() {
+    if (late_.on() || settings_.counter_period < LateRows::slow) return;
+    if (sums_.rows == 0 && waiting_.size() == 0) late_.begin(sums_);
+}
+
+/// Takes joules from the better source, and what has been held back from it.
+inline void EnergyAccumulator::choose() {
+    const SourceFinder held = std::exchange(finder_, {});
+    choice_ = held.choose(settings_.counter_period);
+    by_power_ = choice_->source == EnergyFrom::power || choice_->source == EnergyFrom::both;
+    if (by_power_) {
+        late_ = {};
+        join_.direct_from(direct_from(choice_->response.window));
+        log_ = LogMeans{choice_->response};
+        time_weight_ = TimeWeight{choice_->response.memory};
+        sums_.change_error = choice_->response.change_error;
+        sums_.change_fades = std::max(0.3, choice_->response.kept());
+        if (choice_->response.memory > Duration::zero()) {
+            join_.parts_from(choice_->response.window / MeterResponse::shows_inside);
+        }
+    }
+    for (const EnergySample& sample : held.counter()) add(sample);
+    if (!by_power_) return;
+    for (const TimedReading& reading : held.power()) {
+        add(PowerReading{{reading.value}, reading.read_at, ReadingStatus::ok});
+    }
+}
+
+inline void EnergyAccumulator::measured_directly(KernelId kernel, ClockPoint applied,
+                                                 CountedJoules counted) {
+    const auto column = columns_.find(kernel, applied);
+    if (!column) return;
+    if (direct_.size() <= *column) direct_.resize(*column + 1);
+    direct_[*column] += counted;
+}
+
+inline std::vector<double> EnergyAccumulator::column_edges() const {
+    // A marker takes 0.9 to 2.1 us of its stream (HARDWARE tables: H100, H200).
+    constexpr double marker = 2e-6;
+    std::vector<double> edges(column_seconds_.size());
+    for (const KernelId kernel : columns_.kernels()) {
+        const KernelFacts& facts = facts_.at(kernel);
+        const double share = marker * static_cast<double>(facts.metered_calls) /
+                             std::max(Seconds{facts.time}.count(), 1e-12);
+        for (const auto& [applied, column] : columns_.of(kernel)) {
+            edges[column] = std::min(share, 1.0) * column_seconds_[column];
+        }
+    }
+    return edges;
+}
+
+inline std::vector<PowerBelief> EnergyAccumulator::beliefs() const {
+    constexpr double half_widths = 1.96;  // a deviation's in a 95 % interval
+    std::vector<PowerBelief> beliefs(repeated_.empty() ? 0 : column_seconds_.size());
+    for (const auto& [kernel, applied, figure] : repeated_) {
+        const auto column = columns_.find(kernel, applied);
+        if (!column) continue;
+        const double least = 1e-6 * figure.power.count;  // 0 would say that nothing is known
+        // By the counter, as repeated kernels are; rows of the power log are to be scaled to it.
+        beliefs[*column] = {
+            .watts = figure.power.count / gain_.gain(),
+            .deviation = std::max(figure.half_width.count / half_widths, least) / gain_.gain()};
+        const KernelFacts& facts = facts_.at(kernel);
+        const double in_place = Seconds{facts.time}.count() * static_cast<double>(figure.calls);
+        const double repeated = figure.time.count() * static_cast<double>(facts.metered_calls);
+        // Under several clocks only the mean of its times is known.
+        if (columns_.of(kernel).size() == 1 && in_place > 0 && repeated > 0) {
+            beliefs[*column].longer = repeated / in_place;
+        }
+    }
+    return beliefs;
+}
+
+inline void EnergyAccumulator::note_unrepeated(Report& report) const {
+    constexpr std::size_t most = 8;  // programs that are attached to have sixty
+    std::vector<const ReportRow*> rows;
+    for (const ReportRow& row : report.rows) {
+        if (!row.repeated && row.metered_calls > 0) rows.push_back(&row);
+    }
+    if (repeated_.empty() || rows.empty()) return;
+    std::stable_sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) {
+        return a->counted_time > b->counted_time;
+    });
+    std::string names;
+    for (std::size_t i = 0; i < std::min(rows.size(), most); ++i) {
+        names += ' ' + to_string(rows[i]->kernel);
+    }
+    if (rows.size() > most) {
+        names += ", and " + std::to_string(rows.size() - most) + " of less time";
+    }
+    report.notes.push_back(
+        "not repeated, for they are plain scopes, marked as `runs_once` or were not launched "
+        "again:" +
+        names);
+}
+
+inline EnergySums EnergyAccumulator::sums() const {
+    RowSums rows = sums_;
+    RowFit{waiting_, sums_}.add_to(rows);
+    std::vector<CountedJoules> direct = direct_;
+    for (CountedJoules& counted : direct) counted.joules *= gain_.gain();
+    return {.rows = std::move(rows),
+            .late_rows = late_.sums(),
+            .columns = columns_,
+            .column_seconds = column_seconds_,
+            .column_edges = column_edges(),
+            .repeated = beliefs(),
+            .direct = std::move(direct),
+            .counter_period =
+                choice_ && by_power_ ? choice_->response.window : settings_.counter_period,
+            .gain = gain_.gain(),
+            .gain_deviation = gain_.deviation(),
+            .counter = {counter_joules_ * gain_.gain()},
+            .outside = {outside_joules_ * gain_.gain()},
+            .counted_time = Seconds{counted_seconds_},
+            .row_count = row_count_,
+            .by_power = by_power_,
+            .refused_rows = refused_rows_ + windows_.implausible(),
+            .overflowed_rows = overflowed_rows_,
+            .late = join_.late(),
+            .overflows = join_.overflows()};
+}
+
+inline void EnergyAccumulator::fill(Report& report) const {
+    if (waits_for_choice()) {
+        EnergyAccumulator chosen = *this;
+        chosen.choose();
+        chosen.advance(held_until_);
+        chosen.fill(report);
+        return;
+    }
+    report.rows.clear();
+    for (const KernelId kernel : facts_.seen()) {
+        ReportRow& row = report.rows.emplace_back();
+        row.kernel = kernels_->key(kernel);
+        facts_.at(kernel).fill(row);
+        for (const RepeatedPower& known : repeated_) {
+            if (known.kernel == kernel) row.repeated = known.figure;
+        }
+    }
+    const ReportFiller filler{*kernels_, sums(), settings_.widest_resolved};
+    filler.fill(report, facts_.seen());
+    note_unrepeated(report);
+    if (choice_) report.notes.push_back(choice_->reason);
+    report.levels.clear();
+    for (LevelTime& level : levels_.levels()) {
+        report.levels.push_back(filler.level(std::move(level)));
+    }
+    std::stable_sort(report.levels.begin(), report.levels.end(), [](const auto& a, const auto& b) {
+        return a.iteration != b.iteration ? a.iteration : a.counted_time > b.counted_time;
+    });
+}
+
+}  // namespace kdvfs::inline v0_3::measure

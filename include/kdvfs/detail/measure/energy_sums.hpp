@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/power_estimate.hpp>
+#include <kdvfs/detail/measure/sample_join.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::measure {
+
+/// Which column of the normal equations a kernel under a clock has. A kernel meets few clocks, so
+/// its columns are searched one by one.
+class KernelColumns {
+public:
+    using Columns = std::vector<std::pair<ClockPoint, std::size_t>>;
+
+    [[nodiscard]] std::optional<std::size_t> find(KernelId kernel, ClockPoint applied) const {
+        if (kernel.value >= by_kernel_.size()) return {};
+        for (const auto& [clock, column] : by_kernel_[kernel.value]) {
+            if (clock == applied) return column;
+        }
+        return {};
+    }
+
+    void insert(KernelId kernel, ClockPoint applied, std::size_t column) {
+        if (by_kernel_.size() <= kernel.value) by_kernel_.resize(kernel.value + std::size_t{1});
+        by_kernel_[kernel.value].emplace_back(applied, column);
+        if (by_column_.size() <= column) by_column_.resize(column + 1);
+        by_column_[column] = kernel;
+    }
+
+    [[nodiscard]] const Columns& of(KernelId kernel) const {
+        static const Columns none;
+        return kernel.value < by_kernel_.size() ? by_kernel_[kernel.value] : none;
+    }
+
+    /// The kernel that a column belongs to; of a column that was inserted.
+    [[nodiscard]] KernelId kernel(std::size_t column) const { return by_column_.at(column); }
+
+    /// Kernels that have a column.
+    [[nodiscard]] std::vector<KernelId> kernels() const {
+        std::vector<KernelId> found;
+        for (std::uint32_t i = 0; i < by_kernel_.size(); ++i) {
+            if (!by_kernel_[i].empty()) found.push_back({i});
+        }
+        return found;
+    }
+
+private:
+    std::vector<Columns> by_kernel_;
+    std::vector<KernelId> by_column_;
+};
+
+/// All that attribution needs to know of a stretch of work, however long it was.
+struct EnergySums {
+    static constexpr std::size_t idle_column = RowSums::idle_column;
+
+    RowSums rows;  ///< a column per (kernel, applied clock); column 0 is idle
+    /// The same rows, each time as if a slow counter followed the load in another way (`LateRows`).
+    std::vector<RowSums> late_rows;
+    KernelColumns columns;
+    std::vector<double> column_seconds;  ///< by column, under trusted samples
+    std::vector<double> column_edges;    ///< of them, those at runs' ends that markers take
+    /// By column, W; a width of 0 where the kernel was not repeated. May be shorter.
+    std::vector<PowerBelief> repeated;
+    std::vector<CountedJoules> direct;  ///< by column, of long scopes; may be shorter
+    Duration counter_period{0};
+    /// The counter's joules over those of the rows, where these are of a power log, and its
+    /// relative standard error. All joules below are the counter's; the rows' powers are not.
+    double gain = 1;
+    double gain_deviation = 0;
+
+    Joules counter;           ///< trusted joules of the metered time
+    Joules outside;           ///< trusted joules of the rest
+    Seconds counted_time{0};  ///< metered time under trusted samples
+
+    std::uint64_t row_count = 0;        ///< metered counter intervals that were fitted
+    bool by_power = false;              ///< they come from samples of the power
+    std::uint64_t refused_rows = 0;     ///< whose reading is impossible
+    std::uint64_t overflowed_rows = 0;  ///< with kernels beyond the last column
+    std::uint64_t late = 0;  ///< intervals and samples after their time was joined, or no numbers
+    std::uint64_t overflows = 0;  ///< times that buffers were full
+
+    [[nodiscard]] std::size_t columns_seen() const { return column_seconds.size(); }
+    [[nodiscard]] double seconds(std::size_t column) const { return column_seconds[column]; }
+    [[nodiscard]] std::vector<double> seconds_of(KernelId kernel) const {
+        std::vector<double> seconds(columns_seen());
+        for (const auto& [applied, column] : columns.of(kernel)) {
+            seconds[column] = this->seconds(column);
+        }
+        return seconds;
+    }
+    /// Standard deviation of a row's power from what the columns explain.
+    [[nodiscard]] Watts scatter() const {
+        return {rows.rows > 0 ? std::sqrt(rows.scatter / rows.rows) : 0};
+    }
+    [[nodiscard]] Watts mean_power() const { return counter / counted_time; }
+};
+
+/// The time of one level, iteration or enclosing scope, by what ran in it; shared by 1/n among
+/// overlapping kernels.
+struct LevelTime {
+    std::optional<KernelId> scope{};       ///< nothing: the iteration
+    std::uint64_t runs = 0;                ///< that have ended; the time is theirs
+    double counted_seconds = 0;            ///< under trusted samples
+    std::vector<double> column_seconds{};  ///< by column, whether under trusted samples or not
+
+    void add(std::size_t column, double seconds, bool counted) {
+        if (column_seconds.size() <= column) column_seconds.resize(column + 1);
+        column_seconds[column] += seconds;
+        if (counted) counted_seconds += seconds;
+    }
+};
+
+/// Sums up how long each kernel ran within each scope that encloses others, and within iterations.
+/// A moment counts once in each scope that encloses it, however often that scope encloses itself;
+/// a run's time counts once the run has ended, as the run does, so that joules a run are those of
+/// whole ones wherever the walk stops. Not thread-safe.
+class EnergyLevels {
+public:
+    /// Scopes at `place` lie directly in a scope of kernel `enclosing`, which lies at `parent`.
+    /// Places are told in order, from 1 on; 0 lies in none.
+    void add_place(std::uint32_t parent, KernelId enclosing) {
+        std::vector<std::size_t> levels = places_[parent];
+        const std::size_t level = level_of(enclosing);
+        if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
+        places_.push_back(std::move(levels));
+    }
+    [[nodiscard]] std::size_t places() const { return places_.size(); }
+
+    void mark_iteration(IterationMark mark) {
+        Level& all = levels_[iteration];
+        if (in_iteration_ && mark != IterationMark::spoilt) all.end_run();
+        all.going_on = {};
+        in_iteration_ = mark == IterationMark::begins;
+    }
+
+    /// Any level may have some of a kernel's time.
+    [[nodiscard]] bool any() const { return in_iteration_ || levels_.size() > 1; }
+    /// A kernel at `place` ran for `seconds`, whose joules are under `column`.
+    void run(KernelId kernel, std::uint32_t place, std::size_t column, double seconds,
+             bool counted) {
+        const std::size_t own = kernel.value < by_kernel_.size() ? by_kernel_[kernel.value] : none;
+        const std::vector<std::size_t>& around = places_[place < places_.size() ? place : 0];
+        for (const std::size_t level : around) {
+            levels_[level].going_on.add(column, seconds, counted);
+        }
+        if (own != none && std::find(around.begin(), around.end(), own) == around.end()) {
+            levels_[own].going_on.add(column, seconds, counted);
+        }
+        if (in_iteration_) levels_[iteration].going_on.add(column, seconds, counted);
+    }
+    /// A run of `kernel` is over.
+    void end_run(KernelId kernel) {
+        if (kernel.value >= by_kernel_.size() || by_kernel_[kernel.value] == none) return;
+        levels_[by_kernel_[kernel.value]].end_run();
+    }
+    /// No kernel ran for `seconds`.
+    void idle(std::size_t column, double seconds, bool counted) {
+        if (in_iteration_) levels_[iteration].going_on.add(column, seconds, counted);
+    }
+
+    /// The iteration, where one has ended, then the enclosing scopes.
+    [[nodiscard]] std::vector<LevelTime> levels() const {
+        std::vector<LevelTime> found;
+        for (std::size_t i = 0; i < levels_.size(); ++i) {
+            if (i != iteration || levels_[i].ended.runs > 0) found.push_back(levels_[i].ended);
+        }
+        return found;
+    }
+
+private:
+    static constexpr std::size_t iteration = 0;
+    static constexpr std::size_t none = ~std::size_t{0};
+
+    struct Level {
+        LevelTime ended{};
+        LevelTime going_on{};  // of runs that have not ended
+
+        void end_run() {
+            ++ended.runs;
+            ended.counted_seconds += std::exchange(going_on.counted_seconds, 0);
+            std::vector<double>& seconds = going_on.column_seconds;
+            for (std::size_t j = 0; j < seconds.size(); ++j) {
+                ended.add(j, std::exchange(seconds[j], 0), false);
+            }
+        }
+    };
+
+    std::size_t level_of(KernelId scope) {
+        if (by_kernel_.size() <= scope.value) by_kernel_.resize(scope.value + std::size_t{1}, none);
+        std::size_t& level = by_kernel_[scope.value];
+        if (level == none) {
+            level = levels_.size();
+            levels_.push_back({.ended = {.scope = scope}});
+        }
+        return level;
+    }
+
+    std::vector<Level> levels_{1};
+    std::vector<std::size_t> by_kernel_;                // the level of an enclosing scope
+    std::vector<std::vector<std::size_t>> places_{{}};  // the levels around each place
+    bool in_iteration_ = false;
+};
+
+}  // namespace kdvfs::inline v0_3::measure

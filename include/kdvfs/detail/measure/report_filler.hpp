@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/measure/attribution.hpp>
+#include <kdvfs/detail/measure/energy_sums.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/report.hpp>
+#include <kdvfs/units.hpp>
+
+#include <gsl/assert>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::measure {
+
+/// How long each of a few values held. Allocates only for a value it has not seen.
+template <class Value>
+class TimeShares {
+public:
+    void add(const Value& value, Duration time) {
+        total_ += time;
+        for (auto& [known, held] : shares_) {
+            if (known == value) {
+                held += time;
+                return;
+            }
+        }
+        shares_.emplace_back(value, time);
+    }
+
+    [[nodiscard]] Duration total() const { return total_; }
+
+    /// The value that held longest; a default value where there is none.
+    [[nodiscard]] Value longest() const {
+        const auto it = std::max_element(shares_.begin(), shares_.end(),
+                                         [](auto& a, auto& b) { return a.second < b.second; });
+        return it == shares_.end() ? Value{} : it->first;
+    }
+
+    /// The value in the middle of the time; a default value where there is none.
+    [[nodiscard]] Value median() const {
+        auto sorted = shares_;
+        std::sort(sorted.begin(), sorted.end());
+        Duration passed{0};
+        for (const auto& [value, time] : sorted) {
+            passed += time;
+            if (2 * passed >= total_) return value;
+        }
+        return {};
+    }
+
+    /// The share of the time, 0 to 1, in which `accept(value)` held.
+    template <class Accept>
+    [[nodiscard]] double share(Accept accept) const {
+        Duration accepted{0};
+        for (const auto& [value, time] : shares_) {
+            if (accept(value)) accepted += time;
+        }
+        return total_ > Duration::zero() ? Seconds{accepted} / Seconds{total_} : 0;
+    }
+
+private:
+    std::vector<std::pair<Value, Duration>> shares_;
+    Duration total_{0};
+};
+
+/// What is known of a kernel without any energy.
+struct KernelFacts {
+    std::uint64_t calls = 0;
+    std::uint64_t metered_calls = 0;
+    Duration time{0};
+    TimeShares<ClockPoint> asked;
+    TimeShares<ClockPoint> applied;
+    TimeShares<Megahertz> held;  ///< in steps of 5 MHz, so that noise needs no more memory
+
+    void add(const KernelInterval& interval) {
+        const Duration length = interval.end - interval.start;
+        if (interval.ends_scope) {
+            ++calls;
+            ++metered_calls;
+        }
+        time += length;
+        asked.add(interval.asked, length);
+        const Megahertz clock = held_clock(interval);
+        if (clock != auto_clock) held.add({(clock.count + 2) / 5 * 5}, length);
+    }
+
+    void fill(ReportRow& row) const {
+        row.calls = calls;
+        row.metered_calls = metered_calls;
+        row.time = time;
+        row.asked = asked.longest();
+        row.applied = applied.longest();
+        if (applied.total() > Duration::zero()) {
+            row.asked_share = applied.share([&](ClockPoint point) { return point == row.asked; });
+        }
+        row.held = held.median();
+        row.held_share = held.share([&](Megahertz clock) {
+            const auto distance =
+                std::abs(std::int64_t{clock.count} - std::int64_t{row.held.count});
+            return distance * 50 <= row.held.count;
+        });
+    }
+};
+
+/// Facts by kernel number; grows with the numbers, never per call.
+class FactsByKernel {
+public:
+    KernelFacts& of(KernelId kernel) {
+        if (facts_.size() <= kernel.value) facts_.resize(kernel.value + std::size_t{1});
+        return facts_[kernel.value];
+    }
+    [[nodiscard]] const KernelFacts& at(KernelId kernel) const {
+        Expects(kernel.value < facts_.size());
+        return facts_[kernel.value];
+    }
+    /// Kernels with at least one call.
+    [[nodiscard]] std::vector<KernelId> seen() const {
+        std::vector<KernelId> kernels;
+        for (std::uint32_t i = 0; i < facts_.size(); ++i) {
+            if (facts_[i].calls > 0) kernels.push_back({i});
+        }
+        return kernels;
+    }
+
+private:
+    std::vector<KernelFacts> facts_;
+};
+
+/// Attributes the sums' joules and writes them into a report, with what a reader must not miss.
+class ReportFiller {
+public:
+    /// `kernels` must outlive the filler. A half-width beyond the share `widest_resolved` is not
+    /// resolved.
+    ReportFiller(const KernelTable& kernels, EnergySums sums, double widest_resolved)
+        : kernels_{&kernels},
+          sums_{std::move(sums)},
+          attributing_{sums_, {widest_resolved}},
+          found_{attributing_.result()} {}
+    ReportFiller(const ReportFiller&) = delete;
+    ReportFiller& operator=(const ReportFiller&) = delete;
+
+    /// Fills energies into the report's rows, which belong to `ids` one by one, and groups, totals
+    /// and the fit; appends notes.
+    void fill(Report& report, std::span<const KernelId> ids) const;
+    /// What a level drew. The joules of all that ran in it, whose errors may cancel: they are told
+    /// where those of its kernels are not.
+    [[nodiscard]] EnergyLevel level(LevelTime time) const;
+
+private:
+    void add_energy(ReportRow& row, KernelId kernel) const;
+    void add_direct(ReportRow& row, KernelId kernel) const;
+    void add_covariance(Report& report, std::span<const KernelId> ids) const;
+    void add_notes(Report& report) const;
+    void add_alarms(Report& report) const;
+
+    const KernelTable* kernels_;
+    EnergySums sums_;
+    Attributing attributing_;
+    Attribution found_;
+};
+
+inline void ReportFiller::fill(Report& report, std::span<const KernelId> ids) const {
+    Expects(ids.size() == report.rows.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) add_energy(report.rows[i], ids[i]);
+    report.groups.clear();
+    for (const AttributedGroup& found : found_.groups) {
+        KernelGroup& group = report.groups.emplace_back();
+        group.with_idle = found.with_idle;
+        group.energy = found.energy;
+        for (const KernelId kernel : found.kernels) group.kernels.push_back(kernels_->key(kernel));
+    }
+    report.totals = found_.totals;
+    report.fit = found_.fit;
+    add_covariance(report, ids);
+    add_notes(report);
+    add_alarms(report);
+}
+
+inline EnergyLevel ReportFiller::level(LevelTime time) const {
+    EnergyLevel level;
+    level.iteration = !time.scope;
+    if (time.scope) level.scope = kernels_->key(*time.scope);
+    level.runs = time.runs;
+    level.counted_time = Seconds{time.counted_seconds};
+    time.column_seconds.resize(sums_.columns_seen());
+    for (const double seconds : time.column_seconds) level.time += Seconds{seconds};
+    level.energy = attributing_.energy(time.column_seconds, Attributing::any_width);
+    return level;
+}
+
+inline void ReportFiller::add_energy(ReportRow& row, KernelId kernel) const {
+    const auto found = std::find_if(found_.kernels.begin(), found_.kernels.end(),
+                                    [&](const auto& k) { return k.kernel == kernel; });
+    if (found == found_.kernels.end()) return;
+    row.counted_time = found->time;
+    row.energy = found->energy;
+    if (attributing_.solved() && row.counted_time > Seconds{0}) add_direct(row, kernel);
+}
+
+/// Sets the interpolated difference of long scopes beside the attributed power of the same columns.
+inline void ReportFiller::add_direct(ReportRow& row, KernelId kernel) const {
+    CountedJoules direct;
+    std::vector<double> seconds(sums_.columns_seen());
+    for (const auto& [applied, column] : sums_.columns.of(kernel)) {
+        if (column >= sums_.direct.size()) continue;
+        seconds[column] = sums_.direct[column].time.count();
+        direct += sums_.direct[column];
+    }
+    if (direct.runs == 0) return;
+    row.direct_power = Watts{direct.joules / direct.time.count()};
+    const EnergyEstimate attributed = attributing_.energy(seconds);
+    if (!attributed.resolved) return;
+    // Within a counter period the counter is taken to grow evenly. A step of the power at a part u
+    // of the period then errs by u (1 - u) of period times step: at either end of a run at most a
+    // quarter, always to the same side, and the step is at most the power itself.
+    const double interpolation = 0.5 * Seconds{sums_.counter_period}.count() *
+                                 row.direct_power->count * static_cast<double>(direct.runs);
+    row.direct_disagrees = std::abs(direct.joules - attributed.joules.count) >
+                           attributed.half_width.count + interpolation;
+}
+
+/// In the order of the report's rows; of a kernel without counted time nothing is uncertain.
+inline void ReportFiller::add_covariance(Report& report, std::span<const KernelId> ids) const {
+    const auto& found = found_.fit.covariance;
+    report.fit.covariance.assign(found.empty() ? 0 : ids.size() + 1,
+                                 std::vector<double>(ids.size() + 1));
+    if (found.empty()) return;
+    std::vector<std::size_t> places;
+    for (const AttributedKernel& kernel : found_.kernels) {
+        const auto at = std::find(ids.begin(), ids.end(), kernel.kernel);
+        places.push_back(static_cast<std::size_t>(at - ids.begin()));
+    }
+    places.push_back(ids.size());
+    for (std::size_t a = 0; a < places.size(); ++a) {
+        for (std::size_t b = 0; b < places.size(); ++b) {
+            report.fit.covariance[places[a]][places[b]] = found[a][b];
+        }
+    }
+}
+
+inline void ReportFiller::add_notes(Report& report) const {
+    const auto note = [&](std::uint64_t count, const char* what) {
+        if (count > 0) report.notes.push_back(std::to_string(count) + what);
+    };
+    if (!attributing_.solved()) {
+        report.notes.emplace_back("too few counter samples to attribute any energy");
+    } else if (!found_.totals.idle.resolved && found_.totals.idle_time > Seconds{0}) {
+        report.notes.emplace_back(
+            "idle time always ran in the same mix with kernels: its energy is among theirs");
+    }
+    note(sums_.late,
+         " intervals or samples came too late, or were no numbers, and were not attributed");
+    note(sums_.overflows, " times the buffers were full: energy may be with the wrong kernel");
+    note(sums_.overflowed_rows,
+         " counter intervals have more (kernel, clock) pairs than are told apart: unexplained");
+    for (const ReportRow& row : report.rows) {
+        if (!row.direct_disagrees) continue;
+        report.notes.push_back(to_string(row.kernel) +
+                               ": attributed energy and counter difference disagree");
+    }
+}
+
+/// What says that the attribution's picture of the board is wrong.
+inline void ReportFiller::add_alarms(Report& report) const {
+    constexpr double most_refused = 0.02;
+    constexpr double strong = 0.5;
+    constexpr double rounding = 1e-3;  // of the power
+    constexpr double much = 5e-3;      // of the joules
+    std::array<char, 1024> text;
+    const auto alarm = [&](const char* format, auto... values) {
+        std::snprintf(text.data(), text.size(), format, values...);
+        report.notes.emplace_back(text.data());
+    };
+    const AttributionFit& fit = found_.fit;
+    const EnergyTotals& totals = found_.totals;
+    if (fit.refused_share() > most_refused) {
+        alarm(
+            "%.1f %% of the counter's intervals are impossible and were refused: the counter or "
+            "its clock is at fault",
+            100 * fit.refused_share());
+    }
+    const bool noisy = fit.scatter > sums_.mean_power() * rounding;
+    if (noisy && std::abs(fit.autocorrelation) > strong) {
+        alarm(
+            "what an interval leaves unexplained resembles what the one before it left "
+            "(correlation %.2f): powers change with time, with what ran before or with something "
+            "that no scope covers",
+            fit.autocorrelation);
+    }
+    if (!attributing_.solved()) return;
+    const double beyond = std::abs(totals.unexplained.count) - totals.unexplained_half_width.count;
+    if (beyond < rounding * totals.counter.count) return;
+    if (totals.unexplained < Joules{0}) {
+        alarm(
+            "kernels and idle have %.1f J more than the counter, beyond the interval of %.1f J: "
+            "do not believe the joules",
+            -totals.unexplained.count, totals.unexplained_half_width.count);
+    } else if (totals.unexplained > totals.counter * much) {
+        alarm(
+            "%.1f J of the counter, beyond the interval of %.1f J, were drawn by something that no "
+            "scope covers: unexplained",
+            totals.unexplained.count, totals.unexplained_half_width.count);
+    }
+}
+
+}  // namespace kdvfs::inline v0_3::measure

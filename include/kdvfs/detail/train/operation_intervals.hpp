@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/train/stage_scopes.hpp>
+#include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::train {
+
+/// Picks a stage's operations out of what was metered: each is one interval then, whatever scopes
+/// were nested in it. Not thread-safe.
+class OperationIntervals {
+public:
+    explicit OperationIntervals(const std::map<KernelId, StageScopes::Kernel>& kernels)
+        : kernels_{&kernels} {}
+
+    [[nodiscard]] std::vector<measure::MeteredRun> take(std::span<const measure::MeteredRun> runs) {
+        std::vector<measure::MeteredRun> whole;
+        for (const measure::MeteredRun& run : runs) {
+            const KernelId kernel = run.interval.kernel;
+            if (!kernels_->contains(kernel)) continue;
+            const auto [at, is_first] = open_.try_emplace(kernel, run);
+            measure::MeteredRun& open = at->second;
+            open.interval.end = run.interval.end;
+            if (!is_first) open.interval.core_cycles += run.interval.core_cycles;
+            if (!run.interval.ends_scope) continue;
+            open.interval.ends_scope = true;
+            whole.push_back(open);
+            open_.erase(at);
+        }
+        return whole;
+    }
+
+private:
+    const std::map<KernelId, StageScopes::Kernel>* kernels_;
+    std::map<KernelId, measure::MeteredRun> open_;
+};
+
+/// When each iteration's operations of this stage ran, as far as is known.
+class IterationSpans {
+public:
+    struct Span {
+        TimePoint begin{};
+        TimePoint end{};
+    };
+
+    explicit IterationSpans(std::size_t operations) : operations_{operations} {}
+
+    void add(const measure::MeteredRun& run) {
+        Counted& iteration = open_[run.window];
+        if (iteration.operations++ == 0) iteration.span.begin = run.interval.start;
+        iteration.span.begin = std::min(iteration.span.begin, run.interval.start);
+        iteration.span.end = std::max(iteration.span.end, run.interval.end);
+        if (iteration.operations < operations_) return;
+        before_ = std::exchange(last_, std::pair{run.window, iteration.span});
+        open_.erase(open_.begin(), std::next(open_.find(run.window)));
+    }
+    /// The last iteration of which all is known, and its window.
+    [[nodiscard]] const std::optional<std::pair<std::uint32_t, Span>>& last() const {
+        return last_;
+    }
+    /// From the start of an iteration to that of the next.
+    [[nodiscard]] std::optional<Seconds> iteration() const {
+        if (!before_) return std::nullopt;
+        return Seconds{last_->second.begin - before_->second.begin};
+    }
+
+private:
+    struct Counted {
+        std::size_t operations = 0;
+        Span span{};
+    };
+    std::size_t operations_;
+    std::map<std::uint32_t, Counted> open_;
+    std::optional<std::pair<std::uint32_t, Span>> last_;
+    std::optional<std::pair<std::uint32_t, Span>> before_;
+};
+
+}  // namespace kdvfs::inline v0_3::train

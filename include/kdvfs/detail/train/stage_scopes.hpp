@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/train/pipeline.hpp>
+#include <kdvfs/train/plan.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::train {
+
+/// The operations of one stage as scopes: knows which one is next, and what clock each is to have.
+///
+/// One request holds from operation to operation: it changes where an operation ends, to the clock
+/// of the next, so that the board switches while the stage waits for its neighbours. It ends with
+/// the last operation of an iteration, and begins again where the next iteration does; in a sweep
+/// it goes on, so that one clock holds for a whole block. Thread-safe; an operation may be entered
+/// on one thread and left on another. The host never waits.
+class StageScopes {
+public:
+    /// `service` and `pipeline` must outlive this.
+    StageScopes(kdvfs::detail::GpuService& service, const Pipeline& pipeline, std::uint32_t stage)
+        : service_{&service},
+          order_{std::span{pipeline.operations}.subspan(
+              pipeline.stage_begin[stage],
+              pipeline.stage_begin[stage + 1] - pipeline.stage_begin[stage])},
+          schedule_{pipeline.schedule},
+          clocks_(order_.size()) {
+        for (const Operation& operation : order_) {
+            const kdvfs::detail::ScopeKind& kind = service.kind_of(
+                to_string(operation.pass), Variant{operation.chunk}, ClockRequest{}, true);
+            kinds_.push_back(&kind);
+            kernels_[kind.kernel] = {operation.pass, operation.chunk};
+        }
+    }
+    ~StageScopes() { release(); }
+    StageScopes(const StageScopes&) = delete;
+    StageScopes& operator=(const StageScopes&) = delete;
+
+    /// What is measured under one name: all microbatches of a pass through a chunk.
+    struct Kernel {
+        Pass pass = Pass::forward;
+        std::uint32_t chunk = 0;
+        friend auto operator<=>(const Kernel&, const Kernel&) = default;
+    };
+    [[nodiscard]] const std::map<KernelId, Kernel>& kernels() const { return kernels_; }
+    [[nodiscard]] std::size_t size() const { return order_.size(); }
+
+    /// From the next operation on each has its planned clocks, one for each of the stage's.
+    /// @throws Error (invalid_input) for clocks that the device does not list
+    void follow(std::span<const PlannedClocks> plan) {
+        std::vector<Held> clocks;
+        for (const PlannedClocks& planned : plan) {
+            Held held{&hold_kind(planned.first), 1, nullptr};
+            if (planned.share < 1) {
+                held.share = planned.share;
+                held.second = &hold_kind(planned.second);
+            }
+            clocks.push_back(held);
+        }
+        const std::lock_guard lock{mutex_};
+        clocks_ = std::move(clocks);
+        between_ = nullptr;
+    }
+    /// All operations at one clock, and what is between iterations, too; with none, as the board
+    /// was found.
+    /// @throws Error (invalid_input) for a clock that the device does not list
+    void run_all_at(std::optional<ClockPoint> clock) {
+        const Held held{clock ? &hold_kind(*clock) : nullptr, 1, nullptr};
+        const std::lock_guard lock{mutex_};
+        std::fill(clocks_.begin(), clocks_.end(), held);
+        between_ = held.first;
+    }
+
+    /// An iteration begins.
+    /// @throws Error (invalid_input) if operations of the last one are missing, naming the first
+    void begin_iteration() {
+        const std::lock_guard lock{mutex_};
+        if (next_ != 0 && next_ != order_.size()) {
+            const Operation& missing = order_[std::exchange(next_, 0)];
+            open_ = false;
+            throw Error{Errc::invalid_input,
+                        {"begin an iteration of the pipeline", "the one before",
+                         "the " + to_string(missing) + ", has not been run",
+                         "run all operations, or give the pipeline that the program runs"}};
+        }
+        next_ = 0;
+        if (stream_) hold(*stream_, clocks_.front().first);
+    }
+
+    /// Takes every request off; operations ask for nothing from now on.
+    void release() noexcept {
+        const std::lock_guard lock{mutex_};
+        std::fill(clocks_.begin(), clocks_.end(), Held{});
+        between_ = nullptr;
+        if (const auto token = std::exchange(held_, {}); token.track != nullptr)
+            service_->leave_noexcept(token);
+        stream_.reset();
+    }
+
+    struct Entered {
+        kdvfs::detail::ScopeToken token{};
+        std::size_t index = 0;
+    };
+
+    /// @throws Error (invalid_input) if another operation is next, naming both, or if the one
+    ///         before has not been left, and as a scope
+    Entered enter(StreamRef stream, Pass pass, std::uint32_t chunk, std::uint32_t microbatch) {
+        const std::lock_guard lock{mutex_};
+        check_next(pass, chunk, microbatch);
+        const std::size_t index = next_;
+        hold(stream, clocks_[index].first);
+        const Entered entered{service_->enter(stream, *kinds_[index]), index};
+        ++next_;
+        open_ = true;
+        return entered;
+    }
+
+    /// So much of the operation's work, 0 to 1, has been enqueued: where the plan has two clocks
+    /// for it, the second is asked for once its share has been reached.
+    void reached(const Entered& entered, StreamRef stream, double share) {
+        const std::lock_guard lock{mutex_};
+        const Held& clocks = clocks_[entered.index];
+        if (clocks.second != nullptr && share >= clocks.share) hold(stream, clocks.second);
+    }
+
+    /// @throws Error as leaving a scope; the operation has been left all the same
+    void leave(const Entered& entered, StreamRef stream) {
+        const std::lock_guard lock{mutex_};
+        open_ = false;
+        service_->leave(entered.token);
+        go_on(stream);
+    }
+    void leave_noexcept(const Entered& entered, StreamRef stream) noexcept {
+        const std::lock_guard lock{mutex_};
+        open_ = false;
+        service_->leave_noexcept(entered.token);
+        try {
+            go_on(stream);
+        } catch (const Error&) {  // the next operation asks again, and throws
+        }
+    }
+
+private:
+    struct Held {
+        const kdvfs::detail::ScopeKind* first = nullptr;  ///< null: no request
+        double share = 1;                                 ///< of the work at the first clock
+        const kdvfs::detail::ScopeKind* second = nullptr;
+    };
+
+    const kdvfs::detail::ScopeKind& hold_kind(ClockPoint clock) {
+        return service_->kind_of("kdvfs.pipeline", {}, {.asks = true, .point = clock}, false);
+    }
+
+    void check_next(Pass pass, std::uint32_t chunk, std::uint32_t microbatch) const {
+        const auto reject = [&](const std::string& why, const std::string& remedy) {
+            const Operation given{order_.front().stage, pass, chunk, microbatch, 0};
+            throw Error{Errc::invalid_input,
+                        {"begin the " + to_string(given),
+                         "the schedule " + std::string{to_string(schedule_)}, why, remedy}};
+        };
+        if (next_ == order_.size())
+            reject("all operations of this iteration have been run, the last was the " +
+                       to_string(order_.back()),
+                   "call next_iteration() before each iteration");
+        const Operation& next = order_[next_];
+        if (open_)
+            reject("the " + to_string(order_[next_ - 1]) + ", has not ended",
+                   "end the scope of one operation before the next begins");
+        if (next.pass != pass || next.chunk != chunk || next.microbatch != microbatch)
+            reject("the next operation is the " + to_string(next),
+                   "run them in this order, or give the pipeline that the program runs");
+    }
+
+    /// The next operation's clock, or that between iterations behind the last one.
+    void go_on(StreamRef stream) {
+        stream_ = stream;
+        hold(stream, next_ < order_.size() ? clocks_[next_].first : between_);
+    }
+
+    /// Changes what is held. The new request is put before the old one is taken off, so that the
+    /// clock does not go up in between.
+    void hold(StreamRef stream, const kdvfs::detail::ScopeKind* kind) {
+        if (held_.kind == kind && (kind == nullptr || held_on_ == stream)) return;
+        const kdvfs::detail::ScopeToken before = held_;
+        held_ = kind != nullptr ? service_->enter(stream, *kind) : kdvfs::detail::ScopeToken{};
+        held_.kind = kind;
+        held_on_ = stream;
+        if (before.track != nullptr) service_->leave(before);
+    }
+
+    kdvfs::detail::GpuService* service_;
+    std::span<const Operation> order_;
+    Schedule schedule_;
+    std::vector<const kdvfs::detail::ScopeKind*> kinds_;
+    std::map<KernelId, Kernel> kernels_;
+    std::mutex mutex_;
+    std::vector<Held> clocks_;
+    const kdvfs::detail::ScopeKind* between_ = nullptr;
+    std::size_t next_ = 0;
+    bool open_ = false;
+    kdvfs::detail::ScopeToken held_{};
+    StreamRef held_on_{};
+    std::optional<StreamRef> stream_;  ///< of the last operation
+};
+
+// What `OpScope` is told.
+struct Forward {
+    static constexpr Pass pass = Pass::forward;
+};
+struct Backward {
+    static constexpr Pass pass = Pass::backward;
+};
+struct BackwardInput {
+    static constexpr Pass pass = Pass::backward_input;
+};
+struct BackwardWeight {
+    static constexpr Pass pass = Pass::backward_weight;
+};
+
+/// While it lives, work enqueued on `stream` is one operation of the pipeline, at the clock that
+/// the plan has for it:
+///
+///     {
+///         train::OpScope<train::Backward> scope{session, stream, chunk, microbatch};
+///         ...
+///     }
+///
+/// The host never waits. The constructor throws `Error` (invalid_input) where the schedule has
+/// another operation next, naming both. The destructor never throws. In a forked child it does
+/// nothing.
+template <class Op>
+class [[nodiscard]] OpScope {
+public:
+    /// @param session a `train::Session`
+    template <class Session>
+    [[nodiscard]] OpScope(Session& session, StreamRef stream, std::uint32_t chunk,
+                          std::uint32_t microbatch)
+        : scopes_{session.scopes()}, stream_{stream} {
+        if (scopes_ != nullptr) entered_ = scopes_->enter(stream, Op::pass, chunk, microbatch);
+    }
+    OpScope(const OpScope&) = delete;
+    OpScope& operator=(const OpScope&) = delete;
+    ~OpScope() {
+        if (scopes_ != nullptr) scopes_->leave_noexcept(entered_, stream_);
+    }
+
+    /// So much of the operation, 0 to 1, has been enqueued: say it between kernels where plans have
+    /// two clocks for an operation (`Clocks::two`). Costs nothing else.
+    void reached(double share) {
+        if (scopes_ != nullptr) scopes_->reached(entered_, stream_, share);
+    }
+
+    /// Leaves now. The throwing twin of the destructor; a second call does nothing.
+    void close() {
+        if (StageScopes* scopes = std::exchange(scopes_, nullptr)) scopes->leave(entered_, stream_);
+    }
+
+private:
+    StageScopes* scopes_;
+    StreamRef stream_;
+    StageScopes::Entered entered_{};
+};
+
+}  // namespace kdvfs::inline v0_3::train

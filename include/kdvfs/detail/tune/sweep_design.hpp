@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/solve/knapsack.hpp>
+#include <kdvfs/detail/tune/clock_curves.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/profile.hpp>
+
+#include <Eigen/Core>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numbers>
+#include <optional>
+#include <utility>
+#include <vector>
+
+/// What a few measurements of a kernel say about the clock points where it was not measured.
+namespace kdvfs::inline v0_3::tune {
+
+namespace detail {
+
+/// What the objective would pay in joules for a second less, at a cost: the slope of its level
+/// line, or the time limit's shadow price if that is higher.
+inline double time_price(const kdvfs::detail::MultipleChoice& problem, const Objective& objective,
+                         const Cost& baseline) {
+    const auto minimum = kdvfs::detail::minimise(problem, objective, baseline);
+    const Cost cost = minimum ? kdvfs::detail::to_cost(minimum->selection.total) : baseline;
+    constexpr double step = 1e-4;
+    const double here = objective.score(cost, baseline);
+    const double by_time = objective.score({cost.time * (1 + step), cost.energy}, baseline) - here;
+    const double by_energy =
+        objective.score({cost.time, cost.energy * (1 + step)}, baseline) - here;
+    double price = by_energy > 0 ? by_time / by_energy * (cost.energy / cost.time).count : 0;
+    const double limit = time_limit(objective, baseline).count();
+    if (std::isfinite(limit)) {
+        const kdvfs::detail::HullWalk walk{problem};
+        price = std::max(price, cross(walk, limit).price);
+    }
+    return price;
+}
+
+/// How much lower than `best` a normal variable is expected to be, counting higher as nothing.
+inline double expected_improvement(double best, double mean, double deviation) {
+    if (deviation <= 0) return std::max(0.0, best - mean);
+    const double z = (best - mean) / deviation;
+    const double density = std::exp(-0.5 * z * z) / std::sqrt(2 * std::numbers::pi);
+    return (best - mean) * 0.5 * std::erfc(-z / std::numbers::sqrt2) + deviation * density;
+}
+
+}  // namespace detail
+
+/// What measuring a kernel at a clock point is expected to bring.
+struct SweepForecast {
+    double gain = 0;     ///< joules that it is expected to save an iteration; 0 where measured
+    Seconds longest{0};  ///< of the kernel's launches in an iteration: mean, or a high guess
+};
+
+/// Where a sweep should measure next: models of each kernel's time and power say what is known of
+/// the points that were not measured, and the objective what that is worth.
+class SweepDesign {
+public:
+    /// Without `baseline` it is the highest of the points, or (auto, auto) among them.
+    /// @throws Error (invalid_input) if the baseline is not among the points
+    SweepDesign(std::vector<ClockPoint> points, std::optional<ClockPoint> baseline)
+        : points_{std::move(points)} {
+        std::optional<ClockPoint> all;
+        for (const ClockPoint clock : points_) {
+            top_.core = std::max(top_.core, clock.core);
+            top_.memory = std::max(top_.memory, clock.memory);
+            all = all ? higher_cap(*all, clock) : clock;
+        }
+        const auto at = std::find(points_.begin(), points_.end(), baseline ? baseline : all);
+        if (at == points_.end())
+            throw Error{Errc::invalid_input,
+                        {"sweep adaptively", "the clock points", "the baseline is not among them",
+                         "add it: the clocks that the plan is to be compared with"}};
+        baseline_ = static_cast<std::size_t>(at - points_.begin());
+    }
+
+    [[nodiscard]] const std::vector<ClockPoint>& points() const { return points_; }
+    [[nodiscard]] ClockPoint baseline() const { return points_[baseline_]; }
+
+    /// Points far apart from each other, the baseline first; none that could take more than
+    /// `longest` times as long as the highest clocks, as far as clocks alone can tell.
+    [[nodiscard]] std::vector<ClockPoint> spread_out(
+        std::size_t count, double longest = std::numeric_limits<double>::infinity()) const {
+        std::vector<std::size_t> chosen{baseline_};
+        while (chosen.size() < std::min(count, points_.size())) {
+            std::optional<std::size_t> farthest;
+            double most = 0;
+            for (std::size_t p = 0; p < points_.size(); ++p) {
+                if (longest_factor(points_[p]) > longest) continue;
+                double nearest = std::numeric_limits<double>::infinity();
+                for (const std::size_t c : chosen) nearest = std::min(nearest, distance(p, c));
+                if (nearest <= most) continue;
+                most = nearest;
+                farthest = p;
+            }
+            if (!farthest) break;
+            chosen.push_back(*farthest);
+        }
+        std::vector<ClockPoint> spread;
+        for (const std::size_t c : chosen) spread.push_back(points_[c]);
+        return spread;
+    }
+
+    /// How much longer than at the highest clocks work can take: no kernel slows down by more than
+    /// both clocks together do.
+    [[nodiscard]] double longest_factor(ClockPoint clock) const {
+        const ClockShare share{clock, top_};
+        return 1 / (share.core * share.memory);
+    }
+
+    /// The longest that a launch can take at a clock, as far as what was measured of it tells: no
+    /// kernel slows down by more than both clocks together do. Infinite where nothing was.
+    [[nodiscard]] Seconds longest_possible(const KernelProfile& kernel, ClockPoint clock) const {
+        const ClockShare to{clock, top_};
+        Seconds longest{std::numeric_limits<double>::infinity()};
+        for (const ProfilePoint& point : kernel.points) {
+            const ClockShare from{point.clock, top_};
+            const double slowdown =
+                std::max(1.0, from.core / to.core) * std::max(1.0, from.memory / to.memory);
+            longest = std::min(longest, point.mean().time * slowdown);
+        }
+        return longest;
+    }
+    /// Whether every kernel of the profile surely keeps the objective's bound at a clock. The
+    /// baseline is what runs without a sweep.
+    [[nodiscard]] bool keeps_bounds(const Profile& profile, ClockPoint clock,
+                                    const Objective& objective) const {
+        if (clock == baseline() || !std::isfinite(objective.launch_limit.count())) return true;
+        return std::all_of(profile.kernels().begin(), profile.kernels().end(),
+                           [&](const KernelProfile& kernel) {
+                               return keeps_bound(objective, longest_possible(kernel, clock));
+                           });
+    }
+
+    /// For each kernel of the profile (in its order) and each point (in order).
+    /// @throws Error (invalid_input) as `make_cost_table`
+    [[nodiscard]] std::vector<std::vector<SweepForecast>> forecast(
+        const Profile& profile, const Objective& objective) const {
+        const CostTable table = mean_costs(profile);
+        const double price = estimate_price(table, objective);
+        const auto times = predict(profile, [](const Cost& cost) { return cost.time.count(); });
+        const auto powers = predict(profile, [](const Cost& cost) {
+            return std::max((cost.energy / cost.time).count, 1e-9);
+        });
+        std::vector<std::vector<SweepForecast>> forecasts;
+        for (std::size_t k = 0; k < table.kernels.size(); ++k) {
+            const KernelCosts& known = table.kernels[k];
+            double least = std::numeric_limits<double>::infinity();
+            for (const PointCost& point : known.points)
+                least = std::min(least, point.cost.energy.count + price * point.cost.time.count());
+            auto& of_kernel = forecasts.emplace_back();
+            for (std::size_t p = 0; p < points_.size(); ++p) {
+                const ProfilePoint* point = profile.kernels()[k].find(points_[p]);
+                if (point != nullptr) {
+                    of_kernel.push_back({0, point->mean().time * known.count});
+                    continue;
+                }
+                // What might break the bound is not worth a measurement.
+                if (const Seconds longest = longest_possible(profile.kernels()[k], points_[p]);
+                    std::isfinite(objective.launch_limit.count()) &&
+                    !keeps_bound(objective, longest)) {
+                    of_kernel.push_back({0, longest * known.count});
+                    continue;
+                }
+                const LogPrediction time = times[k][p];
+                const double gain = gain_of(time, powers[k][p], price, least);
+                of_kernel.push_back(
+                    {known.count * gain,
+                     Seconds{known.count * std::exp(time.mean + 2 * time.deviation)}});
+            }
+        }
+        return forecasts;
+    }
+
+private:
+    /// A prediction of a logarithm.
+    struct LogPrediction {
+        double mean = 0;
+        double deviation = 0;
+    };
+
+    /// One quantity of all kernels of a profile at all points. What measurements are off counts as
+    /// what points have to themselves.
+    template <class Quantity>
+    [[nodiscard]] std::vector<std::vector<LogPrediction>> predict(const Profile& profile,
+                                                                  Quantity quantity) const {
+        std::vector<ClockCurve> curves;
+        for (const KernelProfile& kernel : profile.kernels()) {
+            ClockCurve& curve = curves.emplace_back(points_.size());
+            for (std::size_t p = 0; p < points_.size(); ++p) {
+                const ProfilePoint* point = kernel.find(points_[p]);
+                if (point == nullptr) continue;
+                const auto i = static_cast<Eigen::Index>(p);
+                curve.value(i) = std::log(quantity(point->mean()));
+                curve.noise(i) = 0;
+            }
+        }
+        const CurvePriors priors{clock_shares(points_), curves};
+        std::vector<std::vector<LogPrediction>> predictions;
+        for (std::size_t k = 0; k < curves.size(); ++k) {
+            const CurvePosterior posterior{priors.of(k), curves[k]};
+            const Eigen::VectorXd mean = posterior.mean();
+            const Eigen::VectorXd variance =
+                priors.of(k).diagonal() - posterior.explained().colwise().squaredNorm().transpose();
+            auto& of_kernel = predictions.emplace_back();
+            for (Eigen::Index i = 0; i < mean.size(); ++i)
+                of_kernel.push_back({mean(i), std::sqrt(std::max(variance(i), 0.0))});
+        }
+        return predictions;
+    }
+
+    [[nodiscard]] double distance(std::size_t a, std::size_t b) const {
+        const ClockShare x{points_[a], top_};
+        const ClockShare y{points_[b], top_};
+        return std::hypot(x.core - y.core, x.memory - y.memory) +
+               0.02 * std::abs(x.is_auto - y.is_auto);
+    }
+    static double estimate_price(const CostTable& table, const Objective& objective) {
+        kdvfs::detail::MultipleChoice problem;
+        for (const detail::Unit& unit : detail::make_units(table, Aggregate::global, objective))
+            problem.add_class(unit.choices);
+        return detail::time_price(problem, objective, table.baseline_cost());
+    }
+    /// Energy is power times time, so their logs add; the priced sum is taken as normal.
+    static double gain_of(const LogPrediction& time, const LogPrediction& power, double price,
+                          double least) {
+        const double seconds = std::exp(time.mean);
+        const double joules = seconds * std::exp(power.mean);
+        const double deviation =
+            std::hypot((joules + price * seconds) * time.deviation, joules * power.deviation);
+        return detail::expected_improvement(least, joules + price * seconds, deviation);
+    }
+
+    std::vector<ClockPoint> points_;
+    ClockPoint top_;
+    std::size_t baseline_ = 0;
+};
+
+}  // namespace kdvfs::inline v0_3::tune

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/tune/sweep.hpp>
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/control/stream_track.hpp>
+#include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/tune/sweep_block.hpp>
+#include <kdvfs/detail/tune/sweep_schedule.hpp>
+#include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::tune {
+
+/// The scope sink of a swept GPU: puts one long scope around all scopes of a stream, so that the
+/// clocks do not go back and forth between neighbours. The long scope changes, in stream order,
+/// with the first scope after `enclose`; a stream without any scope for an iteration is let go, as
+/// it would hold the clock of its last one for as long as it is idle. Thread-safe.
+class SweepSink final : public kdvfs::detail::ScopeSink {
+public:
+    /// `service` must outlive the sink.
+    explicit SweepSink(kdvfs::detail::GpuService& service) : service_{&service} {}
+
+    /// An iteration begins: from now on scopes are enclosed by one of this kind.
+    void enclose(const kdvfs::detail::ScopeKind* kind) {
+        const std::lock_guard lock{mutex_};
+        kind_ = kind;
+        ++iteration_;
+        std::erase_if(open_, [&](const auto& each) {
+            const auto& [track, around] = each;
+            const bool idle = around.used + 1 < iteration_ && depths_[track] == 0;
+            if (!idle || around.token.kind == kind) return false;
+            service_->leave_unmarked(around.token);
+            return true;
+        });
+    }
+
+    kdvfs::detail::ScopeToken enter(StreamRef stream,
+                                    const kdvfs::detail::ScopeKind& kind) override {
+        const kdvfs::detail::ScopeToken token = service_->enter(stream, kind);
+        if (token.track == nullptr) return token;
+        record(*token.track, kind);
+        try {
+            change_enclosing(stream, *token.track);
+        } catch (...) {
+            come_out(token);
+            service_->leave_noexcept(token);
+            throw;
+        }
+        return token;
+    }
+    void leave(const kdvfs::detail::ScopeToken& token) override {
+        come_out(token);
+        service_->leave(token);
+    }
+    void leave_noexcept(const kdvfs::detail::ScopeToken& token) noexcept override {
+        come_out(token);
+        service_->leave_noexcept(token);
+    }
+
+    /// Takes the long scopes off all streams.
+    void leave_all() noexcept {
+        const std::lock_guard lock{mutex_};
+        kind_ = nullptr;
+        for (const auto& [track, around] : open_) service_->leave_unmarked(around.token);
+        open_.clear();
+    }
+
+    /// An iteration has ended, on the host.
+    void end_iteration() {
+        const std::lock_guard lock{mutex_};
+        if (kind_ != nullptr) recorder_.end_iteration();
+    }
+    /// What has been launched in iterations so far.
+    template <class Function>
+    auto recorded(Function function) {
+        const std::lock_guard lock{mutex_};
+        return function(recorder_);
+    }
+
+private:
+    /// The long scope of a stream.
+    struct Around {
+        kdvfs::detail::ScopeToken token;
+        std::uint64_t used = 0;  ///< the iteration of the last scope in it
+    };
+
+    /// Only while the program is swept; a program has one sequence then, whatever the clock.
+    void record(const kdvfs::detail::StreamTrack& track, const kdvfs::detail::ScopeKind& kind) {
+        const std::lock_guard lock{mutex_};
+        const std::uint32_t depth = depths_[&track]++;
+        if (kind_ != nullptr && !track.captured())
+            recorder_.launched(track.id(), kind.kernel, depth);
+    }
+    void come_out(const kdvfs::detail::ScopeToken& token) noexcept {
+        if (token.track == nullptr) return;
+        const std::lock_guard lock{mutex_};
+        const auto known = depths_.find(token.track);
+        if (known != depths_.end() && known->second > 0) --known->second;
+    }
+
+    /// The scope that found the track is open already: what encloses it is entered after it and
+    /// left later, which tracks allow, and asks for the same.
+    void change_enclosing(StreamRef stream, const kdvfs::detail::StreamTrack& track) {
+        const std::lock_guard lock{mutex_};
+        const auto known = open_.find(&track);
+        const kdvfs::detail::ScopeToken before =
+            known == open_.end() ? kdvfs::detail::ScopeToken{} : known->second.token;
+        if (before.kind == kind_) {
+            if (known != open_.end()) known->second.used = iteration_;
+            return;
+        }
+        if (track.captured())
+            throw Error{
+                Errc::not_supported,
+                {"sweep a kernel that is captured into a graph", to_string(service_->info()),
+                 "each replay asks for the clock of its capture",
+                 "sweep the program with its graphs switched off"}};
+        if (kind_ != nullptr) {
+            open_[&track] = {service_->enter(stream, *kind_), iteration_};
+        } else {
+            open_.erase(known);
+        }
+        if (before.kind != nullptr) service_->leave(before);
+    }
+
+    kdvfs::detail::GpuService* service_;
+    std::mutex mutex_;
+    const kdvfs::detail::ScopeKind* kind_ = nullptr;
+    SequenceRecorder recorder_;
+    std::uint64_t iteration_ = 0;
+    std::map<const kdvfs::detail::StreamTrack*, Around> open_;
+    std::map<const kdvfs::detail::StreamTrack*, std::uint32_t> depths_;  // of the program's scopes
+};
+
+/// What is behind a `Sweeping` view: hands out clocks to scopes, iteration by iteration, and turns
+/// what was metered into a profile. Thread-safe; `next_iteration` is called by one thread, between
+/// iterations.
+class SweepEngine final : public SweepControl {
+public:
+    /// `service` must outlive the engine.
+    /// @throws Error (not_supported) if clocks are not set, (invalid_input) for clocks that the
+    ///         device does not list or options that make no sense, and as `SweepFile`
+    SweepEngine(kdvfs::detail::GpuService& service, const SweepOptions& options)
+        : service_{&service},
+          options_{checked(service, options)},
+          sink_{service},
+          schedule_{SweepDesign{points_of(service, options), options.baseline}, options},
+          profile_{gpu_name(service.info())} {
+        if (!options_.file.empty()) file_.emplace(options_.file, profile_.gpu(), options_.baseline);
+        service_->keep_record(true);
+        begin({.clock = options_.baseline});
+    }
+
+    ~SweepEngine() override {
+        sink_.leave_all();
+        service_->keep_record(false);
+    }
+    SweepEngine(const SweepEngine&) = delete;
+    SweepEngine& operator=(const SweepEngine&) = delete;
+
+    kdvfs::detail::ScopeSink& scope_sink() override { return sink_; }
+
+    /// The kind of a scope that is about to be entered.
+    /// @param policy what the registry says; `KeepClock` kernels are not swept
+    const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel, Variant variant,
+                                            ClockRequest policy, bool metered) override {
+        const std::lock_guard lock{mutex_};
+        if (step_.done) return service_->kind_of(kernel, variant, policy, metered);
+        Swept& swept = kernels_.try_emplace({std::string{kernel}, variant}).first->second;
+        if (swept.kind == nullptr || swept.block != block_) {
+            // What might break its bound here, or was never met, runs as without a sweep. The
+            // block is lost then: its clock did not hold.
+            const bool safe =
+                schedule_.keeps_bound(find({std::string{kernel}, variant}), step_.clock);
+            const ClockPoint clock = safe ? step_.clock : options_.baseline;
+            const ClockRequest request =
+                policy.asks ? ClockRequest{.asks = true, .point = clock} : policy;
+            swept.kind = &service_->kind_of(kernel, variant, request, true);
+            swept.block = block_;
+        }
+        if (step_.metered) ++scopes_;
+        return *swept.kind;
+    }
+
+    /// @throws Error if a measurement cannot be written, and (not_supported) once
+    ///         `SweepOptions::longest` is over without a point
+    void next_iteration() override {
+        const std::lock_guard lock{mutex_};
+        if (step_.done) return service_->next_iteration();
+        const Duration longest = schedule_.knows_baseline()
+                                     ? options_.longest
+                                     : std::min(options_.longest, options_.longest_without_any);
+        if (service_->now() - began_ > longest) return end_early(longest);
+        sink_.end_iteration();
+        recorder_.take(service_->take_record());
+        bool compared = false;
+        for (const MeasuredBlock& found : recorder_.take_measured()) {
+            if (!schedule_.measured(found)) continue;
+            add(found);
+            if (found.block.clock != options_.baseline) continue;
+            compared = true;
+            sink_.recorded([&](SequenceRecorder& recorder) {
+                recorder.ran(found.intervals, found.block.iterations);
+            });
+        }
+        if (compared && file_) write_sequence();
+        for (const SweepBlock& block : recorder_.take_dropped()) schedule_.dropped(block);
+        begin(schedule_.next(profile(), recorder_.sample_period()));
+    }
+
+    [[nodiscard]] SweepProgress progress() const override {
+        const std::lock_guard lock{mutex_};
+        return schedule_.progress(profile());
+    }
+    /// The launches of an iteration on the stream with most time; none until two were alike.
+    [[nodiscard]] LaunchSequence sequence() override {
+        const std::lock_guard lock{mutex_};
+        return recorded();
+    }
+    [[nodiscard]] Profile measured() const override {
+        const std::lock_guard lock{mutex_};
+        return profile();
+    }
+
+private:
+    /// A kernel as scopes meet it; `kind` is that of the block it was last met in.
+    struct Swept {
+        const kdvfs::detail::ScopeKind* kind = nullptr;
+        std::uint64_t block = 0;
+    };
+
+    static const SweepOptions& checked(const kdvfs::detail::GpuService& service,
+                                       const SweepOptions& options) {
+        const auto reject = [&](Errc code, const char* why, const char* remedy) {
+            throw Error{code, {"sweep clocks", to_string(service.info()), why, remedy}};
+        };
+        if (service.measure_only())
+            reject(Errc::not_supported, "it is only measured", "open it with its clocks");
+        if (!(options.max_slowdown > 0))
+            reject(Errc::invalid_input, "the bound of the run's slowdown is not above 0",
+                   "give 0.05 for 5 %");
+        if (options.samples == 0)
+            reject(Errc::invalid_input, "there are no samples to take", "take two of each point");
+        for (const ClockPoint clock : points_of(service, options))
+            service.check_clocks("in a sweep", {.asks = true, .point = clock});
+        return options;
+    }
+
+    static std::vector<ClockPoint> points_of(const kdvfs::detail::GpuService& service,
+                                             const SweepOptions& options) {
+        std::vector<ClockPoint> points = options.points;
+        if (points.empty()) points = clock_grid(service.supported_clocks());
+        if (std::find(points.begin(), points.end(), options.baseline) == points.end())
+            points.push_back(options.baseline);
+        return points;
+    }
+
+    [[nodiscard]] const KernelProfile* find(const KernelKey& key) const {
+        const auto& kernels = profile().kernels();
+        const auto found = std::find_if(kernels.begin(), kernels.end(),
+                                        [&](const auto& kernel) { return kernel.key == key; });
+        return found == kernels.end() ? nullptr : &*found;
+    }
+
+    [[nodiscard]] const Profile& profile() const { return file_ ? file_->profile() : profile_; }
+
+    /// The stated time is over: what has been measured must do.
+    void end_early(Duration after) {
+        const SweepProgress reached = schedule_.progress(profile());
+        schedule_.end();
+        begin({.clock = options_.baseline, .done = true});
+        if (reached.points_measured > 1) return;
+        const auto seconds = [](Seconds time) {
+            return std::to_string(std::llround(std::ceil(time.count()))) + " s";
+        };
+        const Seconds each =
+            Seconds{after} / std::max(1.0, static_cast<double>(reached.iterations));
+        throw Error{
+            Errc::not_supported,
+            {"sweep clocks in " + seconds(after), to_string(service_->info()),
+             "no clock point could be measured: " + std::to_string(reached.iterations) +
+                 " iterations of about " + std::to_string(each.count()) + " s, " +
+                 std::to_string(reached.blocks_dropped) +
+                 " blocks in which the energy counter said too little or clocks did not hold",
+             "the points asked for need about " + seconds(schedule_.needed()) +
+                 ": set SweepOptions::longest to that, or ask for fewer points or counter rows"}};
+    }
+
+    void begin(const SweepStep& step) {
+        if (step_.metered && !step.metered) recorder_.end(iterations_, scopes_);
+        const bool begins_block = step.metered && !step_.metered;
+        step_ = step;
+        ++block_;
+        if (step.done) {
+            sink_.leave_all();  // of streams that come to rest now, too
+            service_->keep_record(false);
+            return service_->next_iteration();
+        }
+        sink_.enclose(
+            &service_->kind_of("kdvfs.sweep", {}, {.asks = true, .point = step.clock}, false));
+        const std::uint32_t window = service_->begin_iteration(step.metered);
+        if (begins_block) {
+            recorder_.begin({.window = window, .clock = step.clock});
+            iterations_ = 0;
+            scopes_ = 0;
+        }
+        ++iterations_;
+    }
+
+    [[nodiscard]] LaunchSequence recorded() {
+        std::map<KernelId, const KernelKey*> keys;
+        for (const auto& [key, swept] : kernels_)
+            if (swept.kind != nullptr) keys.emplace(swept.kind->kernel, &key);
+        std::map<KernelKey, Seconds> times;
+        for (const KernelProfile& kernel : profile().kernels())
+            if (const ProfilePoint* point = kernel.find(options_.baseline))
+                times.emplace(kernel.key, point->mean().time);
+        const auto time_of = [&](KernelId kernel) {
+            const auto key = keys.find(kernel);
+            const auto time = key == keys.end() ? times.end() : times.find(*key->second);
+            return time == times.end() ? Seconds{0} : time->second;
+        };
+        LaunchSequence sequence;
+        const auto typical =
+            sink_.recorded([&](SequenceRecorder& recorder) { return recorder.typical(time_of); });
+        if (!typical) return sequence;
+        for (const KernelId kernel : typical->launches) {
+            const auto key = keys.find(kernel);
+            if (key == keys.end()) return {};
+            sequence.launches.push_back(*key->second);
+        }
+        sequence.gaps = typical->gaps;
+        sequence.depths = typical->depths;
+        return sequence;
+    }
+
+    /// Beside the profile; at each stretch at the baseline, of which a sweep has dozens.
+    void write_sequence() {
+        const LaunchSequence sequence = recorded();
+        if (!sequence.launches.empty()) write_launches(sequence_path(options_.file), sequence);
+    }
+
+    void add(const MeasuredBlock& found) {
+        std::map<KernelId, KernelKey> keys;
+        for (const auto& [key, swept] : kernels_)
+            if (swept.kind->request.asks) keys.emplace(swept.kind->kernel, key);
+        std::vector<ProfileRow> rows;
+        std::vector<std::size_t> members;  // of the block's kernels, those that have rows
+        for (std::size_t k = 0; k < found.kernels.size(); ++k) {
+            const auto key = keys.find(found.kernels[k].kernel);
+            if (key == keys.end()) continue;
+            auto row = row_of(key->second, found.kernels[k], found.block);
+            if (!row) continue;
+            row->is_baseline = row->clock == options_.baseline;
+            rows.push_back(*std::move(row));
+            members.push_back(k);
+        }
+        const ProfileBlock together = block_of(found, rows, members);
+        for (ProfileRow& row : rows) row.block = together;
+        if (file_) return file_->append(std::move(rows));
+        for (const ProfileRow& row : rows) profile_.add(row);
+    }
+
+    /// The rows' energies in an iteration, and how far their sum may be off.
+    [[nodiscard]] ProfileBlock block_of(const MeasuredBlock& found,
+                                        const std::vector<ProfileRow>& rows,
+                                        const std::vector<std::size_t>& members) const {
+        if (found.covariance.size() == 0) return {};
+        double energy = 0;
+        double variance = 0;
+        for (std::size_t a = 0; a < rows.size(); ++a) {
+            energy += rows[a].count * found.kernels[members[a]].attributed.count;
+            for (std::size_t b = 0; b < rows.size(); ++b)
+                variance += static_cast<double>(rows[a].count) * rows[b].count *
+                            found.covariance(members[a], members[b]);
+        }
+        if (!(energy > 0)) return {};
+        const auto& blocks = profile().blocks();
+        return {blocks.empty() ? 1 : blocks.rbegin()->first + 1,
+                {energy},
+                {std::sqrt(std::max(variance, 0.0))}};
+    }
+
+    /// Nothing for a kernel that has not been seen at the baseline: its rows could not be compared.
+    [[nodiscard]] std::optional<ProfileRow> row_of(const KernelKey& key, const BlockKernel& kernel,
+                                                   const SweepBlock& block) const {
+        const double launches =
+            static_cast<double>(kernel.launches) / static_cast<double>(block.iterations);
+        ProfileRow row{key, block.clock, kernel.launch,
+                       options_.group_of ? options_.group_of(key) : std::string{},
+                       static_cast<std::uint32_t>(std::max(1.0, std::round(launches)))};
+        row.energy_sd = kernel.energy_sd;
+        for (const KernelProfile& known : profile().kernels()) {
+            if (known.key != key) continue;
+            row.count = known.count;
+            if (const ProfilePoint* point = known.find(block.clock))
+                row.sample = point->samples.back().index + 1;
+            return row;
+        }
+        return block.clock == options_.baseline ? std::optional{row} : std::nullopt;
+    }
+
+    kdvfs::detail::GpuService* service_;
+    SweepOptions options_;
+    SweepSink sink_;
+
+    mutable std::mutex mutex_;
+    SweepSchedule schedule_;
+    BlockRecorder recorder_;
+    Profile profile_;
+    std::optional<SweepFile> file_;
+    std::map<KernelKey, Swept> kernels_;
+    SweepStep step_;
+    TimePoint began_ = service_->now();
+    std::uint64_t block_ = 0;       ///< numbers the iterations: kinds may change with each
+    std::uint32_t iterations_ = 0;  ///< of the block under way
+    std::uint64_t scopes_ = 0;      ///< entered in the block under way
+};
+
+#if KDVFS_DEFINES_ENGINE
+KDVFS_INLINE std::shared_ptr<SweepControl> begin_sweep(kdvfs::detail::GpuService& service,
+                                                       const SweepOptions& options) {
+    return std::make_shared<SweepEngine>(service, options);
+}
+#endif
+
+}  // namespace kdvfs::inline v0_3::tune

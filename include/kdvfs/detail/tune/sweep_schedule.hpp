@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/detail/tune/sweep_block.hpp>
+#include <kdvfs/detail/tune/sweep_design.hpp>
+#include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/sweep_options.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <random>
+#include <span>
+#include <vector>
+
+namespace kdvfs::inline v0_3::tune {
+
+/// Keeps a swept run's slowdown below a bound: says how many iterations at the baseline must go by
+/// before some slower ones are affordable. Pure.
+class OverheadBudget {
+public:
+    /// @param max_slowdown as a fraction, above 0
+    explicit OverheadBudget(double max_slowdown) : bound_{max_slowdown} {}
+
+    /// What an iteration takes at the baseline, as known by now.
+    void set_baseline(Seconds iteration) { baseline_ = iteration; }
+    [[nodiscard]] Seconds baseline() const { return baseline_; }
+
+    void count_iteration() { ++iterations_; }
+    [[nodiscard]] std::uint64_t iterations() const { return iterations_; }
+
+    /// So many iterations will take, or took, so long each, instead of `instead_of`.
+    void charge(std::uint32_t iterations, Seconds each, Seconds instead_of) {
+        extra_ += (each - instead_of) * iterations;
+    }
+
+    /// Iterations at the baseline to be run before `slow` more that take `each`: with them, the run
+    /// is within the bound even if nothing follows.
+    [[nodiscard]] std::uint32_t wait_before(std::uint32_t slow, Seconds each) const {
+        const Seconds extra = extra_ + (each - baseline_) * slow;
+        const double needed = extra / (baseline_ * bound_);
+        const double missing = std::ceil(needed) - static_cast<double>(iterations_) - slow;
+        constexpr double most = std::numeric_limits<std::uint32_t>::max();
+        return static_cast<std::uint32_t>(std::clamp(missing, 0.0, most));
+    }
+
+    /// Of the run so far, as a fraction.
+    [[nodiscard]] double slowdown() const {
+        return iterations_ == 0 || baseline_ <= Seconds{0}
+                   ? 0
+                   : extra_ / (baseline_ * static_cast<double>(iterations_));
+    }
+
+private:
+    double bound_;
+    Seconds baseline_{0};
+    Seconds extra_{0};
+    std::uint64_t iterations_ = 0;
+};
+
+/// What an iteration is to be run at.
+struct SweepStep {
+    ClockPoint clock;
+    bool metered = false;
+    bool done = false;  ///< the sweep is over: run as the policies say
+};
+
+/// Which iterations of a run go at which clocks, and which of them are measured. A pure state
+/// machine: measured blocks in, steps out.
+///
+/// First it warms up, at the baseline, until an iteration's time and power are steady. Then, in
+/// rounds, blocks of a few points in random order: each begins unmetered, while clocks and
+/// temperatures settle, and is preceded by as many iterations at the baseline as its slowdown
+/// costs, the last of which are measured, too. Between rounds the models of what is known say which
+/// points promise most for the time that they cost, and whether any promises enough.
+/// What comes back may lag behind what was asked by any number of iterations.
+class SweepSchedule {
+public:
+    SweepSchedule(SweepDesign design, const SweepOptions& options)
+        : design_{std::move(design)},
+          options_{options},
+          overhead_budget_{options.max_slowdown},
+          random_{options.seed} {}
+
+    /// What the next iteration is to be run at. `sample_period` is the energy counter's, as known.
+    SweepStep next(const Profile& profile, Duration sample_period) {
+        sample_period_ = sample_period;
+        while (!done_ && stages_.empty()) plan(profile);
+        overhead_budget_.count_iteration();
+        if (done_) return {.clock = design_.baseline(), .done = true};
+        Stage& stage = stages_.front();
+        const SweepStep step{.clock = stage.clock, .metered = stage.unmetered == 0};
+        --(step.metered ? stage.metered : stage.unmetered);
+        if (step.metered && stage.metered + 1 == stage.measured) ++under_way_;
+        if (stage.unmetered == 0 && stage.metered == 0) stages_.pop_front();
+        return step;
+    }
+
+    /// A block of metered steps has been measured. @returns whether it belongs into the profile
+    bool measured(const MeasuredBlock& found) {
+        --under_way_;
+        growth_.erase(found.block.clock);
+        if (found.block.clock != design_.baseline()) {
+            settle_charge(found.block.clock, found.iteration);
+            return true;
+        }
+        overhead_budget_.set_baseline(found.iteration);
+        if (warm_) return true;
+        warm_up_.push_back(found);
+        warm_ = is_steady() ||
+                overhead_budget_.baseline() * static_cast<double>(overhead_budget_.iterations()) >
+                    Seconds{options_.longest_warm_up};
+        return warm_;
+    }
+
+    /// A block of metered steps could not be measured; it is tried again, three times, each twice
+    /// as long: the counter may have said too little. At the baseline, blocks grow until one can
+    /// be.
+    void dropped(const SweepBlock& block) {
+        --under_way_;
+        ++dropped_;
+        auto& growth = growth_.try_emplace(block.clock, 1U).first->second;
+        growth = std::min(2 * growth, std::uint32_t{1} << 20);
+        if (block.clock == design_.baseline()) return;
+        if (++failures_[block.clock] < 3)
+            round_.push_back(block.clock);
+        else
+            ++given_up_;
+    }
+
+    /// Whether a launch of a kernel surely keeps its bound at a clock; `measured` null: never met.
+    [[nodiscard]] bool keeps_bound(const KernelProfile* measured, ClockPoint clock) const {
+        if (clock == design_.baseline() || !std::isfinite(options_.objective.launch_limit.count()))
+            return true;
+        return measured != nullptr &&
+               tune::keeps_bound(options_.objective, design_.longest_possible(*measured, clock));
+    }
+
+    /// Whether an iteration at the baseline has been measured.
+    [[nodiscard]] bool knows_baseline() const { return overhead_budget_.baseline() > Seconds{0}; }
+
+    /// The sweep is over, whatever is left.
+    void end() { done_ = true; }
+
+    /// How long a sweep takes as far as can be told: each point's blocks, and as many iterations at
+    /// the baseline as make up for half an iteration more.
+    [[nodiscard]] Seconds needed() const {
+        const Seconds block =
+            Seconds{options_.block.settling()} + Seconds{options_.block.measuring(sample_period_)};
+        const double blocks = static_cast<double>(design_.points().size() * options_.samples);
+        return Seconds{options_.longest_warm_up} +
+               block * blocks * (1 + 0.5 / options_.max_slowdown);
+    }
+
+    [[nodiscard]] bool is_given_up(ClockPoint clock) const {
+        const auto found = failures_.find(clock);
+        return found != failures_.end() && found->second >= 3;
+    }
+
+    [[nodiscard]] SweepProgress progress(const Profile& profile) const {
+        SweepProgress progress{.points = design_.points().size(),
+                               .points_given_up = given_up_,
+                               .blocks_dropped = dropped_,
+                               .iterations = overhead_budget_.iterations(),
+                               .slowdown_pct = 100 * overhead_budget_.slowdown(),
+                               .expected_regret_pct = regret_pct_,
+                               .done = done_};
+        for (const ClockPoint clock : design_.points())
+            progress.points_measured += visits(profile, clock) > 0 ? 1 : 0;
+        return progress;
+    }
+
+private:
+    /// Iterations in a row at one clock point, the metered ones last.
+    struct Stage {
+        ClockPoint clock;
+        std::uint32_t unmetered = 0;
+        std::uint32_t metered = 0;
+        std::uint32_t measured = metered;
+    };
+    /// What a block is taken to cost until it is known.
+    struct Charge {
+        std::uint32_t iterations = 0;
+        Seconds each{0};
+        Seconds baseline{0};
+    };
+
+    static std::uint32_t visits(const Profile& profile, ClockPoint clock) {
+        std::size_t most = 0;
+        for (const KernelProfile& kernel : profile.kernels())
+            if (const ProfilePoint* point = kernel.find(clock))
+                most = std::max(most, point->samples.size());
+        return static_cast<std::uint32_t>(most);
+    }
+
+    [[nodiscard]] std::uint32_t iterations_of(Duration time) const {
+        const Seconds iteration = overhead_budget_.baseline();
+        if (iteration <= Seconds{0}) return 1;
+        const double needed = std::ceil(Seconds{time} / iteration);
+        return static_cast<std::uint32_t>(std::clamp(needed, 1.0, 1e6));
+    }
+    [[nodiscard]] std::uint32_t settle_iterations() const {
+        return iterations_of(options_.block.settling());
+    }
+    [[nodiscard]] std::uint32_t measured_iterations(ClockPoint clock) const {
+        constexpr std::uint32_t most = 1'000'000;
+        const std::uint32_t iterations = iterations_of(options_.block.measuring(sample_period_));
+        const auto found = growth_.find(clock);
+        const std::uint32_t growth = found == growth_.end() ? 1 : found->second;
+        return iterations > most / growth ? most : iterations * growth;
+    }
+
+    void plan(const Profile& profile) {
+        if (!warm_)
+            return add_stage({design_.baseline(), 1, measured_iterations(design_.baseline())});
+        if (!began_) begin_round_with(first_points(), profile);
+        if (round_.empty() && under_way_ == 0) choose_round(profile);
+        if (done_) return;
+        if (round_.empty()) return add_stage({design_.baseline(), 1, 0});  // wait for what is out
+        const ClockPoint clock = round_.back();
+        round_.pop_back();
+        plan_block(clock);
+    }
+
+    void add_stage(const Stage& stage) { stages_.push_back(stage); }
+
+    /// A block, behind a stretch at the baseline.
+    void plan_block(ClockPoint clock) {
+        const std::uint32_t settle = settle_iterations();
+        const std::uint32_t measured = measured_iterations(clock);
+        const std::uint32_t slow = settle + measured;
+        const Seconds each = longest_iteration(clock);
+        const std::uint32_t wait = overhead_budget_.wait_before(slow, each);
+        add_stage({design_.baseline(), std::max(settle, wait > measured ? wait - measured : 0),
+                   measured});
+        add_stage({clock, settle, measured});
+        overhead_budget_.charge(slow, each, overhead_budget_.baseline());
+        charges_[clock].push_back({slow, each, overhead_budget_.baseline()});
+    }
+
+    void settle_charge(ClockPoint clock, Seconds iteration) {
+        auto& charges = charges_[clock];
+        if (charges.empty()) return;
+        const Charge charge = charges.front();
+        charges.pop_front();
+        overhead_budget_.charge(charge.iterations, iteration, charge.each);
+    }
+
+    [[nodiscard]] Seconds longest_iteration(ClockPoint clock) const {
+        const Seconds surely = overhead_budget_.baseline() * design_.longest_factor(clock);
+        const auto guessed = longest_.find(clock);
+        return guessed == longest_.end() ? surely : std::min(surely, guessed->second);
+    }
+
+    [[nodiscard]] bool is_steady() const {
+        constexpr std::size_t few = 3;
+        constexpr double steady = 0.005;
+        if (warm_up_.size() < 2 * few) return false;
+        const auto changed = [&](auto quantity) {
+            double before = 0;
+            double after = 0;
+            for (std::size_t i = 0; i < few; ++i) {
+                before += quantity(warm_up_[warm_up_.size() - 2 * few + i]);
+                after += quantity(warm_up_[warm_up_.size() - few + i]);
+            }
+            return std::abs(after / before - 1) > steady;
+        };
+        return !changed([](const MeasuredBlock& block) { return block.iteration.count(); }) &&
+               !changed([](const MeasuredBlock& block) { return block.power.count; });
+    }
+
+    /// Spread out, down to clocks that could double an iteration.
+    [[nodiscard]] std::vector<ClockPoint> first_points() const {
+        const double tenth = 0.1 * static_cast<double>(design_.points().size());
+        return design_.spread_out(static_cast<std::size_t>(std::max(4.0, tenth)), 2);
+    }
+
+    /// Points that an earlier run began with are finished first.
+    void begin_round_with(std::span<const ClockPoint> points, const Profile& profile) {
+        began_ = true;
+        for (const ClockPoint clock : design_.points()) {
+            const bool chosen = std::find(points.begin(), points.end(), clock) != points.end();
+            if (chosen || visits(profile, clock) > 0) add_to_round(clock, profile);
+        }
+        std::shuffle(round_.begin(), round_.end(), random_);
+    }
+
+    void add_to_round(ClockPoint clock, const Profile& profile) {
+        if (clock == design_.baseline()) return;
+        if (!design_.keeps_bounds(profile, clock, options_.objective)) return;
+        for (std::uint32_t v = visits(profile, clock); v < options_.samples; ++v)
+            round_.push_back(clock);
+    }
+
+    /// A point that could be measured next.
+    struct Prospect {
+        ClockPoint clock;
+        double gain_per_second = 0;
+    };
+
+    /// The points that promise most for the time that they and their waiting take; none, and the
+    /// sweep is over, if too little is left to be found.
+    void choose_round(const Profile& profile) {
+        const auto forecasts = design_.forecast(profile, options_.objective);
+        std::vector<double> best(forecasts.size());
+        std::vector<Prospect> prospects;
+        for (std::size_t p = 0; p < design_.points().size(); ++p) {
+            const ClockPoint clock = design_.points()[p];
+            if (is_given_up(clock) || !design_.keeps_bounds(profile, clock, options_.objective))
+                continue;
+            double gain = 0;
+            Seconds longest{0};
+            for (std::size_t k = 0; k < forecasts.size(); ++k) {
+                gain += forecasts[k][p].gain;
+                longest += forecasts[k][p].longest;
+                best[k] = std::max(best[k], forecasts[k][p].gain);
+            }
+            longest_[clock] = longest;
+            if (gain > 0 && visits(profile, clock) == 0)
+                prospects.push_back({clock, gain / price_of(clock).count()});
+        }
+        double regret = 0;
+        for (const double gain : best) regret += gain;
+        regret_pct_ = 100 * regret / mean_costs(profile).baseline_cost().energy.count;
+        done_ = prospects.empty() || regret_pct_ < options_.regret_pct;
+        if (done_) return;
+        std::sort(prospects.begin(), prospects.end(), [](const Prospect& a, const Prospect& b) {
+            return a.gain_per_second > b.gain_per_second;
+        });
+        prospects.resize(std::min<std::size_t>(prospects.size(), 3));  // then the models learn
+        for (const Prospect& prospect : prospects) add_to_round(prospect.clock, profile);
+        std::shuffle(round_.begin(), round_.end(), random_);
+    }
+
+    /// How long the run goes on for a block: itself, and what makes up for its slowdown.
+    [[nodiscard]] Seconds price_of(ClockPoint clock) const {
+        const Seconds each = longest_iteration(clock);
+        const Seconds extra = std::max(Seconds{0}, each - overhead_budget_.baseline());
+        return (each + extra / options_.max_slowdown) *
+               static_cast<double>(settle_iterations() + measured_iterations(clock));
+    }
+
+    SweepDesign design_;
+    SweepOptions options_;
+    OverheadBudget overhead_budget_;
+    std::mt19937_64 random_;
+    Duration sample_period_{0};
+
+    std::deque<Stage> stages_;
+    std::vector<ClockPoint> round_;  ///< blocks of this round that are still to come
+    std::uint32_t under_way_ = 0;    ///< blocks whose measurement has not come back
+    std::map<ClockPoint, std::deque<Charge>> charges_;
+    std::map<ClockPoint, Seconds> longest_;
+    std::vector<MeasuredBlock> warm_up_;
+    std::map<ClockPoint, int> failures_;
+    std::uint64_t dropped_ = 0;
+    std::map<ClockPoint, std::uint32_t> growth_;  ///< of blocks, since some were dropped
+    std::size_t given_up_ = 0;
+    double regret_pct_ = 100;
+    bool warm_ = false;
+    bool began_ = false;
+    bool done_ = false;
+};
+
+}  // namespace kdvfs::inline v0_3::tune
