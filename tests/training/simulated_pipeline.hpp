@@ -26,14 +26,8 @@ using namespace std::chrono_literals;
 
 using Policies = PolicyRegistry<Default<KeepClock>>;
 
-/// One plan alone, unless a test is about stragglers: each costs time.
-inline train::SessionOptions plans(std::size_t rungs = 1) {
-    train::SessionOptions options;
-    options.plan.rungs = rungs;
-    return options;
-}
 inline train::SessionOptions in_mode(tune::SessionMode mode) {
-    train::SessionOptions options = plans();
+    train::SessionOptions options;
     options.mode = std::move(mode);
     return options;
 }

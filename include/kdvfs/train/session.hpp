@@ -5,8 +5,9 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/train/operation_intervals.hpp>
 #include <kdvfs/detail/train/operation_sweep.hpp>
-#include <kdvfs/detail/train/plan_ladder.hpp>
+#include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/train/stage_scopes.hpp>
+#include <kdvfs/detail/train/straggler_plans.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/detail/tune/sweep_engine.hpp>
@@ -30,7 +31,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -106,10 +109,12 @@ public:
     [[nodiscard]] SessionPhase phase() const { return phase_; }
     [[nodiscard]] std::uint32_t stage() const { return stage_; }
     [[nodiscard]] std::uint64_t iteration() const { return iteration_; }
-    /// The plans; none before there are any.
-    [[nodiscard]] const PlanLadder& ladder() const { return ladder_; }
-    /// Which of them is followed.
-    [[nodiscard]] std::size_t rung() const { return rung_; }
+    /// This stage's plan without stragglers; empty before there is one.
+    [[nodiscard]] const StagePlan& first_plan() const { return *first_plan_; }
+    /// The one that is followed: the first one, or the answer to a straggler.
+    [[nodiscard]] const StagePlan& plan() const { return *followed_; }
+    /// Whether an answer to a straggler is followed.
+    [[nodiscard]] bool answers_straggler() const { return followed_ != first_plan_; }
     /// The pipeline with its curves; on rank 0, once it is followed.
     [[nodiscard]] const std::optional<Pipeline>& measured() const { return measured_; }
     /// Blocks of the sweep that are over, and all.
@@ -121,7 +126,7 @@ public:
 
     /// Another pipeline, that of `rank`, is going to take so long for its iterations; 0: no more.
     /// What any one rank says reaches all of them with the next iteration.
-    void straggler(std::uint32_t rank, Seconds iteration) { resolved_[copy_of(rank)] = iteration; }
+    void straggler(std::uint32_t rank, Seconds iteration) { given_[copy_of(rank)] = iteration; }
 
     /// Rethrows what has ended the following of a plan, then what `Gpu::check` has.
     void check() const {
@@ -148,16 +153,16 @@ private:
           per_stage_{std::max(ranks.size() / pipeline.stages, 1U)},
           stage_{options.stage.value_or(std::min(ranks.rank() / per_stage_, pipeline.stages - 1))},
           copy_{copy_of(ranks.rank())},
-          resolved_(per_stage_, Seconds{0}),
+          given_(per_stage_, Seconds{0}),
           scopes_{this->service(), order_, stage_},
           intervals_{scopes_.kernels()},
           spans_{scopes_.size()},
-          watch_{copy_, options.stragglers} {
+          watch_{per_stage_, order_.stages, options.stragglers} {
         agree();
         if (kind_ == Kind::off) return;
         phase_ = SessionPhase::measuring;
         if (kind_ == Kind::follow) {
-            plan([&] {
+            make_plans([&] {
                 if (file_.empty()) return order_;
                 return same_order(
                     parse_pipeline_case(tune::read_trusted_file(file_), file_.string()).pipeline);
@@ -258,7 +263,7 @@ private:
         switch (phase_) {
             case SessionPhase::warming_up: warm_up(record); break;
             case SessionPhase::sweeping: sweep(record); break;
-            case SessionPhase::following: look_for_stragglers(); break;
+            case SessionPhase::following: exchange(); break;
             default: break;
         }
         ++iteration_;
@@ -277,7 +282,7 @@ private:
     std::uint32_t begin_window() {
         this->service().begin_iteration(false);
         const std::uint32_t window = this->service().begin_iteration(true);
-        if (per_stage_ > 1) rung_of_window_[window] = rung_;  // else nobody asks
+        if (phase_ == SessionPhase::following) plan_of_window_[window] = followed_;
         return window;
     }
 
@@ -317,7 +322,7 @@ private:
             this->service().begin_iteration(false);
             return;
         }
-        plan([&](const std::vector<std::string>& texts) {
+        make_plans([&](const std::vector<std::string>& texts) {
             std::vector<RankCurves> all;
             for (const std::string& text : texts) all.push_back(parse_rank_curves(text));
             Pipeline found = measured_pipeline(order_, all);
@@ -350,7 +355,7 @@ private:
     /// Rank 0 makes the plans of the pipeline that `make` gives, and all take them up with the
     /// iteration that begins.
     template <class Make>
-    void plan(const Make& make) {
+    void make_plans(const Make& make) {
         std::string text;
         if constexpr (std::invocable<Make>) {
             if (ranks_->rank() == 0) text = planned_text(make);
@@ -363,9 +368,9 @@ private:
             return fall_back({Errc::invalid_input,
                               {"plan the pipeline", "on rank 0", text.substr(failed.size()), ""}});
         }
-        ladder_ = parse_ladder(text, order_, stage_);
+        first_plan_ = std::make_shared<const StagePlan>(parse_stage_plan(text, order_, stage_));
         phase_ = SessionPhase::following;
-        take_rung(0);
+        follow(first_plan_);
     }
 
     /// What is wrong is told to all ranks.
@@ -373,9 +378,12 @@ private:
     std::string planned_text(const Make& make) {
         try {
             measured_ = make();
-            LadderOptions plan = options_.plan;
+            PlanOptions plan = options_.plan;
             if (!plan.switching) plan.switching = longest_known_switch();
-            return make_ladder_text(Frontier{*measured_}, plan);
+            const Frontier frontier{*measured_};
+            std::string text = make_plan_text(frontier, plan);
+            planner_.emplace(frontier, parse_stage_plan(text, order_, stage_).time, plan);
+            return text;
         } catch (const Error& error) {
             return std::string{failed} + error.what();
         }
@@ -398,36 +406,73 @@ private:
         return longest;
     }
 
-    void take_rung(std::size_t rung) {
-        rung_ = rung;
-        scopes_.follow(ladder_.rungs()[rung].operations);
+    void follow(std::shared_ptr<const StagePlan> plan) {
+        scopes_.follow(plan->operations);
+        followed_ = std::move(plan);
     }
 
     /// Gives away how slow the last iteration was that is known, and takes what the others gave
     /// away an iteration ago: all act on the same figures in the same iteration.
-    void look_for_stragglers() {
-        if (per_stage_ == 1) return;
-        if (exchanging_) {
-            const double factor = watch_.answer(ranks_->end_max(options_.silence));
-            const std::size_t rung = ladder_.rung_for(factor);
-            if (rung != rung_) take_rung(rung);
-        }
-        std::vector<double> slowness(per_stage_, 0);
-        slowness[copy_] = own_slowness();
-        for (std::size_t c = 0; c < per_stage_; ++c)
-            slowness[c] = std::max(slowness[c], resolved_[c] / ladder_.rungs().front().time);
-        ranks_->begin_max(slowness);
+    void exchange() {
+        if (ranks_->size() == 1) return;
+        if (exchanging_) act_on(ranks_->end_max(options_.silence));
+        ranks_->begin_max(own_figures());
         exchanging_ = true;
     }
 
-    [[nodiscard]] double own_slowness() {
-        if (!spans_.last()) return 0;
+    /// Slowness of all stages of all copies, times given by copy, by how much the longest stage
+    /// exceeds its plan, the number of the answer that rank 0 has ready.
+    [[nodiscard]] std::vector<double> own_figures() {
+        std::vector<double> figures(per_stage_ * (order_.stages + 1), 0);
+        const auto [slowness, excess] = last_iteration();
+        figures[copy_ * order_.stages + stage_] = slowness;
+        for (std::size_t c = 0; c < per_stage_; ++c)
+            figures[per_stage_ * order_.stages + c] = given_[c].count();
+        figures.push_back(excess);
+        if (planner_ && wanted_) planner_->want(answer_number_, *wanted_);
+        figures.push_back(planner_ ? static_cast<double>(planner_->ready()) : 0);
+        return figures;
+    }
+
+    /// As soon as what is slow changes, all go back to the first plan, and rank 0 makes another.
+    void act_on(const std::vector<double>& all) {
+        const std::span figures{all};
+        const StragglerState& state =
+            watch_.look(figures.first(per_stage_ * order_.stages),
+                        figures.subspan(per_stage_ * order_.stages, per_stage_));
+        const bool is_broken = watch_.is_broken(all[all.size() - 2], answers_straggler());
+        if (!(wanted_ ? state == *wanted_ : state.none())) {
+            wanted_.reset();
+            if (!state.none()) wanted_ = state;
+            ++answer_number_;
+            answered_ = false;
+        }
+        if ((!answered_ || is_broken) && answers_straggler()) follow(first_plan_);
+        if (!wanted_ || answered_ || all.back() != static_cast<double>(answer_number_)) return;
+        answered_ = true;  // even by nothing: it is not asked for again
+        const std::string text =
+            ranks_->broadcast(planner_ ? planner_->text() : std::string{}, options_.silence);
+        if (text.empty()) return;
+        follow(
+            std::make_shared<const StagePlan>(detail::parse_answer(text, order_, copy_, stage_)));
+    }
+
+    /// Of the last iteration of which all is known: the median of measured over planned durations,
+    /// and the stage's span over its planned one. 0: not known.
+    [[nodiscard]] std::pair<double, double> last_iteration() {
+        if (!spans_.last()) return {0, 0};
         const auto& [window, span] = *spans_.last();
-        const auto ran_by = rung_of_window_.find(window);
-        if (ran_by == rung_of_window_.end()) return 0;
-        const Seconds planned = ladder_.rungs()[ran_by->second].span;
-        rung_of_window_.erase(rung_of_window_.begin(), ran_by);
-        return Seconds{span.end - span.begin} / planned;
+        const auto ran_by = plan_of_window_.find(window);
+        if (ran_by == plan_of_window_.end()) return {0, 0};
+        const StagePlan& plan = *ran_by->second;
+        std::vector<double> slowness;
+        for (std::size_t k = 0; k < plan.durations.size(); ++k)
+            slowness.push_back(span.durations[k] / plan.durations[k]);
+        const auto middle = slowness.begin() + static_cast<std::ptrdiff_t>(slowness.size() / 2);
+        std::nth_element(slowness.begin(), middle, slowness.end());
+        const std::pair figures{*middle, Seconds{span.end - span.begin} / plan.span};
+        plan_of_window_.erase(plan_of_window_.begin(), ran_by);
+        return figures;
     }
 
     void fall_back(const Error& error) {
@@ -448,7 +493,7 @@ private:
     std::uint32_t per_stage_;
     std::uint32_t stage_;
     std::uint32_t copy_;
-    std::vector<Seconds> resolved_;
+    std::vector<Seconds> given_;
     StageScopes scopes_;
     OperationIntervals intervals_;
     IterationSpans spans_;
@@ -458,10 +503,14 @@ private:
     mutable std::optional<Error> problem_;
     std::uint64_t iteration_ = 0;
     std::optional<Pipeline> measured_;
-    PlanLadder ladder_;
-    std::size_t rung_ = 0;
-    std::map<std::uint32_t, std::size_t> rung_of_window_;
+    std::shared_ptr<const StagePlan> first_plan_ = std::make_shared<const StagePlan>();
+    std::shared_ptr<const StagePlan> followed_ = first_plan_;
+    std::map<std::uint32_t, std::shared_ptr<const StagePlan>> plan_of_window_;
     bool exchanging_ = false;
+    std::optional<detail::AnswerPlanner> planner_;  ///< on rank 0
+    std::optional<StragglerState> wanted_;          ///< what an answer is wanted to
+    std::uint64_t answer_number_ = 0;
+    bool answered_ = false;
 
     std::optional<SweepCourse> schedule_;
     tune::BlockRecorder recorder_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/train/plan_ladder.hpp>
+#include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
@@ -25,7 +25,7 @@ struct SessionOptions {
     /// belongs to. By default ranks of a stage are neighbours.
     std::optional<std::uint32_t> stage{};
     std::optional<std::uint32_t> copy{};
-    LadderOptions plan{};
+    PlanOptions plan{};
     StragglerOptions stragglers{};
     /// Core clocks to sweep; empty: up to 12 of the device's, spread evenly, the highest first.
     std::vector<Megahertz> sweep_clocks{};

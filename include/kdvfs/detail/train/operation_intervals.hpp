@@ -53,6 +53,7 @@ public:
     struct Span {
         TimePoint begin{};
         TimePoint end{};
+        std::vector<Seconds> durations{};  ///< of the operations, as they ended
     };
 
     explicit IterationSpans(std::size_t operations) : operations_{operations} {}
@@ -62,6 +63,7 @@ public:
         if (iteration.operations++ == 0) iteration.span.begin = run.interval.start;
         iteration.span.begin = std::min(iteration.span.begin, run.interval.start);
         iteration.span.end = std::max(iteration.span.end, run.interval.end);
+        iteration.span.durations.emplace_back(run.interval.end - run.interval.start);
         if (iteration.operations < operations_) return;
         before_ = std::exchange(last_, std::pair{run.window, iteration.span});
         open_.erase(open_.begin(), std::next(open_.find(run.window)));

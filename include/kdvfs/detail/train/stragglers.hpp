@@ -4,44 +4,82 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace kdvfs::inline v0_3::train {
 
 struct StragglerOptions {
-    /// A pipeline is waited for when it is so much slower than one's own: 0.02 is 2 %.
+    /// A stage is slow when its operations take so much longer than planned, relative to the least
+    /// slow stage of all copies: 0.02 is 2 %.
     double notice = 0.02;
-    /// An answer stays while what it answers changes by less than that.
+    /// Slowness is rounded down to multiples of this, and an answer stays while it is within two.
     double margin = 0.005;
 };
 
-/// Says how much slower than planned a pipeline may be, because another one is slower still. All
-/// data-parallel pipelines of a run wait for the slowest at the end of each iteration. Every rank
-/// has one and hands it the same figures, and so all agree without asking. A pure state machine.
+/// How slow the stages of all copies of a pipeline are, as an answer takes them.
+struct StragglerState {
+    std::vector<double> slowness;  ///< copy by copy, by stage: 1 where it is not slow
+    std::vector<double> given;     ///< by copy, seconds: as `Session::straggler` gave it, or 0
+
+    [[nodiscard]] bool none() const {
+        return std::all_of(slowness.begin(), slowness.end(), [](double s) { return s == 1; }) &&
+               std::all_of(given.begin(), given.end(), [](double g) { return g == 0; });
+    }
+    friend bool operator==(const StragglerState&, const StragglerState&) = default;
+};
+
+/// Finds slow stages in what all ranks have measured. Every rank has one and hands it the same
+/// figures, and so all agree without asking. A pure state machine.
 class StragglerWatch {
 public:
-    explicit StragglerWatch(std::size_t own, const StragglerOptions& options = {})
-        : own_{own}, options_{options} {}
+    StragglerWatch(std::size_t copies, std::size_t stages, const StragglerOptions& options = {})
+        : options_{options}, state_{std::vector<double>(copies * stages, 1.0), {}} {}
 
-    /// @param slowness of each pipeline: what its iteration took over what the plan that it ran by
-    ///                 says, so that who has slowed down for another counts as 1. 0: not known.
-    /// @returns the factor, at least 1, by which the own pipeline may exceed its first plan
-    double answer(std::span<const double> slowness) {
-        const double mine = slowness[own_];
-        const double slowest = *std::max_element(slowness.begin(), slowness.end());
-        if (!(mine > 0) || !std::isfinite(slowest)) return factor_;
-        const double wanted = slowest / mine;
-        if (wanted < 1 + options_.notice)
-            factor_ = 1;
-        else if (std::abs(wanted / factor_ - 1) > options_.margin)
-            factor_ = wanted;
-        return factor_;
+    /// @param slowness copy by copy, by stage: the median over an iteration's operations of
+    /// measured
+    ///                 over planned duration, at the clocks that they ran at. 0: not known.
+    /// @param given by copy, seconds
+    const StragglerState& look(std::span<const double> slowness, std::span<const double> given) {
+        double least = 0;
+        for (const double s : slowness)
+            if (s > 0 && std::isfinite(s) && (least == 0 || s < least)) least = s;
+        for (std::size_t i = 0; i < slowness.size(); ++i)
+            if (slowness[i] > 0 && std::isfinite(slowness[i]))
+                state_.slowness[i] = rounded(slowness[i] / least, state_.slowness[i]);
+        state_.given.assign(given.begin(), given.end());
+        return state_;
+    }
+
+    /// Whether iterations by an answer have taken longer than it says, three times in a row.
+    /// @param excess the longest of all stages' spans over its planned span; 0: not known
+    /// @param answering whether an answer is followed, else the first plan
+    bool is_broken(double excess, bool answering) {
+        if (!(excess > 0) || !std::isfinite(excess)) return false;
+        if (!answering) {
+            usual_ += (excess - usual_) / 8;
+            late_ = 0;
+            return false;
+        }
+        late_ = excess > std::max(usual_, 1.0) * (1 + options_.notice) ? late_ + 1 : 0;
+        return late_ >= 3;
     }
 
 private:
-    std::size_t own_;
+    [[nodiscard]] double rounded(double slowness, double before) const {
+        if (slowness < 1 + options_.notice) return 1;
+        const bool holds = before > 1 && slowness > before - 0.4 * options_.margin &&
+                           slowness < before + 2 * options_.margin;
+        if (holds) return before;
+        return 1 + std::floor((slowness - 1) / options_.margin) * options_.margin;
+    }
+
     StragglerOptions options_;
-    double factor_ = 1;
+    StragglerState state_;
+    double usual_ = 1;  ///< excess while the first plan is followed, as where messages take time
+    std::uint32_t late_ = 0;
 };
 
 }  // namespace kdvfs::inline v0_3::train

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/clock.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/train/frontier.hpp>
+#include <kdvfs/train/pipeline.hpp>
+#include <kdvfs/train/plan.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::train {
+
+/// What one stage does in a plan.
+struct StagePlan {
+    Seconds time{};  ///< the iteration's length
+    Joules total{};  ///< of all stages, as the plan promises
+    Seconds span{};  ///< of this stage, from its first operation's start to its last one's end
+    std::vector<PlannedClocks> operations{};  ///< of this stage, as they run
+    std::vector<Seconds> durations{};  ///< of these, where the stage is not slower than measured
+};
+
+/// What a session's plans are made for.
+struct PlanOptions {
+    /// How much longer an iteration may take than the shortest possible: 0.05 is 5 %.
+    double slowdown = 0;
+    Clocks clocks = Clocks::one;
+    /// How late clocks come on these GPUs: see `make_plan`. Where it is not given, a session takes
+    /// the longest switch that `kdvfs measure-latency` has kept for rank 0's GPU, if it has one.
+    std::optional<tune::SwitchDelay> switching{};
+};
+
+namespace detail {
+
+/// @param slowness by stage: how much slower its GPU is than its curves
+inline nlohmann::json plan_json(const PipelinePlan& plan, const std::vector<double>& slowness) {
+    nlohmann::json operations = nlohmann::json::array();
+    for (const PlannedOperation& planned : plan.operations) {
+        const PlannedClocks& clocks = planned.clocks;
+        operations.push_back({clocks.first.core.count, clocks.first.memory.count, clocks.share,
+                              clocks.second.core.count, clocks.second.memory.count,
+                              planned.start.count(), planned.duration.count()});
+    }
+    return {{"time_s", plan.time.count()},
+            {"total_j", plan.total.count},
+            {"slowness", slowness},
+            {"operations", std::move(operations)}};
+}
+
+inline StagePlan stage_plan(const nlohmann::json& json, const Pipeline& pipeline,
+                            std::uint32_t stage) {
+    StagePlan plan{.time = Seconds{json.at("time_s").get<double>()},
+                   .total = Joules{json.at("total_j").get<double>()}};
+    const nlohmann::json& operations = json.at("operations");
+    if (operations.size() != pipeline.operations.size())
+        reject_pipeline("a plan of " + std::to_string(operations.size()) + " operations",
+                        "this pipeline has " + std::to_string(pipeline.operations.size()),
+                        "plan this pipeline");
+    const double slowness = json.at("slowness").at(stage).get<double>();
+    double begin = 1e300;
+    double end = 0;
+    for (std::uint32_t i = pipeline.stage_begin[stage]; i < pipeline.stage_begin[stage + 1]; ++i) {
+        const nlohmann::json& row = operations[i];
+        const auto clock = [&](std::size_t at) {
+            return Megahertz{row.at(at).get<std::uint32_t>()};
+        };
+        plan.operations.push_back({pipeline.operations[i],
+                                   {clock(0), clock(1)},
+                                   row.at(2).get<double>(),
+                                   {clock(3), clock(4)}});
+        const auto start = row.at(5).get<double>();
+        const auto duration = row.at(6).get<double>();
+        plan.durations.emplace_back(duration / slowness);
+        begin = std::min(begin, start);
+        end = std::max(end, start + duration);
+    }
+    plan.span = Seconds{end - begin};
+    return plan;
+}
+
+}  // namespace detail
+
+/// The plan of all stages for the length that the options allow, as text: what rank 0 broadcasts.
+/// @throws Error (invalid_input) for a negative slowdown
+inline std::string make_plan_text(const Frontier& frontier, const PlanOptions& options) {
+    if (!(options.slowdown >= 0))
+        detail::reject_pipeline("a slowdown of " + std::to_string(options.slowdown),
+                                "it may not be less than nothing", "give 0.05 for 5 %");
+    const Seconds length =
+        std::min(frontier.shortest() * (1 + options.slowdown), frontier.frugal());
+    const PipelinePlan plan = make_plan(frontier, length, options.clocks,
+                                        options.switching.value_or(tune::SwitchDelay{}));
+    const std::vector<double> as_measured(frontier.pipeline().stages, 1.0);
+    return detail::plan_json(plan, as_measured).dump();
+}
+
+/// One stage's part of a plan.
+/// @throws Error (invalid_input) for a text that is none, or of another pipeline
+inline StagePlan parse_stage_plan(std::string_view text, const Pipeline& pipeline,
+                                  std::uint32_t stage) {
+    try {
+        return detail::stage_plan(nlohmann::json::parse(text.begin(), text.end()), pipeline, stage);
+    } catch (const nlohmann::json::exception& error) {
+        detail::reject_pipeline("the plan that rank 0 sent", error.what(),
+                                "let all ranks run the same version of kdvfs");
+    }
+}
+
+}  // namespace kdvfs::inline v0_3::train
