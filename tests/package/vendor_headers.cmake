@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Each vendor's header is included by one file, and that file is in device/; MPI's is in train/.
+# Each vendor's header is included by one file, and that file is in device/ or detail/device/; MPI's is in train/.
 # cmake -DINCLUDE=folder -P vendor_headers.cmake
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE} ${INCLUDE}/*.hpp)
 if(NOT headers)
@@ -21,9 +21,9 @@ foreach(vendor ${vendors})
     endforeach()
     list(LENGTH users count)
     set(outside ${users})
-    list(FILTER outside EXCLUDE REGEX "^kdvfs/device/|^kdvfs/train/mpi_communicator\\.hpp$")
+    list(FILTER outside EXCLUDE REGEX "^kdvfs/(detail/)?device/|^kdvfs/train/mpi_communicator\\.hpp$")
     if(count GREATER 1 OR outside)
-        message(SEND_ERROR "${vendor} headers must be included by one file in device/, not by: ${users}")
+        message(SEND_ERROR "${vendor} headers must be included by one file in device/ or detail/device/, not by: ${users}")
     else()
         message(STATUS "${vendor} headers: ${users}")
     endif()
