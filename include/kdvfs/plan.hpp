@@ -27,8 +27,8 @@ inline constexpr std::uint32_t planned_sequence_version = 1;
 struct PlannedSequence {
     struct Kernel {
         KernelKey key;
-        Duration lasts{};     ///< the plan's figure of one launch, 0 where unknown
-        ClockRequest own{};   ///< where the launch's place is not known; asks for none: auto
+        Duration lasts{};    ///< the plan's figure of one launch, 0 where unknown
+        ClockRequest own{};  ///< where the launch's place is not known; asks for none: auto
     };
     /// Before launch `before` the stream asks for `clock`.
     struct Boundary {

@@ -305,11 +305,10 @@ inline nlohmann::ordered_json sequence_json(const PlannedSequence& sequence) {
     nlohmann::ordered_json json{{"version", planned_sequence_version},
                                 {"hash", sequence_hash(sequence)}};
     for (const PlannedSequence::Kernel& kernel : sequence.kernels) {
-        nlohmann::ordered_json& fields =
-            json["kernels"].emplace_back(nlohmann::ordered_json{
-                {"kernel", kernel.key.name},
-                {"variant", kernel.key.variant.index},
-                {"time_s", Seconds{kernel.lasts}.count()}});
+        nlohmann::ordered_json& fields = json["kernels"].emplace_back(
+            nlohmann::ordered_json{{"kernel", kernel.key.name},
+                                   {"variant", kernel.key.variant.index},
+                                   {"time_s", Seconds{kernel.lasts}.count()}});
         if (!kernel.own.asks) continue;
         fields["core_mhz"] = clock_json(kernel.own.point.core);
         fields["mem_mhz"] = clock_json(kernel.own.point.memory);

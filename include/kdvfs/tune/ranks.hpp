@@ -37,7 +37,7 @@ inline std::filesystem::path rank_path(std::filesystem::path file, std::size_t r
 struct RankProfile {
     std::optional<std::size_t> rank;
     Profile profile;
-    LaunchSequence sequence;       ///< empty where none was recorded
+    LaunchSequence sequence;      ///< empty where none was recorded
     detail::LaunchTrace trace{};  ///< its iterations; empty where none were recorded
 };
 

@@ -97,8 +97,8 @@ private:
 
 /// How one track follows a plan. A plan is for the stream that it was recorded on: a track follows
 /// it from the plan's first launch on, from a kernel that has a clock of its own, or once a few
-/// launches in a row have come as planned; and no longer, when as many launches as the plan has have come without its place being known. Under the
-/// track's mutex.
+/// launches in a row have come as planned; and no longer, when as many launches as the plan has
+/// have come without its place being known. Under the track's mutex.
 class TrackFollower {
 public:
     explicit TrackFollower(FollowedPlan& plan)

@@ -184,7 +184,7 @@ private:
     std::vector<Duration> lasts_;
     std::vector<std::optional<PlanClock>> own_;  // by kernel
     std::vector<PlanClock> safe_;                // by kernel
-    std::vector<std::uint32_t> first_place_;  // by kernel, into `places_`; one more at the end
+    std::vector<std::uint32_t> first_place_;     // by kernel, into `places_`; one more at the end
     std::vector<std::uint32_t> places_;
     std::map<KernelKey, PlanKernel> numbers_;
     std::size_t boundaries_ = 0;
@@ -221,10 +221,10 @@ struct FollowCounts {
 
 /// Finds, launch by launch, where in a planned iteration a stream is, and says which clock the plan
 /// asks for there. Launches that are left out, added, replaced or swapped are told from the names
-/// around them. Two names in a row that do not fit mean that the place is lost: the clock is that of
-/// the kernel alone (`PlannedSequence::Kernel::own`), or auto, until three names in a row fit again,
-/// at the nearest place where they do, or an iteration begins as the plan's does. A pure state
-/// machine; not thread-safe; never allocates.
+/// around them. Two names in a row that do not fit mean that the place is lost: the clock is that
+/// of the kernel alone (`PlannedSequence::Kernel::own`), or auto, until three names in a row fit
+/// again, at the nearest place where they do, or an iteration begins as the plan's does. A pure
+/// state machine; not thread-safe; never allocates.
 class PlanFollower {
 public:
     /// @param track must outlive the follower, which expects its first launch

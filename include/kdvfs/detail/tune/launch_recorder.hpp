@@ -33,8 +33,8 @@ struct RecordedIteration {
     std::vector<Seconds> gaps;   ///< before each launch; or empty
 };
 
-/// Finds out which kernels a program launches in an iteration: the sequences that most iterations of
-/// a stream had, and a sample of iterations as they ran at the baseline. Not thread-safe.
+/// Finds out which kernels a program launches in an iteration: the sequences that most iterations
+/// of a stream had, and a sample of iterations as they ran at the baseline. Not thread-safe.
 class SequenceRecorder {
 public:
     /// A scope was entered, inside so many others.
@@ -51,15 +51,14 @@ public:
             if (launches.kernels.empty()) continue;
             Stream& stream = streams_[track];
             const std::uint64_t hash = note(stream, launches);
-            if (window != 0)
-                awaited_[window].push_back({track, hash, std::exchange(launches, {})});
+            if (window != 0) awaited_[window].push_back({track, hash, std::exchange(launches, {})});
             launches = {};
         }
         while (awaited_.size() > most_awaited) awaited_.erase(awaited_.begin());
     }
 
-    /// A block's launches as they ran on the GPU, at the clocks that the plan will be compared with,
-    /// in order.
+    /// A block's launches as they ran on the GPU, at the clocks that the plan will be compared
+    /// with, in order.
     void ran(std::span<const KernelInterval> intervals, std::size_t iterations,
              std::uint32_t window = 0) {
         std::map<TrackId, std::vector<KernelInterval>> by_track;
@@ -277,8 +276,11 @@ private:
         std::vector<RecordedIteration> sample;
         for (const Sequence& sequence : stream.sequences) {
             if (sequence.iterations < frequent || timed.contains(sequence.hash)) continue;
-            sample.push_back({static_cast<double>(sequence.iterations), sequence.launches.kernels,
-                              sequence.launches.depths, {}, {}});
+            sample.push_back({static_cast<double>(sequence.iterations),
+                              sequence.launches.kernels,
+                              sequence.launches.depths,
+                              {},
+                              {}});
             rest -= sample.back().count;
         }
         for (const Timed& each : stream.timed) {
@@ -287,8 +289,8 @@ private:
                                      ? std::max(rest, 1.0) / of_rest
                                      : static_cast<double>(count_of(stream, each.hash)) /
                                            static_cast<double>(kind->second);
-            sample.push_back({count, each.launches.kernels, each.launches.depths, each.times,
-                              each.gaps});
+            sample.push_back(
+                {count, each.launches.kernels, each.launches.depths, each.times, each.gaps});
         }
         return sample;
     }

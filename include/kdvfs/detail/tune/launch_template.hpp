@@ -41,9 +41,7 @@ public:
     [[nodiscard]] std::size_t edits() const { return edits_; }
 
 private:
-    [[nodiscard]] std::size_t first(std::size_t row) const {
-        return row > band_ ? row - band_ : 0;
-    }
+    [[nodiscard]] std::size_t first(std::size_t row) const { return row > band_ ? row - band_ : 0; }
     [[nodiscard]] std::size_t last(std::size_t row) const {
         return std::min(names_.size(), row + band_);
     }
@@ -164,7 +162,7 @@ private:
         std::vector<double> present(names_.size(), 0);
         // Between places: what else comes there, by its number in a row and its name.
         std::vector<std::map<std::pair<std::size_t, std::uint32_t>, double>> added(names_.size() +
-                                                                                  1);
+                                                                                   1);
         double all = 0;
         for (const std::size_t i : chosen) {
             const WeightedLaunches& each = iterations[i];

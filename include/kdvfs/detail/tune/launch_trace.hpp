@@ -138,9 +138,9 @@ inline LaunchTrace read_trace(const std::filesystem::path& path) {
         if (is_new) trace.kernels.push_back(key);
         auto& launches = trace.iterations.back().launches;
         const std::string depth = columns.get("depth");
-        launches.push_back(
-            {at->second, depth.empty() ? 0 : parse_field<std::uint32_t>(depth, "depth", reader),
-             time_of("time_s"), time_of("gap_s")});
+        launches.push_back({at->second,
+                            depth.empty() ? 0 : parse_field<std::uint32_t>(depth, "depth", reader),
+                            time_of("time_s"), time_of("gap_s")});
     }
     return trace;
 }

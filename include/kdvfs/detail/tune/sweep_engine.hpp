@@ -438,8 +438,8 @@ private:
         return trace;
     }
 
-    /// Makes the costs of kernels whose launches have different sizes those of one launch that stays
-    /// the same: the mean one of the first block at the baseline.
+    /// Makes the costs of kernels whose launches have different sizes those of one launch that
+    /// stays the same: the mean one of the first block at the baseline.
     void compare_sizes(MeasuredBlock& found) {
         std::map<KernelId, std::vector<double>> times;
         std::map<std::pair<TrackId, KernelId>, double> open;

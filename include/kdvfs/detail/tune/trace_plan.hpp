@@ -22,9 +22,9 @@
 #include <utility>
 #include <vector>
 
-/// Plans for programs whose iterations are not alike. Every plan is judged by replaying the recorded
-/// iterations with the follower that will follow it, so that what is promised has rare kernels,
-/// lengths that vary and lost places in it.
+/// Plans for programs whose iterations are not alike. Every plan is judged by replaying the
+/// recorded iterations with the follower that will follow it, so that what is promised has rare
+/// kernels, lengths that vary and lost places in it.
 namespace kdvfs::inline v0_3::tune::detail {
 
 /// Whether iterations are so alike that one of them stands for all.
@@ -82,8 +82,7 @@ public:
           objective_{&objective},
           names_(names, TraceReplay::keep) {
         launches_ = 0;
-        for (const ReplayIteration& iteration : iterations_)
-            launches_ += iteration.launches.size();
+        for (const ReplayIteration& iteration : iterations_) launches_ += iteration.launches.size();
         base_ = evaluate(NameClocks(names, replay.baseline()));
         limit_ = time_limit(*objective_, {Seconds{base_.time}, Joules{base_.energy}}).count();
         make_groups();
@@ -155,8 +154,7 @@ private:
     /// Names by the time that they take; those that take least share a clock.
     void make_groups() {
         std::vector<double> time(names_.size(), 0);
-        std::vector<std::vector<double>> measured(names_.size(),
-                                                  std::vector<double>(clocks(), 0));
+        std::vector<std::vector<double>> measured(names_.size(), std::vector<double>(clocks(), 0));
         std::vector<bool> planned(names_.size(), false);
         for (const ReplayIteration& iteration : iterations_)
             for (const ReplayLaunch& launch : iteration.launches) {

@@ -53,9 +53,8 @@ public:
         std::erase_if(launches_, [](const WeightedLaunches& each) { return each.names.empty(); });
         template_ = LaunchTemplate{launches_}.names();
         if (template_.empty()) template_ = launches_.front().names;
-        base_ = replay_.run(iterations_, [](std::size_t, const ReplayLaunch&) {
-            return TraceReplay::keep;
-        });
+        base_ = replay_.run(iterations_,
+                            [](std::size_t, const ReplayLaunch&) { return TraceReplay::keep; });
         limit_ = time_limit(objective_, to_cost(base_)).count();
     }
 
@@ -233,8 +232,8 @@ private:
                 std::vector<ReplayPoint> sum(costs.clocks().size(), {0, 0, 0, true});
                 for (std::size_t i = begin; i < end; ++i) {
                     const bool known = launches[i].row != ReplayLaunch::no_row;
-                    const double waits = (i > begin ? launches[i].gap : 0) +
-                                         (known ? 0 : launches[i].scale);
+                    const double waits =
+                        (i > begin ? launches[i].gap : 0) + (known ? 0 : launches[i].scale);
                     for (std::size_t c = 0; c < sum.size(); ++c) {
                         ReplayPoint cost{waits, waits, 0, true};
                         if (known) {
@@ -255,7 +254,8 @@ private:
         return merged;
     }
 
-    /// Segments of the template, at the bound at which the replayed iterations use up the objective's.
+    /// Segments of the template, at the bound at which the replayed iterations use up the
+    /// objective's.
     [[nodiscard]] std::optional<Candidate> by_segments(const NameClocks& names) const {
         constexpr int tries = 4;
         constexpr double close = 5e-4;  // of the baseline's time
@@ -371,9 +371,9 @@ private:
         plan.single = to_cost(single);
         plan.single_clock = costs_.clocks()[single_];
         const bool by_energy = objective_.name == "waste" || objective_.name == "energy";
-        plan.gap_pct =
-            by_energy ? std::max(0.0, 100 * (best.cost.energy - energy_bound()) / base_.energy)
-                      : 100;
+        plan.gap_pct = by_energy
+                           ? std::max(0.0, 100 * (best.cost.energy - energy_bound()) / base_.energy)
+                           : 100;
         plan.without_latency = without_latency();
         plan.level = best.level;
         if (best.level.empty())
@@ -385,8 +385,8 @@ private:
         const auto& boundaries = plan.sequence.boundaries;
         for (std::size_t b = 0; b < boundaries.size(); ++b) {
             const std::size_t first = boundaries[b].before;
-            const std::size_t last =
-                b + 1 < boundaries.size() ? boundaries[b + 1].before : plan.sequence.launches.size();
+            const std::size_t last = b + 1 < boundaries.size() ? boundaries[b + 1].before
+                                                               : plan.sequence.launches.size();
             plan.segments.push_back({first, last, first, Seconds{0}, boundaries[b].clock, {}});
         }
         return plan;

@@ -33,8 +33,8 @@ struct ReplayPoint {
     }
 };
 
-/// The clocks of a table, and what its kernels cost at each: as measured, or where a rare kernel was
-/// not measured, guessed from its neighbours so that slow clocks are rather too slow.
+/// The clocks of a table, and what its kernels cost at each: as measured, or where a rare kernel
+/// was not measured, guessed from its neighbours so that slow clocks are rather too slow.
 class ReplayCosts {
 public:
     ReplayCosts(const CostTable& table, double many) {
@@ -44,7 +44,8 @@ public:
         clocks_.assign(clocks.begin(), clocks.end());
         for (const ClockPoint clock : clocks_) {
             if (clock.core != auto_clock) top_core_ = std::max<double>(top_core_, clock.core.count);
-            if (clock.memory != auto_clock) top_memory_ = std::max<double>(top_memory_, clock.memory.count);
+            if (clock.memory != auto_clock)
+                top_memory_ = std::max<double>(top_memory_, clock.memory.count);
         }
         for (const KernelCosts& kernel : table.kernels) rows_.push_back(row_of(kernel, many));
     }
@@ -108,11 +109,11 @@ private:
 struct ReplayLaunch {
     static constexpr std::uint32_t no_row = std::numeric_limits<std::uint32_t>::max();
 
-    std::uint32_t name = 0;         ///< index into the trace's kernels
-    std::uint32_t row = no_row;     ///< of `ReplayCosts`; none: `scale` is its time at any clock
-    std::uint32_t depth = 0;        ///< as of its trace
-    double scale = 1;               ///< of the row's costs
-    double gap = 0;                 ///< seconds before it
+    std::uint32_t name = 0;      ///< index into the trace's kernels
+    std::uint32_t row = no_row;  ///< of `ReplayCosts`; none: `scale` is its time at any clock
+    std::uint32_t depth = 0;     ///< as of its trace
+    double scale = 1;            ///< of the row's costs
+    double gap = 0;              ///< seconds before it
 };
 struct ReplayIteration {
     double share = 0;  ///< of all iterations
@@ -131,7 +132,8 @@ inline std::vector<ReplayIteration> to_replay(const CostTable& table, const Laun
     };
     std::vector<Mean> means(trace.kernels.size());
     for (std::size_t k = 0; k < trace.kernels.size(); ++k)
-        if (const auto row = rows.find(trace.kernels[k]); row != rows.end()) row_of[k] = row->second;
+        if (const auto row = rows.find(trace.kernels[k]); row != rows.end())
+            row_of[k] = row->second;
     double all = 0;
     for (const LaunchTrace::Iteration& iteration : trace.iterations) {
         all += iteration.count;
@@ -155,15 +157,14 @@ inline std::vector<ReplayIteration> to_replay(const CostTable& table, const Laun
                 const double known = kernel.points[kernel.baseline].cost.time.count();
                 scale = scale > 0 ? scale / known : 1;
             }
-            each.launches.push_back(
-                {launch.kernel, row, launch.depth, scale, launch.gap.count()});
+            each.launches.push_back({launch.kernel, row, launch.depth, scale, launch.gap.count()});
         }
     }
     return replayed;
 }
 
-/// Runs the iterations of a trace with clocks that are asked for launch by launch, by the model of a
-/// switch of `SwitchCosts`: until it arrives, the old clock works on.
+/// Runs the iterations of a trace with clocks that are asked for launch by launch, by the model of
+/// a switch of `SwitchCosts`: until it arrives, the old clock works on.
 class TraceReplay {
 public:
     static constexpr std::uint32_t keep = std::numeric_limits<std::uint32_t>::max();
@@ -193,10 +194,10 @@ public:
                                   Wanted&& wanted) const {
         State state{baseline_, baseline_, 0, 0};
         ReplayPoint sum;
-        // The first iterations lead to the clock that an iteration finds.
+        // The last iterations lead to the clock that the first one finds.
         const std::size_t lead_in = std::min<std::size_t>(iterations.size(), 2);
         for (std::size_t i = 0; i < lead_in + iterations.size(); ++i) {
-            const std::size_t at = i < lead_in ? i : i - lead_in;
+            const std::size_t at = (i + iterations.size() - lead_in) % iterations.size();
             const ReplayPoint cost = run_once(iterations[at], at, state, wanted);
             if (i < lead_in) continue;
             sum.time += iterations[at].share * cost.time;

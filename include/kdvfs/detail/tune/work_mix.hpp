@@ -12,8 +12,8 @@
 namespace kdvfs::inline v0_3::tune::detail {
 
 /// The sizes of work that launches of one kernel have, by their times at the baseline. Blocks at
-/// other clocks meet other sizes, so their means do not compare; where the same sizes come again and
-/// again, the shift of all their logarithms does.
+/// other clocks meet other sizes, so their means do not compare; where the same sizes come again
+/// and again, the shift of all their logarithms does.
 class WorkMix {
 public:
     /// Launches at the baseline, in seconds.
@@ -33,8 +33,8 @@ public:
                sizes_.back().log - sizes_.front().log > least_spread;
     }
 
-    /// By how much launches take longer than at the baseline, as a logarithm: where most of them are
-    /// the known sizes, shifted. @pre `has_sizes`
+    /// By how much launches take longer than at the baseline, as a logarithm: where most of them
+    /// are the known sizes, shifted. @pre `has_sizes`
     /// @param most the longest that clocks can make them
     [[nodiscard]] std::optional<double> shift(std::span<const double> times, double most) const {
         std::vector<double> logs;
@@ -59,11 +59,11 @@ public:
 private:
     static constexpr std::ptrdiff_t most_launches = 4096;
     static constexpr std::size_t fewest_launches = 12;
-    static constexpr double same_size = 0.004;     ///< logs that are nearer are one size
-    static constexpr double width = 0.008;         ///< of a size, as a deviation of logs
+    static constexpr double same_size = 0.004;  ///< logs that are nearer are one size
+    static constexpr double width = 0.008;      ///< of a size, as a deviation of logs
     static constexpr double least_spread = 0.03;
     static constexpr double slack = 0.03;
-    static constexpr double unknown_size = 1e-4;   ///< likelihood of one that was never met
+    static constexpr double unknown_size = 1e-4;  ///< likelihood of one that was never met
 
     struct Size {
         double log = 0;    ///< mean
@@ -86,9 +86,9 @@ private:
     }
 
     [[nodiscard]] const Size& nearest(double log) const {
-        const auto above = std::lower_bound(
-            sizes_.begin(), sizes_.end(), log,
-            [](const Size& size, double value) { return size.log < value; });
+        const auto above =
+            std::lower_bound(sizes_.begin(), sizes_.end(), log,
+                             [](const Size& size, double value) { return size.log < value; });
         if (above == sizes_.end()) return sizes_.back();
         if (above == sizes_.begin()) return *above;
         return above->log - log < log - above[-1].log ? *above : above[-1];
