@@ -75,6 +75,14 @@ kdvfs_status kdvfs_open(const char* vendor, const char* address, const kdvfs_opt
 /* Opens a GPU to count its energy; no clock is ever set. */
 kdvfs_status kdvfs_measure(const char* vendor, const char* address, const kdvfs_options* options,
                            kdvfs_gpu** gpu);
+/* Opens a GPU by the number that the vendor's runtime gives it in this process (CUDA_VISIBLE_DEVICES
+   renumbers), with its streams: scopes and phases work. "nvidia" needs the driver alone, at run time:
+   libcuda.so.1 compiles the marker kernel. "amd" answers KDVFS_NOT_SUPPORTED. */
+kdvfs_status kdvfs_open_device(const char* vendor, int number, const kdvfs_options* options,
+                               kdvfs_gpu** gpu);
+/* The same to count its energy; no clock is ever set. */
+kdvfs_status kdvfs_measure_device(const char* vendor, int number, const kdvfs_options* options,
+                                  kdvfs_gpu** gpu);
 /* Opens a simulated GPU: "mi300x", "mi250x", "mi210", "h100" or "rtx3080ti". Time is virtual and no
    joule is real. seed: of the counter's noise. */
 kdvfs_status kdvfs_open_simulated(const char* preset, uint64_t seed, const kdvfs_options* options,

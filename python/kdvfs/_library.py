@@ -72,6 +72,8 @@ def _load() -> ctypes.CDLL:
     signatures = {
         "kdvfs_open": [text, text, options, to_pointer],
         "kdvfs_measure": [text, text, options, to_pointer],
+        "kdvfs_open_device": [text, ctypes.c_int, options, to_pointer],
+        "kdvfs_measure_device": [text, ctypes.c_int, options, to_pointer],
         "kdvfs_open_simulated": [text, ctypes.c_uint64, options, to_pointer],
         "kdvfs_close": [pointer],
         "kdvfs_check": [pointer],

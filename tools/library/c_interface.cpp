@@ -163,15 +163,33 @@ void begin(kdvfs_gpu* gpu, const char* name, kdvfs_scope* scope, Make make) {
     its.users.fetch_add(1, std::memory_order_relaxed);
 }
 
-kdvfs_status open(const char* vendor, const char* address, kdvfs::c_interface::Use use,
-                  const kdvfs_options* options, kdvfs_gpu** gpu) {
+/// @param make returns the open `kdvfs::Gpu`
+template <class Make>
+kdvfs_status open(kdvfs_gpu** gpu, Make make) {
     return guarded([&] {
         given(gpu, "where the GPU goes") = nullptr;
         auto opened = std::make_unique<kdvfs_gpu>();
-        opened->gpu = kdvfs::c_interface::open_board(
-            &given(vendor, "the vendor"), &given(address, "the address"), use, options_of(options));
+        opened->gpu = make();
         opened->bound = opened->gpu->with<Policies>();
         *gpu = opened.release();
+    });
+}
+
+using kdvfs::c_interface::Use;
+
+kdvfs_status open_at(const char* vendor, const char* address, Use use, const kdvfs_options* options,
+                     kdvfs_gpu** gpu) {
+    return open(gpu, [&] {
+        return kdvfs::c_interface::open_board(
+            &given(vendor, "the vendor"), &given(address, "the address"), use, options_of(options));
+    });
+}
+
+kdvfs_status open_number(const char* vendor, int number, Use use, const kdvfs_options* options,
+                         kdvfs_gpu** gpu) {
+    return open(gpu, [&] {
+        return kdvfs::c_interface::open_number(&given(vendor, "the vendor"), number, use,
+                                               options_of(options));
     });
 }
 
@@ -218,12 +236,22 @@ void kdvfs_options_init(kdvfs_options* options) {
 
 kdvfs_status kdvfs_open(const char* vendor, const char* address, const kdvfs_options* options,
                         kdvfs_gpu** gpu) {
-    return open(vendor, address, kdvfs::c_interface::Use::drive, options, gpu);
+    return open_at(vendor, address, Use::drive, options, gpu);
 }
 
 kdvfs_status kdvfs_measure(const char* vendor, const char* address, const kdvfs_options* options,
                            kdvfs_gpu** gpu) {
-    return open(vendor, address, kdvfs::c_interface::Use::measure, options, gpu);
+    return open_at(vendor, address, Use::measure, options, gpu);
+}
+
+kdvfs_status kdvfs_open_device(const char* vendor, int number, const kdvfs_options* options,
+                               kdvfs_gpu** gpu) {
+    return open_number(vendor, number, Use::drive, options, gpu);
+}
+
+kdvfs_status kdvfs_measure_device(const char* vendor, int number, const kdvfs_options* options,
+                                  kdvfs_gpu** gpu) {
+    return open_number(vendor, number, Use::measure, options, gpu);
 }
 
 kdvfs_status kdvfs_open_simulated(const char* preset, uint64_t seed, const kdvfs_options* options,
