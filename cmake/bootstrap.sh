@@ -3,15 +3,22 @@
 # From a fresh clone on Debian to a result:
 #   sh cmake/bootstrap.sh demo      the main job: one GPT-3-XL iteration on the simulated GPU
 #   sh cmake/bootstrap.sh test      the test suite
+# Checks of the whole tree. Each runs in pieces and resumes: what has passed on this commit is not
+# repeated. Results are in build/checks.md:
 #   sh cmake/bootstrap.sh sanitize  the test suite under ASan + UBSan, and under TSan
-#   sh cmake/bootstrap.sh soak      hours: full counts of seeds, kills and inputs, then sanitize
+#   sh cmake/bootstrap.sh clang     everything with clang, tested
+#   sh cmake/bootstrap.sh tidy      clang-tidy
+#   sh cmake/bootstrap.sh soak      full counts of seeds, kills and inputs, some of them sanitized
 #   sh cmake/bootstrap.sh bench     the benchmarks
+#   sh cmake/bootstrap.sh coverage  the lines that the tests execute, by room
+#   sh cmake/bootstrap.sh flaky     the suite 20 times, twice beside 8 busy processes
+#   sh cmake/bootstrap.sh mutate    200 mutants of the library: does a test fail?
 # Installs what is missing (as root, or with sudo), then runs the workflow preset of that name.
 set -eu
 cd "$(dirname "$0")/.."
 
 usage() {
-    sed -n '3,9s/^# \{0,1\}//p' cmake/bootstrap.sh
+    sed -n '3,17s/^# \{0,1\}//p' cmake/bootstrap.sh
     exit 2
 }
 
@@ -74,44 +81,25 @@ install_missing() {
     rm -f "$log"
 }
 
-sanitize() {
-    cmake --workflow --preset asan
-    cmake --workflow --preset tsan
-}
-
-# What the last tests of a build have measured of kills, ends, wakes, locks and memory.
-figures() {
-    echo "Figures of build/$1:"
-    grep -E '^ *[a-z0-9-].*( kills,| ends | wake|blocked for| lock held|known scope|has grown|heard|damaged)' \
-        "build/$1/Testing/Temporary/LastTest.log"
-}
-
 [ $# -eq 1 ] || usage
 case $1 in
-    demo | bench)
-        install_missing "$1"
-        cmake --workflow --preset "$1"
+    demo)
+        install_missing demo
+        cmake --workflow --preset demo
+        ;;
+    bench)
+        install_missing bench
+        sh cmake/checks.sh bench
         ;;
     test)
         install_missing test
         cmake --workflow --preset test
         sh cmake/slowest_targets.sh build/test
         ;;
-    sanitize)
+    sanitize | clang | tidy | soak | coverage | flaky | mutate)
         install_missing test
-        sanitize
-        ;;
-    soak)
-        install_missing test
-        cmake --workflow --preset soak
-        figures test
-        sanitize
-        ctest --test-dir build/asan -C soak -R '^hostile_files_soak' --output-on-failure
-        figures asan
-        for build in asan tsan; do  # every way of ending a GPU object, 1000 times
-            ctest --test-dir "build/$build" -C soak -R '^ends_soak' --output-on-failure
-            figures "$build"
-        done
+        [ "$1" != coverage ] || install_missing coverage
+        sh cmake/checks.sh "$1"
         ;;
     *) usage ;;
 esac

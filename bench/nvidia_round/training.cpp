@@ -164,11 +164,12 @@ int run(const std::filesystem::path& folder) {
     // Two objects for one device, by keys of their own: `measure` would give the first one again.
     const std::string address = kdvfs::device::pci_address<kdvfs::device::CudaApi>(0);
     const auto open = [&](const kdvfs::GpuOptions& options) {
-        const auto open_nothing = [] {
-            return std::shared_ptr<kdvfs::nvidia::detail::OwnedBoard>{};
-        };
         const std::string key = address + " metered 1 in " + std::to_string(options.meter_every);
-        return kdvfs::nvidia::detail::open_device(key, 0, address, open_nothing, options)
+        return kdvfs::Gpu{
+            kdvfs::detail::open_device(
+                key, [] { return std::make_shared<kdvfs::device::Cuda>(0); },
+                [] { return std::shared_ptr<kdvfs::nvidia::detail::OwnedBoard>{}; },
+                [&] { return std::make_shared<kdvfs::device::NvmlReadings>(address); }, options)}
             .with<Policies>();
     };
     const auto sparse_gpu = open(sparse);

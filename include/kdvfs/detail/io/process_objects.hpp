@@ -150,11 +150,12 @@ template <class Object>
     auto mine = std::make_unique<Mine>();
     mine->name = name;
     mine->abi = abi_of_this_module() + ", layout " + std::to_string(layout % 1000000);
-    mine->entry = {.name = mine->name.c_str(),
-                   .abi = mine->abi.c_str(),
-                   .version = mine->version.c_str(),
-                   .object = &mine->object,
-                   .holds = holds};
+    // Not as one braced list: nvcc 13 gives g++ one that it cannot convert.
+    mine->entry.name = mine->name.c_str();
+    mine->entry.abi = mine->abi.c_str();
+    mine->entry.version = mine->version.c_str();
+    mine->entry.object = &mine->object;
+    mine->entry.holds = holds;
     void* there = nullptr;
     visit_process_page([&](ProcessPage* page) noexcept {
         if (page == nullptr) return;

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: MIT
+# cmake -DSOURCE_DIR=folder -DWORK=folder -DPRESET=name -DTARGET=name -P preset_flags.cmake
+# Configures one preset in a folder of its own and compiles a small program of the tree there, with
+# all flags of the preset and the project's warnings as errors: a preset that cannot build is seen
+# before somebody needs it.
+execute_process(COMMAND ${CMAKE_COMMAND} --preset ${PRESET} -B ${WORK}/${PRESET} -DKDVFS_TEST_PACKAGE=OFF
+                WORKING_DIRECTORY ${SOURCE_DIR} OUTPUT_VARIABLE out ERROR_VARIABLE out RESULT_VARIABLE status)
+if(status)
+    message(FATAL_ERROR "cannot configure the preset ${PRESET}:\n${out}")
+endif()
+execute_process(COMMAND ${CMAKE_COMMAND} --build ${WORK}/${PRESET} --target ${TARGET}
+                OUTPUT_VARIABLE out ERROR_VARIABLE out RESULT_VARIABLE status)
+if(status)
+    message(FATAL_ERROR "the preset ${PRESET} cannot build ${TARGET}:\n${out}")
+endif()
