@@ -75,6 +75,14 @@ kdvfs_status kdvfs_open(const char* vendor, const char* address, const kdvfs_opt
 /* Opens a GPU to count its energy; no clock is ever set. */
 kdvfs_status kdvfs_measure(const char* vendor, const char* address, const kdvfs_options* options,
                            kdvfs_gpu** gpu);
+/* Opens a GPU by the number that the vendor's runtime gives it in this process (CUDA_VISIBLE_DEVICES
+   renumbers), with its streams: scopes and phases work. "nvidia" needs the driver alone, at run time:
+   libcuda.so.1 compiles the marker kernel. "amd" answers KDVFS_NOT_SUPPORTED. */
+kdvfs_status kdvfs_open_device(const char* vendor, int number, const kdvfs_options* options,
+                               kdvfs_gpu** gpu);
+/* The same to count its energy; no clock is ever set. */
+kdvfs_status kdvfs_measure_device(const char* vendor, int number, const kdvfs_options* options,
+                                  kdvfs_gpu** gpu);
 /* Opens a simulated GPU: "mi300x", "mi250x", "mi210", "h100" or "rtx3080ti". Time is virtual and no
    joule is real. seed: of the counter's noise. */
 kdvfs_status kdvfs_open_simulated(const char* preset, uint64_t seed, const kdvfs_options* options,
@@ -95,6 +103,17 @@ kdvfs_status kdvfs_core_clocks(const kdvfs_gpu* gpu, uint32_t* clocks, size_t ca
 /* Scopes that begin from now on follow the plan in this JSON file, as `kdvfs plan` writes it: those
    that the plan does not name ask for nothing. */
 kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file);
+
+/* Begins a session, before the first scope: from then on the environment says what the program does.
+   KDVFS_MODE is "off", "measure" (the default), "sweep:FILE" or "follow:PLAN"; `kdvfs tune` sets it for
+   the programs that it starts. Needs kdvfs_next_iteration. Results of the program never change. */
+kdvfs_status kdvfs_session_begin(kdvfs_gpu* gpu);
+/* 0 while a sweep waits for more iterations; 1 otherwise. */
+int kdvfs_session_done(const kdvfs_gpu* gpu);
+
+/* Reports what the whole run took, in seconds and joules, to `kdvfs tune --counter program`; without it
+   does nothing. Call it at the end. */
+kdvfs_status kdvfs_report_cost(double seconds, double joules);
 
 /* Begins a scope: until kdvfs_scope_end, work enqueued on the stream is counted under this name and
    runs at the plan's clock, if a plan is followed. */

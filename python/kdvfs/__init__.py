@@ -6,13 +6,14 @@
         ...
 
 Streams are integer handles, such as `torch.cuda.current_stream().cuda_stream`; 0 is the default
-stream. Clocks are in MHz; 0 leaves a clock to the board. The library is called without the GIL.
+stream, and no stream means PyTorch's current one. Clocks are in MHz; 0 leaves a clock to the board. The library is called without the GIL.
 Without torch, nothing but Python's standard library is needed.
 """
 
 import ctypes
 import json
 import os
+import sys
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
@@ -20,7 +21,16 @@ from ._library import Error, Options, ScopeMemory, expect_ok
 from ._library import library as _c
 
 __all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
-__all__ += ["measure", "open", "open_simulated", "version"]
+__all__ += ["current_stream", "measure", "open", "open_simulated", "report_cost"]
+__all__ += ["version"]
+
+
+def current_stream() -> int:
+    """PyTorch's current stream, where torch has been imported and has a GPU in use; else 0."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.current_stream().cuda_stream)
 
 
 class Scope:
@@ -96,7 +106,7 @@ class Gpu:
     def scope(
         self,
         name: str,
-        stream: int = 0,
+        stream: Optional[int] = None,
         variant: int = 0,
         core_mhz: Optional[int] = None,
         memory_mhz: int = 0,
@@ -104,16 +114,21 @@ class Gpu:
         """A scope at the plan's clock or, where `core_mhz` is given, at that clock.
 
         `name` has 1 to 1024 printable ASCII characters without quotes and backslashes. Each name
-        is kept until the GPU is closed: it must not carry a number that grows.
+        is kept until the GPU is closed: it must not carry a number that grows. Without `stream`,
+        the scope is on the stream that is current when it is made (`current_stream`).
         """
+        if stream is None:
+            stream = current_stream()
         if core_mhz is None:
             return Scope(self, _c.kdvfs_scope_begin, stream, name.encode(), variant)
         clocks = (core_mhz, memory_mhz)
         begin = _c.kdvfs_scope_begin_at
         return Scope(self, begin, stream, name.encode(), variant, *clocks)
 
-    def phase(self, name: str, stream: int = 0) -> Scope:
+    def phase(self, name: str, stream: Optional[int] = None) -> Scope:
         """A scope that encloses others, such as "forward"; it asks for no clock."""
+        if stream is None:
+            stream = current_stream()
         return Scope(self, _c.kdvfs_phase_begin, stream, name.encode())
 
     def request(self, core_mhz: int = 0, memory_mhz: int = 0) -> Request:
@@ -128,6 +143,19 @@ class Gpu:
         """Scopes entered from now on follow this plan, as `kdvfs plan` writes it."""
         expect_ok(_c.kdvfs_follow_plan(self._handle, os.fsencode(file)))
 
+    def begin_session(self) -> None:
+        """Lets the environment say what the program does; call it before the first scope.
+
+        `KDVFS_MODE` is "off", "measure" (the default), "sweep:FILE" or "follow:PLAN"; `kdvfs tune
+        -- python train.py` sets it. Needs `next_iteration`.
+        """
+        expect_ok(_c.kdvfs_session_begin(self._handle))
+
+    @property
+    def session_done(self) -> bool:
+        """Whether no sweep waits for more iterations."""
+        return _c.kdvfs_session_done(self._handle) == 1
+
     def report(self) -> Dict[str, Any]:
         """Calls, times, joules and clocks by name: the keys are those of docs/report.md."""
         text = ctypes.c_void_p()
@@ -136,6 +164,29 @@ class Gpu:
             return json.loads(ctypes.string_at(text))
         finally:
             _c.kdvfs_free(text)
+
+    def frame(self) -> Any:
+        """The report's rows as a pandas DataFrame, one kernel a line. Needs pandas.
+
+        Columns: kernel, variant, calls, time_s, energy_j and half_width_95_j (both NaN where the
+        energy is unresolved), core_mhz (the mean clock by the markers).
+        """
+        import pandas
+
+        return pandas.DataFrame(
+            [
+                {
+                    "kernel": row["kernel"],
+                    "variant": row["variant"],
+                    "calls": row["calls"],
+                    "time_s": row["time_s"],
+                    "energy_j": row["energy"]["joules"],
+                    "half_width_95_j": row["energy"]["half_width_95"],
+                    "core_mhz": row["held_core_mhz"],
+                }
+                for row in self.report()["rows"]
+            ]
+        ).astype({"energy_j": float, "half_width_95_j": float})
 
     def core_clocks(self) -> List[int]:
         """The core clocks that the device lists, ascending."""
@@ -231,40 +282,43 @@ def _options(
     return options
 
 
+def _opened(
+    by_number: Any, by_address: Any, vendor: str, device: Union[int, str], options: Options
+) -> Gpu:
+    handle = ctypes.c_void_p()
+    begin, where = (
+        (by_number, device) if isinstance(device, int) else (by_address, device.encode())
+    )
+    expect_ok(begin(vendor.encode(), where, ctypes.byref(options), ctypes.byref(handle)))
+    return Gpu(handle)
+
+
 def open(  # noqa: A001 - the library's own word
     vendor: str,
-    address: str,
+    device: Union[int, str] = 0,
     *,
     meter_every: Optional[int] = None,
     never_below_mhz: int = 0,
     never_above_mhz: int = 0,
     measure_if_refused: bool = False,
 ) -> Gpu:
-    """Opens the GPU of a vendor ("amd", "nvidia") at a PCI address ("0000:c1:00.0").
+    """Opens a GPU of a vendor ("amd", "nvidia") to set its clocks and count its energy.
 
-    Needs the right to set clocks. It has no streams, hence no scopes, until a module of the
-    process opens the same GPU by its HIP or CUDA number; requests work at once.
+    `device` is the number that the vendor's runtime gives it (`torch.cuda.current_device()`), or
+    a PCI address ("0000:c1:00.0"). By number it has streams, hence scopes; AMD's cannot be opened
+    so yet. By address it has none until a module of the process opens the same GPU by its number;
+    requests work at once. Needs the right to set clocks.
     """
     options = _options(meter_every, never_below_mhz, never_above_mhz, measure_if_refused)
-    handle = ctypes.c_void_p()
-    expect_ok(
-        _c.kdvfs_open(
-            vendor.encode(), address.encode(), ctypes.byref(options), ctypes.byref(handle)
-        )
-    )
-    return Gpu(handle)
+    return _opened(_c.kdvfs_open_device, _c.kdvfs_open, vendor, device, options)
 
 
-def measure(vendor: str, address: str, *, meter_every: Optional[int] = None) -> Gpu:
-    """Opens a GPU to count its energy; no clock is ever set."""
+def measure(
+    vendor: str, device: Union[int, str] = 0, *, meter_every: Optional[int] = None
+) -> Gpu:
+    """Opens a GPU to count its energy, as `open` does; no clock is ever set."""
     options = _options(meter_every, 0, 0, True)
-    handle = ctypes.c_void_p()
-    expect_ok(
-        _c.kdvfs_measure(
-            vendor.encode(), address.encode(), ctypes.byref(options), ctypes.byref(handle)
-        )
-    )
-    return Gpu(handle)
+    return _opened(_c.kdvfs_measure_device, _c.kdvfs_measure, vendor, device, options)
 
 
 def open_simulated(
@@ -284,6 +338,11 @@ def open_simulated(
         )
     )
     return SimulatedGpu(handle)
+
+
+def report_cost(seconds: float, joules: float) -> None:
+    """Reports what the whole run took to `kdvfs tune --counter program`; else does nothing."""
+    expect_ok(_c.kdvfs_report_cost(seconds, joules))
 
 
 def version() -> str:

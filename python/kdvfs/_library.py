@@ -72,6 +72,8 @@ def _load() -> ctypes.CDLL:
     signatures = {
         "kdvfs_open": [text, text, options, to_pointer],
         "kdvfs_measure": [text, text, options, to_pointer],
+        "kdvfs_open_device": [text, ctypes.c_int, options, to_pointer],
+        "kdvfs_measure_device": [text, ctypes.c_int, options, to_pointer],
         "kdvfs_open_simulated": [text, ctypes.c_uint64, options, to_pointer],
         "kdvfs_close": [pointer],
         "kdvfs_check": [pointer],
@@ -83,6 +85,9 @@ def _load() -> ctypes.CDLL:
             ctypes.POINTER(ctypes.c_size_t),
         ],
         "kdvfs_follow_plan": [pointer, text],
+        "kdvfs_session_begin": [pointer],
+        "kdvfs_session_done": [pointer],
+        "kdvfs_report_cost": [number, number],
         "kdvfs_scope_begin": [pointer, pointer, text, u32, scope],
         "kdvfs_scope_begin_at": [pointer, pointer, text, u32, u32, u32, scope],
         "kdvfs_phase_begin": [pointer, pointer, text, scope],

@@ -215,7 +215,7 @@ TEST(PipelinePlan, PromisesWhatLateClocksKeep) {
 }
 
 /// On a stage of its own every assignment of clocks can be tried.
-TEST(PipelinePlan, FindsTheFewestSwitchesOfOneStage) {
+TEST(PipelinePlan, FindsTheLeastEnergyOfOneStage) {
     std::mt19937_64 random{12};
     for (int k = 0; k < 30; ++k) {
         std::vector<Curve> curves{random_curve(random, {50}), random_curve(random, {50})};
@@ -228,7 +228,6 @@ TEST(PipelinePlan, FindsTheFewestSwitchesOfOneStage) {
         const PipelinePlan plan = make_plan(frontier, time, Clocks::one);
 
         double cheapest = 1e300;
-        std::vector<std::pair<double, std::uint32_t>> all;
         std::vector<std::size_t> chosen(5, 0);
         const auto points = [&](std::size_t i) {
             return curves[pipeline.operations[i].curve].points();
@@ -236,30 +235,19 @@ TEST(PipelinePlan, FindsTheFewestSwitchesOfOneStage) {
         for (bool more = true; more;) {
             double lasts = 0;
             double total = 50 * plan.time.count();
-            std::uint32_t switches = 0;
             for (std::size_t i = 0; i < 5; ++i) {
                 const CurvePoint& point = points(i)[chosen[i]];
                 lasts += point.time.count();
                 total += (point.energy - Watts{50} * point.time).count;
-                if (i > 0) switches += points(i - 1)[chosen[i - 1]].clock != point.clock ? 1U : 0U;
             }
-            if (lasts <= plan.time.count() + 1e-12) {
-                cheapest = std::min(cheapest, total);
-                all.emplace_back(total, switches);
-            }
+            if (lasts <= plan.time.count() + 1e-12) cheapest = std::min(cheapest, total);
             more = false;
             for (std::size_t i = 0; i < 5 && !more; ++i) {
                 more = ++chosen[i] < points(i).size();
                 if (!more) chosen[i] = 0;
             }
         }
-        const double most = std::max(cheapest, 1.003 * plan.bound.count);
-        std::uint32_t fewest = 5;
-        for (const auto& [total, switches] : all)
-            if (total <= std::min(1.001 * cheapest, most) * (1 - 1e-9))
-                fewest = std::min(fewest, switches);
-        EXPECT_LE(plan.switches, fewest) << "case " << k;
-        EXPECT_LE(plan.total.count, 1.001 * cheapest * (1 + 1e-9)) << "case " << k;
+        EXPECT_LE(plan.total.count, cheapest * (1 + 1e-9)) << "case " << k;
     }
 }
 

@@ -58,7 +58,7 @@ TEST(PublishedPipelines, TheSyntheticFrontierIsFound) {
 TEST(PublishedPipelines, GptThreeSavesWhatPerseusLeaves) {
     if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
     nlohmann::json json = read_json("gpt3_175b_a100.json");
-    for (const auto& [microbatches, least] : {std::pair{12, 15.7}, {24, 14.5}}) {
+    for (const auto& [microbatches, least] : {std::pair{12, 15.8}, {24, 14.7}}) {
         json["microbatches"] = microbatches;
         const Frontier frontier{parse_pipeline_case(json.dump(), "gpt3").pipeline};
         const Seconds time = frontier.shortest();
@@ -66,27 +66,9 @@ TEST(PublishedPipelines, GptThreeSavesWhatPerseusLeaves) {
         const double top = energy_at_top_clocks(frontier.pipeline()) +
                            frontier.pipeline().blocking_energy(time).count;
         EXPECT_GE(100 * (1 - plan.total.count / top), least) << microbatches;
-        EXPECT_LE(plan.gap(), 0.003) << microbatches;
+        EXPECT_LE(plan.gap(), 0.0015) << microbatches;
         EXPECT_LE(make_plan(frontier, time, Clocks::two).gap(), 1e-4) << microbatches;
     }
-}
-
-TEST(PublishedPipelines, TwoStagesOfGptThreeSwitchSevenTimes) {
-    if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
-    nlohmann::json json = read_json("gpt3_175b_a100.json");
-    nlohmann::json kept = nlohmann::json::array();
-    for (nlohmann::json profile : json["profiles"]) {
-        if (profile["stage"] != 0 && profile["stage"] != 7) continue;
-        profile["stage"] = profile["stage"] == 0 ? 0 : 1;
-        kept.push_back(profile);
-    }
-    json["profiles"] = kept;
-    json["stages"] = 2;
-    json["microbatches"] = 8;
-    const Frontier frontier{parse_pipeline_case(json.dump(), "2x8").pipeline};
-    const PipelinePlan plan = make_plan(frontier, frontier.shortest(), Clocks::one);
-    EXPECT_LE(plan.switches, 7U);
-    EXPECT_LE(plan.gap(), 0.003);
 }
 
 }  // namespace

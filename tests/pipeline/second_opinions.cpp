@@ -95,15 +95,27 @@ public:
             throw std::runtime_error{"GLPK: no optimum"};
         return glp_get_obj_val(problem_.get());
     }
+    void make_binary(int column) { glp_set_col_kind(problem_.get(), column, GLP_BV); }
+    double solve_integer() {
+        glp_iocp options;
+        glp_init_iocp(&options);
+        options.msg_lev = GLP_MSG_OFF;
+        options.presolve = GLP_ON;
+        options.tm_lim = 10'000;
+        options.mip_gap = 1e-6;
+        glp_intopt(problem_.get(), &options);
+        const int status = glp_mip_status(problem_.get());
+        if (status != GLP_OPT && status != GLP_FEAS) throw std::runtime_error{"GLPK: no plan"};
+        return glp_mip_obj_val(problem_.get());
+    }
 
 private:
     std::unique_ptr<glp_prob, void (*)(glp_prob*)> problem_;
 };
 
-}  // namespace
-
-double glpk_least_energy(const Pipeline& pipeline, Seconds length) {
-    Program program;
+/// @returns the columns that say how much of an operation runs at which point
+std::vector<int> describe(Program& program, const Pipeline& pipeline, Seconds length) {
+    std::vector<int> all;
     std::vector<int> starts;
     std::vector<int> ends;
     for (const Operation& operation : pipeline.operations) {
@@ -118,6 +130,7 @@ double glpk_least_energy(const Pipeline& pipeline, Seconds length) {
             columns.push_back(shares.back());
             lasts.push_back(-point.time.count() * 1e3);
         }
+        all.insert(all.end(), shares.begin(), shares.end());
         program.constrain(shares, std::vector<double>(shares.size(), 1.0), GLP_FX, 1);
         program.constrain(columns, lasts, GLP_LO, 0);
         program.constrain({end}, {1}, GLP_UP, length.count() * 1e3);
@@ -126,7 +139,21 @@ double glpk_least_energy(const Pipeline& pipeline, Seconds length) {
     }
     for (const Dependency& d : pipeline.dependencies)
         program.constrain({starts[d.then], ends[d.first]}, {1, -1}, GLP_LO, 0);
+    return all;
+}
+
+}  // namespace
+
+double glpk_least_energy(const Pipeline& pipeline, Seconds length) {
+    Program program;
+    describe(program, pipeline, length);
     return program.solve();
+}
+
+double glpk_least_clocked_energy(const Pipeline& pipeline, Seconds length) {
+    Program program;
+    for (const int column : describe(program, pipeline, length)) program.make_binary(column);
+    return program.solve_integer();
 }
 
 }  // namespace kdvfs::train

@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: MIT
 #include "open_boards.hpp"
 
+#include <kdvfs/detail/open/cuda_driver.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/nvidia.hpp>
 #include <kdvfs/rocm.hpp>
 
 namespace kdvfs::c_interface {
+namespace {
+
+[[noreturn]] void reject_vendor(const std::string& vendor, const std::string& object) {
+    throw Error{Errc::invalid_input,
+                {.action = "open a GPU",
+                 .object = object,
+                 .vendor_words = "there is no vendor '" + vendor + "'",
+                 .remedy = "use \"amd\", \"nvidia\" or kdvfs_open_simulated"}};
+}
+
+}  // namespace
 
 Gpu open_board(const std::string& vendor, const std::string& address, Use use,
                const GpuOptions& options) {
@@ -16,11 +28,21 @@ Gpu open_board(const std::string& vendor, const std::string& address, Use use,
     if (vendor == "amd") {
         return drive ? rocm::open(address, options) : rocm::measure(address, options);
     }
-    throw Error{Errc::invalid_input,
-                {.action = "open a GPU",
-                 .object = address,
-                 .vendor_words = "there is no vendor '" + vendor + "'",
-                 .remedy = "use \"amd\", \"nvidia\" or kdvfs_open_simulated"}};
+    reject_vendor(vendor, address);
+}
+
+Gpu open_number(const std::string& vendor, int number, Use use, const GpuOptions& options) {
+    if (vendor == "nvidia") {
+        return use == Use::drive ? nvidia::detail::open_by_driver(number, options)
+                                 : nvidia::detail::measure_by_driver(number, options);
+    }
+    if (vendor != "amd") reject_vendor(vendor, "device " + std::to_string(number));
+    throw Error{Errc::not_supported,
+                {.action = "open a GPU by its number",
+                 .object = "HIP device " + std::to_string(number),
+                 .vendor_words = "this library reaches no HIP streams",
+                 .remedy = "open it by its PCI address: energy and requests need no stream; "
+                           "scopes need a module of the process that is compiled with hipcc"}};
 }
 
 }  // namespace kdvfs::c_interface

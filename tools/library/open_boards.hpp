@@ -15,4 +15,8 @@ enum class Use { drive, measure };
 Gpu open_board(const std::string& vendor, const std::string& address, Use use,
                const GpuOptions& options);
 
+/// Opens a GPU by its vendor and the number that the vendor's runtime gives it, with streams.
+/// @throws Error (not_supported) where this library cannot reach the vendor's streams
+Gpu open_number(const std::string& vendor, int number, Use use, const GpuOptions& options);
+
 }  // namespace kdvfs::c_interface

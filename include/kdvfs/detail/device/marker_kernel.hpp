@@ -42,9 +42,8 @@ __device__ inline void read_clocks(TimestampEntry& entry) {
     entry.cycles = static_cast<std::uint64_t>(clock64());
 }
 
-/// One thread. A template, so that it may be defined in many files.
-template <class = void>
-__global__ void marker_kernel(MarkerArguments arguments) {
+/// What a marker does on the device: stores the request, and a timestamp where there is a ring.
+__device__ inline void mark(const MarkerArguments& arguments) {
     *static_cast<volatile std::uint32_t*>(arguments.cell) = arguments.level;
     if (arguments.ring == nullptr) return;
     // First, because its answer takes longest.
@@ -55,6 +54,12 @@ __global__ void marker_kernel(MarkerArguments arguments) {
     // In four pieces: left to itself the compiler takes 64, each a write of its own to the host.
     *reinterpret_cast<TimestampPieces*>(arguments.ring + ((ticket - 1) & arguments.ring_mask)) =
         __builtin_bit_cast(TimestampPieces, entry);
+}
+
+/// One thread. A template, so that it may be defined in many files.
+template <class = void>
+__global__ void marker_kernel(MarkerArguments arguments) {
+    mark(arguments);
 }
 
 namespace {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/train/clock_rounding.hpp>
 #include <kdvfs/detail/train/network.hpp>
 #include <kdvfs/detail/train/stage_clocks.hpp>
+#include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
 
 #include <algorithm>
@@ -33,10 +35,9 @@ struct ClockPlan {
     std::uint32_t switches = 0;        ///< changes between neighbours of a stage
 };
 
-/// Searches for one clock per operation with which an iteration ends in time: first for little
-/// energy, then for few switches. Begins with the slowest clocks that fit a schedule and then
-/// chooses again for one stage after the other, while the other stages keep their times. No step
-/// makes a plan worse.
+/// Makes plans with one clock per operation, and adapts them to clocks that come late: chooses
+/// again for one stage after the other, while the other stages keep their times. No step makes a
+/// plan worse.
 class ClockSearch {
 public:
     ClockSearch(const Pipeline& pipeline, const Network& network, std::int64_t length)
@@ -50,55 +51,11 @@ public:
 
     [[nodiscard]] const ClockTable& table() const { return table_; }
 
-    /// Each operation gets the clock that needs least until the time at which it is to end, `ends`;
-    /// what it leaves over is the next one's.
-    [[nodiscard]] ClockPlan slowest_that_fit(const std::vector<std::int64_t>& ends) const {
-        ClockPlan plan;
-        plan.clock.resize(network_->operations);
-        std::vector<std::int64_t> time(network_->nodes, 0);
-        for (std::uint32_t v = 0; v < network_->nodes; ++v)
-            for (std::uint32_t k = network_->leaving_begin[v]; k < network_->leaving_begin[v + 1];
-                 ++k) {
-                const std::uint32_t a = network_->leaving[k];
-                std::int64_t end = time[v];
-                if (a < network_->operations) {
-                    plan.clock[a] = table_.best_within(a, ends[a] - time[v]);
-                    end += table_.at(a, plan.clock[a]).time;
-                }
-                std::int64_t& head = time[network_->arcs[a].head];
-                head = std::max(head, end);
-            }
+    /// The clocks of the rounded frontier, for clocks that come at once.
+    [[nodiscard]] ClockPlan round(const Frontier& frontier) const {
+        ClockPlan plan{ClockRounding{*pipeline_, *network_, table_, length_}.round(frontier)};
         account(plan);
         return plan;
-    }
-
-    /// Lowers energy + worth * switches, stage by stage, `sweeps` times at most.
-    void improve(ClockPlan& plan, double worth, std::uint32_t sweeps) {
-        for (std::uint32_t sweep = 0; sweep < sweeps; ++sweep) {
-            const double before = plan.energy + worth * plan.switches;
-            for (std::uint32_t s = 0; s < pipeline_->stages; ++s) {
-                StageClocks stage{table_, begin(s), slots(plan, s, sweep)};
-                const StageClocks::Choice choice = stage.at_price(worth);
-                // Where labels were thinned the choice can be worse than what is there.
-                const Share now = share(plan.clock, begin(s), s);
-                if (choice.clock.empty()) continue;
-                const Share then = share(choice.clock, 0, s);
-                if (then.energy + worth * then.switches < now.energy + worth * now.switches)
-                    set(plan, s, choice);
-            }
-            account(plan);
-            const double saved = before - plan.energy - worth * plan.switches;
-            if (sweep >= 2 && saved < 1e-6 * std::abs(before)) break;
-        }
-    }
-
-    /// The fewest switches that are found within `budget` joules. The plan is within it.
-    void limit_switches(ClockPlan& plan, double budget) {
-        const std::uint32_t longest = longest_stage();
-        limit_switches_by_price(plan, budget);
-        if (longest > 64) return;
-        for (std::uint32_t sweep = 0; sweep < 6; ++sweep)
-            limit_switches_by_count(plan, budget, sweep);
     }
 
     /// Sums energy and switches anew.
@@ -152,13 +109,6 @@ private:
     [[nodiscard]] std::uint32_t end(std::uint32_t stage) const {
         return pipeline_->stage_begin[stage + 1];
     }
-    [[nodiscard]] std::uint32_t longest_stage() const {
-        std::uint32_t longest = 0;
-        for (std::uint32_t s = 0; s < pipeline_->stages; ++s)
-            longest = std::max(longest, end(s) - begin(s));
-        return longest;
-    }
-
     /// What one stage contributes to a plan.
     struct Share {
         double energy = 0;
@@ -196,11 +146,6 @@ private:
 
     /// The time each operation of a stage has while the other stages keep theirs. Operations of a
     /// stage follow each other, so a slot may begin before the operation before has ended.
-    [[nodiscard]] std::vector<Slot> slots(const ClockPlan& plan, std::uint32_t stage,
-                                          std::uint32_t sweep) {
-        return slots([&](std::uint32_t i) { return table_.at(i, plan.clock[i]).time; }, length_,
-                     stage, sweep);
-    }
     template <class Duration>
     [[nodiscard]] std::vector<Slot> slots(const Duration& duration, std::int64_t length,
                                           std::uint32_t stage, std::uint32_t sweep) {
@@ -285,36 +230,6 @@ private:
             now = std::move(played);
         }
         account(plan);
-    }
-
-    /// Raises the price of a switch until the budget is used up; keeps the last plan within it.
-    void limit_switches_by_price(ClockPlan& plan, double budget) {
-        double low = 0;
-        double high = std::max(budget - plan.energy, 0.0);
-        for (std::uint32_t round = 0; round < 8; ++round) {
-            const double worth = low + (high - low) / (round < 2 ? 4 : 2);
-            ClockPlan tried = plan;
-            improve(tried, worth, 4);
-            const bool fits = tried.energy <= budget;
-            if (fits && tried.switches <= plan.switches) plan = tried;
-            (fits ? low : high) = worth;
-        }
-    }
-
-    /// Shares the budget between stages so that their switches are fewest.
-    void limit_switches_by_count(ClockPlan& plan, double budget, std::uint32_t sweep) {
-        for (std::uint32_t s = 0; s < pipeline_->stages; ++s) {
-            StageClocks stage{table_, begin(s), slots(plan, s, sweep)};
-            const Share now = share(plan.clock, begin(s), s);
-            const std::vector<StageClocks::Choice> choices = stage.by_switches(now.switches);
-            const double allowed = now.energy + budget - plan.energy;
-            for (const StageClocks::Choice& choice : choices) {
-                if (choice.clock.empty() || choice.energy > allowed) continue;
-                set(plan, s, choice);
-                break;
-            }
-            account(plan);
-        }
     }
 
     const Pipeline* pipeline_;

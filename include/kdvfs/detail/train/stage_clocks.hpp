@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -93,15 +94,6 @@ public:
                 done * before.energy + (1 - done) * after.energy};
     }
 
-    /// The clock that needs least of those that fit into a time; the fastest if none does.
-    [[nodiscard]] std::uint32_t best_within(std::uint32_t operation, std::int64_t time) const {
-        std::uint32_t best = fastest(operation);
-        for (std::uint32_t c = 0; c < clocks_.size(); ++c) {
-            const Cell& cell = at(operation, c);
-            if (cell.time <= time && cell.energy < at(operation, best).energy) best = c;
-        }
-        return best;
-    }
     [[nodiscard]] std::uint32_t fastest(std::uint32_t operation) const {
         std::uint32_t best = 0;
         for (std::uint32_t c = 1; c < clocks_.size(); ++c) {
@@ -145,9 +137,9 @@ struct Slot {
 };
 
 /// Chooses the clocks of one stage's operations, which run one after the other, each in its slot:
-/// the least energy for every number of switches, or for a price of a switch. Dynamic programming
-/// over (operation, switches, clock); of each such state the combinations of time and cost are
-/// kept that no other beats in both, thinned to a few dozen where stages are long.
+/// the least energy, for clocks that come late and a price of a switch. Dynamic programming over
+/// (operation, clock); of each such state the combinations of time and cost are kept that no other
+/// beats in both, thinned to a few dozen where stages are long.
 class StageClocks {
 public:
     struct Choice {
@@ -162,16 +154,8 @@ public:
 
     /// The cheapest clocks when a switch costs `worth` joules; ties go to fewer switches.
     [[nodiscard]] Choice at_price(double worth) {
-        run(0, worth);
-        return best_of(0);
-    }
-
-    /// The cheapest clocks with 0, 1, ... `most` switches.
-    [[nodiscard]] std::vector<Choice> by_switches(std::uint32_t most) {
-        run(most, 0);
-        std::vector<Choice> choices;
-        for (std::uint32_t k = 0; k <= most; ++k) choices.push_back(best_of(k));
-        return choices;
+        run(worth);
+        return best();
     }
 
 private:
@@ -186,53 +170,42 @@ private:
         HeldClock held{};
     };
 
-    /// The labels of one operation: those of state `k * clocks + c` lie between `begin` of it and
-    /// of the next, sooner ones first, cheaper ones last.
+    /// The labels of one operation: those of a clock lie between `begin` of it and of the next,
+    /// sooner ones first, cheaper ones last.
     struct Layer {
         std::vector<Label> labels;
         std::vector<std::uint32_t> begin;
     };
 
-    void run(std::uint32_t most_switches, double worth) {
-        levels_ = most_switches + 1;
+    void run(double worth) {
         const std::size_t clocks = table_->size();
         // Small stages can afford to keep all: a quarter of a million labels are a few megabytes.
-        most_labels_ =
-            std::clamp<std::size_t>(250'000 / (levels_ * clocks * (slots_.size() + 1)), 24, 1024);
+        most_labels_ = std::clamp<std::size_t>(250'000 / (clocks * (slots_.size() + 1)), 24, 1024);
         layers_.assign(slots_.size() + 1, {});
         // Before the first operation every clock is free: one label, as if at that clock.
         Layer& origin = layers_.front();
-        for (std::size_t state = 0; state <= levels_ * clocks; ++state) {
-            origin.begin.push_back(static_cast<std::uint32_t>(origin.labels.size()));
-            if (state < clocks) origin.labels.push_back({0, 0, none, 0, found_});
+        for (std::uint32_t c = 0; c <= clocks; ++c) {
+            origin.begin.push_back(c);
+            if (c < clocks) origin.labels.push_back({0, 0, none, 0, found_});
         }
         for (std::uint32_t i = 0; i < slots_.size(); ++i) extend(i, worth);
     }
 
     void extend(std::uint32_t i, double worth) {
-        const Layer& from = layers_[i];
         Layer& to = layers_[i + 1];
-        const auto clocks = static_cast<std::uint32_t>(table_->size());
-        std::vector<std::uint32_t> any;  // labels of the level from which switches come
-        for (std::uint32_t k = 0; k < levels_; ++k) {
-            const std::uint32_t source = levels_ == 1 ? 0 : k - 1;
-            any.clear();
-            if (i > 0 && (levels_ == 1 || k > 0)) any = pareto(from, source);
-            for (std::uint32_t c = 0; c < clocks; ++c) {
-                to.begin.push_back(static_cast<std::uint32_t>(to.labels.size()));
-                arrive(i, k, c, any, worth);
-            }
+        const std::vector<std::uint32_t> any =
+            i > 0 ? pareto(layers_[i]) : std::vector<std::uint32_t>{};  // where switches come from
+        for (std::uint32_t c = 0; c < table_->size(); ++c) {
+            to.begin.push_back(static_cast<std::uint32_t>(to.labels.size()));
+            arrive(i, c, any, worth);
         }
         to.begin.push_back(static_cast<std::uint32_t>(to.labels.size()));
     }
 
-    /// The labels of a level, whatever their clock, that no other beats.
-    [[nodiscard]] std::vector<std::uint32_t> pareto(const Layer& layer, std::uint32_t level) const {
-        const std::size_t clocks = table_->size();
-        std::vector<std::uint32_t> all;
-        for (std::uint32_t l = layer.begin[level * clocks]; l < layer.begin[(level + 1) * clocks];
-             ++l)
-            all.push_back(l);
+    /// The labels, whatever their clock, that no other beats.
+    [[nodiscard]] std::vector<std::uint32_t> pareto(const Layer& layer) const {
+        std::vector<std::uint32_t> all(layer.labels.size());
+        std::iota(all.begin(), all.end(), 0U);
         std::sort(all.begin(), all.end(), [&](std::uint32_t a, std::uint32_t b) {
             return before(layer.labels[a], layer.labels[b]);
         });
@@ -250,8 +223,8 @@ private:
     }
 
     /// Makes the labels of one state: from the same clock, and from any other with a switch.
-    void arrive(std::uint32_t i, std::uint32_t level, std::uint32_t clock,
-                std::span<const std::uint32_t> switched, double worth) {
+    void arrive(std::uint32_t i, std::uint32_t clock, std::span<const std::uint32_t> switched,
+                double worth) {
         const ClockTable::Cell& cell = table_->at(first_ + i, clock);
         const Slot& slot = slots_[i];
         if (cell.time > slot.end - slot.begin) return;
@@ -267,8 +240,7 @@ private:
             if (end <= slot.end)
                 fresh_.push_back({end, label.cost + run.energy + extra, l, clock, held});
         };
-        const std::size_t state = level * table_->size() + clock;
-        for (std::uint32_t l = from.begin[state]; l < from.begin[state + 1]; ++l) offer(l, 0);
+        for (std::uint32_t l = from.begin[clock]; l < from.begin[clock + 1]; ++l) offer(l, 0);
         for (const std::uint32_t l : switched) offer(l, worth + 1e-9);
         std::sort(fresh_.begin(), fresh_.end(), before);
         keep_best(layers_[i + 1].labels);
@@ -287,13 +259,11 @@ private:
             labels.push_back(fresh_[count < 2 ? k : k * (fresh_.size() - 1) / (count - 1)]);
     }
 
-    [[nodiscard]] Choice best_of(std::uint32_t level) const {
-        const Layer& last = layers_.back();
-        const std::size_t clocks = table_->size();
+    [[nodiscard]] Choice best() const {
+        const std::vector<Label>& last = layers_.back().labels;
         std::uint32_t best = none;
-        for (std::uint32_t l = last.begin[level * clocks]; l < last.begin[(level + 1) * clocks];
-             ++l)
-            if (best == none || last.labels[l].cost < last.labels[best].cost) best = l;
+        for (std::uint32_t l = 0; l < last.size(); ++l)
+            if (best == none || last[l].cost < last[best].cost) best = l;
         Choice choice;
         if (best == none) return choice;
         choice.clock.resize(slots_.size());
@@ -311,7 +281,6 @@ private:
     std::vector<Slot> slots_;
     Lateness late_;
     HeldClock found_;
-    std::uint32_t levels_ = 1;
     std::size_t most_labels_ = 24;
     std::vector<Layer> layers_;
     std::vector<Label> fresh_;

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""The Python package on an NVIDIA GPU by the driver alone: doubles of libcuda and of NVML."""
+
+import ctypes
+import os
+import pathlib
+import threading
+import time
+import unittest
+
+import kdvfs
+
+records = pathlib.Path(os.environ["KDVFS_RECORDS"])
+records.mkdir(mode=0o700, exist_ok=True)
+
+
+def markers():
+    return ctypes.CDLL("libcuda.so.1").cuda_driver_double_markers()
+
+
+def rows(gpu):
+    return {row["kernel"]: row for row in gpu.report()["rows"]}
+
+
+class Measures(unittest.TestCase):
+    def test_scopes_are_timed_by_the_marker_kernel_of_the_driver(self):
+        with kdvfs.measure("nvidia", 0, meter_every=1) as gpu:
+            self.assertTrue(any("one-thread kernels" in note for note in gpu.report()["notes"]))
+            before = markers()
+            for _ in range(5):
+                gpu.next_iteration()
+                with gpu.phase("forward"), gpu.scope("attention"):
+                    time.sleep(0.02)  # the double's stream works on this thread
+            self.assertGreaterEqual(markers() - before, 10)
+            row = rows(gpu)["attention"]
+            self.assertEqual(row["calls"], 5)
+            self.assertAlmostEqual(row["time_s"], 0.1, delta=0.05)
+            self.assertTrue(gpu.measure_only)
+
+    def test_a_thread_without_a_context_can_enter_a_scope(self):
+        with kdvfs.measure("nvidia", 0, meter_every=1) as gpu:
+            failed = []
+
+            def work():
+                try:
+                    with gpu.scope("from_a_thread"):
+                        time.sleep(0.01)
+                except kdvfs.Error as error:
+                    failed.append(error)
+
+            gpu.next_iteration()
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            gpu.next_iteration()
+            self.assertEqual(failed, [])
+            self.assertEqual(rows(gpu)["from_a_thread"]["calls"], 1)
+
+    def test_the_number_and_the_address_are_one_gpu(self):
+        with kdvfs.measure("nvidia", "0000:1b:00.0", meter_every=1) as by_address:
+            with kdvfs.measure("nvidia", 0) as by_number:
+                with by_number.scope("gemm"):
+                    time.sleep(0.005)
+                self.assertEqual(rows(by_address)["gemm"]["calls"], 1)
+
+
+class SetsClocks(unittest.TestCase):
+    def test_a_scope_asks_for_its_clock(self):
+        with kdvfs.open("nvidia", 0, meter_every=1) as gpu:
+            for _ in range(20):
+                gpu.next_iteration()
+                with gpu.scope("gelu", core_mhz=1000):
+                    time.sleep(0.02)
+            row = rows(gpu)["gelu"]
+            self.assertEqual(row["asked"]["core_mhz"], 1000)
+            self.assertEqual(gpu.report()["scopes"]["switches"], 1)
+        with kdvfs.measure("nvidia", 0, meter_every=1) as gpu, gpu.scope("after"):
+            pass
+
+
+class Refuses(unittest.TestCase):
+    def test_in_words(self):
+        for call, words in (
+            (lambda: kdvfs.measure("nvidia", 5), "CUDA_VISIBLE_DEVICES"),
+            (lambda: kdvfs.measure("amd", 0), "PCI address"),
+            (lambda: kdvfs.measure("intel", 0), "no vendor"),
+        ):
+            with self.assertRaises(kdvfs.Error) as caught:
+                call()
+            self.assertIn(words, str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
