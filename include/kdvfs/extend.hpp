@@ -33,8 +33,8 @@ inline void check_kernel_name(std::string_view name) {
                            "backslashes"}};
 }
 
-template <class... Rows>
-const ScopeKind& kind_by_name(const BoundGpu<PolicyRegistry<Rows...>>& gpu, std::string_view name,
+template <template <class> class Bound, class... Rows>
+const ScopeKind& kind_by_name(const Bound<PolicyRegistry<Rows...>>& gpu, std::string_view name,
                               Variant variant) {
     check_kernel_name(name);
     const ScopeKind* kind = nullptr;
@@ -66,14 +66,14 @@ const ScopeKind& kind_by_name(const BoundGpu<PolicyRegistry<Rows...>>& gpu, std:
 class [[nodiscard]] Scope {
 public:
     /// Follows the registry of `gpu`, and the plan that it was bound to.
-    /// @param gpu     what `Gpu::with` returned; must outlive the scope
+    /// @param gpu     what `Gpu::with` returned, or a `tune::Session`; must outlive the scope
     /// @param stream  a stream of that GPU; null is the default stream
     /// @param name    a text that satisfies `is_kernel_name`; it is copied
     /// @param variant which of the kernel's shapes runs
     /// @throws Error (invalid_input) for an unusable name, a name without a policy or a stream of
     ///         another device; and where the runtime refuses the marker
-    template <class... Rows>
-    Scope(const BoundGpu<PolicyRegistry<Rows...>>& gpu, StreamRef stream, std::string_view name,
+    template <template <class> class Bound, class... Rows>
+    Scope(const Bound<PolicyRegistry<Rows...>>& gpu, StreamRef stream, std::string_view name,
           Variant variant = {})
         : Scope{gpu.scope_sink(), stream, detail::kind_by_name(gpu, name, variant)} {}
 

@@ -104,6 +104,17 @@ kdvfs_status kdvfs_core_clocks(const kdvfs_gpu* gpu, uint32_t* clocks, size_t ca
    that the plan does not name ask for nothing. */
 kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file);
 
+/* Begins a session, before the first scope: from then on the environment says what the program does.
+   KDVFS_MODE is "off", "measure" (the default), "sweep:FILE" or "follow:PLAN"; `kdvfs tune` sets it for
+   the programs that it starts. Needs kdvfs_next_iteration. Results of the program never change. */
+kdvfs_status kdvfs_session_begin(kdvfs_gpu* gpu);
+/* 0 while a sweep waits for more iterations; 1 otherwise. */
+int kdvfs_session_done(const kdvfs_gpu* gpu);
+
+/* Reports what the whole run took, in seconds and joules, to `kdvfs tune --counter program`; without it
+   does nothing. Call it at the end. */
+kdvfs_status kdvfs_report_cost(double seconds, double joules);
+
 /* Begins a scope: until kdvfs_scope_end, work enqueued on the stream is counted under this name and
    runs at the plan's clock, if a plan is followed. */
 kdvfs_status kdvfs_scope_begin(kdvfs_gpu* gpu, void* stream, const char* name, uint32_t variant,

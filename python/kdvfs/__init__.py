@@ -21,7 +21,8 @@ from ._library import Error, Options, ScopeMemory, expect_ok
 from ._library import library as _c
 
 __all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
-__all__ += ["current_stream", "measure", "open", "open_simulated", "version"]
+__all__ += ["current_stream", "measure", "open", "open_simulated", "report_cost"]
+__all__ += ["version"]
 
 
 def current_stream() -> int:
@@ -142,6 +143,19 @@ class Gpu:
         """Scopes entered from now on follow this plan, as `kdvfs plan` writes it."""
         expect_ok(_c.kdvfs_follow_plan(self._handle, os.fsencode(file)))
 
+    def begin_session(self) -> None:
+        """Lets the environment say what the program does; call it before the first scope.
+
+        `KDVFS_MODE` is "off", "measure" (the default), "sweep:FILE" or "follow:PLAN"; `kdvfs tune
+        -- python train.py` sets it. Needs `next_iteration`.
+        """
+        expect_ok(_c.kdvfs_session_begin(self._handle))
+
+    @property
+    def session_done(self) -> bool:
+        """Whether no sweep waits for more iterations."""
+        return _c.kdvfs_session_done(self._handle) == 1
+
     def report(self) -> Dict[str, Any]:
         """Calls, times, joules and clocks by name: the keys are those of docs/report.md."""
         text = ctypes.c_void_p()
@@ -150,6 +164,29 @@ class Gpu:
             return json.loads(ctypes.string_at(text))
         finally:
             _c.kdvfs_free(text)
+
+    def frame(self) -> Any:
+        """The report's rows as a pandas DataFrame, one kernel a line. Needs pandas.
+
+        Columns: kernel, variant, calls, time_s, energy_j and half_width_95_j (both NaN where the
+        energy is unresolved), core_mhz (the mean clock by the markers).
+        """
+        import pandas
+
+        return pandas.DataFrame(
+            [
+                {
+                    "kernel": row["kernel"],
+                    "variant": row["variant"],
+                    "calls": row["calls"],
+                    "time_s": row["time_s"],
+                    "energy_j": row["energy"]["joules"],
+                    "half_width_95_j": row["energy"]["half_width_95"],
+                    "core_mhz": row["held_core_mhz"],
+                }
+                for row in self.report()["rows"]
+            ]
+        ).astype({"energy_j": float, "half_width_95_j": float})
 
     def core_clocks(self) -> List[int]:
         """The core clocks that the device lists, ascending."""
@@ -301,6 +338,11 @@ def open_simulated(
         )
     )
     return SimulatedGpu(handle)
+
+
+def report_cost(seconds: float, joules: float) -> None:
+    """Reports what the whole run took to `kdvfs tune --counter program`; else does nothing."""
+    expect_ok(_c.kdvfs_report_cost(seconds, joules))
 
 
 def version() -> str:

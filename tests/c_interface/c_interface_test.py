@@ -2,6 +2,10 @@
 """The Python package, and through it the C interface, on simulated GPUs."""
 
 import ctypes
+import os
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import kdvfs
@@ -56,6 +60,47 @@ class Measures(unittest.TestCase):
             with kdvfs.open_simulated(preset) as gpu:
                 run(gpu, 1)
                 self.assertGreater(gpu.totals()[1], 0)
+
+
+SWEPT = """
+import kdvfs
+with kdvfs.open_simulated("h100", meter_every=1) as gpu:
+    gpu.begin_session()
+    steps = 0
+    while not gpu.session_done and steps < 50000:
+        gpu.next_iteration()
+        with gpu.scope("gemm"):
+            gpu.launch(matrix_flops=8e12, memory_bytes=1e9)
+        with gpu.scope("gelu"):
+            gpu.launch(vector_flops=1e10, memory_bytes=4e10)
+        gpu.synchronize()
+        steps += 1
+"""
+
+
+class Sessions(unittest.TestCase):
+    def test_the_environment_lets_a_program_sweep_its_kernels(self):
+        with tempfile.TemporaryDirectory() as folder:
+            profile = os.path.join(folder, "profile.csv")
+            environment = {**os.environ, "KDVFS_MODE": "sweep:" + profile}
+            subprocess.run([sys.executable, "-c", SWEPT], env=environment, check=True, timeout=100)
+            with open(profile) as file:
+                rows = [line.split(",") for line in file if not line.startswith("#")]
+            self.assertEqual({row[1] for row in rows[1:]}, {"gemm", "gelu"})
+            self.assertGreater(len(rows), 20)
+
+    def test_without_an_environment_scopes_are_measured(self):
+        with kdvfs.open_simulated("mi210", meter_every=1) as gpu:
+            gpu.begin_session()
+            self.assertTrue(gpu.session_done)
+            run(gpu, 5)
+            self.assertEqual(row(gpu, "gemm")["calls"], 5)
+
+    def test_a_session_begins_before_the_first_scope(self):
+        with kdvfs.open_simulated("mi210") as gpu, gpu.scope("gemm"):
+            with self.assertRaises(kdvfs.Error) as caught:
+                gpu.begin_session()
+            self.assertIn("before the first scope", str(caught.exception))
 
 
 class Refuses(unittest.TestCase):

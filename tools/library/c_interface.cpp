@@ -12,6 +12,8 @@
 #include <kdvfs/registry.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/run_cost.hpp>
+#include <kdvfs/tune/session.hpp>
 #include <kdvfs/version.hpp>
 
 #include <algorithm>
@@ -32,6 +34,9 @@ namespace {
 /// Scopes ask for what the plan says, and for nothing without one.
 using Policies = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::FromPlan<kdvfs::KeepClock>>>;
 using BoundGpu = kdvfs::BoundGpu<Policies>;
+/// A sweep varies the clocks of kernels that ask for one.
+using Session =
+    kdvfs::tune::Session<kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::FromPlan<kdvfs::AutoClock>>>>;
 
 }  // namespace
 
@@ -39,6 +44,7 @@ struct kdvfs_gpu {
     std::unique_ptr<kdvfs::simulated::Device> simulated;  // outlives `gpu`
     std::optional<kdvfs::Gpu> gpu;
     std::optional<BoundGpu> bound;        // the same with its plan
+    std::optional<Session> session;       // takes the place of `bound`
     std::atomic<std::uint64_t> users{0};  // scopes and requests that have not ended
 };
 
@@ -277,6 +283,7 @@ kdvfs_status kdvfs_close(kdvfs_gpu* gpu) {
                    "they have not ended", "end them first");
         }
         const std::unique_ptr<kdvfs_gpu> last{gpu};
+        last->session.reset();
         last->gpu->close();
     });
 }
@@ -320,10 +327,34 @@ kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file) {
     });
 }
 
+kdvfs_status kdvfs_session_begin(kdvfs_gpu* gpu) {
+    return guarded([&] {
+        kdvfs_gpu& its = given(gpu, "the GPU");
+        if (its.users.load() != 0) {
+            reject("begin a session", kdvfs::to_string(its.gpu->info()),
+                   "scopes or requests have not ended", "begin it before the first scope");
+        }
+        its.session.emplace(*its.gpu);
+    });
+}
+
+kdvfs_status kdvfs_report_cost(double seconds, double joules) {
+    return guarded([&] {
+        kdvfs::tune::report_cost({.time = kdvfs::Seconds{seconds}, .energy = {joules}});
+    });
+}
+
+int kdvfs_session_done(const kdvfs_gpu* gpu) {
+    return gpu == nullptr || !gpu->session || gpu->session->done() ? 1 : 0;
+}
+
 kdvfs_status kdvfs_scope_begin(kdvfs_gpu* gpu, void* stream, const char* name, uint32_t variant,
                                kdvfs_scope* scope) {
     return guarded([&] {
         begin(gpu, name, scope, [&](kdvfs_gpu& its) {
+            if (its.session) {
+                return kdvfs::Scope{*its.session, stream_of(its, stream), name, {variant}};
+            }
             return kdvfs::Scope{*its.bound, stream_of(its, stream), name, {variant}};
         });
     });
@@ -365,7 +396,10 @@ kdvfs_status kdvfs_scope_end(kdvfs_scope* scope) {
 }
 
 kdvfs_status kdvfs_next_iteration(kdvfs_gpu* gpu) {
-    return guarded([&] { given(gpu, "the GPU").bound->next_iteration(); });
+    return guarded([&] {
+        const kdvfs_gpu& its = given(gpu, "the GPU");
+        its.session ? its.session->next_iteration() : its.bound->next_iteration();
+    });
 }
 
 kdvfs_status kdvfs_request_begin(kdvfs_gpu* gpu, uint32_t core_mhz, uint32_t memory_mhz,
