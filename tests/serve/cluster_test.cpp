@@ -152,6 +152,21 @@ public:
         return serve_trace(board_, requests_, options_,
                            [&] { return std::make_unique<PlannedClocks>(*plan_); });
     }
+    /// By the plan alone, which knows nothing of prompts that are still to come.
+    ServingCounts without_limit(StepPolicy policy) {
+        struct PlanAlone final : ClockPolicy {
+            explicit PlanAlone(const StepPlan& plan) : plan_{plan} {}
+            Megahertz for_step(Seconds, StepShape shape, Seconds slack) override {
+                return plan_.decide(shape, slack).clock;
+            }
+            Megahertz when_idle(Seconds) override { return plan_.idle_clock(); }
+            [[nodiscard]] const StepPlan* slack_plan() const override { return &plan_; }
+            const StepPlan& plan_;
+        };
+        with_plan(policy, Seconds{0.006});
+        return serve_trace(board_, requests_, options_,
+                           [&] { return std::make_unique<PlanAlone>(*plan_); });
+    }
     ServingCounts with_fixed(Megahertz clock) {
         return serve_trace(board_, requests_, options_, fixed(clock));
     }
@@ -226,11 +241,11 @@ void expect_four_boards_keep_the_figures(ServedHour& hour) {
         EXPECT_GE(no_harm.gaps_pct(), 99.9) << ms;
         const ServingCounts by_step = hour.with_plan(StepPolicy::by_step, Seconds{ms / 1000});
         print_figures("by_step" + latency, hour, by_step);
-        EXPECT_GE(hour.saved(by_step), 27) << ms;
-        EXPECT_LE(hour.lost(by_step), 0.2) << ms;
+        EXPECT_GE(hour.saved(by_step), 25) << ms;
+        EXPECT_LE(hour.lost(by_step), 0.1) << ms;
         EXPECT_GE(by_step.gaps_pct(), 99.9) << ms;
-        EXPECT_GE(hour.saved(by_step), best_single + 6) << ms;
-        EXPECT_GE(hour.saved(by_step), loop + 8) << ms;
+        EXPECT_GE(hour.saved(by_step), best_single + 4.5) << ms;
+        EXPECT_GE(hour.saved(by_step), loop + 6) << ms;
     }
     for (const StepPolicy policy :
          {StepPolicy::no_harm, StepPolicy::two_clocks, StepPolicy::by_step}) {
@@ -249,7 +264,7 @@ void expect_overload_does_little_harm(ServedHour& hour) {
     EXPECT_LE(hour.lost(no_harm), 1);
     const ServingCounts by_step = hour.with_plan(StepPolicy::by_step, Seconds{0.006});
     print_figures("overload, by_step", hour, by_step);
-    EXPECT_LE(hour.lost(by_step), 3);
+    EXPECT_LE(hour.lost(by_step), 0.5);
 }
 
 TEST(Serving, SyntheticHourOnFourBoards) {
@@ -367,9 +382,27 @@ TEST(Serving, AzureHourOnFourBoards) {
     // top clock; -23.0, -27.7, -20.6 and -18.8 % of energy.
     EXPECT_NEAR(hour.base().first_tokens_pct(), 99.87, 0.05);
     EXPECT_NEAR(hour.saved(hour.with_plan(StepPolicy::no_harm, Seconds{0.006})), 23.0, 0.3);
-    EXPECT_NEAR(hour.saved(hour.with_plan(StepPolicy::by_step, Seconds{0.006})), 27.7, 0.3);
+    EXPECT_NEAR(hour.saved(hour.without_limit(StepPolicy::by_step)), 27.7, 0.3);
     EXPECT_NEAR(hour.saved(hour.with_fixed({1800})), 20.6, 0.3);
     EXPECT_NEAR(hour.saved(hour.with_loop()), 18.8, 0.5);
+}
+
+/// Long prompts in bursts: what is put off adds up, and what comes later pays for it.
+TEST(Serving, ByStepKeepsFirstTokensWhereQueuesGrow) {
+    for (const double per_second : {2.0, 3.5}) {
+        ServedHour code{synthetic_code(Seconds{1800}, per_second, 3), 4};
+        const ServingCounts no_harm = code.with_plan(StepPolicy::no_harm, Seconds{0.006});
+        const ServingCounts by_step = code.with_plan(StepPolicy::by_step, Seconds{0.006});
+        const ServingCounts unlimited = code.without_limit(StepPolicy::by_step);
+        std::cout << "code-like, " << per_second << "/s, " << code.base().first_tokens_pct()
+                  << " % of first tokens in time at the top clock\n";
+        print_figures("no_harm", code, no_harm);
+        print_figures("by_step", code, by_step);
+        print_figures("by_step, no limit", code, unlimited);
+        EXPECT_LE(code.lost(by_step), 0.1);
+        EXPECT_GE(code.saved(by_step), code.saved(no_harm) - 0.05);
+        EXPECT_GT(code.lost(unlimited), 0.1) << "nothing to keep: the load is too light";
+    }
 }
 
 TEST(Serving, AzureHourOnTwoBoards) {

@@ -146,8 +146,7 @@ TEST(StepTable, BadFilesAreRefused) {
     expect_refused(read("phase,core_mhz,time_s\n"), "no columns batch, context, energy_j");
     expect_refused(read("phase;batch\n"), "semicolons");
     expect_refused(read("phase,batch,context,core_mhz,time_s\n"), "no column energy_j");
-    expect_refused(read(header + "decode,1,1,900,1,1\n"), "prefill");
-    expect_refused(read(header + "prefill,1,1,900,1,1\n"), "decode");
+    expect_refused(read(header + "idle,0,0,900,1,1\n"), "prefill and decode");
     expect_refused(read(header + "verify,1,1,900,1,1\n"), "steps.csv:2");
     expect_refused(read(header + "decode,1,1,0,1,1\n"), "no clock");
     expect_refused(read(header + "decode,1,1,900,x,1\n"), "time_s is not a number");
@@ -277,6 +276,62 @@ TEST(StepPlan, OneClockWhereRaisesComeTooLateAndItSaysSo) {
     EXPECT_EQ(plan.decide({0, 1, 100}, forever).clock, Megahertz{2520});
 }
 
+/// Instances of disaggregated engines: no policy may give them the top clock for want of a phase.
+TEST(StepPlan, AnInstanceThatOnlyDecodesGetsTheMostFrugalClockThatKeepsTheGap) {
+    const RooflineBoard board;
+    for (const double gap_ms : {100.0, 45.0}) {
+        StepLoad load{StepBuckets{}};
+        for (int step = 0; step < 1000; ++step) load.add({0, 32, 1500}, Seconds{0.03});
+        std::vector<StepRow> rows;
+        for (const StepRow& row : sample_steps(board))
+            if (row.phase != Phase::prefill) rows.push_back(row);
+        const StepTable table{rows};
+        const StepShape corner = load.buckets().corner(load.buckets().bucket({0, 32, 1500}));
+        std::optional<Megahertz> best;
+        for (const Megahertz clock : table.clocks()) {
+            const auto cost = table.cost(corner, clock);
+            if (cost->time > Seconds{gap_ms / 1000}) continue;
+            const auto idle = table.idle_power(table.clocks().front());
+            const auto energy = [&](Megahertz at) {
+                const auto its = table.cost(corner, at);
+                return (its->energy - idle * its->time).count;
+            };
+            if (!best || energy(clock) < energy(*best)) best = clock;
+        }
+        ASSERT_TRUE(best);
+        for (const StepPolicy policy : {StepPolicy::one_clock, StepPolicy::no_harm,
+                                        StepPolicy::two_clocks, StepPolicy::by_step}) {
+            StepTargets targets;
+            targets.policy = policy;
+            targets.gap = Seconds{gap_ms / 1000};
+            const StepPlan plan = make_step_plan(table, load, targets);
+            EXPECT_EQ(plan.decide({0, 32, 1500}, forever).clock, *best) << plan.reason();
+            EXPECT_LT(*best, Megahertz{2520});
+            // A prompt that comes all the same, as after a preemption.
+            if (policy != StepPolicy::one_clock) {
+                EXPECT_EQ(plan.decide({64, 32, 1500}, forever).clock, Megahertz{2520});
+            }
+        }
+    }
+}
+
+TEST(StepPlan, AnInstanceThatOnlyReadsPromptsSlowsDownWhereThereIsSlack) {
+    StepLoad load{StepBuckets{}};
+    for (int step = 0; step < 1000; ++step) load.add({512, 0, 0}, Seconds{0.05});
+    std::vector<StepRow> rows;
+    for (const StepRow& row : sample_steps(RooflineBoard{}))
+        if (row.phase != Phase::decode) rows.push_back(row);
+    StepTargets targets;
+    EXPECT_EQ(make_step_plan(StepTable{rows}, load, targets).reason(),
+              "only prompts were seen, which run at the top clock");
+    targets.policy = StepPolicy::by_step;
+    const StepPlan plan = make_step_plan(StepTable{rows}, load, targets);
+    EXPECT_EQ(plan.reason(), "");
+    EXPECT_LT(plan.decide({512, 0, 0}, forever).clock, Megahertz{2520});
+    EXPECT_EQ(plan.decide({512, 0, 0}, Seconds{0}).clock, Megahertz{2520});
+    EXPECT_THROW(StepTable{std::vector<StepRow>{}}, Error);
+}
+
 /// Another reason than a raise that takes too long, and not told as one.
 TEST(StepPlan, OneClockWhereNoOtherSavesAndItSaysSo) {
     std::vector<StepRow> rows;
@@ -361,6 +416,35 @@ TEST(StepPlan, ADecisionTakesLessThanTwoMicroseconds) {
 #ifdef __OPTIMIZE__
     EXPECT_LT(each, 2e-6);
 #endif
+}
+
+/// What comes later must not wait for what was put off: the lag is bounded, and forgotten once no
+/// prompt waits.
+TEST(StepClocks, PutOffPromptsNoLongerThanThoseNearTheirTargetAllow) {
+    StepTargets targets;
+    targets.policy = StepPolicy::by_step;
+    const StepPlan plan = make_step_plan(board_table(), mixed_load(), targets);
+    const StepShape shape{512, 12, 1000};
+    const Seconds delay = plan.delay(plan.buckets().bucket(shape));
+    ASSERT_GT(delay, Seconds{0.001});
+    const auto relaxed_in_a_row = [&](StepClocks& clocks) {
+        static_cast<void>(clocks.decide({0, 12, 1000}, forever));
+        int count = 0;
+        while (count < 1000 && !clocks.decide(shape, Seconds{1}).urgent) ++count;
+        return count;
+    };
+    StepClocks quiet{plan};  // all prompts have time
+    for (int k = 0; k < 20'000; ++k) {
+        static_cast<void>(quiet.decide(shape, Seconds{1}));
+        if (k % 3 == 0) static_cast<void>(quiet.decide({0, 12, 1000}, forever));
+    }
+    EXPECT_EQ(relaxed_in_a_row(quiet), static_cast<int>(Seconds{0.2} / delay));
+    StepClocks busy{plan};  // one in ten has none
+    for (int k = 0; k < 20'000; ++k)
+        static_cast<void>(busy.decide(shape, Seconds{k % 10 == 0 ? 0.0 : 1.0}));
+    EXPECT_LT(busy.most_lag(), Seconds{0.002});
+    EXPECT_EQ(relaxed_in_a_row(busy), static_cast<int>(busy.most_lag() / delay));
+    EXPECT_EQ(relaxed_in_a_row(quiet), relaxed_in_a_row(quiet)) << "a pure function of the steps";
 }
 
 TEST(FirstTokenSlack, CountsAllThatIsAhead) {

@@ -78,6 +78,10 @@ public:
     [[nodiscard]] std::uint32_t chunk_tokens() const { return chunk_tokens_; }
     /// The clock of a bucket where there is time.
     [[nodiscard]] Megahertz clock(std::size_t bucket) const { return entries_[bucket].clock; }
+    /// How much longer than at the top clock a bucket's steps take there; none for decode.
+    [[nodiscard]] Seconds delay(std::size_t bucket) const {
+        return std::max(entries_[bucket].delay, Seconds{0});
+    }
     /// The clock of decode steps that nothing else raises, and of an idle board.
     [[nodiscard]] Megahertz idle_clock() const { return idle_clock_; }
     /// Slack that is never given away: another full chunk may arrive before the next step.
@@ -98,7 +102,8 @@ private:
     [[nodiscard]] bool measured(StepShape shape) const {
         const StepShape most = table_.largest();
         return buckets_.covered(shape) && shape.prompt_tokens <= most.prompt_tokens &&
-               shape.sequences <= most.sequences && shape.context_tokens <= most.context_tokens;
+               shape.sequences <= most.sequences &&
+               (shape.sequences == 0 || shape.context_tokens <= most.context_tokens);
     }
 
     StepTable table_;
@@ -127,7 +132,9 @@ public:
         plan.policy_ = targets_.policy;
         plan.chunk_tokens_ = targets_.chunk_tokens;
         plan.reserve_ = longest_step_with_prompts();
-        const auto low = targets_.policy == StepPolicy::one_clock ? std::nullopt : low_clock();
+        const auto low = targets_.policy == StepPolicy::one_clock ? std::nullopt
+                         : only_prefill()                         ? prefill_clock()
+                                                                  : low_clock();
         plan.reason_ = targets_.policy == StepPolicy::one_clock ? "one clock was asked for"
                                                                 : why_one_clock(low);
         if (!plan.reason_.empty()) return with_one_clock(std::move(plan));
@@ -250,11 +257,21 @@ private:
         return cheapest([&](std::size_t clock) { return keeps_gap(clock, top_); },
                         [&](std::size_t bucket) { return !has_prompts(bucket); });
     }
+    /// Of an instance that only reads prompts: where first tokens have slack, the most frugal
+    /// clock. No harm means the top clock.
+    [[nodiscard]] std::optional<std::size_t> prefill_clock() const {
+        if (targets_.policy != StepPolicy::by_step) return std::nullopt;
+        return cheapest([](std::size_t) { return true; }, [](std::size_t) { return true; });
+    }
     [[nodiscard]] std::size_t high_clock(std::size_t low) const {
         return cheapest([&](std::size_t clock) { return clock >= low && keeps_gap(low, clock); },
                         [&](std::size_t bucket) { return has_prompts(bucket); })
             .value_or(top_);
     }
+
+    // Instances of disaggregated engines have one phase: there is no raise between phases.
+    [[nodiscard]] bool only_decode() const { return load_.prompt_phase() == Seconds{0}; }
+    [[nodiscard]] bool only_prefill() const { return load_.decode_phase() == Seconds{0}; }
 
     [[nodiscard]] std::string why_one_clock(std::optional<std::size_t> low) const {
         const auto ms = [](Seconds time) {
@@ -263,15 +280,16 @@ private:
             return std::string{text};
         };
         const Seconds shortest = std::min(load_.prompt_phase(), load_.decode_phase());
-        if (shortest == Seconds{0}) return "one of the two phases was not seen";
-        if (shortest < targets_.switch_latency * 3)
+        if (shortest > Seconds{0} && shortest < targets_.switch_latency * 3)
             return "phases last " + ms(shortest) + ", less than three switching latencies of " +
                    ms(targets_.switch_latency);
         if (!keeps_gap(top_, top_))
             return "not even the top clock keeps a token gap of " + ms(targets_.gap);
         if (top_ == 0) return "the table has no other clock";
+        if (only_prefill() && !low) return "only prompts were seen, which run at the top clock";
         if (low && *low == top_ && keeps_gap(top_ - 1, top_))
-            return "no clock of the table needs less energy for decode";
+            return std::string{"no clock of the table needs less energy for "} +
+                   (only_prefill() ? "prompts" : "decode");
         if (!low || *low == top_)
             return "raises take " + ms(targets_.switch_latency) + ", too long for a token gap of " +
                    ms(targets_.gap);
@@ -338,7 +356,9 @@ private:
 /// Chooses clocks by phase from what steps cost and which steps the load is made of. The token gap
 /// is kept first, energy is saved second. Where a raise would come too late for the gap, or phases
 /// are shorter than three switching latencies, the plan has one clock and `reason()` says why: for
-/// `no_harm` the top clock, else the most frugal one that keeps the gap.
+/// `no_harm` the top clock, else the most frugal one that keeps the gap. A load of one phase is
+/// that of an instance that only decodes, or only reads prompts. The first gets the most frugal
+/// clock that keeps the gap, whatever the policy; the second a low clock with `by_step` alone.
 /// @throws Error (invalid_input) where targets make no sense or the load is empty
 inline StepPlan make_step_plan(const StepTable& table, const StepLoad& load,
                                const StepTargets& targets) {
@@ -368,6 +388,49 @@ inline StepPlan own_clock_plan(StepBuckets buckets = StepBuckets{}) {
     plan.reason_ = "the board's own clock was asked for";
     return plan;
 }
+
+/// Decides the clocks of one engine's steps by a plan, and limits what requests that have not
+/// arrived yet may lose by it: relaxed steps put off all prompts that come before the engine has
+/// caught up. How far it is behind is the sum of the delays of relaxed steps since its last step
+/// without prompts. The share of first tokens that come too late for it is that lag times the
+/// density of slacks near none, which is counted; the lag is kept so short that this share stays
+/// under 0.1 %. A function of the shapes and slacks so far: ranks that see the same decide alike.
+/// Not thread-safe; refers to the plan.
+class StepClocks {
+public:
+    explicit StepClocks(const StepPlan& plan) : plan_{&plan} {}
+
+    /// As `StepPlan::decide`, for the step that follows the one before.
+    [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack) noexcept {
+        const StepDecision decision = plan_->decide(shape, slack);
+        if (!plan_->reason().empty()) return decision;
+        if (shape.prompt_tokens == 0) {
+            lag_ = Seconds{0};
+            return decision;
+        }
+        near_ += ((slack < nearby ? 1.0 : 0.0) - near_) / remembered;
+        const Seconds delay = plan_->delay(plan_->buckets().bucket(shape));
+        if (decision.urgent || delay == Seconds{0}) return decision;
+        if (lag_ + delay > most_lag())
+            return plan_->decide(shape, -Seconds{std::numeric_limits<double>::infinity()});
+        lag_ += delay;
+        return decision;
+    }
+
+    /// How long prompts may be put off now.
+    [[nodiscard]] Seconds most_lag() const noexcept {
+        return std::min(nearby * (late_share / near_), Seconds{0.2});
+    }
+
+private:
+    static constexpr double late_share = 0.001;  ///< of first tokens, too late for a relaxed step
+    static constexpr double remembered = 1000;   ///< steps with prompts, a few minutes of them
+    static constexpr Seconds nearby{0.15};       ///< slacks below count as near none
+
+    const StepPlan* plan_;
+    Seconds lag_{0};
+    double near_ = 0.05;  ///< share of steps whose slack is near none: at first, that of a busy one
+};
 
 /// How much later than at the top clock the first tokens of waiting prompts may come, prompt by
 /// prompt in the order in which they are read. Allocates nothing. For one step, one thread.

@@ -82,6 +82,7 @@ public:
 
 private:
     friend class StepScope;
+    [[nodiscard]] inline StepDecision decide(StepShape shape, Seconds slack) const;
     inline kdvfs::detail::ScopeToken enter(StreamRef stream, StepShape shape,
                                            const StepDecision& decision) const;
     inline void enter(StepShape shape, const StepDecision& decision) const;
@@ -132,6 +133,8 @@ struct PlannedSteps {
     static constexpr std::uint64_t steps_per_stretch = 128;
 
     const StepPlan plan;
+    std::mutex clocks_mutex;
+    StepClocks clocks{plan};
     std::unique_ptr<StepTally[]> tallies;  ///< by variant
     const kdvfs::detail::ScopeKind* idle = nullptr;
     std::atomic<std::uint64_t> counted{0};
@@ -146,9 +149,9 @@ struct PlannedSteps {
 /// another, so that steps alike cost no switch between them, and no marker but where they are
 /// metered. Around the launch of a captured graph it works as around any other launch.
 ///
-/// A shape that was never measured, and one whose first tokens are short of time, runs at the
-/// board's own clock, unless the plan has one clock for everything. Deciding allocates nothing; a
-/// variant's first step, its bookkeeping.
+/// A shape that was never measured, and one whose first tokens are short of time (`StepClocks`),
+/// runs at the board's own clock, unless the plan has one clock for everything. Deciding allocates
+/// nothing; a variant's first step, its bookkeeping.
 class [[nodiscard]] StepScope {
 public:
     /// @param slack of the step's first tokens (FirstTokenSlack); infinite where none are due
@@ -156,7 +159,7 @@ public:
     ///         the runtime refuses the marker
     StepScope(const PlannedGpu& gpu, StreamRef stream, StepShape shape,
               Seconds slack = Seconds{std::numeric_limits<double>::infinity()})
-        : decision_{gpu.plan().decide(shape, slack)} {
+        : decision_{gpu.decide(shape, slack)} {
         token_ = gpu.enter(stream, shape, decision_);
         if (token_.track != nullptr) sink_ = &gpu.scope_sink();
     }
@@ -165,7 +168,7 @@ public:
     /// streams: the higher request of the two would win.
     StepScope(const PlannedGpu& gpu, StepShape shape,
               Seconds slack = Seconds{std::numeric_limits<double>::infinity()})
-        : decision_{gpu.plan().decide(shape, slack)} {
+        : decision_{gpu.decide(shape, slack)} {
         gpu.enter(shape, decision_);
     }
     ~StepScope() {
@@ -213,6 +216,10 @@ inline const StepPlan& PlannedGpu::plan() const { return steps_->plan; }
 
 inline void PlannedGpu::rest(StreamRef stream) const {
     service().enter_holding(stream, *steps_->idle);
+}
+inline StepDecision PlannedGpu::decide(StepShape shape, Seconds slack) const {
+    const std::lock_guard lock{steps_->clocks_mutex};
+    return steps_->clocks.decide(shape, slack);
 }
 inline void PlannedGpu::rest() const { enter(StepShape{}, plan().decide({}, Seconds{0})); }
 

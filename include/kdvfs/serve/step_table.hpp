@@ -127,7 +127,8 @@ private:
 /// construction: threads may share it.
 class StepTable {
 public:
-    /// @throws Error (invalid_input) where prefill or decode rows are missing, or a row has no
+    /// An instance that only decodes, or only reads prompts, has rows of that phase alone.
+    /// @throws Error (invalid_input) where neither prefill nor decode has rows, or a row has no
     ///     batch, no context, or a time or energy that is not positive
     explicit StepTable(const std::vector<StepRow>& rows) {
         for (const StepRow& row : rows) check(row);
@@ -192,12 +193,16 @@ public:
     /// The largest shape that was measured, dimension by dimension.
     [[nodiscard]] StepShape largest() const {
         const PerClock& any = costs_.front();
-        return {any.prefill.rows().back(), any.decode.rows().back(), any.decode.columns().back()};
+        const auto last = [](const std::vector<std::uint32_t>& axis) {
+            return axis.empty() ? 0 : axis.back();
+        };
+        return {last(any.prefill.rows()), last(any.decode.rows()), last(any.decode.columns())};
     }
 
     /// "prefill of 1 to 512 tokens, decode of 1 to 128 sequences of 256 to 8192 tokens".
     [[nodiscard]] std::string range() const {
         const auto span = [](const std::vector<std::uint32_t>& axis) {
+            if (axis.empty()) return std::string{"no"};
             return std::to_string(axis.front()) + " to " + std::to_string(axis.back());
         };
         const PerClock& any = costs_.front();
@@ -231,10 +236,10 @@ private:
             batches.insert(row.batch);
             contexts.insert(row.context);
         }
-        if (prompts.empty() || batches.empty())
+        if (prompts.empty() && batches.empty())
             throw Error{Errc::invalid_input,
-                        {"make a step table", prompts.empty() ? "prefill" : "decode",
-                         "there are no such rows", "measure both phases"}};
+                        {"make a step table", "prefill and decode", "there are no such rows",
+                         "measure the steps that the engine runs"}};
         clocks_.assign(clocks.begin(), clocks.end());
         if (clocks_.front() == auto_clock)
             std::rotate(clocks_.begin(), clocks_.begin() + 1, clocks_.end());
@@ -242,8 +247,9 @@ private:
         const std::vector<std::uint32_t> context_axis{contexts.begin(), contexts.end()};
         for (std::size_t c = 0; c < clocks_.size(); ++c)
             costs_.push_back({{{prompts.begin(), prompts.end()}, {0}}, {batch_axis, context_axis}});
-        smallest_ = {0, batch_axis.front(),
-                     std::clamp(256U, context_axis.front(), context_axis.back())};
+        if (!batch_axis.empty())
+            smallest_ = {0, batch_axis.front(),
+                         std::clamp(256U, context_axis.front(), context_axis.back())};
     }
 
     /// Rows of the same place are samples of it.

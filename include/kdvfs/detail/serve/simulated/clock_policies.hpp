@@ -49,9 +49,9 @@ private:
 class PlannedClocks final : public ClockPolicy {
 public:
     /// Refers to the plan.
-    explicit PlannedClocks(const StepPlan& plan) : plan_{plan} {}
+    explicit PlannedClocks(const StepPlan& plan) : plan_{plan}, clocks_{plan} {}
     Megahertz for_step(Seconds, StepShape shape, Seconds slack) override {
-        return plan_.decide(shape, slack).clock;
+        return clocks_.decide(shape, slack).clock;
     }
     Megahertz when_idle(Seconds) override { return plan_.idle_clock(); }
     [[nodiscard]] const StepPlan* slack_plan() const override {
@@ -60,6 +60,7 @@ public:
 
 private:
     const StepPlan& plan_;
+    StepClocks clocks_;
 };
 
 /// A sweep while serving. Its energy counter shows a sample every so often, as boards' do.

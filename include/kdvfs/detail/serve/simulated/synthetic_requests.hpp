@@ -67,4 +67,34 @@ inline std::vector<Request> synthetic_conversations(Seconds duration, std::uint6
     }
 }
 
+/// Synthetic requests of the shape of code completion: long prompts (median 1469 tokens), short
+/// answers (median 13), in bursts of 20 s at six times the rate of the minute between them. Medians
+/// of the code requests of the Azure LLM inference trace 2023 (Patel et al., Splitwise, ISCA 2024);
+/// the spreads are assumed. The same seed gives the same requests.
+inline std::vector<Request> synthetic_code(Seconds duration, double per_second,
+                                           std::uint64_t seed) {
+    std::mt19937_64 random{seed};
+    const auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
+    const auto exponential = [&] { return -std::log(uniform()); };
+    const auto spread = [&](double median, double sigma, double least, double most) {
+        const double normal =
+            std::sqrt(2 * exponential()) * std::cos(6.283185307179586 * uniform());
+        return static_cast<std::uint32_t>(
+            std::lround(std::clamp(median * std::exp(sigma * normal), least, most)));
+    };
+    std::vector<Request> requests;
+    double time = 0;
+    double until = 0;
+    for (bool burst = true;;) {
+        if (time >= until) {
+            burst = !burst;
+            until = time + exponential() * (burst ? 20 : 60);
+        }
+        time += exponential() / (per_second * (burst ? 3 : 0.5));
+        if (time >= duration.count()) return requests;
+        const std::uint32_t prompt = spread(1469, 0.9, 3, 7400);
+        requests.push_back({Seconds{time}, prompt, spread(13, 1, 2, 400)});
+    }
+}
+
 }  // namespace kdvfs::inline v0_3::serve
