@@ -84,6 +84,9 @@ def main():
     parser.add_argument("--graph", action="store_true", help="the step as one CUDA graph")
     parser.add_argument("--compile", action="store_true",
                         help='the model by torch.compile(mode="reduce-overhead")')
+    parser.add_argument("--profile", default="", choices=["", "within", "first"],
+                        help="torch.profiler in the middle third of the steps; first: also before "
+                             "CUDA is initialised")
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--toggle", type=float, default=0,
                         help="seconds of rounds there and back through the ways of metering")
@@ -97,6 +100,10 @@ def main():
     if options.deterministic:
         torch.use_deterministic_algorithms(True)
     names = Names(options.ranges.split(","))
+    if options.profile == "first":  # before CUDA, and so before the attached library
+        profiled_first = Profile()
+        torch.randn(64, 64, device="cuda") @ torch.randn(64, 64, device="cuda")
+        print("profiled first: %d kernels" % profiled_first.stop())
     library = None
     if os.environ.get("CUDA_INJECTION64_PATH"):
         library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
@@ -122,6 +129,39 @@ def main():
             file.write(text)
     else:
         print(text)
+
+
+class Profile:
+    """torch.profiler, as its users start it."""
+
+    def __init__(self):
+        self.profiler = torch.profiler.profile(activities=[
+            torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA])
+        self.profiler.start()
+
+    def stop(self):
+        """How many kernels it has."""
+        torch.cuda.synchronize()
+        self.profiler.stop()
+        cuda = torch.autograd.DeviceType.CUDA
+        return sum(event.device_type == cuda and not event.name.startswith(("Memcpy", "Memset"))
+                   for event in self.profiler.events())
+
+
+def profiled_thirds(options, run, losses):
+    """Steps before, beside and after torch.profiler: ms a step of each third, and its kernels."""
+    thirds, kernels = [], 0
+    for third in range(3):
+        profile = Profile() if third == 1 else None
+        began = time.perf_counter()
+        for _ in range(options.steps // 3):
+            losses.append(run().detach().clone())
+        torch.cuda.synchronize()
+        thirds.append(1e3 * (time.perf_counter() - began) / (options.steps // 3))
+        if profile is not None:
+            kernels = profile.stop()
+        time.sleep(2.5)  # what the attached library notices, it notices within a second
+    return thirds, kernels
 
 
 def toggle(options, library, run):
@@ -246,7 +286,10 @@ def train(options, names, library):
     torch.cuda.synchronize()
     result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
 
-    if options.toggle:
+    if options.profile:
+        result["ms_per_step"], result["profiled_kernels"] = profiled_thirds(options, run, losses)
+        result["losses"] = [loss.item() for loss in losses]
+    elif options.toggle:
         result["block"] = options.block
         result["toggled"], result["issued"] = toggle(options, library, run)
         if library.kdvfs_attach_meter(1) != 0:

@@ -27,7 +27,8 @@ inline constexpr std::uint32_t planned_sequence_version = 1;
 struct PlannedSequence {
     struct Kernel {
         KernelKey key;
-        Duration lasts{};  ///< the plan's figure of one launch, 0 where unknown
+        Duration lasts{};    ///< the plan's figure of one launch, 0 where unknown
+        ClockRequest own{};  ///< where the launch's place is not known; asks for none: auto
     };
     /// Before launch `before` the stream asks for `clock`.
     struct Boundary {
@@ -89,6 +90,7 @@ struct SequenceConstants {
         std::string_view name;
         std::uint32_t variant = 0;
         std::int64_t lasts_ns = 0;
+        ClockRequest own{};  ///< as of `PlannedSequence::Kernel`
     };
     std::uint32_t version = 0;  ///< the `planned_sequence_version` that it was written for
     std::string_view gpu;
@@ -115,7 +117,7 @@ inline PlannedSequence to_sequence(const SequenceConstants& constants) {
     sequence.profile_hash = constants.profile_hash;
     for (const SequenceConstants::Kernel& kernel : constants.kernels)
         sequence.kernels.push_back(
-            {{std::string{kernel.name}, {kernel.variant}}, Duration{kernel.lasts_ns}});
+            {{std::string{kernel.name}, {kernel.variant}}, Duration{kernel.lasts_ns}, kernel.own});
     sequence.launches = decode_launches(constants.runs, constants.launches);
     sequence.boundaries.assign(constants.boundaries.begin(), constants.boundaries.end());
     return sequence;

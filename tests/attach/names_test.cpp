@@ -86,7 +86,13 @@ struct Program {
 
     bool launches(std::uint32_t kernel) {
         now += std::chrono::milliseconds{1};
-        return iterations.launched(kernel, now);
+        const bool begins = iterations.launched(kernel, now);
+        if (iterations.look_is_due()) {
+            if (const auto found = Iterations::look(iterations.begin_look())) {
+                iterations.take(*found);
+            }
+        }
+        return begins;
     }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a sweep records of a program's launches, and that a plan made of it is followed.
+#include <kdvfs/detail/tune/launch_recorder.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>

@@ -563,6 +563,38 @@ TEST_F(Accumulating, TheReportSaysWhatItRestsOn) {
     }
 }
 
+/// The attach library's settings: a program of hundreds of kernels, few of which matter.
+TEST_F(Accumulating, KernelsOfLittleTimeAreAttributedTogether) {
+    constexpr int rare = 300;
+    double rare_joules = 0;
+    for (int i = 0; i < 12'000; ++i) {
+        work.run(gemm, microseconds(500, 4000), 650);
+        work.run(gelu, microseconds(500, 4000), 420);
+        if (random() % 4 == 0) work.idle(microseconds(50, 3000));
+        const KernelId kernel = kernels.id("rare" + std::to_string(i % rare));
+        const Duration time = microseconds(20, 300);
+        work.run(kernel, time, 200 + i % rare % 7);
+        rare_joules += Seconds{time}.count() * (200 + i % rare % 7);
+    }
+    EnergyAccumulator accumulator{kernels, {.most_columns = 16, .pool_below = 1e-3}};
+    feed(accumulator, 10ms);
+    const Report filled = report(accumulator);
+    EXPECT_LE(accumulator.sums().columns_seen(), 17U);
+    ASSERT_EQ(filled.rows.size(), rare + 2U);
+    for (const auto& [kernel, watts] : {std::pair{gemm, 650.0}, std::pair{gelu, 420.0}}) {
+        const ReportRow& row = filled.rows[kernel.value];
+        EXPECT_NEAR(power(row), watts, 0.01 * watts);
+    }
+    ASSERT_EQ(filled.groups.size(), 1U);
+    EXPECT_EQ(filled.groups.front().kernels.size(), std::size_t{rare});
+    EXPECT_NEAR(filled.groups.front().energy.joules.count, rare_joules,
+                filled.groups.front().energy.half_width.count);
+    EXPECT_TRUE(notes_have(filled, "300 kernels have too little time"));
+    EXPECT_EQ(filled.fit.covariance.front().size(), rare + 3U);
+    EXPECT_TRUE(filled.fit.covariance[2].empty());
+    expect_balanced(filled.totals);
+}
+
 /// A board that warms up draws 4 % more in the end. Each row of its counter has this much noise.
 void warm_up(KnownWork& work, EnergyAccumulator& accumulator, KernelId gemm, KernelId gelu,
              std::mt19937_64& random, double noise = 0) {

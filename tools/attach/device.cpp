@@ -372,6 +372,7 @@ void Device::look_for_iteration(const kdvfs::detail::ScopeKind& kind) {
         const std::lock_guard lock{mutex_};
         begins = known =
             iterations_.launched(kind.number, kdvfs::TimePoint{now.time_since_epoch()});
+        if (iterations_.look_is_due()) look_beside(iterations_.begin_look());
         if (iterations_.period() == 0 && ++since_look_ >= 64) {
             since_look_ = 0;
             begins = now - looked_at_ > std::chrono::milliseconds{250};
@@ -379,6 +380,15 @@ void Device::look_for_iteration(const kdvfs::detail::ScopeKind& kind) {
         }
     }
     if (begins) begin_iteration(known);
+}
+
+void Device::look_beside(std::vector<std::uint32_t> seen) {
+    run_beside([this, seen = std::move(seen)] {
+        const auto found = Iterations::look(seen);
+        if (!found) return;
+        const std::lock_guard lock{mutex_};
+        iterations_.take(*found);
+    });
 }
 
 void Device::meter_every(unsigned every) {
@@ -434,9 +444,10 @@ void Device::write_record(const std::filesystem::path& folder) const {
 }
 void Device::close() const { session_->close(); }
 
-void Device::write_json(std::ostream& out) {
+void Device::write_json(std::ostream& out, bool at_end) {
     using kdvfs::detail::json_number;
-    const kdvfs::measure::Report report = this->report();
+    kdvfs::measure::Report report = this->report();
+    if (!at_end) report.fit.covariance.clear();
     const std::lock_guard lock{mutex_};
     const bool named = !settings_.iteration.empty();
     const bool found = iterations_.period() > 0;

@@ -32,9 +32,12 @@ class RunSession;
 
 /// All is metered, by iterations that the device chooses.
 inline kdvfs::GpuOptions attached_options(const Settings& settings) {
+    // What the solution costs grows with the square of the columns, and with their cube at the end:
+    // a counter of 100 ms is fitted in 14 ways.
     return {.meter_every = 1,
             .repeat = {.after = settings.repeat_after},
-            .may_repeat = true};  // the user has said so to the attach command
+            .may_repeat = true,  // the user has said so to the attach command
+            .accumulator = {.most_columns = 96, .pool_below = 1e-3}};
 }
 
 /// A GPU as it could be opened.
@@ -115,7 +118,8 @@ public:
 
     [[nodiscard]] kdvfs::measure::Report report() const;
     /// The GPU's part of the process's report, as a JSON object.
-    void write_json(std::ostream& out);
+    /// @param at_end with the covariance, which grows with the square of the kernels
+    void write_json(std::ostream& out, bool at_end);
     /// What has been metered since the last time.
     /// @throws Error (io), or `std::filesystem::filesystem_error` where the folder cannot be made
     void write_record(const std::filesystem::path& folder) const;
@@ -163,6 +167,7 @@ private:
                                                    const std::function<void()>*& way);
     [[nodiscard]] bool repeating_begins();
     void look_for_iteration(const kdvfs::detail::ScopeKind& kind);
+    void look_beside(std::vector<std::uint32_t> seen);
     [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, const Again& again);
 
     std::map<std::uint32_t, std::pair<std::string, kdvfs::Variant>> swept_;  // by a kept kind

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,8 +17,10 @@ namespace attach {
 /// Finds the iterations of a program in the sequence of its launches: their period, and a place
 /// that is met once in each, told by the last few launches, where the next one then begins. Looked
 /// for when 512 launches have been seen, and again whenever they have doubled, until it is found,
-/// up to 65536. A period that does not cover nine in ten of the launches behind it was that of an
-/// inner loop, such as layers: it is given up, and a longer one is looked for. Not thread-safe.
+/// up to 65536; the search takes up to a tenth of a second and is for a thread that launches
+/// nothing: `look_is_due`, `look`, `take`. A period that does not cover nine in ten of the launches
+/// behind it was that of an inner loop, such as layers: it is given up, and a longer one is looked
+/// for. Not thread-safe.
 class Iterations {
 public:
     /// Takes in a launch, made at that time. @returns whether an iteration begins with it
@@ -29,9 +32,9 @@ public:
         if (period_ == 0) {
             if (seen_.size() >= most_seen) return false;
             seen_.push_back(kernel);
-            if (seen_.size() == next_look_) look();
+            look_is_due_ = seen_.size() == next_look_;
+            return false;
         }
-        if (period_ == 0) return false;
         if (++since_found_ == next_check_ && !holds()) return false;
         if (kernel != anchor_[0]) return false;
         if (!std::equal(last_.begin(), last_.begin() + anchored_, anchor_.begin())) return false;
@@ -43,6 +46,35 @@ public:
         began_ = now;
         ++count_;
         return true;
+    }
+
+    /// What a search has found.
+    struct Found {
+        static constexpr std::size_t longest_place = 16;
+        std::size_t period = 0;
+        std::array<std::uint32_t, longest_place> anchor{};  ///< the newest launch first
+        std::ptrdiff_t anchored = 0;                        ///< so many of them
+        std::size_t after = 0;                              ///< launches
+    };
+    /// Whether what has been launched by now is to be looked through.
+    [[nodiscard]] bool look_is_due() const { return look_is_due_; }
+    /// @returns a copy of what has been launched, for `look`
+    [[nodiscard]] std::vector<std::uint32_t> begin_look() {
+        look_is_due_ = false;
+        next_look_ = 2 * seen_.size();
+        return seen_;
+    }
+    /// @param seen launches, the oldest first
+    [[nodiscard]] static std::optional<Found> look(const std::vector<std::uint32_t>& seen);
+    void take(const Found& found) {
+        anchor_ = found.anchor;
+        anchored_ = found.anchored;
+        period_ = found.period;
+        found_after_ = found.after;
+        since_found_ = 0;
+        found_ = now_;
+        next_check_ = 4 * std::max(found_after_, period_);
+        seen_ = {};
     }
 
     /// Launches of an iteration; 0 before it is found.
@@ -69,7 +101,6 @@ public:
 private:
     static constexpr std::size_t most_seen = std::size_t{1} << 16U;
     static constexpr std::size_t most_candidates = 128;
-    static constexpr std::size_t longest_place = 16;
 
     /// Whether the period still explains what is launched; where not, the search begins again.
     bool holds() {
@@ -83,79 +114,13 @@ private:
         return false;
     }
 
-    /// How often, among the last launches, what ran a period before ran again, 0 to 1; looked at
-    /// are three periods and a quarter of all launches, whichever is more.
-    [[nodiscard]] double match(std::size_t period) const {
-        const std::size_t window = std::max(3 * period, seen_.size() / 4);
-        if (window + period > seen_.size()) return 0;
-        std::size_t same = 0;
-        for (std::size_t i = seen_.size() - window; i < seen_.size(); ++i) {
-            if (seen_[i] == seen_[i - period]) ++same;
-        }
-        return static_cast<double>(same) / static_cast<double>(window);
-    }
-
-    /// A period is the distance of two launches of a rare kernel. The shortest that repeats without
-    /// a flaw is taken, else the one that repeats best, from nine in ten.
-    void look() {
-        next_look_ = 2 * seen_.size();
-        std::map<std::uint32_t, std::vector<std::size_t>> places;
-        const std::size_t first = seen_.size() / 4;  // the beginning is often unlike the rest
-        for (std::size_t i = first; i < seen_.size(); ++i) places[seen_[i]].push_back(i);
-        std::vector<const std::vector<std::size_t>*> rare;
-        for (const auto& [kernel, at] : places) {
-            if (at.size() >= 3) rare.push_back(&at);
-        }
-        std::sort(rare.begin(), rare.end(),
-                  [](const auto* a, const auto* b) { return a->size() < b->size(); });
-        std::map<std::size_t, double> tried;
-        for (const auto* at : rare) {
-            for (std::size_t back = 1; back < std::min<std::size_t>(at->size(), 17); ++back) {
-                if (tried.size() >= most_candidates) break;
-                const std::size_t period = at->back() - (*at)[at->size() - 1 - back];
-                if (!tried.contains(period)) tried[period] = match(period);
-            }
-        }
-        double best = 0.9;
-        std::size_t period = 0;
-        for (const auto& [candidate, share] : tried) {
-            if (share <= best) continue;
-            best = share;
-            period = candidate;
-        }
-        if (period != 0) take(period);
-    }
-
-    /// The last period is the pattern: the shortest place that is met once in it begins the next.
-    void take(std::size_t period) {
-        const std::size_t begin = seen_.size() - period;
-        for (std::size_t length = 1; length <= longest_place; ++length) {
-            std::map<std::vector<std::uint32_t>, std::size_t> times;
-            std::vector<std::vector<std::uint32_t>> places;
-            for (std::size_t i = begin; i < seen_.size(); ++i) {
-                std::vector<std::uint32_t> place;
-                for (std::size_t k = 0; k < length; ++k) place.push_back(seen_[i - k]);
-                ++times[place];
-                places.push_back(std::move(place));
-            }
-            for (const auto& place : places) {
-                if (times[place] != 1) continue;
-                std::copy(place.begin(), place.end(), anchor_.begin());
-                anchored_ = static_cast<std::ptrdiff_t>(length);
-                period_ = period;
-                found_after_ = seen_.size();
-                since_found_ = 0;
-                found_ = now_;
-                next_check_ = 4 * std::max(found_after_, period);
-                seen_ = {};
-                return;
-            }
-        }
-    }
+    static double match(const std::vector<std::uint32_t>& seen, std::size_t period);
+    static std::optional<Found> anchor(const std::vector<std::uint32_t>& seen, std::size_t period);
 
     std::vector<std::uint32_t> seen_;
-    std::array<std::uint32_t, longest_place> last_{};    // the newest first
-    std::array<std::uint32_t, longest_place> anchor_{};  // the newest first
+    std::array<std::uint32_t, Found::longest_place> last_{};    // the newest first
+    std::array<std::uint32_t, Found::longest_place> anchor_{};  // the newest first
+    bool look_is_due_ = false;
     std::ptrdiff_t anchored_ = 0;
     std::size_t next_look_ = 512;
     std::size_t period_ = 0;
@@ -171,5 +136,72 @@ private:
     kdvfs::TimePoint began_{};
     kdvfs::Duration alike_time_{};
 };
+
+/// How often, among the last launches, what ran a period before ran again, 0 to 1; looked at are
+/// three periods and a quarter of all launches, whichever is more.
+inline double Iterations::match(const std::vector<std::uint32_t>& seen, std::size_t period) {
+    const std::size_t window = std::max(3 * period, seen.size() / 4);
+    if (window + period > seen.size()) return 0;
+    std::size_t same = 0;
+    for (std::size_t i = seen.size() - window; i < seen.size(); ++i) {
+        if (seen[i] == seen[i - period]) ++same;
+    }
+    return static_cast<double>(same) / static_cast<double>(window);
+}
+
+/// A period is the distance of two launches of a rare kernel. The shortest that repeats without a
+/// flaw is taken, else the one that repeats best, from nine in ten.
+inline std::optional<Iterations::Found> Iterations::look(const std::vector<std::uint32_t>& seen) {
+    std::map<std::uint32_t, std::vector<std::size_t>> places;
+    const std::size_t first = seen.size() / 4;  // the beginning is often unlike the rest
+    for (std::size_t i = first; i < seen.size(); ++i) places[seen[i]].push_back(i);
+    std::vector<const std::vector<std::size_t>*> rare;
+    for (const auto& [kernel, at] : places) {
+        if (at.size() >= 3) rare.push_back(&at);
+    }
+    std::sort(rare.begin(), rare.end(),
+              [](const auto* a, const auto* b) { return a->size() < b->size(); });
+    std::map<std::size_t, double> tried;
+    for (const auto* at : rare) {
+        for (std::size_t back = 1; back < std::min<std::size_t>(at->size(), 17); ++back) {
+            if (tried.size() >= most_candidates) break;
+            const std::size_t period = at->back() - (*at)[at->size() - 1 - back];
+            if (!tried.contains(period)) tried[period] = match(seen, period);
+        }
+    }
+    double best = 0.9;
+    std::size_t period = 0;
+    for (const auto& [candidate, share] : tried) {
+        if (share <= best) continue;
+        best = share;
+        period = candidate;
+    }
+    return period == 0 ? std::nullopt : anchor(seen, period);
+}
+
+/// The last period is the pattern: the shortest place that is met once in it begins the next.
+inline std::optional<Iterations::Found> Iterations::anchor(const std::vector<std::uint32_t>& seen,
+                                                           std::size_t period) {
+    const std::size_t begin = seen.size() - period;
+    for (std::size_t length = 1; length <= Found::longest_place; ++length) {
+        std::map<std::vector<std::uint32_t>, std::size_t> times;
+        std::vector<std::vector<std::uint32_t>> places;
+        for (std::size_t i = begin; i < seen.size(); ++i) {
+            std::vector<std::uint32_t> place;
+            for (std::size_t k = 0; k < length; ++k) place.push_back(seen[i - k]);
+            ++times[place];
+            places.push_back(std::move(place));
+        }
+        for (const auto& place : places) {
+            if (times[place] != 1) continue;
+            Found found{.period = period,
+                        .anchored = static_cast<std::ptrdiff_t>(length),
+                        .after = seen.size()};
+            std::copy(place.begin(), place.end(), found.anchor.begin());
+            return found;
+        }
+    }
+    return std::nullopt;
+}
 
 }  // namespace attach

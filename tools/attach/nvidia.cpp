@@ -329,7 +329,8 @@ private:
             std::string symbol{};
             const kdvfs::detail::ScopeKind* kind = nullptr;
         };
-        thread_local std::array<Observed, 512> remembered;
+        constexpr std::size_t most = 4096;
+        thread_local std::vector<Observed> remembered(most);
         const kdvfs::Variant variant = grid_variant(made.blocks);
         const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
                            31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);

@@ -86,6 +86,11 @@ public:
         if (track.pending.size() > remembered) lose_front(track);
     }
 
+    /// Records arrive on threads of the driver: no thread that launches looks for them.
+    static constexpr bool collected_beside = true;
+    std::size_t collect_timestamps(std::span<kdvfs::MarkerTimestamp> out) noexcept {
+        return drain_timestamps(out);
+    }
     std::size_t drain_timestamps(std::span<kdvfs::MarkerTimestamp> out) noexcept {
         const std::lock_guard lock{mutex_};
         std::size_t count = 0;

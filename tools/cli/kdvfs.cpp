@@ -6,6 +6,7 @@
 // not keep bound or promise; `kdvfs run` ends as the program does.
 #include <kdvfs/error.hpp>
 #include <kdvfs/version.hpp>
+#include <tools/cli/doctor_command.hpp>
 #include <tools/cli/info_command.hpp>
 #include <tools/cli/measure_latency_command.hpp>
 #include <tools/cli/merge_command.hpp>
@@ -58,6 +59,12 @@ void refuse_empty_arguments(int argc, char** argv) {
     }
 }
 
+bool has_subcommand(const CLI::App& app, const std::string& name) {
+    const auto all =
+        app.get_subcommands([&](const CLI::App* each) { return each->check_name(name); });
+    return !all.empty();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -69,6 +76,7 @@ int main(int argc, char** argv) try {
         "kdvfs SUBCOMMAND --help says more. Exit status: 0 done, 1 bad input or a broken promise,\n"
         "2 device trouble, 3 nothing meets a target, or undecided.");
     cli::InfoCommand::add_to(app);
+    cli::DoctorCommand::add_to(app);
     cli::SweepCommand::add_to(app);
     cli::PlanCommand::add_to(app);
     cli::PlanPipelineCommand::add_to(app);
@@ -82,6 +90,13 @@ int main(int argc, char** argv) try {
     cli::RunCommand::add_to(app);
     cli::MergeCommand::add_to(app);
     cli::TopCommand::add_to(app);
+    if (argc > 1 && argv[1][0] != '-' && !has_subcommand(app, argv[1])) {
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {.action = "run a subcommand",
+                            .object = argv[1],
+                            .vendor_words = "there is none of this name",
+                            .remedy = "`kdvfs --help` lists them"}};
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::RuntimeError& ended) {

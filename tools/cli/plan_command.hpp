@@ -4,6 +4,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_json.hpp>
@@ -113,9 +114,11 @@ struct PlanCommand {
         using namespace kdvfs::tune;
         std::optional<RankProfile> rank_profile = read();
         const LaunchSequence launches = std::move(rank_profile->sequence);
+        const auto iterations = std::move(rank_profile->trace);
         const Profile& measured = rank_profile->profile;
         const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
-        const bool hashed = format == "header" || !launches.launches.empty();
+        const bool hashed =
+            format == "header" || !launches.launches.empty() || !iterations.iterations.empty();
         const HeaderOptions header{
             namespace_name, "Policies", source_name(profile),
             hashed ? kdvfs::detail::content_hash(to_csv(measured)) : std::string{}};
@@ -131,9 +134,9 @@ struct PlanCommand {
         }
         chosen = with_confidence(chosen, parse_percent("--confidence", confidence, 100));
         if (!table.caveat.empty()) std::fprintf(stderr, "kdvfs: %s\n", table.caveat.c_str());
-        write(output, launches.launches.empty()
+        write(output, launches.launches.empty() && iterations.iterations.empty()
                           ? planned(table, chosen, header)
-                          : planned_by_segments(table, chosen, header, launches));
+                          : planned_by_segments(table, chosen, header, launches, iterations));
     }
 
 private:
@@ -169,8 +172,10 @@ private:
         if (!std::filesystem::is_directory(profile)) {
             Input input{profile};
             Profile measured = read_profile(input.stream(), input.name());
-            return {std::nullopt, std::move(measured),
-                    trace.empty() ? LaunchSequence{} : launches(trace)};
+            return {std::nullopt,
+                    std::move(measured),
+                    trace.empty() ? LaunchSequence{} : launches(trace),
+                    {}};
         }
         const std::filesystem::path file = std::filesystem::path{profile} / "profile.csv";
         const auto ranks = read_rank_profiles(file);
@@ -189,9 +194,10 @@ private:
                  "give --rank for each plan"}};
         RankProfile chosen = ranks.size() == 1 ? ranks.front() : merge_ranks(ranks, *group);
         // A folder's sequence is what makes it more than its profile.
-        if (!trace.empty())
+        if (!trace.empty()) {
             chosen.sequence = launches(trace);
-        else if (chosen.sequence.launches.empty())
+            chosen.trace = {};
+        } else if (chosen.sequence.launches.empty() && chosen.trace.iterations.empty())
             chosen.sequence = launches(sequence_path(file).string());
         return chosen;
     }
@@ -245,16 +251,14 @@ private:
 
     [[nodiscard]] std::string planned_by_segments(
         const kdvfs::tune::CostTable& table, const kdvfs::tune::Objective& chosen,
-        const kdvfs::tune::HeaderOptions& header,
-        const kdvfs::tune::LaunchSequence& recorded) const {
+        const kdvfs::tune::HeaderOptions& header, const kdvfs::tune::LaunchSequence& recorded,
+        const kdvfs::tune::detail::LaunchTrace& iterations) const {
         using namespace kdvfs::tune;
+        const SwitchCosts costs = known_switch_costs(switch_latency, table.gpu);
         SegmentPlan plan =
-            trace.empty() ? plan_segments(table,
-                                          match_launches(table, recorded.launches, recorded.gaps,
-                                                         recorded.depths),
-                                          known_switch_costs(switch_latency, table.gpu), chosen)
-                          : plan_segments(table, launch_indices(table, recorded.launches),
-                                          known_switch_costs(switch_latency, table.gpu), chosen);
+            trace.empty()
+                ? plan_program(table, recorded, iterations, costs, chosen)
+                : plan_segments(table, launch_indices(table, recorded.launches), costs, chosen);
         plan.sequence.profile_hash = header.input_hash;
         if (format == "json") return to_json(plan);
         if (format == "header") return to_segment_header(plan, header);

@@ -8,6 +8,7 @@
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/plan_json.hpp>
@@ -293,7 +294,7 @@ PlanFiles plan_files(const kdvfs::tune::RankProfile& measured,
     const HeaderOptions header{"kdvfs_policies", "Policies", "profile.csv",
                                kdvfs::detail::content_hash(kdvfs::tune::to_csv(measured.profile))};
     const SwitchCosts costs = known_switch_costs(switch_latency, table.gpu);
-    if (measured.sequence.launches.empty()) {
+    if (measured.sequence.launches.empty() && measured.trace.iterations.empty()) {
         const Plans plans = make_plans(table, objective);
         const Aggregate by = aggregate_without_sequence(plans, costs);
         return {to_json(plans, by), to_policy_header(plans[by], header)};
@@ -301,10 +302,7 @@ PlanFiles plan_files(const kdvfs::tune::RankProfile& measured,
     SegmentOptions options;
     options.worthwhile_pct = simplest_within_pct;
     SegmentPlan plan =
-        plan_segments(table,
-                      match_launches(table, measured.sequence.launches, measured.sequence.gaps,
-                                     measured.sequence.depths),
-                      costs, objective, options);
+        plan_program(table, measured.sequence, measured.trace, costs, objective, options);
     plan.sequence.profile_hash = header.input_hash;
     return {to_json(plan), to_segment_header(plan, header)};
 }

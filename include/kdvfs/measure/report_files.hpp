@@ -197,8 +197,8 @@ inline void put(std::ostream& out, const AttributionFit& fit) {
         << json_number(fit.repeated_spread) << R"(,"covariance_j2":[)";
     const char* line = "";
     for (const std::vector<double>& row : fit.covariance) {
-        out << line;
-        const char* comma = "[";
+        out << line << '[';
+        const char* comma = "";
         for (const double value : row) {
             out << comma << json_number(value);
             comma = ",";

@@ -43,8 +43,11 @@ struct AccumulatorSettings {
     Duration counter_period{0};       ///< of the device's counter; 0 where unknown
     std::size_t capacity = 1 << 16;   ///< intervals, and samples, that may wait for each other
     std::size_t most_columns = 1024;  ///< (kernel, clock) pairs told apart; later ones are not
-    double widest_resolved = 0.10;    ///< a half-width beyond this share is `too_short_to_tell`
-    bool kernels_repeat = false;      ///< figures of repeated kernels will come (`add_repeated`)
+    /// Kernels below this share of all kernels' time are attributed together, and so are those
+    /// beyond `most_columns`; 0: each on its own, and those beyond are not told.
+    double pool_below = 0;
+    double widest_resolved = 0.10;  ///< a half-width beyond this share is `too_short_to_tell`
+    bool kernels_repeat = false;    ///< figures of repeated kernels will come (`add_repeated`)
     /// More is no power of a board: the reading is refused.
     Watts highest_power = CounterLimits{}.highest_power;
 };

@@ -109,6 +109,10 @@ inline std::shared_ptr<const PlanTable> to_plan_table(PlannedSequence sequence,
         if (!supports(clocks, boundary.clock))
             reject("launch " + std::to_string(boundary.before),
                    to_string(device) + " does not list " + to_string(boundary.clock));
+    for (const PlannedSequence::Kernel& kernel : sequence.kernels)
+        if (kernel.own.asks && !supports(clocks, kernel.own.point))
+            reject(to_string(kernel.key),
+                   to_string(device) + " does not list " + to_string(kernel.own.point));
     return kdvfs::to_plan_table(std::move(sequence));
 }
 

@@ -304,10 +304,15 @@ inline nlohmann::ordered_json sequence_json(const PlannedSequence& sequence) {
     const CodedLaunches coded = encode_launches(sequence.launches);
     nlohmann::ordered_json json{{"version", planned_sequence_version},
                                 {"hash", sequence_hash(sequence)}};
-    for (const PlannedSequence::Kernel& kernel : sequence.kernels)
-        json["kernels"].push_back({{"kernel", kernel.key.name},
+    for (const PlannedSequence::Kernel& kernel : sequence.kernels) {
+        nlohmann::ordered_json& fields = json["kernels"].emplace_back(
+            nlohmann::ordered_json{{"kernel", kernel.key.name},
                                    {"variant", kernel.key.variant.index},
                                    {"time_s", Seconds{kernel.lasts}.count()}});
+        if (!kernel.own.asks) continue;
+        fields["core_mhz"] = clock_json(kernel.own.point.core);
+        fields["mem_mhz"] = clock_json(kernel.own.point.memory);
+    }
     for (const LaunchRun& run : coded.runs) json["runs"].push_back({run.times, run.length});
     json["launches"] = coded.launches;
     return json;
@@ -413,7 +418,9 @@ inline PlannedSequence parse_sequence(std::string_view text, const std::string& 
         if (!known.insert(key).second) fields.fail("kernel", "is there twice");
         const double seconds = fields.number("time_s", 0);
         if (seconds > 1e6) fields.fail("time_s", "is out of range");
-        sequence.kernels.push_back({key, std::chrono::round<Duration>(Seconds{seconds})});
+        ClockRequest own{.asks = fields.has("core_mhz")};
+        if (own.asks) own.point = {fields.clock("core_mhz"), fields.clock("mem_mhz")};
+        sequence.kernels.push_back({key, std::chrono::round<Duration>(Seconds{seconds}), own});
     });
     sequence.launches = kdvfs::detail::naming_file(file, [&] {
         return decode_launches(detail::read_runs(coded), detail::read_numbers(coded, "launches"));

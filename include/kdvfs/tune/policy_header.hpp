@@ -335,7 +335,11 @@ inline std::string sequence_text(const SegmentPlan& plan, const HeaderOptions& o
     std::string kernels;
     for (const PlannedSequence::Kernel& kernel : sequence.kernels)
         kernels += "    {\"" + kernel.key.name + "\", " + std::to_string(kernel.key.variant.index) +
-                   ", " + std::to_string(kernel.lasts.count()) + "},\n";
+                   ", " + std::to_string(kernel.lasts.count()) +
+                   (kernel.own.asks ? ", {true, {" + clock_text(kernel.own.point.core) + ", " +
+                                          clock_text(kernel.own.point.memory) + "}}"
+                                    : std::string{}) +
+                   "},\n";
     std::string runs;
     for (const LaunchRun& run : coded.runs)
         runs += "    {" + std::to_string(run.times) + ", " + std::to_string(run.length) + "},\n";

@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
@@ -36,7 +37,8 @@ inline std::filesystem::path rank_path(std::filesystem::path file, std::size_t r
 struct RankProfile {
     std::optional<std::size_t> rank;
     Profile profile;
-    LaunchSequence sequence;  ///< empty where none was recorded
+    LaunchSequence sequence;      ///< empty where none was recorded
+    detail::LaunchTrace trace{};  ///< its iterations; empty where none were recorded
 };
 
 /// The ranks of which there is a file beside `file`, ascending: none where only `file` itself may
@@ -65,9 +67,11 @@ inline std::vector<std::size_t> ranks_beside(const std::filesystem::path& file) 
 inline std::vector<RankProfile> read_rank_profiles(const std::filesystem::path& file) {
     const auto read = [](std::optional<std::size_t> rank, const std::filesystem::path& path) {
         const std::filesystem::path launches = sequence_path(path);
+        const std::filesystem::path trace = detail::trace_path(path);
         return RankProfile{
             rank, read_profile(path),
-            std::filesystem::exists(launches) ? read_launches(launches) : LaunchSequence{}};
+            std::filesystem::exists(launches) ? read_launches(launches) : LaunchSequence{},
+            std::filesystem::exists(trace) ? detail::read_trace(trace) : detail::LaunchTrace{}};
     };
     std::vector<RankProfile> ranks;
     if (std::filesystem::exists(file)) ranks.push_back(read(std::nullopt, file));
@@ -117,7 +121,7 @@ inline std::vector<std::vector<std::size_t>> equal_ranks(std::span<const RankPro
 inline RankProfile merge_ranks(std::span<const RankProfile> ranks,
                                std::span<const std::size_t> members) {
     const RankProfile& first = ranks[members.front()];
-    RankProfile merged{std::nullopt, Profile{first.profile.gpu()}, first.sequence};
+    RankProfile merged{std::nullopt, Profile{first.profile.gpu()}, first.sequence, first.trace};
     const auto find = [&](std::size_t member, const KernelKey& key,
                           ClockPoint clock) -> const ProfilePoint* {
         for (const KernelProfile& kernel : ranks[member].profile.kernels())

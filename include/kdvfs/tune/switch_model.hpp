@@ -34,6 +34,8 @@ struct SwitchCosts {
     /// Before each launch of the sequence, in which the stream runs none; empty where there is
     /// none.
     std::vector<Seconds> gaps{};
+    /// What each launch costs against the mean of its kernel; empty: 1.
+    std::vector<double> work{};
 };
 
 /// The same latency for every pair.
@@ -44,6 +46,7 @@ inline SwitchCosts uniform_switch_costs(Seconds latency, Seconds transition = Se
             },
             paused_power,
             Seconds{0},
+            {},
             {}};
 }
 
@@ -74,7 +77,7 @@ public:
         std::sort(kernels.begin(), kernels.end());
         kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
         clocks_ = detail::make_unit(table, std::move(kernels)).clocks;
-        fill_costs(table, launches, costs.gaps, many);
+        fill_costs(table, launches, costs, many);
         fill_delays(costs);
     }
 
@@ -116,18 +119,19 @@ public:
 private:
     /// A launch waits as long at every clock, and what idling draws is no plan's doing.
     void fill_costs(const CostTable& table, const std::vector<std::size_t>& launches,
-                    const std::vector<Seconds>& gaps, double many) {
+                    const SwitchCosts& costs, double many) {
         costs_.reserve(launches_ * size());
         for (std::size_t launch = 0; launch < launches_; ++launch) {
             const KernelCosts& kernel = table.kernels[launches[launch]];
             const std::vector<PointCost>& points = kernel.points;
-            const double gap = launch < gaps.size() ? gaps[launch].count() : 0;
+            const double gap = launch < costs.gaps.size() ? costs.gaps[launch].count() : 0;
+            const double work = launch < costs.work.size() ? costs.work[launch] : 1;
             for (const ClockPoint clock : clocks_) {
                 const auto point =
                     std::lower_bound(points.begin(), points.end(), clock,
                                      [](const PointCost& a, ClockPoint b) { return a.clock < b; });
                 const auto p = static_cast<std::size_t>(point - points.begin());
-                costs_.push_back(detail::to_choice(kernel.launch(p, many)));
+                costs_.push_back(detail::to_choice(kernel.launch(p, many) * work));
                 costs_.back().time += gap;
             }
         }

@@ -40,10 +40,14 @@ public:
     [[nodiscard]] std::uint64_t iteration() const noexcept {
         return iteration_.load(std::memory_order_relaxed);
     }
-    /// An iteration begins. @returns whether the plan is of another program, found out just now:
-    ///         under half of its kernels have been met in two iterations
+    /// An iteration begins. @returns whether the plan is of another program, found out just now: in
+    ///         two iterations, under half of its kernels have been met, and under half of what was
+    ///         launched were kernels of it
     bool begin_iteration() noexcept {
         if (iteration_.fetch_add(1, std::memory_order_relaxed) != 2) return false;
+        if (2 * known_.load(std::memory_order_relaxed) >= seen_.load(std::memory_order_relaxed) &&
+            seen_.load(std::memory_order_relaxed) > 0)
+            return false;
         const auto met = static_cast<std::size_t>(
             std::count_if(met_.get(), met_.get() + track_.kernels(),
                           [](const auto& m) { return m.load(std::memory_order_relaxed); }));
@@ -54,6 +58,10 @@ public:
     }
     /// A scope of this kernel was entered.
     void meet(PlanKernel kernel) noexcept {
+        if (iteration() <= 2) {
+            seen_.fetch_add(1, std::memory_order_relaxed);
+            if (kernel != not_in_plan) known_.fetch_add(1, std::memory_order_relaxed);
+        }
         if (kernel != not_in_plan && !met_[kernel].load(std::memory_order_relaxed))
             met_[kernel].store(true, std::memory_order_relaxed);
     }
@@ -81,14 +89,16 @@ private:
     std::unique_ptr<std::atomic<bool>[]> met_;
     std::unique_ptr<std::atomic<const ScopeKind*>[]> kinds_;  // [kernel][clock]
     std::atomic<std::uint64_t> iteration_{0};
+    std::atomic<std::uint64_t> seen_{0};   // launches in the first iterations
+    std::atomic<std::uint64_t> known_{0};  // of them, those of the plan's kernels
     std::atomic<bool> given_up_{false};
     std::atomic<bool> external_{false};
 };
 
 /// How one track follows a plan. A plan is for the stream that it was recorded on: a track follows
-/// it from the plan's first launch on, or once a few launches in a row have come as planned; and no
-/// longer, when as many launches as the plan has have come without its place being known. Under the
-/// track's mutex.
+/// it from the plan's first launch on, from a kernel that has a clock of its own, or once a few
+/// launches in a row have come as planned; and no longer, when as many launches as the plan has
+/// have come without its place being known. Under the track's mutex.
 class TrackFollower {
 public:
     explicit TrackFollower(FollowedPlan& plan)
@@ -112,7 +122,8 @@ public:
             lost_ = follower_.lost() ? lost_ + 1 : 0;
             outer_request_ = lost_ <= plan_->track().size();
         } else {
-            outer_request_ = in_a_row >= convincing || (in_a_row > 0 && in_a_row == place());
+            outer_request_ = in_a_row >= convincing || (in_a_row > 0 && in_a_row == place()) ||
+                             plan_->track().own_clock(kernel);
             ever_outer_request_ = ever_outer_request_ || outer_request_;
         }
         return outer_request_;

@@ -39,6 +39,8 @@ public:
         check(plan);
         for (std::size_t k = 0; k < plan.kernels.size(); ++k) {
             lasts_.push_back(plan.kernels[k].lasts);
+            const ClockRequest& own = plan.kernels[k].own;
+            own_.push_back(own.asks ? std::optional{add_clock(own.point)} : std::nullopt);
             numbers_.emplace(plan.kernels[k].key, static_cast<PlanKernel>(k));
         }
         lay_out(plan);
@@ -75,19 +77,26 @@ public:
         return {places_.data() + first_place_[kernel], places_.data() + first_place_[kernel + 1]};
     }
 
-    /// Whether the plan knows a kernel and has no place for it: scopes of phases around those that
-    /// are planned, or of kernels that keep the clock.
+    /// Whether the plan knows a kernel and has neither a place nor a clock for it: scopes of phases
+    /// around those that are planned, or of kernels that keep the clock.
     [[nodiscard]] bool is_passed_over(PlanKernel kernel) const noexcept {
-        return kernel != not_in_plan && places(kernel).empty();
+        return kernel != not_in_plan && places(kernel).empty() && !own_[kernel];
+    }
+
+    /// The clock of a kernel whose place is not known; none where the plan has none.
+    [[nodiscard]] std::optional<PlanClock> own_clock(PlanKernel kernel) const noexcept {
+        return kernel == not_in_plan ? std::nullopt : own_[kernel];
     }
 
     /// The plan's figure of how long a launch lasts.
     [[nodiscard]] Duration lasts(PlanKernel kernel) const noexcept { return lasts_[kernel]; }
 
-    /// A clock that holds back neither what `clock` was meant for nor a kernel that comes where
-    /// the plan does not have it: no lower than any that the plan asks for at that kernel.
+    /// The kernel's own clock where it has one. Else a clock that holds back neither what `clock`
+    /// was meant for nor a kernel that comes where the plan does not have it: no lower than any
+    /// that the plan asks for at that kernel.
     [[nodiscard]] PlanClock safe(PlanKernel kernel, PlanClock clock) const noexcept {
         if (kernel == not_in_plan) return plan_auto;
+        if (own_[kernel]) return *own_[kernel];
         return index_of(higher_cap(clocks_[safe_[kernel]], clocks_[clock]));
     }
 
@@ -173,8 +182,9 @@ private:
     std::vector<Launch> launches_;
     std::vector<ClockPoint> clocks_;
     std::vector<Duration> lasts_;
-    std::vector<PlanClock> safe_;             // by kernel
-    std::vector<std::uint32_t> first_place_;  // by kernel, into `places_`; one more at the end
+    std::vector<std::optional<PlanClock>> own_;  // by kernel
+    std::vector<PlanClock> safe_;                // by kernel
+    std::vector<std::uint32_t> first_place_;     // by kernel, into `places_`; one more at the end
     std::vector<std::uint32_t> places_;
     std::map<KernelKey, PlanKernel> numbers_;
     std::size_t boundaries_ = 0;
@@ -211,9 +221,10 @@ struct FollowCounts {
 
 /// Finds, launch by launch, where in a planned iteration a stream is, and says which clock the plan
 /// asks for there. Launches that are left out, added, replaced or swapped are told from the names
-/// around them. Two names in a row that do not fit mean that the place is lost: the clock is auto
-/// until three names in a row fit again, at the nearest place where they do, or an iteration begins
-/// as the plan's does. A pure state machine; not thread-safe; never allocates.
+/// around them. Two names in a row that do not fit mean that the place is lost: the clock is that
+/// of the kernel alone (`PlannedSequence::Kernel::own`), or auto, until three names in a row fit
+/// again, at the nearest place where they do, or an iteration begins as the plan's does. A pure
+/// state machine; not thread-safe; never allocates.
 class PlanFollower {
 public:
     /// @param track must outlive the follower, which expects its first launch
@@ -222,6 +233,7 @@ public:
     /// The next launch of the stream. @returns the clock to ask for before it
     PlanClock launched(PlanKernel kernel) noexcept {
         count(kernel);
+        has_own_clock_ = track_->own_clock(kernel).has_value();
         if (fit_ == Fit::sure && kernel == track_->kernel(next_)) {
             ++in_a_row_;
             clock_ = track_->clock(next_);
@@ -255,7 +267,8 @@ public:
         in_a_row_ = 0;
     }
 
-    [[nodiscard]] bool lost() const noexcept { return fit_ == Fit::lost; }
+    /// Whether neither the place nor a clock of the last kernel alone is known.
+    [[nodiscard]] bool lost() const noexcept { return fit_ == Fit::lost && !has_own_clock_; }
     /// How many launches up to now have come where the plan has them, without one between.
     [[nodiscard]] std::uint64_t in_a_row() const noexcept { return in_a_row_; }
     /// Whether the launch that came last was the plan's last one.
@@ -325,17 +338,19 @@ private:
 
     void lose(PlanKernel kernel) noexcept {
         fit_ = Fit::lost;
-        ++counts_.times_lost;
-        clock_ = plan_auto;
+        if (!has_own_clock_) ++counts_.times_lost;
         names_[1] = kernel;
         known_ = 2;
         lost_at_ = next_;
         since_ = 2;
         next_ = track_->beside(next_, 2);  // where it would be, if names alone had changed
-        count_lost(kernel);
+        go_alone(kernel);
     }
 
-    void count_lost(PlanKernel kernel) noexcept {
+    /// The launch has a clock of its own, or counts as one that came while the place was not known.
+    void go_alone(PlanKernel kernel) noexcept {
+        clock_ = track_->own_clock(kernel).value_or(plan_auto);
+        if (has_own_clock_) return;
         ++counts_.lost_launches;
         if (kernel != not_in_plan) counts_.lost_time += track_->lasts(kernel);
     }
@@ -351,7 +366,7 @@ private:
             if (const auto place = nearest_place()) return find(*place);
         }
         next_ = track_->after(next_);
-        count_lost(kernel);
+        go_alone(kernel);
     }
 
     /// The place is known again. Where the program has left out launches, it may do so next time.
@@ -408,6 +423,7 @@ private:
     std::uint64_t in_a_row_ = 0;
     Fit fit_ = Fit::sure;
     PlanClock clock_ = plan_auto;
+    bool has_own_clock_ = false;  // the kernel that came last
     struct Jump {
         std::size_t from = nowhere;
         std::size_t to = 0;

@@ -268,6 +268,7 @@ public:
     void drive_with(std::unique_ptr<ControlLoop> loop) {
         loop_ = std::move(loop);
         scopes_.drive_with(*loop_);
+        if (CollectsTimestamps<Runtime> && !info_.simulated) meter_->solve_beside();
     }
     /// An error for `check()`, unless it has one already.
     void keep(const Error& error) noexcept {

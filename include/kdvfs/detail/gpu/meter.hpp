@@ -31,6 +31,11 @@
 
 namespace kdvfs::inline v0_3::detail {
 
+/// A runtime whose timestamps are taken by the library's own thread alone, never by one that
+/// launches.
+template <class Runtime>
+concept CollectedBeside = CollectsTimestamps<Runtime> && Runtime::collected_beside;
+
 /// The measuring half of a GPU object: turns timestamps into intervals and samples into energies,
 /// learns how long scopes last, and writes trace and record. Timestamps are taken in by the thread
 /// that reads the counter where that needs no call of the runtime, else by launching threads; both
@@ -96,27 +101,30 @@ public:
         if (lock) ingest(false);
     }
 
-    /// The next iteration begins. Where the meter is busy (a report is made, a sample comes in),
-    /// what the markers have left behind waits for the next time.
+    /// The next iteration begins.
     template <class Runtime>
     void next_iteration(Runtime& runtime) {
-        const bool metered = windows_.next_is_metered();
-        const std::unique_lock lock{mutex_, std::try_to_lock};
-        if (lock && ingest(false)) {
-            begin(runtime, metered);
-        } else {
-            windows_.begin(metered);
-        }
+        static_cast<void>(begin_iteration(runtime, windows_.next_is_metered()));
     }
-    /// The same, metered or not as the caller says.
+    /// The same, metered or not as the caller says. Never waits: where the meter is busy (a report
+    /// is made, a sample comes in), what the markers have left behind waits for the next time.
     /// @returns the window of this iteration's timestamps
     template <class Runtime>
     std::uint32_t begin_iteration(Runtime& runtime, bool metered) {
-        const std::lock_guard lock{mutex_};
-        ingest(true);
-        begin(runtime, metered);
+        if constexpr (CollectedBeside<Runtime>) {
+            windows_.begin(metered);
+            return windows_.window();
+        }
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        const bool free = lock && ingest(false);
+        const TimePoint before = free ? drain(runtime) : TimePoint{};
+        windows_.begin(metered);
+        if (free && !solves_beside_) join_until(before);
         return windows_.window();
     }
+    /// From now on a thread of the library's own attributes what has been taken in, and launching
+    /// threads never do.
+    void solve_beside() { solves_beside_ = true; }
 
     // Repeating in place: one kernel at a time, whose timestamps and samples are kept apart.
 
@@ -208,10 +216,11 @@ public:
     /// The same on a launching thread, unless the meter is busy.
     template <class Runtime>
     void try_harvest(Runtime& runtime) {
+        if constexpr (CollectedBeside<Runtime>) return;
         const std::unique_lock lock{mutex_, std::try_to_lock};
         if (!lock || !ingest(false)) return;
         static_cast<void>(drain(runtime));
-        advance(last_timestamp_);
+        if (!solves_beside_) advance(last_timestamp_);
     }
 
     /// What the counter has counted so far: its first and last sample, where nothing is unknown in
@@ -229,9 +238,14 @@ public:
         accumulator_.add_unmetered(kernel, calls);
     }
 
+    /// Attributes a copy of what has been taken in: nobody waits for the solution.
     void fill(measure::Report& report) {
+        const auto copy = [this] {
+            const std::lock_guard lock{mutex_};
+            return std::make_unique<measure::EnergyAccumulator>(accumulator_);
+        };
+        copy()->fill(report);
         const std::lock_guard lock{mutex_};
-        accumulator_.fill(report);
         for (const KernelId kernel : kinds_->kept()) {
             measure::ReportRow row;
             row.kernel = kinds_->kernels().key(kernel);
@@ -381,13 +395,6 @@ private:
         }
         if (!first_sample_) first_sample_ = sample;
         last_sample_ = sample;
-    }
-
-    template <class Runtime>
-    void begin(Runtime& runtime, bool metered) {
-        const TimePoint before = drain(runtime);
-        windows_.begin(metered);
-        join_until(before);
     }
 
     /// @returns a moment before which no more timestamps will come
@@ -569,6 +576,7 @@ private:
     TimePoint last_timestamp_{};
     std::uint64_t drained_ = 0;  ///< timestamps of scopes outside of graphs
     std::uint64_t arrived_ = 0;  ///< all timestamps
+    std::atomic<bool> solves_beside_{false};
     std::size_t places_resolved_ = 1;
     bool in_iteration_ = false;
     bool awaits_iteration_ = false;  ///< the rest of one is left out

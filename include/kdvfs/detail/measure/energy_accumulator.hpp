@@ -174,6 +174,7 @@ private:
     void measured_directly(KernelId kernel, ClockPoint applied, CountedJoules counted);
 
     std::size_t add_column(bool inside = false);
+    std::optional<std::size_t> column_for(KernelId kernel, ClockPoint applied);
     void add_inside(std::size_t column, RunPart part, double seconds);
     void add_time(std::size_t column, double seconds);
     void discard_row();
@@ -210,6 +211,8 @@ private:
     std::vector<std::size_t> place_;                 // of a column in it
     std::vector<double> column_seconds_;
     KernelColumns columns_;
+    std::optional<std::size_t> pool_;  // the column of kernels without one
+    double ran_seconds_ = 0;           // of all kernels
     std::vector<RepeatedPower> repeated_;
     EnergyLevels levels_;
     FactsByKernel facts_;
@@ -228,11 +231,9 @@ private:
 inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uint32_t place,
                                    Seconds share, bool in_row, std::optional<RunPart> part) {
     facts_.of(kernel).applied.add(applied, std::chrono::duration_cast<Duration>(share));
+    ran_seconds_ += share.count();
     auto column = columns_.find(kernel, applied);
-    if (!column && (in_row || levels_.any()) && place_.size() < settings_.most_columns) {
-        column = add_column();
-        columns_.insert(kernel, applied, *column);
-    }
+    if (!column && (in_row || levels_.any())) column = column_for(kernel, applied);
     if (!column) {
         row_overflowed_ = row_overflowed_ || in_row;
         return;
@@ -242,6 +243,24 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
     if (!in_row) return;
     add_time(*column, share.count());
     if (part) add_inside(*column, *part, share.count());
+}
+
+/// A column for a kernel that has none yet: its own, or, where settings say so, the one of all
+/// kernels that have too little time to be attributed one by one.
+inline std::optional<std::size_t> EnergyAccumulator::column_for(KernelId kernel,
+                                                                ClockPoint applied) {
+    constexpr double begin = 1;  // s; before, any kernel has a large share
+    const double own = Seconds{facts_.at(kernel).applied.total()}.count();
+    const bool full = place_.size() >= settings_.most_columns;
+    if (settings_.pool_below > 0 &&
+        (full || own < settings_.pool_below * std::max(ran_seconds_, begin))) {
+        if (!pool_) pool_ = add_column();
+        return pool_;
+    }
+    if (full) return std::nullopt;
+    const std::size_t column = add_column();
+    columns_.insert(kernel, applied, column);
+    return column;
 }
 
 /// A run that a power log can see into draws other power in one part than in another, which would
@@ -450,6 +469,7 @@ inline EnergySums EnergyAccumulator::sums() const {
     return {.rows = std::move(rows),
             .late_rows = late_.sums(),
             .columns = columns_,
+            .pool = pool_,
             .column_seconds = column_seconds_,
             .column_edges = column_edges(),
             .repeated = beliefs(),

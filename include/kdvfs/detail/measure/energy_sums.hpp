@@ -67,6 +67,7 @@ struct EnergySums {
     /// The same rows, each time as if a slow counter followed the load in another way (`LateRows`).
     std::vector<RowSums> late_rows;
     KernelColumns columns;
+    std::optional<std::size_t> pool;     ///< the column of kernels that have none of their own
     std::vector<double> column_seconds;  ///< by column, under trusted samples
     std::vector<double> column_edges;    ///< of them, those at runs' ends that markers take
     /// By column, W; a width of 0 where the kernel was not repeated. May be shorter.

@@ -162,6 +162,7 @@ private:
     void add_energy(ReportRow& row, KernelId kernel) const;
     void add_direct(ReportRow& row, KernelId kernel) const;
     void add_covariance(Report& report, std::span<const KernelId> ids) const;
+    void add_pool(Report& report, std::span<const KernelId> ids) const;
     void add_notes(Report& report) const;
     void add_alarms(Report& report) const;
 
@@ -181,6 +182,7 @@ inline void ReportFiller::fill(Report& report, std::span<const KernelId> ids) co
         group.energy = found.energy;
         for (const KernelId kernel : found.kernels) group.kernels.push_back(kernels_->key(kernel));
     }
+    add_pool(report, ids);
     report.totals = found_.totals;
     report.fit = found_.fit;
     add_covariance(report, ids);
@@ -231,7 +233,8 @@ inline void ReportFiller::add_direct(ReportRow& row, KernelId kernel) const {
                            attributed.half_width.count + interpolation;
 }
 
-/// In the order of the report's rows; of a kernel without counted time nothing is uncertain.
+/// In the order of the report's rows, empty for one without a column; of a kernel without counted
+/// time nothing is uncertain.
 inline void ReportFiller::add_covariance(Report& report, std::span<const KernelId> ids) const {
     const auto& found = found_.fit.covariance;
     report.fit.covariance.assign(found.empty() ? 0 : ids.size() + 1,
@@ -243,11 +246,32 @@ inline void ReportFiller::add_covariance(Report& report, std::span<const KernelI
         places.push_back(static_cast<std::size_t>(at - ids.begin()));
     }
     places.push_back(ids.size());
+    for (std::size_t i = 0; sums_.pool && i < ids.size(); ++i) {
+        if (sums_.columns.of(ids[i]).empty()) report.fit.covariance[i].clear();
+    }
     for (std::size_t a = 0; a < places.size(); ++a) {
         for (std::size_t b = 0; b < places.size(); ++b) {
             report.fit.covariance[places[a]][places[b]] = found[a][b];
         }
     }
+}
+
+/// Kernels that have too little time to be attributed one by one are a group.
+inline void ReportFiller::add_pool(Report& report, std::span<const KernelId> ids) const {
+    if (!sums_.pool) return;
+    KernelGroup group;
+    for (const KernelId kernel : ids) {
+        if (sums_.columns.of(kernel).empty()) group.kernels.push_back(kernels_->key(kernel));
+    }
+    std::vector<double> seconds(sums_.columns_seen());
+    seconds[*sums_.pool] = sums_.seconds(*sums_.pool);
+    group.energy = attributing_.energy(seconds);
+    std::array<char, 256> text;
+    std::snprintf(text.data(), text.size(),
+                  "%zu kernels have too little time to be attributed one by one: together %.3g s",
+                  group.kernels.size(), seconds[*sums_.pool]);
+    report.notes.emplace_back(text.data());
+    if (group.energy.resolved) report.groups.push_back(std::move(group));
 }
 
 inline void ReportFiller::add_notes(Report& report) const {

@@ -7,8 +7,11 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/tune/launch_recorder.hpp>
+#include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/detail/tune/sweep_schedule.hpp>
+#include <kdvfs/detail/tune/work_mix.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
@@ -18,9 +21,13 @@
 #include <kdvfs/tune/sweep_options.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -87,9 +94,10 @@ public:
     }
 
     /// An iteration has ended, on the host.
-    void end_iteration() {
+    /// @param window of the block that measures it at the baseline; 0 where none does
+    void end_iteration(std::uint32_t window) {
         const std::lock_guard lock{mutex_};
-        if (kind_ != nullptr) recorder_.end_iteration();
+        if (kind_ != nullptr) recorder_.end_iteration(window);
     }
     /// What has been launched in iterations so far.
     template <class Function>
@@ -167,12 +175,23 @@ public:
           sink_{service},
           schedule_{SweepDesign{points_of(service, options), options.baseline}, options},
           profile_{gpu_name(service.info())} {
-        if (!options_.file.empty()) file_.emplace(options_.file, profile_.gpu(), options_.baseline);
+        if (!options_.file.empty()) {
+            file_.emplace(options_.file, profile_.gpu(), options_.baseline);
+            const auto earlier = detail::trace_path(options_.file);
+            if (std::filesystem::exists(earlier)) earlier_ = detail::read_trace(earlier);
+        }
         service_->keep_record(true);
         begin({.clock = options_.baseline});
     }
 
     ~SweepEngine() override {
+        if (file_ && !step_.done && kdvfs::detail::fork_generation() == generation_) {
+            try {
+                write_trace();
+            } catch (const std::exception& error) {
+                std::fprintf(stderr, "kdvfs: %s\n", error.what());
+            }
+        }
         sink_.leave_all();
         service_->keep_record(false);
     }
@@ -212,16 +231,18 @@ public:
                                      ? options_.longest
                                      : std::min(options_.longest, options_.longest_without_any);
         if (service_->now() - began_ > longest) return end_early(longest);
-        sink_.end_iteration();
+        sink_.end_iteration(step_.metered && step_.clock == options_.baseline ? window_ : 0);
         recorder_.take(service_->take_record());
         bool compared = false;
-        for (const MeasuredBlock& found : recorder_.take_measured()) {
-            if (!schedule_.measured(found)) continue;
+        for (MeasuredBlock& found : recorder_.take_measured()) {
+            const bool counts = schedule_.measured(found);
+            compare_sizes(found);
+            if (!counts) continue;
             add(found);
             if (found.block.clock != options_.baseline) continue;
             compared = true;
             sink_.recorded([&](SequenceRecorder& recorder) {
-                recorder.ran(found.intervals, found.block.iterations);
+                recorder.ran(found.intervals, found.block.iterations, found.block.window);
             });
         }
         if (compared && file_) write_sequence();
@@ -313,6 +334,7 @@ private:
         step_ = step;
         ++block_;
         if (step.done) {
+            if (file_) write_trace();
             sink_.leave_all();  // of streams that come to rest now, too
             service_->keep_record(false);
             return service_->next_iteration();
@@ -322,23 +344,35 @@ private:
         const std::uint32_t window = service_->begin_iteration(step.metered);
         if (begins_block) {
             recorder_.begin({.window = window, .clock = step.clock});
+            window_ = window;
             iterations_ = 0;
             scopes_ = 0;
         }
         ++iterations_;
     }
 
-    [[nodiscard]] LaunchSequence recorded() {
-        std::map<KernelId, const KernelKey*> keys;
+    using Keys = std::map<KernelId, const KernelKey*>;
+
+    [[nodiscard]] Keys keys() const {
+        Keys keys;
         for (const auto& [key, swept] : kernels_)
             if (swept.kind != nullptr) keys.emplace(swept.kind->kernel, &key);
-        std::map<KernelKey, Seconds> times;
-        for (const KernelProfile& kernel : profile().kernels())
-            if (const ProfilePoint* point = kernel.find(options_.baseline))
-                times.emplace(kernel.key, point->mean().time);
-        const auto time_of = [&](KernelId kernel) {
-            const auto key = keys.find(kernel);
-            const auto time = key == keys.end() ? times.end() : times.find(*key->second);
+        return keys;
+    }
+    /// What launches take at the baseline, as known by now.
+    [[nodiscard]] std::map<KernelId, Seconds> baseline_times(const Keys& keys) const {
+        std::map<KernelId, Seconds> times;
+        for (const auto& [id, key] : keys)
+            if (const KernelProfile* kernel = find(*key))
+                if (const ProfilePoint* point = kernel->find(options_.baseline))
+                    times.emplace(id, point->mean().time);
+        return times;
+    }
+
+    [[nodiscard]] LaunchSequence recorded() {
+        const Keys keys = this->keys();
+        const auto time_of = [times = baseline_times(keys)](KernelId kernel) {
+            const auto time = times.find(kernel);
             return time == times.end() ? Seconds{0} : time->second;
         };
         LaunchSequence sequence;
@@ -359,6 +393,79 @@ private:
     void write_sequence() {
         const LaunchSequence sequence = recorded();
         if (!sequence.launches.empty()) write_launches(sequence_path(options_.file), sequence);
+        const auto now = std::chrono::steady_clock::now();
+        if (now - trace_written_ < std::chrono::seconds{1}) return;
+        trace_written_ = now;
+        write_trace();
+    }
+    void write_trace() {
+        const detail::LaunchTrace recorded = trace();
+        if (!recorded.iterations.empty())
+            detail::write_trace(detail::trace_path(options_.file), recorded);
+    }
+
+    /// The iterations that this run and those before have recorded.
+    [[nodiscard]] detail::LaunchTrace trace() {
+        constexpr std::size_t most_launches = 16384;
+        const Keys keys = this->keys();
+        const auto sample = sink_.recorded([&](const SequenceRecorder& recorder) {
+            return recorder.sample([times = baseline_times(keys)](KernelId kernel) {
+                const auto time = times.find(kernel);
+                return time == times.end() ? Seconds{0} : time->second;
+            });
+        });
+        detail::LaunchTrace trace;
+        std::map<KernelId, std::uint32_t> numbers;
+        for (const RecordedIteration& each : sample) {
+            detail::LaunchTrace::Iteration& iteration = trace.iterations.emplace_back();
+            iteration.count = each.count;
+            for (std::size_t i = 0; i < each.launches.size(); ++i) {
+                const auto key = keys.find(each.launches[i]);
+                if (key == keys.end()) continue;
+                const auto [number, is_new] = numbers.try_emplace(
+                    each.launches[i], static_cast<std::uint32_t>(trace.kernels.size()));
+                if (is_new) trace.kernels.push_back(*key->second);
+                const bool timed = !each.times.empty();
+                iteration.launches.push_back({number->second, each.depths[i],
+                                              timed ? each.times[i] : Seconds{0},
+                                              timed ? each.gaps[i] : Seconds{0}});
+            }
+            if (iteration.launches.empty()) trace.iterations.pop_back();
+        }
+        trace.limit(most_launches);
+        trace.append(earlier_);
+        trace.limit(2 * most_launches);
+        return trace;
+    }
+
+    /// Makes the costs of kernels whose launches have different sizes those of one launch that
+    /// stays the same: the mean one of the first block at the baseline.
+    void compare_sizes(MeasuredBlock& found) {
+        std::map<KernelId, std::vector<double>> times;
+        std::map<std::pair<TrackId, KernelId>, double> open;
+        for (const KernelInterval& interval : found.intervals) {
+            double& time = open[{interval.track, interval.kernel}];
+            time += Seconds{interval.end - interval.start}.count();
+            if (interval.ends_scope) times[interval.kernel].push_back(std::exchange(time, 0));
+        }
+        const bool at_baseline = found.block.clock == options_.baseline;
+        const Keys keys = this->keys();
+        const double most = std::log(schedule_.longest_factor(found.block.clock));
+        for (BlockKernel& kernel : found.kernels) {
+            detail::WorkMix& mix = mixes_[kernel.kernel];
+            if (at_baseline) mix.add(times[kernel.kernel]);
+            const auto key = keys.find(kernel.kernel);
+            if (key == keys.end() || !mix.has_sizes()) continue;
+            const KernelProfile* known = find(*key->second);
+            const ProfilePoint* point = known ? known->find(options_.baseline) : nullptr;
+            const auto shift = mix.shift(times[kernel.kernel], most);
+            if (point == nullptr || !shift) continue;
+            const Seconds standard = point->samples[0].cost.time * std::exp(*shift);
+            const double factor = standard / kernel.launch.time;
+            kernel.launch = kernel.launch * factor;
+            kernel.energy_sd = kernel.energy_sd * factor;
+            kernel.attributed = kernel.attributed * factor;
+        }
     }
 
     void add(const MeasuredBlock& found) {
@@ -431,11 +538,16 @@ private:
     Profile profile_;
     std::optional<SweepFile> file_;
     std::map<KernelKey, Swept> kernels_;
+    std::map<KernelId, detail::WorkMix> mixes_;
     SweepStep step_;
     TimePoint began_ = service_->now();
     std::uint64_t block_ = 0;       ///< numbers the iterations: kinds may change with each
     std::uint32_t iterations_ = 0;  ///< of the block under way
     std::uint64_t scopes_ = 0;      ///< entered in the block under way
+    std::uint32_t window_ = 0;      ///< of the block under way
+    detail::LaunchTrace earlier_;   ///< iterations that runs before this one recorded
+    std::chrono::steady_clock::time_point trace_written_;
+    std::uint32_t generation_ = kdvfs::detail::fork_generation();
 };
 
 #if KDVFS_DEFINES_ENGINE

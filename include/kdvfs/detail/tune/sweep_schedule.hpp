@@ -118,6 +118,7 @@ public:
         warm_ = is_steady() ||
                 overhead_budget_.baseline() * static_cast<double>(overhead_budget_.iterations()) >
                     Seconds{options_.longest_warm_up};
+        if (warm_ && is_varied()) fewest_iterations_ = varied_iterations;
         return warm_;
     }
 
@@ -142,6 +143,11 @@ public:
             return true;
         return measured != nullptr &&
                tune::keeps_bound(options_.objective, design_.longest_possible(*measured, clock));
+    }
+
+    /// How much longer than at the highest clocks work can take.
+    [[nodiscard]] double longest_factor(ClockPoint clock) const {
+        return design_.longest_factor(clock);
     }
 
     /// Whether an iteration at the baseline has been measured.
@@ -212,7 +218,8 @@ private:
     }
     [[nodiscard]] std::uint32_t measured_iterations(ClockPoint clock) const {
         constexpr std::uint32_t most = 1'000'000;
-        const std::uint32_t iterations = iterations_of(options_.block.measuring(sample_period_));
+        const std::uint32_t iterations =
+            std::max(iterations_of(options_.block.measuring(sample_period_)), fewest_iterations_);
         const auto found = growth_.find(clock);
         const std::uint32_t growth = found == growth_.end() ? 1 : found->second;
         return iterations > most / growth ? most : iterations * growth;
@@ -275,6 +282,26 @@ private:
         };
         return !changed([](const MeasuredBlock& block) { return block.iteration.count(); }) &&
                !changed([](const MeasuredBlock& block) { return block.power.count; });
+    }
+
+    /// Whether iterations take times that differ by more than a percent or two.
+    [[nodiscard]] bool is_varied() const {
+        constexpr double alike = 0.015;
+        if (warm_up_.size() < 4) return false;
+        double mean = 0;
+        double squares = 0;
+        double iterations = 0;
+        for (const MeasuredBlock& block : warm_up_) {
+            mean += block.iteration.count();
+            iterations += block.block.iterations;
+        }
+        const auto count = static_cast<double>(warm_up_.size());
+        mean /= count;
+        for (const MeasuredBlock& block : warm_up_) {
+            const double off = block.iteration.count() / mean - 1;
+            squares += off * off;
+        }
+        return squares / (count - 1) * (iterations / count) > alike * alike;
     }
 
     /// Spread out, down to clocks that could double an iteration.
@@ -360,6 +387,9 @@ private:
     std::map<ClockPoint, std::deque<Charge>> charges_;
     std::map<ClockPoint, Seconds> longest_;
     std::vector<MeasuredBlock> warm_up_;
+    /// Of a block; more where iterations differ, so that blocks meet most sizes of work.
+    static constexpr std::uint32_t varied_iterations = 6;
+    std::uint32_t fewest_iterations_ = 1;
     std::map<ClockPoint, int> failures_;
     std::uint64_t dropped_ = 0;
     std::map<ClockPoint, std::uint32_t> growth_;  ///< of blocks, since some were dropped
