@@ -52,7 +52,8 @@ LaunchTrace::Iteration iteration(const std::string& letters, double count = 1, d
     LaunchTrace::Iteration all{count, {}};
     for (const char letter : letters) {
         const std::uint32_t kernel = letter == 'g' ? 0 : letter == 'c' ? 1 : 2;
-        all.launches.push_back({kernel, 0, Seconds{scale * (kernel == 2 ? 0.05 : 0.1)}, Seconds{0}});
+        all.launches.push_back(
+            {kernel, 0, Seconds{scale * (kernel == 2 ? 0.05 : 0.1)}, Seconds{0}});
     }
     return all;
 }
@@ -222,7 +223,8 @@ TEST(TracePlan, AlignsWithTheFewestEdits) {
         std::vector<std::uint32_t> b(random() % 12);
         for (auto* names : {&a, &b})
             for (std::uint32_t& name : *names) name = static_cast<std::uint32_t>(random() % 3);
-        std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+        std::vector<std::vector<std::size_t>> d(a.size() + 1,
+                                                std::vector<std::size_t>(b.size() + 1));
         for (std::size_t i = 0; i <= a.size(); ++i)
             for (std::size_t j = 0; j <= b.size(); ++j) {
                 d[i][j] = i + j;
@@ -277,7 +279,8 @@ TEST(LaunchTraceFile, KeepsWhatWasRecorded) {
     EXPECT_EQ(read.kernels, written.kernels);
     EXPECT_EQ(read.iterations, written.iterations);
     for (const char* line : {"0,1,gemm,0,0,-1,0", "0,0,gemm,0,0,1,0", "0,1,gemm,0,x,1,0", "0,1"}) {
-        std::ofstream{path} << "iteration,count,kernel,variant,depth,time_s,gap_s\n" << line << '\n';
+        std::ofstream{path} << "iteration,count,kernel,variant,depth,time_s,gap_s\n"
+                            << line << '\n';
         EXPECT_THROW(detail::read_trace(path), Error) << line;
     }
     std::filesystem::remove(path);
@@ -296,9 +299,8 @@ TEST(LaunchTraceFile, IsLimitedWithoutLosingIterations) {
 TEST(SequenceRecorder, SamplesIterationsWithTheirTimes) {
     SequenceRecorder recorder;
     const auto run = [](std::uint32_t kernel, int start, int end) {
-        return KernelInterval{.kernel = {kernel},
-                              .start = TimePoint{start * 1us},
-                              .end = TimePoint{end * 1us}};
+        return KernelInterval{
+            .kernel = {kernel}, .start = TimePoint{start * 1us}, .end = TimePoint{end * 1us}};
     };
     for (int i = 0; i < 80; ++i) {  // 1 2, and 3 in each eighth; one of each is measured
         recorder.launched({0}, {1});
@@ -306,9 +308,9 @@ TEST(SequenceRecorder, SamplesIterationsWithTheirTimes) {
         if (i % 8 == 7) recorder.launched({0}, {3});
         recorder.end_iteration(i == 6 || i == 7 ? 5 : 0);
     }
-    recorder.ran(std::vector{run(1, 0, 10), run(2, 15, 25), run(1, 30, 50), run(2, 50, 60),
-                             run(3, 60, 100)},
-                 2, 5);
+    recorder.ran(
+        std::vector{run(1, 0, 10), run(2, 15, 25), run(1, 30, 50), run(2, 50, 60), run(3, 60, 100)},
+        2, 5);
     const auto sample = recorder.sample([](KernelId) { return Seconds{1}; });
     ASSERT_EQ(sample.size(), 2U);
     EXPECT_DOUBLE_EQ(sample[0].count, 70);
