@@ -246,6 +246,18 @@ TEST_F(Attach, StandsBeforeTheLaunchesOfHip) {
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["launches"], 11);
 }
 
+/// As Triton does, and so torch.compile and vLLM.
+TEST_F(Attach, StandsBeforeLaunchesThatAreLookedUpInHip) {
+    const Outcome seen = run({"--preload", "--meter", "1"}, {HIP_LOOKUP_PROGRAM, "50"});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    for (const auto& [kernel, calls] : std::map<std::string, int>{
+             {"gemm", 50}, {"triton_poi_fused_gelu_0", 150}, {"triton_red_fused_norm_1", 100}}) {
+        ASSERT_FALSE(seen.row(kernel).is_null()) << kernel << seen.report.dump(1) << seen.notes();
+        EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel;
+        EXPECT_EQ(seen.row(kernel)["metered_calls"], calls) << kernel;
+    }
+}
+
 TEST_F(Attach, TakesTimesFromRecordsOfDispatchesWithoutMarkers) {
     const Environment records{{"KDVFS_DISPATCH_RECORDS", DISPATCH_RECORDS}};
     const Outcome seen = run({"--preload"}, {HIP_PROGRAM, "50"}, records);

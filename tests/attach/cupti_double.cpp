@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// libcupti.so.13 over the double of the driver: callbacks at calls, and records of what ran, in
-// buffers of whoever subscribes. Layouts are written afresh from CUPTI's documentation.
+// libcupti.so.13 over the double of the driver: callbacks at calls, and records of what ran. As
+// CUPTI, it has one subscriber, one set of kinds, one pair of buffer callbacks (the last one
+// registered) and one clock in a process. Layouts are written afresh from CUPTI's documentation.
 #include "cuda_double.hpp"
 
 #include <time.h>
@@ -9,9 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -33,6 +34,7 @@ struct CallbackData {
 using Callback = void (*)(void*, int, std::uint32_t, const CallbackData*);
 using Wanted = void (*)(std::uint8_t**, std::size_t*, std::size_t*);
 using Done = void (*)(void*, std::uint32_t, std::uint8_t*, std::size_t, std::size_t);
+using Timestamp = std::uint64_t (*)();
 
 struct Record {
     std::uint32_t kind;
@@ -45,14 +47,21 @@ struct State {
     std::mutex mutex;
     Callback callback = nullptr;
     void* user = nullptr;
-    std::set<std::uint32_t> calls;
+    std::set<std::pair<int, std::uint32_t>> calls;  ///< domain, number
     std::set<std::uint32_t> kinds;
     Wanted wanted = nullptr;
     Done done = nullptr;
     std::vector<Record> records;
     std::uint64_t taken = 0;
     std::uint64_t kernels = 0;  ///< that have records
+    bool kernels_off_alone = false;
     bool kernels_gone = false;
+    std::uint8_t* buffer = nullptr;  ///< that is being filled
+    std::size_t room = 0;
+    std::size_t used = 0;
+    Timestamp timestamp = nullptr;
+    std::uint64_t clock_at = 0;      ///< ns since 1970, when the clock was registered
+    std::uint64_t timestamp_at = 0;  ///< what it said then
 };
 State& state() {
     static auto& one = *new State;
@@ -61,6 +70,24 @@ State& state() {
 
 /// CUpti_ActivityKernel10, CUpti_ActivityMemcpy6, CUpti_ActivityGraphTrace2.
 std::size_t size_of(std::uint32_t kind) { return kind == 10 ? 216 : 96; }
+
+std::uint64_t now_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+/// A time in nanoseconds since 1970, in the clock that was registered: along the line through two
+/// comparisons, as CUPTI says that it does. The caller holds the lock.
+std::uint64_t in_registered_clock(std::uint64_t time) {
+    State& its = state();
+    if (its.timestamp == nullptr) return time;
+    const double rate = static_cast<double>(its.timestamp() - its.timestamp_at) /
+                        static_cast<double>(now_ns() - its.clock_at);
+    const auto since = static_cast<double>(static_cast<std::int64_t>(time - its.clock_at));
+    return its.timestamp_at + static_cast<std::uint64_t>(static_cast<std::int64_t>(since * rate));
+}
 
 std::size_t write_record(std::uint8_t* at, const Record& record) {
     const std::size_t size = size_of(record.kind);
@@ -71,28 +98,61 @@ std::size_t write_record(std::uint8_t* at, const Record& record) {
     put(0, record.kind);
     const bool graph = record.kind == 51;
     put(graph ? 4 : record.kind == 10 ? 92 : 44, record.correlation);
-    put(graph ? 8 : 16, record.start);
-    put(graph ? 16 : 24, record.end);
+    put(graph ? 8 : 16, in_registered_clock(record.start));
+    put(graph ? 16 : 24, in_registered_clock(record.end));
     return size;
 }
 
-void deliver() {
+/// Gives the buffer that is being filled to whoever is registered now.
+void return_buffer() {
+    std::uint8_t* buffer = nullptr;
+    std::size_t room = 0;
+    std::size_t used = 0;
+    {
+        const std::lock_guard lock{state().mutex};
+        buffer = std::exchange(state().buffer, nullptr);
+        room = state().room;
+        used = state().used;
+    }
+    if (buffer != nullptr) state().done(nullptr, 0, buffer, room, used);
+}
+
+/// Requests a buffer where there is none. @returns whether there is one
+bool has_buffer() {
+    {
+        const std::lock_guard lock{state().mutex};
+        if (state().buffer != nullptr) return true;
+    }
+    std::uint8_t* buffer = nullptr;
+    std::size_t room = 0;
+    std::size_t most = 0;
+    state().wanted(&buffer, &room, &most);
+    const std::lock_guard lock{state().mutex};
+    state().buffer = buffer;
+    state().room = room;
+    state().used = 0;
+    return buffer != nullptr;
+}
+
+/// Puts what has run into buffers; those that are full go back.
+void fill() {
+    static auto& one_at_a_time = *new std::mutex;
+    const std::lock_guard filling{one_at_a_time};
     std::vector<Record> records;
     {
         const std::lock_guard lock{state().mutex};
         records.swap(state().records);
     }
-    std::size_t next = 0;
-    while (next < records.size()) {
-        std::uint8_t* buffer = nullptr;
-        std::size_t room = 0;
-        std::size_t most = 0;
-        state().wanted(&buffer, &room, &most);
-        std::size_t used = 0;
-        while (next < records.size() && used + size_of(records[next].kind) <= room) {
-            used += write_record(buffer + used, records[next++]);
+    for (const Record& record : records) {
+        if (!has_buffer()) return;
+        bool full = false;
+        {
+            const std::lock_guard lock{state().mutex};
+            State& its = state();
+            its.used += write_record(its.buffer + its.used, record);
+            full = its.used + size_of(10) > its.room;
         }
-        state().done(nullptr, 0, buffer, room, used);
+        if (full) return_buffer();
     }
 }
 
@@ -101,7 +161,7 @@ void on_call(std::uint32_t id, const void* parameters, const char* symbol, const
     Callback callback = nullptr;
     {
         const std::lock_guard lock{state().mutex};
-        if (state().calls.contains(id)) callback = state().callback;
+        if (state().calls.contains({1, id})) callback = state().callback;
     }
     if (callback == nullptr) return;
     CallbackData data{};
@@ -117,7 +177,6 @@ void on_call(std::uint32_t id, const void* parameters, const char* symbol, const
 }
 
 void on_ran(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start, std::uint64_t end) {
-    bool full = false;
     {
         const std::lock_guard lock{state().mutex};
         if (!state().kinds.contains(kind) || (kind == 10 && state().kernels_gone)) return;
@@ -126,9 +185,8 @@ void on_ran(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start, 
         if (lose != nullptr && ++state().taken % std::strtoull(lose, nullptr, 10) == 0) return;
         state().records.push_back({kind, correlation, start, end});
         if (kind == 10) ++state().kernels;
-        full = state().records.size() >= 200;
     }
-    if (full) deliver();
+    fill();
 }
 
 }  // namespace
@@ -136,7 +194,7 @@ void on_ran(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start, 
 extern "C" {
 
 int cuptiSubscribe(void** subscriber, Callback callback, void* user) {
-    if (std::getenv("CUPTI_DOUBLE_HELD") != nullptr) return 39;
+    if (std::getenv("CUPTI_DOUBLE_HELD") != nullptr || state().callback != nullptr) return 39;
     state().callback = callback;
     state().user = user;
     *subscriber = &state();
@@ -145,38 +203,55 @@ int cuptiSubscribe(void** subscriber, Callback callback, void* user) {
     return 0;
 }
 int cuptiUnsubscribe(void*) {
+    const std::lock_guard lock{state().mutex};
     state().callback = nullptr;
+    state().calls.clear();
     return 0;
 }
-int cuptiEnableCallback(std::uint32_t on, void*, int, std::uint32_t id) {
+int cuptiEnableCallback(std::uint32_t on, void*, int domain, std::uint32_t id) {
     const std::lock_guard lock{state().mutex};
     if (on != 0) {
-        state().calls.insert(id);
+        state().calls.insert({domain, id});
     } else {
-        state().calls.erase(id);
+        state().calls.erase({domain, id});
     }
     return 0;
 }
+int cuptiEnableDomain(std::uint32_t on, void* subscriber, int domain) {
+    for (std::uint32_t id = 0; id < 807; ++id) cuptiEnableCallback(on, subscriber, domain, id);
+    return 0;
+}
 int cuptiActivityEnable(std::uint32_t kind) {
+    const cuda_double::Listener listener{&on_call, &on_ran};
+    cuda_double_listen(&listener);
     const std::lock_guard lock{state().mutex};
     // Seen on an H200: records of kernels that were switched while others stayed on never come
     // back.
-    if (kind == 10 && !state().kinds.empty()) state().kernels_gone = true;
+    if (kind == 10 && state().kernels_off_alone) state().kernels_gone = true;
     state().kinds.insert(kind);
     return 0;
 }
 int cuptiActivityDisable(std::uint32_t kind) {
     const std::lock_guard lock{state().mutex};
-    state().kinds.erase(kind);
+    if (state().kinds.erase(kind) > 0 && kind == 10) state().kernels_off_alone = true;
+    if (state().kinds.empty()) state().kernels_off_alone = false;
+    return 0;
+}
+int cuptiActivityRegisterTimestampCallback(Timestamp timestamp) {
+    const std::lock_guard lock{state().mutex};
+    state().clock_at = now_ns();
+    state().timestamp_at = timestamp();
+    state().timestamp = timestamp;
     return 0;
 }
 int cuptiActivityRegisterCallbacks(Wanted wanted, Done done) {
-    state().wanted = wanted;
-    state().done = done;
-    std::atexit([] {
+    static const int counted = std::atexit([] {
         const char* const file = std::getenv("CUPTI_DOUBLE_COUNTS");
         if (file != nullptr) std::ofstream{file} << state().kernels << '\n';
     });
+    static_cast<void>(counted);
+    state().wanted = wanted;
+    state().done = done;
     return 0;
 }
 int cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t used, std::uint8_t** record) {
@@ -191,16 +266,11 @@ int cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t used, std::uint
     return 0;
 }
 int cuptiActivityFlushAll(std::uint32_t) {
-    deliver();
+    return_buffer();
     return 0;
 }
-/// Nothing comes by itself until a buffer is full (H200, CUDA 13.0).
-int cuptiActivityFlushPeriod(std::uint32_t) { return 0; }
 int cuptiGetTimestamp(std::uint64_t* nanoseconds) {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    *nanoseconds = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
-                   static_cast<std::uint64_t>(now.tv_nsec);
+    *nanoseconds = state().timestamp == nullptr ? now_ns() : state().timestamp();
     return 0;
 }
 int cuptiActivityGetNumDroppedRecords(void*, std::uint32_t, std::size_t* dropped) {

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/error.hpp>
 #include <tools/cli/metrics.hpp>
+#include <tools/cli/metrics_file.hpp>
+#include <tools/cli/report_names.hpp>
 
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +101,95 @@ TEST(Metrics, AreBoundedInNumberAndLoseNothing) {
     EXPECT_EQ(prometheus_text({}),
               "# HELP kdvfs_processes Processes that have reported.\n"
               "# TYPE kdvfs_processes gauge\nkdvfs_processes 0\n");
+}
+
+TEST(Metrics, HaveTheLabelsOfTheJobOnEveryLine) {
+    const JobPlace place{.host = "node7", .rank = "3", .job = "812", .process = 1, .step = "0"};
+    const std::string text =
+        prometheus_text({process_with({row("gemm", 2, energy(8))})}, place.labels());
+    const std::string labels = "Hostname=\"node7\",jobid=\"812\",jobstep=\"0\",rank=\"3\"} ";
+    EXPECT_NE(text.find("kdvfs_processes{" + labels + "1\n"), std::string::npos) << text;
+    EXPECT_EQ(count(text, labels), count(text, "\n") - count(text, "# "));
+}
+
+TEST(Metrics, FileIsThereWhileItIsWrittenAndGoneAfter) {
+    std::string name = (std::filesystem::temp_directory_path() / "metrics_XXXXXX").string();
+    const std::filesystem::path folder = ::mkdtemp(name.data());
+    {
+        const MetricsFile file{folder / "kdvfs.prom", folder, {{"jobid", "812"}}};
+        std::ifstream text{folder / "kdvfs.prom"};
+        std::string all{std::istreambuf_iterator<char>{text}, {}};
+        EXPECT_NE(all.find("kdvfs_processes{jobid=\"812\"} 0\n"), std::string::npos) << all;
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(folder));
+    EXPECT_THROW((MetricsFile{folder / "kdvfs.txt", folder, {}}), kdvfs::Error);
+    EXPECT_THROW((MetricsFile{folder / "none" / "kdvfs.prom", folder, {}}), kdvfs::Error);
+    std::filesystem::remove_all(folder);
+}
+
+/// Grafana's dashboard model, as far as it is used, and what its queries name.
+TEST(Metrics, AreWhatTheDashboardAsksFor) {
+    std::ifstream file{DASHBOARD};
+    const json dashboard = json::parse(file, nullptr, false);
+    ASSERT_TRUE(dashboard.is_object()) << DASHBOARD;
+    for (const char* key : {"title", "uid"}) EXPECT_TRUE(dashboard.at(key).is_string()) << key;
+    EXPECT_TRUE(dashboard.at("schemaVersion").is_number_integer());
+    json range{{"level", "scope"}, {"kernel", "step"}, {"runs", 3}, {"time_s", 1.5}};
+    range["energy"] = energy(5);
+    json process = process_with({row("gemm", 2, energy(8))});
+    process["devices"][0]["report"]["levels"] = json::array({range});
+    const JobPlace place{.host = "node7", .rank = "3", .job = "812", .process = 1, .step = "0"};
+    const std::string text = prometheus_text({process}, place.labels());
+    std::set<std::string> known;
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with('#')) known.insert(line.substr(0, line.find('{')));
+    }
+    std::set<std::string> labels{"hw_id",    "hw_name", "kernel",  "variant", "range",
+                                 "Hostname", "jobid",   "jobstep", "rank"};
+    for (const std::string& label : labels) {
+        EXPECT_NE(text.find(label + "=\""), std::string::npos) << label;
+    }
+    std::set<int> ids;
+    std::set<std::string> asked;
+    const std::regex metric{"(?:kdvfs|hw)_[a-z_]+"};
+    const auto check = [&](const std::string& query) {
+        for (std::sregex_iterator at{query.begin(), query.end(), metric}, end; at != end; ++at) {
+            const std::string name = at->str();
+            if (labels.contains(name)) continue;
+            EXPECT_TRUE(known.contains(name)) << name << " in " << query;
+            asked.insert(name);
+        }
+        const std::regex by{R"(by \(([^)]*)\))"};
+        for (std::sregex_iterator at{query.begin(), query.end(), by}, end; at != end; ++at) {
+            std::istringstream words{(*at)[1].str()};
+            for (std::string word; std::getline(words, word, ',');) {
+                word.erase(0, word.find_first_not_of(' '));
+                EXPECT_TRUE(labels.contains(word)) << word << " in " << query;
+            }
+        }
+    };
+    for (const json& panel : dashboard.at("panels")) {
+        EXPECT_TRUE(ids.insert(panel.at("id").get<int>()).second) << panel.at("id");
+        EXPECT_TRUE(panel.at("title").is_string());
+        const std::string type = panel.at("type").get<std::string>();
+        EXPECT_TRUE(type == "timeseries" || type == "table" || type == "stat") << type;
+        const json& place_of = panel.at("gridPos");
+        EXPECT_LE(place_of.at("x").get<int>() + place_of.at("w").get<int>(), 24);
+        EXPECT_GT(place_of.at("h").get<int>(), 0);
+        EXPECT_EQ(panel.at("datasource").at("type"), "prometheus");
+        ASSERT_FALSE(panel.at("targets").empty());
+        std::set<std::string> references;
+        for (const json& target : panel.at("targets")) {
+            EXPECT_TRUE(references.insert(target.at("refId").get<std::string>()).second);
+            check(target.at("expr").get<std::string>());
+        }
+    }
+    for (const json& variable : dashboard.at("templating").at("list")) {
+        EXPECT_TRUE(variable.at("name").is_string());
+        if (variable.at("type") == "query") check(variable.at("query").get<std::string>());
+    }
+    EXPECT_EQ(asked, known) << "every metric has a place";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <tools/attach/cupti.hpp>
 #include <tools/attach/iterations.hpp>
 #include <tools/attach/launch_names.hpp>
+#include <tools/attach/range_names.hpp>
 #include <tools/attach/short_ranges.hpp>
 
 #include <gtest/gtest.h>
@@ -221,6 +222,57 @@ TEST(ShortRanges, AreToldByTheCounterAndNotByALog) {
         EXPECT_NE(report.notes[0].find(" mlp"), std::string::npos) << report.notes[0];
         EXPECT_EQ(report.notes[0].find("backward"), std::string::npos) << report.notes[0];
     }
+}
+
+TEST(RangeNames, KeepLayersApartAndPoolSteps) {
+    RangeNames names;
+    for (int layer = 0; layer < 32; ++layer) {
+        const std::string name = "layer " + std::to_string(layer);
+        EXPECT_EQ(names.of(name), name);
+    }
+    for (int step = 0; step < 100000; ++step) {
+        const std::string name = "step " + std::to_string(step) + "/forward";
+        EXPECT_EQ(names.of(name), step < 32 ? name : "step */forward");
+    }
+    EXPECT_EQ(names.of("layer 31"), "layer 31");
+    EXPECT_EQ(names.of("layer 32"), "layer *");
+    EXPECT_EQ(names.of("step 7/forward"), "step 7/forward");
+    for (int i = 0; i < 300; ++i) {
+        std::string name = "range ";
+        for (int rest = i; rest >= 0; rest = rest / 26 - 1) {
+            name += static_cast<char>('a' + rest % 26);
+        }
+        EXPECT_EQ(names.of(name), i < 192 ? name : "other ranges");
+    }
+    EXPECT_EQ(names.of("step 12345/forward"), "step */forward");
+    EXPECT_EQ(names.of("batch 1"), "batch *");  // no room for it to be apart
+}
+
+TEST(NumberedRanges, HaveTheFirstOnesInTheirSum) {
+    kdvfs::measure::Report report;
+    const auto add = [&](const char* name, std::uint64_t runs, double joules, bool resolved) {
+        auto& level = report.levels.emplace_back();
+        level.scope.name = name;
+        level.runs = runs;
+        level.time = kdvfs::Seconds{0.5 * static_cast<double>(runs)};
+        level.energy = {{joules}, {1}, resolved};
+    };
+    add("step 0", 1, 10, true);
+    add("step *", 98, 980, true);
+    add("step 1", 1, 10, true);
+    add("layer 0", 100, 40, true);
+    add("epoch *", 3, 30, true);
+    add("epoch 1", 2, 0, false);
+    pool_numbered_ranges(report);
+    ASSERT_EQ(report.levels.size(), 3U);
+    EXPECT_EQ(report.levels[0].scope.name, "step *");
+    EXPECT_EQ(report.levels[0].runs, 100U);
+    EXPECT_EQ(report.levels[0].time.count(), 50);
+    EXPECT_EQ(report.levels[0].energy.joules.count, 1000);
+    EXPECT_EQ(report.levels[0].energy.half_width.count, 3);
+    EXPECT_TRUE(report.levels[0].energy.resolved);
+    EXPECT_EQ(report.levels[1].scope.name, "layer 0");
+    EXPECT_FALSE(report.levels[2].energy.resolved);
 }
 
 }  // namespace

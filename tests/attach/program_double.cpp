@@ -17,6 +17,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -42,13 +43,25 @@ Kernel fragile{"_Z7fragilePi", 100, 200, 1, &fragile_cleared};
 bool has_tiles = false;
 Kernel tiles{"_Z5tilesPi", 800, 400, 1, &has_tiles, cuda_double::Unready::does_nothing};
 
-// NVTX as its header does it: tables of pointers, filled in by the injected library.
+// NVTX as its header does it: variables that the program calls through. Each holds a function at
+// first that begins the initialisation, once, and then calls through its variable: whoever calls it
+// after that, in the place of another tool, calls himself without end. What no tool has changed
+// is null afterwards.
 using Function = void (*)();
-Function push_a = nullptr;
-Function pop_f = nullptr;
-Function domain_push = nullptr;
-Function domain_pop = nullptr;
-Function domain_create = nullptr;
+int begins_push(const char* name);
+int begins_pop();
+int begins_domain_push(void* domain, const void* event);
+int begins_domain_pop(void* domain);
+void* begins_domain_create(const char* name);
+const Function initial[] = {
+    reinterpret_cast<Function>(&begins_push), reinterpret_cast<Function>(&begins_pop),
+    reinterpret_cast<Function>(&begins_domain_push), reinterpret_cast<Function>(&begins_domain_pop),
+    reinterpret_cast<Function>(&begins_domain_create)};
+Function push_a = initial[0];
+Function pop_f = initial[1];
+Function domain_push = initial[2];
+Function domain_pop = initial[3];
+Function domain_create = initial[4];
 Function* core[16] = {};
 Function* core_domains[16] = {};
 int table_of(int module, Function*** table, unsigned* entries) {
@@ -68,21 +81,53 @@ const void* export_table(std::uint32_t id) {
     } callbacks{16, &table_of};
     return id == 1 ? &callbacks : nullptr;
 }
-void begin_ranges() {
+void initialise_once() {
+    static bool begun = false;
+    if (std::exchange(begun, true)) return;
     const char* const path = std::getenv("NVTX_INJECTION64_PATH");
     void* const library = path == nullptr ? nullptr : ::dlopen(path, RTLD_LAZY);
-    if (library == nullptr) return;
-    if (void* const begin = ::dlsym(library, "InitializeInjectionNvtx2")) {
-        reinterpret_cast<int (*)(const void* (*)(std::uint32_t))>(begin)(&export_table);
+    if (library != nullptr) {
+        if (void* const begin = ::dlsym(library, "InitializeInjectionNvtx2")) {
+            reinterpret_cast<int (*)(const void* (*)(std::uint32_t))>(begin)(&export_table);
+        }
     }
+    std::size_t place = 0;
+    for (Function* each : {&push_a, &pop_f, &domain_push, &domain_pop, &domain_create}) {
+        if (*each == initial[place++]) *each = nullptr;
+    }
+}
+template <class Result, class... Arguments>
+Result call(Function function, Arguments... arguments) {
+    if (function == nullptr) return Result{};
+    return reinterpret_cast<Result (*)(Arguments...)>(function)(arguments...);
+}
+int begins_push(const char* name) {
+    initialise_once();
+    return call<int>(push_a, name);
+}
+int begins_pop() {
+    initialise_once();
+    return call<int>(pop_f);
+}
+int begins_domain_push(void* domain, const void* event) {
+    initialise_once();
+    return call<int>(domain_push, domain, event);
+}
+int begins_domain_pop(void* domain) {
+    initialise_once();
+    return call<int>(domain_pop, domain);
+}
+void* begins_domain_create(const char* name) {
+    initialise_once();
+    return call<void*>(domain_create, name);
 }
 bool names_ranges = true;
 struct Range {
     explicit Range(const char* name) {
-        if (names_ranges && push_a != nullptr) reinterpret_cast<int (*)(const char*)>(push_a)(name);
+        if (names_ranges) call<int>(push_a, name);
     }
     ~Range() {
-        if (names_ranges && pop_f != nullptr) reinterpret_cast<int (*)()>(pop_f)();
+        if (names_ranges) call<int>(pop_f);
     }
     Range(const Range&) = delete;
     Range& operator=(const Range&) = delete;
@@ -91,9 +136,8 @@ struct Range {
 /// A range as NVTX asks libraries to open theirs: in a domain of their own, by attributes.
 struct LibraryRange {
     explicit LibraryRange(const char* name) {
-        if (domain_create == nullptr) return;
-        static void* const domain =
-            reinterpret_cast<void* (*)(const char*)>(domain_create)("BLAS of the double");
+        static void* const domain = call<void*>(domain_create, "BLAS of the double");
+        if (domain == nullptr) return;
         const struct {
             std::uint16_t version = 3;
             std::uint16_t size = 48;
@@ -105,10 +149,10 @@ struct LibraryRange {
             const void* message;
         } event{.message = name};
         its_ = domain;
-        reinterpret_cast<int (*)(void*, const void*)>(domain_push)(its_, &event);
+        call<int>(domain_push, its_, static_cast<const void*>(&event));
     }
     ~LibraryRange() {
-        if (its_ != nullptr) reinterpret_cast<int (*)(void*)>(domain_pop)(its_);
+        if (its_ != nullptr) call<int>(domain_pop, its_);
     }
     LibraryRange(const LibraryRange&) = delete;
     LibraryRange& operator=(const LibraryRange&) = delete;
@@ -197,7 +241,6 @@ int main(int argc, char** argv) {
     // What is registered first runs last.
     if (asked(argc, argv, "abort_at_exit=last")) std::atexit([] { std::abort(); });
     cuInit(0);
-    begin_ranges();
     names_ranges = !asked(argc, argv, "unnamed");
     if (asked(argc, argv, "dlclose")) close_what_was_injected();
     cuStreamCreate(&stream, 0);

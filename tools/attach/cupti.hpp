@@ -20,6 +20,7 @@ namespace attach::cupti {
 /// CUptiResult.
 using Status = int;
 inline constexpr Status success = 0;
+inline constexpr Status not_initialized = 15;  // CUPTI_ERROR_NOT_INITIALIZED
 inline constexpr Status held_by_another = 39;  // CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
 
 inline constexpr int driver_api = 1;  // CUPTI_CB_DOMAIN_DRIVER_API
@@ -79,8 +80,10 @@ using Callback = void (*)(void* user, int domain, std::uint32_t id, const Callba
 using BufferWanted = void (*)(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records);
 using BufferDone = void (*)(void* context, std::uint32_t stream, std::uint8_t* buffer,
                             std::size_t size, std::size_t used);
+using Timestamp = std::uint64_t (*)();
 
-/// The functions of the library, all there or the library is not used.
+/// The functions of the library. Those up to `words` are all there, or the library is not used;
+/// those behind it may be null.
 struct Library {
     Status (*subscribe)(void** subscriber, Callback callback, void* user) = nullptr;
     Status (*unsubscribe)(void* subscriber) = nullptr;
@@ -91,10 +94,17 @@ struct Library {
     Status (*register_buffers)(BufferWanted wanted, BufferDone done) = nullptr;
     Status (*next_record)(std::uint8_t* buffer, std::size_t used, std::byte** record) = nullptr;
     Status (*flush)(std::uint32_t forced) = nullptr;
-    Status (*flush_period)(std::uint32_t milliseconds) = nullptr;
     Status (*timestamp)(std::uint64_t* nanoseconds) = nullptr;
     Status (*dropped)(void* context, std::uint32_t stream, std::size_t* records) = nullptr;
     Status (*words)(Status status, const char** text) = nullptr;
+    Status (*callback_state)(std::uint32_t* on, void* subscriber, int domain,
+                             std::uint32_t id) = nullptr;
+    Status (*enable_domain)(std::uint32_t on, void* subscriber, int domain) = nullptr;
+    Status (*enable_domains)(std::uint32_t on, void* subscriber) = nullptr;
+    Status (*enable_in_context)(void* context, Kind kind) = nullptr;
+    Status (*disable_in_context)(void* context, Kind kind) = nullptr;
+    Status (*register_timestamp)(Timestamp timestamp) = nullptr;
+    Status (*finalize)() = nullptr;
     std::string path;
 
     [[nodiscard]] std::string words_of(Status status) const {
@@ -108,7 +118,7 @@ struct Library {
 /// @returns why there is none, else nothing
 inline std::string open(Library& library) {
     void* handle = nullptr;
-    const std::string wanted{kdvfs::detail::environment("KDVFS_CUPTI")};
+    const std::string wanted{kdvfs::io::environment("KDVFS_CUPTI")};
     if (!wanted.empty()) {
         handle = ::dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL);
     } else {
@@ -136,11 +146,17 @@ inline std::string open(Library& library) {
     find(library.register_buffers, "cuptiActivityRegisterCallbacks");
     find(library.next_record, "cuptiActivityGetNextRecord");
     find(library.flush, "cuptiActivityFlushAll");
-    find(library.flush_period, "cuptiActivityFlushPeriod");
     find(library.timestamp, "cuptiGetTimestamp");
     find(library.dropped, "cuptiActivityGetNumDroppedRecords");
     find(library.words, "cuptiGetResultString");
     if (!missing.empty()) return "it has no " + missing;
+    find(library.callback_state, "cuptiGetCallbackState");
+    find(library.enable_domain, "cuptiEnableDomain");
+    find(library.enable_domains, "cuptiEnableAllDomains");
+    find(library.enable_in_context, "cuptiActivityEnableContext");
+    find(library.disable_in_context, "cuptiActivityDisableContext");
+    find(library.register_timestamp, "cuptiActivityRegisterTimestampCallback");
+    find(library.finalize, "cuptiFinalize");
     Dl_info where{};
     if (::dladdr(reinterpret_cast<void*>(library.subscribe), &where) != 0) {
         library.path = where.dli_fname;

@@ -34,9 +34,7 @@ constexpr double other_work = 1.6;
 }  // namespace
 
 Settings Settings::from_environment() {
-    const auto text_of = [](const char* name) {
-        return std::string{kdvfs::detail::environment(name)};
-    };
+    const auto text_of = [](const char* name) { return std::string{kdvfs::io::environment(name)}; };
     const auto refuse = [](const std::string& variable, const std::string& words,
                            const std::string& remedy) {
         throw kdvfs::Error{kdvfs::Errc::invalid_input,
@@ -46,7 +44,7 @@ Settings Settings::from_environment() {
     const Kind kind = kdvfs::tune::session_mode_from_environment().kind;
     Settings settings;
     settings.off = kind == Kind::off;
-    settings.sets_clocks = kind == Kind::sweep || kind == Kind::follow;
+    settings.sets_clocks = kind == Kind::sweep || kind == Kind::follow || kind == Kind::compare;
     settings.repeats = text_of("KDVFS_MODE") == "repeat";
     if (const std::string level = text_of("KDVFS_ATTACH_LEVEL"); level == "range") {
         settings.level = Level::range;
@@ -108,13 +106,13 @@ class RunSession : public kdvfs::tune::Session<Policies> {
 public:
     using Session::Session;
 
-    [[nodiscard]] const kdvfs::detail::ScopeKind& kind(std::string_view name,
+    [[nodiscard]] const kdvfs::extend::ScopeKind& kind(std::string_view name,
                                                        kdvfs::Variant variant) const {
         return kind_of<Policy>(name, variant);
     }
     /// The same for a kind that is kept, and no scope's: one for each name and variant, whatever
     /// clock is asked for now. A sweep counts what it hands out by `kind` as a scope entered.
-    [[nodiscard]] const kdvfs::detail::ScopeKind& kept_kind(std::string_view name,
+    [[nodiscard]] const kdvfs::extend::ScopeKind& kept_kind(std::string_view name,
                                                             kdvfs::Variant variant) const {
         if (mode() != kdvfs::tune::SessionMode::Kind::sweep) return kind(name, variant);
         return service().kind_of(name, variant, {}, Policies::metered);
@@ -123,7 +121,7 @@ public:
     [[nodiscard]] kdvfs::measure::MeterRecord take_record() const {
         return service().take_record();
     }
-    [[nodiscard]] const kdvfs::detail::ScopeKind& enclosing_kind(std::string_view name) const {
+    [[nodiscard]] const kdvfs::extend::ScopeKind& enclosing_kind(std::string_view name) const {
         return service().enclosing_kind(name);
     }
     /// @param known an iteration of the program; else a stretch of time before these are known,
@@ -131,7 +129,7 @@ public:
     void begin_iteration(bool metered, bool known) const {
         using Kind = kdvfs::tune::SessionMode::Kind;
         if (!known && mode() != Kind::measure) return;
-        if (mode() == Kind::sweep) return next_iteration();
+        if (mode() == Kind::sweep || mode() == Kind::compare) return next_iteration();
         static_cast<void>(service().begin_iteration(metered));
         if (known) report_iteration();
     }
@@ -141,7 +139,7 @@ namespace {
 
 kdvfs::tune::SessionMode mode_of(const Settings& settings) {
     auto mode = kdvfs::tune::session_mode_from_environment();
-    const auto rank = kdvfs::detail::parse_number<std::size_t>(settings.rank);
+    const auto rank = kdvfs::io::parse_number<std::size_t>(settings.rank);
     return settings.has_peers && rank ? mode.of_rank(*rank) : mode;
 }
 
@@ -160,7 +158,7 @@ Device::Device(const Opened& opened, const Settings& settings, unsigned every)
 
 Device::~Device() = default;
 
-const kdvfs::detail::ScopeKind& Device::launch_kind(const std::string& name,
+const kdvfs::extend::ScopeKind& Device::launch_kind(const std::string& name,
                                                     kdvfs::Variant variant) {
     // Where ranges are what is metered, they are what is asked for, too.
     if (settings_.level == Level::kernel && settings_.match &&
@@ -174,7 +172,7 @@ const kdvfs::detail::ScopeKind& Device::launch_kind(const std::string& name,
     return kind;
 }
 
-const kdvfs::detail::ScopeKind& Device::scope_kind(const kdvfs::detail::ScopeKind& kept) {
+const kdvfs::extend::ScopeKind& Device::scope_kind(const kdvfs::extend::ScopeKind& kept) {
     if (session_->mode() != kdvfs::tune::SessionMode::Kind::sweep) return kept;
     const std::lock_guard lock{splitting_};
     const auto found = swept_.find(kept.number);
@@ -256,7 +254,7 @@ std::string Device::name_to_repeat(std::uint32_t kind, const Again& again) {
 /// once the power limit has its say, as it had in the program.
 /// @param way how it is to be made again
 /// @returns null where it takes another time than any of them
-const kdvfs::detail::ScopeKind* Device::kind_to_repeat(const kdvfs::detail::ScopeKind& kind,
+const kdvfs::extend::ScopeKind* Device::kind_to_repeat(const kdvfs::extend::ScopeKind& kind,
                                                        const Again& again,
                                                        const std::function<void()>*& way) {
     using Clock = std::chrono::steady_clock;
@@ -311,13 +309,13 @@ bool Device::repeating_begins() {
     return repeating_state_ == Repeating::begun;
 }
 
-void Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
+void Device::repeat(kdvfs::StreamRef stream, const kdvfs::extend::ScopeKind& kind,
                     const Again& again) {
     const std::lock_guard one_at_a_time{repeating_};
     Process& process = Process::instance();
     std::string repeated;
     const std::function<void()>* way = &again.launch;
-    const auto kind_of_work = [&]() -> const kdvfs::detail::ScopeKind* {
+    const auto kind_of_work = [&]() -> const kdvfs::extend::ScopeKind* {
         if (!repeating_begins()) return nullptr;
         repeated = name_to_repeat(kind.number, again);
         if (repeated.empty()) return nullptr;
@@ -337,24 +335,20 @@ void Device::repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kin
     if (!repeated.empty()) process.repeating({});
 }
 
-const kdvfs::detail::ScopeKind& Device::range_kind(std::string_view path) {
-    constexpr std::size_t most = 256;
+const kdvfs::extend::ScopeKind& Device::range_kind(std::string_view path) {
     if (settings_.sets_clocks) return session_->kind(path, {});
     const std::lock_guard lock{naming_};
-    auto known = ranges_.find(path);
-    if (known == ranges_.end() && ranges_.size() >= most) {
-        path = "other ranges";
-        known = ranges_.find(path);
-    }
+    const std::string name = range_names_.of(path);
+    auto known = ranges_.find(name);
     if (known == ranges_.end()) {
-        known = ranges_.emplace(path, &session_->enclosing_kind(path)).first;
+        known = ranges_.emplace(name, &session_->enclosing_kind(name)).first;
     }
     return *known->second;
 }
 
-const kdvfs::detail::ScopeKind& Device::outside() { return range_kind("outside ranges"); }
+const kdvfs::extend::ScopeKind& Device::outside() { return range_kind("outside ranges"); }
 
-std::uint32_t Device::launched(const kdvfs::detail::ScopeKind& kind) {
+std::uint32_t Device::launched(const kdvfs::extend::ScopeKind& kind) {
     launches_.fetch_add(1, std::memory_order_relaxed);
     if (settings_.iteration.empty()) look_for_iteration(kind);
     std::uint32_t place = next_place_.load(std::memory_order_relaxed);
@@ -364,7 +358,7 @@ std::uint32_t Device::launched(const kdvfs::detail::ScopeKind& kind) {
     return place;
 }
 
-void Device::look_for_iteration(const kdvfs::detail::ScopeKind& kind) {
+void Device::look_for_iteration(const kdvfs::extend::ScopeKind& kind) {
     bool begins = false;
     bool known = false;
     const auto now = std::chrono::steady_clock::now();
@@ -399,11 +393,19 @@ void Device::meter_every(unsigned every) {
     session_->begin_iteration(false, false);
 }
 
+void Device::pause(bool paused) {
+    const std::lock_guard lock{beginning_};
+    if (paused_.exchange(paused) == paused || !paused) return;
+    meters_ = false;
+    session_->begin_iteration(false, false);
+}
+
 void Device::begin_iteration(bool known) {
     auto waits = Repeating::waits_for_iteration;
     if (known) repeating_state_.compare_exchange_strong(waits, Repeating::begun);
     next_place_.store(known ? 0 : nowhere, std::memory_order_relaxed);
-    const unsigned every = every_.load(std::memory_order_relaxed);
+    const unsigned every =
+        paused_.load(std::memory_order_relaxed) ? 0 : every_.load(std::memory_order_relaxed);
     const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed);
     const auto is_metered = [every](std::uint64_t which) {
         return every != 0 && which % every == every - 1;
@@ -417,7 +419,7 @@ void Device::begin_iteration(bool known) {
     if (!needs_times_ || session_->mode() == kdvfs::tune::SessionMode::Kind::sweep) return;
     // Before, as switching takes its time; behind, and before the first, as what was launched may
     // not have run yet.
-    needs_times_(number == 0 || is_metered(number) || is_metered(number + 1) ||
+    needs_times_(number == 0 || paused_ || is_metered(number) || is_metered(number + 1) ||
                  (number > 0 && is_metered(number - 1)));
 }
 
@@ -429,6 +431,7 @@ void Device::report_times(std::function<void(bool)> needs) {
 kdvfs::measure::Report Device::report() const {
     kdvfs::measure::Report report = session_->report();
     if (settings_.level == Level::range && !sums_ranges()) unresolve_short_ranges(report);
+    pool_numbered_ranges(report);
     return report;
 }
 void Device::write_record(const std::filesystem::path& folder) const {
@@ -445,7 +448,7 @@ void Device::write_record(const std::filesystem::path& folder) const {
 void Device::close() const { session_->close(); }
 
 void Device::write_json(std::ostream& out, bool at_end) {
-    using kdvfs::detail::json_number;
+    using kdvfs::io::json_number;
     kdvfs::measure::Report report = this->report();
     if (!at_end) report.fit.covariance.clear();
     const std::lock_guard lock{mutex_};

@@ -8,6 +8,7 @@
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/attach/iterations.hpp>
+#include <tools/attach/range_names.hpp>
 #include <tools/attach/settings.hpp>
 
 #include <algorithm>
@@ -32,9 +33,12 @@ class RunSession;
 
 /// All is metered, by iterations that the device chooses.
 inline kdvfs::GpuOptions attached_options(const Settings& settings) {
+    // Sweeps and plans know what a switch costs: the gate has no say.
+    const auto latency = settings.sets_clocks ? std::optional{kdvfs::Duration{0}} : std::nullopt;
     // What the solution costs grows with the square of the columns, and with their cube at the end:
     // a counter of 100 ms is fitted in 14 ways.
-    return {.meter_every = 1,
+    return {.switch_latency = latency,
+            .meter_every = 1,
             .repeat = {.after = settings.repeat_after},
             .may_repeat = true,  // the user has said so to the attach command
             .accumulator = {.most_columns = 96, .pool_below = 1e-3}};
@@ -57,10 +61,10 @@ public:
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
 
-    [[nodiscard]] kdvfs::detail::ScopeSink& sink() const { return *sink_; }
+    [[nodiscard]] kdvfs::extend::ScopeSink& sink() const { return *sink_; }
 
     /// What launches of this name share.
-    [[nodiscard]] const kdvfs::detail::ScopeKind& launch_kind(const std::string& name,
+    [[nodiscard]] const kdvfs::extend::ScopeKind& launch_kind(const std::string& name,
                                                               kdvfs::Variant variant);
     /// The kind of a launch that took so long: launches of one name and grid can be other work, as
     /// those of persistent GEMMs are. Times within a quarter of one another are one cluster, whose
@@ -72,7 +76,7 @@ public:
                                       std::uint32_t place);
     /// What a scope that is entered now has, for a kind that is kept: while a program is swept,
     /// each block of iterations has kinds of its own.
-    [[nodiscard]] const kdvfs::detail::ScopeKind& scope_kind(const kdvfs::detail::ScopeKind& kept);
+    [[nodiscard]] const kdvfs::extend::ScopeKind& scope_kind(const kdvfs::extend::ScopeKind& kept);
     static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
     /// Whether launches are to be repeated (`KDVFS_MODE=repeat`).
     [[nodiscard]] bool repeats() const { return settings_.repeats && resolves_energy_; }
@@ -94,24 +98,27 @@ public:
     /// (`GpuOptions::repeat`); nothing where they are, where its name says that it must run once,
     /// or where it is none that was asked for. One launch at a time.
     /// @throws Error that names the kernel, where the launch fails
-    void repeat(kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind, const Again& again);
+    void repeat(kdvfs::StreamRef stream, const kdvfs::extend::ScopeKind& kind, const Again& again);
     /// Whether a launch inside a range has a scope of its own, too: the range's joules are then the
     /// sum of its launches'. Not where clocks are asked for by range.
     [[nodiscard]] bool sums_ranges() const { return !settings_.sets_clocks; }
-    /// What a range's scopes share. The first 256 paths are told apart; those after them are one.
-    [[nodiscard]] const kdvfs::detail::ScopeKind& range_kind(std::string_view path);
+    /// What a range's scopes share: those of one name of `RangeNames`, where no clocks are set.
+    [[nodiscard]] const kdvfs::extend::ScopeKind& range_kind(std::string_view path);
     /// What scopes of launches outside all ranges share, where ranges are asked for.
-    [[nodiscard]] const kdvfs::detail::ScopeKind& outside();
+    [[nodiscard]] const kdvfs::extend::ScopeKind& outside();
 
     /// A launch is about to be made.
     /// @returns its place, in launches since the iteration began; `nowhere` before these are known
-    std::uint32_t launched(const kdvfs::detail::ScopeKind& kind);
+    std::uint32_t launched(const kdvfs::extend::ScopeKind& kind);
 
     /// An iteration begins, or, before iterations are `known`, a stretch of time.
     void begin_iteration(bool known = true);
 
     /// Meters one iteration in so many from the next one on; 0: none, from here on.
     void meter_every(unsigned every);
+    /// Meters nothing from here on, until the first iteration after it is called with false: times
+    /// of launches are not to be had. Sweeps go on.
+    void pause(bool paused);
     /// @param needs called as an iteration begins: whether times of launches are needed, in this
     ///              one or in those beside it; not called while a program is swept
     void report_times(std::function<void(bool needed)> needs);
@@ -130,9 +137,10 @@ private:
     const Settings settings_;
     const bool resolves_energy_;
     std::unique_ptr<RunSession> session_;
-    kdvfs::detail::ScopeSink* sink_;
-    const kdvfs::detail::ScopeKind* others_;
+    kdvfs::extend::ScopeSink* sink_;
+    const kdvfs::extend::ScopeKind* others_;
     std::atomic<unsigned> every_;
+    std::atomic<bool> paused_{false};
     std::atomic<std::uint64_t> launches_{0};
     std::atomic<std::uint64_t> begun_{0};
     std::atomic<std::uint32_t> next_place_{nowhere};
@@ -140,7 +148,7 @@ private:
     /// Launches of one kernel and grid that take about as long.
     struct Cluster {
         double seconds = 0;  ///< their middle
-        const kdvfs::detail::ScopeKind* kind = nullptr;
+        const kdvfs::extend::ScopeKind* kind = nullptr;
         bool repeated = false;  ///< or not to be
 
         /// How many times longer or shorter.
@@ -162,17 +170,18 @@ private:
         /// That of a launch that takes so long when it is repeated; null where it is none of them.
         [[nodiscard]] Cluster* of_repeated(std::uint32_t place, double seconds);
     };
-    const kdvfs::detail::ScopeKind* kind_to_repeat(const kdvfs::detail::ScopeKind& kind,
+    const kdvfs::extend::ScopeKind* kind_to_repeat(const kdvfs::extend::ScopeKind& kind,
                                                    const Again& again,
                                                    const std::function<void()>*& way);
     [[nodiscard]] bool repeating_begins();
-    void look_for_iteration(const kdvfs::detail::ScopeKind& kind);
+    void look_for_iteration(const kdvfs::extend::ScopeKind& kind);
     void look_beside(std::vector<std::uint32_t> seen);
     [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, const Again& again);
 
     std::map<std::uint32_t, std::pair<std::string, kdvfs::Variant>> swept_;  // by a kept kind
     std::mutex naming_;
-    std::map<std::string, const kdvfs::detail::ScopeKind*, std::less<>> ranges_;  // by path
+    RangeNames range_names_;
+    std::map<std::string, const kdvfs::extend::ScopeKind*, std::less<>> ranges_;  // by name
     std::mutex repeating_;
     std::mutex splitting_;
     std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind

@@ -41,7 +41,7 @@ struct DispatchRecords {
     /// @param why not, where it is asked for and cannot be had
     /// @returns nothing where it is not asked for or cannot be had
     static std::optional<DispatchRecords> open(std::string& why) {
-        const std::string path{kdvfs::detail::environment("KDVFS_DISPATCH_RECORDS")};
+        const std::string path{kdvfs::io::environment("KDVFS_DISPATCH_RECORDS")};
         if (path.empty()) return std::nullopt;
         void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
         if (library == nullptr) {

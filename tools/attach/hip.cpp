@@ -4,6 +4,15 @@
 // those of libamdhip64, which they call. Markers go around each, as for code of one's own.
 #include <tools/attach/hip_programs.hpp>
 
+#include <string>
+
+namespace {
+
+/// Of a program that is linked with HIP: before it runs.
+[[gnu::constructor]] void redirect_early() { attach::HipFunctions::of_process().redirect(); }
+
+}  // namespace
+
 // Here the names are the program's own again.
 #undef hipMalloc
 using attach::Again;
@@ -189,6 +198,38 @@ __attribute__((visibility("default"))) hipError_t hipMemsetAsync_spt(void* where
     const auto real = ATTACH_NEXT_AS(decltype(&::hipMemsetAsync), hipMemsetAsync_spt);
     return attach::copied("memset", attach::own_stream(stream),
                           [&] { return real(where, value, bytes, stream); });
+}
+
+// Where functions are looked up by name.
+
+/// @param function where the address goes
+__attribute__((visibility("default"))) hipError_t hipGetProcAddress(const char* name,
+                                                                    void** function, int version,
+                                                                    std::uint64_t flags,
+                                                                    void* status) {
+    using Real = hipError_t (*)(const char*, void**, int, std::uint64_t, void*);
+    const auto real = ATTACH_NEXT_AS(Real, hipGetProcAddress);
+    if (real == nullptr) return hipErrorNotSupported;
+    const hipError_t found = real(name, function, version, flags, status);
+    if (found != hipSuccess || name == nullptr || function == nullptr) return found;
+    // A version may be part of what is asked for; launches have one each.
+    constexpr std::uint64_t per_thread_stream =
+        2;  // HIP_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+    attach::HipFunctions& functions = attach::HipFunctions::of_process();
+    const std::string own_stream = std::string{name} + "_spt";
+    void* own =
+        (flags & per_thread_stream) != 0 ? functions.replacement(own_stream.c_str()) : nullptr;
+    if (own == nullptr) own = functions.replacement(name);
+    if (own != nullptr && *function != nullptr) *function = own;
+    return found;
+}
+
+/// Called as a library with kernels is loaded: HIP is there by then, and nobody has looked up its
+/// functions yet.
+__attribute__((visibility("default"))) void** __hipRegisterFatBinary(const void* data) {
+    using Real = void** (*)(const void*);
+    const auto real = ATTACH_NEXT_AS(Real, __hipRegisterFatBinary);
+    return real == nullptr ? nullptr : real(data);
 }
 
 /// The plain spelling, which later versions of HIP export.

@@ -4,35 +4,7 @@
 #include <hip/hip_ext.h>
 #include <hip/hip_runtime_api.h>
 
-#include <dlfcn.h>
-#include <link.h>
-
-#include <cstring>
-#include <string_view>
-
-namespace attach {
-
-/// A function of the HIP library that the program has: the next one of its name, or, where a
-/// program opened the library by itself, that of the library. Null where there is none.
-inline void* next_hip(const char* name) {
-    if (void* const next = ::dlsym(RTLD_NEXT, name)) return next;
-    static void* const library = [] {
-        void* found = nullptr;
-        ::dl_iterate_phdr(
-            [](dl_phdr_info* info, std::size_t, void* handle) {
-                const std::string_view path = info->dlpi_name;
-                if (path.find("libamdhip64.so") == std::string_view::npos) return 0;
-                *static_cast<void**>(handle) =
-                    ::dlopen(info->dlpi_name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-                return 1;
-            },
-            &found);
-        return found;
-    }();
-    return library == nullptr ? nullptr : ::dlsym(library, name);
-}
-
-}  // namespace attach
+#include <tools/attach/hip_functions.hpp>
 
 // The library's streams call HIP by name. Here those names mean the functions of whatever HIP the
 // program has, found at run time: this library is linked to none, because it is loaded into
@@ -143,16 +115,16 @@ inline Opened open_hip_gpu(int ordinal) {
     const std::string text = kdvfs::device::pci_address<HipApi>(ordinal);
     const auto open = [&](auto open_clocks, auto open_readings) {
         if (Dispatches::instance().there()) {
-            return kdvfs::Gpu{kdvfs::detail::open_device(
+            return kdvfs::Gpu{kdvfs::extend::open_device(
                 text + " attached",
                 [&] { return Dispatches::instance().streams_of(text, hip_as_driver()); },
                 open_clocks, open_readings, attached_options(process.settings()))};
         }
-        return kdvfs::Gpu{kdvfs::detail::open_device(
+        return kdvfs::Gpu{kdvfs::extend::open_device(
             text + " attached", [&] { return std::make_shared<Hip>(ordinal); }, open_clocks,
             open_readings, attached_options(process.settings()))};
     };
-    using Board = kdvfs::detail::OwnedDevice<kdvfs::device::amd::Clocks>;
+    using Board = kdvfs::extend::OwnedDevice<kdvfs::device::amd::Clocks>;
     std::string why;
     try {
         const auto address = kdvfs::device::amd::parse_pci_address(text);
@@ -195,7 +167,7 @@ public:
         Device*& device = devices_[ordinal];
         if (device == nullptr) {
             Process& process = Process::instance();
-            kdvfs::detail::keep_loaded(reinterpret_cast<const void*>(&next_hip));
+            kdvfs::io::keep_loaded(reinterpret_cast<const void*>(&next_hip));
             // Markers cost stream time: one iteration in 16 has them. Records do not.
             device =
                 &process.add(std::make_unique<Device>(open_hip_gpu(ordinal), process.settings(),
@@ -207,11 +179,11 @@ public:
     /// What launches of a function share; `name_of` is asked once for each, and always where there
     /// is none.
     template <class NameOf>
-    const kdvfs::detail::ScopeKind& kind_of(Device& device, const void* function,
+    const kdvfs::extend::ScopeKind& kind_of(Device& device, const void* function,
                                             kdvfs::Variant variant, NameOf name_of) {
         if (function == nullptr) return device.launch_kind(name_of(), variant);
         const std::lock_guard lock{mutex_};
-        const kdvfs::detail::ScopeKind*& kind = kinds_[{&device, function, variant.index}];
+        const kdvfs::extend::ScopeKind*& kind = kinds_[{&device, function, variant.index}];
         if (kind == nullptr) kind = &device.launch_kind(name_of(), variant);
         return *kind;
     }
@@ -222,7 +194,7 @@ private:
     std::mutex mutex_;
     std::map<int, Device*> devices_;
     Graphs graphs_;
-    std::map<std::tuple<const Device*, const void*, std::uint32_t>, const kdvfs::detail::ScopeKind*>
+    std::map<std::tuple<const Device*, const void*, std::uint32_t>, const kdvfs::extend::ScopeKind*>
         kinds_;
 };
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
 // Kokkos Tools (KOKKOS_TOOLS_LIBS): the names of kernels and regions are ranges around the launches
-// inside them, since Kokkos tells no stream. Entry points follow Kokkos_Profiling_C_Interface.h.
+// inside them, since Kokkos tells no stream. Kokkos loads one tool: all that it says is passed on
+// to the one that KDVFS_KOKKOS_NEXT names. Entry points follow Kokkos_Profiling_C_Interface.h.
+#include <kdvfs/detail/io/files.hpp>
 #include <tools/attach/process.hpp>
 #include <tools/attach/ranges.hpp>
 
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <exception>
+#include <string>
 
 namespace {
 
@@ -24,9 +29,24 @@ void begin(const char* name) noexcept {
 void end() noexcept {
     if (Process::instance().runs()) attach::Ranges::of_process().pop();
 }
-void begin_kernel(const char* name, std::uint64_t* number) noexcept {
-    if (number != nullptr) *number = 0;
-    begin(name);
+
+/// The tool that was named before kdvfs; null where there is none.
+void* next_tool() {
+    static void* const tool = []() -> void* {
+        const std::string path{kdvfs::io::environment("KDVFS_KOKKOS_NEXT")};
+        if (path.empty()) return nullptr;
+        void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+        if (library == nullptr) {
+            Process::instance().note(std::string{"the Kokkos tool is left out: "} + ::dlerror());
+        }
+        return library;
+    }();
+    return tool;
+}
+template <class Signature>
+Signature* find_next(const char* name, Signature*) {
+    void* const tool = next_tool();
+    return tool == nullptr ? nullptr : reinterpret_cast<Signature*>(::dlsym(tool, name));
 }
 
 /// Kokkos_Tools_ToolSettings.
@@ -34,29 +54,101 @@ struct ToolSettings {
     bool requires_global_fencing;
     bool padding[255];
 };
+/// Kokkos_Profiling_SpaceHandle, which is passed by value.
+struct SpaceHandle {
+    char name[64];
+};
+/// Kokkos_Tools_VariableInfo and the like are passed through by address alone.
+using Address = const void*;
 
 }  // namespace
 
 #define KDVFS_EXPORTED extern "C" __attribute__((visibility("default"))) void
+/// The other tool's function of the same name, looked up once.
+#define NEXT(function)                                        \
+    static const auto next = find_next(#function, &function); \
+    if (next != nullptr && next != &function) next
 
-/// Kokkos would wait for the GPU after every kernel.
-KDVFS_EXPORTED kokkosp_request_tool_settings(std::uint32_t, ToolSettings* settings) {
-    settings->requires_global_fencing = false;
+/// Kokkos would wait for the GPU after every kernel, unless the other tool asks for it.
+KDVFS_EXPORTED kokkosp_request_tool_settings(std::uint32_t count, ToolSettings* settings) {
+    if (next_tool() == nullptr) settings->requires_global_fencing = false;
+    NEXT(kokkosp_request_tool_settings)(count, settings);
 }
-KDVFS_EXPORTED kokkosp_init_library(int, std::uint64_t, std::uint32_t, void*) {}
-KDVFS_EXPORTED kokkosp_finalize_library() {}
-KDVFS_EXPORTED kokkosp_begin_parallel_for(const char* name, std::uint32_t, std::uint64_t* number) {
-    begin_kernel(name, number);
+KDVFS_EXPORTED kokkosp_init_library(int sequence, std::uint64_t version, std::uint32_t devices,
+                                    void* info) {
+    NEXT(kokkosp_init_library)(sequence, version, devices, info);
 }
-KDVFS_EXPORTED kokkosp_end_parallel_for(std::uint64_t) { end(); }
-KDVFS_EXPORTED kokkosp_begin_parallel_reduce(const char* name, std::uint32_t,
-                                             std::uint64_t* number) {
-    begin_kernel(name, number);
+KDVFS_EXPORTED kokkosp_finalize_library() { NEXT(kokkosp_finalize_library)(); }
+KDVFS_EXPORTED kokkosp_parse_args(int count, char** words) {
+    NEXT(kokkosp_parse_args)(count, words);
 }
-KDVFS_EXPORTED kokkosp_end_parallel_reduce(std::uint64_t) { end(); }
-KDVFS_EXPORTED kokkosp_begin_parallel_scan(const char* name, std::uint32_t, std::uint64_t* number) {
-    begin_kernel(name, number);
+KDVFS_EXPORTED kokkosp_print_help(char* name) { NEXT(kokkosp_print_help)(name); }
+KDVFS_EXPORTED kokkosp_provide_tool_programming_interface(std::uint32_t count, Address functions) {
+    NEXT(kokkosp_provide_tool_programming_interface)(count, functions);
 }
-KDVFS_EXPORTED kokkosp_end_parallel_scan(std::uint64_t) { end(); }
-KDVFS_EXPORTED kokkosp_push_profile_region(const char* name) { begin(name); }
-KDVFS_EXPORTED kokkosp_pop_profile_region() { end(); }
+KDVFS_EXPORTED kokkosp_declare_metadata(const char* key, const char* value) {
+    NEXT(kokkosp_declare_metadata)(key, value);
+}
+
+#define KDVFS_KERNEL(kind)                                                      \
+    KDVFS_EXPORTED kokkosp_begin_##kind(const char* name, std::uint32_t device, \
+                                        std::uint64_t* number) {                \
+        if (number != nullptr) *number = 0;                                     \
+        begin(name);                                                            \
+        NEXT(kokkosp_begin_##kind)(name, device, number);                       \
+    }                                                                           \
+    KDVFS_EXPORTED kokkosp_end_##kind(std::uint64_t number) {                   \
+        end();                                                                  \
+        NEXT(kokkosp_end_##kind)(number);                                       \
+    }
+KDVFS_KERNEL(parallel_for)
+KDVFS_KERNEL(parallel_reduce)
+KDVFS_KERNEL(parallel_scan)
+
+KDVFS_EXPORTED kokkosp_push_profile_region(const char* name) {
+    begin(name);
+    NEXT(kokkosp_push_profile_region)(name);
+}
+KDVFS_EXPORTED kokkosp_pop_profile_region() {
+    end();
+    NEXT(kokkosp_pop_profile_region)();
+}
+KDVFS_EXPORTED kokkosp_begin_fence(const char* name, std::uint32_t device, std::uint64_t* number) {
+    if (number != nullptr) *number = 0;
+    NEXT(kokkosp_begin_fence)(name, device, number);
+}
+KDVFS_EXPORTED kokkosp_end_fence(std::uint64_t number) { NEXT(kokkosp_end_fence)(number); }
+KDVFS_EXPORTED kokkosp_allocate_data(SpaceHandle space, const char* label, Address data,
+                                     std::uint64_t bytes) {
+    NEXT(kokkosp_allocate_data)(space, label, data, bytes);
+}
+KDVFS_EXPORTED kokkosp_deallocate_data(SpaceHandle space, const char* label, Address data,
+                                       std::uint64_t bytes) {
+    NEXT(kokkosp_deallocate_data)(space, label, data, bytes);
+}
+KDVFS_EXPORTED kokkosp_begin_deep_copy(SpaceHandle to, const char* to_label, Address to_data,
+                                       SpaceHandle from, const char* from_label, Address from_data,
+                                       std::uint64_t bytes) {
+    NEXT(kokkosp_begin_deep_copy)(to, to_label, to_data, from, from_label, from_data, bytes);
+}
+KDVFS_EXPORTED kokkosp_end_deep_copy() { NEXT(kokkosp_end_deep_copy)(); }
+KDVFS_EXPORTED kokkosp_create_profile_section(const char* name, std::uint32_t* number) {
+    if (number != nullptr) *number = 0;
+    NEXT(kokkosp_create_profile_section)(name, number);
+}
+KDVFS_EXPORTED kokkosp_start_profile_section(std::uint32_t number) {
+    NEXT(kokkosp_start_profile_section)(number);
+}
+KDVFS_EXPORTED kokkosp_stop_profile_section(std::uint32_t number) {
+    NEXT(kokkosp_stop_profile_section)(number);
+}
+KDVFS_EXPORTED kokkosp_destroy_profile_section(std::uint32_t number) {
+    NEXT(kokkosp_destroy_profile_section)(number);
+}
+KDVFS_EXPORTED kokkosp_profile_event(const char* name) { NEXT(kokkosp_profile_event)(name); }
+KDVFS_EXPORTED kokkosp_dual_view_sync(const char* label, Address data, bool device) {
+    NEXT(kokkosp_dual_view_sync)(label, data, device);
+}
+KDVFS_EXPORTED kokkosp_dual_view_modify(const char* label, Address data, bool device) {
+    NEXT(kokkosp_dual_view_modify)(label, data, device);
+}

@@ -19,7 +19,7 @@
 
 /// How launches of programs that nobody changes are named in reports and plans.
 namespace attach {
-namespace detail {
+namespace name_parts {
 
 inline constexpr std::size_t longest_name = 120;
 
@@ -96,7 +96,7 @@ inline std::string without_depths(const std::string& text, bool& cut) {
     return out;
 }
 
-}  // namespace detail
+}  // namespace name_parts
 
 /// A symbol as reports show it: demangled, without return type and parameters; template arguments
 /// lose their qualifiers, and arguments of arguments become "<..>"; what is longer than 120
@@ -105,27 +105,27 @@ inline std::string without_depths(const std::string& text, bool& cut) {
 /// the same ones in every run. Always a kernel name (`is_kernel_name`).
 inline std::string launch_name(const char* symbol) {
     if (symbol == nullptr || *symbol == '\0') return "unnamed kernel";
-    std::string text = detail::demangled(symbol);
-    detail::replace_all(text, "(anonymous namespace)", "{anonymous}");
+    std::string text = name_parts::demangled(symbol);
+    name_parts::replace_all(text, "(anonymous namespace)", "{anonymous}");
     bool cut = false;
-    std::string name = detail::without_depths(detail::bare(text), cut);
+    std::string name = name_parts::without_depths(name_parts::bare(text), cut);
     for (char& c : name) {
         if (c >= ' ' && c <= '~' && c != '"' && c != '\\') continue;
         c = '_';
         cut = true;
     }
-    if (name.size() > detail::longest_name) {
-        const std::size_t half = detail::longest_name / 2;
+    if (name.size() > name_parts::longest_name) {
+        const std::size_t half = name_parts::longest_name / 2;
         name = name.substr(0, half) + ".." + name.substr(name.size() - half);
         cut = true;
     }
     if (name.empty()) name = "unnamed kernel";
-    return cut ? name + '~' + detail::six_digits(symbol) : name;
+    return cut ? name + '~' + name_parts::six_digits(symbol) : name;
 }
 
 /// The name of a range: its own text where that may name a kernel, else without what may not.
 inline std::string range_name(std::string_view text) {
-    std::string name{text.substr(0, detail::longest_name)};
+    std::string name{text.substr(0, name_parts::longest_name)};
     bool cut = name.size() < text.size();
     for (char& c : name) {
         if (c >= ' ' && c <= '~' && c != '"' && c != '\\' && c != '/') continue;
@@ -133,7 +133,7 @@ inline std::string range_name(std::string_view text) {
         cut = true;
     }
     if (name.empty()) return "unnamed range";
-    return cut ? name + '~' + detail::six_digits(text) : name;
+    return cut ? name + '~' + name_parts::six_digits(text) : name;
 }
 
 /// Whether a kernel of this name must not run again with its own arguments: it looks at what its

@@ -15,7 +15,9 @@
 #include <tools/attach/no_readings.hpp>
 #include <tools/attach/process.hpp>
 #include <tools/attach/ranges.hpp>
+#include <tools/attach/record_clock.hpp>
 #include <tools/attach/record_streams.hpp>
+#include <tools/attach/shared_cupti.hpp>
 
 #include <algorithm>
 #include <array>
@@ -25,12 +27,14 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <limits>
+#include <iomanip>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
+#include <optional>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,7 +49,7 @@ kdvfs::device::NvmlOptions nvml_options(kdvfs::device::ClockAccess access) {
     kdvfs::device::NvmlOptions options;
     options.access = access;
     const auto replace = [](std::string& path, const char* name) {
-        if (const auto text = kdvfs::detail::environment(name); !text.empty()) path = text;
+        if (const auto text = kdvfs::io::environment(name); !text.empty()) path = text;
     };
     replace(options.library, "KDVFS_NVML");
     replace(options.restorer, "KDVFS_NVIDIA_SMI");
@@ -56,8 +60,8 @@ kdvfs::device::NvmlOptions nvml_options(kdvfs::device::ClockAccess access) {
 template <class OpenReadings>
 kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
                     const std::shared_ptr<RecordStreams>& streams, OpenReadings open_readings) {
-    using Board = kdvfs::detail::OwnedDevice<kdvfs::device::Nvml>;
-    return kdvfs::Gpu{kdvfs::detail::open_device(
+    using Board = kdvfs::extend::OwnedDevice<kdvfs::device::Nvml>;
+    return kdvfs::Gpu{kdvfs::extend::open_device(
         address + " attached", [&] { return streams; },
         [&] {
             if (!settings.sets_clocks) return std::shared_ptr<Board>{};
@@ -128,25 +132,23 @@ public:
 
     /// Subscribes. @returns why not; nothing where it did
     std::string begin() {
-        if (std::string why = cupti::open(library_); !why.empty()) return why;
-        if (const auto status = library_.register_buffers(&buffer_wanted, &buffer_done);
-            status != cupti::success) {
-            return library_.words_of(status);
-        }
-        place_clock();
-        if (const auto status = library_.subscribe(&subscriber_, &called, nullptr);
-            status != cupti::success) {
+        if (std::string why = shared_.open(); !why.empty()) return why;
+        restart_clock(true);
+        const auto status = shared_.join(
+            {.called = &called,
+             .take_records = [this](std::uint8_t* buffer, std::size_t used) { take(buffer, used); },
+             .records_come = [this](bool come) { pause(!come); },
+             .clock_changed = [this] { restart_clock(false); }});
+        if (status != cupti::success) {
             return status == cupti::held_by_another ? "another profiler holds CUPTI"
-                                                    : library_.words_of(status);
+                                                    : library().words_of(status);
         }
-        for (const std::uint32_t id : cupti::instantiations) enable(id, true);
+        for (const std::uint32_t id : cupti::instantiations) shared_.listen(id, true);
         listen(true);
         if (std::string why = record(true); !why.empty()) {
-            static_cast<void>(library_.unsubscribe(subscriber_));
+            shared_.leave();
             return why;
         }
-        // Where the driver heeds it: on an H200 with CUDA 13.0 nothing comes unless asked for.
-        static_cast<void>(library_.flush_period(100));
         Process::instance().before_report([this](bool at_end) { bring_in(at_end); });
         return {};
     }
@@ -154,19 +156,19 @@ public:
     /// Callbacks on or off.
     void listen(bool on) {
         for (const cupti::LaunchCall& call : cupti::launch_calls) {
-            enable(call.id, on);
-            if (call.per_thread_id != 0) enable(call.per_thread_id, on);
+            shared_.listen(call.id, on);
+            if (call.per_thread_id != 0) shared_.listen(call.per_thread_id, on);
         }
     }
     /// Records on or off. @returns why not
     std::string record(bool on) {
-        const std::lock_guard switching{switching_};
         records_ = on;
         {
             const std::lock_guard lock{mutex_};
             for (const auto& [ordinal, gpu] : gpus_) gpu->needs_times = on;
         }
-        return switch_kinds(on);
+        const auto status = shared_.want_records(on);
+        return status == cupti::success ? std::string{} : library().words_of(status);
     }
 
     [[nodiscard]] std::uint64_t kernel_records() const { return kernel_records_; }
@@ -189,11 +191,12 @@ public:
 
     /// Brings in the records that are done; at the end all that there are.
     void bring_in(bool at_end) {
-        static_cast<void>(library_.flush(0));
+        shared_.settle();
+        shared_.flush(at_end);
+        note_other_profiler();
         if (!at_end) return;
-        static_cast<void>(library_.flush(1));
         std::size_t dropped = 0;
-        if (library_.dropped(nullptr, 0, &dropped) == cupti::success && dropped > 0) {
+        if (library().dropped(nullptr, 0, &dropped) == cupti::success && dropped > 0) {
             Process::instance().note("CUPTI dropped " + std::to_string(dropped) + " records");
         }
         const std::lock_guard lock{mutex_};
@@ -201,32 +204,44 @@ public:
     }
 
 private:
-    /// All kinds, together: those of kernels alone, switched while others stayed on, never came
-    /// back (H200, CUDA 13.0).
-    std::string switch_kinds(bool on) {
-        for (const cupti::Kind kind :
-             {cupti::Kind::kernel, cupti::Kind::copy, cupti::Kind::set, cupti::Kind::graph}) {
-            const auto status = on ? library_.enable(kind) : library_.disable(kind);
-            if (status == cupti::success || kind == cupti::Kind::graph) continue;
-            return library_.words_of(status);
-        }
-        return {};
-    }
+    [[nodiscard]] const cupti::Library& library() const { return shared_.library(); }
+
     /// On a thread of its own, not within a callback: an iteration is time enough.
     void switch_records() noexcept {
         for (std::uint32_t seen = 0;;) {
             switch_wanted_.wait(seen, std::memory_order_acquire);
             seen = switch_wanted_.load(std::memory_order_acquire);
             try {
-                const std::lock_guard lock{switching_};
-                const bool on = records_;
-                if (std::string why = switch_kinds(on); !why.empty()) {
-                    Process::instance().note("CUPTI's records could not be switched: " + why);
+                const auto status = shared_.want_records(records_);
+                if (status != cupti::success) {
+                    Process::instance().note("CUPTI's records could not be switched: " +
+                                             library().words_of(status));
                 }
             } catch (const std::exception& error) {
                 Process::instance().give_up(error.what());
             }
         }
+    }
+
+    /// Launches are counted and not timed while another profiler has the records.
+    void pause(bool paused) {
+        paused_ = paused;
+        std::vector<Device*> devices;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& [ordinal, gpu] : gpus_) devices.push_back(gpu->device);
+        }
+        for (Device* device : devices) device->pause(paused);
+    }
+
+    void note_other_profiler() {
+        const SharedCupti::Use use = shared_.use();
+        if (use.times == 0) return;
+        std::ostringstream text;
+        text << std::fixed << std::setprecision(1) << "another profiler used CUPTI for "
+             << use.seconds << " s (" << use.times << (use.times == 1 ? " time)" : " times)")
+             << "; launches were not timed for " << use.without_records << " s of it";
+        Process::instance().note_again("another profiler used CUPTI for ", text.str());
     }
 
     /// The launch that this thread is in, between its two callbacks.
@@ -269,7 +284,7 @@ private:
         if (gpu == nullptr) return;
         const bool kernel = made.call->work == cupti::Work::kernel ||
                             made.call->work == cupti::Work::kernel_by_config;
-        if (kernel && records_.load(std::memory_order_relaxed)) {
+        if (kernel && shared_.has_records()) {
             kernel_launches_.fetch_add(1, std::memory_order_relaxed);
         }
         const auto& kind = kind_of(*gpu, made, data);
@@ -287,7 +302,7 @@ private:
 
     /// Launches a kernel again and again with its own arguments, where that is asked for.
     static void repeat(const CudaGpu& gpu, const cupti::Launch& made,
-                       const kdvfs::detail::ScopeKind& kind, std::uint32_t correlation,
+                       const kdvfs::extend::ScopeKind& kind, std::uint32_t correlation,
                        std::uint32_t place) {
         const AtLaunch none{0};
         Device::Again again{.launch = [&] { launch_again(made); },
@@ -319,7 +334,7 @@ private:
     }
 
     /// The kind of a launch's scope. A thread remembers those of its last launches.
-    const kdvfs::detail::ScopeKind& kind_of(const CudaGpu& gpu, const cupti::Launch& made,
+    const kdvfs::extend::ScopeKind& kind_of(const CudaGpu& gpu, const cupti::Launch& made,
                                             const cupti::CallbackData& data) {
         struct Observed {
             const CudaGpu* gpu = nullptr;
@@ -327,7 +342,7 @@ private:
             const char* fixed = nullptr;
             kdvfs::Variant variant{};
             std::string symbol{};
-            const kdvfs::detail::ScopeKind* kind = nullptr;
+            const kdvfs::extend::ScopeKind* kind = nullptr;
         };
         constexpr std::size_t most = 4096;
         thread_local std::vector<Observed> remembered(most);
@@ -398,8 +413,14 @@ private:
             auto opened = open_cuda_gpu(ordinal);
             gpu = opened.get();
             gpu->device->report_times([this, gpu](bool needed) { record_for(*gpu, needed); });
-            const std::lock_guard look{mutex_};
-            gpus_.emplace(ordinal, std::move(opened));
+            {
+                const std::lock_guard look{mutex_};
+                gpus_.emplace(ordinal, std::move(opened));
+            }
+            for (bool paused = paused_;; paused = paused_) {
+                gpu->device->pause(paused);
+                if (paused == paused_) break;
+            }
         }
         last = {context, gpu};
         return gpu;
@@ -407,37 +428,15 @@ private:
 
     // Records.
 
-    static constexpr std::size_t buffer_bytes = std::size_t{256} << 10U;  // 1200 kernels
-
-    static void buffer_wanted(std::uint8_t** buffer, std::size_t* size, std::size_t* most) {
-        *buffer = static_cast<std::uint8_t*>(
-            ::operator new (buffer_bytes, std::align_val_t{8}, std::nothrow));
-        *size = *buffer == nullptr ? 0 : buffer_bytes;
-        *most = 0;
-    }
-
-    static void buffer_done(void*, std::uint32_t, std::uint8_t* buffer, std::size_t,
-                            std::size_t used) {
-        try {
-            instance().take(buffer, used);
-        } catch (const std::exception& error) {
-            Process::instance().give_up(error.what());
-        }
-        ::operator delete (buffer, std::align_val_t{8});
-    }
-
     void take(std::uint8_t* buffer, std::size_t used) {
-        place_clock();
+        compare_clocks();
         std::vector<RecordStreams*> streams;
         {
             const std::lock_guard lock{mutex_};
             for (const auto& [ordinal, gpu] : gpus_) streams.push_back(gpu->streams.get());
         }
-        const auto on_host = [offset = offset_.load()](std::uint64_t time) {
-            return kdvfs::TimePoint{kdvfs::Duration{static_cast<std::int64_t>(time) + offset}};
-        };
         std::byte* record = nullptr;
-        while (library_.next_record(buffer, used, &record) == cupti::success) {
+        while (library().next_record(buffer, used, &record) == cupti::success) {
             const auto activity = cupti::read_activity(record);
             if (!activity) continue;
             if (activity->kind == cupti::Kind::kernel) ++kernel_records_;
@@ -446,48 +445,38 @@ private:
                 if (activity->end == 0) {
                     each->failed(activity->correlation);
                 } else {
-                    each->arrived(activity->correlation, on_host(activity->start),
-                                  on_host(activity->end));
+                    each->arrived(activity->correlation, clock_.on_host(activity->start),
+                                  clock_.on_host(activity->end));
                 }
             }
         }
     }
 
-    /// Where the records' clock lies off the host's: the closest of eight looks.
-    void place_clock() {
-        std::int64_t closest = std::numeric_limits<std::int64_t>::max();
-        const auto host = [] {
-            return std::chrono::steady_clock::now().time_since_epoch().count();
-        };
-        for (int i = 0; i < 8; ++i) {
-            const std::int64_t before = host();
-            std::uint64_t theirs = 0;
-            if (library_.timestamp(&theirs) != cupti::success) return;
-            const std::int64_t after = host();
-            if (after - before >= closest) continue;
-            closest = after - before;
-            offset_ = before + (after - before) / 2 - static_cast<std::int64_t>(theirs);
-        }
+    void compare_clocks() {
+        const auto compared = RecordClock::compare([this] { return shared_.timestamp(); });
+        if (compared) clock_.add(*compared);
+    }
+    /// The rate of another clock is known after 5 ms to some 1e-5, later to better.
+    void restart_clock(bool counts_nanoseconds) {
+        clock_.restart(counts_nanoseconds);
+        compare_clocks();
+        if (counts_nanoseconds) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+        compare_clocks();
     }
 
-    void enable(std::uint32_t id, bool on) {
-        // An older driver may lack a call: then nobody can make it.
-        static_cast<void>(library_.enable_callback(on ? 1 : 0, subscriber_, cupti::driver_api, id));
-    }
-
-    cupti::Library library_;
-    void* subscriber_ = nullptr;
-    std::atomic<std::int64_t> offset_{0};
+    SharedCupti& shared_ = SharedCupti::of_process();
+    RecordClock clock_;
     std::atomic<bool> records_{false};
     std::atomic<std::uint32_t> switch_wanted_{0};
     std::once_flag switches_;
-    std::mutex switching_;
     std::atomic<std::uint64_t> kernel_launches_{0};
     std::atomic<std::uint64_t> kernel_records_{0};
 
     std::mutex opening_;
     std::mutex mutex_;
     std::map<int, std::unique_ptr<CudaGpu>> gpus_;  // by the driver's number
+    std::atomic<bool> paused_{false};
     Graphs graphs_;
 };
 
@@ -501,7 +490,7 @@ extern "C" {
 __attribute__((visibility("default"))) int InitializeInjection() {
     using attach::Process;
     try {
-        kdvfs::detail::keep_loaded(reinterpret_cast<const void*>(&InitializeInjection));
+        kdvfs::io::keep_loaded(reinterpret_cast<const void*>(&InitializeInjection));
         if (!Process::instance().runs()) return 1;
         if (const std::string why = attach::Cupti::instance().begin(); !why.empty()) {
             Process::instance().give_up("CUPTI: " + why);

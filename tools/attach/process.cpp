@@ -73,7 +73,7 @@ Process& Process::instance() {
     return process;
 }
 
-Process::Process() : generation_{kdvfs::detail::fork_generation()}, begin_s_{now_s()} {
+Process::Process() : generation_{kdvfs::io::fork_generation()}, begin_s_{now_s()} {
     try {
         settings_ = Settings::from_environment();
         off_ = settings_.off;
@@ -85,7 +85,7 @@ Process::Process() : generation_{kdvfs::detail::fork_generation()}, begin_s_{now
 
 bool Process::runs() const noexcept {
     return !off_.load(std::memory_order_relaxed) && !ended_.load(std::memory_order_relaxed) &&
-           kdvfs::detail::fork_generation() == generation_;
+           kdvfs::io::fork_generation() == generation_;
 }
 
 Device& Process::add(std::unique_ptr<Device> device) {
@@ -106,8 +106,20 @@ void Process::note(const std::string& text) noexcept {
         notes_.push_back(text);
         if (!settings_.folder.empty()) return;
         const std::string line = "kdvfs: " + text + '\n';
-        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, line));
+        static_cast<void>(kdvfs::io::write_all(STDERR_FILENO, line));
     } catch (...) {  // a note is not worth the program
+    }
+}
+
+void Process::note_again(std::string_view beginning, const std::string& text) {
+    const std::lock_guard lock{mutex_};
+    const auto before = std::find_if(notes_.begin(), notes_.end(), [&](const std::string& each) {
+        return each.starts_with(beginning);
+    });
+    if (before == notes_.end()) {
+        notes_.push_back(text);
+    } else {
+        *before = text;
     }
 }
 
@@ -148,16 +160,16 @@ void Process::repeating(std::string_view kernel) {
     if (settings_.folder.empty()) return;
     if (!repeating_file_.is_open()) {
         const auto path = settings_.folder / ("repeating." + std::to_string(::getpid()));
-        repeating_file_ = kdvfs::detail::Descriptor{
+        repeating_file_ = kdvfs::io::Descriptor{
             ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
         if (!repeating_file_.is_open()) {
-            kdvfs::detail::throw_file_error("open a file", path, errno);
+            kdvfs::io::throw_file_error("open a file", path, errno);
         }
     }
     const int file = repeating_file_.get();
     if (::ftruncate(file, 0) != 0 || ::lseek(file, 0, SEEK_SET) != 0 ||
-        kdvfs::detail::write_all(file, repeated_) != 0) {
-        kdvfs::detail::throw_file_error("write a file", kdvfs::detail::path_of(file), errno);
+        kdvfs::io::write_all(file, repeated_) != 0) {
+        kdvfs::io::throw_file_error("write a file", kdvfs::io::path_of(file), errno);
     }
 }
 
@@ -173,7 +185,7 @@ void Process::end_where_repeating_hangs() noexcept {
     if (std::chrono::steady_clock::now() - repeating_since_ < settings_.patience) return;
     try {
         const std::string line = "kdvfs: kernel '" + repeated_ + "' hangs when it is repeated\n";
-        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, line));
+        static_cast<void>(kdvfs::io::write_all(STDERR_FILENO, line));
     } catch (const std::exception&) {  // no memory for a text
     }
     std::_Exit(EXIT_FAILURE);
@@ -258,10 +270,10 @@ void Process::write_report(bool at_end) {
         if (!at_end) return;
         std::ostringstream text;
         for (Device* device : devices) text << device->report();
-        static_cast<void>(kdvfs::detail::write_all(STDERR_FILENO, text.str()));
+        static_cast<void>(kdvfs::io::write_all(STDERR_FILENO, text.str()));
         return;
     }
-    using kdvfs::detail::json_string;
+    using kdvfs::io::json_string;
     std::ostringstream out;
     out << R"({"attached":1,"pid":)" << ::getpid() << R"(,"host":)" << json_string(host_name())
         << R"(,"job":)" << json_string(settings_.job) << R"(,"begin_s":)" << std::fixed
@@ -282,12 +294,12 @@ void Process::write_report(bool at_end) {
         comma = ",";
     }
     out << "]}\n";
-    kdvfs::detail::write_file_atomically(
+    kdvfs::io::write_file_atomically(
         settings_.folder / ("attached." + std::to_string(::getpid()) + ".json"), out.str());
 }
 
 void Process::end() noexcept {
-    if (kdvfs::detail::fork_generation() != generation_ || ended_.exchange(true)) return;
+    if (kdvfs::io::fork_generation() != generation_ || ended_.exchange(true)) return;
     try {
         bool any = false;
         {

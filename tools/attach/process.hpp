@@ -43,6 +43,8 @@ public:
     /// What a reader of the report must know; each text is kept once, and where no report is
     /// written to a folder it is said at once, on standard error.
     void note(const std::string& text) noexcept;
+    /// The same for what grows: the note that begins so is replaced.
+    void note_again(std::string_view beginning, const std::string& text);
 
     /// Called before each report, to bring in what is still on its way; at the end with true.
     void before_report(std::function<void(bool at_end)> bring_in);
@@ -96,7 +98,7 @@ private:
     std::mutex writing_;
 
     std::mutex repeating_;
-    kdvfs::detail::Descriptor repeating_file_;
+    kdvfs::io::Descriptor repeating_file_;
     std::string repeated_;
     bool repeats_ = false;  // some kernel has been repeated
     bool records_wanted_ = false;

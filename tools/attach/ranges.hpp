@@ -103,7 +103,7 @@ private:
     struct OnStream {
         Device* device;
         kdvfs::StreamRef stream;
-        kdvfs::detail::ScopeToken token;
+        kdvfs::extend::ScopeToken token;
         std::uint32_t last;
     };
     struct Range {
@@ -201,7 +201,7 @@ public:
     /// @param kind        of the launch
     /// @param correlation as `AtLaunch`
     /// @throws Error as entering a scope
-    void enter(Device& device, kdvfs::StreamRef stream, const kdvfs::detail::ScopeKind& kind,
+    void enter(Device& device, kdvfs::StreamRef stream, const kdvfs::extend::ScopeKind& kind,
                std::uint32_t correlation) {
         const AtLaunch here{correlation};
         sink_ = &device.sink();
@@ -220,9 +220,9 @@ public:
     }
 
 private:
-    kdvfs::detail::ScopeSink* sink_ = nullptr;
-    kdvfs::detail::ScopeToken outside_{};
-    kdvfs::detail::ScopeToken own_{};
+    kdvfs::extend::ScopeSink* sink_ = nullptr;
+    kdvfs::extend::ScopeToken outside_{};
+    kdvfs::extend::ScopeToken own_{};
 };
 
 }  // namespace attach
