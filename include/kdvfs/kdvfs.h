@@ -52,6 +52,9 @@ typedef struct kdvfs_options {
     uint32_t meter_every;     /* meter one of so many iterations; 1 meters all; 16 by default */
     uint32_t never_below_mhz; /* core clock that no request goes below; 0: none */
     uint32_t never_above_mhz; /* core clock that no request goes above; 0: none */
+    int64_t
+        switch_latency_ns; /* of the clocks; 0: every scope switches; below 0, as by default: not
+                              known, and scopes that would not pay at 150 ms are held back */
 } kdvfs_options;
 
 /* Version of this interface in the library, and of the library ("0.3.0"). */
@@ -75,9 +78,10 @@ kdvfs_status kdvfs_open(const char* vendor, const char* address, const kdvfs_opt
 /* Opens a GPU to count its energy; no clock is ever set. */
 kdvfs_status kdvfs_measure(const char* vendor, const char* address, const kdvfs_options* options,
                            kdvfs_gpu** gpu);
-/* Opens a GPU by the number that the vendor's runtime gives it in this process (CUDA_VISIBLE_DEVICES
-   renumbers), with its streams: scopes and phases work. "nvidia" needs the driver alone, at run time:
-   libcuda.so.1 compiles the marker kernel. "amd" answers KDVFS_NOT_SUPPORTED. */
+/* Opens a GPU by the number that the vendor's runtime gives it in this process
+   (CUDA_VISIBLE_DEVICES renumbers), with its streams: scopes and phases work. "nvidia" needs the
+   driver alone, at run time: libcuda.so.1 compiles the marker kernel. "amd" answers
+   KDVFS_NOT_SUPPORTED. */
 kdvfs_status kdvfs_open_device(const char* vendor, int number, const kdvfs_options* options,
                                kdvfs_gpu** gpu);
 /* The same to count its energy; no clock is ever set. */
@@ -104,15 +108,16 @@ kdvfs_status kdvfs_core_clocks(const kdvfs_gpu* gpu, uint32_t* clocks, size_t ca
    that the plan does not name ask for nothing. */
 kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file);
 
-/* Begins a session, before the first scope: from then on the environment says what the program does.
-   KDVFS_MODE is "off", "measure" (the default), "sweep:FILE" or "follow:PLAN"; `kdvfs tune` sets it for
-   the programs that it starts. Needs kdvfs_next_iteration. Results of the program never change. */
+/* Begins a session, before the first scope: from then on the environment says what the program
+   does. KDVFS_MODE is "off", "measure" (the default), "sweep:FILE" or "follow:PLAN"; `kdvfs tune`
+   sets it for the programs that it starts. Needs kdvfs_next_iteration. Results of the program never
+   change. */
 kdvfs_status kdvfs_session_begin(kdvfs_gpu* gpu);
 /* 0 while a sweep waits for more iterations; 1 otherwise. */
 int kdvfs_session_done(const kdvfs_gpu* gpu);
 
-/* Reports what the whole run took, in seconds and joules, to `kdvfs tune --counter program`; without it
-   does nothing. Call it at the end. */
+/* Reports what the whole run took, in seconds and joules, to `kdvfs tune --counter program`;
+   without it does nothing. Call it at the end. */
 kdvfs_status kdvfs_report_cost(double seconds, double joules);
 
 /* Begins a scope: until kdvfs_scope_end, work enqueued on the stream is counted under this name and
@@ -137,6 +142,130 @@ kdvfs_status kdvfs_request_begin(kdvfs_gpu* gpu, uint32_t core_mhz, uint32_t mem
 kdvfs_status kdvfs_request_change(kdvfs_request* request, uint32_t core_mhz, uint32_t memory_mhz);
 /* NULL is allowed. */
 void kdvfs_request_end(kdvfs_request* request);
+
+/* Serving: the steps of an engine with continuous batching (docs/serving.md). Steps of one engine
+   are begun and ended by one thread. */
+
+typedef struct kdvfs_steps kdvfs_steps; /* the steps of one engine on one GPU */
+
+/* A step that has begun, in memory of the caller; as kdvfs_scope. */
+typedef struct kdvfs_step {
+    uint64_t opaque[12];
+} kdvfs_step;
+
+/* Counts and meters steps from now on. They run at the driver's default clocks until
+ * kdvfs_steps_plan. */
+kdvfs_status kdvfs_steps_begin(kdvfs_gpu* gpu, kdvfs_steps** steps);
+/* Records how long a step took, in seconds, for the plan: some minutes of ordinary load at the
+   default clocks. context_tokens: mean length of the sequences so far. */
+kdvfs_status kdvfs_steps_observe(kdvfs_steps* steps, uint32_t prompt_tokens, uint32_t sequences,
+                                 uint32_t context_tokens, double seconds);
+/* Plans the clock of each step from a step table (CSV) and the recorded load; steps follow the plan
+   from now on. policy: "one_clock", "no_harm", "two_clocks" or "by_step"; gap_s: longest time
+   between two tokens of a sequence; chunk_tokens: most prompt tokens of one step. */
+kdvfs_status kdvfs_steps_plan(kdvfs_steps* steps, const char* table, const char* policy,
+                              double gap_s, double switch_latency_s, uint32_t chunk_tokens);
+/* Begins a step that reads prompt_tokens and gives each of `sequences` one token. slack_s: how much
+   later than at the top clock its tightest first token may come; INFINITY where none is due. */
+kdvfs_status kdvfs_step_begin(kdvfs_steps* steps, void* stream, uint32_t prompt_tokens,
+                              uint32_t sequences, uint32_t context_tokens, double slack_s,
+                              kdvfs_step* step);
+/* Ends a step; its clock stays until the next step asks for another. Ending one twice does nothing.
+ */
+kdvfs_status kdvfs_step_end(kdvfs_step* step);
+/* The engine has nothing to do: the plan's clock of an idle board, in stream order. */
+kdvfs_status kdvfs_steps_rest(kdvfs_steps* steps, void* stream);
+/* Steps, tokens and energy per token by phase, as JSON, to be freed by kdvfs_free. */
+kdvfs_status kdvfs_steps_report_json(kdvfs_steps* steps, char** json);
+/* Fails with KDVFS_INVALID_INPUT, and keeps the handle, while a step has not ended. NULL is
+ * allowed. */
+kdvfs_status kdvfs_steps_end(kdvfs_steps* steps);
+
+/* Training: the power limit of a board, found while training goes on (docs/training.md). */
+
+typedef struct kdvfs_power_limit kdvfs_power_limit;
+
+enum kdvfs_power_limit_goal {
+    KDVFS_LEAST_ENERGY = 0,
+    KDVFS_LEAST_TIME = 1,
+    KDVFS_LEAST_COST = 2,      /* parameter * energy + (1 - parameter) * highest limit * time */
+    KDVFS_BOUNDED_SLOWDOWN = 3 /* the lowest limit slower than the highest by at most parameter */
+};
+
+/* Set by kdvfs_power_limit_options_init before fields are changed. */
+typedef struct kdvfs_power_limit_options {
+    size_t size;
+    double step_w;           /* between two limits, in watts */
+    uint32_t warmup_steps;   /* under a new limit before it is measured */
+    uint32_t measured_steps; /* in a window */
+    int goal;                /* kdvfs_power_limit_goal */
+    double parameter;        /* of the goal: eta from 0 to 1, or 0.05 for 5 % */
+    uint32_t ranks;          /* GPUs whose energies a window sums */
+    /* At the end of a window, on every rank: replaces this rank's energy in joules by the sum over
+       all ranks, and its time in seconds by the longest. NULL for one rank. */
+    void (*combine)(void* data, double* joules, double* seconds);
+    void* data; /* of combine */
+} kdvfs_power_limit_options;
+
+void kdvfs_power_limit_options_init(kdvfs_power_limit_options* options);
+/* Begins the search on an open GPU. Sets limits from now on: needs the right to do so. options:
+   NULL for the defaults. */
+kdvfs_status kdvfs_power_limit_begin(kdvfs_gpu* gpu, const kdvfs_power_limit_options* options,
+                                     kdvfs_power_limit** limit);
+/* Call before each training step, with the board's energy counter and the time, both since any
+ * origin. */
+kdvfs_status kdvfs_power_limit_step(kdvfs_power_limit* limit, double joules, double seconds);
+/* Call at the end of each epoch: what comes between epochs is not measured. */
+kdvfs_status kdvfs_power_limit_end_epoch(kdvfs_power_limit* limit);
+/* 1 where the best limit has been found and is kept. */
+int kdvfs_power_limit_done(const kdvfs_power_limit* limit);
+/* The best limit of those measured so far, in watts; 0 where none is. */
+double kdvfs_power_limit_best(const kdvfs_power_limit* limit);
+/* What an epoch of so many steps costs at the best limit, in the sense of the goal. */
+kdvfs_status kdvfs_power_limit_epoch_cost(const kdvfs_power_limit* limit, uint64_t steps,
+                                          double* cost);
+/* Puts the limit back that was found. The handle is gone whatever is returned. NULL is allowed. */
+kdvfs_status kdvfs_power_limit_end(kdvfs_power_limit* limit);
+
+/* Training: the batch size of a job that recurs, learned over its runs and kept in a file that
+   processes share. Thread-safe. */
+
+typedef struct kdvfs_batch_sizes kdvfs_batch_sizes;
+
+/* A run of the job, as suggested. */
+typedef struct kdvfs_suggested_run {
+    uint64_t id;
+    uint32_t batch_size;
+    int is_profiled;      /* 0: find the power limit in the first epoch */
+    double power_limit_w; /* the best one known; 0: none */
+    double epoch_cost;    /* at that limit; 0 where not profiled */
+    double most_cost;     /* stop the run when its cost reaches this; may be INFINITY */
+} kdvfs_suggested_run;
+
+enum kdvfs_run_end {
+    KDVFS_RUN_REACHED = 0, /* the target */
+    KDVFS_RUN_STOPPED = 1, /* at its most_cost */
+    KDVFS_RUN_FAILED = 2,  /* out of epochs or of memory, or diverged */
+    KDVFS_RUN_LOST = 3     /* killed for a reason of its own */
+};
+
+/* sizes: those that may be tried; usual: one of them, tried first. file: made where there is none,
+   refused where it is another job's. */
+kdvfs_status kdvfs_batch_sizes_open(const char* file, const char* job, const uint32_t* sizes,
+                                    size_t count, uint32_t usual, uint64_t seed,
+                                    kdvfs_batch_sizes** opened);
+kdvfs_status kdvfs_batch_size_suggest(kdvfs_batch_sizes* sizes, kdvfs_suggested_run* run);
+/* Reports what an epoch costs at the run's size. power_limit_w: 0 where none was searched for.
+   most_cost: the cost at which to stop; 0: stop now, another size is known to be better. */
+kdvfs_status kdvfs_batch_size_profiled(kdvfs_batch_sizes* sizes, uint64_t run, double power_limit_w,
+                                       double epoch_cost, double* most_cost);
+/* Reports how a run ended: kdvfs_run_end, the epochs that it finished, the cost of the whole run.
+ */
+kdvfs_status kdvfs_batch_size_observe(kdvfs_batch_sizes* sizes, uint64_t run, int end,
+                                      double epochs, double cost);
+/* The size of least expected cost among those that have reached the target; 0: none has. */
+kdvfs_status kdvfs_batch_size_best(kdvfs_batch_sizes* sizes, uint32_t* size);
+void kdvfs_batch_sizes_close(kdvfs_batch_sizes* sizes);
 
 /* The report as JSON (docs/report.md names its keys), to be freed by kdvfs_free. */
 kdvfs_status kdvfs_report_json(kdvfs_gpu* gpu, char** json);

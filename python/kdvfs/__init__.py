@@ -21,16 +21,25 @@ from ._library import Error, Options, ScopeMemory, expect_ok
 from ._library import library as _c
 
 __all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
-__all__ += ["current_stream", "measure", "open", "open_simulated", "report_cost"]
-__all__ += ["version"]
+__all__ += ["current_stream", "measure", "open", "open_simulated", "phase", "report_cost"]
+__all__ += ["scope", "version"]
+
+
+_modules = sys.modules
+_refcount = sys.getrefcount
+_scope_end = _c.kdvfs_scope_end
 
 
 def current_stream() -> int:
     """PyTorch's current stream, where torch has been imported and has a GPU in use; else 0."""
-    torch = sys.modules.get("torch")
+    torch = _modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0
-    return int(torch.cuda.current_stream().cuda_stream)
+    inner = torch._C  # what torch.cuda.current_stream() calls, without the object that it makes
+    try:
+        return int(inner._cuda_getCurrentRawStream(inner._cuda_getDevice()))
+    except AttributeError:
+        return int(torch.cuda.current_stream().cuda_stream)
 
 
 class Scope:
@@ -39,21 +48,25 @@ class Scope:
     A scope object can be entered again after it was left; not twice at once.
     """
 
-    __slots__ = ("_begin", "_arguments", "_memory", "_pointer", "_gpu")
+    __slots__ = ("_begin", "_arguments", "_memory", "_pointer", "_entered")
 
     def __init__(self, gpu: "Gpu", begin: Any, *arguments: Any) -> None:
-        self._gpu = gpu
-        self._begin = begin
         self._memory = ScopeMemory()
         self._pointer = ctypes.pointer(self._memory)
-        self._arguments = (*arguments, self._pointer)
+        self._begin = begin
+        self._entered = False
+        # Converted once: ctypes then has nothing to convert, and nothing to allocate, in a call.
+        kinds = begin.argtypes[1:-1]
+        converted = (kind(value) for kind, value in zip(kinds, arguments))
+        self._arguments = (gpu._handle, *converted, self._pointer)
 
     def __enter__(self) -> "Scope":
-        if self._memory.opaque[0] != 0:
+        if self._entered:
             raise Error(1, "cannot enter a scope: it has been entered; make a second one")
-        status = self._begin(self._gpu._handle, *self._arguments)
+        status = self._begin(*self._arguments)
         if status != 0:
             expect_ok(status)
+        self._entered = True
         return self
 
     def __exit__(
@@ -62,7 +75,8 @@ class Scope:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        status = _c.kdvfs_scope_end(self._pointer)
+        self._entered = False
+        status = _scope_end(self._pointer)
         if status != 0 and error is None:
             expect_ok(status)
 
@@ -75,7 +89,7 @@ class Request:
         self._handle = ctypes.c_void_p()
         expect_ok(
             _c.kdvfs_request_begin(
-                gpu._handle, core_mhz, memory_mhz, ctypes.byref(self._handle)
+                gpu._handle, *_clocks(core_mhz, memory_mhz), ctypes.byref(self._handle)
             )
         )
 
@@ -83,7 +97,7 @@ class Request:
         """Asks for other clocks from now on."""
         if not self._handle:
             raise Error(1, "cannot change a request: it has ended; make another")
-        expect_ok(_c.kdvfs_request_change(self._handle, core_mhz, memory_mhz))
+        expect_ok(_c.kdvfs_request_change(self._handle, *_clocks(core_mhz, memory_mhz)))
 
     def close(self) -> None:
         """Ends the request. A second call does nothing."""
@@ -97,11 +111,62 @@ class Request:
         self.close()
 
 
+def _text(name: str) -> bytes:
+    if not isinstance(name, str):
+        raise Error(1, f"cannot make a scope: its name is {name!r}; give text, as in scope('gemm')")
+    return name.encode()
+
+
+def _integer(what: str, value: int, most: int, remedy: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise Error(1, f"cannot use {what}: {value!r} is no integer from 0 to {most}; {remedy}")
+    return value
+
+
+def _clocks(core_mhz: int, memory_mhz: int) -> Tuple[int, int]:
+    remedy = "give MHz, one of `core_clocks()`, or 0 to leave the clock to the board"
+    return (
+        _integer("a core clock", core_mhz, 1000000, remedy),
+        _integer("a memory clock", memory_mhz, 1000000, remedy),
+    )
+
+
+def _handle_of(stream: int) -> int:
+    remedy = "give its handle, such as torch.cuda.current_stream().cuda_stream"
+    return _integer("a stream", stream, 2**64 - 1, remedy)
+
+
+_open_gpus: List["Gpu"] = []
+
+
+def _only_gpu() -> "Gpu":
+    if len(_open_gpus) == 1:
+        return _open_gpus[0]
+    number = len(_open_gpus) or "no"
+    raise Error(
+        1,
+        f"cannot choose a GPU for a scope: {number} GPUs are open; "
+        + ("open one first" if not _open_gpus else "call `scope` of one of them"),
+    )
+
+
+def scope(name: str, stream: Optional[int] = None, variant: int = 0) -> Scope:
+    """`Gpu.scope` of the one GPU that this process has open."""
+    return _only_gpu().scope(name, stream, variant)
+
+
+def phase(name: str, stream: Optional[int] = None) -> Scope:
+    """`Gpu.phase` of the one GPU that this process has open."""
+    return _only_gpu().phase(name, stream)
+
+
 class Gpu:
     """An open GPU. Its clocks are put back by `close`, or at the end of a `with` block."""
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self._handle = handle
+        self._scopes: Dict[Any, Scope] = {}
+        _open_gpus.append(self)
 
     def scope(
         self,
@@ -118,18 +183,32 @@ class Gpu:
         the scope is on the stream that is current when it is made (`current_stream`).
         """
         if stream is None:
-            stream = current_stream()
+            stream = 0 if "torch" not in _modules else current_stream()
+        key = (name, stream, variant, core_mhz, memory_mhz)
+        made = self._scopes.get(key)
+        # One that nobody else holds (the dictionary, `made` and the call's argument) is free.
+        if made is not None and _refcount(made) <= 3:
+            return made
+        where = (_handle_of(stream), _text(name))
+        _integer("a variant", variant, 2**32 - 1, "number the shapes of a kernel from 0")
         if core_mhz is None:
-            return Scope(self, _c.kdvfs_scope_begin, stream, name.encode(), variant)
-        clocks = (core_mhz, memory_mhz)
-        begin = _c.kdvfs_scope_begin_at
-        return Scope(self, begin, stream, name.encode(), variant, *clocks)
+            made = Scope(self, _c.kdvfs_scope_begin, *where, variant)
+        else:
+            clocks = _clocks(core_mhz, memory_mhz)
+            made = Scope(self, _c.kdvfs_scope_begin_at, *where, variant, *clocks)
+        self._scopes[key] = made
+        return made
 
     def phase(self, name: str, stream: Optional[int] = None) -> Scope:
         """A scope that encloses others, such as "forward"; it asks for no clock."""
         if stream is None:
-            stream = current_stream()
-        return Scope(self, _c.kdvfs_phase_begin, stream, name.encode())
+            stream = 0 if "torch" not in _modules else current_stream()
+        key = (name, stream)
+        made = self._scopes.get(key)
+        if made is None or _refcount(made) > 3:
+            where = (_handle_of(stream), _text(name))
+            made = self._scopes[key] = Scope(self, _c.kdvfs_phase_begin, *where)
+        return made
 
     def request(self, core_mhz: int = 0, memory_mhz: int = 0) -> Request:
         """Asks for clocks until the request is closed."""
@@ -171,7 +250,10 @@ class Gpu:
         Columns: kernel, variant, calls, time_s, energy_j and half_width_95_j (both NaN where the
         energy is unresolved), core_mhz (the mean clock by the markers).
         """
-        import pandas
+        try:
+            import pandas
+        except ImportError:
+            raise Error(2, "cannot make a DataFrame: pandas is missing; install it, or use report()") from None
 
         return pandas.DataFrame(
             [
@@ -209,10 +291,12 @@ class Gpu:
 
     def close(self) -> None:
         """Puts the clocks back. A second call does nothing."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        status = _c.kdvfs_close(handle)
-        if status == 1:  # scopes or requests have not ended: the handle is kept
-            self._handle = handle
+        status = _c.kdvfs_close(self._handle)
+        if status != 1:  # else scopes or requests have not ended: the handle is kept
+            self._handle.value = None  # in place: scopes that were made share it
+            self._scopes.clear()
+            if self in _open_gpus:
+                _open_gpus.remove(self)
         expect_ok(status)
 
     def __enter__(self) -> "Gpu":
@@ -270,14 +354,20 @@ class SimulatedGpu(Gpu):
 
 
 def _options(
-    meter_every: Optional[int], never_below_mhz: int, never_above_mhz: int, measure: bool
+    meter_every: Optional[int],
+    never_below_mhz: int,
+    never_above_mhz: int,
+    switch_latency: Optional[float],
+    measure: bool,
 ) -> Options:
     options = Options()
     _c.kdvfs_options_init(ctypes.byref(options))
     if meter_every is not None:
-        options.meter_every = meter_every
-    options.never_below_mhz = never_below_mhz
-    options.never_above_mhz = never_above_mhz
+        remedy = "1 meters every iteration, 16 one in 16"
+        options.meter_every = _integer("meter_every", meter_every, 2**32 - 1, remedy)
+    options.never_below_mhz, options.never_above_mhz = _clocks(never_below_mhz, never_above_mhz)
+    if switch_latency is not None:
+        options.switch_latency_ns = round(switch_latency * 1e9)
     options.measure_if_refused = int(measure)
     return options
 
@@ -300,6 +390,7 @@ def open(  # noqa: A001 - the library's own word
     meter_every: Optional[int] = None,
     never_below_mhz: int = 0,
     never_above_mhz: int = 0,
+    switch_latency: Optional[float] = None,
     measure_if_refused: bool = False,
 ) -> Gpu:
     """Opens a GPU of a vendor ("amd", "nvidia") to set its clocks and count its energy.
@@ -308,8 +399,14 @@ def open(  # noqa: A001 - the library's own word
     a PCI address ("0000:c1:00.0"). By number it has streams, hence scopes; AMD's cannot be opened
     so yet. By address it has none until a module of the process opens the same GPU by its number;
     requests work at once. Needs the right to set clocks.
+
+    `switch_latency`, in seconds, is what `kdvfs measure-latency` found: scopes too short for it do
+    not switch. With None it is not known, and scopes that would not pay at 150 ms are held back;
+    with 0 every scope switches.
     """
-    options = _options(meter_every, never_below_mhz, never_above_mhz, measure_if_refused)
+    options = _options(
+        meter_every, never_below_mhz, never_above_mhz, switch_latency, measure_if_refused
+    )
     return _opened(_c.kdvfs_open_device, _c.kdvfs_open, vendor, device, options)
 
 
@@ -317,7 +414,7 @@ def measure(
     vendor: str, device: Union[int, str] = 0, *, meter_every: Optional[int] = None
 ) -> Gpu:
     """Opens a GPU to count its energy, as `open` does; no clock is ever set."""
-    options = _options(meter_every, 0, 0, True)
+    options = _options(meter_every, 0, 0, None, True)
     return _opened(_c.kdvfs_measure_device, _c.kdvfs_measure, vendor, device, options)
 
 
@@ -328,9 +425,10 @@ def open_simulated(
     meter_every: Optional[int] = None,
     never_below_mhz: int = 0,
     never_above_mhz: int = 0,
+    switch_latency: Optional[float] = None,
 ) -> SimulatedGpu:
     """Opens a simulated GPU: "mi300x", "mi250x", "mi210", "h100" or "rtx3080ti"."""
-    options = _options(meter_every, never_below_mhz, never_above_mhz, False)
+    options = _options(meter_every, never_below_mhz, never_above_mhz, switch_latency, False)
     handle = ctypes.c_void_p()
     expect_ok(
         _c.kdvfs_open_simulated(
@@ -346,5 +444,11 @@ def report_cost(seconds: float, joules: float) -> None:
 
 
 def version() -> str:
-    """Of the library: "0.2.0"."""
+    """Of the library: "0.3.0"."""
     return _c.kdvfs_version().decode()
+
+
+from .serving import Steps, StepScope  # noqa: E402 - they need what is above
+from .training import BatchSize, PowerLimit, Run  # noqa: E402
+
+__all__ += ["BatchSize", "PowerLimit", "Run", "StepScope", "Steps"]

@@ -46,6 +46,46 @@ class Options(ctypes.Structure):
         ("meter_every", ctypes.c_uint32),
         ("never_below_mhz", ctypes.c_uint32),
         ("never_above_mhz", ctypes.c_uint32),
+        ("switch_latency_ns", ctypes.c_int64),
+    ]
+
+
+class StepMemory(ctypes.Structure):
+    """`kdvfs_step`."""
+
+    _fields_ = [("opaque", ctypes.c_uint64 * 12)]
+
+
+_numbers = ctypes.POINTER(ctypes.c_double)
+Combine = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _numbers, _numbers)
+
+
+class PowerLimitOptions(ctypes.Structure):
+    """`kdvfs_power_limit_options`."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("step_w", ctypes.c_double),
+        ("warmup_steps", ctypes.c_uint32),
+        ("measured_steps", ctypes.c_uint32),
+        ("goal", ctypes.c_int),
+        ("parameter", ctypes.c_double),
+        ("ranks", ctypes.c_uint32),
+        ("combine", Combine),
+        ("data", ctypes.c_void_p),
+    ]
+
+
+class SuggestedRun(ctypes.Structure):
+    """`kdvfs_suggested_run`."""
+
+    _fields_ = [
+        ("id", ctypes.c_uint64),
+        ("batch_size", ctypes.c_uint32),
+        ("is_profiled", ctypes.c_int),
+        ("power_limit_w", ctypes.c_double),
+        ("epoch_cost", ctypes.c_double),
+        ("most_cost", ctypes.c_double),
     ]
 
 
@@ -65,7 +105,13 @@ def _find() -> str:
 
 
 def _load() -> ctypes.CDLL:
-    library = ctypes.CDLL(_find())
+    path = _find()
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"cannot load libkdvfs_c: {error}; set KDVFS_LIBRARY to the path of libkdvfs_c.so, or unset it"
+        ) from None
     text, pointer, u32 = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint32
     to_pointer, scope = ctypes.POINTER(pointer), ctypes.POINTER(ScopeMemory)
     options, number = ctypes.POINTER(Options), ctypes.c_double
@@ -101,6 +147,36 @@ def _load() -> ctypes.CDLL:
         "kdvfs_simulated_synchronize": [pointer],
         "kdvfs_simulated_totals": [pointer, ctypes.POINTER(number), ctypes.POINTER(number)],
     }
+    u64, step, limit = ctypes.c_uint64, ctypes.POINTER(StepMemory), ctypes.POINTER(PowerLimitOptions)
+    signatures.update(
+        {
+            "kdvfs_steps_begin": [pointer, to_pointer],
+            "kdvfs_steps_observe": [pointer, u32, u32, u32, number],
+            "kdvfs_steps_plan": [pointer, text, text, number, number, u32],
+            "kdvfs_step_begin": [pointer, pointer, u32, u32, u32, number, step],
+            "kdvfs_step_end": [step],
+            "kdvfs_steps_rest": [pointer, pointer],
+            "kdvfs_steps_report_json": [pointer, to_pointer],
+            "kdvfs_steps_end": [pointer],
+            "kdvfs_power_limit_begin": [pointer, limit, to_pointer],
+            "kdvfs_power_limit_step": [pointer, number, number],
+            "kdvfs_power_limit_end_epoch": [pointer],
+            "kdvfs_power_limit_done": [pointer],
+            "kdvfs_power_limit_epoch_cost": [pointer, u64, _numbers],
+            "kdvfs_power_limit_end": [pointer],
+            "kdvfs_batch_sizes_open": [
+                text, text, ctypes.POINTER(u32), ctypes.c_size_t, u32, u64, to_pointer
+            ],
+            "kdvfs_batch_size_suggest": [pointer, ctypes.POINTER(SuggestedRun)],
+            "kdvfs_batch_size_profiled": [pointer, u64, number, number, _numbers],
+            "kdvfs_batch_size_observe": [pointer, u64, ctypes.c_int, number, number],
+            "kdvfs_batch_size_best": [pointer, ctypes.POINTER(u32)],
+        }
+    )
+    if not hasattr(library, "kdvfs_c_version"):
+        raise ImportError(
+            f"cannot use {path}: it is not libkdvfs_c; set KDVFS_LIBRARY to the path of libkdvfs_c.so"
+        )
     for name, arguments in signatures.items():
         getattr(library, name).argtypes = arguments
         getattr(library, name).restype = ctypes.c_int
@@ -112,6 +188,12 @@ def _load() -> ctypes.CDLL:
     library.kdvfs_request_end.restype = None
     library.kdvfs_free.argtypes = [pointer]
     library.kdvfs_free.restype = None
+    library.kdvfs_power_limit_options_init.argtypes = [limit]
+    library.kdvfs_power_limit_options_init.restype = None
+    library.kdvfs_power_limit_best.argtypes = [pointer]
+    library.kdvfs_power_limit_best.restype = number
+    library.kdvfs_batch_sizes_close.argtypes = [pointer]
+    library.kdvfs_batch_sizes_close.restype = None
     if library.kdvfs_c_version() != C_VERSION:
         raise ImportError(
             f"libkdvfs_c has interface version {library.kdvfs_c_version()}, this package needs "

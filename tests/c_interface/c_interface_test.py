@@ -62,6 +62,44 @@ class Measures(unittest.TestCase):
                 self.assertGreater(gpu.totals()[1], 0)
 
 
+class ScopesOfOneName(unittest.TestCase):
+    def test_a_scope_that_nobody_holds_is_made_once(self):
+        with kdvfs.open_simulated("h100") as gpu:
+            first = id(gpu.scope("gemm"))
+            self.assertEqual(id(gpu.scope("gemm")), first)
+            self.assertNotEqual(id(gpu.scope("gemm", core_mhz=1000)), first)
+
+    def test_scopes_of_one_name_nest_and_are_counted_each(self):
+        with kdvfs.open_simulated("h100", meter_every=1) as gpu:
+            gpu.next_iteration()
+            held = gpu.scope("gemm")
+            with held, gpu.scope("gemm") as inner:
+                self.assertIsNot(inner, held)
+                gpu.launch(memory_bytes=1e9)
+            gpu.synchronize()
+            self.assertEqual(row(gpu, "gemm")["calls"], 2)
+
+    def test_a_scope_of_a_closed_gpu_raises(self):
+        gpu = kdvfs.open_simulated("h100")
+        made = gpu.scope("gemm")
+        gpu.close()
+        with self.assertRaises(kdvfs.Error):
+            made.__enter__()
+
+    def test_the_one_open_gpu_needs_no_name(self):
+        with self.assertRaisesRegex(kdvfs.Error, "no GPUs are open; open one first"):
+            kdvfs.scope("gemm")
+        with kdvfs.open_simulated("h100", meter_every=1) as gpu:
+            gpu.next_iteration()
+            with kdvfs.phase("forward"), kdvfs.scope("gemm"):
+                gpu.launch(memory_bytes=1e9)
+            gpu.synchronize()
+            self.assertEqual(row(gpu, "gemm")["calls"], 1)
+            with kdvfs.open_simulated("h100"):
+                with self.assertRaisesRegex(kdvfs.Error, "2 GPUs are open; call `scope` of one"):
+                    kdvfs.scope("gemm")
+
+
 SWEPT = """
 import kdvfs
 with kdvfs.open_simulated("h100", meter_every=1) as gpu:

@@ -27,14 +27,17 @@ class Measures(unittest.TestCase):
         with kdvfs.measure("nvidia", 0, meter_every=1) as gpu:
             self.assertTrue(any("one-thread kernels" in note for note in gpu.report()["notes"]))
             before = markers()
+            start = time.monotonic()
             for _ in range(5):
                 gpu.next_iteration()
                 with gpu.phase("forward"), gpu.scope("attention"):
                     time.sleep(0.02)  # the double's stream works on this thread
+            took = time.monotonic() - start
             self.assertGreaterEqual(markers() - before, 10)
             row = rows(gpu)["attention"]
             self.assertEqual(row["calls"], 5)
-            self.assertAlmostEqual(row["time_s"], 0.1, delta=0.05)
+            self.assertGreater(row["time_s"], 0.099)
+            self.assertLess(row["time_s"], took)
             self.assertTrue(gpu.measure_only)
 
     def test_a_thread_without_a_context_can_enter_a_scope(self):
@@ -66,7 +69,7 @@ class Measures(unittest.TestCase):
 
 class SetsClocks(unittest.TestCase):
     def test_a_scope_asks_for_its_clock(self):
-        with kdvfs.open("nvidia", 0, meter_every=1) as gpu:
+        with kdvfs.open("nvidia", 0, meter_every=1, switch_latency=0) as gpu:
             for _ in range(20):
                 gpu.next_iteration()
                 with gpu.scope("gelu", core_mhz=1000):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include "c_handles.hpp"
 #include "open_boards.hpp"
 
-#include <kdvfs/kdvfs.h>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/extend.hpp>
@@ -30,23 +30,8 @@
 #include <vector>
 
 namespace {
-
-/// Scopes ask for what the plan says, and for nothing without one.
-using Policies = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::FromPlan<kdvfs::KeepClock>>>;
-using BoundGpu = kdvfs::BoundGpu<Policies>;
-/// A sweep varies the clocks of kernels that ask for one.
-using Session =
-    kdvfs::tune::Session<kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::FromPlan<kdvfs::AutoClock>>>>;
-
+using namespace kdvfs::c_interface;
 }  // namespace
-
-struct kdvfs_gpu {
-    std::unique_ptr<kdvfs::simulated::Device> simulated;  // outlives `gpu`
-    std::optional<kdvfs::Gpu> gpu;
-    std::optional<BoundGpu> bound;        // the same with its plan
-    std::optional<Session> session;       // takes the place of `bound`
-    std::atomic<std::uint64_t> users{0};  // scopes and requests that have not ended
-};
 
 struct kdvfs_request {
     kdvfs_gpu* gpu;
@@ -68,57 +53,6 @@ struct OpenScope {
 static_assert(sizeof(OpenScope) <= sizeof(kdvfs_scope));
 static_assert(alignof(OpenScope) <= alignof(kdvfs_scope));
 
-std::string& last_error() {
-    thread_local std::string text;
-    return text;
-}
-
-kdvfs_status status_of(kdvfs::Errc code) {
-    switch (code) {
-        case kdvfs::Errc::invalid_input: return KDVFS_INVALID_INPUT;
-        case kdvfs::Errc::not_supported: return KDVFS_NOT_SUPPORTED;
-        case kdvfs::Errc::refused: return KDVFS_REFUSED;
-        case kdvfs::Errc::busy: return KDVFS_BUSY;
-        case kdvfs::Errc::vanished: return KDVFS_VANISHED;
-        case kdvfs::Errc::external_change: return KDVFS_EXTERNAL_CHANGE;
-        case kdvfs::Errc::timed_out: return KDVFS_TIMED_OUT;
-        case kdvfs::Errc::io: return KDVFS_IO;
-    }
-    return KDVFS_INTERNAL;
-}
-
-/// Calls `work` and turns what it throws into a status and a text.
-template <class Work>
-kdvfs_status guarded(Work&& work) noexcept {
-    try {
-        work();
-        return KDVFS_OK;
-    } catch (const kdvfs::Error& error) {
-        last_error() = error.what();
-        return status_of(error.code());
-    } catch (const std::bad_alloc&) {
-        last_error().clear();
-        return KDVFS_NO_MEMORY;
-    } catch (const std::exception& error) {
-        last_error() = error.what();
-        return KDVFS_INTERNAL;
-    } catch (...) {
-        last_error() = "an unknown exception";
-        return KDVFS_INTERNAL;
-    }
-}
-
-[[noreturn]] void reject(const char* action, const std::string& object, const char* why,
-                         const char* remedy) {
-    throw kdvfs::Error{kdvfs::Errc::invalid_input, {action, object, why, remedy}};
-}
-
-template <class T>
-T& given(T* pointer, const char* what) {
-    if (pointer == nullptr) reject("call kdvfs", what, "it is NULL", "pass a valid pointer");
-    return *pointer;
-}
-
 kdvfs::GpuOptions options_of(const kdvfs_options* options) {
     kdvfs::GpuOptions result;
     if (options == nullptr) return result;
@@ -132,6 +66,8 @@ kdvfs::GpuOptions options_of(const kdvfs_options* options) {
     result.meter_every = options->meter_every;
     result.controller.never_below.core = {options->never_below_mhz};
     result.controller.never_above.core = {options->never_above_mhz};
+    if (options->switch_latency_ns >= 0)
+        result.switch_latency = kdvfs::Duration{options->switch_latency_ns};
     return result;
 }
 
@@ -155,11 +91,6 @@ kdvfs::simulated::Device& simulated_of(kdvfs_gpu* gpu) {
                         .remedy = "open one with kdvfs_open_simulated"}};
 }
 
-kdvfs::StreamRef stream_of(const kdvfs_gpu& gpu, void* stream) {
-    if (gpu.simulated == nullptr) return kdvfs::StreamRef{stream};
-    return kdvfs::StreamRef{static_cast<kdvfs::simulated::Stream*>(stream)};
-}
-
 template <class Make>
 void begin(kdvfs_gpu* gpu, const char* name, kdvfs_scope* scope, Make make) {
     kdvfs_gpu& its = given(gpu, "the GPU");
@@ -180,8 +111,6 @@ kdvfs_status open(kdvfs_gpu** gpu, Make make) {
         *gpu = opened.release();
     });
 }
-
-using kdvfs::c_interface::Use;
 
 kdvfs_status open_at(const char* vendor, const char* address, Use use, const kdvfs_options* options,
                      kdvfs_gpu** gpu) {
@@ -238,6 +167,7 @@ void kdvfs_options_init(kdvfs_options* options) {
     *options = {};
     options->size = sizeof(kdvfs_options);
     options->meter_every = kdvfs::GpuOptions{}.meter_every;
+    options->switch_latency_ns = -1;
 }
 
 kdvfs_status kdvfs_open(const char* vendor, const char* address, const kdvfs_options* options,
@@ -339,9 +269,8 @@ kdvfs_status kdvfs_session_begin(kdvfs_gpu* gpu) {
 }
 
 kdvfs_status kdvfs_report_cost(double seconds, double joules) {
-    return guarded([&] {
-        kdvfs::tune::report_cost({.time = kdvfs::Seconds{seconds}, .energy = {joules}});
-    });
+    return guarded(
+        [&] { kdvfs::tune::report_cost({.time = kdvfs::Seconds{seconds}, .energy = {joules}}); });
 }
 
 int kdvfs_session_done(const kdvfs_gpu* gpu) {
@@ -431,18 +360,15 @@ kdvfs_status kdvfs_report_json(kdvfs_gpu* gpu, char** json) {
         given(json, "where the report goes") = nullptr;
         std::ostringstream out;
         kdvfs::measure::write_json(out, given(gpu, "the GPU").gpu->report());
-        const std::string text = out.str();
-        auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
-        if (copy == nullptr) throw std::bad_alloc{};
-        std::memcpy(copy, text.c_str(), text.size() + 1);
-        *json = copy;
+        *json = copy_of(out.str());
     });
 }
 
 kdvfs_status kdvfs_simulated_stream(kdvfs_gpu* gpu, void** stream) {
     return guarded([&] {
         given(stream, "where the stream goes") = nullptr;
-        *stream = simulated_of(gpu).create_stream();
+        gpu->streams.push_back(simulated_of(gpu).create_stream());
+        *stream = gpu->streams.back();
     });
 }
 

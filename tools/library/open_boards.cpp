@@ -33,8 +33,8 @@ Gpu open_board(const std::string& vendor, const std::string& address, Use use,
 
 Gpu open_number(const std::string& vendor, int number, Use use, const GpuOptions& options) {
     if (vendor == "nvidia") {
-        return use == Use::drive ? nvidia::detail::open_by_driver(number, options)
-                                 : nvidia::detail::measure_by_driver(number, options);
+        return use == Use::drive ? nvidia::open_by_driver(number, options)
+                                 : nvidia::measure_by_driver(number, options);
     }
     if (vendor != "amd") reject_vendor(vendor, "device " + std::to_string(number));
     throw Error{Errc::not_supported,

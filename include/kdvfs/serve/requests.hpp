@@ -40,7 +40,7 @@ inline constexpr TraceColumns absolute_columns{{"arrival_s", "prompt_tokens", "a
                                                false};
 inline constexpr TraceColumns relative_columns{{"dms", "in", "out"}, true};
 
-inline Request parse_request(const kdvfs::detail::CsvReader& reader, const TraceColumns& columns,
+inline Request parse_request(const io::CsvReader& reader, const TraceColumns& columns,
                              const std::array<std::string, 3>& fields, Seconds before) {
     const double time = number_field<double>(reader, fields[0], columns.names[0]);
     if (!std::isfinite(time)) reader.fail("the time is not finite");
@@ -61,7 +61,7 @@ inline Request parse_request(const kdvfs::detail::CsvReader& reader, const Trace
 /// @throws Error (invalid_input) naming file and line where a column is missing, time goes back,
 ///     a token count is zero, or there is no request at all
 inline std::vector<Request> read_requests(std::istream& input, const std::string& name) {
-    kdvfs::detail::CsvReader reader{input, name, detail::guide};
+    io::CsvReader reader{input, name, detail::guide};
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const std::size_t width = fields.size();

@@ -83,8 +83,8 @@ public:
 private:
     friend class StepScope;
     [[nodiscard]] inline StepDecision decide(StepShape shape, Seconds slack) const;
-    inline kdvfs::detail::ScopeToken enter(StreamRef stream, StepShape shape,
-                                           const StepDecision& decision) const;
+    inline extend::ScopeToken enter(StreamRef stream, StepShape shape,
+                                    const StepDecision& decision) const;
     inline void enter(StepShape shape, const StepDecision& decision) const;
 
     std::shared_ptr<detail::PlannedSteps> steps_;
@@ -94,7 +94,7 @@ namespace detail {
 
 /// What steps of one variant have done. Relaxed numbers: they are only added up.
 struct StepTally {
-    std::atomic<const kdvfs::detail::ScopeKind*> kind{nullptr};
+    std::atomic<const extend::ScopeKind*> kind{nullptr};
     std::atomic<std::uint64_t> steps{0};
     std::atomic<std::uint64_t> prompt_tokens{0};
     std::atomic<std::uint64_t> tokens{0};
@@ -120,7 +120,7 @@ struct PlannedSteps {
         return {.core = decision.urgent ? auto_clock : decision.clock};
     }
 
-    void count(kdvfs::detail::GpuService& service, StepShape shape, Variant variant) {
+    void count(extend::GpuService& service, StepShape shape, Variant variant) {
         StepTally& tally = tallies[variant.index];
         tally.steps.fetch_add(1, std::memory_order_relaxed);
         tally.prompt_tokens.fetch_add(shape.prompt_tokens, std::memory_order_relaxed);
@@ -136,7 +136,7 @@ struct PlannedSteps {
     std::mutex clocks_mutex;
     StepClocks clocks{plan};
     std::unique_ptr<StepTally[]> tallies;  ///< by variant
-    const kdvfs::detail::ScopeKind* idle = nullptr;
+    const extend::ScopeKind* idle = nullptr;
     std::atomic<std::uint64_t> counted{0};
     std::mutex request_mutex;
     std::optional<StandingRequest> request;  ///< of steps without a stream
@@ -194,18 +194,18 @@ public:
 
 private:
     StepDecision decision_;
-    kdvfs::detail::ScopeSink* sink_ = nullptr;  // null: nothing to leave
-    kdvfs::detail::ScopeToken token_{};
+    extend::ScopeSink* sink_ = nullptr;  // null: nothing to leave
+    extend::ScopeToken token_{};
 };
 
 inline PlannedGpu::PlannedGpu(const Gpu& gpu, StepPlan plan) : Gpu{gpu} {
-    kdvfs::detail::GpuService& its = service();
+    extend::GpuService& its = service();
     for (const Megahertz clock : plan.table().clocks())
         its.check_clocks("of the plan of steps", {.asks = true, .point = {.core = clock}});
     // The deleter keeps the GPU until the requests have ended.
     steps_ = {new detail::PlannedSteps{std::move(plan)}, [gpu](detail::PlannedSteps* last) {
                   last->request.reset();
-                  service_of(gpu).end_holding();
+                  service_of(gpu).end_holding(false);
                   delete last;
               }};
     steps_->idle = &its.kind_of(
@@ -223,12 +223,12 @@ inline StepDecision PlannedGpu::decide(StepShape shape, Seconds slack) const {
 }
 inline void PlannedGpu::rest() const { enter(StepShape{}, plan().decide({}, Seconds{0})); }
 
-inline kdvfs::detail::ScopeToken PlannedGpu::enter(StreamRef stream, StepShape shape,
-                                                   const StepDecision& decision) const {
+inline extend::ScopeToken PlannedGpu::enter(StreamRef stream, StepShape shape,
+                                            const StepDecision& decision) const {
     const Phase phase = phase_of(shape);
     if (phase == Phase::idle) return service().enter_holding(stream, *steps_->idle);
     auto& kept = steps_->tallies[decision.variant.index].kind;
-    const kdvfs::detail::ScopeKind* kind = kept.load(std::memory_order_acquire);
+    const extend::ScopeKind* kind = kept.load(std::memory_order_acquire);
     if (kind == nullptr) {
         const ClockRequest request{.asks = true, .point = detail::PlannedSteps::clock_of(decision)};
         kind = &service().kind_of(detail::PlannedSteps::name_of(phase), decision.variant, request,

@@ -29,7 +29,7 @@ inline constexpr std::string_view guide = "docs/serving.md";
 
 /// Where the columns of a header are. @throws Error (invalid_input) naming all that are missing
 template <std::size_t Count>
-std::array<std::size_t, Count> find_columns(const kdvfs::detail::CsvReader& reader,
+std::array<std::size_t, Count> find_columns(const io::CsvReader& reader,
                                             const std::vector<std::string>& header,
                                             const std::array<std::string_view, Count>& names) {
     kdvfs::detail::require_columns(header, names, reader);
@@ -42,14 +42,14 @@ std::array<std::size_t, Count> find_columns(const kdvfs::detail::CsvReader& read
 
 /// One field as a number. @throws Error (invalid_input) naming line and column
 template <class Number>
-Number number_field(const kdvfs::detail::CsvReader& reader, const std::string& field,
+Number number_field(const io::CsvReader& reader, const std::string& field,
                     std::string_view column) {
     const auto number = kdvfs::detail::parse_number<Number>(field);
     if (!number) reader.fail(kdvfs::detail::number_fault(field, std::string{column}));
     return *number;
 }
 
-inline StepRow parse_step_row(const kdvfs::detail::CsvReader& reader,
+inline StepRow parse_step_row(const io::CsvReader& reader,
                               const std::array<std::string_view, 6>& names,
                               const std::array<std::string, 6>& fields) {
     StepRow row;
@@ -77,7 +77,7 @@ inline StepRow parse_step_row(const kdvfs::detail::CsvReader& reader,
 inline StepTable read_step_table(std::istream& input, const std::string& name) {
     static constexpr std::array<std::string_view, 6> names{"phase",    "batch",  "context",
                                                            "core_mhz", "time_s", "energy_j"};
-    kdvfs::detail::CsvReader reader{input, name, detail::guide};
+    io::CsvReader reader{input, name, detail::guide};
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const std::size_t width = fields.size();

@@ -102,3 +102,7 @@ private:
 };
 
 }  // namespace kdvfs::inline v0_3::train
+
+namespace kdvfs::inline v0_3::train {
+using detail::LimitAsState;
+}  // namespace kdvfs::inline v0_3::train

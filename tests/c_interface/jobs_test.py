@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""Steps of an engine, power limits and batch sizes through Python and C, on simulated GPUs."""
+
+import math
+import os
+import sys
+import tempfile
+import time
+import unittest
+
+import kdvfs
+
+
+def step_table(folder):
+    """Steps of a made-up engine: decode is bound by memory, prefill by compute."""
+    path = os.path.join(folder, "steps.csv")
+    with open(path, "w") as file:
+        print("phase,batch,context,core_mhz,time_s,energy_j", file=file)
+        with kdvfs.open_simulated("h100") as gpu:
+            clocks = gpu.core_clocks()
+        for clock in (clocks[len(clocks) // 2], clocks[-1]):
+            share = clock / clocks[-1]
+            watts = 200 + 500 * share**3
+            for batch in (1, 8, 32):
+                for context in (128, 1024):
+                    took = 0.02 + batch * context * 1e-7
+                    print(f"decode,{batch},{context},{clock},{took},{took * watts * 0.8}", file=file)
+                    took = batch * context * 2e-5 / share
+                    print(f"prefill,{batch},{context},{clock},{took},{took * watts}", file=file)
+            print(f"idle,0,0,{clock},1,{80 + 40 * share}", file=file)
+    return path
+
+
+class StepsOfAnEngine(unittest.TestCase):
+    def test_decode_steps_follow_the_plan_and_are_counted(self):
+        with tempfile.TemporaryDirectory() as folder, kdvfs.open_simulated(
+            "h100", meter_every=1
+        ) as gpu:
+            with kdvfs.Steps(gpu) as steps:
+                for _ in range(300):
+                    steps.observe(0, 8, 512, 0.02)
+                with steps.step(sequences=8, context_tokens=512):
+                    gpu.launch(memory_bytes=6e10)
+                steps.plan(step_table(folder))
+                for _ in range(200):
+                    with steps.step(sequences=8, context_tokens=512):
+                        gpu.launch(memory_bytes=6e10)
+                steps.rest()
+                gpu.synchronize()
+                report = steps.report()
+                (phase,) = report["phases"]
+                self.assertEqual((phase["phase"], phase["steps"], phase["tokens"]), ("decode", 200, 1600))
+                rows = {row["kernel"]: row for row in gpu.report()["rows"]}
+                clocks = gpu.core_clocks()
+                asked = [
+                    row["asked"]["core_mhz"]
+                    for row in gpu.report()["rows"]
+                    if row["kernel"] == "decode"
+                ]
+                self.assertIn(clocks[len(clocks) // 2], asked, (rows.keys(), report))
+
+    def test_mistakes_are_named(self):
+        with kdvfs.open_simulated("h100") as gpu, kdvfs.Steps(gpu) as steps:
+            with self.assertRaisesRegex(kdvfs.Error, "no such policy.*by_step"):
+                steps.plan("none.csv", policy="fast")
+            with self.assertRaisesRegex(kdvfs.Error, "open a step table: none.csv"):
+                steps.plan("none.csv")
+            with steps.step(sequences=1):
+                with self.assertRaisesRegex(kdvfs.Error, "has not ended; leave it first"):
+                    steps.step(sequences=1)
+                with self.assertRaisesRegex(kdvfs.Error, "it has not ended.*end it first"):
+                    steps.close()
+            with self.assertRaisesRegex(kdvfs.Error, "no positive time"):
+                steps.observe(0, 1, 1, 0)
+
+    def test_a_step_costs_little_beyond_the_c_interface(self):
+        with kdvfs.open_simulated("h100", meter_every=1000000) as gpu, kdvfs.Steps(gpu) as steps:
+            made = steps.step(sequences=8, context_tokens=512)
+            begin, end = kdvfs.serving._step_begin, kdvfs.serving._step_end
+            arguments, pointer = made._arguments, made._pointer
+
+            class Bare:
+                def __enter__(self):
+                    begin(steps._handle, 0, 0, 8, 512, math.inf, pointer)
+
+                def __exit__(self, *_):
+                    end(pointer)
+
+            bare = Bare()
+
+            def least(run):
+                found = math.inf
+                for _ in range(200):
+                    start = time.thread_time_ns()
+                    run()
+                    found = min(found, time.thread_time_ns() - start)
+                    gpu.synchronize()
+                return found / 100
+
+            def with_bare():
+                for _ in range(100):
+                    with bare:
+                        pass
+
+            def with_steps():
+                for _ in range(100):
+                    with steps.step(sequences=8, context_tokens=512):
+                        pass
+
+            beyond = least(with_steps) - least(with_bare)
+            print(f"a step costs {beyond:.0f} ns beyond two bare ctypes calls", file=sys.stderr)
+            self.assertLess(beyond, 1000)
+            before = sys.getallocatedblocks()
+            for _ in range(50):
+                with_steps()
+            self.assertLess(sys.getallocatedblocks() - before, 50)
+
+
+class PowerLimits(unittest.TestCase):
+    def train(self, gpu, **options):
+        with kdvfs.PowerLimit(gpu, warmup_steps=2, measured_steps=10, **options) as limit:
+            for _ in range(3000):
+                seconds, joules = gpu.totals()
+                limit.step(joules, seconds)
+                if limit.done:
+                    break
+                gpu.launch(matrix_flops=4e12, memory_bytes=4e9)
+                gpu.synchronize()
+            self.assertTrue(limit.done)
+            return limit.best, limit.epoch_cost(100)
+
+    def test_the_least_energy_is_below_the_highest_limit(self):
+        with kdvfs.open_simulated("mi250x") as gpu:
+            best, cost = self.train(gpu, goal="energy")
+            fastest, _ = self.train(gpu, goal="time")
+            self.assertLess(best, fastest)
+            self.assertGreater(cost, 0)
+
+    def test_ranks_combine_and_an_exception_of_combine_comes_back(self):
+        seen = []
+
+        def two_alike(joules, seconds):
+            seen.append(joules)
+            return 2 * joules, seconds
+
+        with kdvfs.open_simulated("mi250x") as gpu:
+            best, _ = self.train(gpu, goal="energy", ranks=2, combine=two_alike)
+            self.assertGreater(best, 0)
+            self.assertTrue(seen)
+
+            def broken(joules, seconds):
+                raise ValueError("a rank is gone")
+
+            with self.assertRaisesRegex(ValueError, "a rank is gone"):
+                self.train(gpu, goal="energy", ranks=2, combine=broken)
+
+    def test_mistakes_are_named(self):
+        with kdvfs.open_simulated("mi250x") as gpu:
+            with self.assertRaisesRegex(kdvfs.Error, "goal 'joules'.*use energy, time, cost"):
+                kdvfs.PowerLimit(gpu, goal="joules")
+            with self.assertRaisesRegex(kdvfs.Error, "no parameter is given; give 0.05"):
+                kdvfs.PowerLimit(gpu, goal="bounded_slowdown")
+            with self.assertRaisesRegex(kdvfs.Error, "2 ranks.*combine is NULL"):
+                kdvfs.PowerLimit(gpu, ranks=2)
+            with self.assertRaisesRegex(kdvfs.Error, "windows of 0 steps"):
+                kdvfs.PowerLimit(gpu, measured_steps=0)
+            limit = kdvfs.PowerLimit(gpu)
+            with self.assertRaisesRegex(kdvfs.Error, "have not ended"):
+                gpu.close()
+            limit.close()
+
+
+class BatchSizes(unittest.TestCase):
+    def test_the_cheapest_size_is_learned_and_kept_in_the_file(self):
+        epochs = {32: 10.0, 64: 11.0, 128: 20.0}
+        epoch_cost = {32: 100.0, 64: 60.0, 128: 50.0}  # 64 is the cheapest: 660 of 1000 and 1000
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "sizes.json")
+            for _ in range(30):
+                sizes = kdvfs.BatchSize(path, "job on h100", sorted(epochs), usual=32)
+                run = sizes.suggest()
+                most = run.most_cost
+                if run.epoch_cost is None:
+                    most = sizes.profiled(run, epoch_cost[run.batch_size], 300)
+                cost = epochs[run.batch_size] * epoch_cost[run.batch_size]
+                if cost > most:
+                    sizes.observe(run, "stopped", most / epoch_cost[run.batch_size], most)
+                else:
+                    sizes.observe(run, "reached", epochs[run.batch_size], cost)
+                best = sizes.best
+                sizes.close()
+            self.assertEqual(best, 64)
+            with self.assertRaises(kdvfs.Error):
+                kdvfs.BatchSize(path, "another job", sorted(epochs), usual=32)
+
+    def test_mistakes_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "sizes.json")
+            with self.assertRaisesRegex(kdvfs.Error, "give distinct sizes with the usual one"):
+                kdvfs.BatchSize(path, "job", [32, 64], usual=16)
+            sizes = kdvfs.BatchSize(path, "job", [32, 64], usual=32)
+            run = sizes.suggest()
+            with self.assertRaisesRegex(kdvfs.Error, "end 'done'.*use reached, stopped"):
+                sizes.observe(run, "done", 1, 1)
+            sizes.observe(run, "lost", 0, 0)
+            with self.assertRaisesRegex(kdvfs.Error, "no such run is under way"):
+                sizes.observe(run, "lost", 0, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

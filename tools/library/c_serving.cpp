@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+//
+// The C interface of engines with continuous batching (kdvfs.h).
+#include "c_handles.hpp"
+
+#include <kdvfs/serve/step.hpp>
+#include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/serve/step_scope.hpp>
+#include <kdvfs/serve/step_table_csv.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+namespace {
+
+using namespace kdvfs::c_interface;
+namespace serve = kdvfs::serve;
+
+/// What lies in a `kdvfs_step`.
+struct OpenStep {
+    static constexpr std::uint64_t is_open = 0x6b64766673746570;  // "kdvfstep"
+
+    OpenStep(kdvfs_steps& its, const serve::PlannedGpu& gpu, kdvfs::StreamRef stream,
+             serve::StepShape shape, kdvfs::Seconds slack)
+        : steps{&its}, scope{gpu, stream, shape, slack} {}
+
+    std::uint64_t mark = is_open;
+    kdvfs_steps* steps;
+    serve::StepScope scope;
+};
+static_assert(sizeof(OpenStep) <= sizeof(kdvfs_step));
+static_assert(alignof(OpenStep) <= alignof(kdvfs_step));
+
+serve::StepPolicy policy_of(const std::string& name) {
+    if (name == "one_clock") return serve::StepPolicy::one_clock;
+    if (name == "no_harm") return serve::StepPolicy::no_harm;
+    if (name == "two_clocks") return serve::StepPolicy::two_clocks;
+    if (name == "by_step") return serve::StepPolicy::by_step;
+    reject("plan the clocks of steps", "'" + name + "'", "there is no such policy",
+           "use one_clock, no_harm, two_clocks or by_step");
+}
+
+}  // namespace
+
+struct kdvfs_steps {
+    explicit kdvfs_steps(kdvfs_gpu& its)
+        : gpu{its}, planned{std::in_place, *its.gpu, serve::own_clock_plan(buckets)} {}
+
+    kdvfs_gpu& gpu;
+    serve::StepBuckets buckets{};
+    serve::StepLoad load{buckets};
+    std::optional<serve::PlannedGpu> planned;
+    std::atomic<std::uint64_t> users{0};  // steps that have not ended
+};
+
+extern "C" {
+
+kdvfs_status kdvfs_steps_begin(kdvfs_gpu* gpu, kdvfs_steps** steps) {
+    return guarded([&] {
+        given(steps, "where the steps go") = nullptr;
+        kdvfs_gpu& its = given(gpu, "the GPU");
+        *steps = new kdvfs_steps{its};
+        its.users.fetch_add(1);
+    });
+}
+
+kdvfs_status kdvfs_steps_observe(kdvfs_steps* steps, uint32_t prompt_tokens, uint32_t sequences,
+                                 uint32_t context_tokens, double seconds) {
+    return guarded([&] {
+        if (!(seconds > 0))
+            reject("record a step", std::to_string(seconds) + " s", "it is no positive time",
+                   "give how long the step took");
+        given(steps, "the steps")
+            .load.add({prompt_tokens, sequences, context_tokens}, kdvfs::Seconds{seconds});
+    });
+}
+
+kdvfs_status kdvfs_steps_plan(kdvfs_steps* steps, const char* table, const char* policy,
+                              double gap_s, double switch_latency_s, uint32_t chunk_tokens) {
+    return guarded([&] {
+        kdvfs_steps& its = given(steps, "the steps");
+        if (its.users.load() != 0)
+            reject("plan the clocks of steps", "a step", "it has not ended", "end it first");
+        serve::StepTargets targets;
+        targets.policy = policy_of(&given(policy, "the policy"));
+        targets.gap = kdvfs::Seconds{gap_s};
+        targets.switch_latency = kdvfs::Seconds{switch_latency_s};
+        targets.chunk_tokens = chunk_tokens;
+        const auto costs =
+            serve::read_step_table(std::filesystem::path{&given(table, "the table")});
+        serve::PlannedGpu planned{*its.gpu.gpu, serve::make_step_plan(costs, its.load, targets)};
+        its.planned.emplace(std::move(planned));
+    });
+}
+
+kdvfs_status kdvfs_step_begin(kdvfs_steps* steps, void* stream, uint32_t prompt_tokens,
+                              uint32_t sequences, uint32_t context_tokens, double slack_s,
+                              kdvfs_step* step) {
+    return guarded([&] {
+        kdvfs_steps& its = given(steps, "the steps");
+        static_cast<void>(given(step, "the step"));
+        ::new (step) OpenStep{its,
+                              *its.planned,
+                              stream_of(its.gpu, stream),
+                              {prompt_tokens, sequences, context_tokens},
+                              kdvfs::Seconds{slack_s}};
+        its.users.fetch_add(1, std::memory_order_relaxed);
+    });
+}
+
+kdvfs_status kdvfs_step_end(kdvfs_step* step) {
+    return guarded([&] {
+        auto& ending = *reinterpret_cast<OpenStep*>(&given(step, "the step"));
+        if (std::exchange(step->opaque[0], 0) != OpenStep::is_open) return;
+        const struct Ended {
+            OpenStep& step;
+            ~Ended() {
+                kdvfs_steps& steps = *step.steps;
+                step.~OpenStep();
+                steps.users.fetch_sub(1);
+            }
+        } ended{ending};
+        ending.scope.close();
+    });
+}
+
+kdvfs_status kdvfs_steps_rest(kdvfs_steps* steps, void* stream) {
+    return guarded([&] {
+        const kdvfs_steps& its = given(steps, "the steps");
+        its.planned->rest(stream_of(its.gpu, stream));
+    });
+}
+
+kdvfs_status kdvfs_steps_report_json(kdvfs_steps* steps, char** json) {
+    return guarded([&] {
+        given(json, "where the report goes") = nullptr;
+        const kdvfs_steps& its = given(steps, "the steps");
+        const serve::StepPlan& plan = its.planned->plan();
+        nlohmann::ordered_json text{{"one_clock_because", plan.reason()},
+                                    {"idle_core_mhz", plan.idle_clock().count},
+                                    {"phases", nlohmann::ordered_json::array()}};
+        for (const serve::PhaseReport& phase : its.planned->phases(its.gpu.gpu->report())) {
+            nlohmann::ordered_json row{{"phase", to_string(phase.phase)},
+                                       {"steps", phase.steps},
+                                       {"urgent_steps", phase.urgent_steps},
+                                       {"prompt_tokens", phase.prompt_tokens},
+                                       {"tokens", phase.tokens},
+                                       {"joules_per_token", nullptr},
+                                       {"half_width_95", nullptr},
+                                       {"resolved_share", phase.resolved_share}};
+            if (phase.joules_per_token) {
+                row["joules_per_token"] = *phase.joules_per_token;
+                row["half_width_95"] = phase.half_width;
+            }
+            text["phases"].push_back(std::move(row));
+        }
+        *json = copy_of(text.dump());
+    });
+}
+
+kdvfs_status kdvfs_steps_end(kdvfs_steps* steps) {
+    if (steps == nullptr) return KDVFS_OK;
+    return guarded([&] {
+        if (steps->users.load() != 0)
+            reject("end the steps of an engine", "a step", "it has not ended", "end it first");
+        kdvfs_gpu& gpu = steps->gpu;
+        delete steps;
+        gpu.users.fetch_sub(1);
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT
+//
+// The C interface of power limits and batch sizes (kdvfs.h).
+#include "c_handles.hpp"
+
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/device/nvidia/nvml.hpp>
+#include <kdvfs/detail/train/batch_size_file.hpp>
+#include <kdvfs/detail/train/owned_power_limit.hpp>
+#include <kdvfs/train/batch_size.hpp>
+#include <kdvfs/train/power_limit.hpp>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace {
+
+using namespace kdvfs::c_interface;
+namespace train = kdvfs::train;
+
+/// Sets the limit of one board, and puts back the one that was found.
+class LimitSetter {
+public:
+    virtual ~LimitSetter() = default;
+    [[nodiscard]] virtual kdvfs::PowerRange range() const = 0;
+    virtual void set(kdvfs::Watts limit) = 0;
+    virtual void close() = 0;
+};
+
+template <class Device>
+class GuardedLimit : public LimitSetter {
+public:
+    explicit GuardedLimit(Device& device) : guard_{device} {}
+    [[nodiscard]] kdvfs::PowerRange range() const override { return guard_.range(); }
+    void set(kdvfs::Watts limit) override { guard_.set(limit); }
+    void close() override { guard_.close(); }
+
+private:
+    train::PowerLimitGuard<Device> guard_;
+};
+
+/// With a restore record and a watchdog, for a board that outlives this process.
+template <class Device>
+class OwnedLimit : public LimitSetter {
+public:
+    template <class... Arguments>
+    explicit OwnedLimit(const Arguments&... arguments) : device_{arguments...} {}
+    [[nodiscard]] kdvfs::PowerRange range() const override { return guard_.range(); }
+    void set(kdvfs::Watts limit) override { guard_.set(limit); }
+    void close() override { guard_.close(); }
+
+private:
+    Device device_;
+    train::OwnedPowerLimit<Device> owned_{device_};
+    GuardedLimit<train::OwnedPowerLimit<Device>> guard_{owned_};
+};
+
+std::unique_ptr<LimitSetter> limit_of(kdvfs_gpu& gpu) {
+    if (gpu.simulated)
+        return std::make_unique<GuardedLimit<kdvfs::simulated::Device>>(*gpu.simulated);
+    const kdvfs::DeviceInfo& info = gpu.gpu->info();
+    if (info.architecture.starts_with("sm_")) {
+        using Device = kdvfs::device::NvmlPowerLimit;
+        return std::make_unique<OwnedLimit<Device>>(info.address);
+    }
+    namespace amd = kdvfs::device::amd;
+    using Device = amd::SysfsPowerLimit;
+    const auto address = amd::parse_pci_address(info.address);
+    if (!address)
+        reject("find the power limit", info.address, "it is no PCI address", "open the GPU by one");
+    return std::make_unique<OwnedLimit<Device>>(amd::find_card(*address));
+}
+
+train::LimitChoice choice_of(const kdvfs_power_limit_options& options) {
+    switch (options.goal) {
+        case KDVFS_LEAST_ENERGY: return train::LimitChoice::energy();
+        case KDVFS_LEAST_TIME: return train::LimitChoice::time();
+        case KDVFS_LEAST_COST: return train::LimitChoice::cost(options.parameter);
+        case KDVFS_BOUNDED_SLOWDOWN: return train::LimitChoice::bounded_slowdown(options.parameter);
+        default: break;
+    }
+    reject("search for a power limit", "goal " + std::to_string(options.goal),
+           "there is no such goal",
+           "use KDVFS_LEAST_ENERGY, KDVFS_LEAST_TIME, KDVFS_LEAST_COST or KDVFS_BOUNDED_SLOWDOWN");
+}
+
+train::RunEnd end_of(int end) {
+    if (end < KDVFS_RUN_REACHED || end > KDVFS_RUN_LOST)
+        reject("take a run's outcome", std::to_string(end), "there is no such end",
+               "use KDVFS_RUN_REACHED, _STOPPED, _FAILED or _LOST");
+    return static_cast<train::RunEnd>(end);
+}
+
+}  // namespace
+
+struct kdvfs_power_limit {
+    kdvfs_gpu* gpu;
+    std::unique_ptr<LimitSetter> board;
+    train::PowerLimit search;
+    kdvfs_power_limit_options options;
+};
+
+struct kdvfs_batch_sizes {
+    train::BatchSizeFile file;
+};
+
+extern "C" {
+
+void kdvfs_power_limit_options_init(kdvfs_power_limit_options* options) {
+    if (options == nullptr) return;
+    const train::PowerLimitOptions defaults;
+    *options = {};
+    options->size = sizeof(kdvfs_power_limit_options);
+    options->step_w = defaults.step.count;
+    options->warmup_steps = static_cast<uint32_t>(defaults.warmup_steps);
+    options->measured_steps = static_cast<uint32_t>(defaults.measured_steps);
+    options->goal = KDVFS_LEAST_COST;
+    options->parameter = defaults.choice.parameter;
+    options->ranks = static_cast<uint32_t>(defaults.ranks);
+}
+
+kdvfs_status kdvfs_power_limit_begin(kdvfs_gpu* gpu, const kdvfs_power_limit_options* options,
+                                     kdvfs_power_limit** limit) {
+    return guarded([&] {
+        given(limit, "where the power limit goes") = nullptr;
+        kdvfs_gpu& its = given(gpu, "the GPU");
+        kdvfs_power_limit_options used;
+        kdvfs_power_limit_options_init(&used);
+        if (options != nullptr) {
+            if (options->size != sizeof used)
+                reject("search for a power limit", "the options",
+                       "their size is not that of this version",
+                       "call kdvfs_power_limit_options_init first");
+            used = *options;
+        }
+        if (used.ranks > 1 && used.combine == nullptr)
+            reject("search for a power limit", std::to_string(used.ranks) + " ranks",
+                   "combine is NULL",
+                   "give a function that sums energies and takes the longest time of all ranks");
+        auto board = limit_of(its);
+        train::PowerLimit search{board->range(),
+                                 {.step = {used.step_w},
+                                  .warmup_steps = used.warmup_steps,
+                                  .measured_steps = used.measured_steps,
+                                  .choice = choice_of(used),
+                                  .ranks = used.ranks}};
+        *limit = new kdvfs_power_limit{&its, std::move(board), std::move(search), used};
+        its.users.fetch_add(1);
+    });
+}
+
+kdvfs_status kdvfs_power_limit_step(kdvfs_power_limit* limit, double joules, double seconds) {
+    return guarded([&] {
+        kdvfs_power_limit& its = given(limit, "the power limit");
+        const auto all_ranks = [&](train::RankWindow own) {
+            if (its.options.combine != nullptr) {
+                double energy = own.energy.count;
+                double time = own.time.count();
+                its.options.combine(its.options.data, &energy, &time);
+                own = {{energy}, kdvfs::Seconds{time}};
+            }
+            return own;
+        };
+        const auto next = its.search.begin_step({{joules}, kdvfs::Seconds{seconds}}, all_ranks);
+        if (next) its.board->set(*next);
+    });
+}
+
+kdvfs_status kdvfs_power_limit_end_epoch(kdvfs_power_limit* limit) {
+    return guarded([&] {
+        kdvfs_power_limit& its = given(limit, "the power limit");
+        if (const auto next = its.search.end_epoch()) its.board->set(*next);
+    });
+}
+
+int kdvfs_power_limit_done(const kdvfs_power_limit* limit) {
+    return limit != nullptr && limit->search.is_done() ? 1 : 0;
+}
+
+double kdvfs_power_limit_best(const kdvfs_power_limit* limit) {
+    if (limit == nullptr) return 0;
+    const auto best = limit->search.best();
+    return best ? best->count : 0;
+}
+
+kdvfs_status kdvfs_power_limit_epoch_cost(const kdvfs_power_limit* limit, uint64_t steps,
+                                          double* cost) {
+    return guarded([&] {
+        const kdvfs_power_limit& its = given(limit, "the power limit");
+        if (!its.search.best())
+            reject("tell what an epoch costs", "the power limit", "no limit has been measured yet",
+                   "call kdvfs_power_limit_step before more training steps");
+        given(cost, "where the cost goes") = its.search.epoch_cost(steps);
+    });
+}
+
+kdvfs_status kdvfs_power_limit_end(kdvfs_power_limit* limit) {
+    if (limit == nullptr) return KDVFS_OK;
+    return guarded([&] {
+        const std::unique_ptr<kdvfs_power_limit> last{limit};
+        last->gpu->users.fetch_sub(1);
+        last->board->close();
+    });
+}
+
+kdvfs_status kdvfs_batch_sizes_open(const char* file, const char* job, const uint32_t* sizes,
+                                    size_t count, uint32_t usual, uint64_t seed,
+                                    kdvfs_batch_sizes** opened) {
+    return guarded([&] {
+        given(opened, "where the batch sizes go") = nullptr;
+        train::BatchSizeOptions options;
+        const uint32_t* const first = &given(sizes, "the sizes");
+        options.sizes.assign(first, first + count);
+        options.usual = usual;
+        options.seed = seed;
+        *opened = new kdvfs_batch_sizes{
+            {&given(file, "the file"), &given(job, "the job"), std::move(options)}};
+    });
+}
+
+kdvfs_status kdvfs_batch_size_suggest(kdvfs_batch_sizes* sizes, kdvfs_suggested_run* run) {
+    return guarded([&] {
+        kdvfs_suggested_run& out = given(run, "where the run goes");
+        const train::SuggestedRun found = given(sizes, "the batch sizes").file.suggest();
+        out = {};
+        out.id = found.id;
+        out.batch_size = found.batch_size;
+        out.is_profiled = found.profile ? 1 : 0;
+        out.power_limit_w = found.profile && found.profile->limit ? found.profile->limit->count : 0;
+        out.epoch_cost = found.profile ? found.profile->cost : 0;
+        out.most_cost = found.most_cost;
+    });
+}
+
+kdvfs_status kdvfs_batch_size_profiled(kdvfs_batch_sizes* sizes, uint64_t run, double power_limit_w,
+                                       double epoch_cost, double* most_cost) {
+    return guarded([&] {
+        train::EpochProfile profile{std::nullopt, epoch_cost};
+        if (power_limit_w != 0) profile.limit = kdvfs::Watts{power_limit_w};
+        given(most_cost, "where the cost goes") =
+            given(sizes, "the batch sizes").file.profiled(run, profile);
+    });
+}
+
+kdvfs_status kdvfs_batch_size_observe(kdvfs_batch_sizes* sizes, uint64_t run, int end,
+                                      double epochs, double cost) {
+    return guarded([&] {
+        given(sizes, "the batch sizes").file.observe(run, {end_of(end), epochs, cost});
+    });
+}
+
+kdvfs_status kdvfs_batch_size_best(kdvfs_batch_sizes* sizes, uint32_t* size) {
+    return guarded([&] {
+        given(size, "where the size goes") =
+            given(sizes, "the batch sizes").file.read().best_known().value_or(0);
+    });
+}
+
+void kdvfs_batch_sizes_close(kdvfs_batch_sizes* sizes) { delete sizes; }
+
+}  // extern "C"
