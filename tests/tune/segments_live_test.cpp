@@ -50,7 +50,7 @@ Cost run_live(const simulated::Board& board, const SegmentPlan& plan, Duration l
     auto table = std::make_shared<PlanTable>();
     for (std::size_t s = 0; s < plan.segments.size(); ++s)
         table->set({"segment", variant(static_cast<std::uint32_t>(s))},
-                   {true, plan.segments[s].clock, {}});
+                   {.asks = true, .point = plan.segments[s].clock, .ungated = true});
     const auto gpu = simulated::open(device, options).with<Registry>(table);
     simulated::Stream* stream = device.create_stream();
     Cost cost;

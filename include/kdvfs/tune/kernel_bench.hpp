@@ -220,8 +220,8 @@ public:
     /// @throws Error (refused) if the clocks did not hold; (not_supported) if the counter is
     ///         silent; (invalid_input) if the device does not list the clocks
     Cost operator()(std::size_t kernel, ClockPoint clock) {
-        const kdvfs::detail::ScopeKind& around =
-            service().kind_of("kdvfs.sweep", {}, {.asks = true, .point = clock}, /*metered=*/false);
+        const extend::ScopeKind& around = service().kind_of(
+            "kdvfs.sweep", {}, {.asks = true, .point = clock, .ungated = true}, /*metered=*/false);
         sink_.enclose(&around);
         const Seconds launch = settle(kernel, around);
         constexpr int tries = 3;
@@ -243,9 +243,9 @@ private:
     }
 
     /// Runs the kernel until all has settled. @returns what a launch takes then
-    Seconds settle(std::size_t kernel, const kdvfs::detail::ScopeKind& around) {
+    Seconds settle(std::size_t kernel, const extend::ScopeKind& around) {
         service().begin_iteration(false);
-        const kdvfs::detail::ScopeToken token = sink_.enter(stream_.stream, around);
+        const extend::ScopeToken token = sink_.enter(stream_.stream, around);
         launch(kernel, 1);
         stream_.wait();
         sink_.leave(token);
@@ -280,9 +280,9 @@ private:
 
     void run(std::size_t kernel, std::uint32_t times) {
         const KernelKey& key = kernels_[kernel].key;
-        const kdvfs::detail::ScopeKind& kind =
+        const extend::ScopeKind& kind =
             service().kind_of(key.name, key.variant, {}, /*metered=*/true);
-        const kdvfs::detail::ScopeToken token = sink_.enter(stream_.stream, kind);
+        const extend::ScopeToken token = sink_.enter(stream_.stream, kind);
         launch(kernel, times);
         sink_.leave(token);
     }

@@ -42,7 +42,7 @@ namespace detail {
 /// The columns that a header names; missing ones that are needed are an error.
 class NamedColumns {
 public:
-    NamedColumns(kdvfs::detail::CsvReader& reader, std::initializer_list<const char*> needed)
+    NamedColumns(io::CsvReader& reader, std::initializer_list<const char*> needed)
         : reader_{reader} {
         if (!reader.next(header_)) reader.fail("the file is empty");
         kdvfs::detail::require_columns(header_, needed, reader);
@@ -61,7 +61,7 @@ public:
     }
 
 private:
-    kdvfs::detail::CsvReader& reader_;
+    io::CsvReader& reader_;
     std::vector<std::string> header_;
     std::vector<std::string> fields_;
 };
@@ -73,7 +73,7 @@ inline std::ifstream open_input(const std::filesystem::path& path) {
 }
 
 inline Seconds parse_delay(const NamedColumns& columns, const char* name,
-                           const kdvfs::detail::CsvReader& reader) {
+                           const io::CsvReader& reader) {
     const std::string text = columns.get(name);
     if (text.empty()) return Seconds{0};
     const double seconds = parse_field<double>(text, name, reader);
@@ -86,7 +86,7 @@ inline Seconds parse_delay(const NamedColumns& columns, const char* name,
 
 /// @throws Error (invalid_input) naming file and line
 inline LaunchSequence read_launches(std::istream& input, const std::string& name) {
-    kdvfs::detail::CsvReader reader{input, name};
+    io::CsvReader reader{input, name};
     detail::NamedColumns columns{reader, {"kernel"}};
     LaunchSequence sequence;
     while (columns.next()) {
@@ -146,7 +146,7 @@ inline std::vector<KernelKey> read_sequence(const std::filesystem::path& path) {
 /// @throws Error (invalid_input) naming file and line
 inline SwitchCosts read_switch_costs(std::istream& input, const std::string& name) {
     using Pair = std::pair<ClockPoint, ClockPoint>;
-    kdvfs::detail::CsvReader reader{input, name};
+    io::CsvReader reader{input, name};
     detail::NamedColumns columns{
         reader, {"from_core_mhz", "from_mem_mhz", "to_core_mhz", "to_mem_mhz", "latency_s"}};
     auto known = std::make_shared<std::map<Pair, SwitchDelay>>();

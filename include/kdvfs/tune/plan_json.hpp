@@ -440,4 +440,8 @@ inline PlannedSequence parse_sequence(std::string_view text, const std::string& 
     return sequence;
 }
 
+using detail::parse_json;
+using detail::PlanFields;
+using detail::static_json;
+
 }  // namespace kdvfs::inline v0_3::tune

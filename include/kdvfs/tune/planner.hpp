@@ -112,14 +112,12 @@ struct Unit {
     std::vector<ClockPoint> clocks;
     /// One per clock: seconds and joules per iteration, with the objective's margin for what times
     /// may be off.
-    std::vector<kdvfs::detail::Choice> choices;
+    std::vector<solve::Choice> choices;
     std::optional<std::size_t> baseline{};  ///< index into `clocks`; none where it breaks a bound
     Cost baseline_cost{};                   ///< per iteration
 };
 
-inline kdvfs::detail::Choice to_choice(const Cost& cost) {
-    return {cost.time.count(), cost.energy.count};
-}
+inline solve::Choice to_choice(const Cost& cost) { return {cost.time.count(), cost.energy.count}; }
 
 /// Whether a kernel may run at a point: within the bound of a launch, or nowhere faster.
 inline bool is_allowed(const KernelCosts& kernel, const PointCost& point,
@@ -153,7 +151,7 @@ inline Unit make_unit(const CostTable& table, std::vector<std::size_t> kernels,
                       const Objective& objective = {}) {
     struct Sum {
         std::size_t measured = 0;
-        kdvfs::detail::Choice choice{};
+        solve::Choice choice{};
         bool allowed = true;
     };
     std::map<ClockPoint, Sum> sums;
@@ -218,7 +216,7 @@ inline std::size_t fastest(const Unit& unit) {
 }
 
 inline Decision decide(const std::vector<Unit>& units, const Objective& objective,
-                       const Cost& baseline, const kdvfs::detail::KnapsackEffort& effort = {}) {
+                       const Cost& baseline, const solve::KnapsackEffort& effort = {}) {
     kdvfs::detail::MultipleChoice problem;
     Decision decision;
     bool may_stay = true;
@@ -284,7 +282,7 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
 /// `single` hold only the iteration to it, and their gap is proven. Pure; the table must be sound
 /// (`make_cost_table`).
 inline Plan make_plan(const CostTable& table, const Objective& objective, Aggregate aggregate,
-                      const kdvfs::detail::KnapsackEffort& effort = {}) {
+                      const solve::KnapsackEffort& effort = {}) {
     const bool bounded = aggregate != Aggregate::automatic;
     const std::vector<detail::Unit> units =
         detail::make_units(table, aggregate, bounded ? objective : Objective{});

@@ -43,8 +43,7 @@ using Fields = std::vector<std::string_view>;
 /// Where a sweep file has its columns.
 class SweepColumns {
 public:
-    SweepColumns(const Fields& header, const kdvfs::detail::CsvReader& reader)
-        : width_{header.size()} {
+    SweepColumns(const Fields& header, const io::CsvReader& reader) : width_{header.size()} {
         std::vector<std::string> names{header.begin(), header.end()};
         for (std::size_t column = 0; column < names.size(); ++column)
             if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(column),
@@ -88,27 +87,25 @@ private:
 };
 
 template <class Number>
-Number parse_field(std::string_view text, const char* column,
-                   const kdvfs::detail::CsvReader& reader) {
+Number parse_field(std::string_view text, const char* column, const io::CsvReader& reader) {
     const auto value = kdvfs::detail::parse_number<Number>(text);
     if (!value) reader.fail(kdvfs::detail::number_fault(text, column));
     return *value;
 }
 
 inline std::uint32_t parse_optional(std::string_view text, std::uint32_t otherwise,
-                                    const char* column, const kdvfs::detail::CsvReader& reader) {
+                                    const char* column, const io::CsvReader& reader) {
     return text.empty() ? otherwise : parse_field<std::uint32_t>(text, column, reader);
 }
 
 /// 0 where there is nothing.
-inline Joules parse_joules(std::string_view text, const char* column,
-                           const kdvfs::detail::CsvReader& reader) {
+inline Joules parse_joules(std::string_view text, const char* column, const io::CsvReader& reader) {
     return {text.empty() ? 0 : parse_field<double>(text, column, reader)};
 }
 
 /// A name and its variant. Where no column says the variant, the name may: "sort#2".
 inline void parse_key(std::string_view kernel, std::string_view variant_text,
-                      const kdvfs::detail::CsvReader& reader, KernelKey& key) {
+                      const io::CsvReader& reader, KernelKey& key) {
     if (!variant_text.empty() || !ends_in_variant(kernel)) {
         key.name = kernel;
         key.variant = variant(parse_optional(variant_text, 0, "variant", reader));
@@ -121,7 +118,7 @@ inline void parse_key(std::string_view kernel, std::string_view variant_text,
 }
 
 inline Megahertz parse_clock_field(std::string_view text, const char* column,
-                                   const kdvfs::detail::CsvReader& reader) {
+                                   const io::CsvReader& reader) {
     const auto clock = kdvfs::detail::parse_clock(text);
     if (!clock)
         reader.fail(std::string{column} + " is no clock (1 to 100000 whole MHz, -1 or auto): \"" +
@@ -129,8 +126,7 @@ inline Megahertz parse_clock_field(std::string_view text, const char* column,
     return *clock;
 }
 
-inline bool parse_flag(std::string_view text, const char* column,
-                       const kdvfs::detail::CsvReader& reader) {
+inline bool parse_flag(std::string_view text, const char* column, const io::CsvReader& reader) {
     if (text.empty() || text == "0" || text == "false") return false;
     if (text == "1" || text == "true") return true;
     reader.fail(std::string{column} + " is neither 0 nor 1");
@@ -138,7 +134,7 @@ inline bool parse_flag(std::string_view text, const char* column,
 
 /// Fills a row, whose memory is used again.
 inline void parse_row(const Fields& fields, const SweepColumns& columns,
-                      const kdvfs::detail::CsvReader& reader, ProfileRow& row) {
+                      const io::CsvReader& reader, ProfileRow& row) {
     kdvfs::detail::require_width(fields, columns.width(), reader);
     const auto get = [&](std::size_t column) { return columns.get(fields, column); };
     parse_key(get(columns.kernel), get(columns.variant), reader, row.key);
@@ -162,7 +158,7 @@ struct SweepRows {
     std::vector<std::size_t> first_line;  ///< by kernel
 };
 
-inline SweepRows read_rows(kdvfs::detail::CsvReader& reader) {
+inline SweepRows read_rows(io::CsvReader& reader) {
     Fields fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const SweepColumns columns{fields, reader};
@@ -191,7 +187,7 @@ inline SweepRows read_rows(kdvfs::detail::CsvReader& reader) {
 /// @throws Error (invalid_input) naming file and line, for anything that is not a sound profile
 /// of one GPU with a baseline for every kernel.
 inline Profile read_profile(std::istream& input, const std::string& name) {
-    kdvfs::detail::CsvReader reader{input, name};
+    io::CsvReader reader{input, name};
     detail::SweepRows rows = detail::read_rows(reader);
     if (!rows.profile) reader.fail("there are no measurements");
     if (const KernelProfile* kernel = rows.profile->find_without_baseline()) {
@@ -319,7 +315,7 @@ private:
 
     void take_over(const std::string& text, const std::string& gpu) {
         std::istringstream lines{text};
-        kdvfs::detail::CsvReader reader{lines, path_.string()};
+        io::CsvReader reader{lines, path_.string()};
         detail::SweepRows rows = detail::read_rows(reader);
         if (!rows.profile) return;
         if (rows.profile->gpu() != gpu) reject("it is of another GPU, " + rows.profile->gpu());
@@ -353,5 +349,7 @@ private:
     Profile profile_;
     std::optional<ClockPoint> baseline_;
 };
+
+using detail::read_rows;
 
 }  // namespace kdvfs::inline v0_3::tune

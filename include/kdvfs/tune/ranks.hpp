@@ -37,8 +37,8 @@ inline std::filesystem::path rank_path(std::filesystem::path file, std::size_t r
 struct RankProfile {
     std::optional<std::size_t> rank;
     Profile profile;
-    LaunchSequence sequence;      ///< empty where none was recorded
-    detail::LaunchTrace trace{};  ///< its iterations; empty where none were recorded
+    LaunchSequence sequence;  ///< empty where none was recorded
+    LaunchTrace trace{};      ///< its iterations; empty where none were recorded
 };
 
 /// The ranks of which there is a file beside `file`, ascending: none where only `file` itself may

@@ -67,7 +67,7 @@ struct SegmentOptions {
     /// baseline's score, or it is one clock. 0.03 keeps plans within 0.05 of the best.
     double worthwhile_pct = 0.03;
     /// Else `effort_for` the problem.
-    std::optional<kdvfs::detail::ScheduleEffort> effort{};
+    std::optional<solve::ScheduleEffort> effort{};
 };
 
 /// The launches of an iteration as indices into a table's kernels.
@@ -140,15 +140,15 @@ namespace detail {
 
 /// The same requests at other times of the launches. One that is on its way when the next is to be
 /// made puts that off; nothing if one would arrive after the end.
-inline std::optional<kdvfs::detail::Schedule> priced_by(const SwitchModel& model,
-                                                        const kdvfs::detail::Schedule& schedule) {
-    kdvfs::detail::Schedule priced{schedule.start, {}, {}};
+inline std::optional<solve::Schedule> priced_by(const SwitchModel& model,
+                                                const solve::Schedule& schedule) {
+    solve::Schedule priced{schedule.start, {}, {}};
     std::size_t clock = schedule.start;
     std::size_t launch = 0;
     const auto run_to = [&](std::size_t end) {
         while (launch < end) priced.total += model.cost(launch++, clock);
     };
-    for (kdvfs::detail::Schedule::Request request : schedule.requests) {
+    for (solve::Schedule::Request request : schedule.requests) {
         request.before = std::max(request.before, launch);
         if (request.before == model.launches()) return std::nullopt;
         run_to(request.before);
@@ -163,8 +163,7 @@ inline std::optional<kdvfs::detail::Schedule> priced_by(const SwitchModel& model
     return priced;
 }
 
-inline std::vector<Segment> to_segments(const SwitchModel& model,
-                                        const kdvfs::detail::Schedule& schedule) {
+inline std::vector<Segment> to_segments(const SwitchModel& model, const solve::Schedule& schedule) {
     std::vector<Segment> segments;
     std::size_t clock = schedule.start;
     const auto open = [&](std::size_t first, std::size_t to) {
@@ -187,7 +186,7 @@ inline std::vector<Segment> to_segments(const SwitchModel& model,
             segment.expected += kdvfs::detail::to_cost(model.cost(i, clock));
     };
     if (schedule.requests.empty() || schedule.requests.front().before > 0) open(0, clock);
-    for (const kdvfs::detail::Schedule::Request& request : schedule.requests) {
+    for (const solve::Schedule::Request& request : schedule.requests) {
         if (!segments.empty()) {
             segments.back().last = request.before;
             fill();
@@ -199,13 +198,13 @@ inline std::vector<Segment> to_segments(const SwitchModel& model,
     return segments;
 }
 
-inline kdvfs::detail::Schedule best_single(const SwitchModel& model, const Objective& objective,
-                                           std::size_t baseline) {
-    kdvfs::detail::Schedule best = kdvfs::detail::one_clock(model, baseline);
+inline solve::Schedule best_single(const SwitchModel& model, const Objective& objective,
+                                   std::size_t baseline) {
+    solve::Schedule best = kdvfs::detail::one_clock(model, baseline);
     const Cost reference = kdvfs::detail::to_cost(best.total);
     const double limit = time_limit(objective, reference).count();
     for (std::size_t clock = 0; clock < model.size(); ++clock) {
-        const kdvfs::detail::Schedule candidate = kdvfs::detail::one_clock(model, clock);
+        const solve::Schedule candidate = kdvfs::detail::one_clock(model, clock);
         if (candidate.total.time <= limit &&
             objective.score(kdvfs::detail::to_cost(candidate.total), reference) <
                 objective.score(kdvfs::detail::to_cost(best.total), reference))
@@ -239,7 +238,7 @@ inline PlannedSequence to_sequence(const SegmentPlan& plan, const CostTable& tab
 inline Cost best_without_latency(const SwitchModel& model, const Objective& objective,
                                  const Cost& baseline) {
     kdvfs::detail::MultipleChoice problem;
-    std::vector<kdvfs::detail::Choice> choices(model.size());
+    std::vector<solve::Choice> choices(model.size());
     for (std::size_t launch = 0; launch < model.launches(); ++launch) {
         for (std::size_t clock = 0; clock < model.size(); ++clock)
             choices[clock] = model.cost(launch, clock);
@@ -268,13 +267,13 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     const auto baseline_index = static_cast<std::size_t>(at - model.clocks().begin());
     const Cost baseline =
         kdvfs::detail::to_cost(kdvfs::detail::one_clock(model, baseline_index).total);
-    const auto score = [&](const kdvfs::detail::Schedule& schedule) {
+    const auto score = [&](const solve::Schedule& schedule) {
         return objective.score(kdvfs::detail::to_cost(schedule.total), baseline);
     };
 
     // Chosen with margins, promised without.
     const SwitchModel careful{table, launches, costs, careful_deviations(objective)};
-    const kdvfs::detail::Schedule single = kdvfs::detail::one_clock(
+    const solve::Schedule single = kdvfs::detail::one_clock(
         model, detail::best_single(careful, objective, baseline_index).start);
     kdvfs::detail::ScheduleMinimum minimum =
         kdvfs::detail::minimise(careful, objective, baseline_index,

@@ -22,6 +22,7 @@ struct SessionMode {
         measure,  ///< scopes are metered, clocks stay as they were found
         sweep,    ///< the program measures its own kernels, into `file`
         follow,   ///< the program obeys the plan in `file`
+        compare,  ///< the same in about half of its iterations, for what they cost beside others
     };
     Kind kind = Kind::measure;
     std::filesystem::path file{};
@@ -33,8 +34,8 @@ struct SessionMode {
     [[nodiscard]] SessionMode of_rank(std::size_t number) const;
 };
 
-/// Reads "off", "measure", "repeat", "sweep:FILE" or "follow:PLAN". "repeat" is a kind of
-/// "measure": kernels are repeated by the GPU (`GpuOptions::repeat`).
+/// Reads "off", "measure", "repeat", "sweep:FILE", "follow:PLAN" or "compare:PLAN". "repeat" is a
+/// kind of "measure": kernels are repeated by the GPU (`GpuOptions::repeat`).
 /// @throws Error (invalid_input) for anything else
 KDVFS_INLINE SessionMode parse_session_mode(std::string_view text);
 
@@ -50,19 +51,22 @@ public:
     virtual ~SessionControl() = default;
     /// Null in other modes than `sweep`.
     [[nodiscard]] virtual SweepControl* sweep() const = 0;
-    /// The plan of the file; null in other modes than `follow`.
+    /// The plan of the file; null in other modes than `follow` and `compare`.
     [[nodiscard]] virtual std::shared_ptr<const PlanTable> plan() const = 0;
     /// Writes the file that `KDVFS_STATUS` names once a second.
     virtual void report_iteration() = 0;
-    [[nodiscard]] virtual kdvfs::detail::ScopeSink& no_scopes() = 0;
+    /// An iteration begins, in the modes `sweep` and `compare`.
+    virtual void next_iteration() = 0;
+    /// Where scopes go; null: to the GPU.
+    [[nodiscard]] virtual extend::ScopeSink* scopes() = 0;
 };
 
 /// Begins a session.
 /// @param obeys_plan whether the registry binds a kernel to `FromPlan`
 /// @throws Error for a file that cannot be used, and as `Sweeping`
 KDVFS_INLINE std::shared_ptr<SessionControl> begin_session(
-    const Gpu& gpu, kdvfs::detail::GpuService& service, const SessionMode& mode,
-    const SweepOptions& sweep, bool (*obeys_plan)(std::string_view kernel));
+    const Gpu& gpu, extend::GpuService& service, const SessionMode& mode, const SweepOptions& sweep,
+    bool (*obeys_plan)(std::string_view kernel));
 
 /// One program, run plainly, measured, swept or by a plan, as the environment says: stands where
 /// the GPU with its policies would stand.
@@ -87,7 +91,7 @@ public:
         : Gpu{gpu},
           kind_{mode.kind},
           control_{begin_session(gpu, service(), mode, sweep, &Registry::obeys_plan_for)} {
-        if (kind_ == SessionMode::Kind::follow) {
+        if (kind_ == SessionMode::Kind::follow || kind_ == SessionMode::Kind::compare) {
             bound_.emplace(gpu.template with<Registry>(control_->plan()));
         }
     }
@@ -97,8 +101,8 @@ public:
     /// Says that an iteration begins: the one line to add to a program.
     void next_iteration() const {
         if (!is_parents()) control_->report_iteration();
-        if (control_->sweep() != nullptr) {
-            if (!is_parents()) control_->sweep()->next_iteration();
+        if (kind_ == SessionMode::Kind::sweep || kind_ == SessionMode::Kind::compare) {
+            if (!is_parents()) control_->next_iteration();
             return;
         }
         if (kind_ != SessionMode::Kind::off) service().next_iteration();
@@ -122,7 +126,7 @@ public:
     static constexpr bool has_scope_for = BoundGpu<Registry>::template has_scope_for<K>;
 
     template <NamedKernel K>
-    [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(Variant variant) const {
+    [[nodiscard]] const extend::ScopeKind& kind_of(Variant variant) const {
         if (bound_) return bound_->template kind_of<K>(variant);
         return kind_of<typename Registry::template policy_of<K>>(K::name, variant);
     }
@@ -130,9 +134,8 @@ public:
     /// The same for a kernel whose name is known at run time only; it follows `Policy`.
     /// @param kernel a name that satisfies `is_kernel_name`
     template <ClockPolicy Policy>
-    [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel,
-                                                          Variant variant) const {
-        static const kdvfs::detail::ScopeKind none;
+    [[nodiscard]] const extend::ScopeKind& kind_of(std::string_view kernel, Variant variant) const {
+        static const extend::ScopeKind none;
         if (bound_) return bound_->template kind_of<Policy>(kernel, variant);
         if (kind_ == SessionMode::Kind::off) return none;
         if (control_->sweep() == nullptr) {
@@ -144,9 +147,8 @@ public:
                                           Registry::metered);
     }
 
-    [[nodiscard]] kdvfs::detail::ScopeSink& scope_sink() const {
-        if (control_->sweep() != nullptr) return control_->sweep()->scope_sink();
-        if (kind_ == SessionMode::Kind::off) return control_->no_scopes();
+    [[nodiscard]] extend::ScopeSink& scope_sink() const {
+        if (extend::ScopeSink* const scopes = control_->scopes()) return *scopes;
         return service();
     }
 

@@ -25,13 +25,13 @@ public:
     [[nodiscard]] virtual Profile measured() const = 0;
     /// The kind of a scope that is about to be entered.
     /// @param policy what the registry says; `KeepClock` kernels are not swept
-    virtual const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel, Variant variant,
-                                                    ClockRequest policy, bool metered) = 0;
-    [[nodiscard]] virtual kdvfs::detail::ScopeSink& scope_sink() = 0;
+    virtual const extend::ScopeKind& kind_of(std::string_view kernel, Variant variant,
+                                             ClockRequest policy, bool metered) = 0;
+    [[nodiscard]] virtual extend::ScopeSink& scope_sink() = 0;
 };
 
 /// Begins a sweep. @param service must outlive it  @throws Error as `Sweeping`
-KDVFS_INLINE std::shared_ptr<SweepControl> begin_sweep(kdvfs::detail::GpuService& service,
+KDVFS_INLINE std::shared_ptr<SweepControl> begin_sweep(extend::GpuService& service,
                                                        const SweepOptions& options);
 
 /// Turns a program into its own profiler: stands where the GPU with its policies would stand.
@@ -83,13 +83,12 @@ public:
         Registry::metered || !Registry::template policy_of<K>::always_keeps;
 
     template <NamedKernel K>
-    [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(Variant variant) const {
+    [[nodiscard]] const extend::ScopeKind& kind_of(Variant variant) const {
         return kind_of<typename Registry::template policy_of<K>>(K::name, variant);
     }
     /// The same for a kernel whose name is known at run time only; it follows `Policy`.
     template <ClockPolicy Policy>
-    [[nodiscard]] const kdvfs::detail::ScopeKind& kind_of(std::string_view kernel,
-                                                          Variant variant) const {
+    [[nodiscard]] const extend::ScopeKind& kind_of(std::string_view kernel, Variant variant) const {
         const PolicyQuestion question{.kernel = kernel,
                                       .variant = variant,
                                       .architecture = info().architecture,
@@ -97,7 +96,7 @@ public:
         return engine_->kind_of(kernel, variant, Policy::request(question), Registry::metered);
     }
 
-    [[nodiscard]] kdvfs::detail::ScopeSink& scope_sink() const { return engine_->scope_sink(); }
+    [[nodiscard]] extend::ScopeSink& scope_sink() const { return engine_->scope_sink(); }
 
 private:
     std::shared_ptr<const PlanTable> plan_;

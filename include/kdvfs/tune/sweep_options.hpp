@@ -8,6 +8,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/excluded_clocks.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -73,6 +74,8 @@ struct SweepOptions {
     std::filesystem::path file{};
     /// What to measure at; empty: `clock_grid` of the device. The baseline is added.
     std::vector<ClockPoint> points{};
+    /// What the program must not run at; the baseline always may be.
+    ExcludedClocks excluded{};
     /// What plans will be compared with, and what runs between measurements.
     ClockPoint baseline{};
     /// What the plan is to make small: decides which points are worth measuring.
@@ -83,6 +86,8 @@ struct SweepOptions {
     /// How much longer the run may take than at the baseline: 0.05 is 5 %. Blocks at low clocks
     /// wait until enough iterations have gone by.
     double max_slowdown = 0.05;
+    /// Time that the run may lose before its slowdown is bounded.
+    Duration start_loss{0};
     /// Measurements of each point; noise can be told from two.
     std::uint32_t samples = 2;
     BlockOptions block{};
@@ -141,6 +146,7 @@ struct SweepProgress {
     std::uint64_t blocks_dropped = 0;
     std::uint64_t iterations = 0;
     double slowdown_pct = 0;         ///< of the run so far, against the baseline
+    Seconds lost{0};                 ///< by the run so far, against the baseline
     double expected_regret_pct = 0;  ///< of the baseline's energy; 100 before it can be told
     bool done = false;
 };
@@ -188,8 +194,9 @@ inline std::optional<Duration> seconds_from_environment(const char* name) {
 /// may cost, and `KDVFS_RUN_SLOWDOWN`, what the swept run may, in percent; `KDVFS_SWEEP_ROWS`, how
 /// many samples of the energy counter a measurement takes: fewer for a first look; and in seconds
 /// `KDVFS_SWEEP_BLOCK`, how long clocks settle before a measurement and how long it takes, at
-/// least, and `KDVFS_SWEEP_WARM_UP`, how long the sweep waits for steady iterations, at most.
-/// @throws Error (invalid_input) for what is no percentage, count or time
+/// least, and `KDVFS_SWEEP_WARM_UP`, how long the sweep waits for steady iterations, at most;
+/// `KDVFS_SWEEP_EXCLUDE`, clocks that the program must not run at, as `parse_excluded_clocks`.
+/// @throws Error (invalid_input) for what is no percentage, count, time or clock
 inline SweepOptions sweep_options_from_environment(SweepOptions options = {}) {
     if (const auto plan = detail::percent_from_environment("KDVFS_MAX_SLOWDOWN"))
         options.objective = relaxed_waste(*plan);
@@ -207,6 +214,8 @@ inline SweepOptions sweep_options_from_environment(SweepOptions options = {}) {
         options.block.settle = options.block.measured = *block;
     if (const auto warm_up = detail::seconds_from_environment("KDVFS_SWEEP_WARM_UP"))
         options.longest_warm_up = *warm_up;
+    if (const auto clocks = kdvfs::detail::environment("KDVFS_SWEEP_EXCLUDE"); !clocks.empty())
+        options.excluded = parse_excluded_clocks(clocks);
     return options;
 }
 

@@ -58,7 +58,7 @@ struct Transition {
     std::size_t effective_at = 0;
     double old_share = 0;  ///< of the work of launch `arrives_in` that the old clock does
     /// What launches `begin` to before `arrives_in` cost at the old clock.
-    kdvfs::detail::Choice before;
+    solve::Choice before;
 };
 
 /// A sequence of launches at every clock, and what it means to switch between two of them. One
@@ -84,7 +84,7 @@ public:
     [[nodiscard]] std::size_t launches() const { return launches_; }
     [[nodiscard]] std::size_t size() const { return clocks_.size(); }
     [[nodiscard]] const std::vector<ClockPoint>& clocks() const { return clocks_; }
-    [[nodiscard]] const kdvfs::detail::Choice& cost(std::size_t launch, std::size_t clock) const {
+    [[nodiscard]] const solve::Choice& cost(std::size_t launch, std::size_t clock) const {
         return costs_[launch * size() + clock];
     }
 
@@ -93,9 +93,7 @@ public:
         return slots_[from * size() + to];
     }
     /// The pairs' pauses, asking included: seconds and joules.
-    [[nodiscard]] const kdvfs::detail::Choice& pause(std::size_t slot) const {
-        return pauses_[slot];
-    }
+    [[nodiscard]] const solve::Choice& pause(std::size_t slot) const { return pauses_[slot]; }
 
     /// A switch asked for before a launch; nothing if it would arrive after the end.
     [[nodiscard]] const Transition* transition(std::size_t launch, std::size_t slot) const {
@@ -104,11 +102,11 @@ public:
     }
 
     /// The cost of everything from asking to landing.
-    [[nodiscard]] kdvfs::detail::Choice cost(const Transition& transition, std::size_t from,
-                                             std::size_t to) const {
-        kdvfs::detail::Choice sum = transition.before + pauses_[slot(from, to)];
-        const kdvfs::detail::Choice& old_clock = cost(transition.arrives_in, from);
-        const kdvfs::detail::Choice& new_clock = cost(transition.arrives_in, to);
+    [[nodiscard]] solve::Choice cost(const Transition& transition, std::size_t from,
+                                     std::size_t to) const {
+        solve::Choice sum = transition.before + pauses_[slot(from, to)];
+        const solve::Choice& old_clock = cost(transition.arrives_in, from);
+        const solve::Choice& new_clock = cost(transition.arrives_in, to);
         sum.time +=
             transition.old_share * old_clock.time + (1 - transition.old_share) * new_clock.time;
         sum.energy +=
@@ -140,7 +138,7 @@ private:
     void fill_delays(const SwitchCosts& costs) {
         slots_.resize(size() * size());
         for (std::size_t from = 0; from < size(); ++from) {
-            std::vector<kdvfs::detail::Choice> prefix(1);
+            std::vector<solve::Choice> prefix(1);
             for (std::size_t i = 0; i < launches_; ++i)
                 prefix.push_back(prefix.back() + cost(i, from));
             std::map<std::pair<double, double>, std::size_t> known;
@@ -157,7 +155,7 @@ private:
         }
     }
 
-    void add_resyncs(const std::vector<kdvfs::detail::Choice>& prefix, double works_on) {
+    void add_resyncs(const std::vector<solve::Choice>& prefix, double works_on) {
         std::size_t arrives_in = 0;
         for (std::size_t launch = 0; launch < launches_; ++launch) {
             const double arrival = prefix[launch].time + works_on;
@@ -179,10 +177,10 @@ private:
     double paused_power_;
     double asking_;
     std::vector<ClockPoint> clocks_;
-    std::vector<kdvfs::detail::Choice> costs_;  // [launch][clock]
+    std::vector<solve::Choice> costs_;  // [launch][clock]
     std::vector<std::size_t> slots_;
-    std::vector<kdvfs::detail::Choice> pauses_;  // [slot]
-    std::vector<Transition> resyncs_;            // [slot][launch]
+    std::vector<solve::Choice> pauses_;  // [slot]
+    std::vector<Transition> resyncs_;    // [slot][launch]
 };
 
 /// A launch of an iteration, and the clock that is asked for before it.

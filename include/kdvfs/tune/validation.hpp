@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/paired_comparison.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/planner.hpp>
@@ -26,15 +27,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::tune {
-
-/// A mean with its 95 % interval, in percent of change; negative = saved.
-struct PercentInterval {
-    double mean = 0;
-    double low = 0;
-    double high = 0;
-
-    [[nodiscard]] bool contains(double percent) const { return low <= percent && percent <= high; }
-};
 
 /// The result of comparing a promise with measured runs.
 enum class Verdict {
@@ -149,22 +141,17 @@ inline PercentInterval bootstrap(const std::vector<double>& changes, std::uint64
 }
 
 /// The mean of paired changes and an interval that holds the true mean at all times at once with
-/// 95 % probability, so that one may look after each pair and stop: an asymptotic confidence
-/// sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, Annals of Statistics 52, 2024,
-/// theorem 2.2), narrowest at 10 pairs, widened for small samples. @pre two changes or more
+/// 95 % probability, so that one may look after each pair and stop (`t_sequence_half_width`, with a
+/// prior for a few pairs). @pre two changes or more
 inline PercentInterval anytime_interval(const std::vector<double>& changes) {
-    constexpr double alpha = 0.05;
-    constexpr double rho_squared = 0.878;  // (2 ln(1/a) + ln(2 ln(1/a)) + 1) / 10 pairs
+    constexpr double prior_variance = 3;
     const auto n = static_cast<double>(changes.size());
     double mean = 0;
     for (const double change : changes) mean += change / n;
     double squares = 0;
     for (const double change : changes) squares += (change - mean) * (change - mean);
-    const double deviation = std::sqrt(squares / (n - 1));
-    const double mixture = n * rho_squared + 1;
-    const double half =
-        deviation * small_sample_widening(changes.size()) *
-        std::sqrt(2 * mixture / (n * n * rho_squared) * std::log(std::sqrt(mixture) / alpha));
+    const double half = std::sqrt(squares / (n - 1)) *
+                        detail::t_sequence_half_width(changes.size(), prior_variance);
     return {mean, mean - half, mean + half};
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 
@@ -14,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::solve {
 
 /// How hard `solve_knapsack` tries.
 struct KnapsackEffort {
@@ -421,4 +422,4 @@ inline std::optional<Minimum> minimise(const MultipleChoice& problem,
     return minimum;
 }
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::solve

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::solve {
 
 /// One way to run one kernel: seconds and joules of all its launches in an iteration.
 struct Choice {
@@ -186,4 +188,4 @@ private:
     std::vector<Step> steps_;
 };
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::solve

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 
@@ -10,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::solve {
 
 /// The clock requests of one iteration, and its cost. The sequence repeats: the clock requested
 /// last holds at the start.
@@ -297,4 +298,4 @@ private:
     std::vector<double> bounds_;      // [clock]
 };
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::solve

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/solve/knapsack.hpp>
 #include <kdvfs/detail/solve/schedule.hpp>
 #include <kdvfs/detail/solve/schedule_search.hpp>
@@ -13,7 +14,7 @@
 #include <optional>
 #include <utility>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::solve {
 
 /// A schedule and how far from the best it can be.
 struct ScheduleMinimum {
@@ -167,4 +168,4 @@ inline ScheduleMinimum minimise(const tune::SwitchModel& model, const tune::Obje
     return minimise(model, objective, baseline, effort_for(model));
 }
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::solve

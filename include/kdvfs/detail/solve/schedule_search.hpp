@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/detail/solve/schedule.hpp>
 #include <kdvfs/tune/switch_model.hpp>
@@ -14,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::solve {
 
 /// How much work the search for the best schedule may take. Counted, not timed: plans repeat.
 struct ScheduleEffort {
@@ -263,4 +264,4 @@ private:
     std::vector<Step> history_;
 };
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::solve

@@ -146,3 +146,7 @@ inline LaunchTrace read_trace(const std::filesystem::path& path) {
 }
 
 }  // namespace kdvfs::inline v0_3::tune::detail
+
+namespace kdvfs::inline v0_3::tune {
+using detail::LaunchTrace;
+}  // namespace kdvfs::inline v0_3::tune

@@ -5,6 +5,7 @@
 
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/plan_comparison.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/error.hpp>
@@ -32,7 +33,8 @@ KDVFS_INLINE SessionMode SessionMode::of_rank(std::size_t number) const {
     if (file.empty()) return own;
     own.file = rank_path(file, number);
     std::error_code unreadable;
-    if (kind == Kind::follow && !std::filesystem::exists(own.file, unreadable)) own.file = file;
+    const bool has_plan = kind == Kind::follow || kind == Kind::compare;
+    if (has_plan && !std::filesystem::exists(own.file, unreadable)) own.file = file;
     return own;
 }
 
@@ -48,9 +50,10 @@ KDVFS_INLINE SessionMode parse_session_mode(std::string_view text) {
     }
     if (word == "sweep" && !file.empty()) return {Kind::sweep, file};
     if (word == "follow" && !file.empty()) return {Kind::follow, file};
+    if (word == "compare" && !file.empty()) return {Kind::compare, file};
     throw Error{Errc::invalid_input,
                 {"begin a session", "KDVFS_MODE=" + std::string{text}, "this is no mode",
-                 "say off, measure, repeat, sweep:FILE or follow:PLAN"}};
+                 "say off, measure, repeat, sweep:FILE, follow:PLAN or compare:PLAN"}};
 }
 
 KDVFS_INLINE SessionMode session_mode_from_environment(SessionMode otherwise) {
@@ -67,11 +70,13 @@ namespace detail {
 class StatusWriter {
 public:
     StatusWriter(const Gpu& gpu, kdvfs::detail::GpuService& service, SessionMode::Kind kind,
-                 std::shared_ptr<SweepControl> sweep, std::filesystem::path file)
+                 std::shared_ptr<SweepControl> sweep, const PlanComparison* comparison,
+                 std::filesystem::path file)
         : gpu_{gpu},
           sweep_{std::move(sweep)},
+          comparison_{comparison},
           file_{std::move(file)},
-          follows_{kind == SessionMode::Kind::follow} {
+          follows_{kind == SessionMode::Kind::follow || kind == SessionMode::Kind::compare} {
         status_.gpu = gpu_name(gpu.info());
         status_.sample_period = service.sample_period();
         status_.measure_only = gpu.measure_only();
@@ -100,6 +105,7 @@ public:
 private:
     void write() {
         if (sweep_) status_.sweep = sweep_->progress();
+        if (comparison_ != nullptr) status_.pairs = comparison_->pairs();
         if (follows_) {
             if (const auto followed = gpu_.report().followed) {
                 status_.followed_pct = 100 * followed->share();
@@ -111,6 +117,7 @@ private:
 
     Gpu gpu_;
     std::shared_ptr<SweepControl> sweep_;
+    const PlanComparison* comparison_;
     std::filesystem::path file_;
     SessionStatus status_;
     bool follows_;
@@ -127,12 +134,17 @@ public:
         if (mode.kind == SessionMode::Kind::sweep) {
             sweep.file = mode.file;
             sweep_ = begin_sweep(service, sweep);
-        } else if (mode.kind == SessionMode::Kind::follow) {
+        } else if (mode.kind == SessionMode::Kind::follow ||
+                   mode.kind == SessionMode::Kind::compare) {
             plan_ = read_plan(gpu, mode.file, obeys_plan);
         }
+        if (mode.kind == SessionMode::Kind::compare) comparison_.emplace(service, sweep);
+        if (mode.kind == SessionMode::Kind::off) scopes_ = &none_;
+        if (sweep_) scopes_ = &sweep_->scope_sink();
+        if (comparison_) scopes_ = &*comparison_;
         const auto file = kdvfs::detail::environment("KDVFS_STATUS");
         if (file.empty()) return;
-        status_.emplace(gpu, service, mode.kind, sweep_,
+        status_.emplace(gpu, service, mode.kind, sweep_, comparison_ ? &*comparison_ : nullptr,
                         mode.rank ? rank_path(file, *mode.rank) : std::filesystem::path{file});
     }
 
@@ -141,7 +153,11 @@ public:
     void report_iteration() override {
         if (status_) status_->next_iteration();
     }
-    [[nodiscard]] kdvfs::detail::ScopeSink& no_scopes() override { return none_; }
+    void next_iteration() override {
+        if (sweep_) sweep_->next_iteration();
+        if (comparison_) comparison_->next_iteration();
+    }
+    [[nodiscard]] kdvfs::detail::ScopeSink* scopes() override { return scopes_; }
 
 private:
     struct NoScopes final : kdvfs::detail::ScopeSink {
@@ -167,8 +183,10 @@ private:
     Gpu gpu_;
     std::shared_ptr<SweepControl> sweep_;
     std::shared_ptr<const PlanTable> plan_;
+    std::optional<PlanComparison> comparison_;
     std::optional<StatusWriter> status_;
     NoScopes none_;
+    kdvfs::detail::ScopeSink* scopes_ = nullptr;
 };
 
 }  // namespace detail

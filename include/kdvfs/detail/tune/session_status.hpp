@@ -8,18 +8,27 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 
+/// What an iteration cost in two neighbouring blocks, one of which followed a plan.
+struct ComparedPair {
+    Cost planned;
+    Cost found;
+};
+
 /// What a session tells whoever has started its program, in the file that the environment variable
 /// `KDVFS_STATUS` names: `{"gpu","iterations","grid_points","sample_period_s","measure_only"`
-/// `[,"sweep":{...}][,"followed_pct"]}`.
+/// `[,"sweep":{...}][,"followed_pct"]`
+/// `[,"pairs":[[planned s, planned J, found s, found J of an iteration],...]]}`.
 struct SessionStatus {
     std::string gpu;
     std::uint64_t iterations = 0;
@@ -28,6 +37,7 @@ struct SessionStatus {
     bool measure_only = false;    ///< the clocks of this GPU cannot be set
     std::optional<SweepProgress> sweep{};
     std::optional<double> followed_pct{};  ///< of the time, where a plan is followed
+    std::vector<ComparedPair> pairs{};     ///< of blocks, where a plan is compared
 };
 
 inline std::string to_json(const SessionStatus& status) {
@@ -47,6 +57,9 @@ inline std::string to_json(const SessionStatus& status) {
                          {"done", status.sweep->done}};
     }
     if (status.followed_pct) json["followed_pct"] = *status.followed_pct;
+    for (const ComparedPair& pair : status.pairs)
+        json["pairs"].push_back({pair.planned.time.count(), pair.planned.energy.count,
+                                 pair.found.time.count(), pair.found.energy.count});
     return json.dump(2) + '\n';
 }
 
@@ -68,6 +81,17 @@ inline SessionStatus parse_session_status(std::string_view text, const std::stri
         .measure_only = flag(root, "measure_only")};
     if (!is_gpu_name(status.gpu)) root.fail("gpu", "is no GPU's name");
     if (json.contains("followed_pct")) status.followed_pct = root.number("followed_pct", 0);
+    if (json.contains("pairs"))
+        for (const nlohmann::json& pair : json["pairs"]) {
+            const bool is_pair = pair.is_array() && pair.size() == 4 &&
+                                 std::all_of(pair.begin(), pair.end(), [](const auto& number) {
+                                     return number.is_number() && number.template get<double>() > 0;
+                                 });
+            if (!is_pair) root.fail("pairs", "is no list of costs");
+            status.pairs.push_back(
+                {{Seconds{pair[0].get<double>()}, Joules{pair[1].get<double>()}},
+                 {Seconds{pair[2].get<double>()}, Joules{pair[3].get<double>()}}});
+        }
     if (!json.contains("sweep")) return status;
     const detail::PlanFields sweep = root.object("sweep");
     status.sweep = {.points_measured = sweep.integer("points_measured", 0),

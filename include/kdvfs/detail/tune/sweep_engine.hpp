@@ -15,6 +15,7 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
+#include <kdvfs/tune/excluded_clocks.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
@@ -28,12 +29,14 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -194,6 +197,7 @@ public:
         }
         sink_.leave_all();
         service_->keep_record(false);
+        if (kdvfs::detail::fork_generation() == generation_) note_clock(options_.baseline);
     }
     SweepEngine(const SweepEngine&) = delete;
     SweepEngine& operator=(const SweepEngine&) = delete;
@@ -214,7 +218,7 @@ public:
                 schedule_.keeps_bound(find({std::string{kernel}, variant}), step_.clock);
             const ClockPoint clock = safe ? step_.clock : options_.baseline;
             const ClockRequest request =
-                policy.asks ? ClockRequest{.asks = true, .point = clock} : policy;
+                policy.asks ? ClockRequest{.asks = true, .point = clock, .ungated = true} : policy;
             swept.kind = &service_->kind_of(kernel, variant, request, true);
             swept.block = block_;
         }
@@ -292,6 +296,7 @@ private:
                                              const SweepOptions& options) {
         std::vector<ClockPoint> points = options.points;
         if (points.empty()) points = clock_grid(service.supported_clocks());
+        std::erase_if(points, [&](ClockPoint clock) { return options.excluded.contains(clock); });
         if (std::find(points.begin(), points.end(), options.baseline) == points.end())
             points.push_back(options.baseline);
         return points;
@@ -331,6 +336,7 @@ private:
     void begin(const SweepStep& step) {
         if (step_.metered && !step.metered) recorder_.end(iterations_, scopes_);
         const bool begins_block = step.metered && !step_.metered;
+        note_clock(step.clock);
         step_ = step;
         ++block_;
         if (step.done) {
@@ -339,8 +345,8 @@ private:
             service_->keep_record(false);
             return service_->next_iteration();
         }
-        sink_.enclose(
-            &service_->kind_of("kdvfs.sweep", {}, {.asks = true, .point = step.clock}, false));
+        sink_.enclose(&service_->kind_of(
+            "kdvfs.sweep", {}, {.asks = true, .point = step.clock, .ungated = true}, false));
         const std::uint32_t window = service_->begin_iteration(step.metered);
         if (begins_block) {
             recorder_.begin({.window = window, .clock = step.clock});
@@ -349,6 +355,18 @@ private:
             scopes_ = 0;
         }
         ++iterations_;
+    }
+
+    /// Notes where the program runs, for who finds it crashed: nothing at the baseline.
+    void note_clock(ClockPoint clock) {
+        if (!file_ || clock == noted_) return;
+        const auto path = current_clock_path(options_.file);
+        std::error_code ignored;
+        if (clock == options_.baseline)
+            std::filesystem::remove(path, ignored);
+        else
+            std::ofstream{path} << to_string(ExcludedClocks{.points = {clock}}) << '\n';
+        noted_ = clock;
     }
 
     using Keys = std::map<KernelId, const KernelKey*>;
@@ -540,6 +558,7 @@ private:
     std::map<KernelKey, Swept> kernels_;
     std::map<KernelId, detail::WorkMix> mixes_;
     SweepStep step_;
+    ClockPoint noted_ = options_.baseline;
     TimePoint began_ = service_->now();
     std::uint64_t block_ = 0;       ///< numbers the iterations: kinds may change with each
     std::uint32_t iterations_ = 0;  ///< of the block under way

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/tune/loss_budget.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/detail/tune/sweep_design.hpp>
 #include <kdvfs/tune/cost_table.hpp>
@@ -22,49 +23,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::tune {
-
-/// Keeps a swept run's slowdown below a bound: says how many iterations at the baseline must go by
-/// before some slower ones are affordable. Pure.
-class OverheadBudget {
-public:
-    /// @param max_slowdown as a fraction, above 0
-    explicit OverheadBudget(double max_slowdown) : bound_{max_slowdown} {}
-
-    /// What an iteration takes at the baseline, as known by now.
-    void set_baseline(Seconds iteration) { baseline_ = iteration; }
-    [[nodiscard]] Seconds baseline() const { return baseline_; }
-
-    void count_iteration() { ++iterations_; }
-    [[nodiscard]] std::uint64_t iterations() const { return iterations_; }
-
-    /// So many iterations will take, or took, so long each, instead of `instead_of`.
-    void charge(std::uint32_t iterations, Seconds each, Seconds instead_of) {
-        extra_ += (each - instead_of) * iterations;
-    }
-
-    /// Iterations at the baseline to be run before `slow` more that take `each`: with them, the run
-    /// is within the bound even if nothing follows.
-    [[nodiscard]] std::uint32_t wait_before(std::uint32_t slow, Seconds each) const {
-        const Seconds extra = extra_ + (each - baseline_) * slow;
-        const double needed = extra / (baseline_ * bound_);
-        const double missing = std::ceil(needed) - static_cast<double>(iterations_) - slow;
-        constexpr double most = std::numeric_limits<std::uint32_t>::max();
-        return static_cast<std::uint32_t>(std::clamp(missing, 0.0, most));
-    }
-
-    /// Of the run so far, as a fraction.
-    [[nodiscard]] double slowdown() const {
-        return iterations_ == 0 || baseline_ <= Seconds{0}
-                   ? 0
-                   : extra_ / (baseline_ * static_cast<double>(iterations_));
-    }
-
-private:
-    double bound_;
-    Seconds baseline_{0};
-    Seconds extra_{0};
-    std::uint64_t iterations_ = 0;
-};
 
 /// What an iteration is to be run at.
 struct SweepStep {
@@ -87,14 +45,14 @@ public:
     SweepSchedule(SweepDesign design, const SweepOptions& options)
         : design_{std::move(design)},
           options_{options},
-          overhead_budget_{options.max_slowdown},
+          loss_budget_{options.max_slowdown, Seconds{options.start_loss}},
           random_{options.seed} {}
 
     /// What the next iteration is to be run at. `sample_period` is the energy counter's, as known.
     SweepStep next(const Profile& profile, Duration sample_period) {
         sample_period_ = sample_period;
         while (!done_ && stages_.empty()) plan(profile);
-        overhead_budget_.count_iteration();
+        loss_budget_.count_iteration();
         if (done_) return {.clock = design_.baseline(), .done = true};
         Stage& stage = stages_.front();
         const SweepStep step{.clock = stage.clock, .metered = stage.unmetered == 0};
@@ -112,11 +70,11 @@ public:
             settle_charge(found.block.clock, found.iteration);
             return true;
         }
-        overhead_budget_.set_baseline(found.iteration);
+        loss_budget_.set_baseline(found.iteration);
         if (warm_) return true;
         warm_up_.push_back(found);
         warm_ = is_steady() ||
-                overhead_budget_.baseline() * static_cast<double>(overhead_budget_.iterations()) >
+                loss_budget_.baseline() * static_cast<double>(loss_budget_.iterations()) >
                     Seconds{options_.longest_warm_up};
         if (warm_ && is_varied()) fewest_iterations_ = varied_iterations;
         return warm_;
@@ -151,7 +109,7 @@ public:
     }
 
     /// Whether an iteration at the baseline has been measured.
-    [[nodiscard]] bool knows_baseline() const { return overhead_budget_.baseline() > Seconds{0}; }
+    [[nodiscard]] bool knows_baseline() const { return loss_budget_.baseline() > Seconds{0}; }
 
     /// The sweep is over, whatever is left.
     void end() { done_ = true; }
@@ -175,8 +133,9 @@ public:
         SweepProgress progress{.points = design_.points().size(),
                                .points_given_up = given_up_,
                                .blocks_dropped = dropped_,
-                               .iterations = overhead_budget_.iterations(),
-                               .slowdown_pct = 100 * overhead_budget_.slowdown(),
+                               .iterations = loss_budget_.iterations(),
+                               .slowdown_pct = 100 * loss_budget_.slowdown(),
+                               .lost = loss_budget_.lost(),
                                .expected_regret_pct = regret_pct_,
                                .done = done_};
         for (const ClockPoint clock : design_.points())
@@ -208,7 +167,7 @@ private:
     }
 
     [[nodiscard]] std::uint32_t iterations_of(Duration time) const {
-        const Seconds iteration = overhead_budget_.baseline();
+        const Seconds iteration = loss_budget_.baseline();
         if (iteration <= Seconds{0}) return 1;
         const double needed = std::ceil(Seconds{time} / iteration);
         return static_cast<std::uint32_t>(std::clamp(needed, 1.0, 1e6));
@@ -245,12 +204,12 @@ private:
         const std::uint32_t measured = measured_iterations(clock);
         const std::uint32_t slow = settle + measured;
         const Seconds each = longest_iteration(clock);
-        const std::uint32_t wait = overhead_budget_.wait_before(slow, each);
+        const std::uint32_t wait = loss_budget_.wait_before(slow, each);
         add_stage({design_.baseline(), std::max(settle, wait > measured ? wait - measured : 0),
                    measured});
         add_stage({clock, settle, measured});
-        overhead_budget_.charge(slow, each, overhead_budget_.baseline());
-        charges_[clock].push_back({slow, each, overhead_budget_.baseline()});
+        loss_budget_.charge(slow, each, loss_budget_.baseline());
+        charges_[clock].push_back({slow, each, loss_budget_.baseline()});
     }
 
     void settle_charge(ClockPoint clock, Seconds iteration) {
@@ -258,11 +217,11 @@ private:
         if (charges.empty()) return;
         const Charge charge = charges.front();
         charges.pop_front();
-        overhead_budget_.charge(charge.iterations, iteration, charge.each);
+        loss_budget_.charge(charge.iterations, iteration, charge.each);
     }
 
     [[nodiscard]] Seconds longest_iteration(ClockPoint clock) const {
-        const Seconds surely = overhead_budget_.baseline() * design_.longest_factor(clock);
+        const Seconds surely = loss_budget_.baseline() * design_.longest_factor(clock);
         const auto guessed = longest_.find(clock);
         return guessed == longest_.end() ? surely : std::min(surely, guessed->second);
     }
@@ -370,14 +329,14 @@ private:
     /// How long the run goes on for a block: itself, and what makes up for its slowdown.
     [[nodiscard]] Seconds price_of(ClockPoint clock) const {
         const Seconds each = longest_iteration(clock);
-        const Seconds extra = std::max(Seconds{0}, each - overhead_budget_.baseline());
+        const Seconds extra = std::max(Seconds{0}, each - loss_budget_.baseline());
         return (each + extra / options_.max_slowdown) *
                static_cast<double>(settle_iterations() + measured_iterations(clock));
     }
 
     SweepDesign design_;
     SweepOptions options_;
-    OverheadBudget overhead_budget_;
+    LossBudget loss_budget_;
     std::mt19937_64 random_;
     Duration sample_period_{0};
 

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/tune/level_shift.hpp>
+#include <kdvfs/detail/tune/paired_comparison.hpp>
+#include <kdvfs/tune/saving.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::tune::detail {
+
+/// How a run that tunes itself is led.
+struct RunOptions {
+    double max_slowdown = 0.01;            ///< of the time passed, as a fraction
+    Seconds start_loss{20};                ///< that may be lost beside it
+    std::uint32_t steady_iterations = 20;  ///< alike, before any clock moves
+    Seconds settle{1};                     ///< from a change of clocks to a comparison block
+    Seconds block{10};                     ///< of comparison, at least
+    double first_hour_as_found = 0.1;      ///< share of the first hour for comparison blocks
+    double later_as_found = 0.03;          ///< and of the rest
+    double least_saving_pct = 0.3;         ///< a plan that saves less is given up
+    bool measure_only = false;             ///< clocks cannot be set: plans do nothing
+    std::uint64_t seed = 1;                ///< of the order of comparison blocks
+};
+
+/// What an iteration was like, on the host.
+struct SeenIteration {
+    Seconds time{0};
+    double launches = 0;
+    double unfamiliar = 0;  ///< launches of kernels that the plan does not know
+    bool explored = false;  ///< at a clock that is tried
+};
+
+/// What the next iteration is to be run at.
+struct RunStep {
+    enum class As { found, explored, planned };
+    As as = As::found;
+    std::uint32_t block = 0;  ///< the comparison block that measures it, from 1 on; 0: none
+};
+
+/// Time and energy of an iteration in a comparison block.
+struct BlockCost {
+    Seconds time{0};
+    Joules energy{};
+};
+
+/// The course of a run that tunes itself: warm-up, exploring, planning, following with comparison
+/// blocks, and back to the clocks as found where the program or the board changes. Exploring and
+/// planning are done elsewhere. A pure state machine: what iterations were like in, steps out.
+///
+/// The time lost stays below a start amount and a share of the time passed, by its upper 97.5 %
+/// bound: `left` is what exploring may use, and a plan is followed only while there is any.
+/// Comparison blocks come in threes, one of which, drawn at random, is as found.
+class RunSchedule {
+public:
+    explicit RunSchedule(const RunOptions& options) : options_{options}, random_{options.seed} {}
+
+    [[nodiscard]] RunPhase phase() const { return phase_; }
+
+    /// What the next iteration is to be run at. @param seen what the one before was like
+    RunStep next(const SeenIteration& seen) {
+        account(seen);
+        detect(seen);
+        if (phase_ == RunPhase::warm_up && is_steady() && left() >= least_to_explore())
+            phase_ = options_.measure_only ? follow_nothing() : RunPhase::explore;
+        step_ = choose();
+        return step_;
+    }
+
+    /// What may still be lost now; at most so much is to be spent by exploring.
+    [[nodiscard]] Seconds left() const { return budget() - lost().high; }
+    /// What exploring has lost since it began, and the energy that it has used more.
+    void exploring(Seconds lost, Joules used) {
+        exploring_lost_ = lost;
+        exploring_used_ = used;
+    }
+    /// Exploring has come to its end.
+    void explored() {
+        explored_lost_ += std::exchange(exploring_lost_, Seconds{0});
+        explored_used_ += std::exchange(exploring_used_, Joules{});
+        if (phase_ == RunPhase::explore) phase_ = RunPhase::plan;
+    }
+    /// The bound of the plan that is wanted, as a fraction: room is left for what is not known.
+    [[nodiscard]] double plan_bound() const {
+        constexpr std::array shares{0.75, 0.4, 0.15};
+        return options_.max_slowdown * shares[std::min(retreats_, shares.size() - 1)];
+    }
+    /// A plan is ready, within `plan_bound`. @param saving_pct that it promises, above 0
+    void planned(double saving_pct) {
+        if (phase_ != RunPhase::plan) return;
+        if (saving_pct < options_.least_saving_pct)
+            return rest("nothing to gain", saving_pct + options_.least_saving_pct);
+        begin_plan();
+        phase_ = RunPhase::follow;
+    }
+    /// No plan can be made.
+    void cannot_plan(const std::string& why) {
+        if (phase_ == RunPhase::explore) explored();
+        rest(why, 0);
+    }
+
+    /// A comparison block was measured.
+    void measured(std::uint32_t block, const BlockCost& cost) {
+        const auto slot = slots_.find(block);
+        if (slot == slots_.end()) return;
+        const auto [triple, as_found] = slot->second;
+        slots_.erase(slot);
+        if (as_found) {
+            found_watts_ = cost.energy / cost.time;
+        } else {
+            plan_watts_ = cost.energy / cost.time;
+        }
+        Triple& pair = triples_[triple];
+        (as_found ? pair.found : pair.planned).push_back(cost);
+        if (pair.found.size() + pair.planned.size() < 3) return;
+        const BlockCost a = pair.planned[0];
+        const BlockCost b = pair.planned[1];
+        time_.add((a.time + b.time).count() / 2, pair.found[0].time.count());
+        energy_.add((a.energy + b.energy).count / 2, pair.found[0].energy.count);
+        triples_.erase(triple);
+        judge();
+    }
+    /// A comparison block could not be measured.
+    void dropped(std::uint32_t block) {
+        const auto slot = slots_.find(block);
+        if (slot == slots_.end()) return;
+        const std::uint32_t triple = slot->second.triple;
+        triples_.erase(triple);
+        std::erase_if(slots_, [&](const auto& each) { return each.second.triple == triple; });
+    }
+
+    [[nodiscard]] Saving saving() const {
+        Saving saving{.phase = phase_,
+                      .passed = passed_,
+                      .followed = followed_ + plan_time_,
+                      .pairs = time_.pairs(),
+                      .plans = plans_,
+                      .changes = changes_,
+                      .energy = energy_.change(),
+                      .time = time_.change(),
+                      .paid_back = paid_back_,
+                      .note = note_};
+        const Range lost = this->lost();
+        const Gain gain = this->gain();
+        saving.saved = gain.mean;
+        saving.saved_low = gain.low;
+        saving.saved_high = gain.high;
+        const Joules as_found = found_watts_ * passed_;
+        saving.saved_pct = as_found.count > 0 ? 100 * (gain.mean / as_found) : 0;
+        saving.lost = lost.mean;
+        saving.lost_high = lost.high;
+        saving.budget = budget();
+        return saving;
+    }
+
+private:
+    using As = RunStep::As;
+    struct Range {
+        Seconds mean{0};
+        Seconds high{0};
+    };
+    struct Gain {
+        Joules mean{};
+        Joules low{};
+        Joules high{};
+    };
+    struct Slot {
+        std::uint32_t triple = 0;
+        bool as_found = false;
+    };
+    struct Triple {
+        std::vector<BlockCost> planned;
+        std::vector<BlockCost> found;
+    };
+    static constexpr std::uint32_t doubted = 12;   ///< iterations as found, to see what has changed
+    static constexpr std::uint32_t looked_at = 8;  ///< the last of them
+    static constexpr std::size_t most_plans = 64;
+
+    // Accounts.
+
+    [[nodiscard]] Seconds budget() const {
+        return options_.start_loss + options_.max_slowdown * (passed_ - lost().mean);
+    }
+    /// Exploring's loss is measured block by block; a plan's is its time by the comparison.
+    [[nodiscard]] Range lost() const {
+        if (options_.measure_only) return {};
+        const auto of_plan = [&](double percent) {
+            return plan_time_ * (1 - 1 / (1 + percent / 100));
+        };
+        const Seconds explored = explored_lost_ + exploring_lost_;
+        Range lost{explored + plans_lost_.mean, explored + plans_lost_.high};
+        if (const auto change = time_.change()) {
+            lost.mean += of_plan(change->mean);
+            lost.high += of_plan(std::max(change->high, 0.0));
+        } else {
+            const double guess = time_.pairs() < 2 ? 100 * plan_bound() : time_.mean();
+            lost.mean += of_plan(guess);
+            lost.high += of_plan(std::max(100 * options_.max_slowdown, 2 * guess));
+        }
+        return lost;
+    }
+    [[nodiscard]] Gain gain() const {
+        const Joules explored = explored_used_ + exploring_used_;
+        Gain gain{gained_.mean - explored, gained_.low - explored, gained_.high - explored};
+        const auto change = energy_.change();
+        if (!change) return gain;
+        const Joules used = plan_watts_ * plan_time_;
+        const auto saved = [&](double percent) { return used * (1 / (1 + percent / 100) - 1); };
+        gain.mean += options_.measure_only ? Joules{} : saved(change->mean);
+        gain.low += saved(change->high);
+        gain.high += saved(change->low);
+        return gain;
+    }
+
+    void account(const SeenIteration& seen) {
+        passed_ += seen.time;
+        if (step_.as == As::planned) plan_time_ += seen.time;
+        if (slot_ != slots && step_.as == As::found) compared_time_ += seen.time;
+        slot_time_ += seen.time;
+        if (!energy_.change() || found_watts_.count <= 0) return;
+        const bool positive = (gain().mean - found_watts_ * lost().mean).count > 0;
+        if (!positive)
+            paid_back_.reset();
+        else if (!paid_back_)
+            paid_back_ = passed_;
+    }
+
+    // What has changed.
+
+    [[nodiscard]] bool is_steady() const {
+        return steady_ >= options_.steady_iterations && passed_ >= not_before_;
+    }
+    [[nodiscard]] Seconds least_to_explore() const { return options_.start_loss * 0.25; }
+
+    void detect(const SeenIteration& seen) {
+        if (seen.launches > 0) {
+            const bool alike = std::abs(seen.launches - usual_launches_) <= 0.1 * usual_launches_;
+            steady_ = alike && seen.unfamiliar == 0 ? steady_ + 1 : 0;
+            if (phase_ == RunPhase::warm_up)
+                usual_launches_ =
+                    alike ? usual_launches_ + (seen.launches - usual_launches_) / 8 : seen.launches;
+        }
+        since_switch_ = step_.as == before_ ? since_switch_ + 1 : 0;
+        before_ = step_.as;
+        if (phase_ == RunPhase::doubt) return doubt(seen);
+        if (since_switch_ < 2 || seen.explored || seen.time <= Seconds{0}) return;
+        LevelShift& level = step_.as == As::planned ? planned_level_ : found_level_;
+        const bool moved = level.add(seen.time.count());
+        other_launches_ = differs(seen) ? other_launches_ + 1 : 0;
+        if (phase_ == RunPhase::warm_up) {
+            if (moved) restart_warm_up();
+            return;
+        }
+        if (other_launches_ >= 5) return learn_again();
+        if (!moved) return;
+        if (step_.as != As::planned) return learn_again();
+        begin_doubt();
+    }
+    [[nodiscard]] bool differs(const SeenIteration& seen) const {
+        return seen.unfamiliar > 0.1 * seen.launches ||
+               std::abs(seen.launches - usual_launches_) > 0.25 * usual_launches_;
+    }
+    void begin_doubt() {
+        phase_ = RunPhase::doubt;
+        doubt_.clear();
+        abandon_blocks();
+    }
+    void doubt(const SeenIteration& seen) {
+        doubt_.push_back(seen.time.count());
+        other_launches_ = differs(seen) ? other_launches_ + 1 : 0;
+        if (doubt_.size() < doubted) return;
+        double sum = 0;
+        for (std::size_t i = doubt_.size() - looked_at; i < doubt_.size(); ++i) sum += doubt_[i];
+        const bool same = found_level_.has_level() && other_launches_ == 0 &&
+                          found_level_.is_usual(sum / looked_at, looked_at);
+        if (!same) return learn_again();
+        phase_ = RunPhase::follow;
+        planned_level_ = {};
+    }
+
+    /// Another program, or another board: what was learned does not hold.
+    void learn_again() {
+        end_plan();
+        if (phase_ == RunPhase::explore) explored();
+        ++changes_;
+        // A program that changes all the time is left alone for longer and longer.
+        const bool soon = passed_ < changed_ + Seconds{1800};
+        patience_ = soon ? std::min(2 * patience_, Seconds{3600}) : Seconds{5};
+        changed_ = passed_;
+        not_before_ = passed_ + patience_;
+        retreats_ = 0;
+        phase_ = RunPhase::warm_up;
+        note_.clear();
+        restart_warm_up();
+    }
+    void restart_warm_up() {
+        steady_ = 0;
+        other_launches_ = 0;
+        usual_launches_ = 0;
+        found_level_ = {};
+        planned_level_ = {};
+    }
+
+    // Plans.
+
+    void begin_plan() {
+        time_ = {};
+        energy_ = {};
+        planned_level_ = {};
+        held_ = false;
+        ++plans_;
+    }
+    /// Closes the accounts of the plan that was followed.
+    void end_plan() {
+        const Range before = lost();
+        const Gain gained = gain();
+        const Joules explored = explored_used_ + exploring_used_;
+        gained_ = {gained.mean + explored, gained.low + explored, gained.high + explored};
+        const Seconds lost = explored_lost_ + exploring_lost_;
+        plans_lost_ = {before.mean - lost, before.high - lost};
+        followed_ += std::exchange(plan_time_, Seconds{0});
+        time_ = {};
+        energy_ = {};
+        abandon_blocks();
+    }
+    RunPhase follow_nothing() {
+        begin_plan();
+        return RunPhase::follow;
+    }
+    void rest(const std::string& why, double at_most_pct) {
+        end_plan();
+        phase_ = RunPhase::rest;
+        note_ = why;
+        if (at_most_pct > 0) {
+            char text[64];
+            std::snprintf(text, sizeof text, ": at most %.2f %% here", at_most_pct);
+            note_ += text;
+        }
+    }
+    /// Drops the plan where evidence speaks against it.
+    void judge() {
+        const auto time = time_.change();
+        const auto energy = energy_.change();
+        if (options_.measure_only || phase_ != RunPhase::follow || !time || !energy) return;
+        if (-energy->low < options_.least_saving_pct) return rest("nothing to gain", -energy->low);
+        if (time->low <= 100 * options_.max_slowdown) return;
+        end_plan();
+        ++retreats_;
+        if (retreats_ > 2 || plans_ >= most_plans) return rest("no plan kept its bound", 0);
+        phase_ = RunPhase::plan;
+    }
+
+    // Steps.
+
+    [[nodiscard]] RunStep choose() {
+        switch (phase_) {
+            case RunPhase::explore: return {As::explored};
+            case RunPhase::follow: return follow();
+            case RunPhase::warm_up:
+            case RunPhase::plan:
+            case RunPhase::doubt:
+            case RunPhase::rest: break;
+        }
+        return {As::found};
+    }
+
+    RunStep follow() {
+        const Seconds left = this->left();
+        held_ = held_ ? left < 0.1 * budget() : left <= Seconds{0};
+        if (held_) {
+            abandon_blocks();
+            return {As::found};
+        }
+        if (slot_ == slots) {
+            if (!may_compare()) return {As::planned};
+            slot_ = 0;
+            ++triple_;
+            as_found_slot_ = static_cast<std::uint32_t>(random_() % slots);
+            begin_slot();
+        } else if (block_ == 0 && slot_time_ >= options_.settle && slot_iterations_ > 0) {
+            block_ = ++blocks_;
+            slots_[block_] = {triple_, slot_ == as_found_slot_};
+            slot_time_ = Seconds{0};
+        } else if (block_ != 0 && slot_time_ >= options_.block) {
+            if (++slot_ == slots) return {As::planned};
+            begin_slot();
+        }
+        ++slot_iterations_;
+        return {slot_ == as_found_slot_ ? As::found : As::planned, block_};
+    }
+    void begin_slot() {
+        block_ = 0;
+        slot_time_ = Seconds{0};
+        slot_iterations_ = 0;
+    }
+    /// Comparison blocks as found have a share of the time; the first come early, and a plan of
+    /// which nothing is known is only followed beside them.
+    [[nodiscard]] bool may_compare() const {
+        if (time_.pairs() + triples_.size() < PairedComparison::fewest_pairs) return true;
+        constexpr Seconds hour{3600};
+        constexpr double early = 0.4;  // of the first hour's share
+        const Seconds since = passed_;
+        const Seconds first = hour * options_.first_hour_as_found;
+        const Seconds allowed =
+            std::min(first, first * early + since * (options_.first_hour_as_found * (1 - early))) +
+            std::max(since - hour, Seconds{0}) * options_.later_as_found;
+        return compared_time_ + options_.settle + options_.block <= allowed;
+    }
+
+    void abandon_blocks() {
+        slot_ = slots;
+        block_ = 0;
+        slots_.clear();
+        triples_.clear();
+    }
+
+    static constexpr std::uint32_t slots = 3;
+
+    RunOptions options_;
+    std::mt19937_64 random_;
+    RunPhase phase_ = RunPhase::warm_up;
+    RunStep step_;
+    std::string note_;
+
+    Seconds passed_{0};
+    Seconds compared_time_{0};  ///< as found, while a plan is followed
+    Seconds followed_{0};       ///< by plans that were ended
+    Seconds plan_time_{0};      ///< by the plan that is followed
+    Seconds explored_lost_{0};
+    Joules explored_used_{};
+    Seconds exploring_lost_{0};  ///< since exploring began
+    Joules exploring_used_{};
+    Range plans_lost_;  ///< by plans that were ended
+    Gain gained_;       ///< likewise
+    Watts found_watts_{};
+    Watts plan_watts_{};
+    std::optional<Seconds> paid_back_;
+
+    std::uint32_t steady_ = 0;
+    double usual_launches_ = 0;
+    std::uint32_t other_launches_ = 0;
+    std::uint32_t since_switch_ = 0;
+    As before_ = As::found;
+    LevelShift found_level_;
+    LevelShift planned_level_;
+    std::vector<double> doubt_;
+    std::size_t changes_ = 0;
+    Seconds changed_{-1e9};
+    Seconds patience_{5};
+    Seconds not_before_{0};
+
+    PairedComparison time_;
+    PairedComparison energy_;
+    std::size_t plans_ = 0;
+    std::size_t retreats_ = 0;
+    bool held_ = false;
+
+    std::uint32_t slot_ = slots;  ///< of the triple under way; `slots`: there is none
+    std::uint32_t as_found_slot_ = 0;
+    std::uint32_t triple_ = 0;
+    std::uint32_t block_ = 0;
+    std::uint32_t blocks_ = 0;
+    Seconds slot_time_{0};
+    std::uint32_t slot_iterations_ = 0;
+    std::map<std::uint32_t, Slot> slots_;      ///< by block: under way, or not measured yet
+    std::map<std::uint32_t, Triple> triples_;  ///< of which not all is known
+};
+
+}  // namespace kdvfs::inline v0_3::tune::detail

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/tune/paired_comparison.hpp>
+#include <kdvfs/units.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kdvfs::inline v0_3::tune {
+
+/// What a run that tunes itself is doing.
+enum class RunPhase {
+    warm_up,  ///< as found, until its iterations are steady
+    explore,  ///< blocks of iterations at other clocks, between stretches as found
+    plan,     ///< as found, while a plan is made
+    follow,   ///< by the plan, with comparison blocks as found
+    doubt,  ///< as found for some iterations, since the program or the board seems to have changed
+    rest,   ///< as found: nothing is to be gained, or no plan kept its bound
+};
+
+constexpr std::string_view to_string(RunPhase phase) {
+    switch (phase) {
+        case RunPhase::warm_up: return "warm-up";
+        case RunPhase::explore: return "explore";
+        case RunPhase::plan: return "plan";
+        case RunPhase::follow: return "follow";
+        case RunPhase::doubt: return "doubt";
+        case RunPhase::rest: break;
+    }
+    return "rest";
+}
+
+/// What a run that tunes itself has saved so far. Intervals hold at every moment with 95 %
+/// (`PairedComparison`); against the same run at the clocks that were found.
+struct Saving {
+    RunPhase phase = RunPhase::warm_up;
+    Seconds passed{0};
+    Seconds followed{0};      ///< by plans
+    std::size_t pairs = 0;    ///< of comparison blocks, of the plan that is followed
+    std::size_t plans = 0;    ///< that have been followed
+    std::size_t changes = 0;  ///< of the program or the board, after which it learned again
+    std::optional<PercentInterval> energy{};  ///< change by the plan that is followed
+    std::optional<PercentInterval> time{};    ///< likewise
+    /// Energy saved by the plans that were measured; what exploring cost is taken off.
+    Joules saved{};
+    Joules saved_low{};
+    Joules saved_high{};
+    double saved_pct = 0;  ///< of what the run would have used as found
+    Seconds lost{0};       ///< by exploring and by plans
+    Seconds lost_high{0};
+    Seconds budget{0};  ///< that may be lost by now
+    /// Since when the energy saved has been worth more than the time lost, at the board's mean
+    /// power.
+    std::optional<Seconds> paid_back{};
+    std::string note{};  ///< why the run rests; empty elsewhere
+};
+
+/// "follow: saved 51200 J (2.41 %, 95 % interval 1.90 to 2.93), lost 21.3 s of 54.1 s, paid back
+/// since 1460 s".
+inline std::string to_string(const Saving& saving) {
+    char text[320];
+    const auto percent = [&](Joules joules) {
+        return saving.saved.count != 0 ? saving.saved_pct * joules.count / saving.saved.count : 0;
+    };
+    std::string line{to_string(saving.phase)};
+    if (!saving.note.empty()) line += " (" + saving.note + ')';
+    if (saving.energy) {
+        std::snprintf(
+            text, sizeof text,
+            ": saved %.0f J (%.2f %%, 95 %% interval %.2f to %.2f), lost %.1f s of %.1f s",
+            saving.saved.count, saving.saved_pct, percent(saving.saved_low),
+            percent(saving.saved_high), saving.lost.count(), saving.budget.count());
+    } else {
+        std::snprintf(text, sizeof text, ": saving not known yet, lost %.1f s of %.1f s",
+                      saving.lost.count(), saving.budget.count());
+    }
+    line += text;
+    if (saving.paid_back) {
+        std::snprintf(text, sizeof text, ", paid back since %.0f s", saving.paid_back->count());
+        line += text;
+    }
+    return line;
+}
+
+}  // namespace kdvfs::inline v0_3::tune

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/detail/tune/run_schedule.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::tune::detail {
+namespace {
+
+using As = RunStep::As;
+
+std::uint64_t runs() { return std::getenv("KDVFS_SOAK") != nullptr ? 500 : 60; }
+
+/// A program on a board, as its host sees it: iterations as found, by a plan, and at clocks that
+/// are tried. Every figure is a mean; iterations scatter around it.
+struct SimulatedProgram {
+    double iteration = 1;   ///< seconds, as found
+    double scatter = 0.01;  ///< of an iteration
+    double slow = 0.005;    ///< by the plan, as a fraction of the time
+    double saved = 0.06;    ///< by the plan, as a fraction of the energy
+    double promised = 0.06;
+    double trial_seconds = 400;  ///< that exploring takes, with its stretches as found
+    double trial_loss = 8;       ///< seconds that exploring loses, at most what is left
+    double launches = 100;
+    double heat = 0;  ///< of the time, over an hour
+    double watts = 400;
+};
+
+/// The program changes to another at a moment.
+struct Change {
+    double at = 1e12;  ///< seconds
+    SimulatedProgram to{};
+};
+
+struct RunOutcome {
+    double worst_excess = 0;     ///< seconds lost beyond the budget, at any moment
+    double worst_allowed = 0;    ///< by how much it is beyond 0.3 % of the time passed and 5 s
+    bool saving_held = true;     ///< at every moment
+    std::uint32_t harmed = 0;    ///< iterations by the old plan after the program has changed
+    std::uint64_t moved_at = 0;  ///< iteration at which a clock moved first
+    double true_saved = 0;       ///< joules
+    double as_found = 0;         ///< joules of the twin
+    double lost = 0;
+    Saving saving;
+};
+
+/// Runs a schedule for so many seconds beside a twin that has the same noise and stays as found.
+RunOutcome simulate(const RunOptions& options, SimulatedProgram program, Change change,
+                    double seconds) {
+    std::mt19937_64 random{options.seed};
+    RunSchedule schedule{options};
+    RunOutcome outcome;
+    SeenIteration seen;
+    double passed = 0;
+    double twin = 0;
+    double tried = 0;
+    double tried_loss = 0;
+    struct Measured {
+        std::uint32_t number = 0;
+        double time = 0;
+        double energy = 0;
+        std::uint32_t iterations = 0;
+        std::uint64_t due = 0;
+    };
+    std::deque<Measured> blocks;
+    bool changed = false;
+    for (std::uint64_t i = 0; passed < seconds; ++i) {
+        if (!changed && passed > change.at) {
+            program = change.to;
+            changed = true;
+            outcome.harmed = 0;
+        }
+        if (schedule.phase() == RunPhase::explore && tried > program.trial_seconds) {
+            schedule.explored();
+            tried = tried_loss = 0;
+        }
+        if (schedule.phase() == RunPhase::plan) schedule.planned(100 * program.promised);
+        const RunStep step = schedule.next(seen);
+        if (step.as != As::found && outcome.moved_at == 0) outcome.moved_at = i;
+        const double noise = std::exp(std::normal_distribution<double>{0, program.scatter}(random));
+        const double base =
+            program.iteration * noise * (1 + program.heat * (1 - std::exp(-passed / 3600)));
+        double time = base;
+        double energy = base * program.watts;
+        bool off = false;
+        if (step.as == As::planned && !options.measure_only) {
+            time *= 1 + program.slow;
+            energy *= 1 - program.saved;
+            outcome.true_saved += base * program.watts * program.saved;
+            if (changed && passed < change.at + 3600) ++outcome.harmed;
+        } else if (step.as == As::explored) {
+            tried += base;
+            const double share = std::max(program.trial_loss, 0.0) / program.trial_seconds;
+            const double loss = std::min(base * share, std::max(0.0, schedule.left().count()));
+            off = loss > 0;
+            time += loss;
+            tried_loss += loss;
+            schedule.exploring(Seconds{tried_loss}, Joules{});
+        }
+        outcome.as_found += base * program.watts;
+        passed += time;
+        twin += base;
+        if (step.block != 0) {
+            if (blocks.empty() || blocks.back().number != step.block)
+                blocks.push_back({step.block});
+            Measured& block = blocks.back();
+            block.time += time;
+            block.energy += energy;
+            ++block.iterations;
+            block.due = i + 3;
+        }
+        while (!blocks.empty() && blocks.front().due < i) {
+            const Measured& block = blocks.front();
+            schedule.measured(block.number, {Seconds{block.time / block.iterations},
+                                             Joules{block.energy / block.iterations}});
+            blocks.pop_front();
+        }
+        seen = {Seconds{time}, program.launches, 0, off};
+        outcome.lost = passed - twin;
+        const double budget = options.start_loss.count() + options.max_slowdown * twin;
+        const double excess = outcome.lost - budget;
+        outcome.worst_excess = std::max(outcome.worst_excess, excess);
+        outcome.worst_allowed = std::max(outcome.worst_allowed, excess - 0.003 * passed - 5);
+        if (i % 16 == 0) {
+            const Saving saving = schedule.saving();
+            if (saving.energy && !changed)
+                outcome.saving_held =
+                    outcome.saving_held &&
+                    saving.energy->contains(options.measure_only ? 0 : -100 * program.saved);
+        }
+    }
+    outcome.saving = schedule.saving();
+    return outcome;
+}
+
+RunOptions options_of(std::uint64_t seed) {
+    RunOptions options;
+    options.seed = seed;
+    return options;
+}
+
+/// A program drawn from ranges: what it does, and how wrong its plan is.
+SimulatedProgram drawn(std::uint64_t seed) {
+    std::mt19937_64 random{seed * 7919};
+    const auto between = [&](double low, double high) {
+        return std::uniform_real_distribution<double>{low, high}(random);
+    };
+    SimulatedProgram program;
+    program.iteration = std::exp(between(std::log(0.1), std::log(4.0)));
+    program.scatter = between(0.001, 0.02);
+    program.slow = between(-0.002, 0.02);
+    program.saved = between(0.01, 0.12);
+    program.promised = program.saved;
+    program.trial_loss = between(0, 16);
+    program.heat = between(0, 0.03);
+    return program;
+}
+
+TEST(RunSchedule, MovesNoClockBeforeTheProgramIsSteady) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+        RunSchedule schedule{options_of(seed)};
+        // An autotuner launches other kernels in its first steps, each of which is new.
+        for (int i = 0; i < 29; ++i)
+            ASSERT_EQ(schedule.next({Seconds{1}, 100, i < 10 ? 3.0 : 0.0, false}).as, As::found);
+        EXPECT_EQ(schedule.next({Seconds{1}, 100, 0, false}).as, As::explored);
+    }
+}
+
+TEST(RunSchedule, KeepsItsBudgetAtEveryMoment) {
+    std::uint64_t beyond = 0;
+    double worst = 0;
+    double most = 0;
+    for (std::uint64_t seed = 1; seed <= runs(); ++seed) {
+        Change change;
+        if (seed % 2 == 0) {
+            change.to = drawn(seed + 5000);
+            change.at = 600 + 97.0 * static_cast<double>(seed % 100);
+        }
+        const RunOutcome outcome = simulate(options_of(seed), drawn(seed), change, 4 * 3600);
+        beyond += outcome.worst_excess > 0 ? 1 : 0;
+        most = std::max(most, outcome.worst_excess);
+        worst = std::max(worst, outcome.worst_allowed);
+    }
+    std::printf("time lost beyond the budget: in %ju of %ju runs, at most %.2f s\n",
+                static_cast<std::uintmax_t>(beyond), static_cast<std::uintmax_t>(runs()), most);
+    EXPECT_LE(beyond, runs() / 50);
+    EXPECT_EQ(worst, 0);
+}
+
+TEST(RunSchedule, ItsIntervalHoldsTheTruthAtEveryMoment) {
+    std::uint64_t held = 0;
+    std::vector<double> shares;
+    for (std::uint64_t seed = 1; seed <= runs(); ++seed) {
+        SimulatedProgram program = drawn(seed);
+        program.slow = 0.004;
+        const RunOutcome outcome = simulate(options_of(seed), program, {}, 4 * 3600);
+        held += outcome.saving_held ? 1 : 0;
+        shares.push_back(outcome.true_saved / (outcome.as_found * program.saved));
+        EXPECT_GE(outcome.saving.pairs, PairedComparison::fewest_pairs);
+    }
+    std::sort(shares.begin(), shares.end());
+    std::printf(
+        "interval held in %ju of %ju runs; of a plan followed from the start, %.1f %% saved\n",
+        static_cast<std::uintmax_t>(held), static_cast<std::uintmax_t>(runs()),
+        100 * shares[shares.size() / 2]);
+    EXPECT_GE(held, runs() * 465 / 500);
+    EXPECT_GT(shares[shares.size() / 2], 0.85);
+}
+
+TEST(RunSchedule, LeavesThePlanOfAnotherProgramWithinTwentyIterations) {
+    std::uint64_t once = 0;
+    for (std::uint64_t seed = 1; seed <= runs(); ++seed) {
+        SimulatedProgram program = drawn(seed);
+        program.slow = 0.004;
+        Change change{.at = 3600 + 31.0 * static_cast<double>(seed), .to = program};
+        if (seed % 2 == 0)
+            change.to.iteration *= seed % 4 == 0 ? 1.3 : 0.7;  // another batch size
+        else
+            change.to.launches *= 1.5;  // another phase of the program
+        // The old plan is bad for the new program.
+        change.to.slow = 0.1;
+        const RunOutcome outcome =
+            simulate(options_of(seed), program, change, change.at + 60 * program.iteration + 60);
+        EXPECT_LE(outcome.harmed, 20U) << seed;
+        EXPECT_GE(outcome.saving.changes, 1U) << seed;
+        once += outcome.saving.changes == 1 ? 1 : 0;
+    }
+    EXPECT_GE(once, runs() * 97 / 100);
+}
+
+TEST(RunSchedule, RestsWhereNothingIsToBeGained) {
+    std::uint64_t rested = 0;
+    std::uint64_t lost_little = 0;
+    for (std::uint64_t seed = 1; seed <= runs(); ++seed) {
+        SimulatedProgram program = drawn(seed);
+        program.saved = 0.0005;
+        program.promised = 0.01;  // too optimistic
+        program.slow = 0.002;
+        program.scatter = 0.005;
+        program.trial_loss = 10;
+        const RunOutcome outcome = simulate(options_of(seed), program, {}, 4 * 3600);
+        rested += outcome.saving.phase == RunPhase::rest ? 1 : 0;
+        lost_little += outcome.lost <= 20 ? 1 : 0;
+        if (outcome.saving.phase != RunPhase::rest) continue;
+        EXPECT_NE(outcome.saving.note.find("nothing to gain: at most"), std::string::npos);
+    }
+    std::printf("nothing to gain: %ju of %ju runs rest, %ju lose at most 20 s in 4 h\n",
+                static_cast<std::uintmax_t>(rested), static_cast<std::uintmax_t>(runs()),
+                static_cast<std::uintmax_t>(lost_little));
+    EXPECT_GE(rested, runs() * 9 / 10);
+    EXPECT_GE(lost_little, runs() * 95 / 100);
+}
+
+TEST(RunSchedule, DropsAPlanThatBreaksItsBound) {
+    SimulatedProgram program;
+    program.scatter = 0.003;
+    program.slow = 0.03;
+    const RunOutcome outcome = simulate(options_of(3), program, {}, 3 * 3600);
+    EXPECT_GE(outcome.saving.plans, 2U);
+    EXPECT_EQ(outcome.saving.phase, RunPhase::rest) << to_string(outcome.saving);
+    EXPECT_LE(outcome.worst_excess, 0);
+}
+
+TEST(RunSchedule, SaysZeroOfAGpuThatIsOnlyMeasured) {
+    std::uint64_t held = 0;
+    for (std::uint64_t seed = 1; seed <= runs(); ++seed) {
+        RunOptions options = options_of(seed);
+        options.measure_only = true;
+        const RunOutcome outcome = simulate(options, drawn(seed), {}, 3600);
+        EXPECT_EQ(outcome.true_saved, 0);
+        EXPECT_EQ(outcome.saving.saved, Joules{});
+        EXPECT_EQ(outcome.saving.lost, Seconds{0});
+        ASSERT_TRUE(outcome.saving.energy);
+        held += outcome.saving_held ? 1 : 0;
+    }
+    EXPECT_GE(held, runs() * 465 / 500);
+}
+
+}  // namespace
+}  // namespace kdvfs::tune::detail
