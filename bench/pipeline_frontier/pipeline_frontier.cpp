@@ -89,6 +89,27 @@ void print_savings(const json& measured, int microbatches, double perseus) {
     std::fflush(stdout);
 }
 
+/// What a low clock in waits saves of the energy at the shortest time: stages wait at 61 W, which
+/// is the idle power of another A100 at 1050 MHz or less (assumption), instead of what was
+/// measured.
+void print_waits(const json& measured, int microbatches) {
+    json lowered = measured;
+    lowered["waiting_power_w"] = {{1050, 61}};
+    const Frontier plain{pipeline(measured, first_stages(8, 8), microbatches)};
+    const Frontier frontier{pipeline(lowered, first_stages(8, 8), microbatches)};
+    const double before = plain.total(plain.shortest()).count;
+    const auto change = [&](kdvfs::Joules total) { return 100 * (total.count / before - 1); };
+    std::printf("GPT-3 175B, %2d microbatches, waits at 61 W: bound %.3f %%", microbatches,
+                change(frontier.total(frontier.shortest())));
+    for (const double milliseconds : {0., 10.}) {
+        PipelinePlan plan = make_plan(frontier, frontier.shortest(), Clocks::two);
+        plan_waits(frontier.pipeline(), kdvfs::Seconds{1e-3 * milliseconds}, plan);
+        std::printf(", latency %.0f ms %.3f %% (%zu waits)", milliseconds, change(plan.total),
+                    plan.waits.size());
+    }
+    std::printf("\n");
+}
+
 void print_switches(const json& measured) {
     const Frontier frontier{pipeline(measured, {0, 7}, 8)};
     const PipelinePlan plan = make_plan(frontier, frontier.shortest(), Clocks::one);
@@ -120,6 +141,7 @@ int main(int argc, char** argv) try {
     for (const auto& [microbatches, perseus] :
          {std::pair{12, 15.20}, {24, 14.19}, {48, 13.62}, {96, 13.32}})
         print_savings(measured, microbatches, perseus);
+    for (const int microbatches : {12, 24, 48, 96}) print_waits(measured, microbatches);
     print_switches(measured);
     return 0;
 } catch (const std::exception& error) {

@@ -46,6 +46,23 @@ TEST(PipelineCase, IsRead) {
     EXPECT_EQ(read.pipeline.blocking_power.count, 50);
 }
 
+TEST(PipelineCase, WaitsHaveAPowerByClock) {
+    nlohmann::json json = good_case();
+    json["waiting_power_w"] = {{1050, 31.5}, {600, 33}};
+    const Pipeline read = parse_pipeline_case(json.dump(), "case.json").pipeline;
+    EXPECT_EQ(read.blocking_power.count, 31.5);
+    EXPECT_EQ(read.waiting.at(Megahertz{500}).count, 33);
+    EXPECT_EQ(read.waiting.at(Megahertz{1000}).count, 31.5);
+    EXPECT_EQ(read.waiting.at(Megahertz{1051}).count, 50);
+    EXPECT_EQ(read.waiting.at(auto_clock).count, 50);
+    const std::string text = to_case_text(read, "again");
+    const Pipeline again = parse_pipeline_case(text, "again.json").pipeline;
+    EXPECT_EQ(to_case_text(again, "again"), text);
+    EXPECT_EQ(again.blocking_power.count, 31.5);
+    json.erase("waiting_power_w");  // one power at all clocks
+    EXPECT_EQ(parse_pipeline_case(json.dump(), "c").pipeline.waiting.at(Megahertz{600}).count, 50);
+}
+
 TEST(PipelineCase, ChunksShareACurveOrHaveTheirOwn) {
     nlohmann::json json = good_case();
     json["schedule"] = "interleaved_1f1b";
@@ -127,6 +144,10 @@ TEST(PipelineCase, RejectsWhatIsNoPipeline) {
     expect_refusal(with("microbatches", 0), "microbatches");
     expect_refusal(with("microbatches", 1e15), "microbatches");
     expect_refusal(with("chunks", 2), "one chunk");
+    expect_refusal(with("waiting_power_w", 61), "waiting_power_w");
+    expect_refusal(with("waiting_power_w", {{1050}}), "waiting_power_w");
+    expect_refusal(with("waiting_power_w", {{0, 61}}), "waiting_power_w");
+    expect_refusal(with("waiting_power_w", {{1050, -1}}), "waiting_power_w");
     expect_refusal(with("blocking_power_w", "much"), "blocking_power_w");
     expect_refusal(with("blocking_power_w", -1), "blocking power");
     expect_refusal(with("schedule", "zb_h1"), "backward_input");

@@ -92,6 +92,71 @@ TEST(PipelinePlan, KeepsItsTimeAndCountsWhatItSays) {
     }
 }
 
+/// What a plan's stages draw in an iteration that follows itself, second by second of each stage.
+/// @param lowered waits longer than this are at the clock of least power but for their two ends
+double drawn(const Pipeline& pipeline, const PipelinePlan& plan, double latency, bool lowered) {
+    double sum = 0;
+    for (std::uint32_t s = 0; s < pipeline.stages; ++s) {
+        const std::uint32_t begin = pipeline.stage_begin[s];
+        const std::uint32_t end = pipeline.stage_begin[s + 1];
+        for (std::uint32_t i = begin; i < end; ++i) {
+            const PlannedOperation& now = plan.operations[i];
+            const bool first = i == begin;
+            const PlannedOperation& before = plan.operations[first ? end - 1 : i - 1];
+            const double since =
+                (before.start + before.duration).count() - (first ? plan.time.count() : 0);
+            const double wait = std::max(0.0, now.start.count() - since);
+            const double at_old = pipeline.waiting.at(before.clocks.second.core).count;
+            const double at_new = pipeline.waiting.at(now.clocks.first.core).count;
+            double cost = at_old * wait;
+            if (lowered && wait > 2 * latency)
+                cost = std::min(cost, (at_old + at_new) * latency +
+                                          pipeline.blocking_power.count * (wait - 2 * latency));
+            sum +=
+                cost + now.effective.count + pipeline.blocking_power.count * now.duration.count();
+        }
+    }
+    return sum;
+}
+
+TEST(PlannedWaits, DrawLeastPowerWhereTheyAreLongEnough) {
+    std::mt19937_64 random{23};
+    std::size_t lowered = 0;
+    for (int k = 0; k < cases(); ++k) {
+        Pipeline pipeline = random_pipeline(random);
+        const double least = pipeline.blocking_power.count;
+        pipeline.waiting = {{{Megahertz{900}, Watts{least + 4}},
+                             {Megahertz{1000}, Watts{least}},
+                             {Megahertz{1200}, Watts{least + 10}}},
+                            Watts{least + 25}};
+        const Frontier frontier{pipeline};
+        PipelinePlan plan = make_plan(frontier, frontier.shortest(), Clocks::two);
+        SCOPED_TRACE("pipeline " + std::to_string(k));
+        // Where switches take no time, all waits draw least power, which the frontier says exactly.
+        EXPECT_NEAR(plan.total.count, plan.bound.count, 1e-6 * plan.bound.count);
+        for (const double latency : {0.0, 0.002, 0.02, 1.0}) {
+            plan_waits(pipeline, Seconds{latency}, plan);
+            EXPECT_NEAR(plan.total.count, drawn(pipeline, plan, latency, true),
+                        1e-6 * plan.total.count);
+            EXPECT_GE(plan.total.count, plan.bound.count * (1 - 1e-6));
+            double saved = 0;
+            for (const PlannedWait& wait : plan.waits) {
+                EXPECT_EQ(wait.clock.core, Megahertz{1000});
+                EXPECT_GT(wait.length.count(), 2 * latency);
+                EXPECT_GT(wait.saved.count, 0);
+                saved += wait.saved.count;
+            }
+            EXPECT_NEAR(plan.total.count + saved, drawn(pipeline, plan, latency, false),
+                        1e-6 * plan.total.count);
+            lowered += plan.waits.size();
+            if (latency == 1.0) {
+                EXPECT_TRUE(plan.waits.empty());
+            }
+        }
+    }
+    EXPECT_GT(lowered, 100U);
+}
+
 /// What an operation takes at a clock: where it was not measured, as at the next slower one.
 struct Work {
     double time = 0;

@@ -55,6 +55,35 @@ TEST(PublishedPipelines, TheSyntheticFrontierIsFound) {
     EXPECT_NEAR(frontier.frugal().count(), last, 1e-6);
 }
 
+/// Stages that wait at 61 W, another A100's idle power at 1050 MHz or less (an assumption), save so
+/// much of all energy at the shortest time.
+TEST(PublishedPipelines, GptThreeWaitsAtALowClock) {
+    if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+    struct Expected {
+        int microbatches;
+        double bound_pct;  ///< switching free
+        double late_pct;   ///< at least, with clocks that come and go 10 ms late
+    };
+    for (const Expected& expected : {Expected{12, -2.502, -2.1},
+                                     {24, -1.291, -1.1},
+                                     {48, -0.656, -0.55},
+                                     {96, -0.331, -0.27}}) {
+        nlohmann::json json = read_json("gpt3_175b_a100.json");
+        json["microbatches"] = expected.microbatches;
+        const Frontier plain{parse_pipeline_case(json.dump(), "measured").pipeline};
+        json["waiting_power_w"] = {{1050, 61}};
+        const Frontier frontier{parse_pipeline_case(json.dump(), "lowered").pipeline};
+        const double before = plain.total(plain.shortest()).count;
+        const auto percent = [&](Joules total) { return 100 * (total.count / before - 1); };
+        EXPECT_NEAR(percent(frontier.total(frontier.shortest())), expected.bound_pct, 0.001);
+        PipelinePlan plan = make_plan(frontier, frontier.shortest(), Clocks::two);
+        EXPECT_NEAR(percent(plan.total), expected.bound_pct, 0.001);
+        plan_waits(frontier.pipeline(), Seconds{0.010}, plan);
+        EXPECT_LT(percent(plan.total), expected.late_pct);
+        EXPECT_GT(percent(plan.total), expected.bound_pct);
+    }
+}
+
 TEST(PublishedPipelines, GptThreeSavesWhatPerseusLeaves) {
     if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
     nlohmann::json json = read_json("gpt3_175b_a100.json");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -76,13 +77,39 @@ struct Dependency {
     std::uint32_t then = 0;
 };
 
+/// What a stage draws while it waits for another, by the core clock that it waits at.
+struct WaitingPower {
+    struct Point {
+        Megahertz core;
+        Watts power{};
+    };
+    std::vector<Point> points{};  ///< ascending by clock; empty: the same at all clocks
+    Watts above{};                ///< at higher clocks than those
+
+    /// At the next higher clock that is known.
+    [[nodiscard]] Watts at(Megahertz core) const {
+        for (const Point& point : points)
+            if (core != auto_clock && core <= point.core) return point.power;
+        return above;
+    }
+    /// The clock that a stage waits at with least power; nothing where none is lower than above.
+    [[nodiscard]] std::optional<Point> lowest() const {
+        std::optional<Point> found;
+        for (const Point& point : points)
+            if (point.power < (found ? found->power : above)) found = point;
+        return found;
+    }
+};
+
 /// One training iteration of a pipeline. Made by `make_pipeline` or `make_graph`, which check it.
 struct Pipeline {
     Schedule schedule = Schedule::graph;
     std::uint32_t stages = 0;
     std::uint32_t chunks = 1;
     std::uint32_t microbatches = 0;
-    Watts blocking_power{};  ///< of one stage that waits for another
+    Watts blocking_power{};  ///< of one stage that waits for another, at the clock for that
+    /// By clock, where it was measured: `blocking_power` is the least of these.
+    WaitingPower waiting{};
     std::vector<Curve> curves;
     std::vector<Operation> operations;               ///< stage by stage, in the order they run in
     std::vector<std::uint32_t> stage_begin;          ///< first operation of each stage, and the end

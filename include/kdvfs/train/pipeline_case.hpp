@@ -20,14 +20,17 @@
 #include <vector>
 
 /// Pipeline case files, `"format": "pipeline-case-1"`:
-/// `{"name", "schedule", "stages", "chunks", "microbatches", "blocking_power_w", "curves",`
+/// `{"name", "schedule", "stages", "chunks", "microbatches", "blocking_power_w",`
+/// `"waiting_power_w"?: [[MHz, watts], ...], "curves",`
 /// `"profiles": [{"stage", "op", "chunk"?, "points": [[MHz, seconds, joules], ...]}, ...]}`.
 /// `schedule` is gpipe, 1f1b, interleaved_1f1b, zb_h1 or graph; `op` is forward, backward,
 /// backward_input or backward_weight. A profile without `chunk` holds for all chunks of its stage;
 /// where there are chunks, a stage of `stages` or more is a part of the model, in its order.
-/// `"curves": "convex"` promises that each point is a corner of the hull; anything else promises
-/// nothing. A graph lists its `"operations": [{"stage", "op", "microbatch", "chunk"?}, ...]`, each
-/// stage's in the order they run in, and `"dependencies": [[first, then], ...]`, by their index.
+/// `waiting_power_w` is what a stage draws that waits at these clocks, `blocking_power_w` at higher
+/// ones. `"curves": "convex"` promises that each point is a corner of the hull; anything else
+/// promises nothing. A graph lists its `"operations": [{"stage", "op", "microbatch", "chunk"?},
+/// ...]`, each stage's in the order they run in, and `"dependencies": [[first, then], ...]`, by
+/// their index.
 namespace kdvfs::inline v0_3::train {
 
 struct PipelineCase {
@@ -52,13 +55,16 @@ public:
         shape_.stages = whole(json, "stages");
         shape_.chunks = json.contains("chunks") ? whole(json, "chunks") : 1;
         blocking_ = Watts{number(json, "blocking_power_w")};
+        read_waiting(json);
         if (shape_.schedule != Schedule::graph) {
             shape_.microbatches = whole(json, "microbatches");
             check_shape(shape_);
         }
         const bool convex = json.contains("curves") && json["curves"] == "convex";
         read_profiles(array(json, "profiles"), convex ? Shape::convex : Shape::measured);
-        return {json.contains("name") ? string(json, "name") : file_, pipeline(json)};
+        PipelineCase read{json.contains("name") ? string(json, "name") : file_, pipeline(json)};
+        read.pipeline.waiting = waiting_;
+        return read;
     }
 
 private:
@@ -103,6 +109,25 @@ private:
             if (name == to_string(known)) return known;
         reject("its op \"" + name + "\" is not known",
                "give forward, backward, backward_input or backward_weight");
+    }
+
+    /// The least power of waits is that of the curves.
+    void read_waiting(const Json& json) {
+        waiting_.above = blocking_;
+        if (!json.contains("waiting_power_w")) return;
+        for (const Json& point : array(json, "waiting_power_w")) {
+            const bool is_pair = point.is_array() && point.size() == 2 && point[0].is_number() &&
+                                 point[1].is_number();
+            const double clock = is_pair ? point[0].get<double>() : 0;
+            const double watts = is_pair ? point[1].get<double>() : -1;
+            if (!(clock >= 1 && clock <= 100'000 && watts >= 0 && watts <= 1e5))
+                reject_field("waiting_power_w", "a list of [MHz, watts]");
+            waiting_.points.push_back(
+                {Megahertz{static_cast<std::uint32_t>(std::lround(clock))}, Watts{watts}});
+        }
+        std::sort(waiting_.points.begin(), waiting_.points.end(),
+                  [](const auto& a, const auto& b) { return a.core < b.core; });
+        if (const auto lowest = waiting_.lowest()) blocking_ = lowest->power;
     }
 
     void read_profiles(const Json& profiles, Shape shape) {
@@ -213,6 +238,7 @@ private:
     std::string file_;
     PipelineShape shape_{};
     Watts blocking_{};
+    WaitingPower waiting_;
     std::vector<Curve> curves_;
     CurveIndex curve_of_;
     std::vector<std::tuple<std::uint32_t, Pass, std::uint32_t>> exact_;
@@ -268,8 +294,12 @@ inline std::string to_case_text(const Pipeline& pipeline, const std::string& nam
               {"stages", pipeline.stages},
               {"chunks", pipeline.chunks},
               {"microbatches", pipeline.microbatches},
-              {"blocking_power_w", pipeline.blocking_power.count},
+              {"blocking_power_w",
+               (pipeline.waiting.points.empty() ? pipeline.blocking_power : pipeline.waiting.above)
+                   .count},
               {"profiles", std::move(profiles)}};
+    for (const WaitingPower::Point& point : pipeline.waiting.points)
+        json["waiting_power_w"].push_back({point.core.count, point.power.count});
     if (pipeline.schedule == Schedule::graph) {
         json["operations"] = std::move(operations);
         Json dependencies = Json::array();

@@ -39,15 +39,25 @@ struct PlannedOperation {
     Joules effective{};
 };
 
+/// A stretch in which a stage waits for others at a clock of its own.
+struct PlannedWait {
+    std::uint32_t before = 0;  ///< the operation that it ends with, as in the pipeline
+    Seconds start{};           ///< since the iteration's start; may lie in the iteration before
+    Seconds length{};
+    ClockPoint clock{};
+    Joules saved{};  ///< against waiting at the clock of the operation before it
+};
+
 /// Clocks for every operation of an iteration of a given length.
 struct PipelinePlan {
     Seconds time{};      ///< the iteration's length that is promised; blocking lasts so long
     Seconds makespan{};  ///< when the last operation ends: `time` or sooner
     Joules effective{};  ///< of the operations
-    Joules total{};      ///< with the blocking power of all stages during `time`
+    Joules total{};      ///< with what all stages draw while they wait
     Joules bound{};      ///< no clocks that end within `time` need less in total
     std::uint32_t switches = 0;                  ///< changes of clock within stages
     std::vector<PlannedOperation> operations{};  ///< as in the pipeline
+    std::vector<PlannedWait> waits{};            ///< those that get a clock
 
     /// How far above the bound the plan is, relative to it.
     [[nodiscard]] double gap() const { return (total - bound) / bound; }
@@ -125,6 +135,76 @@ inline void plan_one_clock(const Frontier& frontier, const tune::SwitchDelay& de
 
 }  // namespace detail
 
+namespace detail {
+
+/// The waits of a plan, and what they draw: one before each operation, the first of a stage's
+/// reaching back to its last operation in the iteration before.
+class WaitPlanner {
+public:
+    /// @param latency of a switch: a wait begins so long at the clock before it, and the clock
+    ///        behind it is asked for so early
+    WaitPlanner(const Pipeline& pipeline, const PipelinePlan& plan, Seconds latency)
+        : pipeline_{&pipeline}, lowest_{pipeline.waiting.lowest()} {
+        for (std::uint32_t s = 0; s < pipeline.stages; ++s) {
+            const std::uint32_t begin = pipeline.stage_begin[s];
+            const std::uint32_t end = pipeline.stage_begin[s + 1];
+            Seconds free = ended(plan, end - 1) - plan.time;
+            ClockPoint clock = plan.operations[end - 1].clocks.second;
+            for (std::uint32_t i = begin; i < end; ++i) {
+                const PlannedOperation& operation = plan.operations[i];
+                add(i, free, operation.start - free, clock, operation.clocks.first, latency);
+                free = ended(plan, i);
+                clock = operation.clocks.second;
+            }
+        }
+    }
+
+    [[nodiscard]] const std::vector<PlannedWait>& waits() const { return waits_; }
+    [[nodiscard]] Joules energy() const { return energy_; }
+
+private:
+    static Seconds ended(const PipelinePlan& plan, std::uint32_t operation) {
+        return plan.operations[operation].start + plan.operations[operation].duration;
+    }
+
+    void add(std::uint32_t before, Seconds start, Seconds length, ClockPoint clock, ClockPoint next,
+             Seconds latency) {
+        if (length <= Seconds{0}) return;
+        const Joules kept = pipeline_->waiting.at(clock.core) * length;
+        if (lowest_ && length > 2 * latency) {
+            const Joules lowered =
+                (pipeline_->waiting.at(clock.core) + pipeline_->waiting.at(next.core)) * latency +
+                lowest_->power * (length - 2 * latency);
+            if (lowered < kept) {
+                waits_.push_back(
+                    {before, start, length, {lowest_->core, auto_clock}, kept - lowered});
+                energy_ += lowered;
+                return;
+            }
+        }
+        energy_ += kept;
+    }
+
+    const Pipeline* pipeline_;
+    std::optional<WaitingPower::Point> lowest_;
+    std::vector<PlannedWait> waits_;
+    Joules energy_{};
+};
+
+}  // namespace detail
+
+/// Plans the waits of a plan, where the pipeline knows what stages draw at which clock while they
+/// wait: those that are long enough get the clock of least power. Sets `waits` and `total`.
+/// @param latency of a switch
+inline void plan_waits(const Pipeline& pipeline, Seconds latency, PipelinePlan& plan) {
+    if (pipeline.waiting.points.empty()) return;
+    const detail::WaitPlanner planner{pipeline, plan, latency};
+    plan.waits = planner.waits();
+    plan.total = plan.effective + planner.energy();
+    for (const PlannedOperation& operation : plan.operations)
+        plan.total += pipeline.blocking_power * operation.duration;
+}
+
 /// Clocks for an iteration of this length; beyond the frugal end of the frontier for the frugal
 /// one, as slower clocks save nothing there. With one clock an operation runs at a measured point:
 /// the exact frontier is rounded to such points, and `PipelinePlan::gap` says how far the plan is
@@ -135,6 +215,8 @@ inline void plan_one_clock(const Frontier& frontier, const tune::SwitchDelay& de
 /// of iterations that follow each other at once. Where even the fastest clocks cannot keep the
 /// time, because of the pause in a switch, `time` is what they need. With a latency each operation
 /// has one clock, whatever `clocks` says: a second one would come too late.
+/// Where `Pipeline::waiting` says what waits draw by clock, waits that are longer than two
+/// latencies get the clock of least power; the frontier, whose waits all have it, stays a bound.
 /// @throws Error (invalid_input) for a time shorter than possible, or a latency that is none
 inline PipelinePlan make_plan(const Frontier& frontier, Seconds length, Clocks clocks,
                               const tune::SwitchDelay& switching = {}) {
@@ -155,6 +237,7 @@ inline PipelinePlan make_plan(const Frontier& frontier, Seconds length, Clocks c
     const Joules blocking = pipeline.blocking_energy(plan.time);
     plan.total = plan.effective + blocking;
     plan.bound = to_joules(timing.bound) + blocking;
+    plan_waits(pipeline, switching.latency, plan);
     return plan;
 }
 

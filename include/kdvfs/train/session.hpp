@@ -212,6 +212,7 @@ private:
             return std::to_string(order_.stages) + " stages do not divide the ranks";
         if (stage_ >= order_.stages) return "stage " + std::to_string(stage_) + " is none";
         if (copy_ >= per_stage_) return "copy " + std::to_string(copy_) + " is none";
+        if (kind_ == Kind::compare) return "plans of pipelines are not compared within a run";
         if (kind_ != Kind::sweep) return {};
         if (this->measure_only()) return "it cannot sweep clocks, its GPU is only measured";
         if (options_.samples == 0) return "there are no samples to take";

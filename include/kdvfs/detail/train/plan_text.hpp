@@ -108,6 +108,12 @@ inline std::string to_json(const PipelinePlan& plan, const Frontier& frontier,
     for (const PlannedOperation& planned : plan.operations)
         operations.push_back(detail::operation_json(planned));
     json["operations"] = std::move(operations);
+    for (const PlannedWait& wait : plan.waits)
+        json["waits"].push_back({{"before", wait.before},
+                                 {"start_s", wait.start.count()},
+                                 {"length_s", wait.length.count()},
+                                 {"clock_mhz", detail::clock_json(wait.clock)},
+                                 {"saved_j", wait.saved.count}});
     return json.dump(1) + '\n';
 }
 

@@ -164,7 +164,8 @@ private:
     };
 
     const kdvfs::detail::ScopeKind& hold_kind(ClockPoint clock) {
-        return service_->kind_of("kdvfs.pipeline", {}, {.asks = true, .point = clock}, false);
+        return service_->kind_of("kdvfs.pipeline", {},
+                                 {.asks = true, .point = clock, .ungated = true}, false);
     }
 
     void check_next(Pass pass, std::uint32_t chunk, std::uint32_t microbatch) const {
