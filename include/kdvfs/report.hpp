@@ -61,24 +61,35 @@ struct RepeatedFigure {
     Megahertz held = auto_clock;  ///< core clock by cycles meanwhile; 0 = not counted
 };
 
+/// A core clock and the share of a kernel's time, 0 to 1, in which it held.
+struct ClockShare {
+    Megahertz clock = auto_clock;
+    double share = 0;
+};
+
 /// One kernel and variant. Energies and times are those of the metered calls.
 struct ReportRow {
     KernelKey kernel;
     std::uint64_t calls = 0;          ///< scopes that ended, metered or not
     std::uint64_t metered_calls = 0;  ///< calls whose interval is known
     Seconds time{0};                  ///< wall time of the metered calls
+    Seconds call_time_half_width{0};  ///< 95 %, of the mean time of a call; 0: too few calls
     Seconds counted_time{0};          ///< of it, under trusted counter samples, shared by 1/n
     EnergyEstimate energy;            ///< over `counted_time`
     ClockPoint asked;                 ///< for most of the time
     ClockPoint applied;               ///< for most of the time
-    Megahertz held = auto_clock;      ///< median over time of cycles / wall time; 0 = not counted
+    Megahertz held = auto_clock;      ///< median over time, by cycles; 0 = not counted
     double held_share = 0;            ///< share of the time within 2 % of `held`, 0 to 1
+    /// The clocks that held, those within 2 % as one, the longest first. An interval in which a
+    /// switch arrived counts for both clocks. Empty where cycles are not counted.
+    std::vector<ClockShare> held_clocks{};
     /// Mean power by interpolated counter differences, of scopes longer than 20 counter periods.
     std::optional<Watts> direct_power;
     bool direct_disagrees = false;  ///< `direct_power` lies outside the attributed interval
     bool kept = false;              ///< bound to `KeepClock`: listed, not counted
     KernelScopes scopes{};
-    /// Share of the time, 0 to 1, in which the device held the clock that was asked for.
+    /// Share of the time, 0 to 1, in which the clock that was asked for held: by cycles, where
+    /// these are counted, else by what the device was written.
     double asked_share = 1;
     /// What `energy` starts from, where the kernel was repeated.
     std::optional<RepeatedFigure> repeated{};
@@ -95,11 +106,12 @@ struct KernelGroup {
 /// of all that ran in it, counted once. They are told where those of its kernels may not be.
 struct EnergyLevel {
     bool iteration = false;
-    KernelKey scope;          ///< of an enclosing scope
-    std::uint64_t runs = 0;   ///< metered ones that have ended
-    Seconds time{0};          ///< of the runs
-    Seconds counted_time{0};  ///< of it, under trusted counter samples
-    EnergyEstimate energy;    ///< over `time`: what ran outside the samples drew as within
+    KernelKey scope;                 ///< of an enclosing scope
+    std::uint64_t runs = 0;          ///< metered ones that have ended
+    Seconds time{0};                 ///< of the runs
+    Seconds run_time_half_width{0};  ///< 95 %, of the mean time of a run; 0: too few runs
+    Seconds counted_time{0};         ///< of it, under trusted counter samples
+    EnergyEstimate energy;           ///< over `time`: what ran outside the samples drew as within
 
     /// The mean energy of a run.
     [[nodiscard]] EnergyEstimate per_run() const {

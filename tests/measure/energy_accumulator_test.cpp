@@ -655,5 +655,57 @@ TEST_F(Accumulating, TellsTheClockThatHeld) {
     EXPECT_NEAR(row.held_share, 0.97, 1e-9);
 }
 
+/// What the kernel's time is charged with, which is more than the board can draw: the counter has
+/// the energy of something else in it.
+TEST_F(Accumulating, PowersBeyondTheLimitAreRefused) {
+    const KernelId copy = kernels.id("copy");
+    for (int i = 0; i < 4000; ++i) {
+        work.run(random() % 2 == 0 ? gemm : gelu, microseconds(100, 4000), 420);
+        if (random() % 4 == 0) work.run(copy, microseconds(100, 4000), 944);
+    }
+    const auto row_of = [&](const Report& report, const char* name) {
+        return *std::find_if(report.rows.begin(), report.rows.end(),
+                             [&](const ReportRow& row) { return row.kernel.name == name; });
+    };
+    const auto refused = [](const Report& report) {
+        return std::count_if(report.notes.begin(), report.notes.end(), [](const std::string& note) {
+            return note.find("the board cannot draw") != std::string::npos;
+        });
+    };
+    EnergyAccumulator anything{kernels, {.counter_period = 1ms}};
+    feed(anything, 1ms);
+    EXPECT_TRUE(row_of(report(anything), "copy").energy.resolved);
+    EXPECT_EQ(refused(report(anything)), 0);
+
+    EnergyAccumulator limited{kernels, {.counter_period = 1ms, .power_limit = {700}}};
+    feed(limited, 1ms);
+    const Report found = report(limited);
+    EXPECT_FALSE(row_of(found, "copy").energy.resolved);
+    EXPECT_EQ(refused(found), 1);
+    EXPECT_TRUE(found.totals.kernels.resolved);
+
+    // A limit that is not reached, and one that was raised in the meantime, refuse nothing.
+    limited.power_limit({1000});
+    EXPECT_TRUE(row_of(report(limited), "copy").energy.resolved);
+    EXPECT_EQ(refused(report(limited)), 0);
+}
+
+TEST_F(Accumulating, PowersBelowTheRestingBoardsAreRefused) {
+    work.idle(2s);
+    for (int i = 0; i < 4000; ++i) {
+        work.run(gemm, microseconds(100, 4000), 420);
+        work.run(gelu, microseconds(100, 4000), 30);  // the board draws 90 W at rest
+    }
+    EnergyAccumulator accumulator{kernels, {.counter_period = 1ms}};
+    feed(accumulator, 1ms);
+    const Report found = report(accumulator);
+    for (const ReportRow& row : found.rows) {
+        EXPECT_EQ(row.energy.resolved, row.kernel.name == "gemm") << row.kernel.name;
+    }
+    EXPECT_TRUE(std::any_of(found.notes.begin(), found.notes.end(), [](const std::string& note) {
+        return note.find("gelu at 30 ") != std::string::npos;
+    }));
+}
+
 }  // namespace
 }  // namespace kdvfs::measure

@@ -36,6 +36,9 @@ struct Bed {
     double most_delay = 10e-3;  ///< s, of the log, or of the counter where there is no log
     bool exactly = false;       ///< the counter's period is a round figure
     bool judged = true;        ///< or shown only: not yet good enough, or not measured often enough
+    double outside = 0;        ///< W that another process draws, in half of the seconds
+    bool leaves_out = false;   ///< the first kernel has no scope
+    double limit = 0;          ///< W that the board keeps to, in the mean over 20 ms; 0: none
     double least_time = 0.85;  ///< of the time that the oracle resolves
 };
 
@@ -72,30 +75,40 @@ public:
     [[nodiscard]] const std::vector<Kernel>& kernels() const { return kernels_; }
     [[nodiscard]] double step() const { return step_; }
 
-private:
-    static constexpr double grain = 50e-6;  // s
-    static constexpr double length = 60;    // s
-
     struct Call {
         std::size_t kernel;
-        std::size_t begin;  // grains
+        std::size_t begin;  ///< grains
         std::size_t end;
         double watts;
     };
     struct Reading {
-        double at;
+        double at;  ///< timestamp, s
         double value;
     };
+    static constexpr double grain = 50e-6;  ///< s
+    [[nodiscard]] const std::vector<Call>& calls() const { return calls_; }
+    [[nodiscard]] const std::vector<Reading>& log() const { return log_; }
+    [[nodiscard]] const std::vector<Reading>& counter() const { return counter_; }
+    /// W by grain, with what others draw.
+    [[nodiscard]] const std::vector<double>& drawn() const { return drawn_; }
+    /// Writes into `kernels()` what somebody found: W and half-width.
+    void found(std::size_t kernel, double watts, double half_width) {
+        kernels_[kernel].found = {watts, half_width};
+    }
+    static TimePoint time(double seconds) {
+        return TimePoint{std::chrono::duration_cast<Duration>(Seconds{seconds})};
+    }
+
+private:
+    static constexpr double length = 60;  // s
 
     double uniform(double low, double high) {
         return std::uniform_real_distribution<double>{low, high}(random_);
     }
     double normal() { return std::normal_distribution<double>{}(random_); }
-    static TimePoint time(double seconds) {
-        return TimePoint{std::chrono::duration_cast<Duration>(Seconds{seconds})};
-    }
     void draw();
     void work();
+    void disturb(std::vector<double>& sums);
     void read_log();
     void read_counter();
     void judge_by_oracle();
@@ -163,8 +176,36 @@ inline void Run::work() {
         if (i % kernels_.size() + 1 == kernels_.size()) rest(gap);
     }
     rest(0.3);
+    disturb(sums);
     for (std::size_t k = 0; k < kernels_.size(); ++k) {
         if (kernels_[k].seconds > 0) kernels_[k].watts = sums[k] / kernels_[k].seconds;
+    }
+}
+
+/// What is not in the model: the board's power limit, whose loop scales the power of all kernels,
+/// and another process, which is nobody's energy.
+inline void Run::disturb(std::vector<double>& sums) {
+    if (bed_.limit > 0) {
+        constexpr double loop = 20e-3;  // s
+        double mean = idle_;
+        double scale = 1;
+        std::fill(sums.begin(), sums.end(), 0.0);
+        std::size_t done = 0;
+        for (const Call& call : calls_) {
+            for (; done < call.begin; ++done) mean += (idle_ - mean) * grain / loop;
+            for (; done < call.end; ++done) {
+                drawn_[done] = idle_ + (drawn_[done] - idle_) * scale;
+                mean += (drawn_[done] - mean) * grain / loop;
+                scale = std::clamp(scale * (1 + (bed_.limit - mean) / bed_.limit * grain / loop),
+                                   0.2, 1.0);
+                sums[call.kernel] += drawn_[done] * grain;
+            }
+        }
+    }
+    if (bed_.outside <= 0) return;
+    for (std::size_t i = 0; i < drawn_.size(); ++i) {
+        const auto second = static_cast<std::size_t>(static_cast<double>(i) * grain);
+        if (second * 7 % 13 < 6) drawn_[i] += bed_.outside;
     }
 }
 

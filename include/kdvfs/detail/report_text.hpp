@@ -52,7 +52,15 @@ inline std::string point(ClockPoint clocks) {
 
 inline std::string held(const ReportRow& row) {
     if (row.held == auto_clock) return "-";
-    return std::to_string(row.held.count) + " (" + number("%.0f", 100 * row.held_share) + " %)";
+    const auto text = [](Megahertz clock, double share) {
+        return std::to_string(clock.count) + " (" + number("%.0f", 100 * share) + " %)";
+    };
+    constexpr double least = 0.05;
+    std::string all;
+    for (const ClockShare& each : row.held_clocks) {
+        if (each.share >= least) all += (all.empty() ? "" : ", ") + text(each.clock, each.share);
+    }
+    return all.empty() ? text(row.held, row.held_share) : all;
 }
 
 using Cells = std::vector<std::string>;
@@ -132,7 +140,7 @@ inline void print_scopes(std::ostream& out, const ReportRow& row) {
         out << "late clock: " << to_string(row.kernel) << " had the clock it asked for in "
             << number("%.0f", 100 * row.asked_share) << " % of its time (" << row.scopes.missed
             << " of " << row.scopes.asked << " scopes missed, " << row.scopes.overtaken
-            << " overtaken)\n";
+            << " overtaken)" << (row.asked_share < 0.05 ? ": shorter than the switch" : "") << '\n';
     }
 }
 

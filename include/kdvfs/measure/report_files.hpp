@@ -14,6 +14,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
@@ -64,6 +65,10 @@ inline void put(std::ostream& out, const EnergyEstimate& energy) {
     }
 }
 
+inline std::string known_or_null(Seconds time) {
+    return time > Seconds{0} ? kdvfs::detail::json_number(time.count()) : "null";
+}
+
 inline void put(std::ostream& out, ClockPoint point) {
     out << R"({"core_mhz":)" << point.core.count << R"(,"memory_mhz":)" << point.memory.count
         << '}';
@@ -102,6 +107,7 @@ inline void put(std::ostream& out, const ReportRow& row) {
     put(out, row.kernel);
     out << R"(,"calls":)" << row.calls << R"(,"metered_calls":)" << row.metered_calls
         << R"(,"time_s":)" << kdvfs::detail::json_number(row.time.count())
+        << R"(,"call_time_half_width_s":)" << known_or_null(row.call_time_half_width)
         << R"(,"counted_time_s":)" << kdvfs::detail::json_number(row.counted_time.count())
         << R"(,"energy":)";
     put(out, row.energy);
@@ -121,7 +127,13 @@ inline void put(std::ostream& out, const ReportRow& row) {
     out << R"(,"applied":)";
     put(out, row.applied);
     out << R"(,"held_core_mhz":)" << row.held.count << R"(,"held_share":)"
-        << kdvfs::detail::json_number(row.held_share) << R"(,"direct_power_w":)"
+        << kdvfs::detail::json_number(row.held_share) << R"(,"held_clocks":[)";
+    std::string_view comma;
+    for (const ClockShare& each : row.held_clocks) {
+        out << std::exchange(comma, ",") << R"({"core_mhz":)" << each.clock.count << R"(,"share":)"
+            << kdvfs::detail::json_number(each.share) << '}';
+    }
+    out << R"(],"direct_power_w":)"
         << (row.direct_power ? kdvfs::detail::json_number(row.direct_power->count) : "null")
         << R"(,"direct_disagrees":)" << (row.direct_disagrees ? "true" : "false") << R"(,"kept":)"
         << (row.kept ? "true" : "false") << R"(,"asked_share":)"
@@ -153,7 +165,8 @@ inline void put(std::ostream& out, const EnergyLevel& level) {
         put(out, level.scope);
     }
     out << R"(,"runs":)" << level.runs << R"(,"time_s":)"
-        << kdvfs::detail::json_number(level.time.count()) << R"(,"counted_time_s":)"
+        << kdvfs::detail::json_number(level.time.count()) << R"(,"run_time_half_width_s":)"
+        << known_or_null(level.run_time_half_width) << R"(,"counted_time_s":)"
         << kdvfs::detail::json_number(level.counted_time.count()) << R"(,"energy":)";
     put(out, level.energy);
     out << R"(,"energy_per_run":)";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/clock.hpp>
 #include <kdvfs/units.hpp>
 
 #include <chrono>
@@ -46,10 +47,13 @@ struct AccumulatorSettings {
     /// Kernels below this share of all kernels' time are attributed together, and so are those
     /// beyond `most_columns`; 0: each on its own, and those beyond are not told.
     double pool_below = 0;
-    double widest_resolved = 0.10;  ///< a half-width beyond this share is `too_short_to_tell`
-    bool kernels_repeat = false;    ///< figures of repeated kernels will come (`add_repeated`)
+    double widest_resolved = 0.10;        ///< a half-width beyond this share is `too_short_to_tell`
+    Megahertz highest_core = auto_clock;  ///< that the device lists; `auto_clock` where unknown
+    bool kernels_repeat = false;  ///< figures of repeated kernels will come (`add_repeated`)
     /// More is no power of a board: the reading is refused.
     Watts highest_power = CounterLimits{}.highest_power;
+    /// The board's power limit: a kernel whose power lies beyond it is not resolved. 0: unknown.
+    Watts power_limit{0};
 };
 
 /// What became of a self-check.

@@ -33,7 +33,9 @@ namespace kdvfs::inline v0_3::measure {
 class TraceWriter {
 public:
     /// Begins the trace. `out` must outlive the writer. Times are printed relative to `origin`.
-    TraceWriter(std::ostream& out, const DeviceInfo& device, TimePoint origin = TimePoint{});
+    /// @param highest clocks that the device lists: what no cap is drawn as
+    TraceWriter(std::ostream& out, const DeviceInfo& device, TimePoint origin = TimePoint{},
+                ClockPoint highest = {});
     TraceWriter(const TraceWriter&) = delete;
     TraceWriter& operator=(const TraceWriter&) = delete;
     /// Ends the trace if `close` did not; a failure is lost.
@@ -51,6 +53,10 @@ public:
     /// From `at` on this was asked of, or held by, the device.
     void clock_asked(TimePoint at, ClockPoint point) { clock(at, "asked", point); }
     void clock_applied(TimePoint at, ClockPoint point) { clock(at, "applied", point); }
+    /// From `at` on this core clock held, by cycles.
+    void clock_held(TimePoint at, Megahertz clock) {
+        counter(at, "core clock held MHz", clock.count);
+    }
     /// Mean power up to `at`.
     void power(TimePoint at, Watts watts) { counter(at, "power W", watts.count); }
     /// A clock switch: from the call to its effect.
@@ -89,6 +95,7 @@ private:
 
     std::ostream* out_;
     TimePoint origin_;
+    ClockPoint highest_;
     std::string line_;
     std::uint64_t events_ = 0;
     std::array<std::uint32_t, 3> streams_named_{};  // by process
@@ -96,8 +103,9 @@ private:
     bool ended_ = false;
 };
 
-inline TraceWriter::TraceWriter(std::ostream& out, const DeviceInfo& device, TimePoint origin)
-    : out_{&out}, origin_{origin} {
+inline TraceWriter::TraceWriter(std::ostream& out, const DeviceInfo& device, TimePoint origin,
+                                ClockPoint highest)
+    : out_{&out}, origin_{origin}, highest_{highest} {
     line_ = R"({"displayTimeUnit":"ns","otherData":{"device":)";
     line_ += kdvfs::detail::json_string(to_string(device));
     line_ += R"(,"mechanism":)" + kdvfs::detail::json_string(device.mechanism);
@@ -149,8 +157,14 @@ inline void TraceWriter::fault(TimePoint at, std::string_view words) {
 
 inline void TraceWriter::clock(TimePoint at, std::string_view which, ClockPoint point) {
     const std::string domain{which};
-    counter(at, "core clock " + domain + " MHz (0 = auto)", point.core.count);
-    counter(at, "memory clock " + domain + " MHz (0 = auto)", point.memory.count);
+    const auto shown = [](Megahertz clock, Megahertz highest) {
+        return (clock == auto_clock ? highest : clock).count;
+    };
+    const auto cap = [&](const std::string& clock, auto mhz) {
+        if (mhz != 0) counter(at, clock + " cap " + domain + " MHz", mhz);  // 0: auto, unlisted
+    };
+    cap("core", shown(point.core, highest_.core));
+    cap("memory", shown(point.memory, highest_.memory));
 }
 
 inline void TraceWriter::counter(TimePoint at, std::string_view name, double value) {
@@ -313,8 +327,10 @@ private:
 class TraceFile {
 public:
     /// @param out must outlive this
-    TraceFile(std::ostream& out, const DeviceInfo& device, TimePoint origin)
-        : stream_{out}, writer_{stream_, device, origin} {}
+    /// @param highest clocks that the device lists: what no cap is drawn as
+    TraceFile(std::ostream& out, const DeviceInfo& device, TimePoint origin,
+              ClockPoint highest = {})
+        : stream_{out}, writer_{stream_, device, origin, highest} {}
 
     [[nodiscard]] TraceWriter& writer() { return writer_; }
 

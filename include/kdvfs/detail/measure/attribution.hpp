@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -34,12 +35,14 @@ public:
         double half_width = 0;
     };
 
+    /// @param refused units that are not resolved on their own, however narrow their interval
     EnergyGroups(std::span<const double> joules, SymmetricMatrix covariance, double student,
-                 double widest_resolved)
+                 double widest_resolved, const std::vector<bool>& refused = {})
         : covariance_{std::move(covariance)}, student_{student}, widest_resolved_{widest_resolved} {
         for (std::size_t i = 0; i < joules.size(); ++i) {
             Group unit{{i}, joules[i], student_ * deviation(i)};
-            if (!resolved(unit) && covariance_(i, i) > 0) open_.push_back(std::move(unit));
+            const bool alone = resolved(unit) && !(i < refused.size() && refused[i]);
+            if (!alone && covariance_(i, i) > 0) open_.push_back(std::move(unit));
         }
         while (join_most_opposed()) {
         }
@@ -175,6 +178,14 @@ struct AttributedGroup {
     EnergyEstimate energy;
 };
 
+/// A power that rows ask for and no board draws.
+struct ImpossiblePower {
+    std::optional<KernelId> kernel{};  ///< none: idle, or kernels that are attributed together
+    std::size_t column = 0;
+    Watts power;
+    Watts half_width;  ///< of its interval, which does not reach what is possible
+};
+
 /// Where the joules of the counter went.
 struct Attribution {
     std::vector<AttributedPower> powers;    ///< by kernel and clock
@@ -182,6 +193,7 @@ struct Attribution {
     std::vector<AttributedGroup> groups;    ///< not resolved one by one, largest first
     EnergyTotals totals;
     AttributionFit fit;
+    std::vector<ImpossiblePower> impossible;  ///< powers that were refused, the worst first
 };
 
 /// Attributes the joules of the counter: weighted least squares of the rows' powers on the shares
@@ -217,6 +229,9 @@ public:
 private:
     static constexpr double fewest_degrees = 3;
 
+    void refuse_impossible();
+    /// Whether none of the columns that have seconds was refused.
+    [[nodiscard]] bool all_possible(std::span<const double> seconds) const;
     [[nodiscard]] EnergyTotals totals() const;
     [[nodiscard]] std::vector<AttributedGroup> groups(const std::vector<KernelId>& kernels,
                                                       const std::vector<std::vector<double>>& units,
@@ -229,6 +244,7 @@ private:
     const EnergySums* sums_;
     AttributionSettings settings_;
     std::optional<PowerEstimate> estimate_;
+    std::vector<ImpossiblePower> impossible_;
 };
 
 [[nodiscard]] inline Attribution attribute(const EnergySums& sums,
@@ -250,6 +266,57 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
     }
     estimate_->mix(others);
     if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
+    refuse_impossible();
+}
+
+/// A power beyond the board's limit, or below what it draws at rest, proves that something is wrong
+/// that no interval holds: work without a scope, load from outside, a sensor's delay. The power is
+/// refused, and what it is off by is taken into the intervals of all that trade power with it.
+inline void Attributing::refuse_impossible() {
+    if (!estimate_) return;
+    const std::size_t columns = sums_->columns_seen();
+    // What ran for a moment only, such as a kernel until its clock switched, has a power that edges
+    // of rows make up, and hardly any energy.
+    constexpr double least_share = 0.01;
+    double all = 0;
+    for (std::size_t j = 0; j < columns; ++j) all += sums_->seconds(j);
+    std::vector<char> refused(columns);
+    const auto worst = [&]() -> std::optional<std::pair<ImpossiblePower, double>> {
+        std::optional<std::pair<ImpossiblePower, double>> found;
+        double largest = 1;
+        constexpr double least = 1;  // W: rounding
+        for (std::size_t j = 0; j < columns; ++j) {
+            const bool inside = j < sums_->rows.inside.size() && sums_->rows.inside[j] != 0;
+            if (refused[j] || inside || sums_->seconds(j) < least_share * all) continue;
+            std::vector<double> second(columns);
+            second[j] = 1;
+            const double half_width = interval(second).half_width;
+            const double watts = sums_->gain * estimate_->unbounded_watts()[j];
+            const double beyond = sums_->possible.beyond(watts);
+            if (!(std::abs(beyond) > largest * std::max(half_width, least))) continue;
+            largest = std::abs(beyond) / std::max(half_width, least);
+            found.emplace(ImpossiblePower{{}, j, {watts}, {half_width}}, beyond);
+        }
+        return found;
+    };
+    while (const auto next = worst()) {
+        impossible_.push_back(next->first);
+        refused[next->first.column] = 1;
+        estimate_->widen(next->first.column, next->second / sums_->gain);
+    }
+    for (ImpossiblePower& each : impossible_) {
+        for (const KernelId kernel : sums_->columns.kernels()) {
+            for (const auto& [applied, column] : sums_->columns.of(kernel)) {
+                if (column == each.column) each.kernel = kernel;
+            }
+        }
+    }
+}
+
+inline bool Attributing::all_possible(std::span<const double> seconds) const {
+    return std::none_of(impossible_.begin(), impossible_.end(), [&](const ImpossiblePower& each) {
+        return each.column < seconds.size() && seconds[each.column] != 0;
+    });
 }
 
 inline Attributing::Interval Attributing::interval(std::span<const double> seconds) const {
@@ -276,8 +343,10 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
 inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
                                           double widest_resolved) const {
     const auto [joules, half_width] = interval(seconds);
-    const bool resolved =
-        joules > 0 && std::isfinite(half_width) && half_width <= widest_resolved * joules;
+    // What all kernels drew together the counter says, whatever single ones are given.
+    const bool possible = widest_resolved == any_width || all_possible(seconds);
+    const bool resolved = possible && joules > 0 && std::isfinite(half_width) &&
+                          half_width <= widest_resolved * joules;
     return resolved ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
 }
 
@@ -310,13 +379,20 @@ inline std::vector<AttributedGroup> Attributing::groups(
     const std::vector<KernelId>& kernels, const std::vector<std::vector<double>>& units,
     const SymmetricMatrix& covariance) const {
     std::vector<double> joules;
+    std::vector<bool> refused;
+    std::vector<double> times;
     for (const auto& seconds : units) {
         joules.push_back(interval(seconds).joules);
+        refused.push_back(!all_possible(seconds));
+        times.push_back(std::accumulate(seconds.begin(), seconds.end(), 0.0));
     }
     const EnergyGroups found{joules, covariance, student_95(sums_->rows.fewer_rows),
-                             settings_.widest_resolved};
+                             settings_.widest_resolved, refused};
     std::vector<AttributedGroup> result;
     for (const EnergyGroups::Group& group : found.found()) {
+        double time = 0;
+        for (const std::size_t unit : group.units) time += times[unit];
+        if (sums_->possible.beyond(group.joules / time) != 0) continue;
         AttributedGroup& resolved = result.emplace_back();
         resolved.energy = {{group.joules}, {group.half_width}, true};
         for (const std::size_t unit : group.units) {
@@ -366,6 +442,7 @@ inline Attribution Attributing::result() const {
         result.fit.source =
             to_string(sums_->gain_deviation > 0 ? EnergyFrom::both : EnergyFrom::power);
     }
+    result.impossible = impossible_;
     result.fit.rows = sums_->row_count;
     result.fit.refused_rows = sums_->refused_rows;
     result.fit.scatter = {sums_->gain * sums_->scatter().count};

@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/detail/measure/energy_sums.hpp>
+#include <kdvfs/detail/measure/held_clocks.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/late_rows.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
@@ -27,6 +28,41 @@
 
 namespace kdvfs::inline v0_3::measure {
 
+/// The lowest power that a board was seen to draw while nothing ran for long: its mean over a fifth
+/// of a second, which no meter's delay reaches into.
+class RestingPower {
+public:
+    /// The next row. @param rests nothing ran in it @param follows it begins where the last ended
+    void take(double joules, double seconds, bool rests, bool follows) {
+        constexpr double settles = 0.2;  // s: clocks, voltage and the meter's memory
+        constexpr double window = 0.2;   // s
+        if (!rests) {
+            rested_ = 0;
+            return;
+        }
+        if (!follows) rested_ = 0;
+        rested_ += seconds;
+        if (rested_ - seconds < settles) {
+            joules_ = seconds_ = 0;
+            return;
+        }
+        joules_ += joules;
+        seconds_ += seconds;
+        if (seconds_ < window) return;
+        const double watts = joules_ / seconds_;
+        lowest_ = lowest_ > 0 ? std::min(lowest_, watts) : watts;
+        joules_ = seconds_ = 0;
+    }
+    /// W; 0 where the board never rested.
+    [[nodiscard]] double lowest() const { return lowest_; }
+
+private:
+    double rested_ = 0;  // s
+    double joules_ = 0;
+    double seconds_ = 0;
+    double lowest_ = 0;
+};
+
 /// Adds up calls, times and clocks per kernel, and attributes the counter's joules to kernels by
 /// streaming least squares: one unknown power per (kernel, applied clock), one for idle. Intervals,
 /// samples and clock changes may come late and interleaved; they are joined when `advance` says
@@ -37,6 +73,7 @@ public:
     explicit EnergyAccumulator(const KernelTable& kernels, AccumulatorSettings settings = {})
         : kernels_{&kernels},
           settings_{settings},
+          held_{settings.highest_core},
           join_{settings.capacity, direct_from(settings.counter_period)},
           windows_{settings.highest_power} {
         sums_.keeps_filled = settings.kernels_repeat;
@@ -45,10 +82,13 @@ public:
     }
 
     /// One metered scope. Intervals of one or several tracks, in any order.
-    void add(const KernelInterval& interval) {
+    /// @returns the clocks that held, by the changes that have been given so far
+    HeldParts add(const KernelInterval& interval) {
         if (waits_for_choice()) finder_.take(interval);
-        facts_.of(interval.kernel).add(interval);
+        const HeldParts held = held_.split(interval);
+        facts_.of(interval.kernel).add(interval, held);
         join_.add(interval, *this);
+        return held;
     }
     /// A scope that only encloses others has ended: a level without work, hence without a row, of
     /// its own.
@@ -93,7 +133,10 @@ public:
         }
     }
     /// From `at` on the device held these caps. In order of time.
-    void clocks_applied(TimePoint at, ClockPoint applied) { join_.clocks_applied(at, applied); }
+    void clocks_applied(TimePoint at, ClockPoint applied) {
+        held_.applied(at, applied);
+        join_.clocks_applied(at, applied);
+    }
     /// From `at` on every scope is metered, or not. In order of time; metered at the start.
     /// Joules of unmetered time are kept apart (`EnergyTotals::outside`).
     void metering(TimePoint at, bool on) {
@@ -132,6 +175,10 @@ public:
         if (by_power_) return;
         join_.direct_from(direct_from(period));
         watch_slow_counter();
+    }
+    /// The board's power limit, where it has changed; the highest one counts.
+    void power_limit(Watts limit) {
+        settings_.power_limit = std::max(settings_.power_limit, limit);
     }
     /// Between the counter and the power log, once the latter has shown enough.
     [[nodiscard]] const std::optional<SourceChoice>& source() const { return choice_; }
@@ -188,6 +235,7 @@ private:
 
     const KernelTable* kernels_;
     AccumulatorSettings settings_;
+    HeldClocks held_;
     SampleJoin join_;
     PowerWindows windows_;
     SourceFinder finder_;
@@ -213,6 +261,7 @@ private:
     KernelColumns columns_;
     std::optional<std::size_t> pool_;  // the column of kernels without one
     double ran_seconds_ = 0;           // of all kernels
+    RestingPower resting_;
     std::vector<RepeatedPower> repeated_;
     EnergyLevels levels_;
     FactsByKernel facts_;
@@ -330,6 +379,8 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
     for (std::size_t i = 0; i < row_.size(); ++i) {
         column_seconds_[row_[i].column] += row_seconds_[i];
     }
+    const bool rests = row_.size() == 1 && row_.front().column == EnergySums::idle_column;
+    resting_.take(joules, time.count(), rests, follows_);
     waiting_.push(row_, row_insides_, time.count(), joules, follows_);
     if (late_.on()) {
         late_.end_row(passed_to_ - std::chrono::duration_cast<Duration>(time), passed_to_, joules);
@@ -478,6 +529,7 @@ inline EnergySums EnergyAccumulator::sums() const {
                 choice_ && by_power_ ? choice_->response.window : settings_.counter_period,
             .gain = gain_.gain(),
             .gain_deviation = gain_.deviation(),
+            .possible = {resting_.lowest() * gain_.gain(), settings_.power_limit.count},
             .counter = {counter_joules_ * gain_.gain()},
             .outside = {outside_joules_ * gain_.gain()},
             .counted_time = Seconds{counted_seconds_},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/batch_means.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -59,6 +61,27 @@ private:
     std::vector<KernelId> by_column_;
 };
 
+/// What a board can draw for longer than some milliseconds.
+struct PossiblePower {
+    double lowest = 0;  ///< W, of the board while nothing ran for long
+    double limit = 0;   ///< W, the highest power limit that held; 0: unknown
+
+    /// A limiter is a control loop, and meters have a gain: so far beyond either bound a power may
+    /// lie. Repeated kernels draw up to 4 % more than the limit (725 of 700 W, HARDWARE tables).
+    static constexpr double tolerance = 0.1;
+    /// A board at its lowest clocks draws less than one that rests at its highest: an H100 rests
+    /// at 119 W with its clock at 1980 MHz (HARDWARE tables); half of it is an assumption.
+    static constexpr double of_rest = 0.5;
+
+    /// How far watts lie beyond what is possible; negative below it, 0 inside.
+    [[nodiscard]] double beyond(double watts) const {
+        const double low = of_rest * lowest;
+        const double high = (1 + tolerance) * limit;
+        if (limit > 0 && watts > high) return watts - high;
+        return watts < low ? watts - low : 0;
+    }
+};
+
 /// All that attribution needs to know of a stretch of work, however long it was.
 struct EnergySums {
     static constexpr std::size_t idle_column = RowSums::idle_column;
@@ -78,6 +101,8 @@ struct EnergySums {
     /// relative standard error. All joules below are the counter's; the rows' powers are not.
     double gain = 1;
     double gain_deviation = 0;
+
+    PossiblePower possible{};  ///< by the counter
 
     Joules counter;           ///< trusted joules of the metered time
     Joules outside;           ///< trusted joules of the rest
@@ -112,6 +137,7 @@ struct LevelTime {
     std::optional<KernelId> scope{};       ///< nothing: the iteration
     std::uint64_t runs = 0;                ///< that have ended; the time is theirs
     double counted_seconds = 0;            ///< under trusted samples
+    BatchMeans run_seconds{};              ///< of the runs
     std::vector<double> column_seconds{};  ///< by column, whether under trusted samples or not
 
     void add(std::size_t column, double seconds, bool counted) {
@@ -190,6 +216,7 @@ private:
             ++ended.runs;
             ended.counted_seconds += std::exchange(going_on.counted_seconds, 0);
             std::vector<double>& seconds = going_on.column_seconds;
+            ended.run_seconds.add(std::accumulate(seconds.begin(), seconds.end(), 0.0));
             for (std::size_t j = 0; j < seconds.size(); ++j) {
                 ended.add(j, std::exchange(seconds[j], 0), false);
             }

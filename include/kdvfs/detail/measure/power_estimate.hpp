@@ -171,6 +171,16 @@ public:
     [[nodiscard]] bool whitened() const { return whitened_; }
     [[nodiscard]] const std::vector<double>& watts() const { return watts_; }
     [[nodiscard]] const SymmetricMatrix& covariance() const { return covariance_; }
+    /// The watts before negative ones were set to zero.
+    [[nodiscard]] const std::vector<double>& unbounded_watts() const { return unbounded_; }
+    /// Column `j` is off by `error`, W, which its variance does not explain: so are the columns
+    /// that it trades power with, by as much as their errors go together.
+    void widen(std::size_t j, double error) {
+        std::vector<double> moved(covariance_.size());
+        const double share = error / std::max(covariance_(j, j), 1e-300);
+        for (std::size_t i = 0; i < moved.size(); ++i) moved[i] = share * covariance_(i, j);
+        covariance_.add_outer(moved, 1);
+    }
     /// From how many independent rows a column's scatter is known.
     [[nodiscard]] double rows_of(std::size_t column) const { return rows_of_[column]; }
     /// Powers in place as a multiple of those repeated, and how far single ones are off that.
@@ -211,6 +221,7 @@ private:
     double total_variance_ = 0;
     bool whitened_ = false;
     std::vector<double> watts_;
+    std::vector<double> unbounded_;
     SymmetricMatrix covariance_;
     std::vector<double> rows_of_;
 };
@@ -241,6 +252,7 @@ inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double>
     }
     add_model_error(sums);
     add_edge_error(seconds, edges);
+    unbounded_ = watts_;
     watts_ = non_negative(whitened_ ? sums.white : sums.level, std::move(watts_));
     const double independent = whitened_ ? 1 : sums.fewer_rows / std::max(sums.rows, 1.0);
     for (std::size_t j = 0; j < sums.columns(); ++j) {
@@ -276,6 +288,7 @@ inline void PowerEstimate::mix(std::span<const PowerEstimate> others) {
         return result;
     };
     for (std::size_t j = 0; j < watts_.size(); ++j) {
+        mixed.unbounded_[j] = mean([&](const PowerEstimate& each) { return each.unbounded_[j]; });
         mixed.watts_[j] = mean([&](const PowerEstimate& each) { return each.watts_[j]; });
         mixed.rows_of_[j] = mean([&](const PowerEstimate& each) { return each.rows_of_[j]; });
     }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <kdvfs/detail/measure/attribution.hpp>
+#include <kdvfs/detail/measure/batch_means.hpp>
 #include <kdvfs/detail/measure/energy_sums.hpp>
+#include <kdvfs/detail/measure/held_clocks.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/report.hpp>
@@ -48,12 +50,17 @@ public:
         return it == shares_.end() ? Value{} : it->first;
     }
 
-    /// The value in the middle of the time; a default value where there is none.
-    [[nodiscard]] Value median() const {
+    /// All of them.
+    [[nodiscard]] std::vector<std::pair<Value, Duration>> ascending() const {
         auto sorted = shares_;
         std::sort(sorted.begin(), sorted.end());
+        return sorted;
+    }
+
+    /// The value in the middle of the time; a default value where there is none.
+    [[nodiscard]] Value median() const {
         Duration passed{0};
-        for (const auto& [value, time] : sorted) {
+        for (const auto& [value, time] : ascending()) {
             passed += time;
             if (2 * passed >= total_) return value;
         }
@@ -75,36 +82,62 @@ private:
     Duration total_{0};
 };
 
+/// Of the 95 % interval of a mean time; 0 where it is not known.
+inline Seconds half_width(const BatchMeans& times) {
+    const double error = times.standard_error();
+    return Seconds{error > 0 ? student_95(static_cast<double>(times.batches() - 1)) * error : 0};
+}
+
 /// What is known of a kernel without any energy.
 struct KernelFacts {
     std::uint64_t calls = 0;
     std::uint64_t metered_calls = 0;
     Duration time{0};
+    BatchMeans call_seconds;  ///< of metered calls
+    Duration of_call{0};      ///< of the call that has not ended
     TimeShares<ClockPoint> asked;
     TimeShares<ClockPoint> applied;
     TimeShares<Megahertz> held;  ///< in steps of 5 MHz, so that noise needs no more memory
 
-    void add(const KernelInterval& interval) {
+    Duration judged{0};    ///< time whose clocks are known,
+    Duration as_asked{0};  ///< and of it, at those that were asked for
+
+    void add(const KernelInterval& interval, const HeldParts& clocks) {
         const Duration length = interval.end - interval.start;
+        of_call += length;
         if (interval.ends_scope) {
             ++calls;
             ++metered_calls;
+            call_seconds.add(Seconds{std::exchange(of_call, Duration{0})}.count());
         }
         time += length;
         asked.add(interval.asked, length);
-        const Megahertz clock = held_clock(interval);
-        if (clock != auto_clock) held.add({(clock.count + 2) / 5 * 5}, length);
+        for (const HeldParts::Part& part : clocks.all()) {
+            held.add({(part.clock.count + 2) / 5 * 5}, part.time);
+        }
+        if (clocks.count == 0) return;
+        judged += length;
+        as_asked += clocks.as_asked;
     }
+
+    [[nodiscard]] std::vector<ClockShare> clock_shares() const;
 
     void fill(ReportRow& row) const {
         row.calls = calls;
         row.metered_calls = metered_calls;
         row.time = time;
+        row.call_time_half_width = half_width(call_seconds);
         row.asked = asked.longest();
         row.applied = applied.longest();
         if (applied.total() > Duration::zero()) {
             row.asked_share = applied.share([&](ClockPoint point) { return point == row.asked; });
         }
+        // What ran is better evidence than what was written; of the memory's clock there is none.
+        if (2 * judged > time) {
+            const double ran = Seconds{as_asked} / Seconds{judged};
+            row.asked_share = row.asked.memory == auto_clock ? ran : std::min(ran, row.asked_share);
+        }
+        row.held_clocks = clock_shares();
         row.held = held.median();
         row.held_share = held.share([&](Megahertz clock) {
             const auto distance =
@@ -113,6 +146,27 @@ struct KernelFacts {
         });
     }
 };
+
+/// Clocks within 2 % of one another are one: that of most time among them.
+inline std::vector<ClockShare> KernelFacts::clock_shares() const {
+    std::vector<ClockShare> shares;
+    std::uint32_t from = 0;
+    double most = 0;
+    for (const auto& [clock, held_for] : held.ascending()) {
+        const double share = Seconds{held_for} / Seconds{held.total()};
+        if (shares.empty() || clock.count * 50 > from * 51) {
+            shares.push_back({clock, 0});
+            from = clock.count;
+            most = 0;
+        }
+        shares.back().share += share;
+        if (share > most) shares.back().clock = clock;
+        most = std::max(most, share);
+    }
+    std::stable_sort(shares.begin(), shares.end(),
+                     [](const auto& a, const auto& b) { return a.share > b.share; });
+    return shares;
+}
 
 /// Facts by kernel number; grows with the numbers, never per call.
 class FactsByKernel {
@@ -165,6 +219,7 @@ private:
     void add_pool(Report& report, std::span<const KernelId> ids) const;
     void add_notes(Report& report) const;
     void add_alarms(Report& report) const;
+    void add_impossible(Report& report) const;
 
     const KernelTable* kernels_;
     EnergySums sums_;
@@ -195,6 +250,7 @@ inline EnergyLevel ReportFiller::level(LevelTime time) const {
     level.iteration = !time.scope;
     if (time.scope) level.scope = kernels_->key(*time.scope);
     level.runs = time.runs;
+    level.run_time_half_width = half_width(time.run_seconds);
     level.counted_time = Seconds{time.counted_seconds};
     time.column_seconds.resize(sums_.columns_seen());
     for (const double seconds : time.column_seconds) level.time += Seconds{seconds};
@@ -296,6 +352,36 @@ inline void ReportFiller::add_notes(Report& report) const {
     }
 }
 
+/// Which powers were refused, and why.
+inline void ReportFiller::add_impossible(Report& report) const {
+    constexpr std::size_t most = 4;
+    if (found_.impossible.empty()) return;
+    std::array<char, 256> text;
+    std::string note = "refused powers that the board cannot draw:";
+    for (std::size_t i = 0; i < std::min(found_.impossible.size(), most); ++i) {
+        const ImpossiblePower& each = found_.impossible[i];
+        const std::string name = each.kernel ? to_string(kernels_->key(*each.kernel))
+                                 : each.column == EnergySums::idle_column ? "idle"
+                                                                          : "short kernels";
+        std::snprintf(text.data(), text.size(), "%s %s at %.0f +- %.0f W", i > 0 ? "," : "",
+                      name.c_str(), each.power.count, each.half_width.count);
+        note += text.data();
+    }
+    if (found_.impossible.size() > most) {
+        note += ", and " + std::to_string(found_.impossible.size() - most) + " more";
+    }
+    const PossiblePower& possible = sums_.possible;
+    if (possible.limit > 0) {
+        std::snprintf(text.data(), text.size(), "; it draws %.0f W at rest, its limit is %.0f W",
+                      possible.lowest, possible.limit);
+        note += text.data();
+    }
+    report.notes.push_back(
+        note +
+        ". Their intervals and those of kernels beside them are too narrow for something: "
+        "work that no scope covers, another process, or the sensor's delay");
+}
+
 /// What says that the attribution's picture of the board is wrong.
 inline void ReportFiller::add_alarms(Report& report) const {
     constexpr double most_refused = 0.02;
@@ -324,6 +410,7 @@ inline void ReportFiller::add_alarms(Report& report) const {
             fit.autocorrelation);
     }
     if (!attributing_.solved()) return;
+    add_impossible(report);
     const double beyond = std::abs(totals.unexplained.count) - totals.unexplained_half_width.count;
     if (beyond < rounding * totals.counter.count) return;
     if (totals.unexplained < Joules{0}) {

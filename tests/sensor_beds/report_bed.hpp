@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/sampler.hpp>
+#include <kdvfs/kernel.hpp>
+#include <kdvfs/report.hpp>
+#include <tests/sensor_beds/sensor_bed.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace sensor_bed {
+
+/// The report of a bed's run through what users have: counter reads by the sampler, looks at the
+/// log each 250 ms, intervals as the markers tell them.
+/// @param limit of the board's power, as the device tells it; 0: it does not
+inline kdvfs::measure::Report report(const Run& run, const Bed& bed, double limit) {
+    using namespace kdvfs;
+    using namespace kdvfs::measure;
+    KernelTable table;
+    std::vector<KernelId> ids;
+    for (std::size_t k = 0; k < run.kernels().size(); ++k) {
+        ids.push_back(table.id("kernel", {static_cast<std::uint32_t>(k)}));
+    }
+    const auto seconds = [](double s) { return std::chrono::duration_cast<Duration>(Seconds{s}); };
+    const bool has_timestamps = bed.counter_period < 10e-3;
+    SamplerSettings reads;
+    reads.period = seconds(has_timestamps ? bed.counter_period : bed.counter_period / 5);
+    reads.limits.period = seconds(bed.counter_period);
+    Sampler sampler{reads, TimePoint{}};
+    EnergyAccumulator accumulator{
+        table, {.counter_period = seconds(bed.counter_period), .power_limit = {limit}}};
+    const double end = static_cast<double>(run.drawn().size()) * Run::grain;
+    std::size_t call = 0;
+    std::size_t logged = 0;
+    std::size_t counted = 0;
+    std::vector<EnergySample> samples;
+    for (double now = 0; now < end; now += 0.25) {
+        for (; call < run.calls().size(); ++call) {
+            const Run::Call& made = run.calls()[call];
+            if (static_cast<double>(made.end) * Run::grain > now) break;
+            if (bed.leaves_out && made.kernel == 0) continue;
+            accumulator.add(
+                KernelInterval{.kernel = ids[made.kernel],
+                               .start = Run::time(static_cast<double>(made.begin) * Run::grain),
+                               .end = Run::time(static_cast<double>(made.end) * Run::grain)});
+        }
+        while (bed.counter_period > 0 && sampler.next_read() < Run::time(now)) {
+            const TimePoint at = sampler.next_read();
+            const auto& moves = run.counter();
+            while (counted + 1 < moves.size() && Run::time(moves[counted + 1].at) <= at) ++counted;
+            if (moves.empty() || Run::time(moves[counted].at) > at) {
+                sampler.complete({{0}, at, ReadingStatus::ok}, at);
+                continue;
+            }
+            const TimePoint stamp = has_timestamps ? Run::time(moves[counted].at) : at;
+            sampler.complete({{moves[counted].value}, stamp, ReadingStatus::ok}, at);
+        }
+        sampler.take_samples(samples);
+        for (const EnergySample& sample : samples) accumulator.add(sample);
+        for (; logged < run.log().size() && run.log()[logged].at < now; ++logged) {
+            accumulator.add(PowerReading{
+                {run.log()[logged].value}, Run::time(run.log()[logged].at), ReadingStatus::ok});
+        }
+        // A call that has not ended is not known yet.
+        const double known = call < run.calls().size()
+                                 ? static_cast<double>(run.calls()[call].begin) * Run::grain
+                                 : now;
+        accumulator.advance(Run::time(std::min(now, known)));
+    }
+    Report report;
+    accumulator.fill(report);
+    return report;
+}
+
+/// Judges a report as `Run::judge` judges the posterior.
+inline void take(Run& run, const kdvfs::measure::Report& report) {
+    for (const auto& row : report.rows) {
+        if (!row.energy.resolved) continue;
+        run.found(row.kernel.variant.index, row.energy.joules.count / row.counted_time.count(),
+                  row.energy.half_width.count / row.counted_time.count());
+    }
+}
+
+}  // namespace sensor_bed
