@@ -82,9 +82,10 @@ inline std::string to_string(PreparedPoint point) {
 
 /// What a kernel asks of the clocks.
 struct ClockRequest {
-    bool asks = false;   ///< false: keep whatever holds
-    ClockPoint point{};  ///< the cap asked for, where `asks`
-    Duration lasts{};    ///< the plan's figure of how long the kernel lasts, 0 where unknown
+    bool asks = false;     ///< false: keep whatever holds
+    ClockPoint point{};    ///< the cap asked for, where `asks`
+    Duration lasts{};      ///< the plan's figure of how long the kernel lasts, 0 where unknown
+    bool ungated = false;  ///< the `not_worth_it` gate has no say: as in sweeps of clocks
 
     friend constexpr bool operator==(const ClockRequest&, const ClockRequest&) = default;
 };

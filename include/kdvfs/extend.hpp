@@ -103,22 +103,22 @@ public:
     /// @throws Error where no marker can be put, or where the scope straddles the begin or end of a
     ///         capture
     void close() {
-        if (detail::ScopeSink* sink = std::exchange(sink_, nullptr)) sink->leave(token_);
+        if (extend::ScopeSink* sink = std::exchange(sink_, nullptr)) sink->leave(token_);
     }
 
 protected:
-    Scope(detail::ScopeSink& sink, StreamRef stream, const detail::ScopeKind& kind)
+    Scope(extend::ScopeSink& sink, StreamRef stream, const extend::ScopeKind& kind)
         : sink_{&sink}, token_{sink.enter(stream, kind)} {}
 
 private:
-    static const detail::ScopeKind& kind(const Gpu& gpu, std::string_view name, Variant variant,
+    static const extend::ScopeKind& kind(const Gpu& gpu, std::string_view name, Variant variant,
                                          const ClockRequest& request) {
         detail::check_kernel_name(name);
         return detail::ServiceBehind::of(gpu).kind_of(name, variant, request, true);
     }
 
-    detail::ScopeSink* sink_;  // null: nothing to leave
-    detail::ScopeToken token_;
+    extend::ScopeSink* sink_;  // null: nothing to leave
+    extend::ScopeToken token_;
 };
 
 /// A scope that encloses others, such as the forward pass of an iteration: it asks for no clock and
@@ -133,7 +133,7 @@ public:
         : Scope{gpu.scope_sink(), stream, kind(gpu, name)} {}
 
 private:
-    static const detail::ScopeKind& kind(const Gpu& gpu, std::string_view name) {
+    static const extend::ScopeKind& kind(const Gpu& gpu, std::string_view name) {
         detail::check_kernel_name(name);
         return detail::ServiceBehind::of(gpu).enclosing_kind(name);
     }

@@ -24,6 +24,13 @@ namespace kdvfs::inline v0_3::detail {
 KDVFS_INLINE GpuService& forked_service(const GpuService& parents);
 }  // namespace kdvfs::inline v0_3::detail
 
+namespace kdvfs::inline v0_3::extend {
+using detail::GpuService;
+
+/// The object behind the handles of a GPU, as `open_device` returns it.
+using OpenGpu = std::shared_ptr<GpuService>;
+}  // namespace kdvfs::inline v0_3::extend
+
 namespace kdvfs::inline v0_3 {
 
 template <class Registry>
@@ -35,8 +42,8 @@ class StandingPoint;
 /// are back where they were found when the last handle is gone. Thread-safe.
 class Gpu {
 public:
-    explicit Gpu(gsl::not_null<std::shared_ptr<detail::GpuService>> service)
-        : shared_{std::move(service)} {}
+    /// For openers of devices. @param service what `extend::open_device` returned
+    explicit Gpu(gsl::not_null<extend::OpenGpu> service) : shared_{std::move(service)} {}
 
     /// The same GPU, obeying a registry's policies. Where the plan has a sequence of launches, the
     /// scopes of the stream that launches it follow the plan's segments: `next_iteration` says
@@ -125,7 +132,7 @@ public:
     void end_trace() const { service().end_trace(); }
 
     /// For scopes.
-    [[nodiscard]] detail::ScopeSink& scope_sink() const { return service(); }
+    [[nodiscard]] extend::ScopeSink& scope_sink() const { return service(); }
 
 protected:
     /// What this handle talks to: in a forked child, whose parent drives the GPU, something that
@@ -141,7 +148,7 @@ private:
     friend class StandingRequest;
     friend class StandingPoint;
 
-    gsl::not_null<std::shared_ptr<detail::GpuService>> shared_;
+    gsl::not_null<extend::OpenGpu> shared_;
     std::uint32_t generation_ = detail::fork_generation();
 };
 
@@ -225,7 +232,7 @@ public:
 
     /// What scopes of this kernel and variant share. Lock-free once it has been asked for.
     template <NamedKernel K>
-    [[nodiscard]] const detail::ScopeKind& kind_of(Variant variant) const {
+    [[nodiscard]] const extend::ScopeKind& kind_of(Variant variant) const {
         if (const auto* kind = bound_->kinds.find(K::name.data(), variant)) return *kind;
         const auto& kind = ask<typename Registry::template policy_of<K>>(K::name, variant);
         if (!is_parents()) bound_->kinds.keep(K::name.data(), variant, kind);
@@ -235,7 +242,7 @@ public:
     /// The same for a kernel whose name is known at run time only; it follows `Policy`.
     /// @param kernel a name that satisfies `is_kernel_name`
     template <ClockPolicy Policy>
-    [[nodiscard]] const detail::ScopeKind& kind_of(std::string_view kernel, Variant variant) const {
+    [[nodiscard]] const extend::ScopeKind& kind_of(std::string_view kernel, Variant variant) const {
         return ask<Policy>(kernel, variant);
     }
 
@@ -256,7 +263,7 @@ private:
     };
 
     template <ClockPolicy Policy>
-    const detail::ScopeKind& ask(std::string_view kernel, Variant variant) const {
+    const extend::ScopeKind& ask(std::string_view kernel, Variant variant) const {
         const PolicyQuestion question{.kernel = kernel,
                                       .variant = variant,
                                       .architecture = info().architecture,

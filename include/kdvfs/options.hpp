@@ -85,8 +85,9 @@ struct GpuOptions {
     Duration ack_deadline = std::chrono::milliseconds{100};
     ControllerOptions controller{};
     GateOptions gate{};
-    /// From a marker to the clock's effect, where it has been measured; without it the gate is
-    /// off, and the report says so.
+    /// From a marker to the clock's effect, as `kdvfs measure-latency` finds it; 0: every scope
+    /// switches. Where it is not known, scopes that lower a clock are held back unless they would
+    /// pay at 150 ms, or carry the figure of a plan (`Lasting`), which was made for a latency.
     std::optional<Duration> switch_latency{};
     /// Every how many iterations scopes are metered; 1 = always, as where kernels are repeated.
     unsigned meter_every = 16;

@@ -14,7 +14,7 @@ namespace detail {
 
 /// Takes values, not the scope: a destructor's slow path that took `this` would keep the scope
 /// alive in memory even where it compiles to nothing.
-inline void leave_at_end(detail::ScopeSink* sink, detail::ScopeToken token) noexcept {
+inline void leave_at_end(extend::ScopeSink* sink, extend::ScopeToken token) noexcept {
     sink->leave_noexcept(token);
 }
 
@@ -76,12 +76,12 @@ public:
     /// @throws Error where no marker can be put, or where the scope straddles the begin or end of
     ///         a capture
     void close() {
-        if (detail::ScopeSink* sink = std::exchange(sink_, nullptr)) sink->leave(token_);
+        if (extend::ScopeSink* sink = std::exchange(sink_, nullptr)) sink->leave(token_);
     }
 
 private:
-    detail::ScopeSink* sink_ = nullptr;  // null: nothing to leave
-    detail::ScopeToken token_{};
+    extend::ScopeSink* sink_ = nullptr;  // null: nothing to leave
+    extend::ScopeToken token_{};
 };
 
 /// Calls `work`, which enqueues on `stream`, inside a `FrequencyScope<K>`:

@@ -27,6 +27,8 @@ using Policies = kdvfs::PolicyRegistry<kdvfs::Bind<"gelu", kdvfs::CapClock<1100_
 
 class FakeVendor : public ::testing::Test {
 protected:
+    const kdvfs::GpuOptions ungated{.switch_latency = kdvfs::Duration{0}};  // every scope switches
+
     FakeVendor() {
         board_.write("core_cap", "0\n");
         ::setenv("KDVFS_RECORDS", board_.at("kdvfs").c_str(), 1);  // where its record goes
@@ -57,7 +59,7 @@ protected:
 };
 
 TEST_F(FakeVendor, AScopeSetsTheClockAndLeavingPutsItBack) {
-    const auto gpu = acme::open(board_.path()).with<Policies>();
+    const auto gpu = acme::open(board_.path(), ungated).with<Policies>();
     EXPECT_EQ(gpu.info().name, "Acme A1");
     {
         kdvfs::FrequencyScope<Gelu> scope{gpu, &stream_};
@@ -68,7 +70,9 @@ TEST_F(FakeVendor, AScopeSetsTheClockAndLeavingPutsItBack) {
 }
 
 TEST_F(FakeVendor, ItsJoulesAreCounted) {
-    const auto gpu = acme::open(board_.path(), {.meter_every = 1}).with<Policies>();
+    const auto gpu =
+        acme::open(board_.path(), {.switch_latency = kdvfs::Duration{0}, .meter_every = 1})
+            .with<Policies>();
     for (int i = 0; i < 20; ++i) {
         gpu.next_iteration();
         kdvfs::FrequencyScope<Gelu> scope{gpu, &stream_};
@@ -101,7 +105,7 @@ TEST_F(FakeVendor, AKilledProcessLeavesTheBoardAsItWas) {
     board_.write("core_cap", "1500\n");
     const pid_t child = ::fork();
     if (child == 0) {
-        const auto gpu = acme::open(board_.path()).with<Policies>();
+        const auto gpu = acme::open(board_.path(), ungated).with<Policies>();
         kdvfs::FrequencyScope<Gelu> scope{gpu, &stream_};
         std::this_thread::sleep_for(10s);
         ::_exit(0);

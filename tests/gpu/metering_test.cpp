@@ -371,22 +371,4 @@ TEST_F(Metering, ASecondTraceOnTheSameStreamEndsTheFirst) {
     EXPECT_LT(text.find("]}"), text.rfind("{\"displayTimeUnit\"")) << text;
 }
 
-TEST_F(Metering, TheGateSaysWhenItIsOff) {
-    open(1);
-    EXPECT_TRUE(has_note(gpu->report(), "not_worth_it gate is off"));
-    gpu->close();
-    GpuOptions options = gpu_options();
-    options.switch_latency = 10ms;
-    const auto gated = simulated::open(device, options).with<Policies>();
-    EXPECT_FALSE(has_note(gated.report(), "gate is off"));
-    for (int i = 0; i < 5; ++i) {
-        launch<Slow>(gated, stream, [&] { device.launch(stream, work(1)); });
-        device.synchronize(stream);
-        gated.next_iteration();
-    }
-    const auto counts = gated.report().scopes;
-    EXPECT_EQ(counts.not_worth_it, 4u) << "the first had not been seen yet";
-    EXPECT_EQ(sum(counts), 5u);
-}
-
 }  // namespace

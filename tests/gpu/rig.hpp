@@ -43,6 +43,7 @@ inline simulated::DeviceOptions device_options(Duration counter_period = 1ms,
 inline GpuOptions gpu_options() {
     GpuOptions options;
     options.meter_every = 1;
+    options.switch_latency = 0ns;
     options.sampler.period = 1ms;
     options.listen_every = 0ns;
     return options;

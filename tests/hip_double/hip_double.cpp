@@ -18,6 +18,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <string>
 #include <thread>
 
 namespace {
@@ -277,6 +278,21 @@ hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKin
 hipError_t hipMemcpyAsync_spt(void* to, const void* from, size_t bytes, hipMemcpyKind kind,
                               hipStream_t stream) {
     return hipMemcpyAsync(to, from, bytes, kind, stream == nullptr ? hipStreamPerThread : stream);
+}
+
+namespace {
+hipStream_t of_thread(hipStream_t stream) {
+    return stream == nullptr ? hipStreamPerThread : stream;
+}
+}  // namespace
+
+hipError_t hipStreamSynchronize_spt(hipStream_t stream) {
+    return hipStreamSynchronize(of_thread(stream));
+}
+hipError_t hipStreamQuery_spt(hipStream_t stream) { return hipStreamQuery(of_thread(stream)); }
+hipError_t hipMemset_spt(void* to, int value, size_t bytes) { return hipMemset(to, value, bytes); }
+hipError_t hipEventRecord_spt(hipEvent_t event, hipStream_t stream) {
+    return hipEventRecord(event, of_thread(stream));
 }
 
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int) {
@@ -563,6 +579,17 @@ hipError_t hipGraphExecDestroy(hipGraphExec_t graph) {
 hipError_t hipGraphDestroy(hipGraph_t graph) {
     delete graph;
     return hipSuccess;
+}
+
+/// Of HIP 5.7 on: from a table of the library's own, not by its symbols.
+hipError_t hipGetProcAddress(const char* name, void** function, int, std::uint64_t, void*) {
+    const std::map<std::string, void*> known{
+        {"hipModuleLaunchKernel", reinterpret_cast<void*>(&hipModuleLaunchKernel)},
+        {"hipGraphLaunch", reinterpret_cast<void*>(&hipGraphLaunch)},
+        {"hipStreamSynchronize", reinterpret_cast<void*>(&hipStreamSynchronize)}};
+    const auto found = known.find(name);
+    *function = found == known.end() ? nullptr : found->second;
+    return found == known.end() ? hipErrorInvalidValue : hipSuccess;
 }
 
 }  // extern "C"

@@ -7,6 +7,7 @@
 #include <deque>
 #include <future>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -51,7 +52,7 @@ TEST_F(TrackTableTest, TellsThreadsAndCapturesOfOneStreamApart) {
     EXPECT_FALSE(another.captured());
 }
 
-TEST_F(TrackTableTest, ManyCapturesOfOneStreamNeedOneCell) {
+TEST_F(TrackTableTest, ManyCapturesOfOneStreamNeedFewCells) {
     kdvfs::detail::TrackTable table;
     const StreamRef handle{&handles[0]};
     for (std::uint64_t capture = 1; capture <= 100'000; ++capture) {
@@ -59,7 +60,26 @@ TEST_F(TrackTableTest, ManyCapturesOfOneStreamNeedOneCell) {
         const auto step = track.enter(RequestIndex{3});
         EXPECT_TRUE(track.leave(step.entry)->changed);
     }
-    EXPECT_EQ(cells.size(), 1U);
+    EXPECT_EQ(cells.size(), kdvfs::detail::TrackTable::most_captures);
+}
+
+TEST_F(TrackTableTest, CapturesHaveAVoteEachOrTheHighestOfThoseThatShareIt) {
+    kdvfs::detail::TrackTable table;
+    const StreamRef handle{&handles[0]};
+    kdvfs::detail::StreamTrack& first = find(table, {.stream = handle, .capture = 1});
+    first.highest_captured(RequestIndex{7});
+    std::set<kdvfs::detail::StreamTrack*> tracks{&first};
+    for (std::uint64_t capture = 2; capture <= table.most_captures; ++capture) {
+        tracks.insert(&find(table, {.stream = handle, .capture = capture}));
+    }
+    EXPECT_EQ(tracks.size(), table.most_captures);
+    EXPECT_EQ(&find(table, {.stream = handle, .capture = 1}), &first);
+    first.cell().store(RequestWord{RequestIndex{3}, 1});
+    EXPECT_EQ(first.observed().request(), RequestIndex{3});
+    EXPECT_EQ(&find(table, {.stream = handle, .capture = 1000}), &first) << "the oldest";
+    EXPECT_EQ(first.observed().request(), RequestIndex{7});
+    first.cell().store(RequestWord{no_request, 1});
+    EXPECT_EQ(first.observed().request(), no_request);
 }
 
 TEST_F(TrackTableTest, ACaptureThatLeftAScopeOpenKeepsItsCellForItself) {
@@ -69,7 +89,9 @@ TEST_F(TrackTableTest, ACaptureThatLeftAScopeOpenKeepsItsCellForItself) {
     first.enter(RequestIndex{3});
     kdvfs::detail::StreamTrack& second = find(table, {.stream = handle, .capture = 2});
     EXPECT_NE(&first, &second) << "its graph leaves a request behind at each replay";
-    EXPECT_EQ(&find(table, {.stream = handle, .capture = 3}), &second);
+    for (std::uint64_t capture = 3; capture < 200; ++capture) {
+        EXPECT_NE(&find(table, {.stream = handle, .capture = capture}), &first);
+    }
 }
 
 TEST_F(TrackTableTest, AThreadMayUseTwoTablesInTurn) {

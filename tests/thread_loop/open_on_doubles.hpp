@@ -18,7 +18,8 @@ std::shared_ptr<Runtime> borrowed(Runtime& runtime) {
 
 /// A GPU whose scopes put their markers, and whose clocks nobody drives: it has no actuator.
 template <class Runtime>
-kdvfs::Gpu open_undriven(std::shared_ptr<Runtime> runtime, const kdvfs::GpuOptions& options = {}) {
+kdvfs::Gpu open_undriven(std::shared_ptr<Runtime> runtime, kdvfs::GpuOptions options = {}) {
+    if (!options.switch_latency) options.switch_latency = kdvfs::Duration{0};
     kdvfs::detail::GpuParts<Runtime> parts{
         .info = {.name = "no clocks"},
         .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
@@ -28,10 +29,12 @@ kdvfs::Gpu open_undriven(std::shared_ptr<Runtime> runtime, const kdvfs::GpuOptio
         std::make_unique<kdvfs::detail::GpuCore<Runtime>>(std::move(parts), options))};
 }
 
-/// A GPU driven by two threads, whose board has clocks and a counter.
+/// A GPU driven by two threads, whose board has clocks and a counter. Its clocks switch at once,
+/// unless the options say otherwise.
 template <class Runtime, class Board>
 kdvfs::Gpu open_driven(std::shared_ptr<Runtime> runtime, const std::shared_ptr<Board>& board,
-                       const kdvfs::GpuOptions& options = {}) {
+                       kdvfs::GpuOptions options = {}) {
+    if (!options.switch_latency) options.switch_latency = kdvfs::Duration{0};
     using Core = kdvfs::detail::GpuCore<Runtime>;
     kdvfs::detail::GpuParts<Runtime> parts{.info = board->info(),
                                            .clocks = board->supported_clocks(),

@@ -32,6 +32,8 @@ struct Slow : Kernel<"slow"> {};
 struct Fast : Kernel<"fast"> {};
 using Policies = PolicyRegistry<Bind<"slow", CapClock<850_MHz>>, Bind<"fast", AutoClock>>;
 
+const GpuOptions ungated{.switch_latency = Duration{0}};  // every scope switches
+
 double virtual_clock(int) {
     std::istringstream settings{FileSystem::settings()};
     std::string level;
@@ -88,7 +90,7 @@ TEST_F(ClosedLoop, OpensTheGpuThatHipMeansByRocmSmi) {
 }
 
 TEST_F(ClosedLoop, ARequestByAddressNeedsNoStream) {
-    const auto gpu = rocm::open("0000:c1:00.0").with<Policies>();
+    const auto gpu = rocm::open("0000:c1:00.0", ungated).with<Policies>();
     {
         auto request = gpu.request(850_MHz);
         EXPECT_TRUE(comes_to("manual", 850));
@@ -109,7 +111,7 @@ TEST_F(ClosedLoop, ARequestByAddressNeedsNoStream) {
 }
 
 TEST_F(ClosedLoop, StreamsComeWithALaterOpening) {
-    const auto gpu = rocm::open("0000:c1:00.0").with<Policies>();
+    const auto gpu = rocm::open("0000:c1:00.0", ungated).with<Policies>();
     EXPECT_EQ(&rocm::open(0).scope_sink(), &gpu.scope_sink()) << "one GPU, one object";
     {
         const FrequencyScope<Slow> scope{gpu, stream_};
@@ -124,7 +126,7 @@ TEST_F(ClosedLoop, StreamsComeWithALaterOpening) {
 }
 
 TEST_F(ClosedLoop, AScopeRunsItsKernelAtItsClock) {
-    auto gpu = rocm::open(0).with<Policies>();
+    auto gpu = rocm::open(0, ungated).with<Policies>();
     const auto seconds_for = [&](double megacycles) {
         const auto start = Clock::now();
         launch_kernel(megacycles);
@@ -144,7 +146,7 @@ TEST_F(ClosedLoop, AScopeRunsItsKernelAtItsClock) {
 }
 
 TEST_F(ClosedLoop, TheClockIsAskedForWhenTheStreamGetsThere) {
-    auto gpu = rocm::open(0).with<Policies>();
+    auto gpu = rocm::open(0, ungated).with<Policies>();
     launch_kernel(255);  // 150 ms at 1700 MHz
     const auto start = Clock::now();
     {
@@ -161,7 +163,7 @@ TEST_F(ClosedLoop, TheClockIsAskedForWhenTheStreamGetsThere) {
 
 TEST_F(ClosedLoop, AScopeStillOpenAtTheEndIsPutBack) {
     {
-        auto gpu = rocm::open(0).with<Policies>();
+        auto gpu = rocm::open(0, ungated).with<Policies>();
         auto scope = std::make_unique<FrequencyScope<Slow>>(gpu, stream_);
         ASSERT_TRUE(comes_to("manual", 850));
         gpu.close();
@@ -172,7 +174,7 @@ TEST_F(ClosedLoop, AScopeStillOpenAtTheEndIsPutBack) {
 
 TEST_F(ClosedLoop, ACapturedGraphAsksAtEachReplay) {
     hip_double::set_quirks({.operations_run_at_once_in_capture = true});
-    auto gpu = rocm::open(0).with<Policies>();
+    auto gpu = rocm::open(0, ungated).with<Policies>();
     ASSERT_EQ(hipStreamBeginCapture(stream_, hipStreamCaptureModeGlobal), hipSuccess);
     {
         FrequencyScope<Slow> scope{gpu, stream_};
@@ -195,7 +197,7 @@ TEST_F(ClosedLoop, ACapturedGraphAsksAtEachReplay) {
 }
 
 TEST_F(ClosedLoop, EnergyFollowsTheClock) {
-    GpuOptions options;
+    GpuOptions options = ungated;
     options.meter_every = 1;
     auto gpu = rocm::open(0, options).with<Policies>();
     for (int iteration = 0; iteration < 12; ++iteration) {
@@ -245,7 +247,7 @@ TEST_F(ClosedLoop, TheSelfCheckPassesACounterThatRunsAndRefusesOneThatStandsStil
 }
 
 TEST_F(ClosedLoop, AnAdministratorsClockStaysAndIsReported) {
-    auto gpu = rocm::open(0).with<Policies>();
+    auto gpu = rocm::open(0, ungated).with<Policies>();
     {
         FrequencyScope<Slow> scope{gpu, stream_};
         ASSERT_TRUE(comes_to("manual", 850));
@@ -264,7 +266,7 @@ TEST_F(ClosedLoop, AnAdministratorsClockStaysAndIsReported) {
 }
 
 TEST_F(ClosedLoop, AfterAGpuResetTheClockIsAskedForAgain) {
-    auto gpu = rocm::open(0).with<Policies>();
+    auto gpu = rocm::open(0, ungated).with<Policies>();
     {
         FrequencyScope<Slow> scope{gpu, stream_};
         ASSERT_TRUE(comes_to("manual", 850));
@@ -277,7 +279,7 @@ TEST_F(ClosedLoop, AfterAGpuResetTheClockIsAskedForAgain) {
 }
 
 TEST_F(ClosedLoop, AStreamDestroyedUnderAScopeLosesItsVote) {
-    auto gpu = rocm::open(0).with<Policies>();
+    auto gpu = rocm::open(0, ungated).with<Policies>();
     hipStream_t other = nullptr;
     ASSERT_EQ(hipStreamCreate(&other), hipSuccess);
     {
@@ -291,7 +293,7 @@ TEST_F(ClosedLoop, AStreamDestroyedUnderAScopeLosesItsVote) {
 }
 
 TEST_F(ClosedLoop, ScopesLeftInAnyOrderLeaveWhatTheOthersAskFor) {
-    auto gpu = rocm::open(0).with<Policies>();
+    auto gpu = rocm::open(0, ungated).with<Policies>();
     auto outer = std::make_unique<FrequencyScope<Slow>>(gpu, stream_);
     auto inner = std::make_unique<FrequencyScope<Fast>>(gpu, stream_);
     EXPECT_TRUE(comes_to("auto", 1700));
@@ -307,7 +309,7 @@ TEST_F(ClosedLoop, ScopesLeftInAnyOrderLeaveWhatTheOthersAskFor) {
 }
 
 TEST_F(ClosedLoop, AForkedChildLeavesItsParentsClocksAlone) {
-    auto gpu = rocm::open(0).with<Policies>();
+    auto gpu = rocm::open(0, ungated).with<Policies>();
     auto scope = std::make_unique<FrequencyScope<Slow>>(gpu, stream_);
     ASSERT_TRUE(comes_to("manual", 850));
     const pid_t child = ::fork();

@@ -261,9 +261,9 @@ TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
         AmdgpuSysfs gpu{gpu_address};
         Clocks clocks{gpu};
         const auto apply = [&](Megahertz cap, const ClockState& found) {
-            const auto outcome = execute(clocks, {.kind = detail::ClockCommand::Kind::apply,
-                                                  .point = {cap, auto_clock},
-                                                  .history = {.initial = found}});
+            const auto outcome = detail::execute(clocks, {.kind = detail::ClockCommand::Kind::apply,
+                                                          .point = {cap, auto_clock},
+                                                          .history = {.initial = found}});
             if (outcome.error) throw Error{*outcome.error};
         };
         apply(900_MHz, {});

@@ -26,3 +26,23 @@
 #define KDVFS_INLINE inline
 #define KDVFS_DEFINES_ENGINE 1
 #endif
+
+/// `detail` serves all rooms, and sees the names of the rooms that it stands on; these see
+/// `detail`.
+namespace kdvfs::inline v0_3 {
+namespace detail {}
+namespace io {}
+namespace restore {
+using namespace io;
+using namespace detail;
+}  // namespace restore
+namespace solve {
+using namespace io;
+using namespace detail;
+}  // namespace solve
+namespace detail {
+using namespace io;
+using namespace restore;
+using namespace solve;
+}  // namespace detail
+}  // namespace kdvfs::inline v0_3

@@ -241,6 +241,14 @@ concept PowerSource = requires(Device& device) {
     requires noexcept(device.read_power());
 };
 
+/// A device that tells the power limit that holds, so that powers beyond it are not believed.
+/// - `read_power_limit()`: the limit that is enforced now; 0 where unknown. May take milliseconds.
+template <class Device>
+concept ShowsPowerLimit = requires(const Device& device) {
+    { device.read_power_limit() } -> std::same_as<Watts>;
+    requires noexcept(device.read_power_limit());
+};
+
 /// The contract of a device whose driver keeps its power meter's last samples, each the mean over a
 /// window, where those come faster than the energy counter moves.
 /// - `read_power_samples(since)`: those taken after `since`, oldest first, which the driver still
@@ -340,7 +348,9 @@ struct alignas(64) RequestCell {
 };
 
 /// A vendor's stream handle, whatever its type: HIP, CUDA and the simulated GPU all use pointers.
-/// The null pointer is the default stream.
+/// The null pointer is the default stream, and means what it means to the vendor's runtime in the
+/// file that says it: where that is compiled with one default stream per thread
+/// (`HIP_API_PER_THREAD_DEFAULT_STREAM`, `CUDA_API_PER_THREAD_DEFAULT_STREAM`), the thread's own.
 class StreamRef {
 public:
     constexpr StreamRef() = default;
@@ -348,10 +358,16 @@ public:
     // NOLINTNEXTLINE(google-explicit-constructor)
     template <class Handle>
     requires(!std::is_pointer_v<Handle>)  // a handle's address is not the handle
-        StreamRef(Handle* handle)
-        : handle_{handle} {}
+        [[gnu::always_inline]] StreamRef(Handle* handle)
+        : handle_{default_of_this_file(handle)} {}
     // NOLINTNEXTLINE(google-explicit-constructor)
-    StreamRef(std::nullptr_t) {}
+    [[gnu::always_inline]] StreamRef(std::nullptr_t) : handle_{default_of_this_file(nullptr)} {}
+    /// The default stream that each thread has of its own: of HIP and of CUDA alike.
+    static StreamRef per_thread() {
+        StreamRef stream;
+        stream.handle_ = reinterpret_cast<void*>(std::uintptr_t{2});
+        return stream;
+    }
 
     template <class Handle>
     [[nodiscard]] Handle* as() const {
@@ -362,6 +378,14 @@ public:
     friend auto operator<=>(StreamRef, StreamRef) = default;
 
 private:
+    // Inlined always: files that are compiled in different ways must not share it.
+    [[gnu::always_inline]] static void* default_of_this_file(void* handle) {
+#if defined(HIP_API_PER_THREAD_DEFAULT_STREAM) || defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
+        if (handle == nullptr) return per_thread().handle_;
+#endif
+        return handle;
+    }
+
     void* handle_ = nullptr;
 };
 

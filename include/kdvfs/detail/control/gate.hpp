@@ -72,6 +72,15 @@ public:
         return *middle;
     }
 
+    [[nodiscard]] std::size_t count() const { return added_; }
+    /// The difference between the largest and the smallest of the last nine.
+    [[nodiscard]] std::int64_t spread() const {
+        const auto end =
+            last_.begin() + static_cast<std::ptrdiff_t>(std::min(added_, last_.size()));
+        const auto [least, most] = std::minmax_element(last_.begin(), end);
+        return least == end ? 0 : *most - *least;
+    }
+
 private:
     std::array<std::int64_t, 9> last_{};
     std::size_t added_ = 0;

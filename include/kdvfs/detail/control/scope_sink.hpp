@@ -17,9 +17,15 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::detail {
-
 class FollowedPlan;
 class StreamTrack;
+}  // namespace kdvfs::inline v0_3::detail
+
+/// What tools and bindings may name beyond the words of user code; see `kdvfs/extend.hpp`.
+namespace kdvfs::inline v0_3::extend {
+
+using detail::FollowedPlan;
+using detail::StreamTrack;
 
 /// What all scopes of one kernel, variant and policy share. Made at the first such scope, valid as
 /// long as the GPU object; its number tags the markers.
@@ -33,6 +39,9 @@ struct ScopeKind {
     FollowedPlan* plan = nullptr;                        ///< that these scopes follow, if any
     std::uint32_t plan_kernel = 0;                       ///< the kernel, as that plan numbers it
     mutable std::atomic<Duration::rep> median_dwell{0};  ///< median of its dwell in ns, 0 = unseen
+    mutable std::atomic<std::uint32_t> unmetered{0};     ///< scopes that could have been timed
+    mutable std::atomic<std::uint32_t> own_clock{
+        0};  ///< in kHz, while nothing lowers it; 0 = unseen
 };
 
 /// What a scope holds between entering and leaving. Without a track there is nothing to leave.
@@ -41,6 +50,7 @@ struct ScopeToken {
     std::uint64_t entry = 0;
     const ScopeKind* kind = nullptr;
     bool metered = false;
+    bool timed = false;      ///< for the gate alone
     bool ends_plan = false;  ///< of a captured track: the plan's last launch
 };
 
@@ -69,6 +79,14 @@ protected:
     ~ScopeSink() = default;
     bool repeats_ = false;  ///< does not change once there are scopes
 };
+
+}  // namespace kdvfs::inline v0_3::extend
+
+namespace kdvfs::inline v0_3::detail {
+
+using extend::ScopeKind;
+using extend::ScopeSink;
+using extend::ScopeToken;
 
 /// Remembers which kind a kernel and variant have, by where the kernel's name lies in the program.
 /// Looking up takes no lock and costs the same for any number of variants; the table grows doubling

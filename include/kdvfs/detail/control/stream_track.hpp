@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::detail {
@@ -113,6 +114,44 @@ public:
         return {.entry = last_entry_, .word = word_, .changed = word_ != before};
     }
 
+    /// Pushes a scope whose request no marker says: it is for the highest clocks, and nothing
+    /// lowers them yet.
+    TrackStep enter_unmarked(RequestIndex request, std::uint32_t kind) {
+        open_.store(open_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        unmarked_open_.store(unmarked_open_.load(std::memory_order_relaxed) + 1);
+        passes_unmarked_.store(without_marker_behind);
+        stack_.push_back({.entry = ++last_entry_, .unmarked = request, .kind = kind});
+        return {.entry = last_entry_, .word = word_};
+    }
+    /// Something is about to be said inside of unmarked scopes: theirs is what holds around it.
+    /// @param each called with the kind of each
+    template <class Function>
+    void mark_open(Function each) {
+        if (unmarked_open_.load(std::memory_order_relaxed) == 0) return;
+        for (Entry& entry : stack_) {
+            if (entry.unmarked == no_request) continue;
+            entry.word = RequestWord{std::exchange(entry.unmarked, no_request), next_ticket_++};
+            kinds_[entry.word.ticket() % kinds_.size()].store(entry.kind,
+                                                              std::memory_order_relaxed);
+            each(entry.kind);
+        }
+        unmarked_open_.store(0);
+        word_ = innermost();
+    }
+    /// Whether a scope without a marker is open on the host. Callable without `mutex`.
+    [[nodiscard]] bool has_unmarked_open() const { return unmarked_open_.load() > 0; }
+    /// Whether the stream may be at a scope without a marker. Callable without `mutex`.
+    [[nodiscard]] bool hides_scopes() {
+        if (has_unmarked_open()) return true;
+        std::uint64_t behind = passes_unmarked_.load();
+        if (behind <= without_marker_behind) return behind == without_marker_behind;
+        constexpr std::uint32_t tickets = 1U << (32 - RequestWord::request_bits);
+        const RequestWord marker{static_cast<std::uint32_t>(behind)};
+        const bool passed = (cell_->load().ticket() - marker.ticket()) % tickets < tickets / 2;
+        if (passed) passes_unmarked_.compare_exchange_strong(behind, 0);
+        return !passed;
+    }
+
     /// Removes a scope's own entry, wherever it is in the stack. Scopes of one track may be left in
     /// any order: what stays is what the others still ask for.
     /// @returns nothing if the entry is not there (left before)
@@ -121,6 +160,9 @@ public:
                                         [&](const Entry& e) { return e.entry == entry; });
         if (found == stack_.rend()) return std::nullopt;
         const RequestWord before = word_;
+        if (found->unmarked != no_request) {
+            unmarked_open_.store(unmarked_open_.load(std::memory_order_relaxed) - 1);
+        }
         stack_.erase(std::next(found).base());
         word_ = innermost();
         const RequestWord now = word_;
@@ -129,16 +171,21 @@ public:
         return TrackStep{.entry = entry, .word = now, .changed = now != before};
     }
 
-    /// A captured track serves the next capture of its stream, with its stack empty, as long as the
+    /// A captured track serves another capture of its stream, with its stack empty, as long as the
     /// last one left no scope open: graphs that are captured again and again need no more cells.
-    /// Two replays at once then share a vote, which ends with the first: too high, never too low.
-    /// Not a track that follows a plan: only the newest graph's last word is known to end it.
+    /// From then on its vote is the highest that any of its captures asks for, and ends with the
+    /// first replay that ends. Not a track that follows a plan: only the newest graph's last word
+    /// is known to end it.
     /// @returns whether it does
     bool capture_again(const TrackKey& key) {
         if (abandoned || !stack_.empty() || follower != nullptr) return false;
+        shared_.store(true, std::memory_order_relaxed);
         key_ = key;
         return true;
     }
+    /// The highest request of its captures.
+    [[nodiscard]] RequestIndex highest_captured() const { return {highest_captured_.load()}; }
+    void highest_captured(RequestIndex request) { highest_captured_.store(request.value); }
 
     /// The live track of a thread that has ended serves the next thread's stream, as long as
     /// nothing of the old one's is left: no scope, no marker on its way, no standing vote.
@@ -177,6 +224,10 @@ public:
         // last one.
         const bool showed = captured_ && marked_ && shows();
         shows_.store(word != put_ || showed, std::memory_order_relaxed);
+        std::uint64_t hidden = without_marker_behind;
+        if (word != put_) {
+            passes_unmarked_.compare_exchange_strong(hidden, std::uint64_t{1} << 32U | word.raw());
+        }
         marked_ = true;
         put_ = word;
         last_.store(word.raw(), std::memory_order_relaxed);
@@ -194,7 +245,10 @@ public:
 
     /// What the stream asks for now. Callable without `mutex`.
     [[nodiscard]] RequestWord observed() const {
-        const RequestWord word = cell_->load();
+        RequestWord word = cell_->load();
+        if (shared_.load(std::memory_order_relaxed) && word.request() != no_request) {
+            word = RequestWord{highest_captured(), word.ticket()};
+        }
         const std::uint64_t overruled = overruled_.load(std::memory_order_relaxed);
         return word == word_of(overruled) ? RequestWord{static_cast<std::uint32_t>(overruled)}
                                           : word;
@@ -234,9 +288,12 @@ public:
 
 private:
     struct Entry {
-        std::uint64_t entry;
-        RequestWord word;
+        std::uint64_t entry = 0;
+        RequestWord word{};
+        RequestIndex unmarked = no_request;  ///< asked for without a marker
+        std::uint32_t kind = 0;              ///< of a scope without one
     };
+    static constexpr std::uint64_t without_marker_behind = 1;
 
     [[nodiscard]] RequestWord innermost() const {
         const auto asking = std::find_if(stack_.rbegin(), stack_.rend(), [](const Entry& e) {
@@ -272,6 +329,12 @@ private:
     // Written under `mutex` only.
     std::array<std::atomic<std::uint32_t>, remembered> kinds_{};  // by ticket
     std::atomic<std::uint32_t> open_{0};
+    std::atomic<std::uint32_t> unmarked_open_{0};
+    /// 0: the stream is at no scope without a marker; 1: it may be; else the first marker's word
+    /// behind such scopes, and 2^32.
+    std::atomic<std::uint64_t> passes_unmarked_{0};
+    std::atomic<bool> shared_{false};  // by captures
+    std::atomic<std::uint32_t> highest_captured_{0};
     std::atomic<bool> shows_{true};
     std::atomic<std::uint32_t> last_{0};       // the word that the cell will end up with
     std::atomic<std::uint64_t> overruled_{0};  // a word, and the word that it means instead
@@ -279,9 +342,13 @@ private:
 
 /// All tracks of a GPU object, by stream. Tracks stay until it ends: a stream's handle may be used
 /// again, and a captured graph may be replayed at any time. Those of threads that have ended serve
-/// the threads that come, and those of captures the next capture. Thread-safe.
+/// the threads that come. Each capture has its own, up to so many of a stream; from then on
+/// captures share them. Thread-safe.
 class TrackTable {
 public:
+    /// Captures of one stream with tracks of their own.
+    static constexpr std::size_t most_captures = 64;
+
     TrackTable() : serial_{next_serial()} {}
 
     /// The track of a key; a new one, on a cell from `make_cell()`, at its first use.
@@ -317,19 +384,69 @@ public:
     }
 
 private:
+    /// The captures of a stream, and of one thread where it is a thread's own.
+    struct Captures {
+        std::vector<std::pair<std::uint64_t, StreamTrack*>> tracks{};  ///< by capture
+        std::size_t next = 0;                                          ///< to be shared
+    };
+
+    /// Of the same stream, those of a thread that has ended come first. The table is locked.
+    Captures& captures_of(const TrackKey& place) {
+        const auto known = captures_.find(place);
+        if (known != captures_.end() || place.thread == 0) return captures_[place];
+        const std::vector<std::uint64_t> living = device::ThreadNumbers::living();
+        auto each = captures_.lower_bound(TrackKey{place.stream, 1, 0});
+        for (; each != captures_.end() && each->first.stream == place.stream; ++each) {
+            if (std::binary_search(living.begin(), living.end(), each->first.thread)) continue;
+            Captures ended = std::move(each->second);
+            captures_.erase(each);
+            return captures_[place] = std::move(ended);
+        }
+        return captures_[place];
+    }
+
+    StreamTrack* find_capture(const TrackKey& key) {
+        const TrackKey place{key.stream, key.thread, 0};
+        std::vector<StreamTrack*> to_share;
+        {
+            const std::lock_guard lock{mutex_};
+            Captures& captures = captures_of(place);
+            for (const auto& [capture, track] : captures.tracks) {
+                if (capture == key.capture) return track;
+            }
+            if (captures.tracks.size() < most_captures) return nullptr;
+            for (std::size_t i = 0; i < captures.tracks.size(); ++i) {
+                to_share.push_back(
+                    captures.tracks[(captures.next + i) % captures.tracks.size()].second);
+            }
+            ++captures.next;
+        }
+        for (StreamTrack* const track : to_share) {
+            // Not under the table's mutex: whoever holds the track may ask for another one, and the
+            // listener looks at all of them.
+            const std::unique_lock track_lock{track->mutex, std::try_to_lock};
+            if (!track_lock || !track->capture_again(key)) continue;
+            const std::lock_guard lock{mutex_};
+            for (auto& [capture, its] : captures_[place].tracks) {
+                if (its == track) capture = key.capture;
+            }
+            return track;
+        }
+        return nullptr;
+    }
+
     /// The track of a thread that has ended, for the same stream of a living one.
-    StreamTrack* take_over(const TrackKey& key, const TrackKey& place) {
+    StreamTrack* take_over(const TrackKey& key) {
         const std::vector<std::uint64_t> living = device::ThreadNumbers::living();
         auto each = by_place_.lower_bound(TrackKey{key.stream, 1, 0});
         for (; each != by_place_.end() && each->first.stream == key.stream; ++each) {
-            if (each->first.capture != place.capture) continue;
             if (std::binary_search(living.begin(), living.end(), each->first.thread)) continue;
             StreamTrack& track = *each->second;
             const std::unique_lock track_lock{track.mutex, std::try_to_lock};
             if (!track_lock) continue;  // a scope that has outlived its thread is being left
-            if (key.capture != 0 ? !track.capture_again(key) : !track.take_over(key)) continue;
+            if (!track.take_over(key)) continue;
             by_place_.erase(each);
-            by_place_[place] = &track;
+            by_place_[key] = &track;
             return &track;
         }
         return nullptr;
@@ -345,34 +462,23 @@ private:
         const std::lock_guard lock{mutex_};
         const TrackId id{static_cast<std::uint32_t>(tracks_.size())};
         StreamTrack& track = tracks_.emplace_back(id, key, cell);
-        by_place_[place_of(key)] = &track;
+        if (key.capture == 0) {
+            by_place_[key] = &track;
+        } else {
+            auto& captures = captures_[{key.stream, key.thread, 0}].tracks;
+            // None of them can be shared: the oldest never will.
+            if (captures.size() >= most_captures) captures.erase(captures.begin());
+            captures.emplace_back(key.capture, &track);
+        }
         return track;
     }
 
-    static TrackKey place_of(const TrackKey& key) {
-        return {key.stream, key.thread, key.capture != 0 ? 1U : 0U};
-    }
-
-    /// Captures of one stream come one after the other and have one track: the last capture's.
     StreamTrack* find_known(const TrackKey& key) {
-        const TrackKey place = place_of(key);
-        StreamTrack* const known = at(place);
-        if (known != nullptr && key.capture == 0) return known;
-        if (known != nullptr) {
-            // Not under the table's mutex: whoever holds the track may ask for another one, and the
-            // listener looks at all of them.
-            const std::lock_guard track_lock{known->mutex};
-            if (known->key() == key || known->capture_again(key)) return known;
-        }
-        if (key.thread == 0) return nullptr;
+        if (key.capture != 0) return find_capture(key);
         const std::lock_guard lock{mutex_};
-        return take_over(key, place);
-    }
-
-    StreamTrack* at(const TrackKey& place) {
-        const std::lock_guard lock{mutex_};
-        const auto known = by_place_.find(place);
-        return known == by_place_.end() ? nullptr : known->second;
+        const auto known = by_place_.find(key);
+        if (known != by_place_.end()) return known->second;
+        return key.thread == 0 ? nullptr : take_over(key);
     }
 
     // Addresses come back after a table has died, serial numbers do not.
@@ -385,7 +491,8 @@ private:
     std::mutex making_;
     std::mutex mutex_;
     std::deque<StreamTrack> tracks_;
-    std::map<TrackKey, StreamTrack*> by_place_;
+    std::map<TrackKey, StreamTrack*> by_place_;  // live ones
+    std::map<TrackKey, Captures> captures_;      // by their stream's live key
 };
 
 }  // namespace kdvfs::inline v0_3::detail

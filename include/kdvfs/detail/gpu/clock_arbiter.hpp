@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -150,6 +151,7 @@ public:
             }
             if (answers_) answers_->observed(track.id(), now);
         });
+        if (shield_) look_at_shield(now);
         // Here, too: the actuator may be stuck in the very call that is awaited.
         if (answers_ && answers_->pending_restore() && now >= *answers_->due()) answer(now);
         return all;
@@ -158,6 +160,7 @@ public:
     [[nodiscard]] std::optional<ClockCommand> next_command(TimePoint now) {
         const std::lock_guard lock{mutex_};
         if (measure_only_) return std::nullopt;
+        if (shield_ && now >= shield_until_) look_at_shield(now);
         auto command = controller_.next_command(now);
         if (!command && answers_ && answers_->pending_restore()) answer(now);
         if (command) {
@@ -172,9 +175,11 @@ public:
     [[nodiscard]] std::optional<TimePoint> next_deadline() {
         const std::lock_guard lock{mutex_};
         if (measure_only_) return std::nullopt;
-        const auto command = controller_.next_deadline();
-        const auto answer = answers_ ? answers_->due() : std::nullopt;
-        return command && answer ? std::min(command, answer) : (command ? command : answer);
+        std::optional<TimePoint> next = controller_.next_deadline();
+        const auto at = [&](TimePoint due) { next = std::min(next.value_or(due), due); };
+        if (const auto answer = answers_ ? answers_->due() : std::nullopt) at(*answer);
+        if (shield_) at(shield_until_);
+        return next;
     }
 
     void completed(const CommandOutcome& outcome, TimePoint now) {
@@ -208,18 +213,34 @@ public:
         nudged_ = true;
     }
 
+    /// Something lowers the clocks from now on. Scopes for the highest ones have put no markers so
+    /// far: their vote stands until their streams have passed a marker behind them, or for two
+    /// seconds behind the last that was left.
+    /// @param but the track that lowers, whose earlier scopes come before that; may be null
+    void shield_unmarked(const StreamTrack* but, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        bool hidden = false;
+        tracks_.for_each([&](StreamTrack& track) {
+            hidden = hidden || (&track != but && track.hides_scopes());
+        });
+        if (!hidden || shield_ || measure_only_) return;
+        shield_ = new_request();
+        shield_until_ = now + longest_queue;
+        controller_.request(*shield_, ClockPoint{}, now);
+        nudged_ = true;
+    }
+
+    /// Whether that vote stands.
+    [[nodiscard]] bool shielded() {
+        const std::lock_guard lock{mutex_};
+        return shield_.has_value();
+    }
+
     /// A standing vote that belongs to no track, until `end_request`.
     /// @returns what it is known by
     TrackId begin_request(ClockPoint point, TimePoint now) {
         const std::lock_guard lock{mutex_};
-        // Tracks are numbered from 0 upwards, requests from the other end.
-        TrackId request{~std::uint32_t{0} - static_cast<std::uint32_t>(requests_)};
-        if (free_requests_.empty()) {
-            ++requests_;
-        } else {
-            request = free_requests_.back();
-            free_requests_.pop_back();
-        }
+        const TrackId request = new_request();
         controller_.request(request, point, now);
         nudged_ = true;
         return request;
@@ -316,6 +337,31 @@ public:
     }
 
 private:
+    static constexpr Duration longest_queue = std::chrono::seconds{2};
+
+    TrackId new_request() {
+        // Tracks are numbered from 0 upwards, requests from the other end.
+        if (free_requests_.empty())
+            return {~std::uint32_t{0} - static_cast<std::uint32_t>(requests_++)};
+        const TrackId request = free_requests_.back();
+        free_requests_.pop_back();
+        return request;
+    }
+
+    void look_at_shield(TimePoint now) {
+        bool hidden = false;
+        bool open = false;
+        tracks_.for_each([&](StreamTrack& track) {
+            hidden = track.hides_scopes() || hidden;
+            open = track.has_unmarked_open() || open;
+        });
+        if (open) shield_until_ = now + longest_queue;
+        if (open || (hidden && now < shield_until_)) return;
+        controller_.withdraw(*shield_, now);
+        free_requests_.push_back(*shield_);
+        shield_.reset();
+    }
+
     /// A stream waits, and nothing is to be done now.
     void answer(TimePoint now) {
         const bool late = now >= *answers_->due();
@@ -343,6 +389,8 @@ private:
     std::vector<RequestWord> observed_;  // by track
     std::size_t requests_ = 0;           // standing at once, at most, so far
     std::vector<TrackId> free_requests_;
+    std::optional<TrackId> shield_;  // the vote of scopes without markers
+    TimePoint shield_until_{};
     TimePoint sent_{};
     bool nudged_ = false;  // the controller was told what no cell shows
     bool released_ = false;

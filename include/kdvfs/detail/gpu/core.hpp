@@ -9,6 +9,7 @@
 #include <kdvfs/detail/gpu/meter.hpp>
 #include <kdvfs/detail/gpu/prepared_points.hpp>
 #include <kdvfs/detail/gpu/repeater.hpp>
+#include <kdvfs/detail/gpu/scope_gate.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/gpu/stream_scopes.hpp>
@@ -55,17 +56,19 @@ public:
     GpuCore(GpuParts<Runtime> parts, GpuOptions options)
         : info_{std::move(parts.info)},
           clocks_{std::move(parts.clocks)},
-          options_{checked(options, info_)},
+          options_{checked(options, info_, highest(clocks_.core))},
           runtime_{std::move(parts.runtime)},
           points_{std::move(parts.points)},
+          gate_{options_, {highest(clocks_.core), highest(clocks_.memory)}},
           windows_{options_.meter_every},
-          meter_{std::make_unique<Meter>(options_, kinds_, windows_, events_, runtime_->now())},
+          meter_{
+              std::make_unique<Meter>(options_, kinds_, gate_, windows_, events_, runtime_->now())},
           arbiter_{requests_,          tracks_, events_, to_string(info_), std::move(parts.initial),
                    options_.controller},
           scopes_{{.runtime = *runtime_,
                    .info = info_,
                    .options = options_,
-                   .highest = {highest(clocks_.core), highest(clocks_.memory)},
+                   .gate = gate_,
                    .requests = requests_,
                    .tracks = tracks_,
                    .kinds = kinds_,
@@ -112,13 +115,14 @@ public:
     ScopeToken enter(StreamRef stream, const ScopeKind& kind) override {
         if (is_retired()) return {};
         collect_where_full();
+        if (gate_.awaits_time(kind)) collect_while_awaited();
         return scopes_.enter(stream, kind);
     }
     ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) override {
         return is_retired() ? ScopeToken{} : scopes_.enter_holding(stream, kind);
     }
-    void end_holding() noexcept override {
-        if (!is_retired()) scopes_.end_holding();
+    void end_holding(bool by_plans) noexcept override {
+        if (!is_retired()) scopes_.end_holding(by_plans);
     }
     void leave(const ScopeToken& token) override {
         if (token.track != nullptr && !is_retired()) scopes_.leave(token);
@@ -187,12 +191,14 @@ public:
 
     TrackId begin_request(ClockPoint point) override {
         check_listed(point);
+        scopes_.note_lowering(nullptr, point);
         const TrackId request = arbiter_.begin_request(point, runtime_->now());
         wake_unless_retired();
         return request;
     }
     void change_request(TrackId request, ClockPoint point) override {
         check_listed(point);
+        scopes_.note_lowering(nullptr, point);
         arbiter_.change_request(request, point, runtime_->now());
         wake_unless_retired();
     }
@@ -245,8 +251,8 @@ public:
                          .remedy = "close it first, or open it with OnRefused::measure_only"}};
         }
         const std::lock_guard lock{opening_again_};
-        merged_ =
-            merged_options(merged_.value_or(options_), checked(options, info_), to_string(info_));
+        merged_ = merged_options(merged_.value_or(options_),
+                                 checked(options, info_, highest(clocks_.core)), to_string(info_));
         if constexpr (TakesMarkerKernels<Runtime>) runtime_->look_for_marker_kernel();
         if constexpr (std::is_same_v<Runtime, LateStreams>) {
             if (bring) runtime_->bring(bring);
@@ -300,11 +306,7 @@ public:
         accounts.fill(report);
         report.scopes.writes = arbiter_.counts().writes;
         report.followed = scopes_.followed();
-        if (!options_.switch_latency) {
-            report.notes.emplace_back(
-                "the not_worth_it gate is off: no switching latency is known (measure it with "
-                "tools/switch_latency)");
-        }
+        add_gate_notes(report);
         if (!info_.simulated && !measure_only()) {
             report.notes.emplace_back(
                 "applied is the driver's own word; that a clock ran is shown by held alone");
@@ -384,7 +386,8 @@ public:
 
     [[nodiscard]] TimePoint now() const override { return runtime_->now(); }
     void trace_to(std::ostream& out) override {
-        meter_->trace_to(out, info_, runtime_->now());
+        meter_->trace_to(out, info_, runtime_->now(),
+                         {highest(clocks_.core), highest(clocks_.memory)});
         work_begins();
     }
     void end_trace() override { meter_->end_trace(); }
@@ -437,13 +440,25 @@ private:
         if (expected >= meter_->taken_in() + many) meter_->try_harvest(*runtime_);
     }
 
+    /// The gate holds scopes back until it knows how long they last: where only launching threads
+    /// may ask for timestamps, they do so a hundred times a second meanwhile.
+    void collect_while_awaited() {
+        if constexpr (CollectedBeside<Runtime>) return;
+        constexpr Duration often = std::chrono::milliseconds{10};
+        const Duration::rep now = runtime_->now().time_since_epoch().count();
+        Duration::rep due = collect_due_.load(std::memory_order_relaxed);
+        if (now < due || !collect_due_.compare_exchange_strong(due, now + often.count())) return;
+        if (windows_.expected() > meter_->taken_in()) meter_->try_harvest(*runtime_);
+    }
+
     static Megahertz highest(const ClockDomain& domain) {
         return domain.listed.empty() ? auto_clock : domain.listed.back();
     }
 
     static bool asked_to_repeat() { return environment("KDVFS_MODE") == "repeat"; }
 
-    static GpuOptions checked(GpuOptions options, const DeviceInfo& info) {
+    static GpuOptions checked(GpuOptions options, const DeviceInfo& info, Megahertz highest) {
+        options.accumulator.highest_core = highest;
         if (asked_to_repeat() && options.may_repeat) options.repeat.on = true;
         if (options.repeat.on) {
             options.meter_every = 1;
@@ -477,6 +492,30 @@ private:
     static constexpr const char* may_not_repeat =
         "this program does not allow its kernels to be executed more often than it asks for "
         "(GpuOptions::may_repeat); `kdvfs run --repeat` allows it for programs it attaches to";
+
+    /// Says why scopes were held back where that can be helped, and where nothing can be gained.
+    void add_gate_notes(measure::Report& report) const {
+        if (report.scopes.not_worth_it == 0 && !gate_.was_measured()) return;
+        const auto milliseconds = [](Duration time) {
+            const auto tenths = (time.count() + 50'000) / 100'000;
+            return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " ms";
+        };
+        if (gate_.was_measured()) {
+            report.notes.push_back("the switching latency was found by a scope of this run: " +
+                                   milliseconds(*gate_.latency()));
+        }
+        if (!gate_.latency()) {
+            report.notes.push_back("no switching latency is known: scopes that would not pay at " +
+                                   milliseconds(ScopeGate::assumed) +
+                                   " were held back; measure it (kdvfs measure-latency) and give "
+                                   "GpuOptions::switch_latency");
+        } else if (!gate_.has_lowered()) {
+            report.notes.push_back(
+                "nothing to gain here: no scope lasts long enough for a switch "
+                "of " +
+                milliseconds(*gate_.latency()) + "; clocks were left alone");
+        }
+    }
 
     struct TimedJoules {
         TimePoint at;
@@ -578,6 +617,7 @@ private:
     RequestTable requests_;
     TrackTable tracks_;
     ScopeKinds kinds_;
+    ScopeGate gate_;
     MeteringWindows windows_;
     ClockEvents events_;
     std::unique_ptr<Meter> meter_;
@@ -585,7 +625,8 @@ private:
     StreamScopes<Runtime> scopes_;
     Repeater<Runtime> repeater_;
 
-    std::atomic<std::uint64_t> collect_at_{0};  ///< expected timestamps: look again then
+    std::atomic<std::uint64_t> collect_at_{0};   ///< expected timestamps: look again then
+    std::atomic<Duration::rep> collect_due_{0};  ///< while the gate awaits times
     std::mutex opening_again_;
     std::optional<GpuOptions> merged_;  ///< of all openings; nothing: of the first alone
     std::mutex checking_;

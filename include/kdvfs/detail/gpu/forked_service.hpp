@@ -26,7 +26,7 @@ public:
 
     ScopeToken enter(StreamRef, const ScopeKind&) override { return {}; }
     ScopeToken enter_holding(StreamRef, const ScopeKind&) override { return {}; }
-    void end_holding() noexcept override {}
+    void end_holding(bool) noexcept override {}
     void leave(const ScopeToken&) override {}
     void leave_noexcept(const ScopeToken&) noexcept override {}
     [[nodiscard]] const DeviceInfo& info() const override { return parents_.info(); }

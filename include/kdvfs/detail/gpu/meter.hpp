@@ -4,6 +4,7 @@
 #include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/meter_inputs.hpp>
+#include <kdvfs/detail/gpu/scope_gate.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
 #include <kdvfs/detail/measure/energy_accumulator.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
@@ -43,9 +44,10 @@ concept CollectedBeside = CollectsTimestamps<Runtime> && Runtime::collected_besi
 class Meter {
 public:
     /// All but the options by reference; they must outlive it.
-    Meter(const GpuOptions& options, const ScopeKinds& kinds, MeteringWindows& windows,
-          ClockEvents& events, TimePoint start)
-        : windows_{windows},
+    Meter(const GpuOptions& options, const ScopeKinds& kinds, ScopeGate& gate,
+          MeteringWindows& windows, ClockEvents& events, TimePoint start)
+        : gate_{gate},
+          windows_{windows},
           sampling_{options.sampler, start},
           events_{events},
           active_at_{start},
@@ -73,6 +75,13 @@ public:
         sampling_.power_logged(samples);
         new_samples_.store(true, std::memory_order_release);
         pump();
+    }
+
+    /// The board's power limit as it holds now; 0: unknown. For one thread, the actuator.
+    void power_limit(Watts limit) {
+        if (limit.count > power_limit_.load(std::memory_order_relaxed)) {
+            power_limit_.store(limit.count, std::memory_order_relaxed);
+        }
     }
 
     /// Lets the counter rest once nothing has happened for a second, and reads it again from the
@@ -244,7 +253,9 @@ public:
             const std::lock_guard lock{mutex_};
             return std::make_unique<measure::EnergyAccumulator>(accumulator_);
         };
-        copy()->fill(report);
+        const auto accumulator = copy();
+        accumulator->power_limit({power_limit_.load(std::memory_order_relaxed)});
+        accumulator->fill(report);
         const std::lock_guard lock{mutex_};
         for (const KernelId kernel : kinds_->kept()) {
             measure::ReportRow row;
@@ -256,14 +267,14 @@ public:
     }
 
     /// Writes what happens from now on as Chrome trace events. `out` must outlive the trace.
-    void trace_to(std::ostream& out, const DeviceInfo& info, TimePoint now) {
+    void trace_to(std::ostream& out, const DeviceInfo& info, TimePoint now, ClockPoint highest) {
         {
             std::unique_ptr<measure::TraceFile>
                 before;  // ends first: it may write to the same stream
             const std::lock_guard lock{mutex_};
             before.swap(trace_);
         }
-        auto trace = std::make_unique<measure::TraceFile>(out, info, now);
+        auto trace = std::make_unique<measure::TraceFile>(out, info, now, highest);
         const std::lock_guard lock{mutex_};
         trace_ = std::move(trace);
         watched_ = true;
@@ -368,6 +379,7 @@ private:
                 break;
             case ClockEvent::Kind::applied:
                 applied_ = event.to;
+                gate_.applied(event.to, event.at);
                 accumulator_.clocks_applied(event.at, event.to);
                 if (record_) record_->add(measure::ClockChange{event.at, event.to});
                 if (!trace_) break;
@@ -412,6 +424,7 @@ private:
             if (const auto lost = runtime.lost_timestamps(); lost != lost_) {
                 lost_ = lost;
                 builder_.forget_open();
+                timed_.forget_open();
                 after_loss_ = true;
             }
             const std::size_t count = take_some(std::span{timestamps});
@@ -426,6 +439,12 @@ private:
     void take(const MarkerTimestamp& timestamp) {
         const std::uint32_t window = timestamp.tag.window;
         if (window != MeteringWindows::in_graph) ++drained_;
+        if (window == MeteringWindows::for_gate) {
+            timed_.take(timestamp, [this](const measure::IntervalBuilder::Stretch& stretch) {
+                learn(kinds_->at(stretch.tag.scope_kind), stretch);
+            });
+            return;
+        }
         if (ignored_.count({timestamp.tag.track}) > 0) return;
         if (window != MeteringWindows::in_graph && window != seen_window_) {
             begin_window(window, timestamp.time);
@@ -505,27 +524,38 @@ private:
             if (record_) record_->add(record_->places, std::pair{parent, kernel});
         }
         places_resolved_ = builder_.places().size();
+        measure::HeldParts held;
         if (kind.encloses) {
             if (interval.ends_scope) {
                 accumulator_.end_enclosing(interval);
                 if (record_) record_->add(interval);
             }
         } else {
-            accumulator_.add(interval);
+            held = accumulator_.add(interval);
             if (record_) record_->add(measure::MeteredRun{interval, stretch.tag.window});
         }
-        if (stretch.dwell) learn_dwell(kind, *stretch.dwell);
+        learn(kind, stretch);
         if (!trace_) return;
         const KernelKey& key = kinds_->kernels().key(kind.kernel);
         if (interval.end > interval.start) trace_->writer().kernel(interval, key);
+        TimePoint begins = interval.start;
+        for (const measure::HeldParts::Part& part : held.all()) {
+            trace_->writer().clock_held(begins, part.clock);
+            begins += part.time;
+        }
         if (stretch.dwell) {
             trace_->writer().scope(interval.track, key, stretch.end - *stretch.dwell, stretch.end);
         }
     }
 
-    void learn_dwell(const ScopeKind& kind, Duration dwell) {
+    /// For the gate.
+    void learn(const ScopeKind& kind, const measure::IntervalBuilder::Stretch& stretch) {
+        if (!stretch.dwell) return;
+        if (*stretch.dwell == stretch.end - stretch.start) {
+            gate_.ran(kind, stretch.start, stretch.end, stretch.core_cycles);
+        }
         if (dwells_.size() <= kind.number) dwells_.resize(kind.number + std::size_t{1});
-        dwells_[kind.number].add(dwell.count());
+        dwells_[kind.number].add(stretch.dwell->count());
         kind.median_dwell.store(dwells_[kind.number].median(), std::memory_order_relaxed);
     }
 
@@ -550,6 +580,7 @@ private:
         accumulator_.advance(until);
     }
 
+    ScopeGate& gate_;
     MeteringWindows& windows_;
     CounterSampling sampling_;
     ClockEvents& events_;
@@ -558,11 +589,13 @@ private:
     std::atomic<std::uint64_t> taken_in_{0};  ///< timestamps
     std::uint64_t activity_ = 0;              ///< the actuator's
     TimePoint active_at_{};                   ///< the actuator's
+    std::atomic<double> power_limit_{0};      ///< W, the highest that held
     const ScopeKinds* kinds_;
 
     std::mutex mutex_;
     measure::EnergyAccumulator accumulator_;
     measure::IntervalBuilder builder_;
+    measure::IntervalBuilder timed_;    ///< scopes that are timed for the gate alone
     std::vector<MovingMedian> dwells_;  ///< by scope kind
     std::set<TrackId> ignored_;
     std::vector<ClockEvent> taken_events_;

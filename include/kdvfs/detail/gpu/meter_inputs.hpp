@@ -120,6 +120,8 @@ public:
     [[nodiscard]] std::uint32_t window() const { return window_.load(std::memory_order_relaxed); }
     /// The window of timestamps in graphs, which are replayed in any iteration.
     static constexpr std::uint32_t in_graph = 0;
+    /// The window of timestamps that only say how long scopes last: they are of no metered time.
+    static constexpr std::uint32_t for_gate = ~std::uint32_t{0};
 
     /// A timestamped marker is about to be put into a stream, not into a graph.
     void expect_timestamp() { expected_.fetch_add(1, std::memory_order_relaxed); }

@@ -296,3 +296,10 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
 }
 
 }  // namespace kdvfs::inline v0_3::detail
+
+/// What a vendor's opener uses.
+namespace kdvfs::inline v0_3::extend {
+using detail::open_device;
+using detail::OwnedDevice;
+using detail::prove_clock_control;
+}  // namespace kdvfs::inline v0_3::extend

@@ -37,7 +37,8 @@ public:
         const std::lock_guard lock{mutex_};
         const KernelId id = kernels_.id(kernel, variant);
         const auto [found, is_new] = numbers_.try_emplace(
-            {id, request.asks, request.point, metered, plan, encloses}, kinds_.size());
+            {id, request.asks, request.point, request.ungated, metered, plan, encloses},
+            kinds_.size());
         if (is_new) {
             ScopeKind& kind = kinds_.emplace_back();
             kind.kernel = id;
@@ -79,7 +80,7 @@ public:
 private:
     mutable std::mutex mutex_;
     measure::KernelTable kernels_;
-    std::map<std::tuple<KernelId, bool, ClockPoint, bool, FollowedPlan*, bool>, std::size_t>
+    std::map<std::tuple<KernelId, bool, ClockPoint, bool, bool, FollowedPlan*, bool>, std::size_t>
         numbers_;
     std::deque<ScopeKind> kinds_;
     std::set<KernelId> kept_;

@@ -93,7 +93,8 @@ public:
     /// no switch between them. @throws Error (not_supported) in a capture, and as `enter`
     virtual ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) = 0;
     /// No stream is held at a clock any more.
-    virtual void end_holding() noexcept = 0;
+    /// @param by_plans also those that a plan holds, until their next scope that follows it
+    virtual void end_holding(bool by_plans) noexcept = 0;
     /// A plan that scopes are to follow. Valid as long as the GPU object.
     /// @throws Error (invalid_input) for a sequence that makes no sense, or clocks that the device
     ///         does not list

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <kdvfs/detail/control/followed_plan.hpp>
-#include <kdvfs/detail/control/gate.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/gpu/clock_arbiter.hpp>
 #include <kdvfs/detail/gpu/followed_plans.hpp>
 #include <kdvfs/detail/gpu/meter.hpp>
+#include <kdvfs/detail/gpu/scope_gate.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -54,7 +54,7 @@ public:
         Runtime& runtime;
         const DeviceInfo& info;
         const GpuOptions& options;
-        ClockPoint highest;  ///< that the device lists
+        ScopeGate& gate;
         RequestTable& requests;
         TrackTable& tracks;
         ScopeKinds& kinds;
@@ -78,14 +78,17 @@ public:
         if (kind.plan != nullptr && follow_plan(track, kind)) {
             return enter_followed(track, kind, metered);
         }
-        const ScopeOutcome outcome = judge(kind, track);
+        bool tries = false;
+        ScopeOutcome outcome = judge(kind, track, tries);
         const bool asks = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::captured ||
                           outcome == ScopeOutcome::stream_elided;
+        const bool judged = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::not_worth_it;
+        const bool timed = judged && !metered && (tries || gpu_.gate.wants_time(kind));
         const bool rested = track.depth() == 0 || track.word().request() == no_request;
-        const TrackStep step = track.enter(asks ? kind.index : no_request, kind.number);
-        if (step.changed || metered) {
+        const TrackStep step = enter_track(track, kind, asks, outcome);
+        if (step.changed || metered || timed) {
             try {
-                put(track, step, {track.id().value, kind.number, false}, metered);
+                put(track, step, tag_of(track, kind, false, timed), metered || timed);
             } catch (...) {
                 track.leave(step.entry);
                 give_up(track, metered);
@@ -95,7 +98,7 @@ public:
         if (rested && step.changed) wake();
         track.counts.count(kind.number, outcome);
         if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
-        return {&track, step.entry, &kind, metered};
+        return {&track, step.entry, &kind, metered, timed};
     }
 
     /// As `GpuService::enter_holding`.
@@ -113,6 +116,7 @@ public:
         const bool asks = armed && kind.request.asks;
         const RequestIndex wanted = asks ? kind.index : no_request;
         const bool boundary = wanted != track.outer_request();
+        if (asks) note_lowering(&track, kind.request.point);
         const ScopeOutcome outcome = !armed     ? disarmed_outcome()
                                      : !asks    ? ScopeOutcome::kept
                                      : boundary ? ScopeOutcome::asked
@@ -122,11 +126,12 @@ public:
                                         kind.metered && gpu_.windows.metering());
     }
 
-    /// No stream is held at a clock any more.
-    void end_holding() noexcept {
+    /// As `GpuService::end_holding`.
+    void end_holding(bool by_plans) noexcept {
         for (StreamTrack* track : gpu_.tracks.all()) {
             const std::lock_guard lock{track->mutex};
-            if (track->follower != nullptr || track->outer_request() == no_request) continue;
+            if (track->outer_request() == no_request || track->captured()) continue;
+            if (track->follower != nullptr && !by_plans) continue;
             track->set_outer_request(no_request);
             track->overrule();
         }
@@ -149,8 +154,9 @@ public:
             if (const TrackKey key = gpu_.runtime.key_now(track.key()); key != track.key()) {
                 throw straddled(track, key);
             }
-            if (!step->changed && !token.metered) return;
-            put(track, *step, {track.id().value, token.kind->number, true}, token.metered);
+            if (!step->changed && !token.metered && !token.timed) return;
+            put(track, *step, tag_of(track, *token.kind, true, token.timed),
+                token.metered || token.timed);
             if (track.captured() && track.follower != nullptr) track.end_with_last_word();
         } catch (...) {
             give_up(track, token.metered);
@@ -168,7 +174,24 @@ public:
     // Plans.
 
     /// A plan that scopes are to follow, its clocks checked. @throws Error as `FollowedPlan`
-    FollowedPlan& follow(const PlannedSequence& plan) { return plans_.add(plan, gpu_.requests); }
+    FollowedPlan& follow(const PlannedSequence& plan) {
+        FollowedPlan& followed = plans_.add(plan, gpu_.requests);
+        for (const PlannedSequence::Boundary& boundary : plan.boundaries) {
+            note_lowering(nullptr, boundary.clock);
+        }
+        for (const PlannedSequence::Kernel& kernel : plan.kernels) {
+            if (kernel.own.asks) note_lowering(nullptr, kernel.own.point);
+        }
+        return followed;
+    }
+
+    /// Clocks are about to be asked for: where they are the first that lower one, scopes for the
+    /// highest clocks put markers from here on.
+    /// @param track of the request; null for one without a stream
+    void note_lowering(const StreamTrack* track, ClockPoint point) {
+        if (!gpu_.gate.begins_lowering(point)) return;
+        gpu_.arbiter.shield_unmarked(track, gpu_.runtime.now());
+    }
 
     /// Nothing follows the plan any more: its requests end.
     void unfollow(FollowedPlan& plan) noexcept {
@@ -264,13 +287,14 @@ private:
             count();
             return {};
         }
+        if (wanted) mark_open(track);
         TrackStep step = wanted ? track.set_outer_request(*wanted, kind.number)
                                 : TrackStep{.word = track.word()};
         const bool pushed = metered || ends;
         if (pushed) step.entry = track.enter(no_request).entry;
         try {
             if (wanted || metered) {
-                put(track, step, {track.id().value, shown.number, false}, metered);
+                put(track, step, tag_of(track, shown, false, false), metered);
             }
         } catch (...) {
             if (pushed) track.leave(step.entry);
@@ -283,7 +307,7 @@ private:
         if (track.captured()) track.end_with_last_word();
         if (wanted) wake();
         if (!pushed) return {};
-        return {&track, step.entry, &shown, metered, ends};
+        return {&track, step.entry, &shown, metered, false, ends};
     }
 
     /// The kind of a metered scope: that of its kernel at the clock that the plan asks for.
@@ -307,25 +331,72 @@ private:
     }
 
     /// What becomes of a scope, as far as enqueueing can tell. The track is locked.
-    ScopeOutcome judge(const ScopeKind& kind, StreamTrack& track) {
+    /// @param tries set where it is to measure the switching latency
+    ScopeOutcome judge(const ScopeKind& kind, StreamTrack& track, bool& tries) {
         if (!kind.request.asks) return ScopeOutcome::kept;
         if (!gpu_.arbiter.armed()) return disarmed_outcome();
         if (track.word().request() == kind.index) return ScopeOutcome::stream_elided;
-        if (track.captured()) return ScopeOutcome::captured;
-        if (!gpu_.options.switch_latency) return ScopeOutcome::asked;
-        const auto seen = kind.median_dwell.load(std::memory_order_relaxed);
-        GateFacts facts{.switch_latency = gpu_.options.switch_latency, .highest = gpu_.highest};
-        if (seen > 0) {
-            facts.dwell = Duration{seen};
-        } else if (kind.request.lasts > Duration::zero()) {
-            facts.dwell = kind.request.lasts;
+        if (track.captured()) {
+            const RequestIndex before = track.highest_captured();
+            if (before == no_request ||
+                higher_cap(kind.request.point, gpu_.requests.point(before)) !=
+                    gpu_.requests.point(before)) {
+                track.highest_captured(kind.index);
+            }
+            note_lowering(&track, kind.request.point);
+            return ScopeOutcome::captured;
         }
-        const auto refusal = gate_refusal(kind.request.point, facts, gpu_.options.gate);
-        if (!refusal || raises(kind.request.point, track.word().request())) {
+        if (raises(kind.request.point, track.word().request())) return ScopeOutcome::asked;
+        const ScopeGate::Verdict verdict = gpu_.gate.judge(kind);
+        if (verdict.passes) {
+            note_lowering(&track, kind.request.point);
             return ScopeOutcome::asked;
         }
-        track.counts.of(kind.number).refusal = refusal;
+        tries = begins_trial(kind, track);
+        if (tries) return ScopeOutcome::asked;
+        if (verdict.refusal) track.counts.of(kind.number).refusal = verdict.refusal;
         return ScopeOutcome::not_worth_it;
+    }
+
+    /// Whether a scope that was held back is to measure the switching latency. Work of other
+    /// streams that no marker tells of would keep the clock up: it waits for that.
+    bool begins_trial(const ScopeKind& kind, const StreamTrack& track) {
+        if (gpu_.gate.latency()) return false;
+        const TimePoint now = gpu_.runtime.now();
+        if (!gpu_.gate.may_try(kind, now)) return false;
+        if (gpu_.gate.prepares_trial()) gpu_.arbiter.shield_unmarked(&track, now);
+        return !gpu_.arbiter.shielded() && gpu_.gate.begin_trial(kind, now);
+    }
+
+    /// Scopes for the highest clocks put no markers while nothing lowers them.
+    /// @param outcome changed where that is so
+    TrackStep enter_track(StreamTrack& track, const ScopeKind& kind, bool asks,
+                          ScopeOutcome& outcome) {
+        const RequestWord before = track.word();
+        const bool needs_none = outcome == ScopeOutcome::asked && before.request() == no_request &&
+                                !gpu_.options.controller.may_leave_found_limits &&
+                                !gpu_.gate.lowers(kind.request.point);
+        if (needs_none && !gpu_.gate.lowering()) {
+            const TrackStep step = track.enter_unmarked(kind.index, kind.number);
+            // Whoever lowers a clock first looks for it behind saying so.
+            if (!gpu_.gate.lowering()) {
+                outcome = ScopeOutcome::stream_elided;
+                return step;
+            }
+            track.leave(step.entry);
+        }
+        if (asks) mark_open(track);
+        TrackStep step = track.enter(asks ? kind.index : no_request, kind.number);
+        step.changed = step.word != before;
+        return step;
+    }
+    /// Scopes without markers around the next one say what they ask for from now on.
+    void mark_open(StreamTrack& track) {
+        track.mark_open([&track](std::uint32_t kind) {
+            auto& outcomes = track.counts.of(kind).outcomes;
+            --outcomes[static_cast<std::size_t>(ScopeOutcome::stream_elided)];
+            track.counts.count(kind, ScopeOutcome::asked);
+        });
     }
 
     /// Whether a scope asks for no less than what encloses it: then the gate has no say, since a
@@ -334,8 +405,18 @@ private:
         return around != no_request && higher_cap(point, gpu_.requests.point(around)) == point;
     }
 
-    void put(StreamTrack& track, const TrackStep& step, MarkerTag tag, bool timestamped) {
-        tag.window = track.captured() ? MeteringWindows::in_graph : gpu_.windows.window();
+    /// @param timed the timestamp is for the gate alone
+    [[nodiscard]] MarkerTag tag_of(const StreamTrack& track, const ScopeKind& kind, bool leaving,
+                                   bool timed) const {
+        return {.track = track.id().value,
+                .scope_kind = kind.number,
+                .leaving = leaving,
+                .window = timed              ? MeteringWindows::for_gate
+                          : track.captured() ? MeteringWindows::in_graph
+                                             : gpu_.windows.window()};
+    }
+
+    void put(StreamTrack& track, const TrackStep& step, const MarkerTag& tag, bool timestamped) {
         const auto put_marker = [&] {
             gpu_.runtime.put_marker(track.key().stream,
                                     {&track.cell(), step.word, tag, timestamped, track.captured()});

@@ -185,6 +185,7 @@ private:
         std::uint64_t own_switches = 0;  ///< of points, when it was seen
         TimePoint next_point_look{};
         TimePoint next_log_look{};
+        TimePoint next_limit_look{};
         TimePoint logged_to{};                     ///< the last power sample's time
         std::atomic<Duration::rep> call_since{0};  ///< when the call under way began; 0: none is
         std::atomic<const char*> call_name{""};
@@ -368,6 +369,7 @@ private:
                                            [&] { return state.device.readings->read_energy(); });
         state.core.meter().sampled(reading, state.core.runtime().now());
         read_power_log(state, now);
+        read_power_limit(state, now);
         if constexpr (PowerSource<Readings>) {
             if (!state.core.meter().sampling().checking()) return true;
             const PowerReading power =
@@ -395,6 +397,18 @@ private:
                 state.call_since.store(0, std::memory_order_release);
                 state.next_log_look = now + 40 * often;
             }
+        }
+    }
+
+    /// The limit may be changed while the program runs: by `train::PowerLimit`, or by somebody
+    /// else.
+    static void read_power_limit(State& state, TimePoint now) {
+        if constexpr (ShowsPowerLimit<Readings>) {
+            if (now < state.next_limit_look) return;
+            state.next_limit_look = now + std::chrono::seconds{1};
+            state.core.meter().power_limit(call(state, "read the power limit", [&] {
+                return std::as_const(*state.device.readings).read_power_limit();
+            }));
         }
     }
 

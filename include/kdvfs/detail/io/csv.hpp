@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/error.hpp>
 
 #include <algorithm>
@@ -20,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::io {
 
 /// Reads comma-separated values line by line (RFC 4180, fields without line breaks; LF or CRLF;
 /// a UTF-8 byte order mark is skipped, as are empty lines) and knows the line for errors.
@@ -238,4 +239,4 @@ inline std::string to_csv_field(Megahertz clock) {
     return clock == auto_clock ? "auto" : std::to_string(clock.count);
 }
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::io

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/error.hpp>
 
 #include <fcntl.h>
@@ -22,7 +23,7 @@
 #include <system_error>
 #include <utility>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::io {
 
 /// An environment variable; empty where it is not set. Ends with a zero.
 inline std::string_view environment(const char* name) {
@@ -229,4 +230,4 @@ inline std::string content_hash(std::string_view bytes) {
     return text;
 }
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::io

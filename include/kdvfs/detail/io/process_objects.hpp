@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/version.hpp>
@@ -29,7 +30,7 @@
 /// in /proc/self/maps. Nobody else looks meanwhile: `dl_iterate_phdr` holds the loader's lock. The
 /// page is not inherited by forked children, which therefore share nothing with their parents.
 /// Everything here is hidden: each module runs its own code.
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::io {
 
 /// One shared object, in a list. C layout, the same in all versions: other versions read it, but
 /// for `object`, which has a meaning only where `abi` is their own.
@@ -37,7 +38,7 @@ struct ProcessObject {
     ProcessObject* next = nullptr;
     const char* name = "";     ///< what it is: "open GPUs"
     const char* abi = "";      ///< what its layout depends on
-    const char* version = "";  ///< of kdvfs, for people: "kdvfs 0.2.0"
+    const char* version = "";  ///< of kdvfs, for people: "kdvfs 0.3.0"
     void* object = nullptr;
     /// Whether it holds the device of this name; null where it never does. Never waits.
     int (*holds)(void* object, const char* device) = nullptr;
@@ -67,7 +68,7 @@ struct ProcessPage {
     return abi;
 }
 
-/// "kdvfs 0.2.0".
+/// "kdvfs 0.3.0".
 [[gnu::visibility("hidden")]] inline std::string version_of_this_module() {
     return "kdvfs " + std::to_string(KDVFS_VERSION_MAJOR) + "." +
            std::to_string(KDVFS_VERSION_MINOR) + "." + std::to_string(KDVFS_VERSION_PATCH);
@@ -186,4 +187,4 @@ template <class Object>
     return std::nullopt;
 }
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::io

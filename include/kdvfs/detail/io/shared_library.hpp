@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
+
 #include <dlfcn.h>
 
 #include <memory>
@@ -9,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::io {
 
 /// Keeps the library that holds this code mapped until the process ends: threads or devices run it,
 /// and a plugin may be closed under them. Does nothing for a program's own code, which always
@@ -77,4 +79,4 @@ std::shared_ptr<Session> shared_session(Make make) {
     return session;
 }
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::io

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
+
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -8,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::io {
 
 /// A JSON string with its quotes. Control characters are escaped; bytes that are not UTF-8 become
 /// U+FFFD, because a driver's words may be anything and the file must stay valid.
@@ -73,4 +75,4 @@ inline std::string shortened(const std::string& name, std::size_t most = 56) {
     return name.substr(0, most - end - 3) + "..." + name.substr(name.size() - end);
 }
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::io

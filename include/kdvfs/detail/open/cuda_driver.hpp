@@ -32,3 +32,8 @@ inline Gpu measure_by_driver(int cuda_device, const GpuOptions& options) {
 }
 
 }  // namespace kdvfs::inline v0_3::nvidia::detail
+
+namespace kdvfs::inline v0_3::nvidia {
+using detail::measure_by_driver;
+using detail::open_by_driver;
+}  // namespace kdvfs::inline v0_3::nvidia

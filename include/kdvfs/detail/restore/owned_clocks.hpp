@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/control/clock_command.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
@@ -21,7 +22,7 @@
 
 #include <sys/file.h>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::restore {
 
 /// The right to drive a device's clocks: one process at a time. The lock belongs to an open file,
 /// so a watchdog that inherits it holds it until it, too, has ended; whoever gets it knows that
@@ -442,4 +443,4 @@ private:
     std::uint32_t generation_ = fork_generation();
 };
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::restore

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 
@@ -15,7 +16,7 @@
 #include <system_error>
 #include <utility>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::restore {
 
 [[noreturn]] inline void reject(const std::string& path, std::string why) {
     throw Error{Errc::refused,
@@ -244,4 +245,4 @@ private:
     }
 };
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::restore

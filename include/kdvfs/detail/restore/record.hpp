@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/control/clock_command.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/device/contracts.hpp>
 
@@ -22,7 +23,7 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::restore {
 
 /// What a restore record tells of one GPU: typed values, never paths, and never texts that are
 /// written anywhere.
@@ -434,4 +435,4 @@ private:
     std::uint64_t beats_ = 0;
 };
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::restore

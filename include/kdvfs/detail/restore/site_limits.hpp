@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/error.hpp>
@@ -22,7 +23,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::restore {
 
 /// The limits that the administrator of a machine sets for what programs request.
 struct SiteLimits {
@@ -128,4 +129,4 @@ inline ControllerOptions within(ControllerOptions program, const SiteLimits& sit
     return program;
 }
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::restore

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/device/contracts.hpp>
@@ -14,7 +15,7 @@
 #include <string>
 #include <system_error>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::restore {
 
 /// The states in which a scheduler's prolog found the devices of a job, in a folder that root alone
 /// may write: MACHINE/snapshots/DEVICE/record. What root restores after the job is taken from here:
@@ -75,4 +76,4 @@ inline RestoreEntry believed_by_root(RestoreEntry entry, const RestoreFolder& fo
     return entry;
 }
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::restore

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/device/contracts.hpp>
@@ -22,7 +23,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3::restore {
 
 /// What a watchdog runs, a POSIX shell and `sleep` being all it needs: a header-only library has no
 /// program of its own to start, the host program is nobody's to start twice (its other libraries
@@ -320,4 +321,4 @@ private:
     ProcessDescriptor end_;
 };
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace kdvfs::inline v0_3::restore

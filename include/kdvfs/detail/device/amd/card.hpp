@@ -352,3 +352,7 @@ put_back() {
 static_assert(RestorablePowerLimit<SysfsPowerLimit>);
 
 }  // namespace kdvfs::inline v0_3::device::amd
+
+namespace kdvfs::inline v0_3::device::amd {
+using detail::names_in;
+}  // namespace kdvfs::inline v0_3::device::amd

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -342,6 +343,10 @@ public:
         : file_{card.energy_folder.empty()
                     ? kdvfs::detail::Descriptor{}
                     : open_file(card.energy_folder + "/gpu_metrics", O_RDONLY)} {
+        for (const std::string& monitor : detail::names_in(card.energy_folder + "/hwmon")) {
+            limit_ = open_file(card.energy_folder + "/hwmon/" + monitor + "/power1_cap", O_RDONLY);
+            if (limit_.is_open()) break;
+        }
         const Look first = read_table();
         integrates_ = first.status == ReadingStatus::ok && !first.metrics.energy &&
                       first.metrics.power.has_value();
@@ -365,6 +370,17 @@ public:
         if (look.status != ReadingStatus::ok) return {{}, look.at, look.status};
         if (!look.metrics.power) return {};
         return {*look.metrics.power, look.at, ReadingStatus::ok};
+    }
+
+    /// The power limit in hwmon's power1_cap, that of the package where there are two dies; 0 where
+    /// the driver shows none.
+    [[nodiscard]] Watts read_power_limit() const noexcept {
+        std::array<char, 32> text{};
+        if (!limit_.is_open()) return {};
+        const ssize_t count = ::pread(limit_.get(), text.data(), text.size(), 0);
+        std::uint64_t microwatts = 0;
+        if (count > 0) std::from_chars(text.data(), text.data() + count, microwatts);
+        return {static_cast<double>(microwatts) * 1e-6};
     }
 
     /// All that kdvfs takes from the table, by one look; empty where it cannot be read.
@@ -417,6 +433,7 @@ private:
     }
 
     kdvfs::detail::Descriptor file_;
+    kdvfs::detail::Descriptor limit_;
     std::size_t bytes_ = metrics_bytes;
     bool integrates_ = false;
     SampleClock clock_;

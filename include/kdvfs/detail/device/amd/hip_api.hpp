@@ -96,11 +96,14 @@ struct HipApi {
         return its < 0 ? "there is no such stream"
                        : "the stream is of HIP device " + std::to_string(its);
     }
-    static bool is_per_thread(Stream stream) {
+    static bool is_per_thread(Stream stream) { return stream == hipStreamPerThread; }
+    /// Null is the default stream that threads share, in files of the other kind than this one.
+    static bool mistakes_null() {
 #if defined(HIP_API_PER_THREAD_DEFAULT_STREAM)
-        if (stream == nullptr) return true;
+        return true;
+#else
+        return false;
 #endif
-        return stream == hipStreamPerThread;
     }
 
     static Status make_stream(Stream* stream) {

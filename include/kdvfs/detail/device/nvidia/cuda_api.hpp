@@ -88,16 +88,19 @@ struct CudaApi {
     static std::string external(Stream stream, int, Home home) {
         void* context = home;
         if (home == nullptr || driver().context_of == nullptr ||
-            driver().context_of(named(stream), &context) != 0 || context == home) {
+            driver().context_of(stream, &context) != 0 || context == home) {
             return {};
         }
         return "the stream belongs to another CUDA context";
     }
-    static bool is_per_thread(Stream stream) {
+    static bool is_per_thread(Stream stream) { return stream == cudaStreamPerThread; }
+    /// Null is the default stream that threads share, in files of the other kind than this one.
+    static bool mistakes_null() {
 #if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
-        if (stream == nullptr) return true;
+        return true;
+#else
+        return false;
 #endif
-        return stream == cudaStreamPerThread;
     }
 
     static Status make_stream(Stream* stream) {
@@ -132,16 +135,16 @@ struct CudaApi {
 
     static Status write(Stream stream, std::uint32_t* word, std::uint32_t value) {
         if (driver().write == nullptr) return cudaErrorNotSupported;
-        return static_cast<Status>(driver().write(named(stream), number_of(word), value, 0));
+        return static_cast<Status>(driver().write(stream, number_of(word), value, 0));
     }
     static Status set(Stream stream, std::uint32_t* word, std::uint32_t value) {
         if (driver().set == nullptr) return cudaErrorNotSupported;
-        return static_cast<Status>(driver().set(number_of(word), value, 1, named(stream)));
+        return static_cast<Status>(driver().set(number_of(word), value, 1, stream));
     }
     static Status wait(Stream stream, std::uint32_t* word, std::uint32_t value) {
         constexpr unsigned at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
         if (driver().wait == nullptr) return cudaErrorNotSupported;
-        return static_cast<Status>(driver().wait(named(stream), number_of(word), value, at_least));
+        return static_cast<Status>(driver().wait(stream, number_of(word), value, at_least));
     }
     template <void (*Function)(void*)>
     static Status call_back(Stream stream, void* data) {
@@ -189,10 +192,6 @@ private:
         return functions;
     }
 
-    /// The driver's functions take null for the default stream that threads share.
-    static Stream named(Stream stream) {
-        return is_per_thread(stream) ? cudaStreamPerThread : stream;
-    }
     static std::uint64_t number_of(const std::uint32_t* word) {
         return reinterpret_cast<std::uint64_t>(word);
     }

@@ -129,6 +129,7 @@ struct CudaDriverApi {
         return "the stream belongs to another CUDA context";
     }
     static bool is_per_thread(Stream stream) { return stream == per_thread_stream(); }
+    static bool mistakes_null() { return false; }
 
     static Status make_stream(Stream* stream) {
         constexpr unsigned non_blocking = 1;

@@ -194,7 +194,8 @@ KDVFS_INLINE void Device::switch_to(PreparedPoint point) {
 
 KDVFS_INLINE Stream& Device::checked(StreamRef stream) {
     auto* known = stream.as<Stream>();
-    if (known == nullptr) return *default_stream_;
+    // One thread plays the host: its own default stream is the one.
+    if (known == nullptr || stream == StreamRef::per_thread()) return *default_stream_;
     if (known->device_ != this) {
         throw Error{Errc::invalid_input,
                     {.action = "use a stream",

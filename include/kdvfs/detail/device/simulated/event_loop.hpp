@@ -121,6 +121,7 @@ private:
                 self->device.schedule(self->bus_free, [self] {
                     if (self->stopped) return;
                     static_cast<void>(self->core.meter().collect(self->device));
+                    self->core.meter().power_limit(self->device.read_power_limit());
                     self->core.meter().sampled(self->device.read_energy(), self->device.now());
                     if (self->core.meter().sampling().checking()) {
                         self->core.meter().sampling().power_read(self->device.read_power(),
