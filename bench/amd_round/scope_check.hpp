@@ -35,6 +35,7 @@ public:
             "the reported power of a scope's kernel is the counter's, within 1 %";
         kdvfs::GpuOptions options;
         options.meter_every = 1;
+        options.switch_latency = kdvfs::Duration{0};
         options.sampler.period = std::chrono::milliseconds{2};
         try {
             const auto gpu = kdvfs::rocm::open(device, options).with<ScopePolicies>();

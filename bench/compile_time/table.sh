@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 
 awk '/^```cpp$/ && !done { inside = 1; next } /^```$/ { if (inside) done = 1; inside = 0 } inside' \
-    README.md >"$work/readme.cpp"
+    docs/first_program.md >"$work/readme.cpp"
 cp examples/self_tuning/self_tuning.cpp "$work/self_tuning.cpp"
 for header in kdvfs rocm nvidia simulated tune/session; do
     printf '#include <kdvfs/%s.hpp>\n' "$header" >"$work/$(basename "$header").cpp"

@@ -170,6 +170,7 @@ int run(const std::filesystem::path& folder) {
 
     GpuOptions unmetered;
     unmetered.meter_every = 1'000'000;
+    unmetered.switch_latency = Duration{0};
     const std::array<std::size_t, 3> segments{4, 20, launches};
     std::vector<Gpu> gpus;
     std::vector<std::unique_ptr<FollowingScopes>> scopes;

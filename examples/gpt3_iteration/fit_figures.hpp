@@ -39,7 +39,7 @@ inline constexpr int fit_measurements = 8 * static_cast<int>(published_table.siz
 /// With the choice of the best point, which is no measurement.
 inline constexpr int fit_data_points = fit_measurements + static_cast<int>(published_table.size());
 
-namespace detail {
+namespace fit_parts {
 
 struct Extremes {
     double least;
@@ -81,7 +81,7 @@ inline void add_squared_errors(FitErrors& sum, const kdvfs::simulated::Board& bo
     sum.energy_max_pct += squared(energy.most, published.energy_max_j);
 }
 
-}  // namespace detail
+}  // namespace fit_parts
 
 /// The errors of a board and one model per entry of `published_table`.
 inline FitErrors fit_errors(
@@ -89,7 +89,7 @@ inline FitErrors fit_errors(
     std::span<const kdvfs::simulated::KernelModel, published_table.size()> kernels) {
     FitErrors errors;
     for (std::size_t k = 0; k < kernels.size(); ++k) {
-        detail::add_squared_errors(errors, board, kernels[k], published_table[k]);
+        fit_parts::add_squared_errors(errors, board, kernels[k], published_table[k]);
     }
     for (double* part : {&errors.time_auto_pct, &errors.time_best_pct, &errors.time_min_pct,
                          &errors.time_max_pct, &errors.energy_auto_pct, &errors.energy_best_pct,

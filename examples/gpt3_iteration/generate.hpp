@@ -18,7 +18,7 @@ inline std::string generate_policies(const kdvfs::tune::Profile& profile,
     return kdvfs::tune::to_policy_header(
         plan, {.namespace_name = "gpt3",
                .input = "the sweep of examples/gpt3_iteration, on a " + profile.gpu(),
-               .input_hash = kdvfs::detail::content_hash(kdvfs::tune::to_csv(profile))});
+               .input_hash = kdvfs::io::content_hash(kdvfs::tune::to_csv(profile))});
 }
 
 /// The plan as data, for registries that obey one at run time.

@@ -99,7 +99,7 @@ void run(const Arguments& arguments) {
     std::ostringstream csv;
     kdvfs::measure::write_csv(csv, report);
     const auto write = [&](const char* name, const std::string& content) {
-        kdvfs::detail::write_file_atomically(arguments.out / name, content);
+        kdvfs::io::write_file_atomically(arguments.out / name, content);
     };
     write("summary.json", summary(job, outcome).dump(2) + "\n");
     write("report.csv", csv.str());

@@ -97,8 +97,8 @@ inline Json summary(const Case& job, const Outcome& outcome) {
             to_json(outcome.plans, aggregate);
     }
     const kdvfs::tune::Plan& single = outcome.plans.waste.single;
-    json["best_static"] = kdvfs::tune::detail::static_json(single.kernels.front().clock,
-                                                           single.expected, single.baseline);
+    json["best_static"] =
+        kdvfs::tune::static_json(single.kernels.front().clock, single.expected, single.baseline);
     json["boards"] = Json::array();
     for (const BoardSaving& saving : outcome.boards) json["boards"].push_back(to_json(saving));
     if (job.fitted) json["fit"] = fit_json(job);

@@ -15,7 +15,7 @@
 /// softmax touches the causal half only, its GEMMs the whole square.
 namespace gpt3 {
 
-namespace detail {
+namespace work_parts {
 
 using kdvfs::simulated::KernelWork;
 
@@ -36,14 +36,14 @@ constexpr KernelWork streaming(double values, double flops_per_value) {
     return {0, values * flops_per_value, bytes_per_value * values};
 }
 
-}  // namespace detail
+}  // namespace work_parts
 
 /// One launch of each entry of `published_table`, with `batch` sequences on a GPU of a group of
 /// `split` that share each layer as Megatron-LM has it: heads, the hidden values between up and
 /// down, and the vocabulary are split; norms and residuals are not.
 constexpr std::array<kdvfs::simulated::KernelWork, kernel_count> kernel_work_of(double batch,
                                                                                 double split = 1) {
-    using namespace detail;
+    using namespace work_parts;
     const double tokens = batch * sequence;
     const double part = hidden / split;  // of q, k, v and the attention's output
     const double up = 4 * hidden / split;

@@ -13,12 +13,15 @@ using namespace kdvfs::literals;
 struct Gelu : kdvfs::Kernel<"gelu"> {};
 using Policies = kdvfs::PolicyRegistry<kdvfs::Bind<"gelu", kdvfs::CapClock<1100_MHz>>>;
 
+// So short a program shows no gate: every scope switches, whatever that costs.
+const kdvfs::GpuOptions ungated{.switch_latency = kdvfs::Duration{0}};
+
 int main() try {
     kdvfs::simulated::Device device{kdvfs::simulated::mi210()};
     const auto gelu = roofline(device.board(), {.vector_flops = 3e10, .memory_bytes = 4e11});
     auto* const stream = device.create_stream();
 
-    const auto gpu = kdvfs::simulated::open(device).with<Policies>();
+    const auto gpu = kdvfs::simulated::open(device, ungated).with<Policies>();
     {
         kdvfs::FrequencyScope<Gelu> scope{gpu, stream};  // 1100 MHz when the stream gets here
         device.launch(stream, gelu);

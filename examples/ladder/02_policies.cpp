@@ -32,11 +32,14 @@ using Policies = kdvfs::PolicyRegistry<
     // Every other kernel runs at whatever clock there is.
     kdvfs::Default<kdvfs::KeepClock>>;
 
+// So short a program shows no gate: every scope switches, whatever that costs.
+const kdvfs::GpuOptions ungated{.switch_latency = kdvfs::Duration{0}};
+
 int main() try {
     kdvfs::simulated::Device device{kdvfs::simulated::mi210()};
     const auto work = roofline(device.board(), {.vector_flops = 3e10, .memory_bytes = 2e11});
     auto* const stream = device.create_stream();
-    const auto gpu = kdvfs::simulated::open(device).with<Policies>();
+    const auto gpu = kdvfs::simulated::open(device, ungated).with<Policies>();
 
     const auto launch_work = [&] { device.launch(stream, work); };
     kdvfs::launch<Attention>(gpu, stream, launch_work);

@@ -18,12 +18,15 @@ using Policies = kdvfs::PolicyRegistry<kdvfs::Bind<"backward", kdvfs::CapClock<1
                                        kdvfs::Bind<"norm", kdvfs::CapClock<900_MHz>>,
                                        kdvfs::Bind<"gemm", kdvfs::CapClock<1500_MHz>>>;
 
+// So short a program shows no gate: every scope switches, whatever that costs.
+const kdvfs::GpuOptions ungated{.switch_latency = kdvfs::Duration{0}};
+
 int main() try {
     kdvfs::simulated::Device device{kdvfs::simulated::mi210()};
     const auto work = roofline(device.board(), {.vector_flops = 3e10, .memory_bytes = 2e11});
     auto* const stream = device.create_stream();
     auto* const other = device.create_stream();
-    const auto gpu = kdvfs::simulated::open(device).with<Policies>();
+    const auto gpu = kdvfs::simulated::open(device, ungated).with<Policies>();
 
     {  // Neighbours with one clock: the outer scope switches, the inner ones need not.
         kdvfs::FrequencyScope<Backward> pass{gpu, stream};

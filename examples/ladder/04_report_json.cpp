@@ -24,7 +24,9 @@ int main(int argc, char** argv) try {
     const auto gemm = roofline(device.board(), {.matrix_flops = 4e13, .memory_bytes = 2e9});
     const auto gelu = roofline(device.board(), {.vector_flops = 3e10, .memory_bytes = 4e11});
     auto* const stream = device.create_stream();
-    const auto gpu = kdvfs::simulated::open(device, {.meter_every = 1}).with<Policies>();
+    const auto gpu =
+        kdvfs::simulated::open(device, {.switch_latency = kdvfs::Duration{0}, .meter_every = 1})
+            .with<Policies>();
 
     for (int step = 0; step < 10; ++step) {
         gpu.next_iteration();

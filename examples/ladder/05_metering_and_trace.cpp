@@ -23,7 +23,9 @@ int main(int argc, char** argv) try {
     const auto gelu = roofline(device.board(), {.vector_flops = 3e9, .memory_bytes = 4e10});
     auto* const stream = device.create_stream();
 
-    const auto gpu = kdvfs::simulated::open(device, {.meter_every = 4}).with<Policies>();
+    const auto gpu =
+        kdvfs::simulated::open(device, {.switch_latency = kdvfs::Duration{0}, .meter_every = 4})
+            .with<Policies>();
     std::ofstream trace;  // outlives the trace
     if (argc > 1) {
         trace.open(argv[1]);

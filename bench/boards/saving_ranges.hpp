@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <bench/boards/saving_programs.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// What can be told of savings from the watts as found alone.
+namespace savings {
+
+/// Up to what a program saves, by the share of the power limit that it draws: a quantile of
+/// programs of other boards, those with like shares counting most and each group of boards as much.
+/// From below nothing is certain: a program may be bound by the core clock, or be at the limit.
+class Ranges {
+public:
+    Ranges(const std::vector<Program>& programs, const std::string& without) {
+        std::map<std::string, double> count;
+        for (const Program& program : programs)
+            if (program.group != without) ++count[program.group];
+        for (const Program& program : programs)
+            if (program.group != without) known_.push_back({&program, 1 / count[program.group]});
+    }
+
+    [[nodiscard]] double high(double power_share, std::size_t way, std::size_t bound) const {
+        std::vector<std::pair<double, double>> saved;
+        double sum = 0;
+        for (const auto& [program, weight] : known_) {
+            const double off = (program->power_share - power_share) / alike;
+            saved.emplace_back(program->saved_pct[way][bound],
+                               weight * (std::exp(-0.5 * off * off) + least_weight));
+            sum += saved.back().second;
+        }
+        std::sort(saved.begin(), saved.end());
+        double reached = 0;
+        for (const auto& [value, weight] : saved) {
+            reached += weight;
+            if (reached >= quantile * sum) return value;
+        }
+        return saved.back().first;
+    }
+
+private:
+    /// For 90 % of the programs of a board that is not among those known.
+    static constexpr double quantile = 0.95;
+    static constexpr double alike = 0.08;        ///< shares of power
+    static constexpr double least_weight = 0.1;  ///< of programs with any other share
+    std::vector<std::pair<const Program*, double>> known_;
+};
+
+/// How often ranges held, and how wide they are.
+struct Held {
+    std::map<std::string, double> by_group;  ///< share of a group's programs
+    std::vector<double> widths;
+
+    [[nodiscard]] double all() const {
+        double sum = 0;
+        for (const auto& [group, share] : by_group) sum += share;
+        return sum / static_cast<double>(by_group.size());
+    }
+    [[nodiscard]] double worst() const {
+        double least = 1;
+        for (const auto& [group, share] : by_group) least = std::min(least, share);
+        return least;
+    }
+    [[nodiscard]] double median_width() const {
+        std::vector<double> sorted = widths;
+        std::sort(sorted.begin(), sorted.end());
+        return sorted[sorted.size() / 2];
+    }
+};
+
+inline std::set<std::string> groups_of(const std::vector<Program>& programs) {
+    std::set<std::string> groups;
+    for (const Program& program : programs) groups.insert(program.group);
+    return groups;
+}
+
+/// Judges one group's programs by the others', and adds what was found.
+inline void judge(const std::vector<Program>& judged, const Ranges& ranges,
+                  const std::string& group, std::size_t way, std::size_t bound, Held& held) {
+    constexpr double rounding = 0.05;  // points
+    std::size_t count = 0;
+    std::size_t kept = 0;
+    for (const Program& program : judged) {
+        if (program.group != group) continue;
+        const double high = ranges.high(program.power_share, way, bound);
+        ++count;
+        kept += program.saved_pct[way][bound] <= high + rounding ? 1 : 0;
+        held.widths.push_back(high);
+    }
+    held.by_group[group] = static_cast<double>(kept) / static_cast<double>(count);
+}
+
+}  // namespace savings

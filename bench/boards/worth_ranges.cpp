@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+//
+// worth_ranges FOLDER [PROGRAMS] [table]
+// What `kdvfs worth` can tell from the watts as found alone: programs of 5 to 20 kernels on Titan X
+// and A100 as measured (FOLDER holds titanx_real.csv and energaizer/a100_pcie40_prefill.csv), on
+// the fitted RTX 3080 Ti and on simulated boards. Each group of boards is judged by ranges from the
+// others. `table` prints the constants of tools/cli/saving_ranges.hpp,
+// from all groups.
+#include <bench/boards/saving_ranges.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace savings;
+
+constexpr const char* names[]{"one clock", "power cap", "by kernel"};
+
+std::vector<Program> programs_of(const std::filesystem::path& folder, int each) {
+    std::vector<std::vector<Sweep>> groups{
+        {read_sweep(folder / "titanx_real.csv", "Titan X", "Titan X", 250)},
+        {read_sweep(folder / "energaizer/a100_pcie40_prefill.csv", "A100", "A100", 250)},
+        {simulated_sweep("rtx_3080_ti", "RTX 3080 Ti")},
+        {}};
+    for (const char* preset : {"mi210", "mi250x", "mi300x", "h100"})
+        groups.back().push_back(simulated_sweep(preset, "simulated"));
+    std::mt19937_64 random{17};
+    std::vector<Program> programs;
+    for (const std::vector<Sweep>& group : groups)
+        for (const Sweep& sweep : group)
+            for (int i = 0; i < each / static_cast<int>(group.size()); ++i)
+                programs.push_back(Mix{sweep, random}.program());
+    return programs;
+}
+
+void print_judgement(const std::vector<Program>& programs, std::size_t way, std::size_t bound) {
+    Held held;
+    for (const std::string& group : groups_of(programs))
+        judge(programs, Ranges{programs, group}, group, way, bound, held);
+    std::printf("%-10s %2.0f %%  held %3.0f %%, at worst %3.0f %%  median width %4.1f ", names[way],
+                bounds_pct[bound], 100 * held.all(), 100 * held.worst(), held.median_width());
+    for (const auto& [group, share] : held.by_group)
+        std::printf("  %s %3.0f %%", group.c_str(), 100 * share);
+    std::printf("\n");
+}
+
+void print_truth(const std::vector<Program>& programs) {
+    for (const std::string& group : groups_of(programs))
+        for (std::size_t b = 0; b < bounds_pct.size(); ++b) {
+            std::vector<double> saved;
+            double share = 0;
+            for (const Program& program : programs) {
+                if (program.group != group) continue;
+                saved.push_back(program.saved_pct[0][b]);
+                share += program.power_share;
+            }
+            std::sort(saved.begin(), saved.end());
+            const auto at = [&](double part) {
+                return saved[static_cast<std::size_t>(part * static_cast<double>(saved.size()))];
+            };
+            std::printf(
+                "%-12s draws %.2f of its limit; one clock at %.0f %% saves %.1f, %.1f, "
+                "%.1f %% (5, 50, 95 of 100 programs)\n",
+                group.c_str(), share / static_cast<double>(saved.size()), bounds_pct[b], at(0.05),
+                at(0.5), at(0.95));
+        }
+}
+
+void print_table(const std::vector<Program>& programs) {
+    const Ranges all{programs, ""};
+    for (std::size_t w = 0; w < ways.size(); ++w) {
+        std::printf("    {{");
+        for (std::size_t b = 0; b < bounds_pct.size(); ++b) {
+            std::printf("%s{{", b == 0 ? "" : ",\n      ");
+            for (int knot = 0; knot <= 6; ++knot)
+                std::printf("%s%.1f", knot == 0 ? "" : ", ", all.high(0.4 + 0.1 * knot, w, b));
+            std::printf("}}");
+        }
+        std::printf("}},  // %s\n", names[w]);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+    const std::filesystem::path folder = argc > 1 ? argv[1] : "../shared/data";
+    const int each = argc > 2 ? std::atoi(argv[2]) : 400;
+    if (!std::filesystem::exists(folder / "titanx_real.csv")) {
+        std::printf("%s has no sweeps: skipped\n", folder.c_str());
+        return 77;
+    }
+    const std::vector<Program> programs = programs_of(folder, each);
+    if (argc > 3) {
+        print_table(programs);
+        return 0;
+    }
+    print_truth(programs);
+    for (std::size_t w = 0; w < ways.size(); ++w)
+        for (std::size_t b = 0; b < bounds_pct.size(); ++b) print_judgement(programs, w, b);
+    return 0;
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "worth_ranges: %s\n", error.what());
+    return 1;
+}
