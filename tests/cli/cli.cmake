@@ -116,15 +116,28 @@ endforeach()
 expect(0 "kept" tune --max-slowdown 2% --pairs 4 -- ${SELF_TUNING})  # all is there
 # Its forecast knows what the environment says of sweeps.
 set(ENV{KDVFS_SWEEP_ROWS} 2)
-expect(3 "undecided.*2 pairs are too few" tune --max-slowdown 2% --pairs 2 -o few -- ${SELF_TUNING})
+expect(0 "kept" tune --max-slowdown 2% --pairs 2 -o few -- ${SELF_TUNING})
 unset(ENV{KDVFS_SWEEP_ROWS})
 string(REGEX MATCH "about ([0-9]+) runs" _ "${said}")
 if(NOT CMAKE_MATCH_1 LESS runs)
     message(FATAL_ERROR "short measurements take ${CMAKE_MATCH_1} runs, long ones ${runs}")
 endif()
 expect(1 "from 0.5 to below 1" tune --confidence 20% -o none -- ${SELF_TUNING})
-expect(1 "begun with other options" tune --max-slowdown 3% -- ${SELF_TUNING})
+expect(1 "of another program" tune --max-slowdown 2% -- ${SELF_TUNING} 40)
 expect(0 "segments" plan kdvfs_tune --max-slowdown 2% --format json)
+file(WRITE ${FOLDER}/cost.sh "printf 'time_s,energy_j\\n1,1\\n' > $KDVFS_COST\n")
+# What is there to gain is said from a run as it is, or from what a tuning has recorded.
+expect(0 "MI250X: [^\n]* of 560 W\n.*one clock +0 - [0-9.]+ +0 - [0-9.]+ +0 - [0-9.]+ *\n.*recommended: .*next: kdvfs tune"
+       worth -- ${SELF_TUNING})
+expect(0 "by_kernel" worth kdvfs_tune --format json)
+string(JSON one_clock GET "${said}" one_clock 1 high_pct)
+string(JSON by_kernel GET "${said}" by_kernel 1 high_pct)
+if(one_clock GREATER by_kernel)
+    message(FATAL_ERROR "one clock may save ${one_clock} %, clocks by kernel ${by_kernel} %")
+endif()
+expect(1 "power limit is not known" worth -- sh cost.sh)
+expect(0 "% of 300 W" worth --power-limit 300 --format table -- sh cost.sh)
+expect(1 "no report of kdvfs run" worth plan.json)
 file(WRITE ${FOLDER}/killed.sh "
 kills=0
 for delay in 0.02 0.05 0.1 0.03 0.15 0.08 0.06 0.2 0.04 0.3; do
@@ -140,7 +153,6 @@ execute_process(COMMAND sh killed.sh ${KDVFS} tune --max-slowdown 2% --pairs 40 
 if(NOT result EQUAL 0 OR NOT output MATCHES "energy +-5[^\n]* kept.*after ([3-9]|10) kills")
     message(FATAL_ERROR "a killed kdvfs tune did not go on (${result}):\n${output}\n${error}")
 endif()
-file(WRITE ${FOLDER}/cost.sh "printf 'time_s,energy_j\\n1,1\\n' > $KDVFS_COST\n")
 # Strict: this board has nothing to give, which no runs are spent on.
 expect(5 "nothing to gain" tune --max-slowdown 0% --pairs 4 -o strict -- ${SELF_TUNING})
 expect(1 "no kdvfs::tune::Session" tune -o none -- sh cost.sh)

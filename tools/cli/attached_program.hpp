@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <regex>
@@ -50,7 +51,8 @@ struct AttachOptions {
         sub.add_option("--iteration", iteration,
                        "The range that is an iteration; else found by itself");
         sub.add_flag("--preload", preload,
-                     "Attach to HIP programs even where this machine has no AMD GPU");
+                     "Load the library before the program's own, as HIP programs and those with a "
+                     "profiler of their own need it, even where no AMD or NVIDIA GPU is seen");
         sub.add_flag("--old-kokkos", old_kokkos,
                      "The program has Kokkos before 3.7, which reads KOKKOS_PROFILE_LIBRARY; "
                      "later ones complain about that");
@@ -66,23 +68,31 @@ struct AttachOptions {
         const std::string library = find_library().string();
         std::vector<std::pair<std::string, std::string>> changes{
             {"NVTX_INJECTION64_PATH", library},
-            {"KOKKOS_TOOLS_LIBS", added_to("KOKKOS_TOOLS_LIBS", library, ';')},
+            {"KDVFS_NVTX_NEXT", another("NVTX_INJECTION64_PATH", "KDVFS_NVTX_NEXT", library)},
+            {"KOKKOS_TOOLS_LIBS", library},
+            {"KDVFS_KOKKOS_NEXT", another("KOKKOS_TOOLS_LIBS", "KDVFS_KOKKOS_NEXT", library)},
             {"KDVFS_ATTACH_LEVEL", level},
             {"KDVFS_ATTACH_MATCH", match},
             {"KDVFS_ATTACH_ITERATION", iteration},
             {"KDVFS_ATTACH_FOLDER", folder.string()}};
         if (old_kokkos) {
-            changes.emplace_back("KOKKOS_PROFILE_LIBRARY",
-                                 added_to("KOKKOS_PROFILE_LIBRARY", library, ';'));
+            changes.emplace_back("KOKKOS_PROFILE_LIBRARY", library);
+            if (const std::string next =
+                    another("KOKKOS_PROFILE_LIBRARY", "KDVFS_KOKKOS_NEXT", library);
+                !next.empty()) {
+                changes.emplace_back("KDVFS_KOKKOS_NEXT", next);
+            }
         }
-        if (kdvfs::detail::environment("CUDA_INJECTION64_PATH").empty()) {
+        if (kdvfs::io::environment("CUDA_INJECTION64_PATH").empty()) {
             changes.emplace_back("CUDA_INJECTION64_PATH", library);
         } else {
             std::cerr << "kdvfs: another tool is injected (CUDA_INJECTION64_PATH): launches are "
                          "not seen\n";
         }
         std::error_code ignored;
-        if (preload || std::filesystem::exists("/dev/kfd", ignored)) {
+        // HIP's launches and CUPTI's functions are looked up in it first.
+        if (preload || std::filesystem::exists("/dev/kfd", ignored) ||
+            std::filesystem::exists("/dev/nvidiactl", ignored)) {
             changes.emplace_back("LD_PRELOAD", added_to("LD_PRELOAD", library, ':'));
         }
         return changes;
@@ -91,14 +101,22 @@ struct AttachOptions {
 private:
     /// What was in a list-valued variable stays in it.
     static std::string added_to(const char* name, const std::string& value, char separator) {
-        const std::string before{kdvfs::detail::environment(name)};
+        const std::string before{kdvfs::io::environment(name)};
         return before.empty() ? value : before + separator + value;
+    }
+
+    /// The tool that a variable names already, which this library passes on to: of several the
+    /// first, as NVTX and Kokkos load one. Within another `kdvfs run` that of the outer one.
+    static std::string another(const char* name, const char* next, const std::string& library) {
+        std::string before{kdvfs::io::environment(name)};
+        before.resize(std::min(before.find(';'), before.size()));
+        return before == library ? std::string{kdvfs::io::environment(next)} : before;
     }
 
     /// The library beside this program: in its folder, in ../lib, or as `KDVFS_ATTACH` says.
     static std::filesystem::path find_library() {
         std::error_code ignored;
-        if (const auto path = kdvfs::detail::environment("KDVFS_ATTACH"); !path.empty()) {
+        if (const auto path = kdvfs::io::environment("KDVFS_ATTACH"); !path.empty()) {
             if (std::filesystem::exists(path, ignored)) return std::filesystem::absolute(path);
             throw kdvfs::Error{kdvfs::Errc::invalid_input,
                                {"attach to a program", "KDVFS_ATTACH=" + std::string{path},

@@ -24,7 +24,7 @@
 /// What the processes that `libkdvfs_attach.so` is in have reported.
 namespace cli {
 
-namespace detail {
+namespace report_sums {
 
 /// Whether a value has all that an example has, of the same types; each element of a list is as the
 /// example's one.
@@ -61,7 +61,7 @@ inline bool is_report(const nlohmann::json& json) {
     return resembles(json, example);
 }
 
-}  // namespace detail
+}  // namespace report_sums
 
 /// The reports in a folder, by rank where there are ranks, else by process. A file that is no
 /// report is not looked at.
@@ -73,7 +73,7 @@ inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::
         if (!name.starts_with("attached.") || !name.ends_with(".json")) continue;
         std::ifstream file{entry.path()};
         auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-        if (detail::is_report(json)) reports.push_back(std::move(json));
+        if (report_sums::is_report(json)) reports.push_back(std::move(json));
     }
     std::sort(reports.begin(), reports.end(), [](const auto& a, const auto& b) {
         const auto place = [](const nlohmann::json& report) {
@@ -85,7 +85,7 @@ inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::
     return reports;
 }
 
-namespace detail {
+namespace report_sums {
 
 inline nlohmann::json unresolved_energy() {
     return {{"joules", nullptr}, {"half_width_95", nullptr}, {"status", "too_short_to_tell"}};
@@ -126,7 +126,7 @@ inline void add_number(nlohmann::json& sum, const nlohmann::json& part, const ch
     }
 }
 
-}  // namespace detail
+}  // namespace report_sums
 
 /// Returns one report of all GPUs of all processes: rows of the same kernel and variant are added,
 /// and so are levels; totals are those of the boards (`board_uses`); `processes` holds each
@@ -138,13 +138,13 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
     for (const BoardUse& board : boards) {
         for (const json* report : board.reports) reports.emplace_back(report, board.shared());
     }
-    std::map<std::pair<std::string, std::uint32_t>, std::pair<json, detail::EnergySum>> rows;
-    std::map<std::string, std::pair<json, detail::EnergySum>> levels;  // by range
+    std::map<std::pair<std::string, std::uint32_t>, std::pair<json, report_sums::EnergySum>> rows;
+    std::map<std::string, std::pair<json, report_sums::EnergySum>> levels;  // by range
     json totals = json::object();
-    std::map<std::string, detail::EnergySum> parts;
+    std::map<std::string, report_sums::EnergySum> parts;
     for (const auto& [report, shared] : reports) {
         const auto energy_of = [its_shared = shared](const json& item) {
-            return its_shared ? detail::unresolved_energy() : item["energy"];
+            return its_shared ? report_sums::unresolved_energy() : item["energy"];
         };
         for (const json& row : report->at("rows")) {
             auto& [sum, energy] = rows[{row.value("kernel", ""), row.value("variant", 0U)}];
@@ -152,7 +152,7 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
                 sum = {{"kernel", row["kernel"]}, {"variant", row["variant"]}};
             }
             for (const char* key : {"calls", "metered_calls", "time_s", "counted_time_s"}) {
-                detail::add_number(sum, row, key);
+                report_sums::add_number(sum, row, key);
             }
             if (row.value("metered_calls", 0) > 0) energy.add(energy_of(row));
             sum["asked"] = row["asked"];
@@ -170,7 +170,7 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
                 sum = {{"level", level["level"]}, {"kernel", iteration ? json{} : json(name)}};
             }
             for (const char* key : {"runs", "time_s", "counted_time_s"}) {
-                detail::add_number(sum, level, key);
+                report_sums::add_number(sum, level, key);
             }
             if (level.value("runs", 0) > 0) energy.add(energy_of(level));
         }
@@ -179,10 +179,10 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
     for (const BoardUse& use : boards) {
         for (const char* key :
              {"counter_j", "unexplained_j", "counted_time_s", "idle_time_s", "outside_j"}) {
-            detail::add_number(totals, use.totals(), key);
+            report_sums::add_number(totals, use.totals(), key);
         }
         for (const char* key : {"kernels", "idle"}) {
-            parts[key].add(use.shared() ? detail::unresolved_energy() : use.totals().at(key));
+            parts[key].add(use.shared() ? report_sums::unresolved_energy() : use.totals().at(key));
         }
         if (use.shared()) shared_boards.push_back({{"host", use.host}, {"address", use.address}});
     }
@@ -210,7 +210,32 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
     return merged;
 }
 
-namespace detail {
+namespace report_sums {
+
+/// A kernel for people: its name, and behind it the blocks of its grid and, where launches of one
+/// name and grid are split by their times, the mean time of those.
+/// @param row   of an attached process; its variant is `attach::grid_variant`, plus 64 for each
+/// split
+/// @param width of the whole: the name's middle is left out where it is longer
+inline std::string shown_name(const nlohmann::json& row, std::size_t width) {
+    const auto variant = row.value("variant", 0U);
+    const unsigned power = variant % 64;
+    std::string behind;
+    if (power == 1) behind = ", 1 block";
+    if (power > 1) {
+        const auto least = std::uint64_t{1} << (power - 1);
+        behind = ", " + std::to_string(least) + '-' + std::to_string(2 * least - 1) + " blocks";
+    }
+    const auto metered = row.value("metered_calls", 0LL);
+    if (variant >= 64 && metered > 0) {
+        char time[32];
+        std::snprintf(time, sizeof time, ", %.3g ms",
+                      1e3 * row.value("time_s", 0.0) / static_cast<double>(metered));
+        behind += time;
+    }
+    const std::size_t room = width > behind.size() + 12 ? width - behind.size() : 12;
+    return kdvfs::io::shortened(row.value("kernel", ""), room) + behind;
+}
 
 /// A table of a merged report's ranges, `most` at most, those with most time; empty where there are
 /// none.
@@ -241,14 +266,14 @@ inline std::string ranges_text(const nlohmann::json& merged, std::size_t most) {
         }
         const double time = level.value("time_s", 0.0);
         std::snprintf(line, sizeof line, "%-58s %9lld %11.6g %8.4g %22s %7s\n",
-                      kdvfs::detail::shortened(level.value("kernel", ""), 58).c_str(), runs, time,
+                      kdvfs::io::shortened(level.value("kernel", ""), 58).c_str(), runs, time,
                       1e3 * time / static_cast<double>(runs), energy, each);
         text += line;
     }
     return text;
 }
 
-}  // namespace detail
+}  // namespace report_sums
 
 /// A table of a merged report: kernels by time, `most` at most, and as many ranges.
 inline std::string attached_text(const nlohmann::json& merged, std::size_t most) {
@@ -299,8 +324,6 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
         const auto metered = row.value("metered_calls", 0LL);
         if (row.value("calls", 0LL) == 0) continue;
         if (++shown > most) break;
-        std::string name = row.value("kernel", "");
-        if (const auto variant = row.value("variant", 0U)) name += '#' + std::to_string(variant);
         const bool resolved = row["energy"].value("status", "") == "resolved" && its > 0;
         char energy[64] = "too_short_to_tell";
         char watts[16] = "-";
@@ -315,7 +338,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
             }
         }
         std::snprintf(line, sizeof line, "%-58s %9lld %11.6g %8.4g %22s %7s\n",
-                      kdvfs::detail::shortened(name, 58).c_str(), row.value("calls", 0LL), its,
+                      report_sums::shown_name(row, 58).c_str(), row.value("calls", 0LL), its,
                       metered > 0 ? 1e3 * its / static_cast<double>(metered) : 0, energy, watts);
         text += line;
         if (row.contains("repeated")) {
@@ -326,7 +349,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
             text += line;
         }
     }
-    text += detail::ranges_text(merged, most);
+    text += report_sums::ranges_text(merged, most);
     const auto sum = [&](const char* part) -> std::string {
         const json& energy = totals[part];
         if (energy.value("status", "") != "resolved") return "too_short_to_tell";

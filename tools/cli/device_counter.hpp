@@ -34,8 +34,7 @@ class MicrojouleFile {
 public:
     explicit MicrojouleFile(const std::string& path)
         : file_{::open(path.c_str(), O_RDONLY | O_CLOEXEC)} {
-        if (!file_.is_open())
-            kdvfs::detail::throw_file_error("open an energy counter", path, errno);
+        if (!file_.is_open()) kdvfs::io::throw_file_error("open an energy counter", path, errno);
     }
     [[nodiscard]] kdvfs::EnergyReading read_energy() noexcept {
         const kdvfs::TimePoint now{std::chrono::steady_clock::now().time_since_epoch()};
@@ -44,13 +43,13 @@ public:
         if (count <= 0) return {{}, now, kdvfs::ReadingStatus::failed};
         std::string_view digits{text, static_cast<std::size_t>(count)};
         digits = digits.substr(0, digits.find('\n'));
-        const auto microjoules = kdvfs::detail::parse_number<std::uint64_t>(digits);
+        const auto microjoules = kdvfs::io::parse_number<std::uint64_t>(digits);
         if (!microjoules) return {{}, now, kdvfs::ReadingStatus::failed};
         return {{static_cast<double>(*microjoules) * 1e-6}, now, kdvfs::ReadingStatus::ok};
     }
 
 private:
-    kdvfs::detail::Descriptor file_;
+    kdvfs::io::Descriptor file_;
 };
 
 template <class Source>

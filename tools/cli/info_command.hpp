@@ -185,12 +185,12 @@ private:
 
     static void print_holder(const std::string& address) {
         resolving_errors([&] {
-            const auto place = kdvfs::detail::RestorePlace::find(address);
+            const auto place = kdvfs::restore::RestorePlace::find(address);
             std::cout << "  record in  "
                       << (place ? place->words() : "no folder yet: setting clocks makes one")
                       << '\n';
             const auto holder =
-                place ? kdvfs::detail::DeviceLock::holder(*place, address) : std::nullopt;
+                place ? kdvfs::restore::DeviceLock::holder(*place, address) : std::nullopt;
             std::cout << "  held by    " << holder.value_or("nobody") << '\n';
         });
     }

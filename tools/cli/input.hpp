@@ -57,7 +57,7 @@ inline std::string source_name(const std::string& file) {
 inline InputText read_input(const std::string& file) {
     Input input{file};
     InputText read{input.name(), {std::istreambuf_iterator<char>{input.stream()}, {}}};
-    if (input.stream().bad()) kdvfs::detail::throw_file_error("read a file", read.name, errno);
+    if (input.stream().bad()) kdvfs::io::throw_file_error("read a file", read.name, errno);
     return read;
 }
 

@@ -3,9 +3,11 @@
 // The kdvfs command: profile, plan, validate, draw, put clocks back, and attach to programs.
 // Exit codes: 0 done, 1 bad input (file and line named) or a validation that found a broken
 // promise, 2 device trouble, 3 nothing meets a target, a validation is undecided, or a tuning did
-// not keep bound or promise; `kdvfs run` ends as the program does.
+// not keep bound or promise; 4 a plan is broken or a report is worse; `kdvfs run` ends as the
+// program does.
 #include <kdvfs/error.hpp>
 #include <kdvfs/version.hpp>
+#include <tools/cli/diff_command.hpp>
 #include <tools/cli/doctor_command.hpp>
 #include <tools/cli/info_command.hpp>
 #include <tools/cli/measure_latency_command.hpp>
@@ -22,6 +24,7 @@
 #include <tools/cli/top_command.hpp>
 #include <tools/cli/tune_command.hpp>
 #include <tools/cli/validate_command.hpp>
+#include <tools/cli/worth_command.hpp>
 
 #include <CLI/CLI.hpp>
 #include <exception>
@@ -81,6 +84,7 @@ int main(int argc, char** argv) try {
     cli::PlanCommand::add_to(app);
     cli::PlanPipelineCommand::add_to(app);
     cli::ValidateCommand::add_to(app);
+    cli::WorthCommand::add_to(app);
     cli::TuneCommand::add_to(app);
     cli::MeasureLatencyCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
@@ -89,6 +93,7 @@ int main(int argc, char** argv) try {
     cli::PlanPoolCommand::add_to(app);
     cli::RunCommand::add_to(app);
     cli::MergeCommand::add_to(app);
+    cli::DiffCommand::add_to(app);
     cli::TopCommand::add_to(app);
     if (argc > 1 && argv[1][0] != '-' && !has_subcommand(app, argv[1])) {
         throw kdvfs::Error{kdvfs::Errc::invalid_input,

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <string>
+#include <utility>
 
 namespace cli {
 
@@ -25,10 +26,13 @@ inline kdvfs::tune::SwitchCosts known_switch_costs(const std::string& option,
         return read_switch_costs(input.stream(), input.name());
     }
     if (const auto measured = find_switch_latencies(gpu)) return read_switch_costs(*measured);
-    std::fprintf(stderr,
-                 "kdvfs: no switching latency of %s is known, 10 ms are assumed: measure it (kdvfs "
-                 "measure-latency, once per machine), or give --switch-latency\n",
-                 gpu.c_str());
+    static bool said = false;  // plans may be made again
+    if (!std::exchange(said, true))
+        std::fprintf(
+            stderr,
+            "kdvfs: no switching latency of %s is known, 10 ms are assumed: measure it (kdvfs "
+            "measure-latency, once per machine), or give --switch-latency\n",
+            gpu.c_str());
     return uniform_switch_costs(kdvfs::Seconds{0.010});
 }
 

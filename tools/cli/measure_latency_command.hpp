@@ -92,8 +92,8 @@ private:
     /// From the program's JSON to the file that plans are made with.
     void keep(const std::string& json) const {
         using namespace kdvfs::tune;
-        const nlohmann::json found = kdvfs::tune::detail::parse_json(read_input(json).text, json);
-        const std::string gpu = kdvfs::tune::detail::PlanFields{found, json, ""}.text("gpu");
+        const nlohmann::json found = kdvfs::tune::parse_json(read_input(json).text, json);
+        const std::string gpu = kdvfs::tune::PlanFields{found, json, ""}.text("gpu");
         std::string text =
             "from_core_mhz,from_mem_mhz,to_core_mhz,to_mem_mhz,latency_s,transition_s\n";
         double longest = 0;
@@ -103,13 +103,12 @@ private:
             longest = std::max(longest, latency);
             for (const char* end : {"from", "to"})
                 for (const char* clock : {"core_mhz", "memory_mhz"})
-                    text += kdvfs::detail::to_csv_field(
+                    text += kdvfs::io::to_csv_field(
                                 kdvfs::Megahertz{pair.at(end).at(clock).get<std::uint32_t>()}) +
                             ',';
-            text +=
-                kdvfs::detail::to_text(latency) + ',' +
-                kdvfs::detail::to_text(std::min(latency, pair.at("transition_s").get<double>())) +
-                '\n';
+            text += kdvfs::io::to_text(latency) + ',' +
+                    kdvfs::io::to_text(std::min(latency, pair.at("transition_s").get<double>())) +
+                    '\n';
         }
         if (longest <= 0)
             throw kdvfs::Error{

@@ -36,7 +36,7 @@ void MergeCommand::run() const {
             nlohmann::json::parse(read_input(file).text, nullptr, /*allow_exceptions=*/false);
         if (!report.is_object() || !report.contains("processes")) refuse("it is no such report");
         for (nlohmann::json& process : report["processes"]) {
-            if (!detail::is_report(process)) refuse("one of its processes has no report");
+            if (!report_sums::is_report(process)) refuse("one of its processes has no report");
             processes.push_back(std::move(process));
         }
     }

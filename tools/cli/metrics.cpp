@@ -25,18 +25,19 @@ std::string number(double value) {
 }
 
 /// {name="value",...}, with what the format wants escaped.
-std::string labels(const std::vector<std::pair<const char*, std::string>>& pairs) {
+std::string labels(MetricLabels pairs, const MetricLabels& constant) {
+    pairs.insert(pairs.end(), constant.begin(), constant.end());
     std::string text;
     for (const auto& [name, value] : pairs) {
         text += text.empty() ? "{" : ",";
-        text += std::string{name} + "=\"";
+        text += name + "=\"";
         for (const char c : value) {
             if (c == '\\' || c == '"') text += '\\';
             text += c == '\n' ? std::string{"\\n"} : std::string{c};
         }
         text += '"';
     }
-    return text + '}';
+    return text.empty() ? text : text + '}';
 }
 
 /// A metric's lines: HELP and TYPE once, then its values.
@@ -61,7 +62,7 @@ private:
 struct Share {
     double seconds = 0;
     double launches = 0;
-    detail::EnergySum energy{};
+    report_sums::EnergySum energy{};
     void add(const json& row) {
         seconds += row.value("time_s", 0.0);
         launches += row.value("calls", 0.0);
@@ -75,7 +76,8 @@ struct Share {
 };
 
 /// The ranges with most time; each sums up those in it, so that the others have no sum.
-std::string range_text(const std::map<std::string, std::map<std::string, Share>>& boards) {
+std::string range_text(const std::map<std::string, std::map<std::string, Share>>& boards,
+                       const MetricLabels& constant) {
     Metric energy{"kdvfs_range_energy_joules", "gauge", "Joules of the kernels in a range."};
     Metric half{"kdvfs_range_energy_half_width_joules", "gauge",
                 "Half of the 95 % interval of kdvfs_range_energy_joules."};
@@ -90,7 +92,7 @@ std::string range_text(const std::map<std::string, std::map<std::string, Share>>
         });
         if (largest.size() > most_kernels) largest.resize(most_kernels);
         for (const auto& [range, taken] : largest) {
-            const std::string its = labels({{"hw_id", address}, {"range", *range}});
+            const std::string its = labels({{"hw_id", address}, {"range", *range}}, constant);
             seconds.add(its, taken->seconds);
             runs.add(its, taken->launches);
             if (!taken->energy.resolved) continue;
@@ -103,7 +105,7 @@ std::string range_text(const std::map<std::string, std::map<std::string, Share>>
 
 }  // namespace
 
-std::string prometheus_text(const std::vector<json>& processes) {
+std::string prometheus_text(const std::vector<json>& processes, const MetricLabels& constant) {
     using Kernel = std::pair<std::string, std::uint32_t>;
     std::map<std::string, std::map<Kernel, Share>> boards;
     std::map<std::string, std::map<std::string, Share>> ranges;      // by address and path
@@ -135,10 +137,11 @@ std::string prometheus_text(const std::vector<json>& processes) {
                 "Half of the 95 % interval of kdvfs_kernel_energy_joules."};
     Metric seconds{"kdvfs_kernel_seconds_total", "counter", "Time of a kernel, metered."};
     Metric launches{"kdvfs_kernel_launches_total", "counter", "Launches of a kernel."};
-    processes_seen.add("", static_cast<double>(processes.size()));
+    processes_seen.add(labels({}, constant), static_cast<double>(processes.size()));
     for (const auto& [address, counter] : counters) {
-        board.add(labels({{"hw_id", address}, {"hw_type", "gpu"}, {"hw_name", counter.first}}),
-                  counter.second);
+        board.add(
+            labels({{"hw_id", address}, {"hw_type", "gpu"}, {"hw_name", counter.first}}, constant),
+            counter.second);
     }
     for (const auto& [address, kernels] : boards) {
         std::vector<std::pair<const Kernel*, Share>> rows;
@@ -161,7 +164,8 @@ std::string prometheus_text(const std::vector<json>& processes) {
         for (const auto& [kernel, taken] : rows) {
             const std::string its = labels({{"hw_id", address},
                                             {"kernel", kernel->first},
-                                            {"variant", std::to_string(kernel->second)}});
+                                            {"variant", std::to_string(kernel->second)}},
+                                           constant);
             seconds.add(its, taken.seconds);
             launches.add(its, taken.launches);
             if (!taken.energy.resolved) continue;
@@ -170,7 +174,7 @@ std::string prometheus_text(const std::vector<json>& processes) {
         }
     }
     return processes_seen.text() + board.text() + energy.text() + half.text() + seconds.text() +
-           launches.text() + range_text(ranges);
+           launches.text() + range_text(ranges, constant);
 }
 
 }  // namespace cli

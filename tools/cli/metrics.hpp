@@ -3,9 +3,13 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cli {
+
+/// Names and values of labels.
+using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
 /// Returns the reports of attached processes as Prometheus' text (exposition format 0.0.4):
 /// - `hw_energy_joules_total`, by board: OpenTelemetry's hw.energy, the board's counter since the
@@ -17,6 +21,8 @@ namespace cli {
 /// - `kdvfs_processes`: how many have reported.
 /// Names are labels, of the 64 kernels with most time; the others are one, "(others)".
 /// @param processes as `read_attached_reports` gives them
-[[nodiscard]] std::string prometheus_text(const std::vector<nlohmann::json>& processes);
+/// @param constant  labels of every line, behind its own
+[[nodiscard]] std::string prometheus_text(const std::vector<nlohmann::json>& processes,
+                                          const MetricLabels& constant = {});
 
 }  // namespace cli

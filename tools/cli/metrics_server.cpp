@@ -102,8 +102,9 @@ struct Client {
 
 class MetricsServer::Loop {
 public:
-    Loop(const std::string& place, std::filesystem::path folder)
+    Loop(const std::string& place, std::filesystem::path folder, MetricLabels labels)
         : folder_{std::move(folder)},
+          labels_{std::move(labels)},
           listener_{::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)},
           stop_{::eventfd(0, EFD_CLOEXEC)} {
         sockaddr_in address = address_of(place);
@@ -205,13 +206,14 @@ private:
         }
         const auto now = Clock::now();
         if (!text_ || now - made_ > text_age) {
-            text_ = prometheus_text(read_attached_reports(folder_));
+            text_ = prometheus_text(read_attached_reports(folder_), labels_);
             made_ = now;
         }
         return answer_with("200 OK", *text_);
     }
 
     std::filesystem::path folder_;
+    MetricLabels labels_;
     Descriptor listener_;
     Descriptor stop_;
     std::string url_;
@@ -221,8 +223,9 @@ private:
     std::thread thread_;
 };
 
-MetricsServer::MetricsServer(const std::string& place, std::filesystem::path folder)
-    : loop_{std::make_unique<Loop>(place, std::move(folder))} {}
+MetricsServer::MetricsServer(const std::string& place, std::filesystem::path folder,
+                             MetricLabels labels)
+    : loop_{std::make_unique<Loop>(place, std::move(folder), std::move(labels))} {}
 MetricsServer::~MetricsServer() = default;
 
 const std::string& MetricsServer::url() const { return loop_->url(); }

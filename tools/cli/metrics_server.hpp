@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <tools/cli/metrics.hpp>
+
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -17,9 +19,10 @@ public:
     /// takes
     ///               a free one
     /// @param folder where attached processes write their reports
+    /// @param labels of every line
     /// @throws Error (invalid_input) if `place` is not an address and a port, (busy) if nothing can
     ///         listen there
-    MetricsServer(const std::string& place, std::filesystem::path folder);
+    MetricsServer(const std::string& place, std::filesystem::path folder, MetricLabels labels = {});
     ~MetricsServer();
     MetricsServer(const MetricsServer&) = delete;
     MetricsServer& operator=(const MetricsServer&) = delete;

@@ -14,7 +14,7 @@ namespace cli {
 
 /// What the dynamic loader is asked for: the driver's library, or the one that KDVFS_NVML names.
 inline std::string nvml_library() {
-    const std::string named{kdvfs::detail::environment("KDVFS_NVML")};
+    const std::string named{kdvfs::io::environment("KDVFS_NVML")};
     return named.empty() ? "libnvidia-ml.so.1" : named;
 }
 

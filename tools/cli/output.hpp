@@ -46,7 +46,7 @@ inline void finish_standard_output() {
 /// Prints a text, or writes it to a file as a whole.
 /// @throws Error (io)
 inline void write(const std::string& file, const std::string& text) {
-    if (!is_standard_output(file)) return kdvfs::detail::write_file_atomically(file, text);
+    if (!is_standard_output(file)) return kdvfs::io::write_file_atomically(file, text);
     std::cout << text;
     finish_standard_output();
 }

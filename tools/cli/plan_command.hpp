@@ -121,7 +121,7 @@ struct PlanCommand {
             format == "header" || !launches.launches.empty() || !iterations.iterations.empty();
         const HeaderOptions header{
             namespace_name, "Policies", source_name(profile),
-            hashed ? kdvfs::detail::content_hash(to_csv(measured)) : std::string{}};
+            hashed ? kdvfs::io::content_hash(to_csv(measured)) : std::string{}};
         rank_profile.reset();  // large profiles fill the memory that plans need
         Objective chosen = parse_objective(objective, table);
         if (!max_slowdown.empty())
@@ -252,7 +252,7 @@ private:
     [[nodiscard]] std::string planned_by_segments(
         const kdvfs::tune::CostTable& table, const kdvfs::tune::Objective& chosen,
         const kdvfs::tune::HeaderOptions& header, const kdvfs::tune::LaunchSequence& recorded,
-        const kdvfs::tune::detail::LaunchTrace& iterations) const {
+        const kdvfs::tune::LaunchTrace& iterations) const {
         using namespace kdvfs::tune;
         const SwitchCosts costs = known_switch_costs(switch_latency, table.gpu);
         SegmentPlan plan =

@@ -82,7 +82,7 @@ private:
 
     [[nodiscard]] double allowed_gap(std::size_t operations) const {
         if (max_gap.empty()) return operations <= 3000 ? 0 : operations <= 10'000 ? 1e-4 : 1e-3;
-        const auto gap = kdvfs::detail::parse_number<double>(max_gap);
+        const auto gap = kdvfs::io::parse_number<double>(max_gap);
         if (!gap || !(*gap >= 0 && *gap < 1)) reject("--max-gap", max_gap, "give such as 0.001");
         return *gap;
     }

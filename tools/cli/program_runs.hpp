@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -54,6 +55,9 @@ public:
     /// From here on each run has these variables, too: those that attach to it.
     void attach(Variables variables) { attached_ = std::move(variables); }
 
+    /// No run may take longer.
+    void limit(kdvfs::Seconds longest) { longest_ = longest; }
+
     /// @param variables added to the environment; an empty one is left out
     /// @param output where its standard output goes
     /// @throws Error as `run_command`, `read_cost` and `EnergyWatch`
@@ -64,7 +68,7 @@ public:
         variables.insert(variables.end(), attached_.begin(), attached_.end());
         std::optional<EnergyWatch> watch;
         if (counter_) watch.emplace(*counter_);
-        const RunTimes times = run_command(command_, environment_with(variables), output);
+        const RunTimes times = run_command(command_, environment_with(variables), output, longest_);
         const kdvfs::Seconds wall = times.ended - times.began;
         if (reports() && (!report_first_ || std::filesystem::exists(report)))
             return {kdvfs::tune::read_cost(report), wall};
@@ -77,6 +81,7 @@ private:
 
     std::vector<std::string> command_;
     Variables attached_;
+    kdvfs::Seconds longest_{std::numeric_limits<double>::infinity()};
     std::optional<DeviceCounter> counter_;
     std::optional<kdvfs::Error> no_counter_;
     bool report_first_ = false;

@@ -73,15 +73,15 @@ private:
         const std::size_t sign = text.rfind('=');
         if (sign == std::string::npos || sign == 0)
             reject("--target", text, "give COLUMN=VALUE such as itl_p50_ms=50");
-        const auto value = kdvfs::detail::parse_number<double>(text.substr(sign + 1));
+        const auto value = kdvfs::io::parse_number<double>(text.substr(sign + 1));
         if (!value || std::isnan(*value))
             reject("--target", text, "give COLUMN=VALUE such as itl_p50_ms=50");
         return {text.substr(0, sign), *value};
     }
 
     static nlohmann::ordered_json field(const std::string& text) {
-        if (const auto whole = kdvfs::detail::parse_number<std::int64_t>(text)) return *whole;
-        if (const auto number = kdvfs::detail::parse_number<double>(text))
+        if (const auto whole = kdvfs::io::parse_number<std::int64_t>(text)) return *whole;
+        if (const auto number = kdvfs::io::parse_number<double>(text))
             if (std::isfinite(*number)) return *number;
         return text;
     }

@@ -96,7 +96,7 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
     page.remarks.push_back(
         "Plans for " + plans.chosen.objective +
         (std::isfinite(plans.chosen.max_slowdown)
-             ? ", slowdown up to " + kdvfs::detail::to_text(100 * plans.chosen.max_slowdown) + " %"
+             ? ", slowdown up to " + kdvfs::io::to_text(100 * plans.chosen.max_slowdown) + " %"
              : "") +
         ". Percentages are against the baseline (" + to_string(plans.chosen.baseline_clock) +
         "), negative is saved.");

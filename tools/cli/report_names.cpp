@@ -40,7 +40,16 @@ JobPlace JobPlace::of_this_process() {
                 {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})),
             without_slashes(
                 first_of_environment({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"})),
-            static_cast<int>(::getpid())};
+            static_cast<int>(::getpid()), without_slashes(first_of_environment({"SLURM_STEP_ID"}))};
+}
+
+MetricLabels JobPlace::labels() const {
+    MetricLabels known;
+    for (const auto& [name, value] :
+         MetricLabels{{"Hostname", host}, {"jobid", job}, {"jobstep", step}, {"rank", rank}}) {
+        if (!value.empty()) known.emplace_back(name, value);
+    }
+    return known;
 }
 
 std::string report_name(std::string_view name, const JobPlace& place) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <tools/cli/metrics.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -12,8 +14,13 @@ struct JobPlace {
     std::string rank;  ///< empty outside of srun, mpirun and torchrun
     std::string job;   ///< of Slurm, PBS, LSF or Flux; else empty
     int process = 0;
+    std::string step{};  ///< of Slurm; else empty
 
     static JobPlace of_this_process();
+
+    /// What is known of it as labels of metrics: `Hostname` as DCGM's exporter has it, `jobid` as
+    /// Omnistat's, `jobstep`, `rank`.
+    [[nodiscard]] MetricLabels labels() const;
 };
 
 /// The name of a report of one process of a job: `%h` is the host, `%r` the rank, `%j` the job,

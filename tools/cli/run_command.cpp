@@ -5,6 +5,7 @@
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/child_process.hpp>
 #include <tools/cli/command_run.hpp>
+#include <tools/cli/metrics_file.hpp>
 #include <tools/cli/metrics_server.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/report_names.hpp>
@@ -90,10 +91,10 @@ void refuse_unwritable(const std::string& file) {
     std::error_code none;
     const auto folder = std::filesystem::absolute(file, none).parent_path();
     if (std::filesystem::is_directory(file, none)) {
-        kdvfs::detail::throw_file_error("write a report", file, EISDIR);
+        kdvfs::io::throw_file_error("write a report", file, EISDIR);
     }
     if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-        kdvfs::detail::throw_file_error("write a report", file, errno);
+        kdvfs::io::throw_file_error("write a report", file, errno);
     }
 }
 
@@ -101,11 +102,12 @@ void refuse_unwritable(const std::string& file) {
 void serve_metrics(std::optional<MetricsServer>& server, const std::string& where,
                    const std::filesystem::path& folder, const JobPlace& place) {
     try {
-        server.emplace(where, folder);
+        server.emplace(where, folder, place.labels());
     } catch (const kdvfs::Error& error) {
         if (place.rank.empty() || error.code() != kdvfs::Errc::busy) throw;
         const std::size_t colon = where.rfind(':');
-        server.emplace(colon == std::string::npos ? "0" : where.substr(0, colon) + ":0", folder);
+        server.emplace(colon == std::string::npos ? "0" : where.substr(0, colon) + ":0", folder,
+                       place.labels());
     }
 }
 
@@ -139,14 +141,18 @@ int RunCommand::run_program() const {
         serve_metrics(server, metrics, folder.path, place);
         std::cerr << "kdvfs: metrics at " << server->url() << '\n';
     }
-    std::string mode{kdvfs::detail::environment("KDVFS_MODE")};
+    std::optional<MetricsFile> file;
+    if (!metrics_file.empty()) {
+        file.emplace(report_name(metrics_file, place), folder.path, place.labels());
+    }
+    std::string mode{kdvfs::io::environment("KDVFS_MODE")};
     if (!plan.empty()) mode = "follow:" + std::filesystem::absolute(plan).string();
     if (!sweep.empty()) mode = "sweep:" + std::filesystem::absolute(sweep).string();
     if (repeat) mode = "repeat";
     changes.emplace_back("KDVFS_MODE", mode);
     changes.emplace_back("KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every));
     std::string left_out = runs_once;
-    if (left_out.empty()) left_out = kdvfs::detail::environment("KDVFS_ATTACH_RUNS_ONCE");
+    if (left_out.empty()) left_out = kdvfs::io::environment("KDVFS_ATTACH_RUNS_ONCE");
     const auto run_once = [&] {
         auto all = changes;
         all.emplace_back("KDVFS_ATTACH_RUNS_ONCE", left_out);

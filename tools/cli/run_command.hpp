@@ -20,6 +20,7 @@ struct RunCommand {
     std::string sweep;
     std::string runs_once;
     std::string metrics;
+    std::string metrics_file;
     unsigned meter_every = 0;
     bool repeat = false;
 
@@ -54,6 +55,9 @@ struct RunCommand {
         sub->add_option("--metrics", command->metrics,
                         "PORT, or ADDRESS:PORT: serve what is known so far as Prometheus' text, "
                         "at /metrics, on the loopback unless an address is given");
+        sub->add_option("--metrics-file", command->metrics_file,
+                        "A file .prom that has the same, for node_exporter's textfile collector: "
+                        "written every 5 s, removed at the end. %h, %r, %j, %p as in --report");
         sub->callback([command] { command->run(); });
     }
 

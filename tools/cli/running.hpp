@@ -31,12 +31,12 @@ inline bool is_own_folder(const std::string& path) {
 class KnownRun {
 public:
     explicit KnownRun(const std::filesystem::path& reports) {
-        const std::string root = kdvfs::detail::RestorePlace::own_root();
+        const std::string root = kdvfs::restore::RestorePlace::own_root();
         ::mkdir(root.c_str(), 0700);
         if (!is_own_folder(root)) return;
         file_ = root + "/run." + std::to_string(::getpid());
         try {
-            kdvfs::detail::write_file_atomically(file_, reports.string() + '\n');
+            kdvfs::io::write_file_atomically(file_, reports.string() + '\n');
         } catch (const kdvfs::Error&) {
             file_.clear();
         }
@@ -54,7 +54,7 @@ private:
 /// The folders of this user's runs that are alive.
 inline std::vector<std::filesystem::path> running_folders() {
     std::vector<std::filesystem::path> folders;
-    const std::string root = kdvfs::detail::RestorePlace::own_root();
+    const std::string root = kdvfs::restore::RestorePlace::own_root();
     if (!is_own_folder(root)) return folders;
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator{root, ignored}) {

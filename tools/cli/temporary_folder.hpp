@@ -29,12 +29,12 @@ private:
         std::error_code none;
         const auto around = std::filesystem::temp_directory_path(none);
         if (none)
-            kdvfs::detail::throw_file_error(
-                "find a folder for temporary files",
-                "TMPDIR=" + std::string{kdvfs::detail::environment("TMPDIR")}, none.value());
+            kdvfs::io::throw_file_error("find a folder for temporary files",
+                                        "TMPDIR=" + std::string{kdvfs::io::environment("TMPDIR")},
+                                        none.value());
         std::string name = (around / "kdvfs_XXXXXX").string();
         if (::mkdtemp(name.data()) == nullptr)
-            kdvfs::detail::throw_file_error("make a folder", name, errno);
+            kdvfs::io::throw_file_error("make a folder", name, errno);
         return name;
     }
 };

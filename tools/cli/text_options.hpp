@@ -45,10 +45,10 @@ inline void refuse_without_effect(const CLI::App& app, const std::string& option
 inline double parse_percent(const std::string& option, const std::string& text, double most) {
     std::string_view digits = text;
     if (digits.ends_with('%')) digits.remove_suffix(1);
-    const auto percent = kdvfs::detail::parse_number<double>(digits);
+    const auto percent = kdvfs::io::parse_number<double>(digits);
     if (!percent || !(*percent >= 0 && *percent <= most))
         reject(option, text,
-               "give a percentage such as 1%, from 0 to " + kdvfs::detail::to_text(most) + "%");
+               "give a percentage such as 1%, from 0 to " + kdvfs::io::to_text(most) + "%");
     return *percent / 100;
 }
 
@@ -59,12 +59,23 @@ inline std::optional<kdvfs::Seconds> parse_duration(const std::string& option,
                                                     const std::string& or_else = "") {
     if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
     const std::size_t unit = text.find_first_not_of("0123456789.");
-    const auto number = kdvfs::detail::parse_number<double>(std::string_view{text}.substr(0, unit));
+    const auto number = kdvfs::io::parse_number<double>(std::string_view{text}.substr(0, unit));
     const std::string name = unit == std::string::npos ? "" : text.substr(unit);
     const double scale = name == "s" ? 1 : name == "ms" ? 1e-3 : name == "us" ? 1e-6 : 0;
     constexpr double longest = 100;  // seconds
     if (!number || scale == 0 || !(*number * scale <= longest))
         reject(option, text, "give a time such as 6ms, up to 100s" + or_else);
+    return kdvfs::Seconds{*number * scale};
+}
+
+/// "90s", "30min", "2h". @throws Error (invalid_input) for anything else, and for no time at all
+inline kdvfs::Seconds parse_long_time(const std::string& option, const std::string& text) {
+    const std::size_t unit = text.find_first_not_of("0123456789.");
+    const auto number = kdvfs::io::parse_number<double>(std::string_view{text}.substr(0, unit));
+    const std::string name = unit == std::string::npos ? "" : text.substr(unit);
+    const double scale = name == "s" ? 1 : name == "min" ? 60 : name == "h" ? 3600 : 0;
+    if (!number || !(*number * scale > 0 && *number * scale < 1e9))
+        reject(option, text, "give a time such as 90s, 30min or 2h");
     return kdvfs::Seconds{*number * scale};
 }
 
@@ -86,7 +97,7 @@ inline kdvfs::tune::Objective parse_objective(const std::string& text,
     if (text == "ed2p") return energy_delay_squared();
     if (text == "energy") return minimum_energy();
     if (text.starts_with("zeus:")) {
-        const auto eta = kdvfs::detail::parse_number<double>(std::string_view{text}.substr(5));
+        const auto eta = kdvfs::io::parse_number<double>(std::string_view{text}.substr(5));
         if (eta) return zeus_cost(*eta, highest_power(table));
     }
     reject("--objective", text, "give waste, edp, ed2p, energy or zeus:ETA");

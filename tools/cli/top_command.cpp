@@ -32,49 +32,59 @@ namespace {
 
 using Totals = std::map<std::string, std::pair<double, double>>;  // time and joules, by kernel
 
-/// "0000:1b:00.0 NVIDIA H100: 690 W, 1605 MHz"
-std::string board_line(const std::string& address, const std::string& name, kdvfs::Watts power,
-                       kdvfs::Megahertz core) {
-    char text[64];
-    std::snprintf(text, sizeof text, ": %.0f W, %u MHz\n", power.count, core.count);
-    return address + ' ' + name + text;
-}
+/// A board, as it is now.
+struct Board {
+    std::string name;
+    std::optional<double> watts{};
+    std::optional<unsigned> core_mhz{};
 
-/// A line for each board of this machine, and for those of the programs that are none of it
-/// (without power and clock where they do not say).
-std::string board_lines(const std::vector<nlohmann::json>& processes) {
-    std::map<std::string, std::string> lines;  // by address
+    /// "0000:1b:00.0 NVIDIA H100: 690 W, 1605 MHz"
+    [[nodiscard]] std::string line(const std::string& address) const {
+        char text[64] = "";
+        if (watts && core_mhz) {
+            std::snprintf(text, sizeof text, ": %.0f W, %u MHz", *watts, *core_mhz);
+        }
+        return address + ' ' + name + text + '\n';
+    }
+    [[nodiscard]] nlohmann::json json(const std::string& address) const {
+        nlohmann::json its{{"address", address}, {"name", name}};
+        its["power_w"] = watts ? nlohmann::json(*watts) : nlohmann::json{};
+        its["core_mhz"] = core_mhz ? nlohmann::json(*core_mhz) : nlohmann::json{};
+        return its;
+    }
+};
+
+/// Each board of this machine, and those of the programs that are none of it (without power and
+/// clock where they do not say), by address.
+std::map<std::string, Board> boards_of(const std::vector<nlohmann::json>& processes) {
+    std::map<std::string, Board> boards;
     for (const auto& process : processes) {
         for (const auto& device : process["devices"]) {
             const auto& board = device["report"]["device"];
-            const std::string address = board.value("address", "");
-            lines.emplace(address, address + ' ' + board.value("name", "") + '\n');
+            boards.emplace(board.value("address", ""), Board{board.value("name", "")});
         }
     }
     for (const auto& card : kdvfs::device::amd::find_cards()) {
-        const std::string address = to_string(card.address);
-        std::string& line = lines[address] = address + ' ' + card.name + '\n';
+        Board& board = boards[to_string(card.address)] = {card.name};
         try {
             const auto now = kdvfs::device::amd::MetricsFile{card}.read_metrics();
             if (!now.power || !now.core_clock) continue;
-            line = board_line(address, card.name, *now.power, *now.core_clock);
+            board = {card.name, now.power->count, now.core_clock->count};
         } catch (const kdvfs::Error&) {  // the driver does not let us read its table
         }
     }
     for (const std::string& address : nvidia_addresses()) {
-        lines.emplace(address, address + " NVIDIA GPU\n");
+        boards.emplace(address, Board{"NVIDIA GPU"});
     }
-    std::string text;
-    for (auto& [address, line] : lines) {
+    for (auto& [address, board] : boards) {
         try {
-            kdvfs::device::NvmlReadings board{address, nvml_library()};
-            line = board_line(address, board.info().name, board.read_power().watts,
-                              board.read_running_clocks().core);
+            kdvfs::device::NvmlReadings now{address, nvml_library()};
+            board = {now.info().name, now.read_power().watts.count,
+                     now.read_running_clocks().core.count};
         } catch (const kdvfs::Error&) {  // a board of another vendor, or without a driver here
         }
-        text += line;
     }
-    return text;
+    return boards;
 }
 
 /// What is shown at once.
@@ -114,7 +124,7 @@ struct Screen {
 
 /// A kernel or range since the last look.
 struct Line {
-    std::string name;
+    nlohmann::json row;  ///< that it is made of
     double seconds = 0;
     double joules = 0;
     bool resolved = false;
@@ -138,7 +148,7 @@ std::vector<Line> lines_of(const nlohmann::json& items, const std::string& kind,
         const auto known = before.find(kind + name);
         const auto [seconds_before, joules_before] =
             known == before.end() ? std::pair{0.0, 0.0} : known->second;
-        lines.push_back({name, seconds - seconds_before, resolved ? joules - joules_before : 0,
+        lines.push_back({item, seconds - seconds_before, resolved ? joules - joules_before : 0,
                          resolved, item.value("held_core_mhz", 0)});
     }
     std::erase_if(lines, [](const Line& line) { return line.seconds <= 0; });
@@ -172,31 +182,65 @@ std::string table(const std::vector<Line>& lines, const char* title, const Line&
         }
         if (each.held > 0) std::snprintf(held, sizeof held, "%d", each.held);
         std::snprintf(line, sizeof line, "%-*s %7s %7.1f %10.4g %9s %7s %8s\n", width,
-                      kdvfs::detail::shortened(each.name, name_width).c_str(), share,
+                      report_sums::shown_name(each.row, name_width).c_str(), share,
                       100 * each.seconds / all.seconds, each.seconds, joules, watts, held);
         text += line;
     }
     return text;
 }
 
-/// What ran since the last look: ranges, where there are any, and kernels.
-std::string shown(const std::vector<nlohmann::json>& processes, Totals& before,
-                  std::size_t name_width) {
-    const std::string boards = board_lines(processes);
-    if (processes.empty()) return boards + "no program is attached (kdvfs run -- PROGRAM)\n";
-    const auto merged = merge_attached_reports(processes);
-    Totals now;
-    const std::vector<Line> kernels = lines_of(merged["rows"], "", before, now);
-    const std::vector<Line> ranges = lines_of(merged["levels"], "range ", before, now);
-    before = std::move(now);
-    Line all;
-    for (const Line& kernel : kernels) {
-        all.seconds += kernel.seconds;
-        all.joules += std::max(0.0, kernel.joules);
+/// What ran since the last look.
+struct Look {
+    std::map<std::string, Board> boards{};
+    std::size_t processes = 0;
+    std::vector<Line> kernels{};
+    std::vector<Line> ranges{};
+
+    Look(const std::vector<nlohmann::json>& all, Totals& before)
+        : boards{boards_of(all)}, processes{all.size()} {
+        if (all.empty()) return;
+        const auto merged = merge_attached_reports(all);
+        Totals now;
+        kernels = lines_of(merged["rows"], "", before, now);
+        ranges = lines_of(merged["levels"], "range ", before, now);
+        before = std::move(now);
     }
-    return boards + (ranges.empty() ? "" : table(ranges, "range", all, name_width)) +
-           table(kernels, "kernel", all, name_width);
-}
+
+    /// Ranges, where there are any, and kernels.
+    [[nodiscard]] std::string text(std::size_t name_width) const {
+        std::string shown;
+        for (const auto& [address, board] : boards) shown += board.line(address);
+        if (processes == 0) return shown + "no program is attached (kdvfs run -- PROGRAM)\n";
+        Line all;
+        for (const Line& kernel : kernels) {
+            all.seconds += kernel.seconds;
+            all.joules += std::max(0.0, kernel.joules);
+        }
+        return shown + (ranges.empty() ? "" : table(ranges, "range", all, name_width)) +
+               table(kernels, "kernel", all, name_width);
+    }
+
+    [[nodiscard]] nlohmann::json json() const {
+        using Json = nlohmann::json;
+        Json its{{"processes", processes},
+                 {"boards", Json::array()},
+                 {"kernels", Json::array()},
+                 {"ranges", Json::array()}};
+        for (const auto& [address, board] : boards) its["boards"].push_back(board.json(address));
+        for (const auto& [list, lines] : {std::pair{"kernels", &kernels}, {"ranges", &ranges}}) {
+            for (const Line& line : *lines) {
+                Json item{{"name", line.row.value("kernel", "")}, {"time_s", line.seconds}};
+                item["joules"] = line.resolved ? Json(line.joules) : Json{};
+                if (line.row.contains("variant")) {
+                    item["variant"] = line.row["variant"];
+                    item["held_core_mhz"] = line.held;
+                }
+                its[list].push_back(std::move(item));
+            }
+        }
+        return its;
+    }
+};
 
 }  // namespace
 
@@ -209,8 +253,13 @@ void TopCommand::run() const {
                 if (!report.value("ended", false)) processes.push_back(std::move(report));
             }
         }
-        const Screen screen = once ? Screen{} : Screen::of_output();
-        std::cout << screen.cut(shown(processes, before, screen.name_width()));
+        const Look look{processes, before};
+        if (json) {
+            std::cout << look.json().dump() << '\n';
+        } else {
+            const Screen screen = once ? Screen{} : Screen::of_output();
+            std::cout << screen.cut(look.text(screen.name_width()));
+        }
         finish_standard_output();
         if (once) return;
         std::this_thread::sleep_for(std::chrono::duration<double>{every});

@@ -7,42 +7,38 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
-#include <kdvfs/detail/tune/shrinkage.hpp>
-#include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/ranks.hpp>
-#include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/tune/validation.hpp>
 #include <tools/cli/attached_reports.hpp>
-#include <tools/cli/input.hpp>
 #include <tools/cli/known_switch_costs.hpp>
 #include <tools/cli/output.hpp>
+#include <tools/cli/program_comparison.hpp>
+#include <tools/cli/program_plan.hpp>
 #include <tools/cli/program_runs.hpp>
+#include <tools/cli/program_sweep.hpp>
 #include <tools/cli/report_command.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
 #include <tools/cli/tuning_folder.hpp>
 #include <tools/cli/validate_command.hpp>
 
-#include <fcntl.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -50,53 +46,16 @@
 namespace cli {
 namespace {
 
-/// What the program does by itself.
-struct Trial {
-    kdvfs::tune::Cost cost;
-    kdvfs::Seconds wall{0};
-    std::vector<kdvfs::tune::SessionStatus> sessions;  // one a GPU
-};
-/// What the plan, or the plans of unequal ranks together, promise.
-struct Promise {
-    kdvfs::tune::Plan plan;
-    std::string hash;          // of the plan files
-    std::size_t segments = 0;  // of all plans; 0 where kernels are planned one by one
-    std::size_t plans = 0;
-    double iteration_time_pct = 0;  // `plan` is of the whole run
-    double iteration_energy_pct = 0;
-};
-
-/// What makes one tuning different from another: what a sweep depends on. A folder goes on with
-/// other values of the rest.
-std::string job_text(const TuneCommand& options) {
-    return nlohmann::ordered_json{
-               {"command", options.command},       {"max_slowdown", options.max_slowdown},
-               {"confidence", options.confidence}, {"run_slowdown", options.run_slowdown},
-               {"counter", options.counter},       {"level", options.attach.level},
-               {"match", options.attach.match},    {"iteration", options.attach.iteration}}
-               .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-           '\n';
-}
-
-/// Where what the program prints goes: its errors come through.
-kdvfs::detail::Descriptor open_log(const TuningFolder& folder) {
-    const std::filesystem::path path = folder.file("program.log");
-    kdvfs::detail::Descriptor log{
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
-    if (!log.is_open()) kdvfs::detail::throw_file_error("open a file", path, errno);
-    return log;
-}
-
-/// @param status the file for the sessions; empty: they tell nothing
-ProgramRuns::Variables variables(const TuningFolder& folder, const std::string& mode,
-                                 const std::string& status) {
-    return {{"KDVFS_MODE", mode},
-            {"KDVFS_STATUS",
-             status.empty() ? "" : std::filesystem::absolute(folder.file(status)).string()},
-            {"KDVFS_PLAN", ""}};
-}
-std::string mode_of(const char* mode, const std::filesystem::path& file) {
-    return mode + (':' + std::filesystem::absolute(file).string());
+TuningJob job_of(const TuneCommand& options) {
+    return {{{"command", options.command},
+             {"level", options.attach.level},
+             {"match", options.attach.match},
+             {"iteration", options.attach.iteration}},
+            {{"counter", options.counter}},
+            {{"max_slowdown", options.max_slowdown},
+             {"confidence", options.confidence},
+             {"run_slowdown", options.run_slowdown},
+             {"exclude_below", options.exclude_below}}};
 }
 
 /// What attaching to a program, whose reports lie in a folder, could not do.
@@ -118,8 +77,8 @@ Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOpti
     };
     if (!folder.has("trial.json")) {
         std::fprintf(stderr, "kdvfs: the program runs once, as it is\n");
-        const auto log = open_log(folder);
-        const ProgramRun run = program(variables(folder, "off", "trial_status.json"), log.get());
+        const auto log = folder.open_log();
+        const ProgramRun run = program(folder.variables("off", "trial_status.json"), log.get());
         const bool attached = folder.statuses("trial_status.json").empty();
         if (attached) {
             std::fprintf(stderr, "kdvfs: it has no session: it runs once more, attached to\n");
@@ -129,8 +88,7 @@ Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOpti
                 reject(error.code(), "it has no kdvfs::tune::Session: " + error.text().vendor_words,
                        error.text().remedy.c_str());
             }
-            static_cast<void>(
-                program(variables(folder, "measure", "trial_status.json"), log.get()));
+            static_cast<void>(program(folder.variables("measure", "trial_status.json"), log.get()));
         }
         folder.write("trial.json", nlohmann::ordered_json{{"time_s", run.cost.time.count()},
                                                           {"energy_j", run.cost.energy.count},
@@ -140,8 +98,8 @@ Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOpti
                                        '\n');
     }
     const std::string name = folder.file("trial.json").string();
-    const nlohmann::json json = kdvfs::tune::detail::parse_json(folder.read("trial.json"), name);
-    const kdvfs::tune::detail::PlanFields fields{json, name, ""};
+    const nlohmann::json json = kdvfs::tune::parse_json(folder.read("trial.json"), name);
+    const kdvfs::tune::PlanFields fields{json, name, ""};
     const bool attached = json.value("attached", false);
     if (attached) program.attach(attach.variables(reports));
     Trial trial{fields.cost("time_s", "energy_j"), kdvfs::Seconds{fields.number("wall_s", 0)},
@@ -168,7 +126,7 @@ Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOpti
 /// @throws Error (invalid_input)
 void require_program(const std::string& name) {
     std::istringstream folders{name.find('/') == std::string::npos
-                                   ? std::string{kdvfs::detail::environment("PATH")}
+                                   ? std::string{kdvfs::io::environment("PATH")}
                                    : std::string{"/"}};
     for (std::string folder; std::getline(folders, folder, ':');) {
         const std::filesystem::path path = name.find('/') == std::string::npos
@@ -192,14 +150,6 @@ std::string long_time(kdvfs::Seconds time) {
     return text;
 }
 
-/// Whether the sweeps of all GPUs are over.
-bool swept(const TuningFolder& folder) {
-    const auto statuses = folder.statuses("sweep_status.json");
-    return !statuses.empty() &&
-           std::all_of(statuses.begin(), statuses.end(),
-                       [](const auto& status) { return status.sweep && status.sweep->done; });
-}
-
 /// Says how long it will take, before it begins.
 void announce(const TuningFolder& folder, const Trial& trial,
               const kdvfs::tune::SweepOptions& options, std::size_t pairs) {
@@ -221,194 +171,68 @@ void announce(const TuningFolder& folder, const Trial& trial,
     std::fflush(stdout);
 }
 
-/// Measurements at other clocks than the baseline's, of all GPUs: what shows that a sweep gets
-/// on.
-std::size_t measured(const TuningFolder& folder) {
-    std::size_t count = 0;
-    for (const std::filesystem::path& path : folder.ranked("profile.csv")) {
-        TuningFolder::wait_for(path);
-        std::string text = read_input(path.string()).text;
-        text.resize(text.rfind('\n') + 1);  // the last line may have been cut short
-        std::istringstream lines{text};
-        kdvfs::detail::CsvReader reader{lines, path.string()};
-        const auto rows = kdvfs::tune::detail::read_rows(reader);
-        if (!rows.profile) continue;
-        for (const auto& kernel : rows.profile->kernels())
-            for (const auto& point : kernel.points)
-                if (point.clock != rows.profile->baseline()) count += point.samples.size();
-    }
-    return count;
-}
-
-void sweep(const TuningFolder& folder, const ProgramRuns& program,
-           const kdvfs::tune::SweepOptions& options) {
-    const auto percent = [](double share) { return kdvfs::detail::to_text(100 * share); };
-    std::size_t fruitless = 0;
-    for (std::size_t before = measured(folder); !swept(folder);) {
-        auto environment =
-            variables(folder, mode_of("sweep", folder.file("profile.csv")), "sweep_status.json");
-        environment.emplace_back("KDVFS_MAX_SLOWDOWN", percent(options.objective.max_slowdown));
-        environment.emplace_back("KDVFS_RUN_SLOWDOWN", percent(options.max_slowdown));
-        const auto log = open_log(folder);
-        static_cast<void>(program(environment, log.get()));
-        const auto statuses = folder.statuses("sweep_status.json");
-        if (!statuses.empty() && statuses.front().sweep)
-            std::fprintf(stderr, "kdvfs: %s\n", to_string(*statuses.front().sweep).c_str());
-        const std::size_t after = measured(folder);
-        fruitless = after > before ? 0 : fruitless + 1;
-        before = after;
-        if (fruitless == 2 && !swept(folder))
-            throw kdvfs::Error{
-                kdvfs::Errc::invalid_input,
-                {"sweep a program", folder.path().string(),
-                 "two runs in a row ended before anything could be measured",
-                 "let it run for longer: some seconds of warm-up and measurements of 2 s each"}};
-    }
-}
-
-/// How to plan for iterations that are not alike. A clock for each kernel is paid for at each
-/// launch: it is taken only where the latency of a switch is a small part of the shortest launch
-/// whose clock is not the baseline's.
-kdvfs::tune::Aggregate aggregate_without_sequence(const kdvfs::tune::Plans& plans,
-                                                  const kdvfs::tune::SwitchCosts& costs) {
-    using namespace kdvfs::tune;
-    constexpr double small_part = 0.01;
-    for (const PlannedKernel& kernel : plans.global.kernels)
-        for (const PlannedKernel& other : plans.global.kernels) {
-            if (kernel.clock == other.clock) continue;
-            const kdvfs::Seconds latency = costs.delay(other.clock, kernel.clock).latency;
-            if (latency > small_part * kernel.expected.time) return Aggregate::single;
-        }
-    return Aggregate::global;
-}
-
-struct PlanFiles {
-    std::string json;
-    std::string header;
+/// A plan, and what comparing it has found.
+struct JudgedPlan {
+    Promise promise;
+    kdvfs::tune::Plan run;  ///< what it promises for the run
+    kdvfs::tune::Validation found;
+    std::size_t rounds = 0;  ///< that plans were made in
 };
 
-PlanFiles plan_files(const kdvfs::tune::RankProfile& measured,
-                     const kdvfs::tune::Objective& objective, const std::string& switch_latency) {
-    using namespace kdvfs::tune;
-    const CostTable table = shrunk_costs(measured.profile);
-    const HeaderOptions header{"kdvfs_policies", "Policies", "profile.csv",
-                               kdvfs::detail::content_hash(kdvfs::tune::to_csv(measured.profile))};
-    const SwitchCosts costs = known_switch_costs(switch_latency, table.gpu);
-    if (measured.sequence.launches.empty() && measured.trace.iterations.empty()) {
-        const Plans plans = make_plans(table, objective);
-        const Aggregate by = aggregate_without_sequence(plans, costs);
-        return {to_json(plans, by), to_policy_header(plans[by], header)};
-    }
-    SegmentOptions options;
-    options.worthwhile_pct = simplest_within_pct;
-    SegmentPlan plan =
-        plan_program(table, measured.sequence, measured.trace, costs, objective, options);
-    plan.sequence.profile_hash = header.input_hash;
-    return {to_json(plan), to_segment_header(plan, header)};
+/// Says how a plan did that was not kept, and what the next one is made with.
+void report_round(std::size_t round, const Comparison& compared, const PlanCorrection& correction) {
+    const kdvfs::tune::Validation& found = compared.found;
+    std::fprintf(stderr,
+                 "kdvfs: plan %zu %s: promised time %+.2f %%, energy %+.2f %%, found %+.2f, %+.2f; "
+                 "planned again with %.3g ms more for a switch, other clocks %+.2f %% in time and "
+                 "%+.2f %% in energy\n",
+                 round, std::string{to_string(found.verdict())}.c_str(), found.promised_time_pct,
+                 found.promised_energy_pct, found.time.mean, found.energy.mean,
+                 1e3 * correction.per_switch.count(), 100 * (correction.time - 1),
+                 100 * (correction.energy - 1));
 }
 
-/// Unequal ranks wait for the slowest; their energies add.
-void add(Promise& promise, const std::string& text, const std::string& name) {
-    using namespace kdvfs::tune;
-    const bool segments = has_sequence(text, name);
-    const Plan plan = segments ? parse_promise(text, name) : parse_plan(text, name);
-    if (segments) promise.segments += parse_sequence(text, name).boundaries.size();
-    if (promise.plans++ == 0) {
-        promise.plan = plan;
-        return;
-    }
-    promise.plan.baseline = {std::max(promise.plan.baseline.time, plan.baseline.time),
-                             promise.plan.baseline.energy + plan.baseline.energy};
-    promise.plan.expected = {std::max(promise.plan.expected.time, plan.expected.time),
-                             promise.plan.expected.energy + plan.expected.energy};
-}
-
-/// What a plan promises for a whole run: what it changes in an iteration, as many times as there
-/// are iterations. Idle, start-up, other streams and kernels without scopes stay as they were
-/// measured in a run without the plan.
-kdvfs::tune::Plan for_the_run(const kdvfs::tune::Plan& iteration, const Trial& trial) {
-    kdvfs::tune::Plan run = iteration;
-    double iterations = static_cast<double>(trial.sessions.front().iterations);
-    // Iterations that overlap, or are not all alike, cannot fill more than the run.
-    iterations = std::min({iterations, trial.cost.time / iteration.baseline.time,
-                           trial.cost.energy / iteration.baseline.energy});
-    run.baseline = trial.cost;
-    run.expected = trial.cost;
-    run.expected.time += (iteration.expected.time - iteration.baseline.time) * iterations;
-    run.expected.energy += (iteration.expected.energy - iteration.baseline.energy) * iterations;
-    return run;
-}
-
-/// Plans what has been measured; ranks that are equal share a plan.
-Promise plan(const TuningFolder& folder, const kdvfs::tune::Objective& objective,
-             const std::string& switch_latency) {
-    using namespace kdvfs::tune;
-    {
-        const auto ranks = read_rank_profiles(folder.file("profile.csv"));
-        const auto groups = equal_ranks(ranks);
-        for (const auto& group : groups) {
-            const RankProfile merged =
-                ranks.size() == 1 ? ranks.front() : merge_ranks(ranks, group);
-            const PlanFiles files = plan_files(merged, objective, switch_latency);
-            for (const std::size_t member : group) {
-                const bool shared = groups.size() == 1;
-                const auto named = [&](const char* name) {
-                    const std::filesystem::path file{name};
-                    return shared ? file.string() : rank_path(file, *ranks[member].rank).string();
-                };
-                folder.write(named("policies.hpp"), files.header);
-                folder.write(named("plan.json"), files.json);  // last: says that both are there
-                if (shared) break;
-            }
+/// Makes plans until one is kept, each corrected by what the one before it was found to do. The
+/// files of the last one stay in the folder.
+/// @returns nothing where nothing is left to gain
+std::optional<JudgedPlan> plan_until_kept(const TuningFolder& folder, const ProgramRuns& program,
+                                          PlanningOptions planning, const Trial& trial,
+                                          std::size_t pairs, std::uint64_t seed) {
+    using kdvfs::tune::Verdict;
+    constexpr std::size_t most_rounds = 3;
+    for (std::size_t round = 1;; ++round) {
+        const Promise promise = make_plan(folder, planning);
+        const kdvfs::tune::Plan run = for_the_run(promise.plan, trial);
+        if (run.energy_pct() > -kdvfs::tune::simplest_within_pct) {
+            std::printf(
+                "nothing to gain: the best plan changes the run's energy by %+.3f %%, "
+                "within %.1f points of the clocks as found; leave them\n",
+                run.energy_pct(), kdvfs::tune::simplest_within_pct);
+            return std::nullopt;
         }
+        const auto in_run = BlockComparison{folder, promise, trial, pairs}(program);
+        const Comparison compared =
+            in_run ? *in_run : compare_runs(folder, program, promise, trial, pairs, seed);
+        folder.write("kept.json", kdvfs::tune::to_json(compared.found, promise.plan.gpu));
+        if (compared.found.verdict() != Verdict::broken || !compared.iteration ||
+            round == most_rounds)
+            return JudgedPlan{promise, run, compared.found, round};
+        planning.correction = corrected(planning.correction, promise, *compared.iteration);
+        report_round(round, compared, planning.correction);
     }
-    Promise promise;
-    std::string all;
-    for (const std::filesystem::path& path : folder.ranked("plan.json")) {
-        namespace fs = std::filesystem;
-        fs::permissions(path, fs::perms::group_write | fs::perms::others_write,
-                        fs::perm_options::remove);  // or no program may trust it
-        const std::string text = read_trusted_file(path);
-        all += text;
-        add(promise, text, path.string());
-    }
-    promise.hash = kdvfs::detail::content_hash(all);
-    return promise;
-}
-
-kdvfs::tune::Validation validate_plan(const TuningFolder& folder, const ProgramRuns& program,
-                                      const Promise& promise, std::size_t pairs,
-                                      std::uint64_t seed) {
-    RunLog runs{folder.file("runs.csv"), promise.hash};
-    const std::string follow = mode_of("follow", folder.file("plan.json"));
-    const auto run_once = [&](bool planned) {
-        return runs.next(planned, [&] {
-            std::fprintf(stderr, "kdvfs: run %zu of %zu, %s\n", runs.recorded() + 1, 2 * pairs,
-                         planned ? "by the plan" : "as it is");
-            const auto log = open_log(folder);
-            return program(planned ? variables(folder, follow, "follow_status.json")
-                                   : variables(folder, "off", ""),
-                           log.get())
-                .cost;
-        });
-    };
-    const auto found = kdvfs::tune::validate(promise.plan, pairs, run_once, seed,
-                                             kdvfs::tune::Stopping::once_decided);
-    folder.write("kept.json", kdvfs::tune::to_json(found, promise.plan.gpu));
-    return found;
 }
 
 /// The page of `kdvfs report`: the first GPU's profile, its kernels' plans, the plan that was
 /// followed, what was kept.
-void write_report(const TuningFolder& folder, const kdvfs::tune::Objective& objective,
+void write_report(const TuningFolder& folder, const PlanningOptions& planning,
                   const Promise& promise, const kdvfs::tune::Validation& found) {
     using namespace kdvfs::tune;
     const std::string profile = folder.ranked("profile.csv").front().string();
     const TemporaryFolder drawn;
     const std::string plans = drawn.path / "plans.json";
     const std::string kept = drawn.path / "tuned.json";
-    const CostTable table = shrunk_costs(read_profile(std::filesystem::path{profile}));
-    write(plans, to_json(make_plans(table, objective), Aggregate::global));
+    const CostTable table = planning.costs(read_profile(std::filesystem::path{profile}));
+    write(plans, to_json(make_plans(table, planning.objective), Aggregate::global));
     write(kept, to_json(found, table.gpu));
     ReportCommand report{{profile, plans, kept}, folder.file("report.html").string()};
     if (promise.segments > 0 && promise.plans == 1)
@@ -416,20 +240,23 @@ void write_report(const TuningFolder& folder, const kdvfs::tune::Objective& obje
     report.run();
 }
 
-std::string to_text(const TuningFolder& folder, const Promise& promise,
-                    const kdvfs::tune::Validation& found) {
+std::string to_text(const TuningFolder& folder, const JudgedPlan& judged) {
+    const Promise& promise = judged.promise;
+    const kdvfs::tune::Validation& found = judged.found;
     std::string text = "\n" + promise.plan.gpu + ": ";
     if (promise.plans > 1) text += std::to_string(promise.plans) + " ranks' plans, ";
     text += promise.segments > 0 ? std::to_string(promise.segments) + " segments"
                                  : std::string{"no sequence of launches"};
-    text += ", " + std::to_string(found.pairs) + " pairs of runs, against the board's own\n" +
+    text += ", " + std::to_string(found.pairs) + " pairs, against the board's own" +
+            (judged.rounds > 1 ? ", plan " + std::to_string(judged.rounds) : std::string{}) + '\n' +
             validation_text(found);
     char iteration[120];
     std::snprintf(iteration, sizeof iteration,
                   "promised for an iteration: time %+.3f %%, energy %+.3f %%; above: the run\n",
-                  promise.iteration_time_pct, promise.iteration_energy_pct);
+                  promise.plan.time_pct(), promise.plan.energy_pct());
     text += iteration;
-    for (const auto& status : folder.statuses("follow_status.json")) {
+    for (const auto& status :
+         folder.statuses(folder.has("runs.csv") ? "follow_status.json" : "compare_status.json")) {
         if (!status.followed_pct) continue;
         char row[80];
         std::snprintf(row, sizeof row, "followed %.2f %% of the time\n", *status.followed_pct);
@@ -464,6 +291,10 @@ void TuneCommand::add_to(CLI::App& app) {
     sub->add_option("--switch-latency", command->switch_latency,
                     "A time such as 6ms, or a CSV of latencies; else what was measured on this "
                     "machine, else 10ms");
+    sub->add_option("--exclude-below", command->exclude_below,
+                    "A core clock in MHz: lower ones are never set");
+    sub->add_option("--timeout", command->timeout,
+                    "What a run may take, such as 30min; then it is ended");
     sub->add_option("--counter", command->counter,
                     "What counts the program's energy: a GPU's PCI address, hwmon:FILE "
                     "(microjoules), program: it reports its own; auto: what there is")
@@ -489,29 +320,32 @@ void TuneCommand::run() const {
     options.max_slowdown = parse_percent("--run-slowdown", run_slowdown, most_slowdown_pct);
     if (!(options.max_slowdown > 0)) reject("--run-slowdown", run_slowdown, "give 5% or so");
     if (!switch_latency.empty()) static_cast<void>(known_switch_costs(switch_latency, ""));
+    const auto below =
+        exclude_below.empty() ? kdvfs::auto_clock : kdvfs::io::parse_clock(exclude_below);
+    if (!below || (!exclude_below.empty() && *below == kdvfs::auto_clock))
+        reject("--exclude-below", exclude_below, "give a core clock in MHz, such as 900");
+    const kdvfs::Seconds longest = timeout.empty()
+                                       ? kdvfs::Seconds{std::numeric_limits<double>::infinity()}
+                                       : parse_long_time("--timeout", timeout);
     require_program(command.front());
-    const TuningFolder folder{output, job_text(*this)};
+    const TuningFolder folder{output, job_of(*this)};
     ProgramRuns program =
         counter == "auto" ? ProgramRuns::by_what_is_there(command) : ProgramRuns{command, counter};
+    program.limit(longest);
     const TemporaryFolder reports;
     const Trial trial = try_out(folder, program, attach, reports.path);
     announce(folder, trial, options, pairs);
-    sweep(folder, program, options);
-    Promise promise = plan(folder, options.objective, switch_latency);
-    promise.iteration_time_pct = promise.plan.time_pct();
-    promise.iteration_energy_pct = promise.plan.energy_pct();
-    promise.plan = for_the_run(promise.plan, trial);
-    if (promise.plan.energy_pct() > -simplest_within_pct) {
-        std::printf(
-            "nothing to gain: the best plan changes the run's energy by %+.3f %%, within "
-            "%.1f points of the clocks as found; leave them\n",
-            promise.plan.energy_pct(), simplest_within_pct);
+    sweep(folder, program, options, *below);
+    const PlanningOptions planning{
+        options.objective, excluded_clocks(folder, *below), switch_latency, {}};
+    const auto judged = plan_until_kept(folder, program, planning, trial, pairs, seed);
+    if (!judged) {
         finish_standard_output();
         throw CLI::RuntimeError{exit_status(Verdict::nothing_to_gain)};
     }
-    const Validation found = validate_plan(folder, program, promise, pairs, seed);
-    write_report(folder, options.objective, promise, found);
-    std::printf("%s", to_text(folder, promise, found).c_str());
+    const Validation& found = judged->found;
+    write_report(folder, planning, judged->promise, found);
+    std::printf("%s", to_text(folder, *judged).c_str());
     std::printf("wrote plan, policies.hpp, kept.json and report.html to %s\n",
                 folder.path().c_str());
     warn_of_few_pairs(found);

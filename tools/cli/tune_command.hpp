@@ -20,6 +20,8 @@ struct TuneCommand {
     std::string confidence = "90%";
     std::string run_slowdown = "100%";
     std::string switch_latency;
+    std::string exclude_below;
+    std::string timeout;
     std::string counter = "auto";
     std::size_t pairs = 10;
     std::uint64_t seed = 2;

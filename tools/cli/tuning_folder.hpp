@@ -5,6 +5,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/units.hpp>
@@ -13,6 +14,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <chrono>
@@ -28,32 +30,41 @@
 
 namespace cli {
 
+/// What is tuned and how: names and values of options, by what depends on them.
+struct TuningJob {
+    nlohmann::ordered_json program;  ///< all that was measured
+    nlohmann::ordered_json runs;     ///< what whole runs took
+    nlohmann::ordered_json sweep;    ///< when the sweep is over; measurements stay valid
+
+    [[nodiscard]] std::string text() const {
+        nlohmann::ordered_json all = program;
+        all.update(runs);
+        all.update(sweep);
+        return all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    }
+};
+
 /// The folder that a tuning keeps all it knows in: each step leaves a file that is there as a whole
 /// or not at all, so that a tuning that was killed goes on where it was. One process at a time.
 class TuningFolder {
 public:
-    /// Makes the folder, or goes on in it.
-    /// @param job what is tuned and how, as text
-    /// @throws Error (busy) where another tuning works in it, (invalid_input) where it is of
-    ///         another job, (io)
-    TuningFolder(std::filesystem::path folder, const std::string& job)
-        : folder_{std::move(folder)} {
+    /// Makes the folder, or goes on in it. What was found stays as far as it does not depend on
+    /// what is different now.
+    /// @throws Error (busy) where another tuning works in it, (invalid_input) where it has
+    ///         measurements of another job, (io)
+    TuningFolder(std::filesystem::path folder, const TuningJob& job) : folder_{std::move(folder)} {
         std::error_code failed;
         std::filesystem::create_directories(folder_, failed);
         const std::filesystem::path lock = file(".lock");
-        lock_ = kdvfs::detail::Descriptor{
+        lock_ = kdvfs::io::Descriptor{
             ::open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)};
-        if (!lock_.is_open()) kdvfs::detail::throw_file_error("open a folder", folder_, errno);
+        if (!lock_.is_open()) kdvfs::io::throw_file_error("open a folder", folder_, errno);
         if (!locked_soon(lock_.get(), std::chrono::seconds{5}))
             throw kdvfs::Error{kdvfs::Errc::busy,
                                {"tune into a folder", folder_.string(),
                                 "another kdvfs tune works in it", "wait for it, or give -o"}};
-        if (!has("job.json")) write("job.json", job);
-        if (read("job.json") != job)
-            throw kdvfs::Error{
-                kdvfs::Errc::invalid_input,
-                {"go on with a tuning", folder_.string(), "it was begun with other options",
-                 "give those of job.json there, or another folder with -o"}};
+        if (has("job.json")) drop_what_differs(job);
+        write("job.json", job.text());
     }
 
     [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
@@ -67,7 +78,7 @@ public:
         return read_input(file(name).string()).text;
     }
     void write(const std::string& name, const std::string& text) const {
-        kdvfs::detail::write_file_atomically(file(name), text);
+        kdvfs::io::write_file_atomically(file(name), text);
     }
 
     /// The files of that name, as far as they are there: one, or one a rank.
@@ -91,14 +102,66 @@ public:
     /// Waits until no program writes to a file any more.
     /// @throws Error (busy) after ten seconds
     static void wait_for(const std::filesystem::path& path) {
-        const kdvfs::detail::Descriptor opened{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+        const kdvfs::io::Descriptor opened{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
         if (opened.is_open() && !locked_soon(opened.get(), std::chrono::seconds{10}))
             throw kdvfs::Error{kdvfs::Errc::busy,
                                {"go on with a sweep", path.string(),
                                 "a program is still writing to it", "end that program"}};
     }
 
+    /// Where what the program prints goes: its errors come through.
+    [[nodiscard]] kdvfs::io::Descriptor open_log() const {
+        const std::filesystem::path path = file("program.log");
+        kdvfs::io::Descriptor log{
+            ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
+        if (!log.is_open()) kdvfs::io::throw_file_error("open a file", path, errno);
+        return log;
+    }
+
+    /// A value of `KDVFS_MODE`.
+    static std::string mode(const char* kind, const std::filesystem::path& file) {
+        return kind + (':' + std::filesystem::absolute(file).string());
+    }
+    /// What a run of the program finds in its environment.
+    /// @param status the file for its sessions; empty: they tell nothing
+    [[nodiscard]] std::vector<std::pair<std::string, std::string>> variables(
+        const std::string& mode, const std::string& status) const {
+        return {{"KDVFS_MODE", mode},
+                {"KDVFS_STATUS",
+                 status.empty() ? "" : std::filesystem::absolute(file(status)).string()},
+                {"KDVFS_PLAN", ""}};
+    }
+
 private:
+    void remove(const std::string& name) const {
+        for (const std::filesystem::path& path : ranked(name)) std::filesystem::remove(path);
+    }
+
+    void drop_what_differs(const TuningJob& job) const {
+        const nlohmann::json before =
+            kdvfs::tune::parse_json(read("job.json"), file("job.json").string());
+        const auto differs = [&](const nlohmann::ordered_json& part) {
+            for (const auto& [name, value] : part.items())
+                if (before.value(name, nlohmann::json{}) != nlohmann::json(value)) return true;
+            return false;
+        };
+        if (differs(job.program)) {
+            if (!ranked("profile.csv").empty())
+                throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                                   {"go on with a tuning", folder_.string(),
+                                    "its measurements are of another program, or of other kernels",
+                                    "give the command and the options of job.json there, or "
+                                    "another folder with -o"}};
+            remove("trial.json");
+            remove("trial_status.json");
+        }
+        if (differs(job.runs)) {
+            remove("trial.json");
+            remove("runs.csv");
+        }
+        if (differs(job.sweep)) remove("sweep_status.json");  // another run says whether it is over
+    }
+
     /// A tuning that was killed, and the program that it had started, need a moment to end.
     static bool locked_soon(int file, std::chrono::milliseconds patience) {
         constexpr std::chrono::milliseconds step{50};
@@ -110,7 +173,7 @@ private:
     }
 
     std::filesystem::path folder_;
-    kdvfs::detail::Descriptor lock_;
+    kdvfs::io::Descriptor lock_;
 };
 
 /// What the runs of a validation took, in order, in a file that grows run by run. Runs by another
@@ -126,7 +189,7 @@ public:
         if (!text.empty()) parse(text);
         std::string kept{header};
         for (const auto& [planned, cost] : runs_) kept += line(planned, cost);
-        if (kept != text) kdvfs::detail::write_file_atomically(path_, kept);
+        if (kept != text) kdvfs::io::write_file_atomically(path_, kept);
     }
 
     /// The next run: as it was recorded, or else made now, and recorded.
@@ -134,11 +197,10 @@ public:
     kdvfs::tune::Cost next(bool planned, Run run) {
         if (next_ < runs_.size() && runs_[next_].first == planned) return runs_[next_++].second;
         const kdvfs::tune::Cost cost = run();
-        const kdvfs::detail::Descriptor file{
-            ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC)};
-        if (!file.is_open()) kdvfs::detail::throw_file_error("open a file", path_, errno);
-        if (const int error = kdvfs::detail::write_all(file.get(), line(planned, cost)); error != 0)
-            kdvfs::detail::throw_file_error("write a file", path_, error);
+        const kdvfs::io::Descriptor file{::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC)};
+        if (!file.is_open()) kdvfs::io::throw_file_error("open a file", path_, errno);
+        if (const int error = kdvfs::io::write_all(file.get(), line(planned, cost)); error != 0)
+            kdvfs::io::throw_file_error("write a file", path_, error);
         runs_.resize(next_);
         runs_.emplace_back(planned, cost);
         ++next_;
@@ -151,20 +213,20 @@ private:
     static constexpr const char* header = "plan,planned,time_s,energy_j\n";
 
     [[nodiscard]] std::string line(bool planned, const kdvfs::tune::Cost& cost) const {
-        return plan_ + (planned ? ",1," : ",0,") + kdvfs::detail::to_text(cost.time.count()) + ',' +
-               kdvfs::detail::to_text(cost.energy.count) + '\n';
+        return plan_ + (planned ? ",1," : ",0,") + kdvfs::io::to_text(cost.time.count()) + ',' +
+               kdvfs::io::to_text(cost.energy.count) + '\n';
     }
 
     void parse(const std::string& text) {
         std::istringstream lines{text};
-        kdvfs::detail::CsvReader reader{lines, path_.string()};
+        kdvfs::io::CsvReader reader{lines, path_.string()};
         std::vector<std::string> fields;
         if (!reader.next(fields) || fields.size() != 4 || fields[0] != "plan")
             reader.fail("this is no log of runs");
         while (reader.next(fields)) {
-            kdvfs::detail::require_width(fields, 4, reader);
-            const auto time = kdvfs::detail::parse_number<double>(fields[2]);
-            const auto energy = kdvfs::detail::parse_number<double>(fields[3]);
+            kdvfs::io::require_width(fields, 4, reader);
+            const auto time = kdvfs::io::parse_number<double>(fields[2]);
+            const auto energy = kdvfs::io::parse_number<double>(fields[3]);
             if (!time || !energy || (fields[1] != "0" && fields[1] != "1"))
                 reader.fail("this is no run");
             const kdvfs::tune::Cost cost{kdvfs::Seconds{*time}, kdvfs::Joules{*energy}};

@@ -157,7 +157,7 @@ private:
             text = read_input(file).text;
             folder = std::make_unique<TemporaryFolder>();
             path = folder->path / "plan.json";
-            kdvfs::detail::write_file_atomically(path, text);
+            kdvfs::io::write_file_atomically(path, text);
             std::filesystem::permissions(
                 path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
         }

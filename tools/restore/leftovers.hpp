@@ -25,7 +25,7 @@
 namespace restoring {
 
 using kdvfs::Error;
-using kdvfs::detail::RestoreDecision;
+using kdvfs::restore::RestoreDecision;
 
 /// What is to be restored, and how.
 struct Request {
@@ -49,8 +49,8 @@ constexpr std::string_view words_for(RestoreDecision decision) {
 /// Where this user's records may be. Root looks into the machine's folder alone: what a user writes
 /// into a folder of its own says nothing about GPUs that it was given.
 inline std::vector<std::string> usual_folders() {
-    std::vector<std::string> folders{kdvfs::detail::RestorePlace::machine_root};
-    if (::geteuid() != 0) folders.push_back(kdvfs::detail::RestorePlace::own_root());
+    std::vector<std::string> folders{kdvfs::restore::RestorePlace::machine_root};
+    if (::geteuid() != 0) folders.push_back(kdvfs::restore::RestorePlace::own_root());
     return folders;
 }
 
@@ -95,7 +95,7 @@ public:
 private:
     /// Of clocks, operating point and power limit of an AMD board; NVIDIA's have a default.
     void keep_snapshot(const std::string& gpu) const {
-        const kdvfs::detail::Snapshots snapshots{request_.folders.front()};
+        const kdvfs::restore::Snapshots snapshots{request_.folders.front()};
         for (const auto& card : cards_) {
             if (to_string(card.address) != gpu) continue;
             const kdvfs::device::AmdgpuSysfs clocks{card};
@@ -105,7 +105,7 @@ private:
                 snapshots.keep(gpu + "-point", "amdgpu-point", points.read_clock_state());
             try {
                 kdvfs::device::amd::SysfsPowerLimit limit{card};
-                kdvfs::train::detail::LimitAsState state{limit};
+                kdvfs::train::LimitAsState state{limit};
                 snapshots.keep(gpu + "-power", "amdgpu-power", state.read_clock_state());
             } catch (const Error& error) {  // a second die has no limit of its own
                 if (error.code() != kdvfs::Errc::not_supported) throw;
@@ -123,7 +123,7 @@ private:
         if (all.empty()) {
             for (const auto& card : cards_) all.push_back(to_string(card.address));
             for (const std::string& folder : request_.folders) {
-                for (auto& name : kdvfs::device::amd::detail::names_in(folder)) {
+                for (auto& name : kdvfs::device::amd::names_in(folder)) {
                     name = without_suffix(name);
                     if (kdvfs::device::amd::parse_pci_address(name)) all.push_back(name);
                 }
@@ -194,11 +194,11 @@ private:
 
     bool have_one_owner(const std::string& clocks, const std::string& other) const {
         for (const std::string& root : request_.folders) {
-            const auto first = kdvfs::detail::RestoreFolder::find(root + "/" + clocks);
-            const auto second = kdvfs::detail::RestoreFolder::find(root + "/" + other);
+            const auto first = kdvfs::restore::RestoreFolder::find(root + "/" + clocks);
+            const auto second = kdvfs::restore::RestoreFolder::find(root + "/" + other);
             if (!first || !second) continue;
-            const auto one = kdvfs::detail::find_record(*first, clocks);
-            const auto two = kdvfs::detail::find_record(*second, other);
+            const auto one = kdvfs::restore::find_record(*first, clocks);
+            const auto two = kdvfs::restore::find_record(*second, other);
             if (one && two) return one->process == two->process && one->user == two->user;
         }
         return false;
@@ -212,53 +212,53 @@ private:
     }
 
     void settle_record(const std::string& root, const std::string& name, Outcome& outcome) const {
-        auto folder = kdvfs::detail::RestoreFolder::find(root + "/" + name);
+        auto folder = kdvfs::restore::RestoreFolder::find(root + "/" + name);
         if (!folder || (::geteuid() != 0 && folder->owner() != ::geteuid())) return;
-        if (!kdvfs::detail::find_record(*folder, name)) {
-            if (!folder->open(kdvfs::detail::record_name).is_open()) return;
-            folder->remove(kdvfs::detail::record_name);
+        if (!kdvfs::restore::find_record(*folder, name)) {
+            if (!folder->open(kdvfs::restore::record_name).is_open()) return;
+            folder->remove(kdvfs::restore::record_name);
             outcome.said += " (removed a record of an earlier boot)";
             return;
         }
         outcome.said += words_of_watchdog(*folder);
-        const kdvfs::detail::RestorePlace place{std::move(*folder), root + "/" + name + ".lock"};
-        const kdvfs::detail::Snapshots snapshots{root};
+        const kdvfs::restore::RestorePlace place{std::move(*folder), root + "/" + name + ".lock"};
+        const kdvfs::restore::Snapshots snapshots{root};
         const auto done = request_.suspended ? settle_frozen(place, name, snapshots)
                                              : settle(place, name, snapshots);
         outcome.decision = std::max(outcome.decision, done);
     }
 
     /// What the record's watchdog has done, where it has.
-    static std::string words_of_watchdog(const kdvfs::detail::RestoreFolder& folder) {
-        const auto file = folder.open(kdvfs::detail::record_name);
-        const std::string words = kdvfs::detail::read_note(file.get()).words;
+    static std::string words_of_watchdog(const kdvfs::restore::RestoreFolder& folder) {
+        const auto file = folder.open(kdvfs::restore::record_name);
+        const std::string words = kdvfs::restore::read_note(file.get()).words;
         if (words.empty() || words == "none" || words == "watching") return {};
         return " (its watchdog says: " + words + ")";
     }
 
     /// Behind an owner that has ended: the lock says so.
-    static RestoreDecision settle(const kdvfs::detail::RestorePlace& place, const std::string& gpu,
-                                  const kdvfs::detail::Snapshots& snapshots) {
-        const kdvfs::detail::DeviceLock lock{
+    static RestoreDecision settle(const kdvfs::restore::RestorePlace& place, const std::string& gpu,
+                                  const kdvfs::restore::Snapshots& snapshots) {
+        const kdvfs::restore::DeviceLock lock{
             place, gpu, {.for_watchdog = std::chrono::seconds{10}}};
-        const auto entry = kdvfs::detail::find_record(place.folder, gpu);
+        const auto entry = kdvfs::restore::find_record(place.folder, gpu);
         if (!entry) return RestoreDecision::nothing;  // its owner ended in peace meanwhile
         const auto decision = settle_device(place.folder, *entry, snapshots);
-        place.folder.remove(kdvfs::detail::record_name);
+        place.folder.remove(kdvfs::restore::record_name);
         return decision;
     }
 
     /// Under an owner that its scheduler has frozen. What tells it from one that works is that its
     /// heart does not beat: a controller that holds a clock looks at it once a second.
-    static RestoreDecision settle_frozen(const kdvfs::detail::RestorePlace& place,
+    static RestoreDecision settle_frozen(const kdvfs::restore::RestorePlace& place,
                                          const std::string& gpu,
-                                         const kdvfs::detail::Snapshots& snapshots) {
-        const auto file = place.folder.open(kdvfs::detail::record_name);
-        const std::string beat = kdvfs::detail::read_beat(file.get());
+                                         const kdvfs::restore::Snapshots& snapshots) {
+        const auto file = place.folder.open(kdvfs::restore::record_name);
+        const std::string beat = kdvfs::restore::read_beat(file.get());
         std::this_thread::sleep_for(std::chrono::milliseconds{1500});
-        const auto entry = kdvfs::detail::find_record(place.folder, gpu);
+        const auto entry = kdvfs::restore::find_record(place.folder, gpu);
         if (!entry) return RestoreDecision::nothing;
-        if (kdvfs::detail::read_beat(file.get()) != beat) {
+        if (kdvfs::restore::read_beat(file.get()) != beat) {
             throw Error{kdvfs::Errc::busy,
                         {"restore under a suspended process", gpu,
                          "process " + std::to_string(entry->process) + " of user " +
@@ -268,19 +268,19 @@ private:
         return settle_device(place.folder, *entry, snapshots);
     }
 
-    static RestoreDecision settle_device(const kdvfs::detail::RestoreFolder& folder,
-                                         const kdvfs::detail::RestoreEntry& written,
-                                         const kdvfs::detail::Snapshots& snapshots) {
+    static RestoreDecision settle_device(const kdvfs::restore::RestoreFolder& folder,
+                                         const kdvfs::restore::RestoreEntry& written,
+                                         const kdvfs::restore::Snapshots& snapshots) {
         if (!written.has_pending_restore()) return RestoreDecision::nothing;
-        const auto entry = kdvfs::detail::believed_by_root(written, folder, snapshots);
+        const auto entry = kdvfs::restore::believed_by_root(written, folder, snapshots);
         // Whoever was given the folder of one was not given the others.
         if (suffix_of(entry.kind) != suffix_of(entry.device)) {
-            kdvfs::detail::reject("the record of " + entry.device,
-                                  "its kind, '" + entry.kind + "', has a folder of its own");
+            kdvfs::restore::reject("the record of " + entry.device,
+                                   "its kind, '" + entry.kind + "', has a folder of its own");
         }
         if (entry.kind == "nvml") {
             kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};
-            return kdvfs::detail::settle(folder, entry, gpu);
+            return kdvfs::restore::settle(folder, entry, gpu);
         }
         const std::string gpu_address = without_suffix(entry.device);
         if (entry.kind == "nvml-power") {
@@ -295,11 +295,11 @@ private:
         if (entry.kind == "nvml-point") {
             const kdvfs::device::NvmlOptions usual;
             kdvfs::device::NvmlPreparedPoints points{gpu_address, usual.library, usual.restorer};
-            return kdvfs::detail::settle(folder, entry, points);
+            return kdvfs::restore::settle(folder, entry, points);
         }
         if (entry.kind == "amdgpu-point" && address) {
             kdvfs::device::amd::PreparedPoints points{kdvfs::device::amd::find_card(*address)};
-            return kdvfs::detail::settle(folder, entry, points);
+            return kdvfs::restore::settle(folder, entry, points);
         }
         if (entry.kind != "amdgpu" || !address) {
             throw Error{kdvfs::Errc::not_supported,
@@ -308,14 +308,14 @@ private:
                          "use the kdvfs-restore of the kdvfs that has written it"}};
         }
         kdvfs::device::AmdgpuSysfs gpu{*address};
-        return kdvfs::detail::settle(folder, entry, gpu);
+        return kdvfs::restore::settle(folder, entry, gpu);
     }
 
     template <class Limit>
-    static RestoreDecision settle_limit(const kdvfs::detail::RestoreFolder& folder,
-                                        const kdvfs::detail::RestoreEntry& entry, Limit& limit) {
-        kdvfs::train::detail::LimitAsState state{limit};
-        return kdvfs::detail::settle(folder, entry, state);
+    static RestoreDecision settle_limit(const kdvfs::restore::RestoreFolder& folder,
+                                        const kdvfs::restore::RestoreEntry& entry, Limit& limit) {
+        kdvfs::train::LimitAsState state{limit};
+        return kdvfs::restore::settle(folder, entry, state);
     }
 
     Request request_;

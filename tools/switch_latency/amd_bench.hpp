@@ -51,10 +51,10 @@ public:
     void restore() override { iterations_.restore(); }
 
 private:
-    using Owned = kdvfs::detail::OwnedClocks<kdvfs::device::amd::Clocks>;
+    using Owned = kdvfs::restore::OwnedClocks<kdvfs::device::amd::Clocks>;
 
     static Owned& proven(Owned& clocks) {
-        static_cast<void>(kdvfs::detail::prove_clock_control(clocks));
+        static_cast<void>(kdvfs::extend::prove_clock_control(clocks));
         return clocks;
     }
 
@@ -86,7 +86,7 @@ private:
         return kdvfs::device::amd::find_card(*address);
     }
 
-    kdvfs::detail::OwnedDevice<kdvfs::device::amd::Clocks> card_;
+    kdvfs::extend::OwnedDevice<kdvfs::device::amd::Clocks> card_;
     kdvfs::device::Hip runtime_;
     OwnStream stream_;
     Launch launch_;

@@ -37,7 +37,7 @@ struct IterationSettings {
 
 /// Switching latencies of any GPU, by markers between iterations: the two halves of a
 /// `SwitchExperiment`. Puts the clocks back as they were found when it ends, whatever happens; for
-/// the death of the process `Clocks` may be `kdvfs::detail::OwnedClocks`. One thread at a time.
+/// the death of the process `Clocks` may be `kdvfs::restore::OwnedClocks`. One thread at a time.
 template <kdvfs::StreamRuntime Runtime, kdvfs::ClockControl Clocks>
 class MarkedIterations {
 public:

@@ -135,7 +135,7 @@ private:
 };
 
 void write_file(const std::string& path, const std::ostringstream& text) {
-    kdvfs::detail::write_file_atomically(path, text.str());
+    kdvfs::io::write_file_atomically(path, text.str());
     std::printf("wrote %s\n", path.c_str());
 }
 

@@ -81,22 +81,22 @@ inline std::vector<PlanePoint> frontier_points(const kdvfs::tune::CostTable& tab
                                                const Noise& noise) {
     using namespace kdvfs::tune;
     constexpr double corners = 80;
-    kdvfs::detail::MultipleChoice problem;
+    kdvfs::solve::MultipleChoice problem;
     for (const KernelCosts& kernel : table.kernels) {
-        std::vector<kdvfs::detail::Choice> choices;
+        std::vector<kdvfs::solve::Choice> choices;
         for (std::size_t p = 0; p < kernel.points.size(); ++p)
             choices.push_back({kernel.at(p).time.count(), kernel.at(p).energy.count});
         problem.add_class(choices);
     }
-    const kdvfs::detail::HullWalk walk{problem};
+    const kdvfs::solve::HullWalk walk{problem};
     const double baseline = table.baseline_cost().time.count();
     const auto point_after = [&](std::size_t steps) {
-        const kdvfs::detail::Selection selection = walk.selection_after(steps);
+        const kdvfs::solve::Selection selection = walk.selection_after(steps);
         return plane_point("", table, {selection.chosen.begin(), selection.chosen.end()}, noise);
     };
     std::vector<PlanePoint> points{point_after(0)};
     const double apart = (drawn_slowdown_pct - points.front().time) / corners;
-    kdvfs::detail::Choice total = walk.start().total;
+    kdvfs::solve::Choice total = walk.start().total;
     double drawn = points.front().time;
     for (std::size_t step = 0; step < walk.steps().size(); ++step) {
         total = walk.after(total, walk.steps()[step]);
@@ -147,7 +147,7 @@ inline PlanePoint plan_point(const kdvfs::tune::Plan& plan, const kdvfs::tune::C
     return point;
 }
 
-namespace detail {
+namespace frontier_parts {
 
 inline Json plane_channel(const char* field, const char* title, const Json& domain) {
     Json channel = quantity(field, title);
@@ -179,12 +179,14 @@ inline void append(Json& layers, const Json& more) {
     for (const Json& layer : more) layers.push_back(layer);
 }
 
-}  // namespace detail
+}  // namespace frontier_parts
 
 /// The part of the plane between two corners.
 inline Json plane_spec(const Plane& plane, const Json& time_domain, const Json& energy_domain) {
-    const Json x = detail::plane_channel("time", "time, % against the baseline", time_domain);
-    const Json y = detail::plane_channel("energy", "energy, % against the baseline", energy_domain);
+    const Json x =
+        frontier_parts::plane_channel("time", "time, % against the baseline", time_domain);
+    const Json y =
+        frontier_parts::plane_channel("energy", "energy, % against the baseline", energy_domain);
     const Json tips = tooltip({{"name", "at"}, {"time", "time %"}, {"energy", "energy %"}});
     const Json frontier = to_json(plane.frontier);
     const Json clocks = to_json(plane.clocks);
@@ -207,13 +209,13 @@ inline Json plane_spec(const Plane& plane, const Json& time_domain, const Json& 
                           {"mark", {{"type", "line"}, {"clip", true}, {"aria", false}}},
                           {"encoding", {{"x", x}, {"y", y}}}});
     }
-    detail::append(layers, detail::interval_rules(clocks, x, y, 1));
+    frontier_parts::append(layers, frontier_parts::interval_rules(clocks, x, y, 1));
     layers.push_back(
         {{"data", {{"values", clocks}}},
          {"mark",
           {{"type", "point"}, {"filled", true}, {"size", 22}, {"clip", true}, {"style", "soft"}}},
          {"encoding", {{"x", x}, {"y", y}, {"tooltip", tips}}}});
-    detail::append(layers, detail::interval_rules(plans, x, y, 1.5));
+    frontier_parts::append(layers, frontier_parts::interval_rules(plans, x, y, 1.5));
     const Json name{{"field", "name"},
                     {"type", "nominal"},
                     {"title", "plan"},

@@ -36,7 +36,7 @@ inline std::string left_out_text(std::size_t shown_kernels, std::size_t all) {
            std::to_string(all) + '.';
 }
 
-namespace detail {
+namespace heat_parts {
 
 /// At most `most` of an ordered set, evenly spread, both ends included.
 inline std::set<kdvfs::Megahertz> sparsified(const std::set<kdvfs::Megahertz>& all,
@@ -181,7 +181,7 @@ inline Json heat_spec(const HeatGrid& grid, Json rows, const char* field, const 
     return spec;
 }
 
-}  // namespace detail
+}  // namespace heat_parts
 
 /// Every kernel at every clock: the change of energy, and that of time.
 inline std::vector<Chart> heat_charts(const kdvfs::tune::CostTable& table,
@@ -189,17 +189,18 @@ inline std::vector<Chart> heat_charts(const kdvfs::tune::CostTable& table,
     std::map<kdvfs::KernelKey, kdvfs::ClockPoint> planned;
     if (plan != nullptr)
         for (const auto& kernel : plan->kernels) planned[kernel.key] = kernel.clock;
-    const detail::HeatGrid grid = detail::heat_grid(table, planned);
+    const heat_parts::HeatGrid grid = heat_parts::heat_grid(table, planned);
     std::vector<double> energies;
-    const Json rows = detail::heat_rows(table, grid, planned, energies);
+    const Json rows = heat_parts::heat_rows(table, grid, planned, energies);
     const std::string words = std::string{" against the baseline, kernel by clock."} +
                               (plan != nullptr ? " A dot is the plan's choice." : "") +
                               " What lies beyond the scale has the colour of its end." +
                               left_out_text(grid.kernels.size(), table.kernels.size());
-    return {{"heat-energy", "Energy of each kernel at each clock", "Change of energy" + words,
-             detail::heat_spec(grid, rows, "e", "energy %", detail::colour_limit(energies))},
-            {"heat-time", "Time of each kernel at each clock", "Change of time" + words,
-             detail::heat_spec(grid, rows, "t", "time %", 20)}};
+    return {
+        {"heat-energy", "Energy of each kernel at each clock", "Change of energy" + words,
+         heat_parts::heat_spec(grid, rows, "e", "energy %", heat_parts::colour_limit(energies))},
+        {"heat-time", "Time of each kernel at each clock", "Change of time" + words,
+         heat_parts::heat_spec(grid, rows, "t", "time %", 20)}};
 }
 
 }  // namespace cli::report

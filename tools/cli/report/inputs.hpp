@@ -43,7 +43,7 @@ struct Inputs {
     std::optional<PipelinePlanInput> pipeline_plan;
 };
 
-namespace detail {
+namespace input_parts {
 
 template <class Value>
 void take_once(std::optional<Value>& place, Value value, const std::string& what,
@@ -57,7 +57,7 @@ void take_once(std::optional<Value>& place, Value value, const std::string& what
 
 inline void take_json(Inputs& inputs, const std::string& text, const std::string& file) {
     using namespace kdvfs::tune;
-    const nlohmann::json json = kdvfs::tune::detail::parse_json(text, file);
+    const nlohmann::json json = kdvfs::tune::parse_json(text, file);
     const auto has = [&](const char* key, bool list) {
         return json.is_object() && json.contains(key) &&
                (list ? json[key].is_array() : json[key].is_object());
@@ -91,7 +91,7 @@ inline void take_json(Inputs& inputs, const std::string& text, const std::string
     }
 }
 
-}  // namespace detail
+}  // namespace input_parts
 
 /// Sorts files by what they hold, whatever their names.
 /// @throws Error (invalid_input, io) naming the file
@@ -102,11 +102,12 @@ inline Inputs read_inputs(const std::vector<std::string>& files) {
         const std::size_t first = input.text.find_first_not_of(" \t\r\n");
         try {
             if (first != std::string::npos && input.text[first] == '{') {
-                detail::take_json(inputs, input.text, input.name);
+                input_parts::take_json(inputs, input.text, input.name);
             } else {
                 std::istringstream stream{input.text};
-                detail::take_once(inputs.profile, kdvfs::tune::read_profile(stream, input.name),
-                                  "profile", input.name);
+                input_parts::take_once(inputs.profile,
+                                       kdvfs::tune::read_profile(stream, input.name), "profile",
+                                       input.name);
             }
         } catch (const nlohmann::json::exception& error) {
             throw kdvfs::Error{

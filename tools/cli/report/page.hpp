@@ -62,7 +62,7 @@ inline std::string script_json(const Json& json) {
     return escaped;
 }
 
-namespace detail {
+namespace page_parts {
 
 inline std::string table_html(const Table& table) {
     if (table.empty()) return "";
@@ -88,7 +88,7 @@ inline std::string section_html(const Chart& chart) {
            html_text(chart.id) + "\"></div>\n</section>\n";
 }
 
-}  // namespace detail
+}  // namespace page_parts
 
 /// The page as one HTML document that needs nothing else: the drawing library is in it, and its
 /// security policy lets it fetch nothing.
@@ -97,7 +97,7 @@ inline std::string to_html(const Page& page) {
     std::string sections;
     for (const Chart& chart : page.charts) {
         charts.push_back({{"id", chart.id}, {"spec", chart.spec}});
-        sections += detail::section_html(chart);
+        sections += page_parts::section_html(chart);
     }
     std::string html =
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -110,7 +110,7 @@ inline std::string to_html(const Page& page) {
     html.append(assets::style).append("</style>\n</head>\n<body>\n<header>\n<h1>");
     html += html_text(page.title) + "</h1>\n";
     for (const std::string& remark : page.remarks) html += "<p>" + html_text(remark) + "</p>\n";
-    html += detail::table_html(page.table) + "</header>\n<main>\n" + sections + "</main>\n";
+    html += page_parts::table_html(page.table) + "</header>\n<main>\n" + sections + "</main>\n";
     html +=
         "<noscript><p>The charts are drawn by JavaScript, which is switched off.</p></noscript>\n";
     html += "<details><summary>Licences of the drawing library</summary>\n<pre>";

@@ -49,7 +49,7 @@ inline PipelinePlanInput pipeline_plan(const nlohmann::json& json) {
     return plan;
 }
 
-namespace detail {
+namespace pipeline_parts {
 
 using PipelineBar = PipelinePlanInput::Bar;
 
@@ -182,7 +182,7 @@ inline Chart pipeline_gantt_chart(const std::vector<PipelinePlanInput>& plans) {
             "What each stage runs when, coloured by its core clock. Gaps are waiting.", spec};
 }
 
-}  // namespace detail
+}  // namespace pipeline_parts
 
 /// The charts of a pipeline: its frontier with plans on it, and its stages before and after. With a
 /// plan alone, its stages.
@@ -198,17 +198,18 @@ inline std::vector<Chart> pipeline_charts(const kdvfs::train::PipelineCase* know
                                 {operations <= 3000     ? 0
                                  : operations <= 10'000 ? 1e-4
                                                         : 1e-3}};
-        plans.push_back(detail::all_at_the_top(known->pipeline));
-        plans.push_back(detail::as_input(make_plan(frontier, frontier.shortest(), Clocks::one),
-                                         "planned, no slower"));
+        plans.push_back(pipeline_parts::all_at_the_top(known->pipeline));
+        plans.push_back(pipeline_parts::as_input(
+            make_plan(frontier, frontier.shortest(), Clocks::one), "planned, no slower"));
         if (planned != nullptr) plans.push_back(*planned);
-        charts.push_back(detail::pipeline_frontier_chart(frontier, plans));
+        charts.push_back(pipeline_parts::pipeline_frontier_chart(frontier, plans));
     } else if (planned != nullptr) {
         plans.push_back(*planned);
     }
     std::size_t bars = 0;
     for (const PipelinePlanInput& plan : plans) bars += plan.bars.size();
-    if (bars > 0 && bars <= most_bars) charts.push_back(detail::pipeline_gantt_chart(plans));
+    if (bars > 0 && bars <= most_bars)
+        charts.push_back(pipeline_parts::pipeline_gantt_chart(plans));
     return charts;
 }
 

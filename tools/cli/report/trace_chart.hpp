@@ -57,7 +57,7 @@ inline TraceContent trace_content(const nlohmann::json& json) {
     return trace;
 }
 
-namespace detail {
+namespace trace_parts {
 
 /// The stretch of a trace that is drawn: from the first kernel on, as many as a picture holds.
 struct Window {
@@ -134,11 +134,11 @@ inline Json clock_panel(const Json& rows, const Json& x) {
             {"encoding", {{"x", panel_axis(x)}, {"y", y}}}};
 }
 
-}  // namespace detail
+}  // namespace trace_parts
 
 /// Power over time, the clock that held, and the kernels that ran, stream by stream.
 inline Chart trace_chart(const TraceContent& trace) {
-    const detail::Window window = detail::trace_window(trace);
+    const trace_parts::Window window = trace_parts::trace_window(trace);
     const double span = window.to - window.from;
     const bool in_seconds = span > 2e6;
     const double unit = in_seconds ? 1e-6 : 1e-3;
@@ -160,8 +160,8 @@ inline Chart trace_chart(const TraceContent& trace) {
     x["scale"] = {{"domain", {0, shown(span * unit)}}, {"nice", false}};
     x["axis"] = {{"tickCount", 8}};
     Json panels = Json::array();
-    const Json power = detail::series_rows(trace.power, window, unit);
-    if (!power.empty()) panels.push_back(detail::power_panel(power, x));
+    const Json power = trace_parts::series_rows(trace.power, window, unit);
+    if (!power.empty()) panels.push_back(trace_parts::power_panel(power, x));
     Json rows = Json::array();
     for (std::size_t k = 0; k < window.kernels; ++k) {
         const auto& kernel = trace.kernels[k];
@@ -174,7 +174,7 @@ inline Chart trace_chart(const TraceContent& trace) {
     }
     bool held = false;
     for (std::size_t k = 0; k < window.kernels; ++k) held = held || trace.kernels[k].held > 0;
-    if (held) panels.push_back(detail::clock_panel(rows, x));
+    if (held) panels.push_back(trace_parts::clock_panel(rows, x));
     if (!rows.empty())
         panels.push_back(
             {{"data", {{"values", rows}}},

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/error.hpp>
+#include <kdvfs/measure/report_files.hpp>
+#include <tools/cli/report_diff.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+namespace {
+
+using namespace kdvfs;
+using namespace kdvfs::measure;
+using cli::DiffVerdict;
+
+ReportRow row(const char* name, double seconds, double joules, double half_width) {
+    ReportRow made;
+    made.kernel = {name, {}};
+    made.calls = made.metered_calls = 1000;
+    made.time = made.counted_time = Seconds{1000 * seconds};
+    made.call_time_half_width = Seconds{seconds * 1e-3};
+    made.energy = {{1000 * joules}, {1000 * half_width}, true};
+    return made;
+}
+
+nlohmann::json json_of(const Report& report) {
+    std::stringstream text;
+    write_json(text, report);
+    return nlohmann::json::parse(text.str());
+}
+
+cli::ReportDiff diff(const Report& before, const Report& after, double tolerance = 0) {
+    return cli::diff_reports(cli::diff_items(json_of(before), "before"),
+                             cli::diff_items(json_of(after), "after"), tolerance);
+}
+
+const cli::DiffLine& line(const cli::ReportDiff& diff, const std::string& name) {
+    return *std::find_if(diff.lines.begin(), diff.lines.end(),
+                         [&](const cli::DiffLine& each) { return each.name == name; });
+}
+
+TEST(ReportDiff, TheSameReportIsNoWorse) {
+    Report report;
+    report.rows = {row("gelu", 1e-3, 0.5, 0.01), row("softmax", 2e-3, 0.8, 0.02)};
+    const cli::ReportDiff found = diff(report, report);
+    EXPECT_EQ(found.verdict(), DiffVerdict::no_worse);
+    EXPECT_DOUBLE_EQ(line(found, "gelu").energy->share, 0);
+    EXPECT_EQ(diff(report, report, 0.01).verdict(), DiffVerdict::undecided);
+    EXPECT_EQ(diff(report, report, 0.10).verdict(), DiffVerdict::no_worse);
+}
+
+TEST(ReportDiff, SlowerAndDearerAreToldApart) {
+    Report before;
+    before.rows = {row("gelu", 1e-3, 0.5, 0.005), row("softmax", 2e-3, 0.8, 0.008)};
+    Report after = before;
+    after.rows[0] = row("gelu", 1.1e-3, 0.5, 0.005);
+    after.rows[1] = row("softmax", 2e-3, 0.9, 0.009);
+    const cli::ReportDiff found = diff(before, after);
+    EXPECT_TRUE(line(found, "gelu").time->more_than(0));
+    EXPECT_FALSE(line(found, "gelu").energy->more_than(0));
+    EXPECT_FALSE(line(found, "softmax").time->more_than(0));
+    EXPECT_TRUE(line(found, "softmax").energy->more_than(0));
+    EXPECT_EQ(found.verdict(), DiffVerdict::worse);
+    EXPECT_EQ(diff(after, before).verdict(), DiffVerdict::no_worse);
+    const std::string text = cli::to_text(found);
+    EXPECT_NE(text.find("slower"), std::string::npos);
+    EXPECT_NE(text.find("1 dearer, 1 slower, 0 new, 0 gone: worse"), std::string::npos) << text;
+}
+
+TEST(ReportDiff, KernelsComeAndGo) {
+    Report before;
+    before.rows = {row("gelu", 1e-3, 0.5, 0.005), row("bias", 1e-3, 0.4, 0.005),
+                   row("dropout", 1e-3, 0.4, 0.005)};
+    Report after;
+    after.rows = {row("gelu", 1e-3, 0.5, 0.005), row("bias_dropout", 1.5e-3, 0.6, 0.005)};
+    const cli::ReportDiff found = diff(before, after);
+    EXPECT_FALSE(line(found, "bias").after);
+    EXPECT_FALSE(line(found, "bias_dropout").before);
+    EXPECT_NE(cli::to_text(found).find("1 new, 2 gone"), std::string::npos);
+}
+
+TEST(ReportDiff, ManyIntervalsAreWiderThanOne) {
+    Report few;
+    few.rows = {row("gelu", 1e-3, 0.5, 0.01)};
+    Report many = few;
+    for (int i = 0; i < 40; ++i) {
+        many.rows.push_back(row(("other" + std::to_string(i)).c_str(), 1e-3, 0.5, 0.01));
+    }
+    EXPECT_GT(line(diff(many, many), "gelu").energy->half_width,
+              1.3 * line(diff(few, few), "gelu").energy->half_width);
+}
+
+TEST(ReportDiff, WhatIsUnresolvedIsNotCompared) {
+    Report before;
+    before.rows = {row("gelu", 1e-3, 0.5, 0.01)};
+    Report after = before;
+    after.rows[0].energy = {};
+    const cli::ReportDiff found = diff(before, after);
+    EXPECT_FALSE(line(found, "gelu").energy);
+    EXPECT_TRUE(line(found, "gelu").time);
+    after.rows[0].call_time_half_width = Seconds{0};
+    EXPECT_EQ(diff(before, after).verdict(), DiffVerdict::undecided);
+}
+
+TEST(ReportDiff, RefusesWhatIsNoReport) {
+    for (const char* text : {"[]", "{}", "null", R"({"rows": 1, "totals": {}})"}) {
+        EXPECT_THROW(static_cast<void>(cli::diff_items(nlohmann::json::parse(text), "x.json")),
+                     Error)
+            << text;
+    }
+}
+
+}  // namespace

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+# `kdvfs tune` compares plans within a run, and plans again what was not kept.
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER})
+include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
+
+# Launches that take 4 % longer after a change of the clock: no sweep sees that, the first plan is
+# broken. The next knows what a switch costs.
+expect(0 ", plan 2\n.*slowdown up to 2 %: kept.*plan 1 broken: .* more for a switch" tune
+       --max-slowdown 2% -o after -- ${UNRULY} after)
+file(STRINGS ${FOLDER}/after/comparisons.csv rows)
+list(LENGTH rows pairs)
+if(pairs LESS 20 OR EXISTS ${FOLDER}/after/runs.csv)
+    message(FATAL_ERROR "whole runs were compared, or ${pairs} lines are too few for two plans")
+endif()
+file(READ ${FOLDER}/after/program.log log)
+
+# What was compared is kept: the same command runs nothing.
+expect(0 "kept" tune --max-slowdown 2% -o after -- ${UNRULY} after)
+file(READ ${FOLDER}/after/program.log later)
+if(NOT log STREQUAL later)
+    message(FATAL_ERROR "a tuning that was over ran the program")
+endif()
+
+# A run of thirty iterations has too few pairs of blocks: whole runs are compared.
+set(ENV{KDVFS_SWEEP_ROWS} 20)
+set(ENV{KDVFS_SWEEP_BLOCK} 0.05)
+set(ENV{KDVFS_SWEEP_WARM_UP} 2)
+expect("0|3" "[^0-9]4 pairs" tune --max-slowdown 5% --pairs 4 -o short -- ${UNRULY} plain 30)
+if(NOT EXISTS ${FOLDER}/short/runs.csv)
+    message(FATAL_ERROR "four pairs of blocks were found in a run of thirty iterations")
+endif()
