@@ -3,5 +3,5 @@
 execute_process(COMMAND ${PROGRAM} OUTPUT_VARIABLE printed COMMAND_ERROR_IS_FATAL ANY)
 file(READ ${EXPECTED} expected)
 if(NOT printed STREQUAL expected)
-    message(FATAL_ERROR "README.md shows another output than its program prints:\n${printed}")
+    message(FATAL_ERROR "a document shows another output than its program prints:\n${printed}")
 endif()
