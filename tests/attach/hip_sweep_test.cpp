@@ -82,31 +82,5 @@ TEST_F(AttachedHip, FollowsAPlanAndPutsTheClocksBack) {
     EXPECT_EQ(FileSystem::settings(), found);
 }
 
-/// Too short a run to learn anything: it says so, and its account has a line.
-TEST_F(AttachedHip, TunesItselfAndPutsTheClocksBack) {
-    const std::string found = FileSystem::settings();
-    const std::vector<std::string> options{"--preload", "--iteration", "step"};
-    const Environment board{{"HIP_DOUBLE_BOARD", "1"}, {"XDG_STATE_HOME", path("state")}};
-    std::vector<std::string> saving = options;
-    saving.insert(saving.end(), {"--save", "--max-slowdown", "50%", "--ledger", path("ledger")});
-    const Outcome plain = run(options, {HIP_PROGRAM, "60"}, board);
-    const Outcome tuned = run(saving, {HIP_PROGRAM, "60"}, board);
-    EXPECT_EQ(tuned.exit_code(), 0) << tuned.err << tuned.notes();
-    EXPECT_EQ(tuned.out, plain.out);
-    EXPECT_EQ(FileSystem::settings(), found);
-    const json report = json::parse(text_of(path("report.json")), nullptr, false);
-    const json& device = report["processes"][0]["devices"][0];
-    ASSERT_TRUE(device.contains("saving")) << report << tuned.notes();
-    EXPECT_GT(device["saving"]["passed_s"], 0);
-    EXPECT_LE(device["saving"]["lost_s"], device["saving"]["budget_s"]);
-    const Outcome ledger = wait_for(start({KDVFS_COMMAND, "ledger", "--json", path("ledger")}));
-    EXPECT_EQ(ledger.exit_code(), 0) << ledger.err;
-    const json account = json::parse(ledger.out, nullptr, false);
-    EXPECT_EQ(account["total"]["segments"], 1) << ledger.out;
-    EXPECT_EQ(account["unreadable_lines"], 0) << ledger.out;
-    const Outcome refused = run({"--save", "--sweep", path("sweep")}, {HIP_PROGRAM, "1"}, board);
-    EXPECT_NE(refused.exit_code(), 0);
-}
-
 }  // namespace
 }  // namespace attached

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/extend.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/session.hpp>
 
 #include <algorithm>
@@ -207,7 +209,7 @@ private:
     static void wait_for_plan(const View& view) {
         const auto saving = view.saving();
         if (saving && saving->phase == tune::RunPhase::plan)
-            std::this_thread::sleep_for(std::chrono::milliseconds{20});
+            std::this_thread::sleep_for(std::chrono::milliseconds{300});
     }
 
     simulated::Board board_;

@@ -82,7 +82,7 @@ TEST_F(LedgerFile, LinesOfOtherVersionsAndGarbageAreCounted) {
 
 TEST_F(LedgerFile, IsWholeAfterWritersAreKilledAtRandomMoments) {
     std::mt19937_64 random{3};
-    const int kills = std::getenv("KDVFS_SOAK") != nullptr ? 1000 : 30;
+    const int kills = std::getenv("KDVFS_SOAK") != nullptr ? 1000 : 15;
     for (int kill = 0; kill < kills; ++kill) {
         std::vector<pid_t> writers;
         for (int w = 0; w < 2; ++w) {
