@@ -37,11 +37,9 @@ function(kdvfs_run_on_old_glibc target)
     if(type STREQUAL "EXECUTABLE")
         target_sources(${target} PRIVATE $<TARGET_OBJECTS:kdvfs_old_glibc_start>)
         target_link_options(${target} PRIVATE LINKER:--wrap=__libc_start_main)
-        # A stub's data are not where the real library has them: no copies of them.
-        target_compile_options(${target} PRIVATE -fPIC)
     endif()
     target_link_options(${target} PRIVATE -L${PROJECT_BINARY_DIR}/old_glibc -static-libstdc++
-                        -static-libgcc LINKER:--exclude-libs,ALL LINKER:-z,nocopyreloc
+                        -static-libgcc LINKER:--exclude-libs,ALL
                         LINKER:--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -l:librt.so.1)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS
                  ${PROJECT_BINARY_DIR}/old_glibc/libc.so)

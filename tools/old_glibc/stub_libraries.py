@@ -11,6 +11,7 @@ are never loaded: their names (SONAME) are those of the real libraries. libpthre
 libraries of their own up to glibc 2.33; their stubs are empty and make a program load the real ones.
 """
 import argparse
+import itertools
 import re
 import subprocess
 import sys
@@ -22,38 +23,48 @@ def version_key(version):
 
 
 def symbols_of(library, newest):
-    """{name: ([versions, oldest first], type, size)} of what `library` defines up to `newest`."""
+    """{name: ([versions, oldest first], type, size, address, weak)} of what `library` defines up to `newest`."""
     output = subprocess.run(["objdump", "-T", library], check=True, capture_output=True,
                             text=True).stdout
     found = {}
-    pattern = re.compile(r"^[0-9a-f]+ (.{7}) (\S+)\s+([0-9a-f]+)\s+\(?(GLIBC_[0-9.]+)\)?\s+(\S+)$")
+    pattern = re.compile(r"^([0-9a-f]+) (.{7}) (\S+)\s+([0-9a-f]+)\s+\(?(GLIBC_[0-9.]+)\)?\s+(\S+)$")
     for line in output.splitlines():
         match = pattern.match(line)
-        if not match or match[2] in ("*UND*", "*ABS*") or version_key(match[4]) > newest:
+        if not match or match[3] in ("*UND*", "*ABS*") or version_key(match[5]) > newest:
             continue
-        kind = "object" if "O" in match[1][-1:] else "function"
-        if match[2] == ".tbss" or match[2] == ".tdata":
+        kind = "object" if "O" in match[2][-1:] else "function"
+        if match[3] == ".tbss" or match[3] == ".tdata":
             kind = "tls_object"
-        versions, _, _ = found.setdefault(match[5], ([], kind, int(match[3], 16)))
-        versions.append(match[4])
-    for versions, _, _ in found.values():
-        versions.sort(key=version_key)
+        symbol = found.setdefault(match[6], ([], kind, int(match[4], 16), match[1],
+                                              match[2][1] == "w"))
+        symbol[0].append(match[5])
+    for symbol in found.values():
+        symbol[0].sort(key=version_key)
     return found
 
 
 def write_stub(folder, compiler, name, soname, symbols):
     assembly = [".text"]
     versions = set()
-    for index, (symbol, (defined, kind, size)) in enumerate(sorted(symbols.items())):
-        newest = defined[-1]  # what a link to the library of that time would have taken
-        versions.add(newest)
-        local = f"kdvfs_stub_{index}"
-        section = {"function": ".text", "object": ".data",
-                   "tls_object": '.section .tdata,"awT",@progbits'}[kind]
-        assembly += [section, f".globl {local}", f".type {local}, @{kind}",
-                     f".size {local}, {max(size, 1)}", f"{local}:", f".zero {max(size, 1)}"
-                     if kind != "function" else ".byte 0",
-                     f".symver {local}, {symbol}@@{newest}, remove"]
+    sections = {"function": ".text", "object": '.section .bss,"aw",@nobits',
+                "tls_object": '.section .tbss,"awT",@nobits'}
+    # What has one address stays together: a program that has a copy of environ, which is weak,
+    # exports __environ there, too.
+    def place(item):
+        return item[1][1], item[1][3]
+
+    for (kind, _), group in itertools.groupby(sorted(symbols.items(), key=place), place):
+        assembly += [sections[kind], ".balign 32"]
+        reserved = 1
+        for symbol, (defined, _, size, _, weak) in group:
+            newest = defined[-1]  # what a link to the library of that time would have taken
+            versions.add(newest)
+            local = f"kdvfs_stub_{symbol}"
+            assembly += [f".{'weak' if weak else 'globl'} {local}", f".type {local}, @{kind}",
+                         f".size {local}, {max(size, 1)}", f"{local}:",
+                         f".symver {local}, {symbol}@@{newest}, remove"]
+            reserved = max(reserved, size)
+        assembly.append(f".zero {1 if kind == 'function' else reserved}")
     source = folder / f"{name}.s"
     source.write_text("\n".join(assembly) + '\n.section .note.GNU-stack,"",@progbits\n')
     script = folder / f"{name}.map"
