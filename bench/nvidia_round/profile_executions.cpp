@@ -4,7 +4,7 @@
 // with the fingrav_*.csv of a round; what a sample is the mean over is what attribute_mix finds.
 #include "mix_replay.hpp"
 
-#include <kdvfs/measure/power_profile.hpp>
+#include <bench/power_profile/power_profile.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 // How well FinGraV's power profiles find a waveform that is known (simulated): a table over many
 // seeds, and exit status 1 where a bound is missed. Arguments: the number of seeds (100), and where
 // to draw the first seed's profiles (nowhere).
-#include <kdvfs/detail/measure/deblur.hpp>
-#include <kdvfs/measure/power_profile.hpp>
+#include <bench/power_profile/deblur.hpp>
+#include <bench/power_profile/power_profile.hpp>
 #include <tests/measure/known_waveform.hpp>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/serve/simulated/clock_policies.hpp>
-#include <kdvfs/detail/serve/simulated/roofline_board.hpp>
-#include <kdvfs/detail/serve/simulated/serving_engine.hpp>
+#include <bench/serving/clock_policies.hpp>
+#include <bench/serving/requests.hpp>
+#include <bench/serving/roofline_board.hpp>
+#include <bench/serving/serving_engine.hpp>
 #include <kdvfs/serve/pool.hpp>
-#include <kdvfs/serve/requests.hpp>
 
 #include <algorithm>
 #include <array>

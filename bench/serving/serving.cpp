@@ -9,16 +9,16 @@
 //   --table  CSV with columns phase,batch,context,core_mhz,time_s,energy_j (see
 //            kdvfs/serve/step_table_csv.hpp); --write-table shows one.
 // Plans are made from the first ten minutes at the top clock.
+#include <bench/serving/clock_policies.hpp>
 #include <bench/serving/pools.hpp>
+#include <bench/serving/requests.hpp>
+#include <bench/serving/roofline_board.hpp>
+#include <bench/serving/serving_engine.hpp>
+#include <bench/serving/synthetic_requests.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
-#include <kdvfs/detail/serve/simulated/clock_policies.hpp>
-#include <kdvfs/detail/serve/simulated/roofline_board.hpp>
-#include <kdvfs/detail/serve/simulated/serving_engine.hpp>
-#include <kdvfs/detail/serve/simulated/synthetic_requests.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/serve/requests.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_sweep.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>

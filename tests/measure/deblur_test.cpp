@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/measure/deblur.hpp>
+#include <bench/power_profile/deblur.hpp>
 #include <tests/measure/known_waveform.hpp>
 
 #include <gtest/gtest.h>

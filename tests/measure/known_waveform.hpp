@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/measure/power_profile.hpp>
+#include <bench/power_profile/power_profile.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/power_profile.hpp>
+#include <bench/power_profile/power_profile.hpp>
 #include <tests/measure/known_waveform.hpp>
 
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Serving in virtual time: engine and board by hand-made numbers, and what clocks alone save.
+#include <bench/serving/clock_policies.hpp>
 #include <bench/serving/pools.hpp>
-#include <kdvfs/detail/serve/simulated/clock_policies.hpp>
-#include <kdvfs/detail/serve/simulated/roofline_board.hpp>
-#include <kdvfs/detail/serve/simulated/serving_engine.hpp>
-#include <kdvfs/detail/serve/simulated/synthetic_requests.hpp>
-#include <kdvfs/serve/requests.hpp>
+#include <bench/serving/requests.hpp>
+#include <bench/serving/roofline_board.hpp>
+#include <bench/serving/serving_engine.hpp>
+#include <bench/serving/synthetic_requests.hpp>
 #include <kdvfs/serve/step_sweep.hpp>
 
 #include <gtest/gtest.h>

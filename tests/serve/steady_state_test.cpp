@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/serve/simulated/roofline_board.hpp>
+#include <bench/serving/roofline_board.hpp>
 #include <kdvfs/serve/recommend.hpp>
 #include <kdvfs/serve/steady_state.hpp>
 

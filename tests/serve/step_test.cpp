@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/serve/simulated/roofline_board.hpp>
-#include <kdvfs/serve/requests.hpp>
+#include <bench/serving/requests.hpp>
+#include <bench/serving/roofline_board.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_table.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <bench/power_profile/time_sync.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
-#include <kdvfs/detail/measure/time_sync.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gsl/assert>

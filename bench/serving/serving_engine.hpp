@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/serve/simulated/clock_policies.hpp>
-#include <kdvfs/detail/serve/simulated/serving_board.hpp>
+#include <bench/serving/clock_policies.hpp>
+#include <bench/serving/requests.hpp>
+#include <bench/serving/serving_board.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/serve/requests.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/units.hpp>

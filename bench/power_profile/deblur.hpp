@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <bench/power_profile/power_profile.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
-#include <kdvfs/measure/power_profile.hpp>
 #include <kdvfs/units.hpp>
 
 #include <Eigen/Dense>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/serve/requests.hpp>
+#include <bench/serving/requests.hpp>
 
 #include <algorithm>
 #include <array>
