@@ -29,14 +29,14 @@ inline FoundLimit search_limit(const Job& job, const SizeTrace& size) {
     double limit = high;
     while (!search.is_done()) {
         if (const auto next = search.begin_step(counters)) limit = next->count;
-        const EpochCost& epoch = size.limits.at(limit);
+        const EpochCost epoch = size.at(limit);
         counters.time += Seconds{epoch.time_s / 1000};
         counters.energy += Joules{epoch.energy_j() / 1000};
     }
     FoundLimit found{search.best()->count, {}, 0};
     for (const train::LimitWindow& window : search.profile())
         found.measured.push_back(window.limit.count);
-    found.loss = job.cost(size.limits.at(found.limit)) / job.least_epoch_cost(size) - 1;
+    found.loss = job.cost(size.at(found.limit)) / job.least_epoch_cost(size) - 1;
     return found;
 }
 
@@ -44,7 +44,7 @@ inline FoundLimit search_limit(const Job& job, const SizeTrace& size) {
 inline double divided_epoch_cost(const Job& job, const SizeTrace& size,
                                  const std::vector<double>& limits) {
     double sum = 0;
-    for (const double limit : limits) sum += job.cost(size.limits.at(limit));
+    for (const double limit : limits) sum += job.cost(size.at(limit));
     return sum / static_cast<double>(limits.size());
 }
 

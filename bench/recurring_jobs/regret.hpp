@@ -144,7 +144,7 @@ private:
         double epoch = suggested.profile ? suggested.profile->cost : 0;
         if (!suggested.profile) {
             const FoundLimit found = search_limit(job_, trace);
-            epoch = job_.cost(trace.limits.at(found.limit));
+            epoch = job_.cost(trace.at(found.limit));
             const double first = divided_epoch_cost(job_, trace, found.measured);
             outcome.cost = std::min(first, most);
             outcome.epochs = outcome.cost / first;

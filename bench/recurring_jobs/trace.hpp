@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -31,6 +32,19 @@ struct EpochCost {
 struct SizeTrace {
     std::map<double, EpochCost> limits;          ///< by power limit in watts
     std::vector<std::optional<double>> targets;  ///< epochs to the target, by run; none: never
+
+    /// What an epoch takes at a limit. Where the trace has no row of it: on the line between its
+    /// neighbours, beyond them as at the nearest.
+    [[nodiscard]] EpochCost at(double limit) const {
+        const auto above = limits.lower_bound(limit);
+        if (above == limits.end()) return limits.rbegin()->second;
+        if (above == limits.begin() || above->first == limit) return above->second;
+        const auto& [high, more] = *above;
+        const auto& [low, less] = *std::prev(above);
+        const double share = (limit - low) / (high - low);
+        return {less.time_s + share * (more.time_s - less.time_s),
+                less.watts + share * (more.watts - less.watts)};
+    }
 };
 
 /// How a job is run by default: the artifact's run_alibaba.py.
@@ -106,6 +120,17 @@ inline std::vector<std::map<std::string, std::string>> rows(const std::filesyste
     return all;
 }
 
+inline const std::string& text(const std::map<std::string, std::string>& row,
+                               const std::string& column) {
+    const auto field = row.find(column);
+    if (field == row.end()) {
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {"read a trace", "column " + column, "there is none",
+                            "give the files of Zeus' artifact"}};
+    }
+    return field->second;
+}
+
 inline double number(const std::map<std::string, std::string>& row, const std::string& column) {
     const auto field = row.find(column);
     const auto value =
@@ -135,20 +160,21 @@ inline std::vector<Job> read_jobs(const std::filesystem::path& train,
                                   const std::filesystem::path& power) {
     std::map<std::string, Job> by_name;
     for (const auto& row : detail::rows(power)) {
-        Job& job = by_name[row.at("dataset")];
-        job.dataset = row.at("dataset");
+        const std::string& dataset = detail::text(row, "dataset");
+        Job& job = by_name[dataset];
+        job.dataset = dataset;
         const double limit = detail::number(row, "power_limit");
         job.max_power = std::max(job.max_power, limit);
         job.sizes[static_cast<std::uint32_t>(detail::number(row, "batch_size"))].limits[limit] = {
             detail::number(row, "time_per_epoch"), detail::number(row, "average_power")};
     }
     for (const auto& row : detail::rows(train)) {
-        const auto job = by_name.find(row.at("dataset"));
+        const auto job = by_name.find(detail::text(row, "dataset"));
         if (job == by_name.end()) continue;
         const auto size =
             job->second.sizes.find(static_cast<std::uint32_t>(detail::number(row, "batch_size")));
         if (size == job->second.sizes.end()) continue;
-        const bool reached = !row.at("target_epoch").empty();
+        const bool reached = !detail::text(row, "target_epoch").empty();
         size->second.targets.push_back(reached ? std::optional{detail::number(row, "target_epoch")}
                                                : std::nullopt);
     }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
+#include <kdvfs/train/plan.hpp>
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 namespace kdvfs::train {
 namespace {
@@ -44,6 +47,90 @@ TEST(PipelineCase, IsRead) {
     EXPECT_EQ(read.pipeline.operations.size(), 12U);
     EXPECT_EQ(read.pipeline.curves.size(), 4U);
     EXPECT_EQ(read.pipeline.blocking_power.count, 50);
+}
+
+/// What version 1 means, field by field: docs/training.md. A reader of another version must not
+/// change what this file says.
+TEST(PipelineCase, OfVersionOneMeansWhatItDid) {
+    const std::string text = R"({"format": "pipeline-case-1", "name": "frozen",
+        "schedule": "1f1b", "stages": 2, "chunks": 1, "microbatches": 2,
+        "blocking_power_w": 50, "curves": "measured", "unknown": [1, 2],
+        "profiles": [
+          {"stage": 0, "op": "forward", "points": [[1000, 0.15, 27.5], [1400, 0.1, 30]]},
+          {"stage": 0, "op": "backward", "chunk": 0, "points": [[1400, 0.2, 60], [1000, 0.3, 55]]},
+          {"stage": 1, "op": "forward", "points": [[1400, 0.1, 30], [1000, 0.15, 27.5]]},
+          {"stage": 1, "op": "backward", "points": [[1400, 0.2, 60], [1000, 0.3, 55]]}]})";
+    const Pipeline pipeline = parse_pipeline_case(text, "frozen.json").pipeline;
+    ASSERT_EQ(pipeline.operations.size(), 8U);
+    std::string order;
+    for (const Operation& operation : pipeline.operations)
+        order += std::to_string(operation.stage) + (operation.pass == Pass::forward ? "f" : "b") +
+                 std::to_string(operation.microbatch) + " ";
+    EXPECT_EQ(order, "0f0 0f1 0b0 0b1 1f0 1b0 1f1 1b1 ");
+    EXPECT_EQ(pipeline.blocking_power, Watts{50});
+    const CurvePoint& fast = pipeline.curves[pipeline.operations[0].curve].points().front();
+    EXPECT_EQ(fast.clock, (ClockPoint{Megahertz{1400}, auto_clock}));
+    EXPECT_EQ(fast.time, Seconds{0.1});
+    EXPECT_EQ(fast.energy, Joules{30});
+    // 0.1 + 2 x (0.1 + 0.2) + 0.2: the first forward, stage 1, the last backward.
+    EXPECT_NEAR(Frontier{pipeline}.shortest().count(), 0.9, 1e-9);
+}
+
+TEST(PipelineCase, OfAnotherVersionIsRefused) {
+    nlohmann::json json = good_case();
+    json["format"] = "pipeline-case-2";
+    expect_refusal(json, "this version reads pipeline-case-1 (invalid input); use a newer kdvfs");
+}
+
+TEST(PipelineCase, SpellingsOfOthersAreRead) {
+    for (const auto& [spelled, schedule] : {std::pair{"GPipe", Schedule::gpipe},
+                                            {"1F1B", Schedule::one_f_one_b},
+                                            {"interleaved-1f1b", Schedule::interleaved_1f1b},
+                                            {"Interleaved", Schedule::interleaved_1f1b}}) {
+        nlohmann::json json = good_case();
+        json["schedule"] = spelled;
+        json["microbatches"] = 4;
+        EXPECT_EQ(parse_pipeline_case(json.dump(), "c").pipeline.schedule, schedule) << spelled;
+    }
+    for (const char* spelled : {"zb-h1", "ZB-H1", "zb_h1", "zbh1"}) {
+        nlohmann::json json = good_case();
+        json["schedule"] = spelled;
+        for (int stage = 0; stage < 2; ++stage) {
+            nlohmann::json& backward = json["profiles"][static_cast<std::size_t>(2 * stage + 1)];
+            backward["op"] = "input";
+            nlohmann::json weight = backward;
+            weight["op"] = "weight";
+            json["profiles"].push_back(weight);
+        }
+        const Pipeline read = parse_pipeline_case(json.dump(), "c").pipeline;
+        EXPECT_EQ(read.schedule, Schedule::zb_h1) << spelled;
+        EXPECT_EQ(read.operations.size(), 18U) << spelled;
+    }
+}
+
+/// One point: communication, or loading, that takes the same at all clocks. The iteration gets
+/// longer by it, and the rest is planned around it.
+TEST(PipelineCase, AnOperationOfOnePointTakesTheSameAtAllClocks) {
+    nlohmann::json json = good_case();
+    json["profiles"][2]["points"] = {{1400, 0.3, 30.0}};  // stage 1, forward
+    const Pipeline pipeline = parse_pipeline_case(json.dump(), "c").pipeline;
+    const Frontier frontier{pipeline};
+    // 0.1 + 3 x (0.3 + 0.1) + 0.1 at 1400 MHz, and 0.15 + 3 x (0.3 + 0.15) + 0.15 at 1000 MHz.
+    EXPECT_NEAR(frontier.shortest().count(), 1.4, 1e-9);
+    EXPECT_NEAR(frontier.frugal().count(), 1.65, 1e-9);
+    for (const Clocks clocks : {Clocks::one, Clocks::two}) {
+        const PipelinePlan plan = make_plan(frontier, Seconds{1.5}, clocks);
+        EXPECT_LE(plan.makespan.count(), 1.5 + 1e-9);
+        double longest = 0;
+        for (const PlannedOperation& planned : plan.operations)
+            if (planned.clocks.operation.curve == 2) {
+                EXPECT_NEAR(planned.duration.count(), 0.3, 1e-9);
+                longest += planned.duration.count();
+            }
+        EXPECT_NEAR(longest, 0.9, 1e-9);
+    }
+    const std::string text = to_case_text(pipeline, "again");
+    EXPECT_EQ(to_case_text(parse_pipeline_case(text, "again.json").pipeline, "again"), text);
 }
 
 TEST(PipelineCase, WaitsHaveAPowerByClock) {
@@ -100,8 +187,6 @@ TEST(PipelineCase, GraphsHaveOperationsAndDependencies) {
 TEST(PipelineCase, RejectsCurvesThatAreNone) {
     nlohmann::json json = good_case();
     auto& points = json["profiles"][2]["points"];
-    points = {{1400, 0.1, 30.0}};
-    expect_refusal(json, "one point");
     points = nlohmann::json::array();
     expect_refusal(json, "no points");
     points = {{1400, -0.1, 30.0}, {1200, 0.12, 28.0}};

@@ -45,6 +45,20 @@ TEST_F(PublishedTraces, PowerLimitsAreFoundWithFewWindows) {
     EXPECT_LE(static_cast<double>(windows), 0.6 * static_cast<double>(scanned));
 }
 
+/// As in the RTX 6000's trace: limits between two rows are asked for, too.
+TEST(SizeTraces, OfMissingLimitsAreReadBetweenTheirRows) {
+    SizeTrace trace{{{100, {60, 90}}, {150, {50, 130}}, {250, {40, 150}}}, {4}};
+    EXPECT_EQ(trace.at(150).time_s, 50);
+    EXPECT_EQ(trace.at(200).time_s, 45);
+    EXPECT_EQ(trace.at(200).watts, 140);
+    EXPECT_EQ(trace.at(90).time_s, 60);
+    EXPECT_EQ(trace.at(300).watts, 150);
+    Job job{"none", 8, 10, {{8, trace}}, 250};
+    const FoundLimit found = search_limit(job, trace);
+    EXPECT_LE(found.loss, 0.01);
+    EXPECT_EQ(divided_epoch_cost(job, trace, {200}), 0.5 * 45 * 140 + 0.5 * 250 * 45);
+}
+
 /// What a recurrence costs beyond the best one is spread widely over seeds: few of them here, and
 /// no more than that learning pays; bench/recurring_jobs has the figures.
 TEST_F(PublishedTraces, LearningTheBatchSizePays) {

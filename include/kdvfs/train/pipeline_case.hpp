@@ -19,18 +19,8 @@
 #include <utility>
 #include <vector>
 
-/// Pipeline case files, `"format": "pipeline-case-1"`:
-/// `{"name", "schedule", "stages", "chunks", "microbatches", "blocking_power_w",`
-/// `"waiting_power_w"?: [[MHz, watts], ...], "curves",`
-/// `"profiles": [{"stage", "op", "chunk"?, "points": [[MHz, seconds, joules], ...]}, ...]}`.
-/// `schedule` is gpipe, 1f1b, interleaved_1f1b, zb_h1 or graph; `op` is forward, backward,
-/// backward_input or backward_weight. A profile without `chunk` holds for all chunks of its stage;
-/// where there are chunks, a stage of `stages` or more is a part of the model, in its order.
-/// `waiting_power_w` is what a stage draws that waits at these clocks, `blocking_power_w` at higher
-/// ones. `"curves": "convex"` promises that each point is a corner of the hull; anything else
-/// promises nothing. A graph lists its `"operations": [{"stage", "op", "microbatch", "chunk"?},
-/// ...]`, each stage's in the order they run in, and `"dependencies": [[first, then], ...]`, by
-/// their index.
+/// Pipeline case files, `"format": "pipeline-case-1"`: docs/training.md has the schema, field by
+/// field.
 namespace kdvfs::inline v0_3::train {
 
 struct PipelineCase {
@@ -49,8 +39,10 @@ public:
         const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
         if (json.is_discarded() || !json.is_object())
             reject("it is no JSON object", "check that the file is whole; JSON has no NaN");
-        if (string(json, "format") != "pipeline-case-1")
-            reject("its format is not pipeline-case-1", "convert the file");
+        if (const std::string format = string(json, "format"); format != "pipeline-case-1")
+            reject("its format is \"" + format + "\", and this version reads pipeline-case-1",
+                   format.starts_with("pipeline-case-") ? "use a newer kdvfs"
+                                                        : "docs/training.md has the schema");
         shape_.schedule = schedule(string(json, "schedule"));
         shape_.stages = whole(json, "stages");
         shape_.chunks = json.contains("chunks") ? whole(json, "chunks") : 1;
@@ -75,7 +67,7 @@ private:
     }
     [[noreturn]] void reject_field(const char* field, const std::string& what) const {
         reject(std::string{"its field \""} + field + "\" is not " + what,
-               "see kdvfs/train/pipeline_case.hpp for the format");
+               "docs/training.md has the schema");
     }
     [[nodiscard]] const Json& array(const Json& json, const char* field) const {
         if (!json.contains(field) || !json[field].is_array()) reject_field(field, "a list");
@@ -96,17 +88,39 @@ private:
         return static_cast<std::uint32_t>(value);
     }
 
+    /// As names are compared: "ZB-H1" is zb_h1.
+    static std::string plain(std::string name) {
+        for (char& c : name) {
+            if (c == '-' || c == ' ') c = '_';
+            if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+        }
+        return name;
+    }
+
     [[nodiscard]] Schedule schedule(const std::string& name) const {
-        for (const Schedule known : {Schedule::gpipe, Schedule::one_f_one_b,
-                                     Schedule::interleaved_1f1b, Schedule::zb_h1, Schedule::graph})
-            if (name == to_string(known)) return known;
+        static constexpr std::pair<std::string_view, Schedule> names[] = {
+            {"gpipe", Schedule::gpipe},
+            {"1f1b", Schedule::one_f_one_b},
+            {"interleaved_1f1b", Schedule::interleaved_1f1b},
+            {"interleaved", Schedule::interleaved_1f1b},
+            {"zb_h1", Schedule::zb_h1},
+            {"zbh1", Schedule::zb_h1},
+            {"graph", Schedule::graph}};
+        for (const auto& [known, schedule] : names)
+            if (plain(name) == known) return schedule;
         reject("its schedule \"" + name + "\" is not known",
                "give gpipe, 1f1b, interleaved_1f1b, zb_h1 or graph");
     }
     [[nodiscard]] Pass pass(const std::string& name) const {
-        for (const Pass known :
-             {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
-            if (name == to_string(known)) return known;
+        static constexpr std::pair<std::string_view, Pass> names[] = {
+            {"forward", Pass::forward},
+            {"backward", Pass::backward},
+            {"backward_input", Pass::backward_input},
+            {"input", Pass::backward_input},
+            {"backward_weight", Pass::backward_weight},
+            {"weight", Pass::backward_weight}};
+        for (const auto& [known, pass] : names)
+            if (plain(name) == known) return pass;
         reject("its op \"" + name + "\" is not known",
                "give forward, backward, backward_input or backward_weight");
     }
@@ -151,7 +165,9 @@ private:
                 reject("it has a profile of " + name + ", chunk " + std::to_string(first) +
                            ", which the pipeline has not",
                        "count stages and chunks from 0");
-            curves_.emplace_back(name, points(array(profile, "points"), name), blocking_, shape);
+            std::vector<CurvePoint> measured = points(array(profile, "points"), name);
+            const Shape its = measured.size() == 1 ? Shape::constant : shape;
+            curves_.emplace_back(name, std::move(measured), blocking_, its);
             for (std::uint32_t chunk = first; chunk < last; ++chunk)
                 add(stage, kind, chunk, profile.contains("chunk") || first > 0);
         }

@@ -18,6 +18,7 @@
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
+#include <kdvfs/train/pipeline_estimate.hpp>
 #include <kdvfs/train/schedules.hpp>
 #include <kdvfs/train/session_options.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
@@ -382,8 +383,11 @@ private:
             measured_ = make();
             PlanOptions plan = options_.plan;
             if (!plan.switching) plan.switching = longest_known_switch();
-            const Frontier frontier{*measured_};
-            std::string text = make_plan_text(frontier, plan);
+            // Curves that the program gives are taken as they are: they may be a model's.
+            std::optional<PipelineEstimate> estimate;
+            if (!file_.empty()) estimate.emplace(*measured_, plan.slowdown, plan.confidence);
+            const Frontier frontier{estimate ? estimate->cautious() : *measured_};
+            std::string text = make_plan_text(frontier, plan, estimate ? &*estimate : nullptr);
             planner_.emplace(frontier, parse_stage_plan(text, order_, stage_).time, plan);
             return text;
         } catch (const Error& error) {

@@ -5,6 +5,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
+#include <kdvfs/train/pipeline_estimate.hpp>
 #include <kdvfs/train/plan.hpp>
 #include <kdvfs/units.hpp>
 
@@ -27,6 +28,8 @@ struct StagePlan {
     Seconds span{};  ///< of this stage, from its first operation's start to its last one's end
     std::vector<PlannedClocks> operations{};  ///< of this stage, as they run
     std::vector<Seconds> durations{};  ///< of these, where the stage is not slower than measured
+    /// What is expected of iterations, where the plan's curves are noisy (`PipelineEstimate`).
+    std::optional<PlanPromise> promise{};
 };
 
 /// What a session's plans are made for.
@@ -37,6 +40,8 @@ struct PlanOptions {
     /// How late clocks come on these GPUs: see `make_plan`. Where it is not given, a session takes
     /// the longest switch that `kdvfs measure-latency` has kept for rank 0's GPU, if it has one.
     std::optional<tune::SwitchDelay> switching{};
+    /// How sure plans of curves that a session measured, or read from a file, are of their time.
+    PlanConfidence confidence{};
 };
 
 namespace detail {
@@ -89,18 +94,49 @@ inline StagePlan stage_plan(const nlohmann::json& json, const Pipeline& pipeline
 
 }  // namespace detail
 
+namespace detail {
+
+inline nlohmann::json promise_json(const PlanPromise& promise) {
+    return {{"time_s", promise.time.count()},
+            {"total_j", promise.total.count},
+            {"top_time_s", promise.top_time.count()},
+            {"top_total_j", promise.top_total.count},
+            {"kept", promise.kept},
+            {"is_sure", promise.is_sure}};
+}
+
+inline PlanPromise parse_promise(const nlohmann::json& json) {
+    return {Seconds{json.at("time_s").get<double>()},
+            {json.at("total_j").get<double>()},
+            Seconds{json.at("top_time_s").get<double>()},
+            {json.at("top_total_j").get<double>()},
+            json.at("kept").get<double>(),
+            json.at("is_sure").get<bool>()};
+}
+
+}  // namespace detail
+
 /// The plan of all stages for the length that the options allow, as text: what rank 0 broadcasts.
+/// @param estimate whose `cautious()` curves the frontier is of, for a promise; nothing where the
+///        curves are taken as they are
 /// @throws Error (invalid_input) for a negative slowdown
-inline std::string make_plan_text(const Frontier& frontier, const PlanOptions& options) {
+inline std::string make_plan_text(const Frontier& frontier, const PlanOptions& options,
+                                  const PipelineEstimate* estimate = nullptr) {
     if (!(options.slowdown >= 0))
         detail::reject_pipeline("a slowdown of " + std::to_string(options.slowdown),
                                 "it may not be less than nothing", "give 0.05 for 5 %");
     const Seconds length =
         std::min(frontier.shortest() * (1 + options.slowdown), frontier.frugal());
-    const PipelinePlan plan = make_plan(frontier, length, options.clocks,
-                                        options.switching.value_or(tune::SwitchDelay{}));
+    PipelinePlan plan = make_plan(frontier, length, options.clocks,
+                                  options.switching.value_or(tune::SwitchDelay{}));
     const std::vector<double> as_measured(frontier.pipeline().stages, 1.0);
-    return detail::plan_json(plan, as_measured).dump();
+    if (!estimate || !estimate->is_noisy()) return detail::plan_json(plan, as_measured).dump();
+    const PlanPromise promise = estimate->promise(plan);
+    for (PlannedOperation& planned : plan.operations)
+        planned.duration = planned.duration * estimate->expected_duration(planned.clocks);
+    nlohmann::json json = detail::plan_json(plan, as_measured);
+    json["promise"] = detail::promise_json(promise);
+    return json.dump();
 }
 
 /// One stage's part of a plan.
@@ -108,7 +144,10 @@ inline std::string make_plan_text(const Frontier& frontier, const PlanOptions& o
 inline StagePlan parse_stage_plan(std::string_view text, const Pipeline& pipeline,
                                   std::uint32_t stage) {
     try {
-        return detail::stage_plan(nlohmann::json::parse(text.begin(), text.end()), pipeline, stage);
+        const auto json = nlohmann::json::parse(text.begin(), text.end());
+        StagePlan plan = detail::stage_plan(json, pipeline, stage);
+        if (json.contains("promise")) plan.promise = detail::parse_promise(json.at("promise"));
+        return plan;
     } catch (const nlohmann::json::exception& error) {
         detail::reject_pipeline("the plan that rank 0 sent", error.what(),
                                 "let all ranks run the same version of kdvfs");

@@ -27,6 +27,7 @@ struct CurvePoint {
 enum class Shape {
     measured,  ///< any points; those above the lower convex hull are not used
     convex,    ///< a model or a frontier of kernels: each point is a corner of the hull
+    constant,  ///< one point: an operation that takes the same at all clocks, as communication does
 };
 
 /// Energies in femtojoules, which are microwatts times nanoseconds: sums of any pipeline fit.
@@ -62,12 +63,13 @@ struct Hull {
 class Curve {
 public:
     /// `name` is what errors call the curve: "stage 3, forward".
-    /// @throws Error (invalid_input) for fewer than two points, for times or energies that are not
-    /// positive finite numbers, for two points at one clock, and for a `Shape::convex` that is not.
+    /// @throws Error (invalid_input) for fewer than two points, or more than one of a constant, for
+    /// times or energies that are not positive finite numbers, for two points at one clock, and for
+    /// a `Shape::convex` that is not.
     Curve(std::string name, std::vector<CurvePoint> points, Watts blocking_power,
           Shape shape = Shape::measured)
         : name_{std::move(name)}, points_{std::move(points)} {
-        check(blocking_power);
+        check(blocking_power, shape);
         std::sort(points_.begin(), points_.end(), [](const CurvePoint& a, const CurvePoint& b) {
             return a.time < b.time || (a.time == b.time && a.energy < b.energy);
         });
@@ -100,14 +102,17 @@ private:
         throw Error{Errc::invalid_input, {"plan a pipeline", "the curve of " + name_, why, remedy}};
     }
 
-    void check(Watts blocking_power) const {
+    void check(Watts blocking_power, Shape shape) const {
         const double watts = blocking_power.count;
         if (!(watts >= 0 && watts <= 1e5))
             reject("the blocking power is not a number from 0 to 100000 W",
                    "measure what a GPU draws while it waits for another stage");
-        if (points_.size() < 2)
+        if (shape == Shape::constant && points_.size() > 1)
+            reject("it has several points, but is said to be constant",
+                   "give its only point, or say that the curve is measured");
+        if (points_.size() < (shape == Shape::constant ? 1 : 2))
             reject(points_.empty() ? "it has no points" : "it has one point only",
-                   "measure the operation at two clocks or more");
+                   "measure the operation at two clocks or more, or say that it is constant");
         for (const CurvePoint& point : points_) {
             const double time = point.time.count();
             if (!(time >= 1e-8 && time <= 1000))
