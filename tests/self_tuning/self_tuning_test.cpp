@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <tests/self_tuning/self_tuning_bed.hpp>
 
+#include <kdvfs/detail/tune/paired_comparison.hpp>
 #include <kdvfs/detail/tune/profile_store.hpp>
+#include <kdvfs/detail/tune/run_schedule.hpp>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
