@@ -5,6 +5,7 @@
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
