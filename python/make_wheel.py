@@ -5,7 +5,7 @@
     python3 python/make_wheel.py LIBRARY FOLDER
 
 LIBRARY is libkdvfs_c.so as the build made it; the wheel goes to FOLDER and serves every Python from
-3.9 on this kind of machine. It prints the wheel's path.
+3.9 on this kind of machine, with the glibc that its name says or a newer one. It prints the wheel's path.
 """
 
 import base64
@@ -19,6 +19,13 @@ import zipfile
 SOURCE = pathlib.Path(__file__).resolve().parent
 
 
+def platform_of(library: bytes) -> str:
+    """The platform tag: Linux with the newest glibc of which `library` wants a symbol (PEP 600)."""
+    minors = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", library)]
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    return platform.replace("linux_", f"manylinux_2_{max(minors)}_", 1) if minors else platform
+
+
 def main() -> None:
     if len(sys.argv) != 3:
         sys.exit(__doc__)
@@ -26,7 +33,7 @@ def main() -> None:
     project = (SOURCE / "pyproject.toml").read_text()
     version = re.search(r'^version = "(.*)"', project, re.M).group(1)
     summary = re.search(r'^description = "(.*)"', project, re.M).group(1)
-    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    platform = platform_of(library.read_bytes())
     info = f"kdvfs-{version}.dist-info"
     files = {f"kdvfs/{path.name}": path.read_bytes()
              for path in sorted((SOURCE / "kdvfs").iterdir()) if path.is_file()}

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <bench/promise/noisy_profile.hpp>
+#include <kdvfs/detail/tune/kernel_bench.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
-#include <kdvfs/tune/kernel_bench.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <tools/cli/measured_gpu.hpp>
 

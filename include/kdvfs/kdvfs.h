@@ -53,8 +53,11 @@ typedef struct kdvfs_options {
     uint32_t never_below_mhz; /* core clock that no request goes below; 0: none */
     uint32_t never_above_mhz; /* core clock that no request goes above; 0: none */
     int64_t
-        switch_latency_ns; /* of the clocks; 0: every scope switches; below 0, as by default: not
-                              known, and scopes that would not pay at 150 ms are held back */
+        switch_latency_ns;   /* of the clocks; 0: every scope switches; below 0, as by default: not
+                                known, and scopes that would not pay at 150 ms are held back */
+    uint32_t idle_clock_mhz; /* core clock while there is no work; 0: none. Only for programs whose
+                                every launch is in a scope */
+    int64_t idle_after_ns;   /* of no work, until it is asked for; 20 ms by default */
 } kdvfs_options;
 
 /* Version of this interface in the library, and of the library ("0.3.0"). */

@@ -51,6 +51,20 @@ enum class Ordering {
     acked,
 };
 
+/// A clock for the time in which a GPU has no work. It is asked for once all work that kdvfs knows
+/// of has been done for a while, and given up with the first scope, or `next_iteration()`. Only for
+/// programs whose every launch is in a scope, as those of `kdvfs run` are: work that no scope tells
+/// of would run at the idle clock. Where kdvfs knows that there may be such work, the clock stays
+/// up: on streams with `protect`, in a captured graph, between the boundaries of a plan, which
+/// has clocks for its own gaps. A kernel that keeps its clock in an unmetered registry is not seen.
+struct IdleClock {
+    std::optional<ClockPoint> clock{};               ///< nothing, the default: off
+    Duration after = std::chrono::milliseconds{20};  ///< of no work
+    /// Largest share of the time that waking may cost: each wake runs work at the idle clock for up
+    /// to one switching latency (`GpuOptions::switch_latency`, else 150 ms are assumed).
+    double tolerated_loss = 0.01;
+};
+
 /// Repeating in place, for boards whose meter is too slow, and mixes that are too regular, to tell
 /// kernels apart: first the program runs as it is, always metered; then the next `launch` of each
 /// kernel and variant calls its work again and again, with its real arguments, until the meter can
@@ -89,6 +103,7 @@ struct GpuOptions {
     /// switches. Where it is not known, scopes that lower a clock are held back unless they would
     /// pay at 150 ms, or carry the figure of a plan (`Lasting`), which was made for a latency.
     std::optional<Duration> switch_latency{};
+    IdleClock idle_clock{};
     /// Every how many iterations scopes are metered; 1 = always, as where kernels are repeated.
     unsigned meter_every = 16;
     RepeatOptions repeat{};

@@ -30,10 +30,12 @@ struct PlannedSequence {
         Duration lasts{};    ///< the plan's figure of one launch, 0 where unknown
         ClockRequest own{};  ///< where the launch's place is not known; asks for none: auto
     };
-    /// Before launch `before` the stream asks for `clock`.
+    /// Before launch `before` the stream asks for `clock`: when the launch comes, or in the gap in
+    /// front of it, so long `after` the launch before has ended.
     struct Boundary {
         std::size_t before = 0;
         ClockPoint clock{};
+        std::optional<Duration> after{};
 
         friend bool operator==(const Boundary&, const Boundary&) = default;
     };
@@ -41,8 +43,10 @@ struct PlannedSequence {
     std::string gpu{};                    ///< as `gpu_name` calls it; empty: any
     std::vector<Kernel> kernels;          ///< those that are never launched are passed over
     std::vector<std::uint32_t> launches;  ///< indices into `kernels`
-    std::vector<Boundary> boundaries;     ///< ascending
-    std::string profile_hash{};           ///< of the profile that the plan was made from
+    /// Ascending; those in a gap come before the launch's own, one at its begin and one later at
+    /// most.
+    std::vector<Boundary> boundaries;
+    std::string profile_hash{};  ///< of the profile that the plan was made from
 };
 
 /// A stretch of launches that comes `times` times in a row: the layers of a network are coded as

@@ -211,6 +211,15 @@ struct FollowedShare {
     }
 };
 
+/// What `GpuOptions::idle_clock` did. The energy of the time without work is that of
+/// `EnergyTotals::idle`.
+struct IdleClockShare {
+    ClockPoint clock{};
+    std::uint64_t times = 0;  ///< the clock was lowered
+    Seconds time{0};          ///< at it
+    Seconds waking{0};        ///< from work to the clocks' return, at most, of all wakes
+};
+
 /// What a GPU did under kdvfs.
 struct Report {
     DeviceInfo device;
@@ -221,8 +230,9 @@ struct Report {
     std::vector<EnergyLevel> levels;  ///< the iteration first, then the longest first
     EnergyTotals totals;
     AttributionFit fit;
-    std::optional<FollowedShare> followed;  ///< where a plan of segments is followed
-    std::vector<std::string> notes;         ///< sentences a reader must not miss
+    std::optional<FollowedShare> followed;     ///< where a plan of segments is followed
+    std::optional<IdleClockShare> idle_clock;  ///< where one was asked for
+    std::vector<std::string> notes;            ///< sentences a reader must not miss
 };
 
 /// "12.3 J +- 0.4", or "too_short_to_tell".

@@ -359,6 +359,7 @@ def _options(
     never_above_mhz: int,
     switch_latency: Optional[float],
     measure: bool,
+    idle_clock_mhz: int = 0,
 ) -> Options:
     options = Options()
     _c.kdvfs_options_init(ctypes.byref(options))
@@ -368,6 +369,8 @@ def _options(
     options.never_below_mhz, options.never_above_mhz = _clocks(never_below_mhz, never_above_mhz)
     if switch_latency is not None:
         options.switch_latency_ns = round(switch_latency * 1e9)
+    remedy = "core clock in MHz without work, 0 for none"
+    options.idle_clock_mhz = _integer("idle_clock_mhz", idle_clock_mhz, 1000000, remedy)
     options.measure_if_refused = int(measure)
     return options
 
@@ -392,6 +395,7 @@ def open(  # noqa: A001 - the library's own word
     never_above_mhz: int = 0,
     switch_latency: Optional[float] = None,
     measure_if_refused: bool = False,
+    idle_clock_mhz: int = 0,
 ) -> Gpu:
     """Opens a GPU of a vendor ("amd", "nvidia") to set its clocks and count its energy.
 
@@ -403,9 +407,17 @@ def open(  # noqa: A001 - the library's own word
     `switch_latency`, in seconds, is what `kdvfs measure-latency` found: scopes too short for it do
     not switch. With None it is not known, and scopes that would not pay at 150 ms are held back;
     with 0 every scope switches.
+
+    `idle_clock_mhz` is the core clock after 20 ms without work, until the next scope or iteration.
+    Only for programs whose every launch is in a scope.
     """
     options = _options(
-        meter_every, never_below_mhz, never_above_mhz, switch_latency, measure_if_refused
+        meter_every,
+        never_below_mhz,
+        never_above_mhz,
+        switch_latency,
+        measure_if_refused,
+        idle_clock_mhz,
     )
     return _opened(_c.kdvfs_open_device, _c.kdvfs_open, vendor, device, options)
 
@@ -426,9 +438,12 @@ def open_simulated(
     never_below_mhz: int = 0,
     never_above_mhz: int = 0,
     switch_latency: Optional[float] = None,
+    idle_clock_mhz: int = 0,
 ) -> SimulatedGpu:
     """Opens a simulated GPU: "mi300x", "mi250x", "mi210", "h100" or "rtx3080ti"."""
-    options = _options(meter_every, never_below_mhz, never_above_mhz, switch_latency, False)
+    options = _options(
+        meter_every, never_below_mhz, never_above_mhz, switch_latency, False, idle_clock_mhz
+    )
     handle = ctypes.c_void_p()
     expect_ok(
         _c.kdvfs_open_simulated(

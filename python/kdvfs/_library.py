@@ -47,6 +47,8 @@ class Options(ctypes.Structure):
         ("never_below_mhz", ctypes.c_uint32),
         ("never_above_mhz", ctypes.c_uint32),
         ("switch_latency_ns", ctypes.c_int64),
+        ("idle_clock_mhz", ctypes.c_uint32),
+        ("idle_after_ns", ctypes.c_int64),
     ]
 
 

@@ -289,6 +289,13 @@ TEST_F(Attach, TakesRangesOfRoctxAndKokkos) {
 }
 #endif
 
+TEST_F(Attach, WorthKnowsTheBoardAndItsLimitFromTheDriver) {
+    const Outcome seen = wait_for(start({KDVFS_COMMAND, "worth", "--", PROGRAM, "400"}));
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_NE(seen.out.find("Double of an NVIDIA GPU: "), std::string::npos) << seen.out;
+    EXPECT_NE(seen.out.find("% of 700 W\n"), std::string::npos) << seen.out;
+}
+
 TEST_F(Attach, TakesTheNamesOfTheRealKokkosAndAsksForNoFence) {
 #if defined(KOKKOS_PROGRAM)
     const Outcome seen =

@@ -12,7 +12,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::int64_t ns(kdvfs::TimePoint time) { return time.time_since_epoch().count(); }
+std::int64_t ns(const std::optional<kdvfs::TimePoint>& time) {
+    return time ? time->time_since_epoch().count() : -1;
+}
 
 TEST(RecordClock, OfNanosecondsKeepsDurationsAndFollowsTheOffset) {
     RecordClock clock;
@@ -32,6 +34,18 @@ TEST(RecordClock, OfTicksHasTheRateBetweenItsComparisons) {
     EXPECT_EQ(ns(clock.on_host(10'012'500'000)), 6'000'000);
     EXPECT_EQ(ns(clock.on_host(10'000'000'000)), 1'000'000);
     EXPECT_EQ(ns(clock.on_host(10'025'000'000)), 11'000'000);
+}
+
+TEST(RecordClock, HasNoTimesBeforeItsRateIsKnownOrOfAnotherClock) {
+    RecordClock clock;
+    EXPECT_FALSE(clock.on_host(1)) << "never compared";
+    clock.restart(false);
+    clock.add({.host = 1'000'000, .record = 10'000'000'000});
+    EXPECT_FALSE(clock.on_host(10'000'000'000)) << "no rate";
+    clock.add({.host = 6'000'000, .record = 10'012'500'000});
+    EXPECT_TRUE(clock.on_host(10'000'000'000));
+    EXPECT_FALSE(clock.on_host(5'000'000)) << "of CUPTI's own clock, before";
+    EXPECT_FALSE(clock.on_host(20'000'000'000)) << "4 s ahead";
 }
 
 TEST(RecordClock, TakesTheClosestOfItsLooks) {

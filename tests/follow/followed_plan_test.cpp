@@ -97,6 +97,16 @@ TEST(FollowedPlan, AFileSaysWhatWasPlanned) {
     expect_same(parse_sequence(text, "plan.json"), plan.sequence);
 }
 
+TEST(FollowedPlan, FilesAndHeadersSayWhatIsAskedForInGaps) {
+    SegmentPlan plan = planned();
+    plan.segments[1].after = Seconds{0.004};
+    plan.sequence.boundaries[1].after = std::chrono::milliseconds{4};
+    const PlannedSequence read = parse_sequence(to_json(plan), "plan.json");
+    EXPECT_EQ(read.boundaries, plan.sequence.boundaries);
+    EXPECT_NE(to_segment_header(plan, options()).find("kdvfs::Duration{4000000}}"),
+              std::string::npos);
+}
+
 TEST(FollowedPlan, AFileSaysWhatIsPromised) {
     const SegmentPlan plan = planned();
     const Plan promise = parse_promise(to_json(plan), "plan.json");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <bench/serving/requests.hpp>
+#include <kdvfs/detail/serve/pool_json.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/serve/pool_json.hpp>
 #include <kdvfs/serve/recommend.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>
 #include <tests/fuzz/fuzz_target.hpp>

@@ -2,9 +2,9 @@
 // Damaged files of every kind that kdvfs reads: read rightly, or rejected by a kdvfs::Error that
 // names the file, its line or field, and a remedy, and nothing else.
 #include <bench/serving/requests.hpp>
+#include <kdvfs/detail/serve/pool_json.hpp>
 #include <kdvfs/detail/train/batch_size_file.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
-#include <kdvfs/serve/pool_json.hpp>
 #include <kdvfs/serve/recommend.hpp>
 #include <kdvfs/serve/step_table_csv.hpp>
 #include <kdvfs/train/pipeline_case.hpp>

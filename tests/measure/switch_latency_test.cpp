@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/switch_latency.hpp>
+#include <kdvfs/detail/measure/switch_latency.hpp>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -55,7 +55,7 @@ void expect_valid(const json& event) {
 
 TEST(Trace, FollowsTheSchema) {
     std::ostringstream out;
-    TraceWriter trace{out, device};
+    TraceWriter trace{out, device, {}, {.core = {1700}, .memory = {1600}}};
     report_everything(trace);
     trace.close();
     const json parsed = json::parse(out.str());
@@ -67,6 +67,8 @@ TEST(Trace, FollowsTheSchema) {
     }
     EXPECT_EQ(phases, (std::set<std::string>{"C", "M", "X", "i"}));
     EXPECT_EQ(trace.events(), 9U);  // a clock point is two counters
+    EXPECT_NE(out.str().find("\"memory cap asked MHz\""), std::string::npos);
+    EXPECT_NE(out.str().find(":1600"), std::string::npos) << "auto is the highest";
 }
 
 TEST(Trace, KeepsNanosecondsAndWords) {

@@ -244,7 +244,7 @@ int nvmlDeviceGetPowerManagementLimitConstraints(void*, unsigned* low, unsigned*
 }
 
 int nvmlDeviceSetPowerManagementLimit(void*, unsigned milliwatts) {
-    board.writes.push_back("power limit " + std::to_string(milliwatts));
+    note_write("power limit " + std::to_string(milliwatts));
     return guarded(__func__, [&] {
         board.power_limit = milliwatts;
         return success;

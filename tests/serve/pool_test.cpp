@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/serve/pool_json.hpp>
 #include <kdvfs/serve/pool.hpp>
-#include <kdvfs/serve/pool_json.hpp>
 
 #include <gtest/gtest.h>
 

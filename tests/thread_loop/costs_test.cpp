@@ -100,7 +100,7 @@ protected:
     using Owned = detail::OwnedClocks<WatchedBoard>;
     using Core = stolen::Core;
 
-    BoundGpu<Policies> open(GpuOptions options = {}) {
+    BoundGpu<Policies> open(GpuOptions options = {.switch_latency = Duration{0}}) {
         clocks_ = std::make_shared<Owned>(
             *board_, detail::RestorePlace::in_own(folder_.at("own"), board_->info().address));
         detail::GpuParts<prompt::Runtime> parts{.info = board_->info(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/tune/kernel_bench.hpp>
 #include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/kernel_bench.hpp>
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -31,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -332,6 +333,93 @@ std::pair<int, std::string> restore(const std::string& words) {
 }
 
 #ifdef KDVFS_PROGRAM
+/// The lines of a dry run that begin with a word, without it.
+std::vector<std::string> lines_of(const std::string& text, const std::string& word) {
+    std::vector<std::string> lines;
+    std::istringstream stream{text};
+    for (std::string line; std::getline(stream, line);) {
+        const std::size_t begin = line.find_first_not_of(' ');
+        if (begin == std::string::npos || line.compare(begin, word.size() + 1, word + ' ') != 0)
+            continue;
+        lines.push_back(line.substr(line.find_first_not_of(' ', begin + word.size())));
+    }
+    return lines;
+}
+
+/// What a dry run says is what a run writes: written by hand it changes the board as kdvfs does,
+/// and what it says undoes it, does.
+TEST_F(Node, ShowsInADryRunWhatIsWrittenAndHowItIsUndone) {
+    const auto clocks = FileSystem::settings(0);
+    const auto [status, words] = run(KDVFS_PROGRAM " measure-latency --clocks 900 --dry-run");
+    ASSERT_EQ(status, 0) << words;
+    EXPECT_EQ(FileSystem::settings(0), clocks) << "a dry run has written";
+    EXPECT_NE(::access("/run/kdvfs", F_OK), 0) << "a dry run has made a record";
+    const std::string folder = "/sys/devices/pci0000:c0/" + gpus[0] + "/";
+    const auto of_first_board = [](std::string text) { return text.substr(0, text.find(gpus[1])); };
+    ASSERT_EQ(words.find(gpus[0]) < words.find(gpus[1]), true) << words;
+    for (const std::string& line : lines_of(of_first_board(words), "writes")) {
+        const std::size_t colon = line.find(": ");
+        std::ofstream{line.substr(0, colon)} << line.substr(colon + 2) << std::endl;
+    }
+    const std::string written = FileSystem::settings(0);
+    EXPECT_NE(written, clocks) << words;
+    for (const std::string& line : lines_of(of_first_board(words), "by hand"))
+        EXPECT_EQ(std::system(line.c_str()), 0) << line;
+    EXPECT_EQ(FileSystem::settings(0), clocks) << words;
+    {
+        Owned owned{gpus[0]};
+        owned.lower(900_MHz);
+        EXPECT_EQ(FileSystem::settings(0), written) << "kdvfs writes something else";
+    }
+    std::system("rm -rf /run/kdvfs");
+
+    // A power limit.
+    const auto [limited, limits] =
+        run(KDVFS_PROGRAM " power-limit --gpu " + gpus[0] + " --step 50 --dry-run");
+    ASSERT_EQ(limited, 0) << limits;
+    const auto writes = lines_of(limits, "writes");
+    ASSERT_EQ(writes.size(), 5U) << limits;
+    EXPECT_NE(writes.front().find("power1_cap: 100000000"), std::string::npos) << limits;
+    EXPECT_NE(writes.back().find("power1_cap: 300000000"), std::string::npos) << limits;
+    EXPECT_EQ(FileSystem::settings(0), clocks) << "a dry run has written";
+
+    // What a killed program has left.
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    const pid_t owner = start(alice, [&] {
+        Owned owned{gpus[0]};
+        owned.lower();
+        ::kill(owned.clocks.watchdog(), SIGKILL);
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(end_of(owner), -SIGKILL);
+    const std::string left = FileSystem::settings(0);
+    const auto [looked, found] = run(KDVFS_PROGRAM " restore --dry-run " + gpus[0]);
+    EXPECT_EQ(looked, 0) << found;
+    EXPECT_NE(found.find("would be restored"), std::string::npos) << found;
+    EXPECT_NE(found.find("mode auto"), std::string::npos) << found;
+    EXPECT_EQ(FileSystem::settings(0), left) << "a dry run has restored";
+    EXPECT_EQ(run(KDVFS_PROGRAM " restore " + gpus[0]).first, 0);
+    EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
+    EXPECT_EQ(epilog(gpus[0]), 0);
+}
+
+/// Killed while the program runs under a limit that the search has set.
+TEST_F(Node, PutsThePowerLimitBackBehindASearchThatIsKilled) {
+    const pid_t search = start(0, [] {
+        // Reports what a run took, but for the second one, which hangs.
+        const char* const program =
+            "printf 'time_s,energy_j\\n1,100\\n' > \"$KDVFS_COST\"; "
+            "[ \"$(cat /sys/bus/pci/devices/0000:c1:00.0/hwmon/hwmon*/power1_cap)\" = 300000000 ] "
+            "|| exec sleep 60";
+        return ::execl(KDVFS_PROGRAM, KDVFS_PROGRAM, "power-limit", "--gpu", gpus[0].c_str(),
+                       "--counter", "program", "--", "sh", "-c", program, nullptr);
+    });
+    EXPECT_LT(time_until([&] { return !is_as_found(0); }), 10s) << "no limit was set";
+    ::kill(search, SIGKILL);
+    EXPECT_EQ(end_of(search), -SIGKILL);
+    EXPECT_LT(time_until([&] { return is_as_found(0); }), 10s) << FileSystem::settings(0);
+}
+
 TEST_F(Node, TellsWhoHoldsAGpuAndLeavesNothingByTelling) {
     const std::string info = KDVFS_PROGRAM " info";
     const auto [status, words] = run(info);

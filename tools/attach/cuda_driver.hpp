@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <dlfcn.h>
+#include <kdvfs/detail/io/shared_library.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -35,24 +35,22 @@ struct CudaDriver {
     static const CudaDriver& of_process() {
         static const CudaDriver driver = [] {
             CudaDriver found;
-            void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-            if (library == nullptr) return found;
-            const auto find = [library]<class Function>(Function& function, const char* name) {
-                function = reinterpret_cast<Function>(::dlsym(library, name));
-            };
-            find(found.is_capturing, "cuStreamIsCapturing");
-            find(found.context_device, "cuCtxGetDevice");
-            find(found.pci_address, "cuDeviceGetPCIBusId");
-            find(found.graph_nodes, "cuGraphGetNodes");
-            find(found.write, "cuStreamWriteValue32_v2");
-            find(found.register_memory, "cuMemHostRegister_v2");
-            find(found.device_address, "cuMemHostGetDevicePointer_v2");
-            find(found.synchronize, "cuStreamSynchronize");
-            find(found.set_bytes, "cuMemsetD8Async");
-            find(found.set_shorts, "cuMemsetD16Async");
-            find(found.set_words, "cuMemsetD32Async");
-            find(found.launch, "cuLaunchKernel");
-            find(found.launch_by_config, "cuLaunchKernelEx");
+            using kdvfs::io::SharedLibrary;
+            const SharedLibrary library{"libcuda.so.1", SharedLibrary::Where::this_process};
+            if (!library.is_open()) return found;
+            library.find(found.is_capturing, "cuStreamIsCapturing");
+            library.find(found.context_device, "cuCtxGetDevice");
+            library.find(found.pci_address, "cuDeviceGetPCIBusId");
+            library.find(found.graph_nodes, "cuGraphGetNodes");
+            library.find(found.write, "cuStreamWriteValue32_v2");
+            library.find(found.register_memory, "cuMemHostRegister_v2");
+            library.find(found.device_address, "cuMemHostGetDevicePointer_v2");
+            library.find(found.synchronize, "cuStreamSynchronize");
+            library.find(found.set_bytes, "cuMemsetD8Async");
+            library.find(found.set_shorts, "cuMemsetD16Async");
+            library.find(found.set_words, "cuMemsetD32Async");
+            library.find(found.launch, "cuLaunchKernel");
+            library.find(found.launch_by_config, "cuLaunchKernelEx");
             return found;
         }();
         return driver;

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 
 #include <dlfcn.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 /// NVIDIA's profiling interface, loaded at run time: neither its header nor its import library is
 /// needed to build. Layouts and numbers follow the headers of CUPTI 12 and 13 (cupti_callbacks.h,
@@ -115,27 +118,23 @@ struct Library {
 };
 
 /// The copy that the process has, else the first that the loader finds; `KDVFS_CUPTI` names one.
+inline kdvfs::io::SharedLibrary find_file() {
+    using kdvfs::io::SharedLibrary;
+    const std::string wanted{kdvfs::io::environment("KDVFS_CUPTI")};
+    if (!wanted.empty()) return SharedLibrary{wanted};
+    static const std::array<std::string, 4> names{"libcupti.so.13", "libcupti.so.12", "libcupti.so",
+                                                  "/usr/local/cuda/lib64/libcupti.so"};
+    SharedLibrary loaded{names, SharedLibrary::Where::this_process};
+    return loaded.is_open() ? std::move(loaded) : SharedLibrary{names};
+}
+
 /// @returns why there is none, else nothing
 inline std::string open(Library& library) {
-    void* handle = nullptr;
-    const std::string wanted{kdvfs::io::environment("KDVFS_CUPTI")};
-    if (!wanted.empty()) {
-        handle = ::dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL);
-    } else {
-        for (const int flag : {RTLD_NOLOAD, 0}) {
-            for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so",
-                                     "/usr/local/cuda/lib64/libcupti.so"}) {
-                if (handle == nullptr) handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL | flag);
-            }
-        }
-    }
-    if (handle == nullptr) {
-        const char* const words = ::dlerror();
-        return words == nullptr ? "libcupti is not found" : words;
-    }
+    const kdvfs::io::SharedLibrary file = find_file();
+    if (!file.is_open()) return file.words().empty() ? "libcupti is not found" : file.words();
     std::string missing;
     const auto find = [&]<class Function>(Function& function, const char* name) {
-        function = reinterpret_cast<Function>(::dlsym(handle, name));
+        file.find(function, name);
         if (function == nullptr) missing = name;
     };
     find(library.subscribe, "cuptiSubscribe");

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/attach/process.hpp>
 #include <tools/attach/record_streams.hpp>
-
-#include <dlfcn.h>
 
 #include <atomic>
 #include <chrono>
@@ -43,15 +42,14 @@ struct DispatchRecords {
     static std::optional<DispatchRecords> open(std::string& why) {
         const std::string path{kdvfs::io::environment("KDVFS_DISPATCH_RECORDS")};
         if (path.empty()) return std::nullopt;
-        void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-        if (library == nullptr) {
-            const char* const words = ::dlerror();
-            why = words == nullptr ? path + " cannot be loaded" : words;
+        const kdvfs::io::SharedLibrary library{path};
+        if (!library.is_open()) {
+            why = library.words().empty() ? path + " cannot be loaded" : library.words();
             return std::nullopt;
         }
         DispatchRecords found;
         const auto find = [&]<class Function>(Function& function, const char* name) {
-            function = reinterpret_cast<Function>(::dlsym(library, name));
+            library.find(function, name);
             if (function == nullptr) why = path + " has no " + name;
         };
         find(found.begin, "kdvfs_dispatch_records_begin");

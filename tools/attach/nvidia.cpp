@@ -133,7 +133,6 @@ public:
     /// Subscribes. @returns why not; nothing where it did
     std::string begin() {
         if (std::string why = shared_.open(); !why.empty()) return why;
-        restart_clock(true);
         const auto status = shared_.join(
             {.called = &called,
              .take_records = [this](std::uint8_t* buffer, std::size_t used) { take(buffer, used); },
@@ -143,6 +142,7 @@ public:
             return status == cupti::held_by_another ? "another profiler holds CUPTI"
                                                     : library().words_of(status);
         }
+        restart_clock(!shared_.has_other_clock());
         for (const std::uint32_t id : cupti::instantiations) shared_.listen(id, true);
         listen(true);
         if (std::string why = record(true); !why.empty()) {
@@ -442,11 +442,12 @@ private:
             if (activity->kind == cupti::Kind::kernel) ++kernel_records_;
             // A process has one numbering of launches, whatever the GPU.
             for (RecordStreams* each : streams) {
-                if (activity->end == 0) {
-                    each->failed(activity->correlation);
+                const auto start = clock_.on_host(activity->start);
+                const auto end = clock_.on_host(activity->end);
+                if (activity->end != 0 && start && end) {
+                    each->arrived(activity->correlation, *start, *end);
                 } else {
-                    each->arrived(activity->correlation, clock_.on_host(activity->start),
-                                  clock_.on_host(activity->end));
+                    each->failed(activity->correlation);
                 }
             }
         }

@@ -57,24 +57,26 @@ public:
         last_ = comparison;
     }
     /// When a record's time was on the host. The rate of a clock that does not count nanoseconds is
-    /// that between the first comparison and the last: before there are two it is 1.
-    [[nodiscard]] kdvfs::TimePoint on_host(std::uint64_t time) const {
+    /// that between the first comparison and the last.
+    /// @returns nothing before there are two, and for times of another clock: those before the
+    ///          first comparison, and those a second or more beyond the last
+    [[nodiscard]] std::optional<kdvfs::TimePoint> on_host(std::uint64_t time) const {
         const std::lock_guard lock{mutex_};
-        const Comparison at = last_.value_or(Comparison{});
+        if (!last_) return std::nullopt;
         // The difference of two counts fits, whatever the counts are.
-        const auto distance = static_cast<std::int64_t>(time - at.record);
-        return kdvfs::TimePoint{kdvfs::Duration{at.host + scaled(distance)}};
+        const auto distance = static_cast<std::int64_t>(time - last_->record);
+        if (counts_nanoseconds_) {
+            return kdvfs::TimePoint{kdvfs::Duration{last_->host + distance}};
+        }
+        if (last_->record == first_->record) return std::nullopt;
+        const auto host = static_cast<double>(last_->host - first_->host);
+        const auto record = static_cast<double>(last_->record - first_->record);
+        const double away = static_cast<double>(distance) * host / record;
+        if (away < -host || away > 1e9) return std::nullopt;
+        return kdvfs::TimePoint{kdvfs::Duration{last_->host + static_cast<std::int64_t>(away)}};
     }
 
 private:
-    /// The caller holds the lock.
-    [[nodiscard]] std::int64_t scaled(std::int64_t distance) const {
-        if (counts_nanoseconds_ || !first_ || last_->record == first_->record) return distance;
-        const auto host = static_cast<double>(last_->host - first_->host);
-        const auto record = static_cast<double>(last_->record - first_->record);
-        return static_cast<std::int64_t>(static_cast<double>(distance) * host / record);
-    }
-
     mutable std::mutex mutex_;
     bool counts_nanoseconds_ = true;
     std::optional<Comparison> first_;

@@ -69,6 +69,8 @@ public:
 
     /// The records' clock: the function that the program has registered, else CUPTI's.
     [[nodiscard]] std::optional<std::uint64_t> timestamp() const;
+    /// Whether records have the times of a clock that the program has registered.
+    [[nodiscard]] bool has_other_clock() const { return timestamp_.load() != nullptr; }
 
     /// How the program has used CUPTI's records.
     struct Use {

@@ -7,6 +7,7 @@
 // program does.
 #include <kdvfs/error.hpp>
 #include <kdvfs/version.hpp>
+#include <tools/cli/batch_size_command.hpp>
 #include <tools/cli/diff_command.hpp>
 #include <tools/cli/doctor_command.hpp>
 #include <tools/cli/info_command.hpp>
@@ -16,6 +17,7 @@
 #include <tools/cli/plan_command.hpp>
 #include <tools/cli/plan_pipeline_command.hpp>
 #include <tools/cli/plan_pool_command.hpp>
+#include <tools/cli/power_limit_command.hpp>
 #include <tools/cli/recommend_command.hpp>
 #include <tools/cli/report_command.hpp>
 #include <tools/cli/restore_command.hpp>
@@ -23,10 +25,12 @@
 #include <tools/cli/sweep_command.hpp>
 #include <tools/cli/top_command.hpp>
 #include <tools/cli/tune_command.hpp>
+#include <tools/cli/usage_errors.hpp>
 #include <tools/cli/validate_command.hpp>
 #include <tools/cli/worth_command.hpp>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -62,10 +66,17 @@ void refuse_empty_arguments(int argc, char** argv) {
     }
 }
 
-bool has_subcommand(const CLI::App& app, const std::string& name) {
-    const auto all =
-        app.get_subcommands([&](const CLI::App* each) { return each->check_name(name); });
-    return !all.empty();
+/// @throws Error (invalid_input) for a name that no subcommand has
+void require_subcommand(const CLI::App& app, const std::string& name) {
+    const auto names = cli::subcommand_names(app);
+    if (name.starts_with('-') || std::find(names.begin(), names.end(), name) != names.end()) return;
+    const std::string meant = cli::nearest(name, names);
+    throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                       {.action = "run a subcommand",
+                        .object = name,
+                        .vendor_words = "there is none of this name",
+                        .remedy = meant.empty() ? "`kdvfs --help` lists them"
+                                                : "did you mean kdvfs " + meant + "?"}};
 }
 
 }  // namespace
@@ -86,6 +97,8 @@ int main(int argc, char** argv) try {
     cli::ValidateCommand::add_to(app);
     cli::WorthCommand::add_to(app);
     cli::TuneCommand::add_to(app);
+    cli::PowerLimitCommand::add_to(app);
+    cli::BatchSizeCommand::add_to(app);
     cli::MeasureLatencyCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
     cli::ReportCommand::add_to(app);
@@ -95,13 +108,10 @@ int main(int argc, char** argv) try {
     cli::MergeCommand::add_to(app);
     cli::DiffCommand::add_to(app);
     cli::TopCommand::add_to(app);
-    if (argc > 1 && argv[1][0] != '-' && !has_subcommand(app, argv[1])) {
-        throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                           {.action = "run a subcommand",
-                            .object = argv[1],
-                            .vendor_words = "there is none of this name",
-                            .remedy = "`kdvfs --help` lists them"}};
-    }
+    app.failure_message([&](const CLI::App*, const CLI::Error& error) {
+        return cli::usage_error_text(app, error);
+    });
+    if (argc > 1) require_subcommand(app, argv[1]);
     try {
         app.parse(argc, argv);
     } catch (const CLI::RuntimeError& ended) {

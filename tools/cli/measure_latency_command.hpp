@@ -8,9 +8,11 @@
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <tools/cli/command_run.hpp>
+#include <tools/cli/dry_run.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/temporary_folder.hpp>
+#include <tools/cli/text_options.hpp>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -20,6 +22,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -35,6 +38,7 @@ struct MeasureLatencyCommand {
     std::string program;
     bool machine = false;
     std::string output;
+    bool dry_run = false;
 
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<MeasureLatencyCommand>();
@@ -58,10 +62,26 @@ struct MeasureLatencyCommand {
         sub->add_option("-o,--output", command->output,
                         "Keep it in this file instead (CSV); - prints it")
             ->excludes(everyone);
+        sub->add_flag("--dry-run", command->dry_run,
+                      "Say what would be written, and write nothing");
         sub->callback([command] { command->run(); });
     }
 
     void run() const {
+        if (dry_run) {
+            std::vector<kdvfs::ClockPoint> caps;
+            for (std::stringstream list{clocks}; list.good();) {
+                std::string clock;
+                std::getline(list, clock, ',');
+                if (clock.empty()) continue;
+                const auto core = kdvfs::io::parse_clock(clock);
+                if (!core) reject("--clocks", clocks, "give MHz, such as 500,1100,1700");
+                caps.push_back({*core, kdvfs::auto_clock});
+            }
+            return print_dry_run("measure switching latencies", device.starts_with("sim:")
+                                                                    ? std::vector<PlannedWrites>{}
+                                                                    : clock_writes(caps));
+        }
         const TemporaryFolder folder;
         std::vector<std::string> line{find_program(), "--repeat", std::to_string(repeat)};
         if (device.starts_with("sim:"))

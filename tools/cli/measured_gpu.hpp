@@ -3,10 +3,10 @@
 
 #include <examples/gpt3_xl/boards.hpp>
 #include <examples/gpt3_xl/iteration.hpp>
+#include <kdvfs/detail/tune/kernel_bench.hpp>
 #include <kdvfs/device/replay.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/kernel_bench.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 
 #include <cstddef>

@@ -6,6 +6,7 @@
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/tune/gaps.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/planner.hpp>
@@ -44,6 +45,9 @@ struct PlanCommand {
     std::string estimates = "shrunk";
     std::string trace;
     std::string switch_latency;
+    std::string idle_power;
+    std::string slow_trace;
+    std::string slow_clock;
     std::string format;
     std::string output;
     std::string namespace_name = "kdvfs_policies";
@@ -91,6 +95,15 @@ struct PlanCommand {
         sub->add_option("--switch-latency", command->switch_latency,
                         "For segments: a time such as 6ms, or a CSV of latencies; else what was "
                         "measured on this machine, else 10ms");
+        sub->add_option("--idle-power", command->idle_power,
+                        "For segments: what the board draws without work (CSV: core_mhz,idle_w"
+                        "[,mem_mhz]); gaps between launches (gap_s) then get clocks, too");
+        CLI::Option* slow = sub->add_option(
+            "--slow-trace", command->slow_trace,
+            "With --idle-power: the launches again, recorded at --slow-clock. Where gaps are "
+            "shorter there, the host sets the times and kernels may be slower");
+        slow->needs(sub->add_option("--slow-clock", command->slow_clock,
+                                    "Core clock of --slow-trace in MHz, one of the profile"));
         sub->add_option("--format", command->format,
                         "Output; else json or header where -o ends in .json or .hpp, else table")
             ->check(CLI::IsMember({"table", "json", "header"}));
@@ -152,13 +165,15 @@ private:
         if (!std::filesystem::is_directory(profile))
             refuse_without_effect(options, "--rank", "without a folder");
         if (trace.empty() && !std::filesystem::is_directory(profile)) {
-            refuse_without_effect(options, "--switch-latency",
-                                  "without --trace or a folder's sequence");
+            for (const char* option : {"--switch-latency", "--idle-power"})
+                refuse_without_effect(options, option, "without --trace or a folder's sequence");
         } else {
             refuse_without_effect(options, "--aggregate", "where segments are chosen");
             refuse_without_effect(options, "--keep-under", "where segments are chosen");
             refuse_without_effect(options, "--arch", "where segments are chosen");
         }
+        if (idle_power.empty())
+            refuse_without_effect(options, "--slow-trace", "without --idle-power");
     }
 
     /// The profile, and the launches where there are any: of a folder's only rank, of equal ranks
@@ -256,13 +271,49 @@ private:
         using namespace kdvfs::tune;
         const SwitchCosts costs = known_switch_costs(switch_latency, table.gpu);
         SegmentPlan plan =
-            trace.empty()
+            !idle_power.empty() ? planned_with_gaps(table, recorded, costs, chosen)
+            : trace.empty()
                 ? plan_program(table, recorded, iterations, costs, chosen)
                 : plan_segments(table, launch_indices(table, recorded.launches), costs, chosen);
         plan.sequence.profile_hash = header.input_hash;
         if (format == "json") return to_json(plan);
         if (format == "header") return to_segment_header(plan, header);
         return to_text_table(plan);
+    }
+
+    [[nodiscard]] kdvfs::tune::SegmentPlan planned_with_gaps(
+        const kdvfs::tune::CostTable& table, const kdvfs::tune::LaunchSequence& recorded,
+        const kdvfs::tune::SwitchCosts& costs, const kdvfs::tune::Objective& chosen) const {
+        using namespace kdvfs::tune;
+        if (recorded.gaps.empty())
+            reject("--idle-power", idle_power, "the launches need a column gap_s");
+        const ProgramLaunches program =
+            match_launches(table, recorded.launches, recorded.gaps, recorded.depths);
+        Input idle{idle_power};
+        GapModel gaps;
+        gaps.idle_power = read_idle_power(idle.stream(), idle.name());
+        if (slow_trace.empty()) return plan_segments(table, program, costs, chosen, gaps);
+        Input slow{slow_trace};
+        const LaunchSequence slower = read_launches(slow.stream(), slow.name());
+        const ProgramLaunches again =
+            match_launches(table, slower.launches, slower.gaps, slower.depths);
+        const auto clock = kdvfs::io::parse_clock(slow_clock);
+        std::vector<kdvfs::Seconds> by;
+        for (const std::size_t launch : program.launches) {
+            const KernelCosts& kernel = table.kernels[launch];
+            const auto at = std::find_if(kernel.points.begin(), kernel.points.end(),
+                                         [&](const PointCost& point) {
+                                             return clock && point.clock.core == *clock &&
+                                                    point.clock.memory == table.baseline.memory;
+                                         });
+            if (at == kernel.points.end())
+                reject("--slow-clock", slow_clock, "give a core clock of the profile");
+            by.push_back(at->cost.time - kernel.points[kernel.baseline].cost.time);
+        }
+        if (again.launches != program.launches)
+            reject("--slow-trace", slow_trace, "record the same iteration");
+        gaps.host_bound = host_bound_gaps(program.gaps, again.gaps, by);
+        return plan_segments(table, program, costs, chosen, gaps);
     }
 };
 

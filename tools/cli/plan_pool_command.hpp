@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/serve/pool_json.hpp>
+#include <kdvfs/detail/serve/pool_json.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>
 

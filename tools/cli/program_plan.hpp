@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/excluded_clocks.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/switch_model.hpp>

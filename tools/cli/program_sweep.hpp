@@ -3,8 +3,8 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/excluded_clocks.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <tools/cli/input.hpp>

@@ -19,6 +19,8 @@ struct RestoreCommand {
             app.add_subcommand("restore", "Put back what a killed program has left changed");
         command->add_option("gpu", request->gpus, "PCI addresses; none = all");
         command->add_flag("--suspended", request->suspended, "Under a job that is frozen");
+        command->add_flag("--dry-run", request->dry_run,
+                          "Say what would be put back, and write nothing");
         command->callback([request] { run(*request); });
     }
 

@@ -5,6 +5,7 @@
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/child_process.hpp>
 #include <tools/cli/command_run.hpp>
+#include <tools/cli/dry_run.hpp>
 #include <tools/cli/metrics_file.hpp>
 #include <tools/cli/metrics_server.hpp>
 #include <tools/cli/output.hpp>
@@ -114,6 +115,14 @@ void serve_metrics(std::optional<MetricsServer>& server, const std::string& wher
 }  // namespace
 
 void RunCommand::run() const {
+    if (dry_run) {
+        if (plan.empty() && sweep.empty())
+            reject("--dry-run", "", "no clock is set without --plan or --sweep");
+        const bool follows = !plan.empty();
+        return print_dry_run(
+            follows ? "follow " + plan : "sweep " + command.front() + ", at clocks from these",
+            clock_writes(follows ? clocks_of_plan(plan) : std::vector<kdvfs::ClockPoint>{}));
+    }
     const int status = run_program();
     if (WIFSIGNALED(status)) end_by(WTERMSIG(status));
     throw CLI::RuntimeError(WEXITSTATUS(status));

@@ -23,6 +23,7 @@ struct RunCommand {
     std::string metrics_file;
     unsigned meter_every = 0;
     bool repeat = false;
+    bool dry_run = false;
 
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<RunCommand>();
@@ -58,6 +59,8 @@ struct RunCommand {
         sub->add_option("--metrics-file", command->metrics_file,
                         "A file .prom that has the same, for node_exporter's textfile collector: "
                         "written every 5 s, removed at the end. %h, %r, %j, %p as in --report");
+        sub->add_flag("--dry-run", command->dry_run,
+                      "Say what would be written, and write nothing");
         sub->callback([command] { command->run(); });
     }
 

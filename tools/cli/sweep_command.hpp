@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/tune/kernel_bench.hpp>
+#include <kdvfs/detail/tune/kernel_bench.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/measured_gpu.hpp>

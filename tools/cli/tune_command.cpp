@@ -14,6 +14,7 @@
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/tune/validation.hpp>
 #include <tools/cli/attached_reports.hpp>
+#include <tools/cli/dry_run.hpp>
 #include <tools/cli/known_switch_costs.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/program_comparison.hpp>
@@ -307,6 +308,7 @@ void TuneCommand::add_to(CLI::App& app) {
         ->capture_default_str();
     sub->add_option("-o,--output", command->output, "Folder for all that is found")
         ->capture_default_str();
+    sub->add_flag("--dry-run", command->dry_run, "Say what would be written, and write nothing");
     command->attach.add_to(*sub);
     sub->callback([command] { command->run(); });
 }
@@ -328,6 +330,9 @@ void TuneCommand::run() const {
                                        ? kdvfs::Seconds{std::numeric_limits<double>::infinity()}
                                        : parse_long_time("--timeout", timeout);
     require_program(command.front());
+    if (dry_run)
+        return print_dry_run("sweep " + command.front() + ", at clocks from these",
+                             clock_writes({}));
     const TuningFolder folder{output, job_of(*this)};
     ProgramRuns program =
         counter == "auto" ? ProgramRuns::by_what_is_there(command) : ProgramRuns{command, counter};

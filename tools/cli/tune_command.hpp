@@ -26,6 +26,7 @@ struct TuneCommand {
     std::size_t pairs = 10;
     std::uint64_t seed = 2;
     std::string output = "kdvfs_tune";
+    bool dry_run = false;
 
     static void add_to(CLI::App& app);
 

@@ -8,6 +8,7 @@
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/switch_model.hpp>
 #include <kdvfs/tune/validation.hpp>
+#include <tools/cli/dry_run.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/known_switch_costs.hpp>
 #include <tools/cli/measured_gpu.hpp>
@@ -76,6 +77,7 @@ struct ValidateCommand {
     std::uint64_t seed = 2;
     std::string format = "table";
     std::string output;
+    bool dry_run = false;
 
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<ValidateCommand>();
@@ -115,6 +117,8 @@ struct ValidateCommand {
             ->check(CLI::IsMember({"table", "json"}))
             ->capture_default_str();
         sub->add_option("-o,--output", command->output, "File to write instead of printing");
+        sub->add_flag("--dry-run", command->dry_run,
+                      "Say what would be written, and write nothing");
         sub->callback([command, sub] {
             command->check(*sub);
             if (const int status = command->run(); status != 0) throw CLI::RuntimeError{status};
@@ -124,8 +128,10 @@ struct ValidateCommand {
     /// @returns the exit status
     [[nodiscard]] int run() const {
         using namespace kdvfs::tune;
-        if (command.empty() == device.empty())
-            reject("command", device, "give either --device, or a program after --");
+        if (dry_run) {
+            print_dry_run("follow " + plan, clock_writes(clocks_of_plan(plan)));
+            return 0;
+        }
         const PlanText read{plan};
         const bool segments = has_sequence(read.text, read.name);
         if (segments && !trace.empty())
@@ -169,9 +175,14 @@ private:
 
     void check(const CLI::App& options) const {
         if (command.empty() == device.empty())
-            reject("command", device, "give either --device, or a program after --");
+            throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                               {"validate a plan", plan,
+                                command.empty() ? "there is nothing to run it on"
+                                                : "both a device and a program are given",
+                                "give either --device sim:NAME, or a program after --"}};
         if (!device.empty()) {
             refuse_without_effect(options, "--counter", "with --device");
+            refuse_without_effect(options, "--dry-run", "with --device: nothing is written");
         } else {
             refuse_without_effect(options, "--trace", "where a program launches");
             refuse_without_effect(options, "--switch-latency", "where a program's GPU switches");

@@ -7,6 +7,7 @@
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/profile_csv.hpp>
 #include <tools/cli/attached_reports.hpp>
+#include <tools/cli/boards_here.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/program_runs.hpp>
 #include <tools/cli/saving_ranges.hpp>
@@ -37,6 +38,7 @@ struct AsFound {
     double idle_seconds = 0;  ///< in which no kernel ran, as far as known
     double idle_joules = 0;
     bool knows_idle = false;
+    std::optional<double> limit_watts{};  ///< as the driver says
 
     [[nodiscard]] double busy_watts() const {
         return (joules - idle_joules) / (seconds - idle_seconds);
@@ -129,6 +131,13 @@ AsFound measure(const std::vector<std::string>& command, const std::string& coun
         found.gpu =
             kdvfs::tune::parse_session_status(read_input(status.string()).text, status.string())
                 .gpu;
+    const std::vector<BoardHere> boards = boards_here();
+    if (boards.size() == 1) {
+        if (found.gpu.empty()) found.gpu = boards.front().name;
+        if (boards.front().limit_watts > 0) found.limit_watts = boards.front().limit_watts;
+    } else if (boards.size() > 1 && found.gpu.empty()) {
+        found.gpu = std::to_string(boards.size()) + " GPUs";
+    }
     return found;
 }
 
@@ -251,7 +260,7 @@ void WorthCommand::add_to(CLI::App& app) {
            "a program and its arguments")
         ->required();
     sub->add_option("--power-limit", command->power_limit,
-                    "Of the board, in W; else that of its data sheet");
+                    "Of the board, in W; else as the driver or the data sheet says");
     sub->add_option("--counter", command->counter, "What counts a program's energy: as kdvfs tune")
         ->capture_default_str();
     sub->add_option("--format", command->format, "Output")
@@ -269,11 +278,14 @@ void WorthCommand::run() const {
                                       : measure(what, counter);
     if (!(found.seconds > found.idle_seconds && found.joules > found.idle_joules))
         refuse(what.front(), "it has no energy of kernels", "run it for longer");
-    const auto limit = power_limit.empty() ? data_sheet_limit(found.gpu)
-                                           : kdvfs::io::parse_number<double>(power_limit);
+    const auto limit = !power_limit.empty() ? kdvfs::io::parse_number<double>(power_limit)
+                       : found.limit_watts  ? found.limit_watts
+                                            : data_sheet_limit(found.gpu);
     if (!limit || !(*limit > 0))
-        refuse(found.gpu.empty() ? "this GPU" : found.gpu, "its power limit is not known",
-               "give --power-limit in W, as nvidia-smi or rocm-smi say");
+        refuse(
+            found.gpu.empty() ? "this GPU" : found.gpu, "its power limit is not known",
+            "give --power-limit in W, as nvidia-smi or rocm-smi say: that of the program's GPU, or "
+            "the sum where it uses several");
     const Worth worth{found, *limit};
     std::string next = "kdvfs tune --max-slowdown 1% -- ";
     if (is_folder || is_report)

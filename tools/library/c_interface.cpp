@@ -68,6 +68,9 @@ kdvfs::GpuOptions options_of(const kdvfs_options* options) {
     result.controller.never_above.core = {options->never_above_mhz};
     if (options->switch_latency_ns >= 0)
         result.switch_latency = kdvfs::Duration{options->switch_latency_ns};
+    if (options->idle_clock_mhz > 0)
+        result.idle_clock.clock = kdvfs::ClockPoint{{options->idle_clock_mhz}, {}};
+    result.idle_clock.after = kdvfs::Duration{options->idle_after_ns};
     return result;
 }
 
@@ -168,6 +171,7 @@ void kdvfs_options_init(kdvfs_options* options) {
     options->size = sizeof(kdvfs_options);
     options->meter_every = kdvfs::GpuOptions{}.meter_every;
     options->switch_latency_ns = -1;
+    options->idle_after_ns = kdvfs::Duration{kdvfs::GpuOptions{}.idle_clock.after}.count();
 }
 
 kdvfs_status kdvfs_open(const char* vendor, const char* address, const kdvfs_options* options,

@@ -19,57 +19,20 @@ namespace {
 using namespace kdvfs::c_interface;
 namespace train = kdvfs::train;
 
-/// Sets the limit of one board, and puts back the one that was found.
-class LimitSetter {
-public:
-    virtual ~LimitSetter() = default;
-    [[nodiscard]] virtual kdvfs::PowerRange range() const = 0;
-    virtual void set(kdvfs::Watts limit) = 0;
-    virtual void close() = 0;
-};
-
-template <class Device>
-class GuardedLimit : public LimitSetter {
-public:
-    explicit GuardedLimit(Device& device) : guard_{device} {}
-    [[nodiscard]] kdvfs::PowerRange range() const override { return guard_.range(); }
-    void set(kdvfs::Watts limit) override { guard_.set(limit); }
-    void close() override { guard_.close(); }
-
-private:
-    train::PowerLimitGuard<Device> guard_;
-};
-
-/// With a restore record and a watchdog, for a board that outlives this process.
-template <class Device>
-class OwnedLimit : public LimitSetter {
-public:
-    template <class... Arguments>
-    explicit OwnedLimit(const Arguments&... arguments) : device_{arguments...} {}
-    [[nodiscard]] kdvfs::PowerRange range() const override { return guard_.range(); }
-    void set(kdvfs::Watts limit) override { guard_.set(limit); }
-    void close() override { guard_.close(); }
-
-private:
-    Device device_;
-    train::OwnedPowerLimit<Device> owned_{device_};
-    GuardedLimit<train::OwnedPowerLimit<Device>> guard_{owned_};
-};
-
-std::unique_ptr<LimitSetter> limit_of(kdvfs_gpu& gpu) {
+std::unique_ptr<train::BoardPowerLimit> limit_of(kdvfs_gpu& gpu) {
     if (gpu.simulated)
-        return std::make_unique<GuardedLimit<kdvfs::simulated::Device>>(*gpu.simulated);
+        return std::make_unique<train::GuardedPowerLimit<kdvfs::simulated::Device>>(*gpu.simulated);
     const kdvfs::DeviceInfo& info = gpu.gpu->info();
     if (info.architecture.starts_with("sm_")) {
         using Device = kdvfs::device::NvmlPowerLimit;
-        return std::make_unique<OwnedLimit<Device>>(info.address);
+        return std::make_unique<train::OwnedBoardPowerLimit<Device>>(info.address);
     }
     namespace amd = kdvfs::device::amd;
     using Device = amd::SysfsPowerLimit;
     const auto address = amd::parse_pci_address(info.address);
     if (!address)
         reject("find the power limit", info.address, "it is no PCI address", "open the GPU by one");
-    return std::make_unique<OwnedLimit<Device>>(amd::find_card(*address));
+    return std::make_unique<train::OwnedBoardPowerLimit<Device>>(amd::find_card(*address));
 }
 
 train::LimitChoice choice_of(const kdvfs_power_limit_options& options) {
@@ -96,7 +59,7 @@ train::RunEnd end_of(int end) {
 
 struct kdvfs_power_limit {
     kdvfs_gpu* gpu;
-    std::unique_ptr<LimitSetter> board;
+    std::unique_ptr<train::BoardPowerLimit> board;
     train::PowerLimit search;
     kdvfs_power_limit_options options;
 };

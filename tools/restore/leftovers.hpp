@@ -35,6 +35,8 @@ struct Request {
     bool suspended = false;
     /// Keep what the boards hold now, for root to restore to after a job.
     bool snapshot = false;
+    /// Say what would be restored, and write nothing.
+    bool dry_run = false;
 };
 
 constexpr std::string_view words_for(RestoreDecision decision) {
@@ -180,7 +182,8 @@ private:
             });
         }
         if (outcome.error) throw Error{*outcome.error};
-        return std::string{words_for(outcome.decision)} + outcome.said;
+        const bool would = request_.dry_run && outcome.decision == RestoreDecision::write_back;
+        return (would ? "would be " : "") + std::string{words_for(outcome.decision)} + outcome.said;
     }
 
     template <class Act>
@@ -216,16 +219,38 @@ private:
         if (!folder || (::geteuid() != 0 && folder->owner() != ::geteuid())) return;
         if (!kdvfs::restore::find_record(*folder, name)) {
             if (!folder->open(kdvfs::restore::record_name).is_open()) return;
-            folder->remove(kdvfs::restore::record_name);
-            outcome.said += " (removed a record of an earlier boot)";
+            if (!request_.dry_run) folder->remove(kdvfs::restore::record_name);
+            outcome.said += request_.dry_run ? " (a record of an earlier boot)"
+                                             : " (removed a record of an earlier boot)";
             return;
         }
         outcome.said += words_of_watchdog(*folder);
         const kdvfs::restore::RestorePlace place{std::move(*folder), root + "/" + name + ".lock"};
         const kdvfs::restore::Snapshots snapshots{root};
+        if (request_.dry_run) return look(place, name, snapshots, outcome);
         const auto done = request_.suspended ? settle_frozen(place, name, snapshots)
                                              : settle(place, name, snapshots);
         outcome.decision = std::max(outcome.decision, done);
+    }
+
+    /// Says what would be restored, and to what. Takes no lock.
+    void look(const kdvfs::restore::RestorePlace& place, const std::string& name,
+              const kdvfs::restore::Snapshots& snapshots, Outcome& outcome) const {
+        const auto entry = kdvfs::restore::find_record(place.folder, name);
+        if (!entry) return;
+        if (const auto holder = kdvfs::restore::DeviceLock::holder(place, name)) {
+            outcome.said += " (held by " + *holder + ": left)";
+            return;
+        }
+        const auto decision = settle_device(place.folder, *entry, snapshots);
+        outcome.decision = std::max(outcome.decision, decision);
+        if (decision != RestoreDecision::write_back) return;
+        const kdvfs::ClockState& state =
+            kdvfs::restore::believed_by_root(*entry, place.folder, snapshots).history.initial;
+        outcome.said +=
+            entry->kind.ends_with("-power")
+                ? " (the power limit to " + std::to_string(state.cap.core.count) + " W)"
+                : " (" + entry->kind + " to " + to_string(state.cap) + ", mode " + state.mode + ")";
     }
 
     /// What the record's watchdog has done, where it has.
@@ -237,8 +262,8 @@ private:
     }
 
     /// Behind an owner that has ended: the lock says so.
-    static RestoreDecision settle(const kdvfs::restore::RestorePlace& place, const std::string& gpu,
-                                  const kdvfs::restore::Snapshots& snapshots) {
+    RestoreDecision settle(const kdvfs::restore::RestorePlace& place, const std::string& gpu,
+                           const kdvfs::restore::Snapshots& snapshots) const {
         const kdvfs::restore::DeviceLock lock{
             place, gpu, {.for_watchdog = std::chrono::seconds{10}}};
         const auto entry = kdvfs::restore::find_record(place.folder, gpu);
@@ -250,9 +275,8 @@ private:
 
     /// Under an owner that its scheduler has frozen. What tells it from one that works is that its
     /// heart does not beat: a controller that holds a clock looks at it once a second.
-    static RestoreDecision settle_frozen(const kdvfs::restore::RestorePlace& place,
-                                         const std::string& gpu,
-                                         const kdvfs::restore::Snapshots& snapshots) {
+    RestoreDecision settle_frozen(const kdvfs::restore::RestorePlace& place, const std::string& gpu,
+                                  const kdvfs::restore::Snapshots& snapshots) const {
         const auto file = place.folder.open(kdvfs::restore::record_name);
         const std::string beat = kdvfs::restore::read_beat(file.get());
         std::this_thread::sleep_for(std::chrono::milliseconds{1500});
@@ -268,9 +292,9 @@ private:
         return settle_device(place.folder, *entry, snapshots);
     }
 
-    static RestoreDecision settle_device(const kdvfs::restore::RestoreFolder& folder,
-                                         const kdvfs::restore::RestoreEntry& written,
-                                         const kdvfs::restore::Snapshots& snapshots) {
+    RestoreDecision settle_device(const kdvfs::restore::RestoreFolder& folder,
+                                  const kdvfs::restore::RestoreEntry& written,
+                                  const kdvfs::restore::Snapshots& snapshots) const {
         if (!written.has_pending_restore()) return RestoreDecision::nothing;
         const auto entry = kdvfs::restore::believed_by_root(written, folder, snapshots);
         // Whoever was given the folder of one was not given the others.
@@ -280,7 +304,7 @@ private:
         }
         if (entry.kind == "nvml") {
             kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};
-            return kdvfs::restore::settle(folder, entry, gpu);
+            return settle_board(folder, entry, gpu);
         }
         const std::string gpu_address = without_suffix(entry.device);
         if (entry.kind == "nvml-power") {
@@ -295,11 +319,11 @@ private:
         if (entry.kind == "nvml-point") {
             const kdvfs::device::NvmlOptions usual;
             kdvfs::device::NvmlPreparedPoints points{gpu_address, usual.library, usual.restorer};
-            return kdvfs::restore::settle(folder, entry, points);
+            return settle_board(folder, entry, points);
         }
         if (entry.kind == "amdgpu-point" && address) {
             kdvfs::device::amd::PreparedPoints points{kdvfs::device::amd::find_card(*address)};
-            return kdvfs::restore::settle(folder, entry, points);
+            return settle_board(folder, entry, points);
         }
         if (entry.kind != "amdgpu" || !address) {
             throw Error{kdvfs::Errc::not_supported,
@@ -308,14 +332,22 @@ private:
                          "use the kdvfs-restore of the kdvfs that has written it"}};
         }
         kdvfs::device::AmdgpuSysfs gpu{*address};
-        return kdvfs::restore::settle(folder, entry, gpu);
+        return settle_board(folder, entry, gpu);
+    }
+
+    template <class Device>
+    RestoreDecision settle_board(const kdvfs::restore::RestoreFolder& folder,
+                                 const kdvfs::restore::RestoreEntry& entry, Device& device) const {
+        if (!request_.dry_run) return kdvfs::restore::settle(folder, entry, device);
+        if constexpr (kdvfs::AdoptingControl<Device>) device.adopt(entry.history.written);
+        return kdvfs::restore::decide_restore(entry.history, device.read_clock_state());
     }
 
     template <class Limit>
-    static RestoreDecision settle_limit(const kdvfs::restore::RestoreFolder& folder,
-                                        const kdvfs::restore::RestoreEntry& entry, Limit& limit) {
+    RestoreDecision settle_limit(const kdvfs::restore::RestoreFolder& folder,
+                                 const kdvfs::restore::RestoreEntry& entry, Limit& limit) const {
         kdvfs::train::LimitAsState state{limit};
-        return kdvfs::restore::settle(folder, entry, state);
+        return settle_board(folder, entry, state);
     }
 
     Request request_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/switch_latency.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/measure/switch_latency.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gsl/assert>

@@ -3,8 +3,8 @@
 
 #include "marked_iterations.hpp"
 
+#include <kdvfs/detail/measure/switch_latency.hpp>
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/measure/switch_latency.hpp>
 
 #include <memory>
 

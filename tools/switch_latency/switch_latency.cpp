@@ -17,8 +17,8 @@
 #include "switch_bench.hpp"
 
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/measure/switch_latency.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
-#include <kdvfs/measure/switch_latency.hpp>
 
 #include <algorithm>
 #include <array>

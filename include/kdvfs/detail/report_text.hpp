@@ -144,6 +144,13 @@ inline void print_scopes(std::ostream& out, const ReportRow& row) {
     }
 }
 
+/// "without work 12.3 s at 345 MHz core, in 45 rests; waking took 0.05 s at most".
+inline void print_idle_clock(std::ostream& out, const IdleClockShare& idle) {
+    out << "without work " << number("%.3f", idle.time.count()) << " s at " << to_string(idle.clock)
+        << ", in " << idle.times << " rests; waking took " << number("%.4f", idle.waking.count())
+        << " s at most\n";
+}
+
 /// "plan followed 98.7 % of the time, 12000 launches; left out 3, ... ; most often at: gelu (2)".
 inline void print_followed(std::ostream& out, const FollowedShare& followed) {
     if (followed.given_up) {
@@ -230,6 +237,7 @@ KDVFS_INLINE std::ostream& operator<<(std::ostream& out, const Report& report) {
     for (const EnergyLevel& level : report.levels) report_text::print_level(out, level);
     report_text::print_totals(out, report.totals);
     if (report.followed) report_text::print_followed(out, *report.followed);
+    if (report.idle_clock) report_text::print_idle_clock(out, *report.idle_clock);
     for (const std::string& note : report.notes) out << "note: " << note << '\n';
     return out;
 }

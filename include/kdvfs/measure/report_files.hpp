@@ -233,6 +233,18 @@ inline void put(std::ostream& out, const ScopeCounts& scopes) {
         << R"(,"writes":)" << scopes.writes << '}';
 }
 
+inline void put(std::ostream& out, const std::optional<IdleClockShare>& idle) {
+    if (!idle) {
+        out << "null";
+        return;
+    }
+    out << R"({"clock":)";
+    put(out, idle->clock);
+    out << R"(,"times":)" << idle->times << R"(,"time_s":)"
+        << kdvfs::detail::json_number(idle->time.count()) << R"(,"waking_s":)"
+        << kdvfs::detail::json_number(idle->waking.count()) << '}';
+}
+
 inline void put(std::ostream& out, const std::optional<FollowedShare>& followed) {
     if (!followed) {
         out << "null";
@@ -292,6 +304,8 @@ inline void write_json(std::ostream& out, const Report& report) {
     report_json::put_list(out, report.levels);
     out << R"(,"followed":)";
     report_json::put(out, report.followed);
+    out << R"(,"idle_clock":)";
+    report_json::put(out, report.idle_clock);
     out << R"(,"notes":)";
     report_json::put_list(out, report.notes);
     out << "}\n";

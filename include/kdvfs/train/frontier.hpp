@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/train/curve.hpp>
 #include <kdvfs/detail/train/folding.hpp>
 #include <kdvfs/detail/train/network.hpp>
 #include <kdvfs/detail/train/parametric_flow.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/train/curve.hpp>
 #include <kdvfs/train/pipeline.hpp>
 
 #include <algorithm>

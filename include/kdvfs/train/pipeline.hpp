@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/train/curve.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/train/curve.hpp>
 
 #include <algorithm>
 #include <cstddef>

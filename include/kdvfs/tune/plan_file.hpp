@@ -43,7 +43,10 @@ inline std::string read_trusted_file(const std::filesystem::path& path) {
         ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
     if (file.get() < 0 && errno == ELOOP)
         detail::distrust(path, "it is a symbolic link", "give the file itself");
-    if (file.get() < 0) kdvfs::detail::throw_file_error("open a plan", path, errno);
+    if (file.get() < 0)
+        throw Error{Errc::io,
+                    {"open a plan", path.string(), std::strerror(errno),
+                     "check its name; kdvfs plan --format json -o FILE writes one"}};
     struct stat status {};
     if (::fstat(file.get(), &status) != 0)
         kdvfs::detail::throw_file_error("look at a plan", path, errno);

@@ -357,7 +357,8 @@ void read_list(const PlanFields& parent, const char* field, const std::string& f
 }  // namespace detail
 
 /// A plan of segments as JSON: totals as in plan files, and `segments` in order, with the launch
-/// before which each clock is asked for (`first`), the one in which it arrives, and its `lead_s`;
+/// before which each clock is asked for (`first`; with `after_s`: in the gap before it, so long
+/// after the launch before has ended), the one in which it arrives, and its `lead_s`;
 /// `sequence` has the launches, run-length coded, and `profile_hash` says what it was made from.
 inline std::string to_json(const SegmentPlan& plan) {
     nlohmann::ordered_json json{{"gpu", plan.gpu}, {"objective", plan.objective}};
@@ -387,6 +388,7 @@ inline std::string to_json(const SegmentPlan& plan) {
                                     {"mem_mhz", detail::clock_json(segment.clock.memory)},
                                     {"time_s", segment.expected.time.count()},
                                     {"energy_j", segment.expected.energy.count}});
+        if (segment.after) json["segments"].back()["after_s"] = segment.after->count();
     }
     if (!plan.sequence.profile_hash.empty()) json["profile_hash"] = plan.sequence.profile_hash;
     if (!plan.sequence.launches.empty()) json["sequence"] = detail::sequence_json(plan.sequence);
@@ -433,9 +435,17 @@ inline PlannedSequence parse_sequence(std::string_view text, const std::string& 
         const ClockPoint clock{fields.clock("core_mhz"), fields.clock("mem_mhz")};
         const std::size_t first = fields.integer("first", 0);
         if (first >= sequence.launches.size()) fields.fail("first", "is beyond the last launch");
-        if (!sequence.boundaries.empty() && first <= sequence.boundaries.back().before)
-            fields.fail("first", "is not behind the segment before it");
-        sequence.boundaries.push_back({first, clock});
+        std::optional<Seconds> after;
+        if (fields.has("after_s")) {
+            after = Seconds{fields.number("after_s", 0)};
+            if (*after > Seconds{1e6}) fields.fail("after_s", "is out of range");
+        }
+        if (!sequence.boundaries.empty()) {
+            const PlannedSequence::Boundary& before = sequence.boundaries.back();
+            if (first < before.before || (first == before.before && !before.after))
+                fields.fail("first", "is not behind the segment before it");
+        }
+        sequence.boundaries.push_back({first, clock, detail::to_duration(after)});
     });
     return sequence;
 }

@@ -345,9 +345,12 @@ inline std::string sequence_text(const SegmentPlan& plan, const HeaderOptions& o
         runs += "    {" + std::to_string(run.times) + ", " + std::to_string(run.length) + "},\n";
     std::string boundaries;
     for (const PlannedSequence::Boundary& boundary : sequence.boundaries)
-        boundaries += "    {" + std::to_string(boundary.before) + ", {" +
-                      clock_text(boundary.clock.core) + ", " + clock_text(boundary.clock.memory) +
-                      "}},\n";
+        boundaries +=
+            "    {" + std::to_string(boundary.before) + ", {" + clock_text(boundary.clock.core) +
+            ", " + clock_text(boundary.clock.memory) + "}" +
+            (boundary.after ? ", kdvfs::Duration{" + std::to_string(boundary.after->count()) + "}"
+                            : std::string{}) +
+            "},\n";
     return "/// The kernels of an iteration: name, variant, nanoseconds a launch.\n" +
            array_text("kdvfs::SequenceConstants::Kernel", "sequence_kernels",
                       sequence.kernels.size(), kernels) +

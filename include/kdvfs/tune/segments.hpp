@@ -35,6 +35,9 @@ struct Segment {
     Seconds lead{0};             ///< from asking to the clock's arrival; 0 if it holds already
     ClockPoint clock;
     Cost expected;  ///< of its launches, switch included
+    /// Asked for in the gap before `first`, so long after the launch before has ended; nothing:
+    /// when the launch comes.
+    std::optional<Seconds> after{};
 
     friend bool operator==(const Segment&, const Segment&) = default;
 };
@@ -213,6 +216,11 @@ inline solve::Schedule best_single(const SwitchModel& model, const Objective& ob
     return best;
 }
 
+inline std::optional<Duration> to_duration(const std::optional<Seconds>& time) {
+    if (!time) return std::nullopt;
+    return std::chrono::round<Duration>(*time);
+}
+
 /// What those who follow a plan go by; `launches` are the table's kernels that it was made for.
 inline PlannedSequence to_sequence(const SegmentPlan& plan, const CostTable& table,
                                    const std::vector<std::size_t>& launches) {
@@ -231,7 +239,7 @@ inline PlannedSequence to_sequence(const SegmentPlan& plan, const CostTable& tab
         sequence.launches.push_back(number);
     }
     for (const Segment& segment : plan.segments)
-        sequence.boundaries.push_back({segment.first, segment.clock});
+        sequence.boundaries.push_back({segment.first, segment.clock, to_duration(segment.after)});
     return sequence;
 }
 

@@ -4,11 +4,11 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/excluded_clocks.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>

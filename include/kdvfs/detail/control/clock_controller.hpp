@@ -113,7 +113,7 @@ public:
     /// @param kind_of what scope kind a ticket of this track was given to; kinds are counted apart
     template <class KindOf>
     void request_changed(TrackId track, RequestWord word, TimePoint now, KindOf kind_of) {
-        const TrackVotes::Look look = votes_.observe(track, word);
+        const TrackVotes::Look look = votes_.observe(track, word, now);
         const std::uint32_t first = word.ticket() - look.missed + (look.entered ? 0 : 1);
         for (std::uint32_t i = 0; i < look.missed; ++i) ++of(kind_of(first + i)).missed;
         if (look.entered) {
@@ -129,7 +129,7 @@ public:
     }
     /// The same for a captured track, whose replays are not scopes of their own.
     void replayed(TrackId track, RequestWord word, TimePoint now) {
-        static_cast<void>(votes_.observe(track, word));
+        static_cast<void>(votes_.observe(track, word, now));
         note_target(now);
     }
 
@@ -190,6 +190,7 @@ public:
     /// @returns the next thing to do to the device, or nothing while there is none, or while the
     ///          answer to the last one is still out
     std::optional<ClockCommand> next_command(TimePoint now) {
+        if (next_change_ && now >= *next_change_) note_target(now);
         if (in_flight_ || now < not_before_) return std::nullopt;
         if (restore_due_) return send_restore();
         if (!armed_) return std::nullopt;
@@ -230,6 +231,7 @@ public:
             at(waits ? target_since_ + options_.lower_after : TimePoint{});
         }
         if (changed()) at(last_read_ + options_.verify_every);
+        if (next_change_) at(*next_change_);
         return due;
     }
 
@@ -281,7 +283,8 @@ private:
     }
 
     void note_target(TimePoint now) {
-        const auto target = wanted();
+        const auto target = wanted(now);
+        next_change_ = votes_.next_change(now);
         if (target == target_) return;
         target_ = target;
         target_since_ = now;
@@ -289,8 +292,8 @@ private:
 
     /// What tracks ask for, within the limits of the program, of the site and of what was found;
     /// nothing = as found.
-    [[nodiscard]] std::optional<ClockPoint> wanted() const {
-        const auto asked = released_ ? std::nullopt : votes_.winner();
+    [[nodiscard]] std::optional<ClockPoint> wanted(TimePoint now) const {
+        const auto asked = released_ ? std::nullopt : votes_.winner(now);
         if (!asked) return std::nullopt;
         const ClockPoint point =
             lowered_to(raised_to(*asked, options_.never_below), options_.never_above);
@@ -445,7 +448,7 @@ private:
     /// The state to go back to from here on, which limits what is asked for.
     void found(const ClockState& state) {
         history_.initial = state;
-        target_ = wanted();
+        target_ = wanted(last_read_);
     }
 
     void forget_writes() {
@@ -468,6 +471,7 @@ private:
     std::optional<ClockCommand> in_flight_;
     std::optional<Error> error_;
     ControllerCounts counts_;
+    std::optional<TimePoint> next_change_;  // of what tracks ask for, by itself
     TimePoint target_since_{};
     TimePoint last_read_{};
     TimePoint not_before_{};

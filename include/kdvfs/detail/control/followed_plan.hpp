@@ -29,11 +29,19 @@ public:
                                                                    track_.clocks().size())} {
         for (const ClockPoint clock : track_.clocks())
             requests_.push_back(requests.index_of(clock));
+        const auto& clocks = track_.clocks();
+        for (const PlannedRest& rest : track_.rests())
+            rests_.push_back(
+                requests.index_of_timed({clocks[rest.now], rest.after, clocks[rest.then]}));
         for (const PlannedSequence::Kernel& kernel : plan.kernels) keys_.push_back(kernel.key);
     }
 
     [[nodiscard]] const PlanTrack& track() const noexcept { return track_; }
     [[nodiscard]] RequestIndex request(PlanClock clock) const noexcept { return requests_[clock]; }
+    /// The request of a gap of the plan.
+    [[nodiscard]] RequestIndex request(const PlannedRest& rest) const noexcept {
+        return rests_[static_cast<std::size_t>(&rest - track_.rests().data())];
+    }
     [[nodiscard]] const KernelKey& key(PlanKernel kernel) const { return keys_[kernel]; }
 
     /// Which iteration of the program this is.
@@ -85,6 +93,7 @@ public:
 private:
     PlanTrack track_;
     std::vector<RequestIndex> requests_;  // by clock
+    std::vector<RequestIndex> rests_;     // by gap
     std::vector<KernelKey> keys_;         // by kernel
     std::unique_ptr<std::atomic<bool>[]> met_;
     std::unique_ptr<std::atomic<const ScopeKind*>[]> kinds_;  // [kernel][clock]
@@ -133,6 +142,8 @@ public:
     [[nodiscard]] PlanClock clock() const noexcept { return follower_.clock(); }
     [[nodiscard]] bool outer_request() const noexcept { return outer_request_; }
     [[nodiscard]] bool at_end() const noexcept { return follower_.at_end(); }
+    /// What the plan asks for in the gap behind the last launch; null where nothing is.
+    [[nodiscard]] const PlannedRest* rest() const noexcept { return follower_.rest(); }
     /// Whether the launch that came last did not come behind the one before it, as planned: work
     /// that no scope has told of, a graph for one, may lie between.
     [[nodiscard]] bool resynced() const noexcept { return follower_.in_a_row() <= 1; }

@@ -29,6 +29,13 @@ using PlanClock = std::uint32_t;
 /// The first of the clocks is the board's own choice, whether the plan asks for it or not.
 inline constexpr PlanClock plan_auto = 0;
 
+/// What a plan asks for in the gap between two launches.
+struct PlannedRest {
+    PlanClock now = plan_auto;  ///< at its begin
+    Duration after{0};          ///< until `then`; 0: `now` stays
+    PlanClock then = plan_auto;
+};
+
 /// A planned sequence, laid out to be followed: what each launch is and which clock is asked for
 /// when it comes, by position. Immutable.
 class PlanTrack {
@@ -61,6 +68,13 @@ public:
     [[nodiscard]] PlanClock clock(std::size_t place) const noexcept {
         return launches_[place].clock;
     }
+    /// What is asked for in the gap before a place; null where nothing is.
+    [[nodiscard]] const PlannedRest* rest_before(std::size_t place) const noexcept {
+        const std::uint32_t rest = launches_[place].rest;
+        return rest == no_rest ? nullptr : &rests_[rest];
+    }
+    [[nodiscard]] const std::vector<PlannedRest>& rests() const noexcept { return rests_; }
+
     /// The place behind one; the first behind the last.
     [[nodiscard]] std::size_t after(std::size_t place) const noexcept {
         return place + 1 == launches_.size() ? 0 : place + 1;
@@ -107,9 +121,11 @@ public:
     }
 
 private:
+    static constexpr std::uint32_t no_rest = ~std::uint32_t{0};
     struct Launch {
         PlanKernel kernel = 0;
         PlanClock clock = plan_auto;
+        std::uint32_t rest = no_rest;  ///< before it
     };
 
     static void check(const PlannedSequence& plan) {
@@ -125,9 +141,21 @@ private:
         for (std::size_t b = 0; b < plan.boundaries.size(); ++b) {
             const std::size_t before = plan.boundaries[b].before;
             if (before >= plan.launches.size()) fail("its boundaries", "one is beyond the end");
-            if (b > 0 && before <= plan.boundaries[b - 1].before)
+            if (plan.boundaries[b].after.value_or(Duration{0}) < Duration::zero())
+                fail("its boundaries", "one is before its gap");
+            if (b > 0 && !in_order(plan.boundaries[b - 1], plan.boundaries[b]))
                 fail("its boundaries", "they are not in order");
+            if (b > 1 && plan.boundaries[b].after > Duration::zero() &&
+                plan.boundaries[b - 1].after > Duration::zero() &&
+                plan.boundaries[b - 1].before == before)
+                fail("its boundaries", "a gap has more than one behind its begin");
         }
+    }
+
+    static bool in_order(const PlannedSequence::Boundary& first,
+                         const PlannedSequence::Boundary& second) {
+        if (first.before != second.before) return first.before < second.before;
+        return first.after && (!second.after || *first.after < *second.after);
     }
 
     void lay_out(const PlannedSequence& plan) {
@@ -136,9 +164,18 @@ private:
         PlanClock clock = add_clock(plan.boundaries.back().clock);
         auto boundary = plan.boundaries.begin();
         for (std::size_t place = 0; place < launches_.size(); ++place) {
-            if (boundary != plan.boundaries.end() && boundary->before == place)
-                clock = add_clock((boundary++)->clock);
-            launches_[place] = {plan.launches[place], clock};
+            std::optional<PlannedRest> rest;
+            for (; boundary != plan.boundaries.end() && boundary->before == place; ++boundary) {
+                const PlanClock next = add_clock(boundary->clock);
+                if (boundary->after == Duration::zero()) rest = PlannedRest{next, {}, next};
+                if (boundary->after > Duration::zero())
+                    rest = PlannedRest{clock, *boundary->after, next};
+                clock = next;
+            }
+            launches_[place] = {plan.launches[place], clock, no_rest};
+            if (!rest) continue;
+            launches_[place].rest = static_cast<std::uint32_t>(rests_.size());
+            rests_.push_back(*rest);
         }
     }
 
@@ -180,6 +217,7 @@ private:
     }
 
     std::vector<Launch> launches_;
+    std::vector<PlannedRest> rests_;
     std::vector<ClockPoint> clocks_;
     std::vector<Duration> lasts_;
     std::vector<std::optional<PlanClock>> own_;  // by kernel
@@ -276,6 +314,11 @@ public:
     /// The place of the launch that is expected next, where it is not lost.
     [[nodiscard]] std::size_t next() const noexcept { return next_; }
     [[nodiscard]] PlanClock clock() const noexcept { return clock_; }
+    /// What the plan asks for behind the launch that came last, until the next one comes; null
+    /// where nothing is, or its place is not known.
+    [[nodiscard]] const PlannedRest* rest() const noexcept {
+        return in_a_row_ > 0 ? track_->rest_before(next_) : nullptr;
+    }
     [[nodiscard]] const FollowCounts& counts() const noexcept { return counts_; }
 
 private:

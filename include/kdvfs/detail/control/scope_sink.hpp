@@ -50,8 +50,9 @@ struct ScopeToken {
     std::uint64_t entry = 0;
     const ScopeKind* kind = nullptr;
     bool metered = false;
-    bool timed = false;      ///< for the gate alone
-    bool ends_plan = false;  ///< of a captured track: the plan's last launch
+    bool timed = false;               ///< for the gate alone
+    bool ends_plan = false;           ///< of a captured track: the plan's last launch
+    RequestIndex rests = no_request;  ///< what a plan asks for in the gap behind the scope
 };
 
 /// What `FrequencyScope` needs to know of the GPU object behind it. Thread-safe.

@@ -211,6 +211,13 @@ public:
         word_ = innermost();
         return {.word = word_, .changed = word_ != before};
     }
+    /// The same in the gap behind a launch: no scope's request.
+    TrackStep rest(RequestIndex request) {
+        const RequestWord before = word();
+        outermost_ = RequestWord{request, next_ticket_ - 1};
+        word_ = innermost();
+        return {.word = word_, .changed = word_ != before};
+    }
     /// What encloses all scopes of the track.
     [[nodiscard]] RequestIndex outer_request() const { return outermost_.request(); }
 

@@ -5,8 +5,11 @@
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -17,43 +20,57 @@
 
 namespace kdvfs::inline v0_3::detail {
 
+/// A clock that is requested now, and another one some time after the stream has got there.
+struct TimedRequest {
+    ClockPoint now{};
+    Duration after{0};  ///< 0: `now` stays
+    ClockPoint then{};
+
+    friend auto operator<=>(const TimedRequest&, const TimedRequest&) = default;
+};
+
 /// Numbers the clock points that scopes ask for, so that a request word can carry one. Only
 /// grows; indices stay valid for the life of the GPU. Thread-safe.
 class RequestTable {
 public:
     /// @returns the index of a clock point, a new one where it has none yet
     /// @throws Error (invalid_input) once 4095 different points have been asked for
-    RequestIndex index_of(ClockPoint point) {
+    RequestIndex index_of(ClockPoint point) { return index_of_timed({point, {}, {}}); }
+    /// The same for a request that changes with time.
+    RequestIndex index_of_timed(const TimedRequest& request) {
         const std::lock_guard lock{mutex_};
-        if (const auto known = indices_.find(point); known != indices_.end()) return known->second;
+        if (const auto known = indices_.find(request); known != indices_.end())
+            return known->second;
         const std::uint32_t size = size_.load(std::memory_order_relaxed);
         if (size > RequestWord::most_requests) {
             throw Error{Errc::invalid_input,
-                        {.action = "ask for " + to_string(point),
+                        {.action = "ask for " + to_string(request.now),
                          .object = "this GPU",
                          .vendor_words = "",
                          .remedy = "one process may ask for 4095 different clock points: plan with "
                                    "a coarser clock list"}};
         }
         const RequestIndex index{size};
-        points_[size] = point;
-        indices_.emplace(point, index);
+        requests_[size] = request;
+        indices_.emplace(request, index);
         size_.store(size + 1, std::memory_order_release);
         return index;
     }
 
     /// Takes no lock: launches and the listener ask. @returns auto for what `index_of` never gave
-    [[nodiscard]] ClockPoint point(RequestIndex index) const {
+    [[nodiscard]] ClockPoint point(RequestIndex index) const { return timed(index).now; }
+    /// The whole request. Takes no lock.
+    [[nodiscard]] TimedRequest timed(RequestIndex index) const {
         const bool given = index.value < size_.load(std::memory_order_acquire);
-        return given ? points_[index.value] : ClockPoint{};
+        return given ? requests_[index.value] : TimedRequest{};
     }
 
 private:
     std::mutex mutex_;
     // Index 0 is "no request".
-    std::vector<ClockPoint> points_ = std::vector<ClockPoint>(RequestWord::most_requests + 1);
+    std::vector<TimedRequest> requests_ = std::vector<TimedRequest>(RequestWord::most_requests + 1);
     std::atomic<std::uint32_t> size_{1};
-    std::map<ClockPoint, RequestIndex> indices_;
+    std::map<TimedRequest, RequestIndex> indices_;
 };
 
 /// Combines what all tracks request of a device: in each domain the highest request wins, `auto`
@@ -72,8 +89,10 @@ public:
     };
 
     /// A track asks for this from here on.
-    Look observe(TrackId track, RequestWord word) {
+    Look observe(TrackId track, RequestWord word, TimePoint now) {
         Vote& vote = votes_[track];
+        if (vote.word != word) vote.since = now;
+        vote.word = word;
         vote.request = word.request();
         const bool entered = word.request() != no_request;
         std::uint32_t ahead = tickets_ahead(word.ticket(), vote.last_ticket);
@@ -92,15 +111,30 @@ public:
     /// A track that will not be observed again.
     void withdraw(TrackId track) { votes_.erase(track); }
 
+    /// When a request changes by itself next; nothing where none does.
+    [[nodiscard]] std::optional<TimePoint> next_change(TimePoint now) const {
+        std::optional<TimePoint> next;
+        for (const auto& [track, vote] : votes_) {
+            const Duration after = requests_.timed(vote.request).after;
+            if (after == Duration::zero() || vote.since + after <= now) continue;
+            next = std::min(next.value_or(TimePoint::max()), vote.since + after);
+        }
+        return next;
+    }
+
     /// @returns nothing where no track requests a clock
-    [[nodiscard]] std::optional<ClockPoint> winner() const {
+    [[nodiscard]] std::optional<ClockPoint> winner(TimePoint now) const {
         std::optional<ClockPoint> highest;
         const auto raise_to = [&](ClockPoint point) {
             highest = highest ? higher_cap(*highest, point) : point;
         };
         for (const auto& [track, vote] : votes_) {
             if (vote.standing) raise_to(*vote.standing);
-            if (vote.request != no_request) raise_to(requests_.point(vote.request));
+            if (vote.request == no_request) continue;
+            const TimedRequest request = requests_.timed(vote.request);
+            const bool changed =
+                request.after > Duration::zero() && now >= vote.since + request.after;
+            raise_to(changed ? request.then : request.now);
         }
         if (!highest) return std::nullopt;
         for (const auto& [track, vote] : votes_) {
@@ -111,7 +145,9 @@ public:
 
 private:
     struct Vote {
+        RequestWord word{};
         RequestIndex request = no_request;
+        TimePoint since{};  ///< it was requested
         std::uint32_t last_ticket = 0;
         bool seen = false;
         std::optional<ClockPoint> standing{};

@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/control/clock_controller.hpp>
+#include <kdvfs/detail/control/rest_watch.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/control/votes.hpp>
 #include <kdvfs/detail/gpu/meter_inputs.hpp>
@@ -161,6 +162,7 @@ public:
         const std::lock_guard lock{mutex_};
         if (measure_only_) return std::nullopt;
         if (shield_ && now >= shield_until_) look_at_shield(now);
+        if (rest_) look_at_rest(now);
         auto command = controller_.next_command(now);
         if (!command && answers_ && answers_->pending_restore()) answer(now);
         if (command) {
@@ -179,6 +181,7 @@ public:
         const auto at = [&](TimePoint due) { next = std::min(next.value_or(due), due); };
         if (const auto answer = answers_ ? answers_->due() : std::nullopt) at(*answer);
         if (shield_) at(shield_until_);
+        if (const auto due = rest_ ? rest_->due() : std::nullopt) at(*due);
         return next;
     }
 
@@ -187,6 +190,7 @@ public:
         const ClockPoint before = controller_.applied();
         controller_.completed(outcome, now);
         armed_ = controller_.armed() && !released_;
+        if (rest_ && !rest_->low() && controller_.settled()) rest_->woke(now);
         if (outcome.error) {
             ClockEvent event{.kind = ClockEvent::Kind::fault, .at = now};
             event.say(outcome.error->what());
@@ -256,6 +260,26 @@ public:
         controller_.withdraw(request, now);
         free_requests_.push_back(request);
         nudged_ = true;
+    }
+
+    /// From here on the device has a clock for the time without work.
+    /// @param latency of a switch, where it is known
+    void rest_at(const IdleClock& idle, std::optional<Duration> latency, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        rest_.emplace(idle, latency, now);
+    }
+    /// Work is about to be launched.
+    void work_begins(TimePoint now) {
+        if (measure_only_) return;
+        const std::lock_guard lock{mutex_};
+        if (!rest_) return;
+        rest_->work_begins(now);
+        follow_rest(now);
+    }
+    /// What came of the clock for the time without work.
+    [[nodiscard]] std::optional<measure::IdleClockShare> rested(TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        return rest_ ? std::optional{rest_->share(now)} : std::nullopt;
     }
 
     /// Keeps what tracks ask for within other limits from now on.
@@ -362,6 +386,35 @@ private:
         shield_.reset();
     }
 
+    /// Whether all work was seen and is done: no scope is open, each stream is past its last marker
+    /// and asks for nothing, and none may have work that no marker tells of.
+    [[nodiscard]] bool streams_rest() {
+        bool any = false;
+        bool rest = true;
+        tracks_.for_each([&](StreamTrack& track) {
+            any = true;
+            rest = rest && !track.captured() && !track.is_protected && !track.abandoned &&
+                   track.at_rest() && track.observed().request() == no_request;
+        });
+        return any && rest;
+    }
+    void look_at_rest(TimePoint now) {
+        rest_->look(armed_ && streams_rest(), now);
+        follow_rest(now);
+    }
+    void follow_rest(TimePoint now) {
+        if (rest_->low() == rest_request_.has_value()) return;
+        if (rest_->low()) {
+            rest_request_ = new_request();
+            controller_.request(*rest_request_, rest_->clock(), now);
+        } else {
+            controller_.withdraw(*rest_request_, now);
+            free_requests_.push_back(*rest_request_);
+            rest_request_.reset();
+        }
+        nudged_ = true;
+    }
+
     /// A stream waits, and nothing is to be done now.
     void answer(TimePoint now) {
         const bool late = now >= *answers_->due();
@@ -391,6 +444,8 @@ private:
     std::vector<TrackId> free_requests_;
     std::optional<TrackId> shield_;  // the vote of scopes without markers
     TimePoint shield_until_{};
+    std::optional<RestWatch> rest_;
+    std::optional<TrackId> rest_request_;  // while the clock for no work is wanted
     TimePoint sent_{};
     bool nudged_ = false;  // the controller was told what no cell shows
     bool released_ = false;

@@ -89,6 +89,7 @@ public:
                           .to = initial});
             meter_->pump();
         }
+        if (!measure_only() && options_.idle_clock.clock) check_listed(*options_.idle_clock.clock);
         repeats_ = options_.repeat.on;
         if (asked_to_repeat() && !repeats_) refuse_to_repeat();
         if (options_.reference) reference_ = read_reference();
@@ -306,6 +307,7 @@ public:
         accounts.fill(report);
         report.scopes.writes = arbiter_.counts().writes;
         report.followed = scopes_.followed();
+        report.idle_clock = arbiter_.rested(runtime_->now());
         add_gate_notes(report);
         if (!info_.simulated && !measure_only()) {
             report.notes.emplace_back(
@@ -469,13 +471,20 @@ private:
         for (Duration* time :
              {&options.controller.verify_every, &options.controller.lower_after,
               &options.ack_deadline, &options.listen_every, &options.sampler.period,
-              &options.sampler.resting_period, &options.repeat.after}) {
+              &options.sampler.resting_period, &options.repeat.after, &options.idle_clock.after}) {
             *time = std::min(*time, longest);
         }
         // Each further try waits four times longer, up to a million times.
         options.controller.first_retry_after =
             std::min<Duration>(options.controller.first_retry_after, std::chrono::seconds{1});
         check_limits(options.controller, to_string(info));
+        if (!(options.idle_clock.tolerated_loss >= 1e-4 && options.idle_clock.tolerated_loss <= 1))
+            throw Error{Errc::invalid_input,
+                        {.action = "lower the clock without work",
+                         .object = to_string(info),
+                         .vendor_words = "a tolerated loss of " +
+                                         std::to_string(options.idle_clock.tolerated_loss),
+                         .remedy = "give idle_clock.tolerated_loss from 0.0001 to 1"}};
         if (options.controller.verify_every > Duration::zero()) return options;
         throw Error{Errc::invalid_input,
                     {.action = "verify the clocks every " +

@@ -60,6 +60,10 @@ inline GpuOptions merged_options(const GpuOptions& first, const GpuOptions& late
     agree("gate.tolerated_loss", [](const GpuOptions& all) { return all.gate.tolerated_loss; });
     agree("gate.least_latencies", [](const GpuOptions& all) { return all.gate.least_latencies; });
     agree("switch_latency", [](const GpuOptions& all) { return all.switch_latency; });
+    agree("idle_clock.clock", [](const GpuOptions& all) { return all.idle_clock.clock; });
+    agree("idle_clock.after", [](const GpuOptions& all) { return all.idle_clock.after; });
+    agree("idle_clock.tolerated_loss",
+          [](const GpuOptions& all) { return all.idle_clock.tolerated_loss; });
     agree("repeat.on", [](const GpuOptions& all) { return all.repeat.on; });
     agree("reference", [](const GpuOptions& all) {
         return all.reference ? all.reference->name : std::string{};

@@ -336,9 +336,9 @@ private:
         if (lost_ > 0) {
             report.notes.push_back(
                 std::to_string(lost_) +
-                " marker timestamps were overwritten before they were read, or could not be taken: "
-                "what ran then is unknown, and in no kernel's or idle energy; call "
-                "next_iteration() more often, or meter fewer iterations");
+                " marker timestamps were overwritten before they were read, or could not be taken "
+                "(as beside another profiler): what ran then is unknown, and in no kernel's or "
+                "idle energy; meter fewer iterations");
         }
         if (const std::uint64_t lost = events_.lost(); lost > 0) {
             report.notes.push_back(std::to_string(lost) +

@@ -65,7 +65,14 @@ public:
     explicit StreamScopes(const Surroundings& gpu) : gpu_{gpu} {}
 
     /// Whom to wake. Before the first scope.
-    void drive_with(ControlLoop& loop) { loop_ = &loop; }
+    void drive_with(ControlLoop& loop) {
+        loop_ = &loop;
+        const IdleClock& idle = gpu_.options.idle_clock;
+        if (!idle.clock || gpu_.arbiter.measure_only()) return;
+        note_lowering(nullptr, *idle.clock);
+        stays_up_ = gpu_.requests.index_of(ClockPoint{});
+        gpu_.arbiter.rest_at(idle, gpu_.options.switch_latency, gpu_.runtime.now());
+    }
 
     // Scopes. The caller keeps those out that come when the GPU object has ended.
 
@@ -85,7 +92,10 @@ public:
         const bool judged = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::not_worth_it;
         const bool timed = judged && !metered && (tries || gpu_.gate.wants_time(kind));
         const bool rested = track.depth() == 0 || track.word().request() == no_request;
-        const TrackStep step = enter_track(track, kind, asks, outcome);
+        // With an idle clock every outermost scope says when it begins and ends.
+        const bool marks = !asks && track.depth() == 0 && !track.captured();
+        const RequestIndex wanted = asks ? kind.index : marks ? stays_up_ : no_request;
+        const TrackStep step = enter_track(track, kind, wanted, outcome);
         if (step.changed || metered || timed) {
             try {
                 put(track, step, tag_of(track, kind, false, timed), metered || timed);
@@ -150,6 +160,12 @@ public:
             step->word = end.word;
             step->changed = step->changed || end.changed;
         }
+        if (token.rests != no_request && gpu_.arbiter.armed() &&
+            track.outer_request() != no_request) {
+            const TrackStep rest = track.rest(token.rests);
+            step->word = rest.word;
+            step->changed = step->changed || rest.changed;
+        }
         try {
             if (const TrackKey key = gpu_.runtime.key_now(track.key()); key != track.key()) {
                 throw straddled(track, key);
@@ -207,7 +223,13 @@ public:
     }
 
     /// An iteration begins. @returns whether a plan was just found to be of another program
-    bool begin_iteration() noexcept { return plans_.begin_iteration(); }
+    bool begin_iteration() noexcept {
+        if (stays_up_ != no_request) {
+            gpu_.arbiter.work_begins(gpu_.runtime.now());
+            wake();
+        }
+        return plans_.begin_iteration();
+    }
     /// How the plans have been followed; nothing where there is none.
     [[nodiscard]] std::optional<measure::FollowedShare> followed() const {
         return plans_.share(gpu_.tracks);
@@ -261,36 +283,39 @@ private:
         const bool boundary =
             wanted != track.outer_request() || (track.has_graphs && asks && follower.resynced());
         const bool ends = track.captured() && follower.at_end();
+        const PlannedRest* rest = asks && !track.captured() ? follower.rest() : nullptr;
         const ScopeOutcome outcome = !armed             ? disarmed_outcome()
                                      : track.captured() ? ScopeOutcome::captured
                                      : !asks            ? ScopeOutcome::kept
                                      : boundary         ? ScopeOutcome::asked
                                                         : ScopeOutcome::followed;
         const ScopeKind& shown = metered && asks ? shown_kind(kind, follower) : kind;
-        return enter_with_outer_request(track, kind, shown,
-                                        boundary ? std::optional{wanted} : std::nullopt, outcome,
-                                        metered, ends);
+        return enter_with_outer_request(
+            track, kind, shown, boundary ? std::optional{wanted} : std::nullopt, outcome, metered,
+            ends, rest != nullptr ? plan.request(*rest) : no_request);
     }
 
     /// Enters a scope for which the track's outermost request speaks.
     /// @param shown   what a metered interval is counted under
     /// @param wanted  the new outermost request, where it changes here
     /// @param ends    a plan ends with the scope
+    /// @param rests   what a plan asks for in the gap behind it
     ScopeToken enter_with_outer_request(StreamTrack& track, const ScopeKind& kind,
                                         const ScopeKind& shown, std::optional<RequestIndex> wanted,
-                                        ScopeOutcome outcome, bool metered, bool ends = false) {
+                                        ScopeOutcome outcome, bool metered, bool ends = false,
+                                        RequestIndex rests = no_request) {
         const auto count = [&] {
             track.counts.count(kind.number, outcome);
             if (!metered) track.counts.count_unmetered(kind.number, !track.captured());
         };
-        if (!wanted && !metered && !ends) {
+        if (!wanted && !metered && !ends && rests == no_request) {
             count();
             return {};
         }
         if (wanted) mark_open(track);
         TrackStep step = wanted ? track.set_outer_request(*wanted, kind.number)
                                 : TrackStep{.word = track.word()};
-        const bool pushed = metered || ends;
+        const bool pushed = metered || ends || rests != no_request;
         if (pushed) step.entry = track.enter(no_request).entry;
         try {
             if (wanted || metered) {
@@ -307,7 +332,7 @@ private:
         if (track.captured()) track.end_with_last_word();
         if (wanted) wake();
         if (!pushed) return {};
-        return {&track, step.entry, &shown, metered, false, ends};
+        return {&track, step.entry, &shown, metered, false, ends, rests};
     }
 
     /// The kind of a metered scope: that of its kernel at the clock that the plan asks for.
@@ -370,7 +395,8 @@ private:
 
     /// Scopes for the highest clocks put no markers while nothing lowers them.
     /// @param outcome changed where that is so
-    TrackStep enter_track(StreamTrack& track, const ScopeKind& kind, bool asks,
+    /// @param wanted  what the scope asks for
+    TrackStep enter_track(StreamTrack& track, const ScopeKind& kind, RequestIndex wanted,
                           ScopeOutcome& outcome) {
         const RequestWord before = track.word();
         const bool needs_none = outcome == ScopeOutcome::asked && before.request() == no_request &&
@@ -385,8 +411,8 @@ private:
             }
             track.leave(step.entry);
         }
-        if (asks) mark_open(track);
-        TrackStep step = track.enter(asks ? kind.index : no_request, kind.number);
+        if (wanted != no_request) mark_open(track);
+        TrackStep step = track.enter(wanted, kind.number);
         step.changed = step.word != before;
         return step;
     }
@@ -487,6 +513,7 @@ private:
     const Surroundings gpu_;
     FollowedPlans plans_;
     ControlLoop* loop_ = nullptr;
+    RequestIndex stays_up_ = no_request;  // what other scopes ask for where there is an idle clock
 };
 
 }  // namespace kdvfs::inline v0_3::detail

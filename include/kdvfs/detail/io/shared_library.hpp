@@ -26,10 +26,16 @@ inline void keep_loaded(const void* code) noexcept {
 /// until the process ends: vendors' libraries have threads and destructors of their own.
 class SharedLibrary {
 public:
+    enum class Where {
+        anywhere,
+        this_process,  ///< nothing is loaded: only what the process has already is found
+    };
+
     /// @param names what the dynamic loader is asked for, one after the other
-    explicit SharedLibrary(std::span<const std::string> names) {
+    explicit SharedLibrary(std::span<const std::string> names, Where where = Where::anywhere) {
+        const int no_load = where == Where::this_process ? RTLD_NOLOAD : 0;
         for (const std::string& name : names) {
-            handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+            handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | no_load);
             if (handle_ != nullptr) {
                 name_ = name;
                 return;
@@ -38,6 +44,8 @@ public:
             if (words != nullptr) words_ = words;
         }
     }
+    explicit SharedLibrary(const std::string& name, Where where = Where::anywhere)
+        : SharedLibrary{std::span{&name, 1}, where} {}
     ~SharedLibrary() {
         if (handle_ != nullptr) ::dlclose(handle_);
     }

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/train/curve.hpp>
 #include <kdvfs/detail/train/stage_scopes.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/measure/meter_record.hpp>
-#include <kdvfs/train/curve.hpp>
 #include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/units.hpp>

@@ -5,6 +5,7 @@
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/device/contracts.hpp>
+#include <kdvfs/train/power_limit.hpp>
 #include <kdvfs/units.hpp>
 
 #include <cmath>
@@ -99,6 +100,58 @@ private:
     State limit_;
     kdvfs::detail::OwnedClocks<State> owned_;
     ClockState found_{};
+};
+
+/// The power limit of one board, whatever the board is. Not thread-safe.
+class BoardPowerLimit {
+public:
+    BoardPowerLimit() = default;
+    BoardPowerLimit(const BoardPowerLimit&) = delete;
+    BoardPowerLimit& operator=(const BoardPowerLimit&) = delete;
+    virtual ~BoardPowerLimit() = default;
+
+    [[nodiscard]] virtual PowerRange range() const = 0;
+    /// The limit that will be left behind.
+    [[nodiscard]] virtual Watts found() const = 0;
+    /// @throws Error as `PowerLimitGuard::set`
+    virtual void set(Watts limit) = 0;
+    /// Puts the found limit back; the destructor does so without throwing.
+    /// @throws Error as `PowerLimitGuard::close`
+    virtual void close() = 0;
+};
+
+/// Of a device that ends with this process, as a simulated one.
+template <PowerLimitControl Device>
+class GuardedPowerLimit final : public BoardPowerLimit {
+public:
+    /// @param device must outlive this
+    explicit GuardedPowerLimit(Device& device) : guard_{device} {}
+    [[nodiscard]] PowerRange range() const override { return guard_.range(); }
+    [[nodiscard]] Watts found() const override { return guard_.found(); }
+    void set(Watts limit) override { guard_.set(limit); }
+    void close() override { guard_.close(); }
+
+private:
+    PowerLimitGuard<Device> guard_;
+};
+
+/// With a restore record and a watchdog, of a board that outlives this process.
+template <RestorablePowerLimit Device>
+class OwnedBoardPowerLimit final : public BoardPowerLimit {
+public:
+    /// @param arguments of the device's constructor
+    /// @throws Error as the device and `OwnedPowerLimit`
+    template <class... Arguments>
+    explicit OwnedBoardPowerLimit(const Arguments&... arguments) : device_{arguments...} {}
+    [[nodiscard]] PowerRange range() const override { return guard_.range(); }
+    [[nodiscard]] Watts found() const override { return guard_.found(); }
+    void set(Watts limit) override { guard_.set(limit); }
+    void close() override { guard_.close(); }
+
+private:
+    Device device_;
+    OwnedPowerLimit<Device> owned_{device_};
+    PowerLimitGuard<OwnedPowerLimit<Device>> guard_{owned_};
 };
 
 }  // namespace kdvfs::inline v0_3::train

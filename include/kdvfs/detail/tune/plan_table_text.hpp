@@ -123,6 +123,20 @@ inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
     return text.str();
 }
 
+namespace detail {
+
+/// The launches of a segment; of one that begins in a gap, how long after the launch before.
+inline std::string launches_column(const Segment& segment) {
+    if (!segment.after)
+        return std::to_string(segment.first) + " to " + std::to_string(segment.last - 1);
+    std::ostringstream text;
+    text << "gap+" << std::setprecision(4) << 1e3 * segment.after->count() << "ms, "
+         << segment.first;
+    return text.str();
+}
+
+}  // namespace detail
+
 /// A plan of segments, for people.
 inline std::string to_text_table(const SegmentPlan& plan) {
     std::ostringstream text;
@@ -145,11 +159,10 @@ inline std::string to_text_table(const SegmentPlan& plan) {
     if (!plan.level.empty()) text << plan.level << "\n\n";
     text << "launches           core  memory    lead ms\n";
     for (const Segment& segment : plan.segments) {
-        text << std::left << std::setw(15)
-             << std::to_string(segment.first) + " to " + std::to_string(segment.last - 1)
-             << std::right << std::setw(8) << detail::clock_column(segment.clock.core)
-             << std::setw(8) << detail::clock_column(segment.clock.memory) << std::fixed
-             << std::setprecision(3) << std::setw(11) << 1e3 * segment.lead.count() << '\n';
+        text << std::left << std::setw(15) << detail::launches_column(segment) << std::right
+             << std::setw(8) << detail::clock_column(segment.clock.core) << std::setw(8)
+             << detail::clock_column(segment.clock.memory) << std::fixed << std::setprecision(3)
+             << std::setw(11) << 1e3 * segment.lead.count() << '\n';
     }
     return text.str();
 }

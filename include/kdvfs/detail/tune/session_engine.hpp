@@ -24,6 +24,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 
@@ -126,6 +127,19 @@ private:
     std::uint32_t generation_ = kdvfs::detail::fork_generation();
 };
 
+/// Says at a session's begin which clocks its scopes will ask for. Scopes for the highest clocks
+/// put no markers while nothing lowers a clock; where one might still run when the first lower
+/// clock is asked for, that has no effect for up to two seconds.
+inline void announce_clocks(kdvfs::detail::GpuService& service,
+                            const std::vector<ClockPoint>& points) {
+    if (points.empty() || service.measure_only()) return;
+    const TrackId highest = service.begin_request(ClockPoint{});  // so that no clock is changed
+    const TrackId request = service.begin_request(points.front());
+    for (const ClockPoint point : points) service.change_request(request, point);
+    service.end_request(request);
+    service.end_request(highest);
+}
+
 class SessionEngine final : public SessionControl {
 public:
     SessionEngine(const Gpu& gpu, kdvfs::detail::GpuService& service, const SessionMode& mode,
@@ -134,9 +148,15 @@ public:
         if (mode.kind == SessionMode::Kind::sweep) {
             sweep.file = mode.file;
             sweep_ = begin_sweep(service, sweep);
+            announce_clocks(service, clock_grid(gpu.supported_clocks()));
         } else if (mode.kind == SessionMode::Kind::follow ||
                    mode.kind == SessionMode::Kind::compare) {
             plan_ = read_plan(gpu, mode.file, obeys_plan);
+            std::vector<ClockPoint> points;
+            for (const auto& [kernel, request] : plan_->requests()) {
+                if (request.asks) points.push_back(request.point);
+            }
+            announce_clocks(service, points);
         }
         if (mode.kind == SessionMode::Kind::compare) comparison_.emplace(service, sweep);
         if (mode.kind == SessionMode::Kind::off) scopes_ = &none_;

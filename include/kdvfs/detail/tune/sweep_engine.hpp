@@ -7,6 +7,7 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/detail/tune/launch_recorder.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
@@ -15,7 +16,6 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/tune/excluded_clocks.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/profile_csv.hpp>

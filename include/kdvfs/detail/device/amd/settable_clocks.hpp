@@ -242,7 +242,7 @@ public:
 
 /// Writes the driver's own files, in the words of its documentation (amdgpu_pm.c): no library, and
 /// no root where the files allow it.
-class SysfsWriter final : public ClockWriter {
+class SysfsWriter : public ClockWriter {
 public:
     explicit SysfsWriter(const Card& card)
         : object_{to_string(card)},
@@ -277,6 +277,11 @@ public:
     }
 
 private:
+    /// @returns an errno, or 0
+    virtual int put(const std::string& path, std::string_view text) {
+        return write_file(path, text);
+    }
+
     void edit(std::string_view command, Megahertz clock) {
         write(table_, std::string{command} + std::to_string(clock.count) + "\n",
               [&] { return "set a clock limit of " + to_string(clock); });
@@ -284,8 +289,8 @@ private:
 
     /// @param action what is tried, in words, for the error alone
     template <class Action>
-    void write(const std::string& path, std::string_view text, Action action) const {
-        if (const int error = write_file(path, text)) {
+    void write(const std::string& path, std::string_view text, Action action) {
+        if (const int error = put(path, text)) {
             throw file_error(action(), object_, path, error);
         }
     }

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <kdvfs/detail/device/gpu_api.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -177,16 +177,13 @@ private:
     static const Driver& driver() {
         static const Driver functions = [] {
             Driver found{};
-            void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // CUDA holds it
-            if (library == nullptr) return found;
-            const auto find = [library]<class Function>(Function& function, const char* symbol) {
-                function = reinterpret_cast<Function>(::dlsym(library, symbol));
-            };
-            find(found.write, "cuStreamWriteValue32_v2");
-            find(found.wait, "cuStreamWaitValue32_v2");
-            find(found.set, "cuMemsetD32Async");
-            find(found.context_of, "cuStreamGetCtx");
-            find(found.current_context, "cuCtxGetCurrent");
+            const io::SharedLibrary library{"libcuda.so.1"};  // CUDA holds it
+            if (!library.is_open()) return found;
+            library.find(found.write, "cuStreamWriteValue32_v2");
+            library.find(found.wait, "cuStreamWaitValue32_v2");
+            library.find(found.set, "cuMemsetD32Async");
+            library.find(found.context_of, "cuStreamGetCtx");
+            library.find(found.current_context, "cuCtxGetCurrent");
             return found;
         }();
         return functions;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/error.hpp>
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -157,12 +156,10 @@ public:
 
     /// @param path what the dynamic loader is asked for: a double in tests.
     /// @throws Error if the library is absent, too old, or refuses to start.
-    explicit Library(const std::string& path) : path_{path} {
-        handle_.reset(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
-        if (!handle_) {
-            const char* words = dlerror();
+    explicit Library(const std::string& path) : path_{path}, file_{path} {
+        if (!file_.is_open()) {
             throw Error{Errc::not_supported,
-                        {"load NVML", path, words == nullptr ? "" : words,
+                        {"load NVML", path, file_.words(),
                          "install NVIDIA's driver, or run where it is (in a container: with the "
                          "utility capability)"}};
         }
@@ -273,7 +270,7 @@ public:
 private:
     template <class Function>
     void find(Function& function, const char* symbol) const {
-        function = reinterpret_cast<Function>(dlsym(handle_.get(), symbol));
+        file_.find(function, symbol);
     }
 
     template <class Function>
@@ -332,12 +329,8 @@ private:
         started_ = false;
     }
 
-    struct Unload {
-        void operator()(void* handle) const noexcept { dlclose(handle); }
-    };
-
     std::string path_;
-    std::unique_ptr<void, Unload> handle_;
+    io::SharedLibrary file_;
     Readers readers_{};
     std::string driver_version_;
     bool started_ = false;

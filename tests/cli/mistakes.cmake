@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+# Typical mistakes: each is answered by one line, which names the mistake and, behind a semicolon, the fix.
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER})
+unset(ENV{KDVFS_ATTACH})
+set(ENV{KDVFS_NVML} ${FOLDER}/absent.so)
+
+set(tried 0)
+# mistake(CODE MISTAKE FIX argument...): regular expressions.
+function(mistake code words fix)
+    execute_process(COMMAND ${KDVFS} ${ARGN} WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result
+                    OUTPUT_VARIABLE output ERROR_VARIABLE error)
+    if(NOT result MATCHES "^(${code})$" OR NOT "${output}" STREQUAL "" OR
+       NOT "${error}" MATCHES "^kdvfs[^\n]*(${words})[^\n]*;[^\n]*(${fix})[^\n]*\n$")
+        message(SEND_ERROR "kdvfs ${ARGN}\nended with ${result}, not ${code}, or did not say \"${words}; ${fix}\" "
+                            "in one line:\n${output}${error}")
+    endif()
+    math(EXPR tried "${tried} + 1")
+    set(tried ${tried} PARENT_SCOPE)
+endfunction()
+
+execute_process(COMMAND ${KDVFS} sweep --device sim:mi210 --samples 1 -o sweep.csv WORKING_DIRECTORY ${FOLDER} ERROR_QUIET)
+execute_process(COMMAND ${KDVFS} plan sweep.csv --max-slowdown 1% --format json -o plan.json WORKING_DIRECTORY ${FOLDER} ERROR_QUIET)
+file(WRITE ${FOLDER}/bad.csv "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\ng,a,auto,auto,1,nan\n")
+file(WRITE ${FOLDER}/blank.csv "")
+file(WRITE ${FOLDER}/words.txt "hello\n")
+
+# Names
+mistake(1 "no subcommand" "kdvfs --help")
+mistake(1 "foo: there is none of this name" "kdvfs --help" foo)
+mistake(1 "tun: there is none" "did you mean kdvfs tune" tun -- true)
+mistake(1 "reprot: there is none" "did you mean kdvfs report" reprot sweep.csv)
+mistake(1 "no argument '--max-slowdwon'" "did you mean --max-slowdown" plan sweep.csv --max-slowdwon 1%)
+mistake(1 "no argument '--ouput=x'" "did you mean --output" sweep --device sim:mi210 -o x.csv --ouput=x)
+mistake(1 "no argument '--lr'" "put -- before" tune ./train --lr 3)
+mistake(1 "no argument '--epochs'" "put -- before" run ./train --epochs 3)
+mistake(1 "there is no such preset" "mi300x" sweep --device sim:mi300 -o x.csv)
+mistake(1 "neither sim:NAME nor replay:FILE" "." sweep --device mi300x -o x.csv)
+
+# What is missing
+mistake(1 "profile is required" "kdvfs plan --help" plan)
+mistake(1 "--output is required" "kdvfs sweep --help" sweep --device sim:mi210)
+mistake(1 "command is required" "kdvfs tune --help" tune)
+mistake(1 "command is required" "kdvfs run --help" run --report x.json)
+mistake(1 "plan.json: there is nothing to run it on" "--device sim:NAME, or a program after --" validate plan.json)
+mistake(1 "power-limit.*command|command" "program after --" power-limit)
+mistake(1 "--usual" "batch size in use" batch-size x.json --sizes 32,64)
+mistake(1 "x.json: there is no such file" "--sizes" batch-size x.json)
+mistake(1 "is empty" "give a value" plan sweep.csv --max-slowdown=)
+
+# Files
+mistake(1 "absent.csv: No such file" "check its path" plan absent.csv)
+mistake(1 "absent.json: No such file" "kdvfs plan --format json" validate absent.json --device sim:mi210)
+mistake(1 "absent.json: there is no such file" "kdvfs plan" run --plan absent.json -- true)
+mistake(1 "bad.csv:2: the energy is not finite" "." plan bad.csv)
+mistake(1 "blank.csv" "." plan blank.csv)
+mistake(1 "words.txt" "." plan words.txt)
+mistake(1 "sweep.csv:1: this is no JSON" "." validate sweep.csv --device sim:mi210)
+mistake(1 "words.txt" "." report words.txt)
+mistake(1 "absent.csv" "check its path" report absent.csv)
+mistake(1 "nowhere" "folder" run --report nowhere/report.json -- true)
+mistake(1 "another GPU" "." validate plan.json --device sim:mi300x)
+
+# Values
+mistake(1 "--max-slowdown: \"-1%\"" "such as 1%" plan sweep.csv --max-slowdown -1%)
+mistake(1 "--objective: \"speed\"" "waste, edp" plan sweep.csv --objective speed)
+mistake(1 "--format: xml" "kdvfs plan --help" plan sweep.csv --format xml)
+mistake(1 "--pairs" "kdvfs validate --help" validate plan.json --device sim:mi210 --pairs 1)
+mistake(1 "--pairs" "kdvfs validate --help" validate plan.json --device sim:mi210 --pairs ten)
+mistake(1 "--timeout: \"30\"" "such as 90s" tune --timeout 30 -- true)
+mistake(1 "--exclude-below: \"low\"" "in MHz" tune --exclude-below low -- true)
+mistake(1 "--goal: \"speed\"" "energy, time" power-limit --goal speed -- true)
+
+# What does not go together
+mistake(1 "--sweep excludes --plan|--plan excludes --sweep" "kdvfs run --help" run --plan plan.json --sweep s.csv -- true)
+mistake(1 "both a device and a program" "either" validate plan.json --device sim:mi210 -- true)
+mistake(1 "--dry-run" "leave it out" validate plan.json --device sim:mi210 --dry-run)
+mistake(1 "--dry-run" "." run --dry-run -- true)
+mistake(1 "./absent: there is no such program" "check its name" tune -- ./absent)
+
+if(tried LESS 40)
+    message(FATAL_ERROR "${tried} mistakes are fewer than 40")
+endif()
+message("${tried} mistakes were answered in a line each")

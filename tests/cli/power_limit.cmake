@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+# kdvfs power-limit: on a simulated board, and around a program on a double of NVML whose writes the
+# program reads: its time and its energy depend on the limit that is set.
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER})
+
+include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
+
+expect(0 "simulated NVIDIA H100.* best\n" power-limit --device sim:h100 --goal energy)
+expect(0 "\"best_w\"" power-limit --device sim:h100 --goal slowdown:2% --format json)
+string(JSON best GET "${said}" best_w)
+string(JSON found GET "${said}" found_w)
+if(NOT best LESS found)
+    message(FATAL_ERROR "2 % of time buy no lower limit than ${found} W")
+endif()
+
+set(ENV{KDVFS_NVML} ${NVML_DOUBLE})
+set(ENV{KDVFS_RECORDS} ${FOLDER}/records)
+set(ENV{NVML_DOUBLE_LOG} ${FOLDER}/writes)
+# It takes 5 s + 4e7 / (limit in W)^3 and draws nine tenths of the limit, 700 W as found.
+file(WRITE ${FOLDER}/program.sh "
+limit=$(sed -n 's/^power limit //p' writes 2> none | tail -n 1)
+awk -v limit=\${limit:-700000} 'BEGIN {
+    w = limit / 1000; time = 5 + 4e7 / w ^ 3
+    printf \"time_s,energy_j\\n%.9g,%.9g\\n\", time, 0.9 * w * time }' > \"$KDVFS_COST\"
+")
+set(search power-limit --counter program --format json)
+
+# Nothing is written by a dry run, and no program is run.
+expect(0 "nvmlDeviceSetPowerManagementLimit\\(475000\\).*restores +nvmlDeviceSetPowerManagementLimit\\(700000\\).*by hand +nvidia-smi -i 0000:1b:00.0 -pl 700.000"
+       power-limit --dry-run -- touch ran)
+if(EXISTS ${FOLDER}/writes OR EXISTS ${FOLDER}/ran OR EXISTS ${FOLDER}/records)
+    message(FATAL_ERROR "a dry run has written or run something")
+endif()
+
+# A bound of 5 % of time: the formula gives 475.3 W, of which 500 W is the next step.
+expect(0 "kdvfs: 500 W: 5.32 s" ${search} --goal slowdown:5% -- sh program.sh)
+string(JSON best GET "${said}" best_w)
+if(NOT best EQUAL 500)
+    message(FATAL_ERROR "${best} W keep 5 % of time, not 500 W")
+endif()
+file(STRINGS ${FOLDER}/writes writes)
+list(GET writes -1 last)
+list(LENGTH writes count)
+if(NOT last STREQUAL "power limit 700000" OR count LESS 4)
+    message(FATAL_ERROR "the limit that was found was not put back: ${writes}")
+endif()
+
+# Least energy: no limit on the grid of 25 W needs 1 % less than the one found.
+file(REMOVE ${FOLDER}/writes)
+expect(0 "\"best_w\"" ${search} --goal energy -- sh program.sh)
+string(JSON best GET "${said}" best_w)
+execute_process(COMMAND awk -v found=${best} "
+    function energy(w) { return 0.9 * w * (5 + 4e7 / w ^ 3) }
+    BEGIN { for (w = 200; w <= 700; w += 25) if (energy(w) < 0.99 * energy(found)) exit 1 }"
+    RESULT_VARIABLE result)
+if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${best} W is not the limit of least energy")
+endif()
+
+# Within one run: a double of an attached program counts its iterations and its microjoules, and goes on until
+# the limit has stayed the same for a while.
+file(REMOVE ${FOLDER}/writes)
+file(WRITE ${FOLDER}/trains.sh "
+count=0 energy=0 same=0 before=
+while [ $same -lt 80 ] && [ $count -lt 30000 ]; do
+    limit=$(tail -n 1 writes 2> none); limit=\${limit##* }
+    [ \"$limit\" = \"$before\" ] && same=$((same + 1)) || same=0
+    before=$limit
+    watts=$((\${limit:-700000} / 1000))
+    count=$((count + 5))
+    energy=$((energy + 5 * 9 * watts * (5000 + 40000000000 / (watts * watts * watts)) / 10))
+    echo $energy > microjoules
+    echo '{\"pid\":1,\"rank\":\"\",\"ended\":false,\"notes\":[],\"devices\":[{\"launches\":1,\"iterations\":{\"count\":'$count',\"launches\":1},
+        \"report\":{\"device\":{\"name\":\"\",\"address\":\"0000:1b:00.0\"},\"totals\":{\"counter_j\":0,\"kernels\":{\"status\":\"\"},
+        \"idle\":{\"status\":\"\"}},\"rows\":[],\"levels\":[]}}]}' > report.new
+    mv report.new \"$KDVFS_ATTACH_FOLDER/attached.1.json\"
+done
+echo $limit > limit_at_the_end
+exit 7
+")
+file(WRITE ${FOLDER}/microjoules "0\n")
+set(ENV{KDVFS_ATTACH} ${KDVFS})
+expect(7 "\"complete\": true" power-limit --goal energy --step 50 --window 100 --counter hwmon:microjoules --format json
+       -- sh trains.sh)
+unset(ENV{KDVFS_ATTACH})
+string(JSON best GET "${said}" best_w)
+file(READ ${FOLDER}/limit_at_the_end limit)
+file(STRINGS ${FOLDER}/writes writes)
+list(GET writes -1 last)
+string(REGEX REPLACE "\\..*" "" best "${best}")
+math(EXPR milliwatts "${best} * 1000")
+string(STRIP "${limit}" limit)
+if(best GREATER 350 OR NOT limit EQUAL milliwatts OR NOT last STREQUAL "power limit 700000")
+    message(FATAL_ERROR "found ${best} W, the run ended at ${limit} mW, and then there was: ${last}")
+endif()
+
+# What cannot be searched is said, and nothing stays changed.
+file(REMOVE ${FOLDER}/writes)
+expect(1 "exit code 3" ${search} -- sh -c "exit 3")
+expect(1 "no such program|No such file" ${search} -- ./absent)
+expect(1 "--goal.*slowdown:5%" ${search} --goal speed -- true)
+expect(1 "a step of" ${search} --step 0 -- sh program.sh)
+expect(1 "program after --" power-limit)
+expect(2 "there are 0000:1b:00.0" power-limit --gpu 0000:ff:00.0 -- true)

@@ -1,0 +1,28 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Runs the built programs in a root of Debian 11 (glibc 2.31), the oldest that can be had.
+#   old_root.sh FOLDER KDVFS RESTORE ATTACH C_LIBRARY
+# Needs root, debootstrap and a mirror of Debian: exit status 77 without.
+set -eu
+root=$1
+shift
+[ "$(id -u)" -eq 0 ] && command -v debootstrap >/dev/null || exit 77
+mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/*.sources 2>/dev/null | head -n 1)
+if [ ! -x "$root/bin/sh" ]; then
+    debootstrap --variant=minbase bullseye "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || exit 77
+fi
+mkdir -p "$root/kdvfs"
+for file; do
+    cp -L "$file" "$root/kdvfs/"
+done
+cat >"$root/kdvfs/try.sh" <<'END'
+set -eu
+ldd --version | head -n 1
+/kdvfs/kdvfs --version
+/kdvfs/kdvfs sweep --device sim:mi210 -o /kdvfs/sweep.csv
+/kdvfs/kdvfs plan /kdvfs/sweep.csv --max-slowdown 1%
+/kdvfs/kdvfs-restore --help >/dev/null
+KDVFS_ATTACH_FOLDER=/tmp LD_PRELOAD=/kdvfs/libkdvfs_attach.so true
+LD_PRELOAD=/kdvfs/libkdvfs_c.so true
+END
+chroot "$root" sh /kdvfs/try.sh

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+// A clock for the time without work, on the simulated H100 and by itself.
+#include <kdvfs/detail/control/rest_watch.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
+#include <kdvfs/simulated.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+namespace kdvfs::idle_clock_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Work : Kernel<"work"> {};
+struct Kept : Kernel<"kept"> {};
+struct Short : Kernel<"short"> {};
+using Registry = PolicyRegistry<Bind<"work", AutoClock>, Bind<"kept", KeepClock>,
+                                Bind<"short", CapClock<Megahertz{900}>>>;
+constexpr ClockPoint low{{345}, auto_clock};
+
+simulated::KernelModel kernel_of(Seconds time) {
+    simulated::KernelModel kernel;
+    kernel.core_time = time;
+    kernel.core_energy = Watts{250} * time;
+    return kernel;
+}
+
+simulated::Device device_with(Duration latency) {
+    return simulated::Device{simulated::h100(),
+                             {.clock_switch = simulated::uniform_switch(latency),
+                              .energy_counter = simulated::EnergyCounterTraits{.period = 1ms}}};
+}
+
+GpuOptions idle_at(ClockPoint clock, Duration latency) {
+    GpuOptions options;
+    options.switch_latency = latency;
+    options.idle_clock.clock = clock;
+    return options;
+}
+
+class IdleClockTest : public ::testing::Test {
+protected:
+    void run(const auto& gpu, Seconds time) {
+        FrequencyScope<Work> scope{gpu, stream_};
+        device_.launch(stream_, kernel_of(time));
+    }
+    [[nodiscard]] bool is_low() const { return device_.effective_clocks() == low; }
+
+    simulated::Device device_ = device_with(1ms);
+    simulated::Stream* stream_ = device_.create_stream();
+};
+
+TEST_F(IdleClockTest, IsOffByDefault) {
+    const auto gpu = simulated::open(device_, {}).with<Registry>();
+    run(gpu, Seconds{1e-3});
+    device_.advance(20s);
+    EXPECT_EQ(gpu.report().scopes.writes, 0U);
+    EXPECT_FALSE(gpu.report().idle_clock);
+}
+
+TEST_F(IdleClockTest, HoldsWithoutWorkAndGoesWithTheFirstScope) {
+    const auto gpu = simulated::open(device_, idle_at(low, 1ms)).with<Registry>();
+    device_.advance(1s);
+    EXPECT_FALSE(is_low()) << "before any work was seen";
+    run(gpu, Seconds{1e-3});
+    device_.synchronize();
+    device_.advance(15ms);
+    EXPECT_FALSE(is_low()) << "before 20 ms without work";
+    device_.advance(10ms);
+    EXPECT_TRUE(is_low());
+    run(gpu, Seconds{5e-3});
+    device_.advance(2ms);
+    EXPECT_FALSE(is_low());
+    device_.synchronize();
+    const auto share = gpu.report().idle_clock;
+    ASSERT_TRUE(share);
+    EXPECT_EQ(share->clock, low);
+    EXPECT_EQ(share->times, 1U);
+    EXPECT_NEAR(share->time.count(), 5e-3, 1.5e-3);
+    EXPECT_NEAR(share->waking.count(), 1e-3, 0.2e-3);
+}
+
+TEST_F(IdleClockTest, WaitsForWorkThatTheHostHasLeftBehind) {
+    const auto gpu = simulated::open(device_, idle_at(low, 1ms)).with<Registry>();
+    device_.advance(1s);
+    run(gpu, Seconds{0.5});
+    device_.advance(400ms);  // the scope is over on the host, not on the stream
+    EXPECT_FALSE(is_low());
+    device_.advance(150ms);
+    EXPECT_TRUE(is_low());
+}
+
+TEST_F(IdleClockTest, GoesWithTheNextIteration) {
+    const auto gpu = simulated::open(device_, idle_at(low, 1ms)).with<Registry>();
+    device_.advance(1s);
+    run(gpu, Seconds{1e-3});
+    device_.synchronize();
+    device_.advance(100ms);
+    EXPECT_TRUE(is_low());
+    gpu.next_iteration();
+    device_.advance(2ms);
+    EXPECT_FALSE(is_low());
+}
+
+TEST_F(IdleClockTest, IsNotForScopesThatKeepTheirClockOrDoNotPay) {
+    GpuOptions options = idle_at(low, 1ms);
+    options.gate.least_latencies = 1e9;
+    const auto gpu = simulated::open(device_, options).with<Registry>();
+    device_.advance(1s);
+    {
+        FrequencyScope<Kept> scope{gpu, stream_};
+        device_.launch(stream_, kernel_of(Seconds{0.3}));
+    }
+    device_.advance(250ms);
+    EXPECT_FALSE(is_low());
+    device_.synchronize();
+    {
+        FrequencyScope<Short> scope{gpu, stream_};
+        device_.launch(stream_, kernel_of(Seconds{0.3}));
+    }
+    device_.advance(250ms);
+    EXPECT_FALSE(is_low());
+    device_.advance(100ms);
+    EXPECT_TRUE(is_low());
+    EXPECT_EQ(gpu.report().scopes.kept, 1U);
+    EXPECT_EQ(gpu.report().scopes.not_worth_it, 1U);
+}
+
+TEST_F(IdleClockTest, StaysUpWhereThereMayBeWorkThatNobodySees) {
+    const auto gpu = simulated::open(device_, idle_at(low, 1ms)).with<Registry>();
+    simulated::Stream* other = device_.create_stream();
+    gpu.protect(other);
+    device_.advance(1s);
+    run(gpu, Seconds{1e-3});
+    device_.advance(5s);
+    EXPECT_FALSE(is_low());
+}
+
+TEST_F(IdleClockTest, StaysUpOnceThereIsAGraph) {
+    const auto gpu = simulated::open(device_, idle_at(low, 1ms)).with<Registry>();
+    device_.begin_capture(stream_);
+    run(gpu, Seconds{1e-3});
+    static_cast<void>(device_.end_capture(stream_));
+    device_.advance(1s);
+    run(gpu, Seconds{1e-3});
+    device_.advance(5s);
+    EXPECT_FALSE(is_low());
+}
+
+TEST_F(IdleClockTest, EndsWithTheGpu) {
+    {
+        const auto gpu = simulated::open(device_, idle_at(low, 1ms)).with<Registry>();
+        device_.advance(1s);
+        run(gpu, Seconds{1e-3});
+        device_.advance(1s);
+        EXPECT_TRUE(is_low());
+        gpu.close();
+    }
+    device_.advance(1s);
+    EXPECT_TRUE(device_.effective_clocks().is_auto());
+}
+
+TEST_F(IdleClockTest, IsAClockOfTheBoard) {
+    EXPECT_THROW(simulated::open(device_, idle_at({{346}, auto_clock}, 1ms)), Error);
+    GpuOptions options = idle_at(low, 1ms);
+    options.idle_clock.tolerated_loss = 0;
+    EXPECT_THROW(simulated::open(device_, options), Error);
+}
+
+TEST(RestWatchTest, LetsWakesCostNoMoreThanTheirShare) {
+    IdleClock options;
+    options.clock = low;
+    options.tolerated_loss = 0.01;
+    const TimePoint began{};
+    detail::RestWatch watch{options, 10ms, began};
+    std::mt19937_64 random{1};
+    std::uniform_int_distribution<int> milliseconds{1, 400};
+    TimePoint now = began;
+    std::uint64_t wakes = 0;
+    for (int i = 0; i < 20000; ++i) {
+        watch.look(true, now);
+        const TimePoint work = now + std::chrono::milliseconds{milliseconds(random)};
+        while (watch.due() && *watch.due() < work) {
+            now = *watch.due();
+            watch.look(true, now);
+        }
+        wakes += watch.low() ? 1 : 0;
+        ASSERT_LE(Seconds{10ms} * static_cast<double>(wakes),
+                  0.01 * Seconds{work - began} + Seconds{1e-9});
+        now = work;
+        watch.look(false, now);
+        EXPECT_FALSE(watch.low());
+    }
+    EXPECT_GT(wakes, 1000U);
+    EXPECT_EQ(watch.share(now).times, wakes);
+}
+
+TEST(RestWatchTest, TakesTheWorstLatencyWhereNoneIsKnown) {
+    IdleClock options;
+    options.clock = low;
+    detail::RestWatch watch{options, {}, TimePoint{}};
+    watch.look(true, TimePoint{});
+    EXPECT_EQ(watch.due(), TimePoint{} + 15s);
+}
+
+/// Ten kernels of 1 ms, then a gap of a length that nobody knows.
+TEST(IdleClockOnRandomGaps, KeepsItsBound) {
+    for (const Duration latency : {Duration{1ms}, Duration{10ms}, Duration{50ms}}) {
+        const auto cost = [&](std::optional<ClockPoint> clock) {
+            simulated::Device device = device_with(latency);
+            GpuOptions options = idle_at(low, latency);
+            options.meter_every = 1'000'000;
+            options.idle_clock.clock = clock;
+            const auto gpu = simulated::open(device, options).with<Registry>();
+            simulated::Stream* stream = device.create_stream();
+            std::mt19937_64 random{7};
+            std::uniform_int_distribution<int> milliseconds{5, 200};
+            for (int i = 0; i < 120; ++i) {
+                for (int launch = 0; launch < 10; ++launch) {
+                    FrequencyScope<Work> scope{gpu, stream};
+                    device.launch(stream, kernel_of(Seconds{1e-3}));
+                }
+                device.synchronize(stream);
+                device.advance(std::chrono::milliseconds{milliseconds(random)});
+            }
+            const std::pair result{Seconds{device.now().time_since_epoch()}, device.true_energy()};
+            gpu.close();
+            return result;
+        };
+        const auto as_found = cost(std::nullopt);
+        const auto lowered = cost(low);
+        const double slower = 100 * (lowered.first / as_found.first - 1);
+        const double saved = 100 * (1 - lowered.second / as_found.second);
+        std::printf(
+            "simulated, random gaps of 5 to 200 ms, latency %g ms: idle clock saves %.2f "
+            "%% energy at %+.2f %% time\n",
+            Seconds{latency}.count() * 1e3, saved, slower);
+        EXPECT_LE(slower, 1);
+        EXPECT_GT(saved, latency < 50ms ? 0.0 : -0.01);
+    }
+}
+
+}  // namespace
+}  // namespace kdvfs::idle_clock_test
