@@ -31,7 +31,9 @@ namespace amd_round {
 /// Sets clocks, each time under a lock, a restore record and a watchdog, and puts them back.
 class ClockChecks {
 public:
-    using Owned = kdvfs::detail::OwnedDevice<kdvfs::device::amd::Clocks>;
+    using Owned =
+        kdvfs::detail::OwnedDevice<kdvfs::device::amd::Clocks,
+                                   kdvfs::detail::OwnedClocks<kdvfs::device::amd::Clocks>>;
     using ClockPath = kdvfs::ClockPath;
 
     ClockChecks(Table& table, kdvfs::device::amd::Card card)

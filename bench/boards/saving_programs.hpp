@@ -23,7 +23,8 @@
 /// What clocks could save of programs whose kernels were measured at all clocks.
 namespace savings {
 
-/// The kernels of a board at all its clocks, relative to the clocks as found.
+/// The kernels of a board at all its core clocks, with the memory clock as found, relative to the
+/// clocks as found.
 struct Sweep {
     struct Kernel {
         double power_share = 0;      ///< as found, of the board's power limit
@@ -33,7 +34,6 @@ struct Sweep {
     std::string board;
     std::string group;  ///< left out together
     std::vector<Kernel> kernels;
-    std::vector<bool> memory_as_found;  ///< by clock
 };
 
 /// What could be changed.
@@ -80,9 +80,9 @@ inline Sweep read_sweep(const std::filesystem::path& file, const std::string& bo
         ++met[clock];
     }
     std::erase_if(met, [&](const auto& clock) { return clock.second < all.size(); });
-    Sweep sweep{board, group, {}, {}};
-    for (const auto& [clock, count] : met)
-        sweep.memory_as_found.push_back(clock.second == met.rbegin()->first.second);
+    const double memory_as_found = met.rbegin()->first.second;
+    std::erase_if(met, [&](const auto& clock) { return clock.first.second != memory_as_found; });
+    Sweep sweep{board, group, {}};
     for (const auto& [kernel, points] : all) {
         const Point found = points.at(met.rbegin()->first);
         sweep.kernels.push_back({found.energy / found.time / limit_watts, {}, {}});
@@ -99,14 +99,13 @@ inline Sweep read_sweep(const std::filesystem::path& file, const std::string& bo
 inline Sweep simulated_sweep(const std::string& preset, const std::string& group) {
     const auto found = gpt3::find_case(preset);
     if (!found) throw std::runtime_error{"no preset " + preset};
-    Sweep sweep{found->board.name + " (simulated)", group, {}, {}};
-    for (const kdvfs::ClockPoint clock : found->points)
-        sweep.memory_as_found.push_back(clock.memory == kdvfs::auto_clock);
+    Sweep sweep{found->board.name + " (simulated)", group, {}};
     for (std::size_t k = 0; k < gpt3::kernel_count; ++k) {
         const auto as_found = operate(found->board, found->kernels[k], {});
         sweep.kernels.push_back({as_found.power.count / found->board.power_cap.count, {}, {}});
         Sweep::Kernel& relative = sweep.kernels.back();
         for (const kdvfs::ClockPoint clock : found->points) {
+            if (clock.memory != kdvfs::auto_clock) continue;
             const auto point = operate(found->board, found->kernels[k], clock);
             relative.time.push_back(point.time / as_found.time);
             relative.energy.push_back(point.power * point.time / (as_found.power * as_found.time));
@@ -118,7 +117,7 @@ inline Sweep simulated_sweep(const std::string& preset, const std::string& group
 /// A mix of 5 to 20 kernels of a sweep.
 class Mix {
 public:
-    Mix(const Sweep& sweep, std::mt19937_64& random) : sweep_{&sweep} {
+    Mix(const Sweep& sweep, std::mt19937_64& random) : board_{sweep.board}, group_{sweep.group} {
         std::exponential_distribution<double> share{1};
         const std::size_t most = std::min<std::size_t>(20, sweep.kernels.size());
         const std::size_t count = 5 + random() % (most - 4);
@@ -133,7 +132,7 @@ public:
     }
 
     [[nodiscard]] Program program() const {
-        Program program{sweep_->board, sweep_->group, power_share_, {}};
+        Program program{board_, group_, power_share_, {}};
         for (std::size_t b = 0; b < bounds_pct.size(); ++b) {
             const double limit = (1 + bounds_pct[b] / 100) * (1 + 1e-9);
             program.saved_pct[0][b] = one_clock(limit);
@@ -176,7 +175,7 @@ private:
                 for (std::size_t c = 0; c < clocks(); ++c) {
                     const double power =
                         part.kernel->power_share * part.kernel->energy[c] / part.kernel->time[c];
-                    if (power > cap || !sweep_->memory_as_found[c]) continue;
+                    if (power > cap) continue;
                     if (best == clocks() || part.kernel->time[c] < part.kernel->time[best])
                         best = c;
                 }
@@ -217,7 +216,8 @@ private:
         return found.first <= limit ? std::max(0.0, 100 * (1 - found.second)) : 0;
     }
 
-    const Sweep* sweep_;
+    std::string board_;
+    std::string group_;
     std::vector<Part> parts_;
     double power_share_ = 0;
 };

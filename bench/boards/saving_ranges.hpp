@@ -16,26 +16,37 @@
 /// What can be told of savings from the watts as found alone.
 namespace savings {
 
-/// Up to what a program saves, by the share of the power limit that it draws: a quantile of
-/// programs of other boards, those with like shares counting most and each group of boards as much.
+/// Up to what a program saves, by the share of the power limit that it draws: the highest of the
+/// quantiles of the other groups of boards, in each of which programs with like shares count most.
 /// From below nothing is certain: a program may be bound by the core clock, or be at the limit.
 class Ranges {
 public:
     Ranges(const std::vector<Program>& programs, const std::string& without) {
-        std::map<std::string, double> count;
         for (const Program& program : programs)
-            if (program.group != without) ++count[program.group];
-        for (const Program& program : programs)
-            if (program.group != without) known_.push_back({&program, 1 / count[program.group]});
+            if (program.group != without) known_[program.group].push_back(&program);
     }
 
     [[nodiscard]] double high(double power_share, std::size_t way, std::size_t bound) const {
+        double most = 0;
+        for (const auto& [group, programs] : known_)
+            most = std::max(most, quantile_of(programs, power_share, way, bound));
+        return most;
+    }
+
+private:
+    /// For 90 % of the programs of a board that is not among those known.
+    static constexpr double quantile = 0.95;
+    static constexpr double alike = 0.08;        ///< shares of power
+    static constexpr double least_weight = 0.1;  ///< of programs with any other share
+
+    static double quantile_of(const std::vector<const Program*>& programs, double power_share,
+                              std::size_t way, std::size_t bound) {
         std::vector<std::pair<double, double>> saved;
         double sum = 0;
-        for (const auto& [program, weight] : known_) {
+        for (const Program* program : programs) {
             const double off = (program->power_share - power_share) / alike;
             saved.emplace_back(program->saved_pct[way][bound],
-                               weight * (std::exp(-0.5 * off * off) + least_weight));
+                               std::exp(-0.5 * off * off) + least_weight);
             sum += saved.back().second;
         }
         std::sort(saved.begin(), saved.end());
@@ -47,12 +58,7 @@ public:
         return saved.back().first;
     }
 
-private:
-    /// For 90 % of the programs of a board that is not among those known.
-    static constexpr double quantile = 0.95;
-    static constexpr double alike = 0.08;        ///< shares of power
-    static constexpr double least_weight = 0.1;  ///< of programs with any other share
-    std::vector<std::pair<const Program*, double>> known_;
+    std::map<std::string, std::vector<const Program*>> known_;
 };
 
 /// How often ranges held, and how wide they are.
@@ -70,6 +76,8 @@ struct Held {
         for (const auto& [group, share] : by_group) least = std::min(least, share);
         return least;
     }
+    /// Whether the ranges may be printed.
+    [[nodiscard]] bool enough() const { return all() >= 0.9 && worst() >= 0.8; }
     [[nodiscard]] double median_width() const {
         std::vector<double> sorted = widths;
         std::sort(sorted.begin(), sorted.end());

@@ -20,7 +20,8 @@ struct Arguments {
 /// @returns nothing, having said why, where the arguments make no sense
 inline std::optional<Arguments> parse_arguments(int argc, char** argv) {
     constexpr auto usage =
-        "usage: gpt3_iteration [--gpu rtx_3080_ti|mi210|mi250x|mi300x|h100|a100|a100_sxm] "
+        "usage: gpt3_iteration [--gpu "
+        "rtx_3080_ti|mi210|mi250x|mi300x|mi325x|mi355x|h100|a100|a100_sxm]  "
         "[--out FOLDER]\n";
     Arguments arguments;
     for (int i = 1; i < argc; ++i) {

@@ -83,6 +83,7 @@ void run(const Arguments& arguments) {
     const kdvfs::tune::CostTable table = kdvfs::tune::mean_costs(profile);
     for (const kdvfs::Duration latency : latencies)
         outcome.live_followed.push_back(follow_case(job, table, latency));
+    outcome.costs = scope_costs(job.board, job.kernels, plan_table);
     outcome.boards = board_savings();
     const kdvfs::measure::Report& report = outcome.live.front().report;
 

@@ -5,6 +5,7 @@
 #include <examples/gpt3_iteration/followed_run.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_iteration/published_plans.hpp>
+#include <examples/gpt3_iteration/scope_costs.hpp>
 #include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
@@ -45,6 +46,7 @@ struct Outcome {
     kdvfs::tune::Cost baseline;                ///< live, without scopes
     std::vector<LiveRun> live{};               ///< by switching latency, ascending
     std::vector<FollowedRun> live_followed{};  ///< the same, by plans that know the latency
+    ScopeCosts costs{};                        ///< of scopes that never switch
     std::vector<BoardSaving> boards{};         ///< the same work on five boards
 };
 

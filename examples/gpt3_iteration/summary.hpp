@@ -106,6 +106,13 @@ inline Json summary(const Case& job, const Outcome& outcome) {
     for (const LiveRun& run : outcome.live) json["live"].push_back(to_json(run, outcome.baseline));
     for (const FollowedRun& run : outcome.live_followed)
         json["live_followed"].push_back(to_json(run, outcome.baseline));
+    const ScopeCosts& costs = outcome.costs;
+    json["scope_costs"] = {
+        {"metered_time_pct", kdvfs::tune::time_percent(costs.metered, costs.unscoped)},
+        {"metered_energy_pct", kdvfs::tune::energy_percent(costs.metered, costs.unscoped)},
+        {"unmetered_time_pct", kdvfs::tune::time_percent(costs.unmetered, costs.unscoped)},
+        {"unmetered_energy_pct", kdvfs::tune::energy_percent(costs.unmetered, costs.unscoped)},
+        {"nothing_to_gain", costs.says_so}};
     return json;
 }
 

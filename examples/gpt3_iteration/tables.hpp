@@ -116,6 +116,23 @@ inline void print_followed(const Outcome& outcome) {
     }
 }
 
+/// What scopes cost that never switch.
+inline void print_costs(const ScopeCosts& costs) {
+    const auto time = [&](const kdvfs::tune::Cost& cost) {
+        return kdvfs::tune::time_percent(cost, costs.unscoped);
+    };
+    const auto energy = [&](const kdvfs::tune::Cost& cost) {
+        return kdvfs::tune::energy_percent(cost, costs.unscoped);
+    };
+    std::printf(
+        "\nWhere a switch takes %s, no scope pays. Over %u iterations the scopes cost\n"
+        "  metered 1 in 16  time %+.3f %%  energy %+.3f %%\n"
+        "  unmetered        time %+.3f %%  energy %+.3f %%%s\n",
+        latency_text(ScopeCosts::switch_latency).c_str(), ScopeCosts::iterations,
+        time(costs.metered), energy(costs.metered), time(costs.unmetered), energy(costs.unmetered),
+        costs.says_so ? "  (the report: nothing to gain here)" : "");
+}
+
 /// The plan at work: what survives when clocks take time to follow.
 inline void print_live(const Outcome& outcome) {
     std::printf(
@@ -138,6 +155,7 @@ inline void print_live(const Outcome& outcome) {
     std::printf(
         "  By itself, a scope pays only if it outlasts the latency by far: long latencies need "
         "segments of\n  several kernels at one clock, not a clock per kernel.\n");
+    print_costs(outcome.costs);
 }
 
 }  // namespace gpt3

@@ -43,6 +43,8 @@ inline std::optional<Case> find_case(std::string_view gpu) {
     if (gpu == "mi210") return predicted(simulated::mi210());
     if (gpu == "mi250x") return predicted(simulated::mi250x());
     if (gpu == "mi300x") return predicted(simulated::mi300x());
+    if (gpu == "mi325x") return predicted(simulated::mi325x());
+    if (gpu == "mi355x") return predicted(simulated::mi355x());
     if (gpu == "a100") return predicted(simulated::a100_pcie40());
     if (gpu == "a100_sxm") return predicted(simulated::a100_sxm80());
     if (gpu == "h100") return predicted(simulated::h100());

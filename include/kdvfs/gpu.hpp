@@ -285,6 +285,7 @@ private:
                 service().note_kept(Row::name);
             } else {
                 static_cast<void>(ask<typename Row::policy>(Row::name, Variant{}));
+                service().note_bound(Row::name);
             }
         }
         const std::string_view name = Row::name.empty() ? "any other" : Row::name;

@@ -87,6 +87,10 @@ struct RepeatOptions {
 
 struct GpuOptions {
     OnRefused on_refused = OnRefused::fail;
+    /// Where another process drives the GPU's clocks already: vote beside it, in the folder of the
+    /// machine, and drive when it has ended. The highest request of all processes holds. Else
+    /// opening is refused (busy), as it is where there is no such folder.
+    bool share_clocks = true;
     /// Sets the clocks of AMD families, too, for which nobody has shown that they come back
     /// (`device/amd/families.hpp`). Families known not to come back are measured only, whatever
     /// this says.

@@ -46,7 +46,8 @@ public:
     /// @param stream  a stream of that GPU; null is the default stream
     /// @param variant which of the kernel's shapes runs
     template <class BoundGpu>
-    [[nodiscard]] FrequencyScope(const BoundGpu& gpu, StreamRef stream, Variant variant = {}) {
+    [[nodiscard("name the scope: a temporary ends before the kernel is launched")]] FrequencyScope(
+        const BoundGpu& gpu, StreamRef stream, Variant variant = {}) {
         static_assert(detail::HasPoliciesFor<BoundGpu, K>,
                       "this GPU has no policies: pass what gpu.with<YourRegistry>() returns");
         if constexpr (detail::HasPoliciesFor<BoundGpu, K>) {

@@ -38,6 +38,18 @@ foreach(gpu rtx_3080_ti mi210 mi250x mi300x h100)
     if(energy GREATER 0 OR NOT runs EQUAL 6 OR NOT scopes EQUAL 897)
         message(FATAL_ERROR "on ${gpu}: global ${energy} %, ${runs} live runs, ${scopes} scopes")
     endif()
+
+    # Where no scope can pay, scopes cost their metering, and nothing without.
+    foreach(what metered_time metered_energy unmetered_time unmetered_energy)
+        string(JSON ${what} GET ${summary} scope_costs ${what}_pct)
+    endforeach()
+    string(JSON says_so GET ${summary} scope_costs nothing_to_gain)
+    if(metered_time GREATER 0.05 OR metered_energy GREATER 0.05 OR unmetered_time GREATER 0.005
+       OR unmetered_energy GREATER 0.005 OR NOT (says_so OR gpu STREQUAL rtx_3080_ti))
+        message(FATAL_ERROR "on ${gpu} scopes that do not switch cost: metered ${metered_time} %, "
+                            "${metered_energy} %; unmetered ${unmetered_time} %, "
+                            "${unmetered_energy} %; says so: ${says_so}")
+    endif()
 endforeach()
 
 # expect_refused(WORDS arguments...): exit code 1, and a sentence.

@@ -24,7 +24,7 @@ using Repeated = PolicyRegistry<Bind<"slow", CapClock<800_MHz>>, Default<AutoClo
 /// A step of four kernels, the same each time, on a board whose counter moves every 50 ms.
 class RepeatingInPlace : public OnSimulatedGpu {
 protected:
-    RepeatingInPlace() : OnSimulatedGpu{device_options(50ms, {5e-2})} {}
+    RepeatingInPlace() : OnSimulatedGpu{device_options(50ms, {3e-2})} {}
 
     static GpuOptions repeating(Duration after) {
         GpuOptions options = gpu_options();

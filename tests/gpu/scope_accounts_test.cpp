@@ -56,6 +56,23 @@ TEST_F(ScopeAccounts, SayWhichInequalityMadeAScopeNotWorthIt) {
     EXPECT_NE(as_json(report).find(R"("failed":"late_raise")"), std::string::npos);
 }
 
+TEST_F(ScopeAccounts, NameBindingsThatNoScopeHasUsed) {
+    const auto gpu = simulated::open(device, gpu_options()).with<Policies>();
+    EXPECT_FALSE(has_note(gpu.report(), "no scope of these kernels")) << "nothing has run yet";
+    {
+        FrequencyScope<Slow> scope{gpu, stream};
+        run(stream, 1);
+    }
+    EXPECT_TRUE(has_note(gpu.report(), "had no effect: free, kept, middle"));
+    {
+        FrequencyScope<Middle> middle_one{gpu, stream};
+        FrequencyScope<Free> free_one{gpu, stream};
+        FrequencyScope<Kept> kept_one{gpu, stream};
+        run(stream, 1);
+    }
+    EXPECT_FALSE(has_note(gpu.report(), "no scope of these kernels"));
+}
+
 TEST_F(ScopeAccounts, CountWhatTheListenerDidNotSee) {
     GpuOptions options = gpu_options();
     options.listen_every = 10ms;

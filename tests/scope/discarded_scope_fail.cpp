@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A scope without a name ends before the kernel is launched: what is a warning is an error here.
-// expected: nodiscard
+// expected: name the scope: a temporary ends before the kernel is launched
 #include <kdvfs/scope.hpp>
 
 #pragma GCC diagnostic error "-Wunused-result"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Whose joules a step's are: the closed Shapley value against all orders and against a roofline,
 // sums, intervals and cost.
-#include <kdvfs/detail/serve/simulated/roofline_board.hpp>
+#include <bench/serving/roofline_board.hpp>
 #include <kdvfs/serve/request_ledger.hpp>
 #include <kdvfs/serve/step_energy.hpp>
 

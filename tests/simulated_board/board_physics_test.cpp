@@ -216,6 +216,15 @@ TEST(IdlePower, FallsWithTheCapsAndWithTheIdleClock) {
               idle_power(small_board(), {210_MHz, auto_clock}));
 }
 
+TEST(IdlePower, FallsWithTheIdleMemoryUnlessTheCapIsLower) {
+    Board board = small_board();
+    const Watts lower = idle_power(board, {auto_clock, board.memory_states.front().clock});
+    board.idle_memory = board.memory_states.front().clock;
+    EXPECT_EQ(idle_power(board, {}), lower);
+    EXPECT_EQ(idle_power(board, {auto_clock, board.memory_states.back().clock}), lower);
+    EXPECT_EQ(operate(board, {}, {}).memory, board.memory_states.back().clock);
+}
+
 TEST(Roofline, ScalesWithWorkAndBindsWhereItShould) {
     Board board = small_board();
     board.throughput = {1000, 100, 50, 1e11, 1, 2, 20, 60, Seconds{2e-6}};

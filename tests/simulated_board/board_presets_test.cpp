@@ -16,7 +16,8 @@ using namespace kdvfs;
 using namespace kdvfs::simulated;
 
 std::vector<Board> all_boards() {
-    return {rtx_3080_ti(), mi210(), mi250x(), mi300x(), h100(), a100_pcie40(), a100_sxm80()};
+    return {rtx_3080_ti(), mi210(), mi250x(),      mi300x(),    mi325x(),
+            mi355x(),      h100(),  a100_pcie40(), a100_sxm80()};
 }
 
 KernelWork square_gemm(double n) { return {2 * n * n * n, 0, 3 * 2 * n * n}; }
@@ -66,7 +67,8 @@ TEST(Presets, HaveThePublishedPeaks) {
         double boost_mhz;  // at which the vendor states the peak
         double tflops, terabytes, watts;
     } published[] = {{mi210(), 1700, 181, 1.64, 300},        {mi250x(), 1700, 383, 3.28, 560},
-                     {mi300x(), 2100, 1307, 5.3, 750},       {h100(), 1830, 989, 3.35, 700},
+                     {mi300x(), 2100, 1307, 5.3, 750},       {mi325x(), 2100, 1307, 6, 1000},
+                     {mi355x(), 2400, 2517, 8, 1400},        {h100(), 1830, 989, 3.35, 700},
                      {a100_pcie40(), 1410, 312, 1.555, 250}, {a100_sxm80(), 1410, 312, 2.039, 400}};
     for (const auto& [board, mhz, tflops, terabytes, watts] : published) {
         SCOPED_TRACE(board.name);
@@ -87,11 +89,44 @@ TEST(Mi300x, IsHeldByPowerAsPublished) {
     EXPECT_LT(relative_error(1e3 * run.time.count(), ms), 0.02);
 }
 
-TEST(Mi250x, IdlesAsPublished) {
-    const double watts = idle_power(mi250x(), {}).count;
-    std::printf("MI250X idle: simulated %.0f W, published 90-99 W\n", watts);
-    EXPECT_GE(watts, 90);
-    EXPECT_LE(watts, 99);
+/// Not fitted: volts are from GEMMs of few toggling bits, the energy of work is the MI300X's.
+TEST(Mi325x, IsHeldByPowerAsPublished) {
+    const KernelWork gemm = square_gemm(8192);
+    const double ms = 1e3 * gemm.matrix_flops / 794e12;
+    const OperatingPoint run =
+        compare(mi325x(), "GEMM 8192 FP16", gemm, {0.942, 0.8, 0.9}, ms, 1000, 1354);
+    EXPECT_TRUE(run.power_limited);
+    EXPECT_LT(relative_error(run.core.count, 1354), 0.02);
+    EXPECT_LT(relative_error(1e3 * run.time.count(), ms), 0.02);
+}
+
+/// Published idle watts, asleep and with the clocks up: bench/boards/judge_presets has each point.
+TEST(AmdBoards, IdleAsPublished) {
+    const struct {
+        Board board;
+        double asleep_least, asleep_most, awake_least, awake_most;
+    } published[] = {{mi210(), 42, 44, 36, 57},
+                     {mi250x(), 82, 102, 128, 132},
+                     {mi300x(), 120, 152, 186, 194},
+                     {mi325x(), 121, 141, 0, 227},
+                     {mi355x(), 225, 238, 0, 1400}};
+    for (auto [board, asleep_least, asleep_most, awake_least, awake_most] : published) {
+        SCOPED_TRACE(board.name);
+        const double asleep = idle_power(board, {}).count;
+        board.idle_core = auto_clock;
+        const double awake = idle_power(board, {}).count;
+        EXPECT_GE(asleep, asleep_least);
+        EXPECT_LE(asleep, asleep_most);
+        EXPECT_GE(awake, awake_least);
+        EXPECT_LE(awake, awake_most);
+    }
+}
+
+/// One CU of 304 busy, memory at its highest clock: 217 to 222 W.
+TEST(Mi300x, DrawsMoreWithItsMemoryAwake) {
+    const double watts = operate(mi300x(), {}, {}).power.count;
+    EXPECT_GE(watts, 217);
+    EXPECT_LE(watts, 222);
 }
 
 /// Measured idle watts (EnergAIzer, arXiv 2604.20105), some of the clocks that were fitted.

@@ -12,6 +12,7 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -247,6 +248,24 @@ TEST_F(Node, TellsOneStoryOfTwoJobsAndTheirSuccessor) {
     time_until([&] { return is_as_found(2) && is_as_found(3); });
     for (unsigned i = 0; i < 4; ++i) EXPECT_TRUE(is_as_found(i)) << i;
     EXPECT_EQ(epilog(second), 0);
+}
+
+TEST_F(Node, IsNotHeldUpByWhoHoldsAnEarlierJobsLock) {
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    const pid_t escaped = start(alice, [&] {
+        const int lock = ::open(("/run/kdvfs/" + gpus[0] + ".lock").c_str(), O_RDONLY);
+        if (::flock(lock, LOCK_EX) != 0) return 1;
+        shared_->said.fetch_add(1);
+        while (true) std::this_thread::sleep_for(1s);
+    });
+    wait_for_words(1);
+    EXPECT_EQ(refusal(alice, gpus[0]), Errc::busy);
+    EXPECT_EQ(epilog(gpus[0]), 0);
+    ASSERT_EQ(prolog(bob, gpus[0]), 0);
+    EXPECT_EQ(refusal(bob, gpus[0]), std::nullopt) << "the lock is another one";
+    EXPECT_EQ(epilog(gpus[0]), 0);
+    ::kill(escaped, SIGKILL);
+    EXPECT_EQ(end_of(escaped), -SIGKILL);
 }
 
 TEST_F(Node, WithoutAFolderForAllHasOneForEachUser) {

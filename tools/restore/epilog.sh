@@ -20,6 +20,7 @@ give_back() {
     done
     # A process of the job that escaped may hold the lock still, but has lost the clock files.
     [ $owed -eq 0 ] || { "$restore" --suspended "$1" && owed=0; }
+    rm -rf "${shared:?}/$1.votes"
     for name in "$1" "$1-point"; do
         if [ -e "$shared/$name" ]; then
             chown root "$shared/$name" && chmod 0755 "$shared/$name"

@@ -28,11 +28,15 @@ for address in $KDVFS_JOB_GPUS; do
     for name in "$address" "$address-point"; do
         rm -rf "${shared:?}/$name"
         mkdir -m 0755 "$shared/$name" || exit 1
-        # One lock for all users and containers. It is never replaced, and only opened for reading.
-        [ -e "$shared/$name.lock" ] || (umask 077 && : >"$shared/$name.lock") || exit 1
+        # One lock for all users and containers, only opened for reading. A new one: whoever holds
+        # the last one still, as an escaped process of an earlier job, holds nothing.
+        rm -f "$shared/$name.lock" && (umask 077 && : >"$shared/$name.lock") || exit 1
         chmod 0400 "$shared/$name.lock" || exit 1
         chown "$user" "$shared/$name" "$shared/$name.lock" || exit 1
     done
+    # For processes of the job that share the GPU.
+    rm -rf "${shared:?}/$address.votes"
+    mkdir -m 0700 "$shared/$address.votes" && chown "$user" "$shared/$address.votes" || exit 1
     for file in power_dpm_force_performance_level pp_od_clk_voltage pp_dpm_sclk \
         app_modes/active_profile; do
         path=/sys/bus/pci/devices/$address/$file

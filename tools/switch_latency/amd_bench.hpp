@@ -86,7 +86,7 @@ private:
         return kdvfs::device::amd::find_card(*address);
     }
 
-    kdvfs::extend::OwnedDevice<kdvfs::device::amd::Clocks> card_;
+    kdvfs::extend::OwnedDevice<kdvfs::device::amd::Clocks, Owned> card_;
     kdvfs::device::Hip runtime_;
     OwnStream stream_;
     Launch launch_;

@@ -177,6 +177,15 @@ public:
         note_target(now);
     }
 
+    /// The process drives the device from here on, which it did not before: what was written so
+    /// far never reached it.
+    void begin_with(const ClockState& state, TimePoint now) {
+        forget_writes();
+        restore_due_ = false;
+        last_read_ = now;
+        found(state);
+    }
+
     /// Lets a disarmed controller work again, at the user's word.
     void rearm() {
         armed_ = true;
@@ -247,6 +256,12 @@ public:
 
     /// What the tracks ask for; nothing = the state in which the device was found.
     [[nodiscard]] std::optional<ClockPoint> asked() const { return target_; }
+    /// What the tracks ask for, within the program's limits; nothing = none asks.
+    [[nodiscard]] std::optional<ClockPoint> requested(TimePoint now) const {
+        const auto asked = released_ ? std::nullopt : votes_.winner(now);
+        if (!asked) return std::nullopt;
+        return lowered_to(raised_to(*asked, options_.never_below), options_.never_above);
+    }
     /// Whether the device holds what is asked for, or will not be brought to.
     [[nodiscard]] bool settled() const { return !in_flight_ && (!armed_ || holds(target_)); }
     /// The cap that the device was last seen to hold.
@@ -293,10 +308,9 @@ private:
     /// What tracks ask for, within the limits of the program, of the site and of what was found;
     /// nothing = as found.
     [[nodiscard]] std::optional<ClockPoint> wanted(TimePoint now) const {
-        const auto asked = released_ ? std::nullopt : votes_.winner(now);
+        const auto asked = requested(now);
         if (!asked) return std::nullopt;
-        const ClockPoint point =
-            lowered_to(raised_to(*asked, options_.never_below), options_.never_above);
+        const ClockPoint point = *asked;
         const ClockState& found = history_.initial;
         if (options_.may_leave_found_limits || found == ClockState{}) return point;
         if (pins_clocks(found)) return std::nullopt;

@@ -305,6 +305,18 @@ public:
         nudged_ = true;
     }
 
+    /// What the process asks for, for another one that drives the device.
+    [[nodiscard]] std::optional<ClockPoint> requested(TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        return controller_.requested(now);
+    }
+    /// The process drives the device from here on, which holds this state.
+    void begin_with(const ClockState& state, TimePoint now) {
+        const std::lock_guard lock{mutex_};
+        controller_.begin_with(state, now);
+        nudged_ = true;
+    }
+
     /// The found state is wanted, whatever tracks say from here on.
     void release() {
         const std::lock_guard lock{mutex_};

@@ -30,6 +30,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -182,6 +183,7 @@ public:
     }
 
     void note_kept(std::string_view kernel) override { kinds_.note_kept(kernel); }
+    void note_bound(std::string_view kernel) override { kinds_.note_bound(kernel); }
 
     void protect(StreamRef stream, ClockPoint at_least) override {
         StreamTrack& track =
@@ -277,6 +279,12 @@ public:
         scopes_.drive_with(*loop_);
         if (CollectsTimestamps<Runtime> && !info_.simulated) meter_->solve_beside();
     }
+    /// Another process works on the device, too, which may lower its clocks.
+    void note_shared() {
+        if (shared_.exchange(true)) return;
+        const auto& core = clocks_.core.listed;
+        if (!core.empty()) scopes_.note_lowering(nullptr, {.core = core.front()});
+    }
     /// An error for `check()`, unless it has one already.
     void keep(const Error& error) noexcept {
         const std::lock_guard lock{kept_};
@@ -305,10 +313,12 @@ public:
         meter_->fill(report);
         if (reference_) add_reference(report);
         accounts.fill(report);
+        if (shared_) leave_out_shared(report);
         report.scopes.writes = arbiter_.counts().writes;
         report.followed = scopes_.followed();
         report.idle_clock = arbiter_.rested(runtime_->now());
         add_gate_notes(report);
+        if (report.scopes.scopes > 0) add_unseen(report, accounts.never_entered());
         if (!info_.simulated && !measure_only()) {
             report.notes.emplace_back(
                 "applied is the driver's own word; that a clock ran is shown by held alone");
@@ -383,7 +393,12 @@ public:
         work_begins();
     }
     [[nodiscard]] measure::MeterRecord take_record() override {
-        return meter_->take_record(*runtime_);
+        measure::MeterRecord record = meter_->take_record(*runtime_);
+        if (shared_) {  // joules of all processes are no kernel's
+            record.samples.clear();
+            record.power.clear();
+        }
+        return record;
     }
 
     [[nodiscard]] TimePoint now() const override { return runtime_->now(); }
@@ -501,6 +516,35 @@ private:
     static constexpr const char* may_not_repeat =
         "this program does not allow its kernels to be executed more often than it asks for "
         "(GpuOptions::may_repeat); `kdvfs run --repeat` allows it for programs it attaches to";
+
+    /// The counter's joules are of all processes on the board: none are a kernel's.
+    static void leave_out_shared(measure::Report& report) {
+        for (measure::ReportRow& row : report.rows) {
+            row.energy = {};
+            row.direct_power.reset();
+            row.direct_disagrees = false;
+        }
+        report.groups.clear();
+        for (measure::EnergyLevel& level : report.levels) level.energy = {};
+        report.fit.covariance.clear();
+        report.totals.kernels = {};
+        report.totals.idle = {};
+        report.totals.unexplained = report.totals.counter;
+        report.totals.unexplained_half_width = {};
+        report.notes.emplace_back(
+            "other processes worked on this GPU: the counter's energy is that of all of them, and "
+            "no "
+            "kernel's is known; the highest clock that any of them asks for holds");
+    }
+
+    /// A misspelt name beside a `Default` would have no effect in silence.
+    static void add_unseen(measure::Report& report, const std::set<std::string>& names) {
+        if (names.empty()) return;
+        std::string list;
+        for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+        report.notes.push_back(
+            "no scope of these kernels has been entered, their bindings had no effect: " + list);
+    }
 
     /// Says why scopes were held back where that can be helped, and where nothing can be gained.
     void add_gate_notes(measure::Report& report) const {
@@ -622,6 +666,7 @@ private:
     std::unique_ptr<PreparedPointRequests> points_;
     const std::uint32_t generation_ = fork_generation();
     bool refused_to_repeat_ = false;
+    std::atomic<bool> shared_{false};  ///< with other processes
 
     RequestTable requests_;
     TrackTable tracks_;

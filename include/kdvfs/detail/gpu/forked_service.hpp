@@ -80,6 +80,7 @@ public:
     void leave_unmarked(const ScopeToken&) noexcept override {}
     void check_clocks(std::string_view, const ClockRequest&) const override {}
     void note_kept(std::string_view) override {}
+    void note_bound(std::string_view) override {}
     void open_again(const GpuOptions&,
                     const std::function<std::shared_ptr<AnyStreams>()>&) override {}
     FollowedPlan& follow(const PlannedSequence&) override {

@@ -45,6 +45,7 @@ inline GpuOptions merged_options(const GpuOptions& first, const GpuOptions& late
     const auto agree = [&](std::string_view name, const auto& get) {
         if (get(later) != get(unsaid) && get(later) != get(first)) throw contradicts(name);
     };
+    agree("share_clocks", [](const GpuOptions& all) { return all.share_clocks; });
     agree("clock_path", [](const GpuOptions& all) { return all.clock_path; });
     agree("ordering", [](const GpuOptions& all) { return all.ordering; });
     agree("ack_deadline", [](const GpuOptions& all) { return all.ack_deadline; });

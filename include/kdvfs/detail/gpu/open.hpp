@@ -10,6 +10,7 @@
 #include <kdvfs/detail/io/process_objects.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <kdvfs/detail/restore/shared_clocks.hpp>
 #include <kdvfs/detail/restore/site_limits.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -190,8 +191,10 @@ template <class Make, class Again>
                            "standard-library switches, or open the GPU here to measure only"}};
 }
 
-/// A device with a lock, a restore record and a watchdog: first the lock, then the first write.
-template <class Device>
+/// A device with a lock, a restore record and a watchdog: first the lock, then the first write. Or
+/// with a vote, where another process has the lock.
+/// @tparam Clocks `OwnedClocks` for whoever must drive alone
+template <class Device, class Clocks = SharedClocks<Device>>
 struct OwnedDevice {
     template <class... Arguments>
     explicit OwnedDevice(Arguments&&... arguments)
@@ -200,18 +203,16 @@ struct OwnedDevice {
     }
 
     Device device;
-    OwnedClocks<Device> clocks;
+    Clocks clocks;
 };
 
 /// The state that a device was found in, whose clocks are proven to be settable: where opening has
 /// not tried them already. @throws Error as `prove_clock_control`
 template <class Device>
-ClockState proven_state(OwnedClocks<Device>& clocks, ClockPoint ceiling) {
-    if constexpr (ProbedControl<Device>) {
-        return clocks.read_clock_state();  // `OwnedDevice` has
-    } else {
-        return prove_clock_control(clocks, ceiling);
-    }
+ClockState proven_state(SharedClocks<Device>& clocks, ClockPoint ceiling) {
+    // `OwnedDevice` has probed, where the device is like that; a voter writes nothing.
+    if (ProbedControl<Device> || !clocks.drives()) return clocks.read_clock_state();
+    return prove_clock_control(clocks, ceiling);
 }
 
 /// What switches the prepared operating points of a device; null for one that has no such hook.
@@ -262,8 +263,14 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
             options.controller = within(options.controller, site);
             check_limits(options.controller, to_string(parts.info));
             if (const auto owned = open_clocks()) {
+                if (!owned->clocks.drives() && !options.share_clocks)
+                    throw Error{*owned->clocks.driver()};
                 parts.initial = proven_state(owned->clocks, options.controller.never_above);
                 parts.info = owned->clocks.info();
+                if (!owned->clocks.drives()) {
+                    parts.info.mechanism =
+                        "votes (" + owned->clocks.driver()->text().vendor_words + ")";
+                }
                 if (!site.path.empty()) parts.info.mechanism += ", within " + site.words();
                 parts.info.energy = device.readings->info().energy;
                 parts.info.operating_point = device.readings->info().operating_point;

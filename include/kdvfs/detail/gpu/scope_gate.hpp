@@ -159,10 +159,10 @@ public:
     }
 
     /// Whether a scope that is not metered is to leave timestamps, so that it is known how long its
-    /// like last: the first few, and then one in many.
+    /// like last: the first few, or one where a plan says it, and then one in many.
     [[nodiscard]] bool wants_time(const ScopeKind& kind) const {
         if (!is_gated(kind)) return false;
-        constexpr std::uint32_t first = 5;
+        const std::uint32_t first = kind.request.lasts > Duration::zero() ? 1 : 5;
         constexpr std::uint32_t often = 1024;
         const std::uint32_t scope = kind.unmetered.fetch_add(1, std::memory_order_relaxed);
         return scope < first || scope % often == 0;

@@ -72,6 +72,15 @@ public:
         const std::lock_guard lock{mutex_};
         kept_.insert(kernels_.id(kernel));
     }
+    /// A kernel that a registry names.
+    void note_bound(std::string_view kernel) {
+        const std::lock_guard lock{mutex_};
+        bound_.emplace(kernel);
+    }
+    [[nodiscard]] std::set<std::string> bound() const {
+        const std::lock_guard lock{mutex_};
+        return bound_;
+    }
     [[nodiscard]] std::set<KernelId> kept() const {
         const std::lock_guard lock{mutex_};
         return kept_;
@@ -84,6 +93,7 @@ private:
         numbers_;
     std::deque<ScopeKind> kinds_;
     std::set<KernelId> kept_;
+    std::set<std::string> bound_;
 };
 
 /// What became of all scopes, for a report: what enqueueing counted, settled with what the
@@ -132,6 +142,17 @@ public:
             const auto found = by_kernel.find(row.kernel);
             if (found != by_kernel.end()) row.scopes = found->second;
         }
+    }
+
+    /// The kernels that are bound and whose scopes nobody has entered, by name.
+    [[nodiscard]] std::set<std::string> never_entered() const {
+        std::set<std::string> names = kinds_.bound();
+        for (std::size_t kind = 0; kind < counted_.size(); ++kind) {
+            std::uint64_t entered = 0;
+            for (const std::uint64_t count : counted_[kind].outcomes) entered += count;
+            if (entered > 0) names.erase(kinds_.kernels().key(kernel_of(kind)).name);
+        }
+        return names;
     }
 
 private:

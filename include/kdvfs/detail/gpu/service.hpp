@@ -105,6 +105,8 @@ public:
     virtual void check_clocks(std::string_view kernel, const ClockRequest& request) const = 0;
     /// A kernel whose scopes compile to nothing: the report lists it as kept, not counted.
     virtual void note_kept(std::string_view kernel) = 0;
+    /// A kernel that a registry names: the report says so where none of its scopes is entered.
+    virtual void note_bound(std::string_view kernel) = 0;
 
     /// The process opens the same GPU again: takes what is stricter in the options, and streams
     /// where it has none.

@@ -3,8 +3,10 @@
 
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/gpu/core.hpp>
+#include <kdvfs/detail/gpu/vote_watch.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
+#include <kdvfs/detail/restore/shared_clocks.hpp>
 #include <kdvfs/device/contracts.hpp>
 
 #include <linux/futex.h>
@@ -90,6 +92,7 @@ public:
             actuator_ = std::thread{[state = state_] { actuate(*state); }};
             listener_ = std::thread{[state = state_] { listen(*state); }};
             collector_ = std::thread{[state = state_] { collect(*state); }};
+            watch_votes();
         } catch (const std::system_error& error) {
             pthread_sigmask(SIG_SETMASK, &before, nullptr);
             static_cast<void>(finish());
@@ -133,6 +136,7 @@ public:
     /// lets go of the device when it can. If the process ends before, the watchdog does it.
     bool finish() noexcept override {
         if (!actuator_.joinable()) return !state_->abandoned;
+        votes_.reset();
         state_->stopping = true;
         state_->listener_wakes.wake();
         state_->actuator_wakes.wake();
@@ -351,8 +355,69 @@ private:
         if (abandoned) state.device = {};
     }
 
+    /// What other processes want of the same clocks.
+    void watch_votes() {
+        if constexpr (SharedControl<Clocks>) {
+            if (!state_->device.clocks) return;
+            State* const state = state_.get();  // which outlives the watch
+            const auto request = std::make_shared<std::optional<TrackId>>();
+            VoteWatch::Listener listener;
+            listener.drives = [state] { return state->device.clocks->drives(); };
+            listener.accepts = [state](ClockPoint point) {
+                return supports(state->core.supported_clocks(), point);
+            };
+            listener.highest = [state, request](const std::optional<ClockPoint>& point) {
+                if (!point) {
+                    state->core.end_request(**request);
+                    request->reset();
+                } else if (*request) {
+                    state->core.change_request(**request, *point);
+                } else {
+                    *request = state->core.begin_request(*point);
+                }
+                state->actuator_wakes.wake();
+            };
+            listener.shared = [state] { state->core.note_shared(); };
+            listener.driver_ended = [state] {
+                state->device.clocks->may_be_free();
+                state->actuator_wakes.wake();
+            };
+            listener.refused = [state](const std::string& slot) {
+                state->core.keep(Error{
+                    Errc::invalid_input,
+                    {.action = "read another process's vote",
+                     .object = slot,
+                     .vendor_words = "it is no vote, or for clocks that the GPU does not list",
+                     .remedy = "it was ignored: see which program has the file open"}});
+            };
+            if (!listener.drives()) state->core.note_shared();
+            votes_ = std::make_unique<VoteWatch>(state->device.clocks->vote_folder(),
+                                                 state->device.clocks->lock(), std::move(listener));
+        }
+    }
+
+    /// Votes, where another process drives the clocks; drives them, where that has ended.
+    static void share(State& state) {
+        if constexpr (SharedControl<Clocks>) {
+            if (!state.device.clocks) return;
+            state.device.clocks->vote(state.core.arbiter().requested(state.core.runtime().now()));
+            try {
+                if (!call(state, "take over the clocks",
+                          [&] { return state.device.clocks->take_over(); })) {
+                    return;
+                }
+                state.core.arbiter().begin_with(state.device.clocks->read_clock_state(),
+                                                state.core.runtime().now());
+            } catch (const Error& error) {
+                state.call_since.store(0, std::memory_order_release);
+                state.core.keep(error);
+            }
+        }
+    }
+
     /// One device call, if one is due. @returns whether to look again at once
     static bool act(State& state, bool stopping) {
+        if (!stopping) share(state);
         const TimePoint now = state.core.runtime().now();
         if (const auto command = state.core.arbiter().next_command(now)) {
             const CommandOutcome outcome = call(state, name_of(command->kind), [&] {
@@ -462,6 +527,7 @@ private:
         new std::thread(std::move(listener_));
         new std::thread(std::move(actuator_));
         new std::thread(std::move(collector_));
+        static_cast<void>(votes_.release());
     }
 
     std::shared_ptr<State> state_;
@@ -469,6 +535,7 @@ private:
     std::thread listener_;
     std::thread actuator_;
     std::thread collector_;
+    std::unique_ptr<VoteWatch> votes_;
 };
 
 }  // namespace kdvfs::inline v0_3::detail

@@ -195,10 +195,10 @@ class OwnedClocks {
 public:
     /// @throws Error (busy) naming the process that drives the device already, (refused) where an
     /// earlier record is not to be trusted, (io) where there is no space for one
-    OwnedClocks(Device& device, RestorePlace place)
+    OwnedClocks(Device& device, RestorePlace place, DeviceLock::Patience patience = {})
         : device_{device},
           place_{std::make_unique<RestorePlace>(std::move(place))},
-          lock_{std::make_unique<DeviceLock>(*place_, device.info().address)} {
+          lock_{std::make_unique<DeviceLock>(*place_, device.info().address, patience)} {
         const std::string& address = device.info().address;
         if (const auto left = find_record(place_->folder, address)) {
             settled_ = settle(place_->folder, believed(*left, *place_), device);

@@ -166,6 +166,7 @@ struct RestorePlace {
         if (!for_machine) {
             shared_lock = path + ".lock";
             make_lock(shared_lock, 0600);
+            ::mkdir((path + ".votes").c_str(), 0700);
         }
         return {*RestoreFolder::find(path), std::move(shared_lock), for_machine};
     }
@@ -222,6 +223,9 @@ private:
                 ::chmod(path.c_str(), 0755);  // whatever the umask
         }
         make_lock(machine + "/" + device + ".lock", 0644);
+        // As /tmp: whoever shares the GPU has a file there, and removes no other's.
+        const std::string votes = machine + "/" + device + ".votes";
+        if (::mkdir(votes.c_str(), 01777) == 0) ::chmod(votes.c_str(), 01777);
     }
 
     static void make_lock(const std::string& path, mode_t mode) {

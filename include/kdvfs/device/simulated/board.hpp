@@ -110,6 +110,8 @@ struct Board {
     Megahertz core_min{};  ///< below this the firmware does not go, not even for the power cap
     Megahertz core_max{};  ///< above this the firmware does not go, whatever is asked for
     Megahertz idle_core = auto_clock;  ///< falls to this without work; auto = stays up
+    /// The memory state without work: the highest not above this; auto = as under load.
+    Megahertz idle_memory = auto_clock;
     /// Core clock at which kernels' core times are given.
     Megahertz reference_core{};
     /// Ascending, never empty; the last is what the board picks, and where kernels' memory times

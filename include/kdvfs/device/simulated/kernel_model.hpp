@@ -206,7 +206,8 @@ inline OperatingPoint operate(const Board& board, const KernelModel& kernel, Clo
 
 /// What the board draws under a cap while no kernel runs.
 inline Watts idle_power(const Board& board, ClockPoint cap) {
-    detail::HeldClocks held = detail::held_clocks(board, cap);
+    const ClockPoint idle_cap = lowered_to(cap, {auto_clock, board.idle_memory});
+    detail::HeldClocks held = detail::held_clocks(board, idle_cap);
     if (board.idle_core != auto_clock) {
         held.core_mhz = std::min(held.core_mhz, static_cast<double>(board.idle_core.count));
     }
