@@ -2,6 +2,7 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/tune/saving_json.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/policy.hpp>
@@ -44,7 +45,8 @@ Settings Settings::from_environment() {
     const Kind kind = kdvfs::tune::session_mode_from_environment().kind;
     Settings settings;
     settings.off = kind == Kind::off;
-    settings.sets_clocks = kind == Kind::sweep || kind == Kind::follow || kind == Kind::compare;
+    settings.sets_clocks =
+        kind == Kind::sweep || kind == Kind::follow || kind == Kind::compare || kind == Kind::tune;
     settings.repeats = text_of("KDVFS_MODE") == "repeat";
     if (const std::string level = text_of("KDVFS_ATTACH_LEVEL"); level == "range") {
         settings.level = Level::range;
@@ -121,6 +123,7 @@ public:
     [[nodiscard]] kdvfs::measure::MeterRecord take_record() const {
         return service().take_record();
     }
+    void end_account() const { report_end(); }
     [[nodiscard]] const kdvfs::extend::ScopeKind& enclosing_kind(std::string_view name) const {
         return service().enclosing_kind(name);
     }
@@ -129,7 +132,8 @@ public:
     void begin_iteration(bool metered, bool known) const {
         using Kind = kdvfs::tune::SessionMode::Kind;
         if (!known && mode() != Kind::measure) return;
-        if (mode() == Kind::sweep || mode() == Kind::compare) return next_iteration();
+        if (mode() == Kind::sweep || mode() == Kind::compare || mode() == Kind::tune)
+            return next_iteration();
         static_cast<void>(service().begin_iteration(metered));
         if (known) report_iteration();
     }
@@ -416,7 +420,8 @@ void Device::begin_iteration(bool known) {
         meters_ = is_metered(number);
         session_->begin_iteration(meters_, known);
     }
-    if (!needs_times_ || session_->mode() == kdvfs::tune::SessionMode::Kind::sweep) return;
+    using Kind = kdvfs::tune::SessionMode::Kind;
+    if (!needs_times_ || session_->mode() == Kind::sweep || session_->mode() == Kind::tune) return;
     // Before, as switching takes its time; behind, and before the first, as what was launched may
     // not have run yet.
     needs_times_(number == 0 || paused_ || is_metered(number) || is_metered(number + 1) ||
@@ -445,7 +450,10 @@ void Device::write_record(const std::filesystem::path& folder) const {
                         .vendor_words = std::to_string(record.dropped) + " items did not fit",
                         .remedy = "record a shorter run"}};
 }
-void Device::close() const { session_->close(); }
+void Device::close() const {
+    session_->end_account();
+    session_->close();
+}
 
 void Device::write_json(std::ostream& out, bool at_end) {
     using kdvfs::io::json_number;
@@ -462,6 +470,10 @@ void Device::write_json(std::ostream& out, bool at_end) {
         << iterations_.period() << R"(,"alike":)" << json_number(iterations_.stability())
         << R"(,"share":)" << json_number(iterations_.share_of_time()) << R"(},"report":)";
     kdvfs::measure::write_json(out, report);
+    if (const auto saving = session_->saving()) {
+        out << R"(,"saving":)"
+            << to_json(*saving).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    }
     out << '}';
 }
 

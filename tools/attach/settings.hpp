@@ -13,7 +13,7 @@ namespace attach {
 enum class Level { kernel, range };
 
 /// What the environment says of attaching; `kdvfs run` sets it.
-///   KDVFS_MODE              off, measure (default), repeat, sweep:FILE, follow:PLAN
+///   KDVFS_MODE              off, measure (default), repeat, auto, sweep:FILE, follow:PLAN
 ///   KDVFS_ATTACH_LEVEL      kernel (default) or range
 ///   KDVFS_ATTACH_MATCH      a regular expression: other kernels are reported together, other
 ///                           ranges are none
@@ -29,7 +29,7 @@ enum class Level { kernel, range };
 ///   KDVFS_ATTACH_PATIENCE   seconds, 30 by default: a kernel that is repeated for longer hangs
 struct Settings {
     bool off = false;          ///< `KDVFS_MODE=off`
-    bool sets_clocks = false;  ///< a sweep or a plan is asked for
+    bool sets_clocks = false;  ///< a sweep, a plan or both are asked for
     bool repeats = false;      ///< `KDVFS_MODE=repeat`: kernels, never ranges
     Level level = Level::kernel;
     std::optional<std::regex> match{};

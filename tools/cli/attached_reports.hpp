@@ -237,6 +237,16 @@ inline std::string shown_name(const nlohmann::json& row, std::size_t width) {
     return kdvfs::io::shortened(row.value("kernel", ""), room) + behind;
 }
 
+/// What a program that tunes itself has saved on a device of its report, in a line; empty where it
+/// does not.
+inline std::string saving_text(const nlohmann::json& device) {
+    const auto saving = device.find("saving");
+    if (saving == device.end() || !saving->is_object()) return {};
+    const auto text = saving->find("text");
+    if (text == saving->end() || !text->is_string()) return {};
+    return "kdvfs: " + text->get<std::string>().substr(0, 400) + '\n';
+}
+
 /// A table of a merged report's ranges, `most` at most, those with most time; empty where there are
 /// none.
 inline std::string ranges_text(const nlohmann::json& merged, std::size_t most) {
@@ -301,6 +311,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
             text += process.value("ended", false) ? "\n"
                                                   : "; it did not end by itself: the last "
                                                     "second may be missing\n";
+            text += report_sums::saving_text(device);
         }
         for (const json& note : process["notes"]) {
             text += "kdvfs: process " + std::to_string(process.value("pid", 0)) + ": " +

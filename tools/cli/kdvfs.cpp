@@ -11,6 +11,7 @@
 #include <tools/cli/diff_command.hpp>
 #include <tools/cli/doctor_command.hpp>
 #include <tools/cli/info_command.hpp>
+#include <tools/cli/ledger_command.hpp>
 #include <tools/cli/measure_latency_command.hpp>
 #include <tools/cli/merge_command.hpp>
 #include <tools/cli/output.hpp>
@@ -105,6 +106,7 @@ int main(int argc, char** argv) try {
     cli::RecommendCommand::add_to(app);
     cli::PlanPoolCommand::add_to(app);
     cli::RunCommand::add_to(app);
+    cli::LedgerCommand::add_to(app);
     cli::MergeCommand::add_to(app);
     cli::DiffCommand::add_to(app);
     cli::TopCommand::add_to(app);

@@ -6,6 +6,7 @@
 #include <tools/cli/child_process.hpp>
 #include <tools/cli/command_run.hpp>
 #include <tools/cli/dry_run.hpp>
+#include <tools/cli/ledger_command.hpp>
 #include <tools/cli/metrics_file.hpp>
 #include <tools/cli/metrics_server.hpp>
 #include <tools/cli/output.hpp>
@@ -29,6 +30,7 @@
 #include <iostream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -99,6 +101,29 @@ void refuse_unwritable(const std::string& file) {
     }
 }
 
+/// What a program that saves energy finds in its environment: its bound, and where its profiles and
+/// its account are kept. A folder that cannot be made is done without.
+/// @throws Error (invalid_input) for a bound that is no percentage above 0
+std::vector<std::pair<std::string, std::string>> saving_variables(const std::string& max_slowdown,
+                                                                  const std::string& ledger) {
+    const double bound = parse_percent("--max-slowdown", max_slowdown, most_slowdown_pct);
+    if (!(bound > 0)) reject("--max-slowdown", max_slowdown, "give 1% or another share above 0");
+    std::ostringstream percent;
+    percent << 100 * bound;
+    std::string account =
+        ledger.empty() ? "" : std::filesystem::absolute(ledger).lexically_normal().string();
+    std::string store{kdvfs::io::environment("KDVFS_STORE")};
+    const auto folder = state_folder();
+    std::error_code failed;
+    if (!folder.empty()) std::filesystem::create_directories(folder, failed);
+    if (!folder.empty() && !failed) {
+        if (account.empty()) account = (folder / "ledger.jsonl").string();
+        if (store.empty()) store = (folder / "profiles").string();
+    }
+    return {
+        {"KDVFS_MAX_SLOWDOWN", percent.str()}, {"KDVFS_LEDGER", account}, {"KDVFS_STORE", store}};
+}
+
 /// Serves metrics; of several ranks on one host the first gets the port, the others a free one.
 void serve_metrics(std::optional<MetricsServer>& server, const std::string& where,
                    const std::filesystem::path& folder, const JobPlace& place) {
@@ -116,11 +141,12 @@ void serve_metrics(std::optional<MetricsServer>& server, const std::string& wher
 
 void RunCommand::run() const {
     if (dry_run) {
-        if (plan.empty() && sweep.empty())
-            reject("--dry-run", "", "no clock is set without --plan or --sweep");
+        if (plan.empty() && sweep.empty() && !save)
+            reject("--dry-run", "", "no clock is set without --plan, --sweep or --save");
         const bool follows = !plan.empty();
         return print_dry_run(
-            follows ? "follow " + plan : "sweep " + command.front() + ", at clocks from these",
+            follows ? "follow " + plan
+                    : (save ? "tune " : "sweep ") + command.front() + ", at clocks from these",
             clock_writes(follows ? clocks_of_plan(plan) : std::vector<kdvfs::ClockPoint>{}));
     }
     const int status = run_program();
@@ -158,6 +184,12 @@ int RunCommand::run_program() const {
     if (!plan.empty()) mode = "follow:" + std::filesystem::absolute(plan).string();
     if (!sweep.empty()) mode = "sweep:" + std::filesystem::absolute(sweep).string();
     if (repeat) mode = "repeat";
+    if (save) {
+        mode = "auto";
+        for (auto& change : saving_variables(max_slowdown, ledger)) {
+            changes.push_back(std::move(change));
+        }
+    }
     changes.emplace_back("KDVFS_MODE", mode);
     changes.emplace_back("KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every));
     std::string left_out = runs_once;

@@ -23,6 +23,9 @@ struct RunCommand {
     std::string metrics_file;
     unsigned meter_every = 0;
     bool repeat = false;
+    bool save = false;
+    std::string max_slowdown = "1%";
+    std::string ledger;
     bool dry_run = false;
 
     static void add_to(CLI::App& app) {
@@ -49,6 +52,20 @@ struct RunCommand {
             "what the program computes is garbage. A kernel that ends the program by that is left "
             "out, and the program is started again");
         repeat->excludes(sweep)->excludes(plan);
+        auto* save = sub->add_flag(
+            "--save", command->save,
+            "Save energy: the program is measured, planned and run by its plan while it does its "
+            "work, and the saving is proven beside blocks at the clocks as found");
+        save->excludes(sweep)->excludes(plan)->excludes(repeat);
+        sub->add_option("--max-slowdown", command->max_slowdown,
+                        "With --save: what the run may take longer, beside 20 s to begin with; "
+                        "held at every moment")
+            ->needs(save)
+            ->capture_default_str();
+        sub->add_option("--ledger", command->ledger,
+                        "With --save: the account that it appends to (kdvfs ledger), in place of "
+                        "the user's own")
+            ->needs(save);
         sub->add_option("--runs-once", command->runs_once,
                         "A regular expression: kernels that are not repeated, besides sorts, scans "
                         "and others that are known by name")

@@ -195,9 +195,15 @@ struct Look {
     std::size_t processes = 0;
     std::vector<Line> kernels{};
     std::vector<Line> ranges{};
+    std::vector<nlohmann::json> devices{};  ///< of programs that tune themselves
 
     Look(const std::vector<nlohmann::json>& all, Totals& before)
         : boards{boards_of(all)}, processes{all.size()} {
+        for (const auto& process : all) {
+            for (const auto& device : process["devices"]) {
+                if (device.contains("saving")) devices.push_back(device);
+            }
+        }
         if (all.empty()) return;
         const auto merged = merge_attached_reports(all);
         Totals now;
@@ -210,6 +216,7 @@ struct Look {
     [[nodiscard]] std::string text(std::size_t name_width) const {
         std::string shown;
         for (const auto& [address, board] : boards) shown += board.line(address);
+        for (const auto& device : devices) shown += report_sums::saving_text(device);
         if (processes == 0) return shown + "no program is attached (kdvfs run -- PROGRAM)\n";
         Line all;
         for (const Line& kernel : kernels) {
@@ -225,7 +232,9 @@ struct Look {
         Json its{{"processes", processes},
                  {"boards", Json::array()},
                  {"kernels", Json::array()},
-                 {"ranges", Json::array()}};
+                 {"ranges", Json::array()},
+                 {"savings", Json::array()}};
+        for (const auto& device : devices) its["savings"].push_back(device["saving"]);
         for (const auto& [address, board] : boards) its["boards"].push_back(board.json(address));
         for (const auto& [list, lines] : {std::pair{"kernels", &kernels}, {"ranges", &ranges}}) {
             for (const Line& line : *lines) {

@@ -214,6 +214,7 @@ private:
         if (stage_ >= order_.stages) return "stage " + std::to_string(stage_) + " is none";
         if (copy_ >= per_stage_) return "copy " + std::to_string(copy_) + " is none";
         if (kind_ == Kind::compare) return "plans of pipelines are not compared within a run";
+        if (kind_ == Kind::tune) return "pipelines are not tuned within a run";
         if (kind_ != Kind::sweep) return {};
         if (this->measure_only()) return "it cannot sweep clocks, its GPU is only measured";
         if (options_.samples == 0) return "there are no samples to take";

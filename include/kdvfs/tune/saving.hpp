@@ -58,7 +58,7 @@ struct Saving {
     /// Since when the energy saved has been worth more than the time lost, at the board's mean
     /// power.
     std::optional<Seconds> paid_back{};
-    std::string note{};  ///< why the run rests; empty elsewhere
+    std::string note{};  ///< why the run rests, or that clocks cannot be set; empty elsewhere
 };
 
 /// "follow: saved 51200 J (2.41 %, 95 % interval 1.90 to 2.93), lost 21.3 s of 54.1 s, paid back

@@ -4,6 +4,7 @@
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/policy.hpp>
+#include <kdvfs/tune/saving.hpp>
 #include <kdvfs/tune/sweep.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 
@@ -23,6 +24,7 @@ struct SessionMode {
         sweep,    ///< the program measures its own kernels, into `file`
         follow,   ///< the program obeys the plan in `file`
         compare,  ///< the same in about half of its iterations, for what they cost beside others
+        tune,     ///< the program tunes itself: it sweeps, plans, follows and compares, in one run
     };
     Kind kind = Kind::measure;
     std::filesystem::path file{};
@@ -34,8 +36,9 @@ struct SessionMode {
     [[nodiscard]] SessionMode of_rank(std::size_t number) const;
 };
 
-/// Reads "off", "measure", "repeat", "sweep:FILE", "follow:PLAN" or "compare:PLAN". "repeat" is a
-/// kind of "measure": kernels are repeated by the GPU (`GpuOptions::repeat`).
+/// Reads "off", "measure", "repeat", "auto", "sweep:FILE", "follow:PLAN" or "compare:PLAN".
+/// "repeat" is a kind of "measure": kernels are repeated by the GPU (`GpuOptions::repeat`); "auto"
+/// is `SessionMode::Kind::tune`.
 /// @throws Error (invalid_input) for anything else
 KDVFS_INLINE SessionMode parse_session_mode(std::string_view text);
 
@@ -49,14 +52,19 @@ KDVFS_INLINE SessionMode session_mode_from_environment(SessionMode otherwise = {
 class SessionControl {
 public:
     virtual ~SessionControl() = default;
-    /// Null in other modes than `sweep`.
+    /// Null in other modes than `sweep` and `tune`.
     [[nodiscard]] virtual SweepControl* sweep() const = 0;
     /// The plan of the file; null in other modes than `follow` and `compare`.
     [[nodiscard]] virtual std::shared_ptr<const PlanTable> plan() const = 0;
-    /// Writes the file that `KDVFS_STATUS` names once a second.
+    /// Writes the file that `KDVFS_STATUS` names once a second, and a line of the ledger that
+    /// `KDVFS_LEDGER` names once a minute, in the mode `tune`.
     virtual void report_iteration() = 0;
-    /// An iteration begins, in the modes `sweep` and `compare`.
+    /// Writes the line of the ledger for the last time.
+    virtual void report_end() = 0;
+    /// An iteration begins, in the modes `sweep`, `compare` and `tune`.
     virtual void next_iteration() = 0;
+    /// What a program that tunes itself has saved so far; nothing in other modes than `tune`.
+    [[nodiscard]] virtual std::optional<Saving> saving() const = 0;
     /// Where scopes go; null: to the GPU.
     [[nodiscard]] virtual extend::ScopeSink* scopes() = 0;
 };
@@ -101,13 +109,16 @@ public:
     /// Says that an iteration begins: the one line to add to a program.
     void next_iteration() const {
         if (!is_parents()) control_->report_iteration();
-        if (kind_ == SessionMode::Kind::sweep || kind_ == SessionMode::Kind::compare) {
+        if (kind_ == SessionMode::Kind::sweep || kind_ == SessionMode::Kind::compare ||
+            kind_ == SessionMode::Kind::tune) {
             if (!is_parents()) control_->next_iteration();
             return;
         }
         if (kind_ != SessionMode::Kind::off) service().next_iteration();
     }
 
+    /// What the program has saved so far, with its interval; nothing in other modes than `tune`.
+    [[nodiscard]] std::optional<Saving> saving() const { return control_->saving(); }
     /// How far a sweep has come; nothing in other modes.
     [[nodiscard]] std::optional<SweepProgress> progress() const {
         const SweepControl* const sweep = control_->sweep();
@@ -156,6 +167,10 @@ protected:
     /// Reports an iteration that was begun by `service().begin_iteration`.
     void report_iteration() const {
         if (!is_parents()) control_->report_iteration();
+    }
+    /// Writes what the run has saved into its ledger, where its end is not the session's.
+    void report_end() const {
+        if (!is_parents()) control_->report_end();
     }
 
 private:

@@ -147,6 +147,7 @@ struct SweepProgress {
     std::uint64_t iterations = 0;
     double slowdown_pct = 0;         ///< of the run so far, against the baseline
     Seconds lost{0};                 ///< by the run so far, against the baseline
+    Joules used{};                   ///< by blocks at other clocks, beyond the baseline's energy
     double expected_regret_pct = 0;  ///< of the baseline's energy; 100 before it can be told
     bool done = false;
 };

@@ -4,14 +4,13 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/measure/energy_counter.hpp>
+#include <kdvfs/detail/tune/block_meter.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/run_cost.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/units.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +18,6 @@
 #include <optional>
 #include <random>
 #include <span>
-#include <utility>
 #include <vector>
 
 /// A plan against the clocks as found, within one run.
@@ -56,7 +54,10 @@ public:
         }
         if (iterations_ <= fewest_iterations || now - since_ < options_.measuring(sample_period_))
             return planned_;
-        if (begun_ > 0) blocks_.push_back({planned_, iterations_ - 1, since_, now});
+        if (begun_ > 0) {
+            meter_.ended({ended_++, iterations_ - 1, since_, now});
+            ways_.push_back(planned_);
+        }
         if (begun_++ % 2 == 0) first_ = begun_ % 4 == 1 ? (random_() & 1U) == 0 : !first_;
         planned_ = begun_ % 2 == 1 ? first_ : !first_;
         counting_ = false;
@@ -67,48 +68,24 @@ public:
 
     /// @param samples of the energy counter, that came in since
     void add(std::span<const measure::EnergySample> samples) {
-        samples_.insert(samples_.end(), samples.begin(), samples.end());
-        while (blocks_.size() > 1 && !samples_.empty() && samples_.back().at >= blocks_[1].to) {
-            const auto first = cost_of(blocks_[0]);
-            const auto second = cost_of(blocks_[1]);
-            if (first && second)
-                pairs_.push_back(blocks_[0].planned ? ComparedPair{*first, *second}
-                                                    : ComparedPair{*second, *first});
-            const TimePoint until = blocks_[1].to;
-            blocks_.erase(blocks_.begin(), blocks_.begin() + 2);
-            std::erase_if(samples_, [&](const auto& sample) { return sample.at < until; });
+        for (const CountedCost& cost : meter_.add(samples)) {
+            const bool planned = ways_.front();
+            ways_.pop_front();
+            if (cost.number % 2 == 0) {
+                first_cost_ = cost.iteration;
+                continue;
+            }
+            if (first_cost_ && cost.iteration)
+                pairs_.push_back(planned ? ComparedPair{*cost.iteration, *first_cost_}
+                                         : ComparedPair{*first_cost_, *cost.iteration});
         }
     }
 
     [[nodiscard]] const std::vector<ComparedPair>& pairs() const { return pairs_; }
 
 private:
-    struct Block {
-        bool planned = false;
-        std::uint32_t iterations = 0;
-        TimePoint from;
-        TimePoint to;
-    };
-
     /// Blocks are neighbours: temperatures need not follow, clocks must.
     [[nodiscard]] Duration settling() const { return 10 * options_.switch_latency; }
-
-    /// An iteration of the block, at the power that the samples within it show.
-    [[nodiscard]] std::optional<Cost> cost_of(const Block& block) const {
-        const measure::EnergySample* first = nullptr;
-        const measure::EnergySample* last = nullptr;
-        for (const measure::EnergySample& sample : samples_) {
-            if (sample.at < block.from || sample.at > block.to) continue;
-            if (first == nullptr) first = &sample;
-            last = &sample;
-        }
-        if (first == nullptr || first->segment != last->segment) return std::nullopt;
-        if (2 * (last->at - first->at) < block.to - block.from) return std::nullopt;
-        const Seconds time = Seconds{block.to - block.from} / block.iterations;
-        const Watts power = (last->total - first->total) / Seconds{last->at - first->at};
-        const Cost cost{time, power * time};
-        return find_fault(cost) ? std::nullopt : std::optional{cost};
-    }
 
     BlockOptions options_;
     Duration sample_period_;
@@ -119,8 +96,10 @@ private:
     std::uint32_t iterations_ = 0;  ///< of this block, counted or not
     std::uint64_t begun_ = 0;       ///< blocks
     TimePoint since_{};
-    std::deque<Block> blocks_;
-    std::vector<measure::EnergySample> samples_;
+    BlockMeter meter_;
+    std::uint32_t ended_ = 0;  ///< blocks; the even ones begin a pair
+    std::deque<bool> ways_;    ///< whether each block that is not known yet followed the plan
+    std::optional<Cost> first_cost_;  ///< of the pair whose second block is not known yet
     std::vector<ComparedPair> pairs_;
 };
 

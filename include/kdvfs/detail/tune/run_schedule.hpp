@@ -97,6 +97,8 @@ public:
         constexpr std::array shares{0.75, 0.4, 0.15};
         return options_.max_slowdown * shares[std::min(retreats_, shares.size() - 1)];
     }
+    /// Whether the plan that is wanted is one of one clock: several have broken their bound.
+    [[nodiscard]] bool one_clock() const { return retreats_ > 0; }
     /// A plan is ready, within `plan_bound`. @param saving_pct that it promises, above 0
     void planned(double saving_pct) {
         if (phase_ != RunPhase::plan) return;
@@ -187,6 +189,8 @@ private:
     static constexpr std::uint32_t doubted = 12;   ///< iterations as found, to see what has changed
     static constexpr std::uint32_t looked_at = 8;  ///< the last of them
     static constexpr std::size_t most_plans = 64;
+    /// A plan's first iterations, at which its follower sees whether it is the program's own.
+    static constexpr std::uint32_t judged_by_follower = 4;
 
     // Accounts.
 
@@ -255,15 +259,16 @@ private:
         since_switch_ = step_.as == before_ ? since_switch_ + 1 : 0;
         before_ = step_.as;
         if (phase_ == RunPhase::doubt) return doubt(seen);
+        // Launches show another program whatever the clock.
+        other_launches_ = phase_ != RunPhase::warm_up && differs(seen) ? other_launches_ + 1 : 0;
+        if (other_launches_ >= 5) return learn_again();
         if (since_switch_ < 2 || seen.explored || seen.time <= Seconds{0}) return;
         LevelShift& level = step_.as == As::planned ? planned_level_ : found_level_;
         const bool moved = level.add(seen.time.count());
-        other_launches_ = differs(seen) ? other_launches_ + 1 : 0;
         if (phase_ == RunPhase::warm_up) {
             if (moved) restart_warm_up();
             return;
         }
-        if (other_launches_ >= 5) return learn_again();
         if (!moved) return;
         if (step_.as != As::planned) return learn_again();
         begin_doubt();
@@ -320,6 +325,7 @@ private:
         energy_ = {};
         planned_level_ = {};
         held_ = false;
+        plan_iterations_ = 0;
         ++plans_;
     }
     /// Closes the accounts of the plan that was followed.
@@ -337,6 +343,7 @@ private:
     }
     RunPhase follow_nothing() {
         begin_plan();
+        note_ = "clocks cannot be set: measured only";
         return RunPhase::follow;
     }
     void rest(const std::string& why, double at_most_pct) {
@@ -377,6 +384,10 @@ private:
     }
 
     RunStep follow() {
+        if (plan_iterations_ < judged_by_follower) {
+            ++plan_iterations_;
+            return {As::planned};
+        }
         const Seconds left = this->left();
         held_ = held_ ? left < 0.1 * budget() : left <= Seconds{0};
         if (held_) {
@@ -466,6 +477,7 @@ private:
     std::size_t plans_ = 0;
     std::size_t retreats_ = 0;
     bool held_ = false;
+    std::uint32_t plan_iterations_ = 0;  ///< the first ones, of the plan that is followed
 
     std::uint32_t slot_ = slots;  ///< of the triple under way; `slots`: there is none
     std::uint32_t as_found_slot_ = 0;

@@ -5,7 +5,9 @@
 
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/ledger.hpp>
 #include <kdvfs/detail/tune/plan_comparison.hpp>
+#include <kdvfs/detail/tune/run_engine.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/error.hpp>
@@ -49,12 +51,13 @@ KDVFS_INLINE SessionMode parse_session_mode(std::string_view text) {
     if ((word == "measure" || word == "repeat") && colon == std::string_view::npos) {
         return {Kind::measure};
     }
+    if (word == "auto" && colon == std::string_view::npos) return {Kind::tune};
     if (word == "sweep" && !file.empty()) return {Kind::sweep, file};
     if (word == "follow" && !file.empty()) return {Kind::follow, file};
     if (word == "compare" && !file.empty()) return {Kind::compare, file};
     throw Error{Errc::invalid_input,
                 {"begin a session", "KDVFS_MODE=" + std::string{text}, "this is no mode",
-                 "say off, measure, repeat, sweep:FILE, follow:PLAN or compare:PLAN"}};
+                 "say off, measure, repeat, auto, sweep:FILE, follow:PLAN or compare:PLAN"}};
 }
 
 KDVFS_INLINE SessionMode session_mode_from_environment(SessionMode otherwise) {
@@ -72,10 +75,11 @@ class StatusWriter {
 public:
     StatusWriter(const Gpu& gpu, kdvfs::detail::GpuService& service, SessionMode::Kind kind,
                  std::shared_ptr<SweepControl> sweep, const PlanComparison* comparison,
-                 std::filesystem::path file)
+                 const RunEngine* run, std::filesystem::path file)
         : gpu_{gpu},
           sweep_{std::move(sweep)},
           comparison_{comparison},
+          run_{run},
           file_{std::move(file)},
           follows_{kind == SessionMode::Kind::follow || kind == SessionMode::Kind::compare} {
         status_.gpu = gpu_name(gpu.info());
@@ -107,6 +111,7 @@ private:
     void write() {
         if (sweep_) status_.sweep = sweep_->progress();
         if (comparison_ != nullptr) status_.pairs = comparison_->pairs();
+        if (run_ != nullptr) status_.saving = run_->saving();
         if (follows_) {
             if (const auto followed = gpu_.report().followed) {
                 status_.followed_pct = 100 * followed->share();
@@ -119,6 +124,7 @@ private:
     Gpu gpu_;
     std::shared_ptr<SweepControl> sweep_;
     const PlanComparison* comparison_;
+    const RunEngine* run_;
     std::filesystem::path file_;
     SessionStatus status_;
     bool follows_;
@@ -159,23 +165,45 @@ public:
             announce_clocks(service, points);
         }
         if (mode.kind == SessionMode::Kind::compare) comparison_.emplace(service, sweep);
+        if (mode.kind == SessionMode::Kind::tune) {
+            SelfTuning tuning = self_tuning_of(service, sweep);
+            tuning.store = kdvfs::detail::environment("KDVFS_STORE");
+            run_ = std::make_shared<RunEngine>(service, sweep, std::move(tuning));
+            sweep_ = run_;
+            if (const auto file = kdvfs::detail::environment("KDVFS_LEDGER"); !file.empty())
+                ledger_.emplace(file, gpu_name(gpu.info()) + ' ' + gpu.info().address);
+        }
         if (mode.kind == SessionMode::Kind::off) scopes_ = &none_;
         if (sweep_) scopes_ = &sweep_->scope_sink();
         if (comparison_) scopes_ = &*comparison_;
         const auto file = kdvfs::detail::environment("KDVFS_STATUS");
         if (file.empty()) return;
         status_.emplace(gpu, service, mode.kind, sweep_, comparison_ ? &*comparison_ : nullptr,
+                        run_.get(),
                         mode.rank ? rank_path(file, *mode.rank) : std::filesystem::path{file});
     }
+
+    ~SessionEngine() override {
+        if (kdvfs::detail::fork_generation() == generation_) report_end();
+    }
+    SessionEngine(const SessionEngine&) = delete;
+    SessionEngine& operator=(const SessionEngine&) = delete;
 
     [[nodiscard]] SweepControl* sweep() const override { return sweep_.get(); }
     [[nodiscard]] std::shared_ptr<const PlanTable> plan() const override { return plan_; }
     void report_iteration() override {
         if (status_) status_->next_iteration();
+        if (ledger_ && ledger_->is_due()) ledger_->write(run_->saving());
+    }
+    void report_end() override {
+        if (ledger_) ledger_->write(run_->saving());
     }
     void next_iteration() override {
         if (sweep_) sweep_->next_iteration();
         if (comparison_) comparison_->next_iteration();
+    }
+    [[nodiscard]] std::optional<Saving> saving() const override {
+        return run_ ? std::optional{run_->saving()} : std::nullopt;
     }
     [[nodiscard]] kdvfs::detail::ScopeSink* scopes() override { return scopes_; }
 
@@ -202,9 +230,12 @@ private:
 
     Gpu gpu_;
     std::shared_ptr<SweepControl> sweep_;
+    std::shared_ptr<RunEngine> run_;  ///< the same, where the program tunes itself
     std::shared_ptr<const PlanTable> plan_;
     std::optional<PlanComparison> comparison_;
     std::optional<StatusWriter> status_;
+    std::optional<RunLedger> ledger_;
+    std::uint32_t generation_ = kdvfs::detail::fork_generation();
     NoScopes none_;
     kdvfs::detail::ScopeSink* scopes_ = nullptr;
 };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/tune/saving_json.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/saving.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/units.hpp>
 
@@ -27,7 +29,7 @@ struct ComparedPair {
 
 /// What a session tells whoever has started its program, in the file that the environment variable
 /// `KDVFS_STATUS` names: `{"gpu","iterations","grid_points","sample_period_s","measure_only"`
-/// `[,"sweep":{...}][,"followed_pct"]`
+/// `[,"sweep":{...}][,"followed_pct"][,"saving":{...}]` (`saving_json.hpp`)
 /// `[,"pairs":[[planned s, planned J, found s, found J of an iteration],...]]}`.
 struct SessionStatus {
     std::string gpu;
@@ -38,6 +40,7 @@ struct SessionStatus {
     std::optional<SweepProgress> sweep{};
     std::optional<double> followed_pct{};  ///< of the time, where a plan is followed
     std::vector<ComparedPair> pairs{};     ///< of blocks, where a plan is compared
+    std::optional<Saving> saving{};        ///< of a program that tunes itself; not read back
 };
 
 inline std::string to_json(const SessionStatus& status) {
@@ -57,6 +60,7 @@ inline std::string to_json(const SessionStatus& status) {
                          {"done", status.sweep->done}};
     }
     if (status.followed_pct) json["followed_pct"] = *status.followed_pct;
+    if (status.saving) json["saving"] = to_json(*status.saving);
     for (const ComparedPair& pair : status.pairs)
         json["pairs"].push_back({pair.planned.time.count(), pair.planned.energy.count,
                                  pair.found.time.count(), pair.found.energy.count});

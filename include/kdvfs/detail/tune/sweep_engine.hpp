@@ -267,6 +267,16 @@ public:
         const std::lock_guard lock{mutex_};
         return profile();
     }
+    /// The iterations that this run and those before have recorded.
+    [[nodiscard]] detail::LaunchTrace recorded_iterations() {
+        const std::lock_guard lock{mutex_};
+        return trace();
+    }
+    /// Whether the iteration that began last runs at the baseline.
+    [[nodiscard]] bool is_at_baseline() const {
+        const std::lock_guard lock{mutex_};
+        return step_.clock == options_.baseline;
+    }
 
 private:
     /// A kernel as scopes meet it; `kind` is that of the block it was last met in.

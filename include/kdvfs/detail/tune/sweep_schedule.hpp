@@ -67,10 +67,11 @@ public:
         --under_way_;
         growth_.erase(found.block.clock);
         if (found.block.clock != design_.baseline()) {
-            settle_charge(found.block.clock, found.iteration);
+            settle_charge(found);
             return true;
         }
         loss_budget_.set_baseline(found.iteration);
+        baseline_energy_ = found.power * found.iteration;
         if (warm_) return true;
         warm_up_.push_back(found);
         warm_ = is_steady() ||
@@ -136,6 +137,7 @@ public:
                                .iterations = loss_budget_.iterations(),
                                .slowdown_pct = 100 * loss_budget_.slowdown(),
                                .lost = loss_budget_.lost(),
+                               .used = used_,
                                .expected_regret_pct = regret_pct_,
                                .done = done_};
         for (const ClockPoint clock : design_.points())
@@ -212,12 +214,13 @@ private:
         charges_[clock].push_back({slow, each, loss_budget_.baseline()});
     }
 
-    void settle_charge(ClockPoint clock, Seconds iteration) {
-        auto& charges = charges_[clock];
+    void settle_charge(const MeasuredBlock& found) {
+        auto& charges = charges_[found.block.clock];
         if (charges.empty()) return;
         const Charge charge = charges.front();
         charges.pop_front();
-        loss_budget_.charge(charge.iterations, iteration, charge.each);
+        loss_budget_.charge(charge.iterations, found.iteration, charge.each);
+        used_ += (found.power * found.iteration - baseline_energy_) * charge.iterations;
     }
 
     [[nodiscard]] Seconds longest_iteration(ClockPoint clock) const {
@@ -346,6 +349,8 @@ private:
     std::map<ClockPoint, std::deque<Charge>> charges_;
     std::map<ClockPoint, Seconds> longest_;
     std::vector<MeasuredBlock> warm_up_;
+    Joules baseline_energy_{};  ///< of an iteration, as measured last
+    Joules used_{};             ///< by blocks at other clocks, beyond that
     /// Of a block; more where iterations differ, so that blocks meet most sizes of work.
     static constexpr std::uint32_t varied_iterations = 6;
     std::uint32_t fewest_iterations_ = 1;

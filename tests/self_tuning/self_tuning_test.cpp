@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+#include <tests/self_tuning/self_tuning_bed.hpp>
+
+#include <kdvfs/detail/tune/paired_comparison.hpp>
+#include <kdvfs/detail/tune/profile_store.hpp>
+#include <kdvfs/detail/tune/run_schedule.hpp>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace self_tuning_bed {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = tune::SessionMode::Kind;
+constexpr std::size_t any = 1'000'000;
+constexpr std::uint32_t steady = tune::detail::RunOptions{}.steady_iterations;
+
+std::size_t first_lowered(const Course& run) {
+    const auto found = std::find(run.lowered.begin(), run.lowered.end(), true);
+    return static_cast<std::size_t>(found - run.lowered.begin());
+}
+
+TEST(SelfTuning, SavesWithinItsBudgetAndItsIntervalHoldsTheTruth) {
+    const Bed bed{simulated::mi250x(), 10ms, 1};
+    const Program program = draw_program(bed.board(), 1);
+    const Course run = bed.run(program, Kind::tune, any, Seconds{3600});
+    const Course twin = bed.run(program, Kind::off, run.passed.size(), Seconds{1e9});
+    const Judged judged = judge(run, twin);
+    std::printf("simulated: saved %.2f %%, lost %.1f s; %s\n", 100 * judged.saved, judged.lost,
+                to_string(*run.saving).c_str());
+    EXPECT_GE(first_lowered(run), steady);
+    EXPECT_GT(judged.saved, 0.02);
+    EXPECT_LE(judged.beyond, 0);
+    ASSERT_TRUE(run.saving->energy);
+    EXPECT_GE(run.saving->pairs, tune::detail::PairedComparison::fewest_pairs);
+    const double truth = judged.saved * twin.energy.back();
+    // Exploring's part is known to within what its blocks scatter.
+    const double scatter = 0.002 * twin.energy.back();
+    EXPECT_LE(run.saving->saved_low.count, truth + scatter);
+    EXPECT_GE(run.saving->saved_high.count, truth - scatter);
+    EXPECT_NEAR(run.saving->lost.count(), judged.lost, 0.2 * run.saving->budget.count());
+    EXPECT_TRUE(run.saving->paid_back);
+}
+
+TEST(SelfTuning, GoesBackToTheClocksAsFoundWhereTheProgramChanges) {
+    const Bed bed{simulated::mi250x(), 10ms, 3};
+    const Program program = draw_program(bed.board(), 3);
+    for (const std::size_t at : {1900U, 2213U}) {
+        const Change change{at, draw_program(bed.board(), 4)};
+        const Course run = bed.run(program, Kind::tune, at + 60, Seconds{1e9}, change);
+        ASSERT_LT(first_lowered(run), at) << to_string(*run.saving);
+        std::size_t harmed = 0;
+        for (std::size_t i = at; i < at + 20 + steady; ++i) harmed += run.lowered[i] ? 1 : 0;
+        EXPECT_LE(harmed, 20U);
+        EXPECT_FALSE(run.lowered[at + 20]) << at;
+        EXPECT_GE(run.saving->changes, 1U);
+    }
+}
+
+TEST(SelfTuning, RestsWhereNothingIsToBeGained) {
+    const Bed bed{without_gain(simulated::mi210()), 10ms, 5};
+    const Program program = draw_program(bed.board(), 5);
+    const Course run = bed.run(program, Kind::tune, any, Seconds{3600});
+    const Course twin = bed.run(program, Kind::off, run.passed.size(), Seconds{1e9});
+    const Judged judged = judge(run, twin);
+    std::printf("simulated, nothing to gain: lost %.1f s; %s\n", judged.lost,
+                to_string(*run.saving).c_str());
+    EXPECT_LE(judged.lost, 20);
+    EXPECT_EQ(run.saving->phase, tune::RunPhase::rest);
+}
+
+/// A second run of the program begins with what the first one has measured.
+TEST(SelfTuning, ARestartedRunBeginsWithTheStoredProfile) {
+    const auto store =
+        std::filesystem::temp_directory_path() / ("kdvfs_store_" + std::to_string(::getpid()));
+    ::setenv("KDVFS_STORE", store.c_str(), 1);
+    const Bed bed{simulated::mi250x(), 10ms, 1};
+    const Program program = draw_program(bed.board(), 1);
+    constexpr Seconds early{150};  // a run from nothing still explores
+    const Course first = bed.run(program, Kind::tune, any, Seconds{2400});
+    const Course restarted = bed.run(program, Kind::tune, any, early);
+    ::unsetenv("KDVFS_STORE");
+    std::filesystem::remove_all(store);
+    const Course from_nothing = bed.run(program, Kind::tune, any, early);
+    EXPECT_GE(first.saving->plans, 1U) << to_string(*first.saving);
+    EXPECT_EQ(from_nothing.saving->plans, 0U) << to_string(*from_nothing.saving);
+    EXPECT_EQ(restarted.saving->plans, 1U) << to_string(*restarted.saving);
+    EXPECT_LT(restarted.saving->lost, from_nothing.saving->lost);
+}
+
+TEST(ProfileStore, KeepsAFolderForEachProgramOnABoardAndRemovesTheOldest) {
+    namespace fs = std::filesystem;
+    const fs::path folder =
+        fs::temp_directory_path() / ("kdvfs_profiles_" + std::to_string(::getpid()));
+    fs::remove_all(folder);
+    const tune::detail::ProfileStore store{folder};
+    const tune::detail::StoredProgram one{"MI210", "files", {{"gemm", {}}}, Seconds{1}};
+    auto other_kernel = one;
+    other_kernel.kernels.push_back({"gelu", {}});
+    auto other_board = one;
+    other_board.gpu = "MI250X";
+    auto other_batch = one;
+    other_batch.iteration = Seconds{2};
+    const fs::path file = store.file_of(one);
+    EXPECT_EQ(store.file_of(one), file);
+    for (const auto& other : {other_kernel, other_board, other_batch})
+        EXPECT_NE(store.file_of(other), file);
+    EXPECT_EQ(fs::status(folder).permissions(), fs::perms::owner_all);
+    fs::last_write_time(file.parent_path(), fs::file_time_type::clock::now() - 24h);
+    for (std::size_t i = 0; i < tune::detail::ProfileStore::most_programs; ++i) {
+        auto another = one;
+        another.gpu = "board " + std::to_string(i);
+        static_cast<void>(store.file_of(another));
+    }
+    const auto kept = std::distance(fs::directory_iterator{folder}, fs::directory_iterator{});
+    EXPECT_EQ(static_cast<std::size_t>(kept), tune::detail::ProfileStore::most_programs);
+    EXPECT_FALSE(fs::exists(file.parent_path()));
+    fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace self_tuning_bed

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/ledger.hpp>
+#include <kdvfs/error.hpp>
+#include <tools/cli/input.hpp>
+#include <tools/cli/ledger_command.hpp>
+#include <tools/cli/output.hpp>
+
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+namespace cli {
+namespace {
+
+using kdvfs::tune::LedgerSegment;
+using kdvfs::tune::LedgerTotal;
+
+std::string line_of(const std::string& name, const LedgerTotal& total) {
+    char line[200];
+    std::snprintf(line, sizeof line, "%-40.40s %8zu %10.2f %14.0f %14.0f %14.0f %10.1f\n",
+                  name.c_str(), total.segments, total.passed.count() / 3600, total.saved.count,
+                  total.low().count, total.high().count, total.lost.count());
+    return line;
+}
+
+nlohmann::ordered_json json_of(const LedgerTotal& total) {
+    return {{"segments", total.segments},         {"passed_s", total.passed.count()},
+            {"saved_j", total.saved.count},       {"saved_low_j", total.low().count},
+            {"saved_high_j", total.high().count}, {"lost_s", total.lost.count()}};
+}
+
+}  // namespace
+
+std::filesystem::path state_folder() {
+    const std::string state{kdvfs::io::environment("XDG_STATE_HOME")};
+    if (!state.empty()) return std::filesystem::path{state} / "kdvfs";
+    const std::string home{kdvfs::io::environment("HOME")};
+    if (home.empty()) return {};
+    return std::filesystem::path{home} / ".local" / "state" / "kdvfs";
+}
+
+void LedgerCommand::add_to(CLI::App& app) {
+    auto command = std::make_shared<LedgerCommand>();
+    CLI::App* sub = app.add_subcommand(
+        "ledger",
+        "What runs of kdvfs run --save have saved: joules with their 95 % interval and "
+        "seconds lost, per job, user and board");
+    sub->add_option("file", command->file,
+                    "The ledger; without it the user's own, in ~/.local/state/kdvfs");
+    sub->add_flag("--json", command->json, "As JSON");
+    sub->callback([command] { command->run(); });
+}
+
+void LedgerCommand::run() const {
+    const std::string path = file.empty() ? (state_folder() / "ledger.jsonl").string() : file;
+    const kdvfs::tune::Ledger ledger = kdvfs::tune::parse_ledger(read_input(path).text);
+    using Key = std::function<std::string(const LedgerSegment&)>;
+    const std::pair<const char*, Key> groups[] = {
+        {"job", [](const auto& segment) { return segment.job.empty() ? "-" : segment.job; }},
+        {"user", [](const auto& segment) { return segment.user; }},
+        {"board", [](const auto& segment) { return segment.board; }}};
+    nlohmann::ordered_json all{{"unreadable_lines", ledger.unreadable},
+                               {"total", json_of(ledger.total())}};
+    std::string text;
+    for (const auto& [name, key] : groups) {
+        char head[200];
+        std::snprintf(head, sizeof head, "%-40s %8s %10s %14s %14s %14s %10s\n", name, "segments",
+                      "hours", "saved J", "at least", "at most", "lost s");
+        text += head;
+        auto& list = all[std::string{name} + 's'] = nlohmann::ordered_json::array();
+        for (const auto& [value, total] : ledger.totals_by(key)) {
+            text += line_of(value, total);
+            list.push_back(json_of(total));
+            list.back()[name] = value;
+        }
+        text += '\n';
+    }
+    text += line_of("total", ledger.total());
+    if (ledger.unreadable > 0) {
+        text += std::to_string(ledger.unreadable) +
+                " lines cannot be read: cut short, or of another version\n";
+    }
+    std::cout << (json ? all.dump(1) + '\n' : text);
+    finish_standard_output();
+}
+
+}  // namespace cli
