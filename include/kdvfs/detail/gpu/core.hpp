@@ -323,6 +323,13 @@ public:
             report.notes.emplace_back(
                 "applied is the driver's own word; that a clock ran is shown by held alone");
         }
+        if (!info_.simulated && rests_on_sensor(report)) {
+            report.notes.emplace_back(
+                "the intervals of kernels hold noise, not the error of what is assumed of the "
+                "board's sensor: where it is half a millisecond later than that, they may miss the "
+                "truth (docs/measuring.md); those of iterations and of repeated kernels do not "
+                "depend on it");
+        }
         if (const auto point = points_seen(); point.switches > 0) {
             report.device.operating_point = point.words;
             report.notes.emplace_back(
@@ -546,6 +553,13 @@ private:
             "no scope of these kernels has been entered, their bindings had no effect: " + list);
     }
 
+    /// Whether kernels' energies were told apart by when they ran.
+    [[nodiscard]] static bool rests_on_sensor(const measure::Report& report) {
+        const auto is_attributed = [](const measure::ReportRow& row) {
+            return row.energy.resolved && !row.direct_power && !row.repeated;
+        };
+        return std::count_if(report.rows.begin(), report.rows.end(), is_attributed) > 1;
+    }
     /// Says why scopes were held back where that can be helped, and where nothing can be gained.
     void add_gate_notes(measure::Report& report) const {
         if (report.scopes.not_worth_it == 0 && !gate_.was_measured()) return;
