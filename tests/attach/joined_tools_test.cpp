@@ -48,7 +48,9 @@ TEST_F(Attach, PassesKernelsOnToAnotherToolOfKokkos) {
     const Outcome seen = run({"--old-kokkos", "--level", "range", "--iteration", "solver"},
                              {KOKKOS_PROGRAM, "100"}, environment("counts"));
     EXPECT_EQ(seen.exit_code(), 0) << seen.err;
-    EXPECT_EQ(seen.out, alone.out);  // how often Kokkos waits is up to the other tool
+    // The other tool has Kokkos wait around each kernel that a tool is told of: of kdvfs's, too.
+    EXPECT_GE(std::stoi(seen.out), std::stoi(alone.out)) << seen.out << alone.out;
+    EXPECT_GT(std::stoi(alone.out), 0);
     EXPECT_EQ(text_of(path("counts")), text_of(path("alone")));
     seen.expect_runs("solver/axpy", 100);
 #else
