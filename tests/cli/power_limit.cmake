@@ -63,14 +63,14 @@ endif()
 file(REMOVE ${FOLDER}/writes)
 file(WRITE ${FOLDER}/trains.sh "
 count=0 energy=0 same=0 before=
-while [ $same -lt 80 ] && [ $count -lt 30000 ]; do
+while [ $same -lt 600 ] && [ $count -lt 300000 ]; do
     limit=$(tail -n 1 writes 2> none); limit=\${limit##* }
     [ \"$limit\" = \"$before\" ] && same=$((same + 1)) || same=0
     before=$limit
     watts=$((\${limit:-700000} / 1000))
     count=$((count + 5))
-    energy=$((energy + 5 * 9 * watts * (5000 + 40000000000 / (watts * watts * watts)) / 10))
-    echo $energy > microjoules
+    energy=$((energy + 5 * 9 * watts * (5000 + 40000000000 / (watts * watts * watts)) / 100))  # a plausible power
+    printf '%020d\\n' $energy 1<> microjoules  # never empty, as a driver's file
     echo '{\"pid\":1,\"rank\":\"\",\"ended\":false,\"notes\":[],\"devices\":[{\"launches\":1,\"iterations\":{\"count\":'$count',\"launches\":1},
         \"report\":{\"device\":{\"name\":\"\",\"address\":\"0000:1b:00.0\"},\"totals\":{\"counter_j\":0,\"kernels\":{\"status\":\"\"},
         \"idle\":{\"status\":\"\"}},\"rows\":[],\"levels\":[]}}]}' > report.new
@@ -79,9 +79,9 @@ done
 echo $limit > limit_at_the_end
 exit 7
 ")
-file(WRITE ${FOLDER}/microjoules "0\n")
+file(WRITE ${FOLDER}/microjoules "00000000000000000000\n")
 set(ENV{KDVFS_ATTACH} ${KDVFS})
-expect(7 "\"complete\": true" power-limit --goal energy --step 50 --window 100 --counter hwmon:microjoules --format json
+expect(7 "\"complete\": true" power-limit --goal energy --step 50 --window 400 --counter hwmon:microjoules --format json
        -- sh trains.sh)
 unset(ENV{KDVFS_ATTACH})
 string(JSON best GET "${said}" best_w)

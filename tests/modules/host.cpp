@@ -61,7 +61,10 @@ bool core_comes_to(unsigned megahertz) {
 /// In a forked child there is no state of the parent's: its GPU is another process's.
 void expect_nothing_in_a_child(Module& module) {
     const pid_t child = ::fork();
-    if (child == 0) ::_exit(module.open({}) ? 1 : 0);
+    if (child == 0) {
+        const void* const parents = module.gpu();
+        ::_exit(module.open({}) && module.gpu() == parents ? 1 : 0);
+    }
     int status = -1;
     ::waitpid(child, &status, 0);
     expect(status == 0, "a forked child does not get its parent's GPU");

@@ -82,13 +82,13 @@ public:
     }
 
     /// A block of metered steps could not be measured; it is tried again, three times, each twice
-    /// as long: the counter may have said too little. At the baseline, blocks grow until one can
-    /// be.
+    /// as long: the counter may have said too little. Blocks at the baseline grow by themselves
+    /// until one can be (`plan`).
     void dropped(const SweepBlock& block) {
         --under_way_;
         ++dropped_;
-        auto& growth = growth_.try_emplace(block.clock, 1U).first->second;
-        growth = std::min(2 * growth, std::uint32_t{1} << 20);
+        if (block.clock == design_.baseline() && !knows_baseline()) return;
+        grow(block.clock);
         if (block.clock == design_.baseline()) return;
         if (++failures_[block.clock] < 3)
             round_.push_back(block.clock);
@@ -186,9 +186,20 @@ private:
         return iterations > most / growth ? most : iterations * growth;
     }
 
+    /// Makes the next block at a clock twice as long.
+    void grow(ClockPoint clock) {
+        auto& growth = growth_.try_emplace(clock, 1U).first->second;
+        growth = std::min(2 * growth, std::uint32_t{1} << 20);
+    }
+
     void plan(const Profile& profile) {
-        if (!warm_)
-            return add_stage({design_.baseline(), 1, measured_iterations(design_.baseline())});
+        if (!warm_) {
+            add_stage({design_.baseline(), 1, measured_iterations(design_.baseline())});
+            // Records come late, seconds where the driver makes them: until a block could be
+            // measured, each is twice as long as the one before, whatever became of that.
+            if (!knows_baseline()) grow(design_.baseline());
+            return;
+        }
         if (!began_) begin_round_with(first_points(), profile);
         if (round_.empty() && under_way_ == 0) choose_round(profile);
         if (done_) return;
