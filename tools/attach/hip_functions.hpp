@@ -65,7 +65,7 @@ public:
     }
 
 private:
-    /// What puts work into a stream, and what tells of it.
+    /// What puts work into a stream, and what looks up or instantiates it.
     static constexpr std::array names{
         "hipLaunchKernel",
         "hipLaunchKernel_spt",

@@ -399,7 +399,7 @@ private:
     }
 
     /// Whether all work was seen and is done: no scope is open, each stream is past its last marker
-    /// and asks for nothing, and none may have work that no marker tells of.
+    /// and asks for nothing, and none may have work that no marker shows.
     [[nodiscard]] bool streams_rest() {
         bool any = false;
         bool rest = true;

@@ -553,7 +553,7 @@ private:
             "no scope of these kernels has been entered, their bindings had no effect: " + list);
     }
 
-    /// Whether kernels' energies were told apart by when they ran.
+    /// Whether kernels' energies were resolved by when they ran.
     [[nodiscard]] static bool rests_on_sensor(const measure::Report& report) {
         const auto is_attributed = [](const measure::ReportRow& row) {
             return row.energy.resolved && !row.direct_power && !row.repeated;

@@ -384,7 +384,7 @@ private:
     }
 
     /// Whether a scope that was held back is to measure the switching latency. Work of other
-    /// streams that no marker tells of would keep the clock up: it waits for that.
+    /// streams that no marker shows would keep the clock up: it waits for that.
     bool begins_trial(const ScopeKind& kind, const StreamTrack& track) {
         if (gpu_.gate.latency()) return false;
         const TimePoint now = gpu_.runtime.now();

@@ -31,7 +31,7 @@
 
 namespace kdvfs::inline v0_3::tune::detail {
 
-/// How a program tunes itself, beyond what its sweep is told.
+/// How a program tunes itself, beyond the options of its sweep.
 struct SelfTuning {
     RunOptions run{};
     std::filesystem::path store{};  ///< of profiles (`ProfileStore`); empty: none is kept
