@@ -39,9 +39,10 @@ bool scan_cleared = false;
 Kernel scan{"_Z16DeviceScanKernelPi", 100, 200, 1, &scan_cleared};
 bool fragile_cleared = false;
 Kernel fragile{"_Z7fragilePi", 100, 200, 1, &fragile_cleared};
-// Takes tiles from a counter until there are none left.
+// Takes tiles from a counter until there are none left; long, as finding none takes some ms where
+// the host is busy.
 bool has_tiles = false;
-Kernel tiles{"_Z5tilesPi", 800, 400, 1, &has_tiles, cuda_double::Unready::does_nothing};
+Kernel tiles{"_Z5tilesPi", 5000, 400, 1, &has_tiles, cuda_double::Unready::does_nothing};
 
 // NVTX as its header does it: variables that the program calls through. Each holds a function at
 // first that begins the initialisation, once, and then calls through its variable: whoever calls it

@@ -123,15 +123,14 @@ TEST_F(Attach, RepeatsAKernelWithTheMemsetThatItNeeds) {
     ASSERT_TRUE(row.contains("repeated")) << seen.report.dump(1);
     const json& its = row["repeated"];
     EXPECT_GT(its["power_w"], 0.6 * 400) << row;
-    EXPECT_GT(its["repeats_time_s"].get<double>() / its["repeats"].get<double>(), 800e-6) << row;
+    EXPECT_GT(its["repeats_time_s"].get<double>() / its["repeats"].get<double>(), 5e-3) << row;
 }
 
 TEST_F(Attach, DoesNotTakeOtherWorkForAKernelThatIsRepeated) {
     const Outcome seen =
-        run({"--repeat", "--match", "tiles|gemm"}, {PROGRAM, "200", "tiles=cleared"},
+        run({"--repeat", "--match", "tiles"}, {PROGRAM, "200", "tiles=cleared"},
             {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
-    EXPECT_TRUE(seen.most_called("gemm").contains("repeated")) << seen.report.dump(1);
     EXPECT_FALSE(seen.most_called("tiles").contains("repeated")) << seen.report.dump(1);
     EXPECT_NE(seen.notes().find("kernel 'tiles' is other work when it is repeated"),
               std::string::npos)

@@ -191,10 +191,12 @@ Device::Cluster* Device::Clusters::nearest(double seconds, double alike) {
     return best == known.end() || best->apart(seconds) > alike ? nullptr : &*best;
 }
 
-/// @returns null where nothing has been seen at that place
 Device::Cluster* Device::Clusters::at_place(std::uint32_t place) {
     const auto found = at.find(place);
-    return found == at.end() ? nullptr : &known[found->second];
+    if (found == at.end()) return nullptr;
+    const auto& counts = found->second;
+    return &known[static_cast<std::size_t>(std::max_element(counts.begin(), counts.end()) -
+                                           counts.begin())];
 }
 
 Device::Cluster* Device::Clusters::of_repeated(std::uint32_t place, double seconds) {
@@ -204,7 +206,6 @@ Device::Cluster* Device::Clusters::of_repeated(std::uint32_t place, double secon
 }
 
 std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time, std::uint32_t place) {
-    constexpr std::size_t most = 8;
     constexpr std::uint32_t apart = 64;  // more than a grid's variants
     constexpr double alike = 1.25;
     constexpr double follows = 0.125;  // of the way to what is seen
@@ -217,14 +218,14 @@ std::uint32_t Device::split(std::uint32_t kind, kdvfs::Duration time, std::uint3
     auto& known = found->second.known;
     const auto keep_place = [&](std::size_t index) {
         if (place == nowhere || repeating_state_ == Repeating::begun) return;
-        found->second.at[place] = index;
+        ++found->second.at[place][index];
     };
     if (Cluster* const cluster = found->second.nearest(seconds, alike)) {
         cluster->seconds += follows * (seconds - cluster->seconds);
         keep_place(static_cast<std::size_t>(cluster - known.data()));
         return cluster->kind->number;
     }
-    if (known.size() == most) return kind;
+    if (known.size() == Clusters::most) return kind;
     keep_place(known.size());
     const auto index = static_cast<std::uint32_t>(known.size());
     const auto& its =
@@ -242,6 +243,8 @@ std::string Device::name_to_repeat(std::uint32_t kind, const Again& again) {
     const auto found = clusters_.find(kind);
     if (found == clusters_.end()) return {};
     auto& [name, variant, known, at, seen, tried] = found->second;
+    // Until it is known how long it takes, other work would pass for it.
+    if (again.wait && !seen) return {};
     const bool by_times = again.wait && !known.empty();
     const bool all_told = by_times && std::all_of(known.begin(), known.end(),
                                                   [](const auto& each) { return each.repeated; });
@@ -262,15 +265,19 @@ const kdvfs::extend::ScopeKind* Device::kind_to_repeat(const kdvfs::extend::Scop
                                                        const Again& again,
                                                        const std::function<void()>*& way) {
     using Clock = std::chrono::steady_clock;
-    const auto makes_for = [&](Clock::duration time, int calls) {
+    // Seconds of a call in the shortest batch: a busy host delays the others.
+    const auto makes_for = [&](Clock::duration time, int calls, int least_batches = 1) {
+        auto least = Clock::duration::max();
         const auto began = Clock::now();
-        int made = 0;
-        while (made == 0 || Clock::now() - began < time) {
+        auto before = began;
+        for (int batches = 0; batches < least_batches || before - began < time; ++batches) {
             for (int i = 0; i < calls; ++i) (*way)();
-            made += calls;
             again.wait();
+            const auto now = Clock::now();
+            least = std::min(least, now - before);
+            before = now;
         }
-        return std::chrono::duration<double>{Clock::now() - began}.count() / made;
+        return std::chrono::duration<double>{least}.count() / calls;
     };
     double seconds = 0;
     for (const auto* const each : {&again.launch, &again.cleared}) {
@@ -280,11 +287,11 @@ const kdvfs::extend::ScopeKind* Device::kind_to_repeat(const kdvfs::extend::Scop
         const double first = makes_for(Clock::duration::zero(), 3);
         const int calls = static_cast<int>(std::clamp(2e-3 / first, 1.0, 400.0));
         makes_for(std::chrono::milliseconds{60}, calls);
-        seconds = makes_for(std::chrono::milliseconds{20}, calls);
+        seconds = makes_for(std::chrono::milliseconds{20}, calls, 5);
         const std::lock_guard lock{splitting_};
         Clusters& clusters = clusters_.at(kind.number);
         if (clusters.known.empty()) {
-            if (!clusters.seen || seconds < 2 * shortest_that_is_split) return &kind;
+            if (seconds < 2 * shortest_that_is_split) return &kind;
             continue;
         }
         Cluster* const cluster = clusters.of_repeated(again.place, seconds);

@@ -12,6 +12,7 @@
 #include <tools/attach/settings.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -158,14 +159,17 @@ private:
     };
     /// A kernel whose launches may be split by their times.
     struct Clusters {
+        static constexpr std::size_t most = 8;
         std::string name{};
         kdvfs::Variant variant{};
         std::vector<Cluster> known{};
-        std::map<std::uint32_t, std::size_t> at{};  ///< the last one, by its place
-        bool seen = false;                          ///< the time of a launch, however short
+        /// How many launches of each cluster, by place.
+        std::map<std::uint32_t, std::array<std::uint32_t, most>> at{};
+        bool seen = false;   ///< the time of a launch, however short
         unsigned tried = 0;  ///< launches that were repeated, or looked at for it
 
         [[nodiscard]] Cluster* nearest(double seconds, double alike);
+        /// The one most often seen there; null where nothing has been.
         [[nodiscard]] Cluster* at_place(std::uint32_t place);
         /// That of a launch that takes so long when it is repeated; null where it is none of them.
         [[nodiscard]] Cluster* of_repeated(std::uint32_t place, double seconds);
