@@ -212,6 +212,7 @@ public:
     struct Interval {
         double joules = 0;
         double half_width = any_width;
+        double sensor_half_width = 0;  ///< of it, as `EnergyEstimate` has it
     };
     /// The energy of `seconds[j]` seconds, which may be negative, of each column j.
     [[nodiscard]] Interval interval(std::span<const double> seconds) const;
@@ -255,8 +256,9 @@ private:
 inline Attributing::Attributing(const EnergySums& sums, AttributionSettings settings)
     : sums_{&sums}, settings_{settings} {
     if (sums.rows.rows <= fewest_degrees) return;
-    estimate_.emplace(sums.rows, sums.column_seconds, settings.spread.count, sums.column_edges,
-                      sums.repeated);
+    const double spread =
+        sums.hypotheses.empty() ? settings.spread.count : PowerPrior::differing(sums.rows);
+    estimate_.emplace(sums.rows, sums.column_seconds, spread, sums.column_edges, sums.repeated);
     std::vector<PowerEstimate> others;
     for (const RowSums& rows : sums.late_rows) {
         if (rows.rows > fewest_degrees) {
@@ -265,6 +267,7 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
         }
     }
     estimate_->mix(others);
+    estimate_->integrate(sums.assumed, sums.hypotheses);
     if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
     refuse_impossible();
 }
@@ -323,7 +326,9 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
     if (!estimate_) return {};
     double joules = 0;
     double variance = 0;
+    double of_sensor = 0;
     double rows = 0;
+    const SymmetricMatrix& sensor = estimate_->sensor_covariance();
     std::vector<std::size_t> used;
     for (std::size_t i = 0; i < seconds.size(); ++i) {
         if (seconds[i] == 0) continue;
@@ -331,23 +336,26 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
         joules += seconds[i] * estimate_->watts()[i];
         rows += estimate_->rows_of(i);
         for (const std::size_t j : used) {
-            variance += (i == j ? 1 : 2) * seconds[i] * seconds[j] * estimate_->covariance()(i, j);
+            const double product = (i == j ? 1 : 2) * seconds[i] * seconds[j];
+            variance += product * estimate_->covariance()(i, j);
+            if (sensor.size() > 0) of_sensor += product * sensor(i, j);
         }
     }
     variance += std::pow(joules * sums_->gain_deviation, 2);
-    return {sums_->gain * joules,
-            sums_->gain * student_95(std::min(rows - 1, estimate_->degrees_of_freedom())) *
-                std::sqrt(std::max(variance, 0.0))};
+    const double deviations =
+        sums_->gain * student_95(std::min(rows - 1, estimate_->degrees_of_freedom()));
+    return {sums_->gain * joules, deviations * std::sqrt(std::max(variance, 0.0)),
+            deviations * std::sqrt(std::max(of_sensor, 0.0))};
 }
 
 inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
                                           double widest_resolved) const {
-    const auto [joules, half_width] = interval(seconds);
+    const auto [joules, half_width, sensor] = interval(seconds);
     // What all kernels drew together the counter says, whatever single ones are given.
     const bool possible = widest_resolved == any_width || all_possible(seconds);
     const bool resolved = possible && joules > 0 && std::isfinite(half_width) &&
                           half_width <= widest_resolved * joules;
-    return resolved ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
+    return resolved ? EnergyEstimate{{joules}, {half_width}, true, {sensor}} : EnergyEstimate{};
 }
 
 inline SymmetricMatrix Attributing::covariance(
@@ -442,6 +450,7 @@ inline Attribution Attributing::result() const {
         result.fit.source =
             to_string(sums_->gain_deviation > 0 ? EnergyFrom::both : EnergyFrom::power);
     }
+    result.fit.sensor = sums_->sensor;
     result.impossible = impossible_;
     result.fit.rows = sums_->row_count;
     result.fit.refused_rows = sums_->refused_rows;

@@ -6,10 +6,12 @@
 #include <kdvfs/detail/measure/held_clocks.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/late_rows.hpp>
+#include <kdvfs/detail/measure/power_log.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/report_filler.hpp>
 #include <kdvfs/detail/measure/row_fit.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
+#include <kdvfs/detail/measure/sensor_finding.hpp>
 #include <kdvfs/detail/measure/source_choice.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/meter_record.hpp>
@@ -100,25 +102,20 @@ public:
     }
     /// The next sample of the counter, in order of time.
     void add(const EnergySample& sample) {
-        if (waits_for_choice()) {
-            finder_.take(sample);
-        } else if (by_power_) {
-            gain_.take_counter(sample);
-        } else {
-            join_.add(sample, *this);
-        }
+        if (keeps_samples()) log_gain_.take_counter(sample);
+        use(sample);
     }
     /// The next sample of the power log, in order of time. Both the log's and the counter's are
     /// held back for some seconds, until it is clear which tells kernels apart (`SourceFinder`).
     void add(const PowerReading& reading) {
         if (reading.status != ReadingStatus::ok || !std::isfinite(reading.watts.count)) return;
-        if (!choice_) {
-            finder_.take(reading);
-        } else if (by_power_) {
-            const auto taken = choice_->clock.taken(reading.sampled_at);
-            const auto sample = taken ? log_.take(*taken, reading.watts) : std::nullopt;
-            if (sample) add(*sample);
+        if (keeps_samples()) {
+            for (const EnergySample& end :
+                 log_sample_.take(reading.sampled_at, reading.watts.count)) {
+                log_gain_.take_power(end);
+            }
         }
+        use(reading);
     }
     /// The next mean of a power meter over a known window, in order of time, where joules are taken
     /// from these.
@@ -198,18 +195,41 @@ private:
         return period > Duration::zero() ? periods * period : Duration::max();
     }
 
+    /// A sample or reading, held back or not.
+    void use(const EnergySample& sample) {
+        if (waits_for_choice()) {
+            finder_.take(sample);
+        } else if (by_power_) {
+            gain_.take_counter(sample);
+        } else {
+            join_.add(sample, *this);
+        }
+    }
+    void use(const PowerReading& reading) {
+        if (!choice_) {
+            finder_.take(reading);
+        } else if (by_power_) {
+            const auto taken = choice_->clock.taken(reading.sampled_at);
+            const auto sample = taken ? log_.take(*taken, reading.watts) : std::nullopt;
+            if (sample) add(*sample);
+        }
+    }
+
     friend class SampleJoin;  // the sink's half
-    void passes(TimePoint from, TimePoint to, bool metered) {
+    void passes(TimePoint from, TimePoint to, bool known) {
         second_weighs_ = time_weight_.pass(from, to, row_.empty());
         passed_to_ = to;
-        knows_lateness_ = metered && late_.on() && from > TimePoint::min();
+        knows_lateness_ = known && late_.on() && from > TimePoint::min();
         if (knows_lateness_) late_.pass(from, to);
+        samples_time_ = known && log_sample_.sample().on() && from > TimePoint::min();
+        if (samples_time_) log_sample_.sample().pass(from, to);
     }
     void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
              std::optional<RunPart> part);
     void idle(Seconds time, bool in_row) {
         levels_.idle(EnergySums::idle_column, time.count(), in_row);
         if (knows_lateness_) late_.add(EnergySums::idle_column, time.count());
+        if (samples_time_) log_sample_.sample().add(EnergySums::idle_column, time.count());
         if (in_row) add_time(EnergySums::idle_column, time.count());
     }
     void scope_ended(KernelId kernel) {
@@ -227,6 +247,9 @@ private:
     void discard_row();
     void fit_if_full();
     void watch_slow_counter();
+    /// Repeated figures say what powers are near, whatever the sensor: it is not sought then.
+    [[nodiscard]] bool keeps_samples() const { return !settings_.kernels_repeat; }
+    [[nodiscard]] std::optional<std::string> find_sensor_of(EnergySums& sums) const;
     [[nodiscard]] bool waits_for_choice() const { return !choice_ && finder_.sees_power(); }
     void choose();
     [[nodiscard]] std::vector<double> column_edges() const;
@@ -241,6 +264,9 @@ private:
     SourceFinder finder_;
     std::optional<SourceChoice> choice_;
     LogMeans log_;
+    PowerLog log_sample_;
+    CounterGain log_gain_;       // by all readings of the log
+    bool samples_time_ = false;  // that passes
     TimeWeight time_weight_;
     double second_weighs_ = 1;
     CounterGain gain_;
@@ -289,6 +315,7 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
     }
     if (levels_.any()) levels_.run(kernel, place, *column, share.count(), in_row);
     if (knows_lateness_) late_.add(*column, share.count());
+    if (samples_time_) log_sample_.sample().add(*column, share.count());
     if (!in_row) return;
     add_time(*column, share.count());
     if (part) add_inside(*column, *part, share.count());
@@ -437,10 +464,10 @@ inline void EnergyAccumulator::choose() {
             join_.parts_from(choice_->response.window / MeterResponse::shows_inside);
         }
     }
-    for (const EnergySample& sample : held.counter()) add(sample);
+    for (const EnergySample& sample : held.counter()) use(sample);
     if (!by_power_) return;
     for (const TimedReading& reading : held.power()) {
-        add(PowerReading{{reading.value}, reading.read_at, ReadingStatus::ok});
+        use(PowerReading{{reading.value}, reading.read_at, ReadingStatus::ok});
     }
 }
 
@@ -541,6 +568,33 @@ inline EnergySums EnergyAccumulator::sums() const {
             .overflows = join_.overflows()};
 }
 
+/// Takes the powers from the log where it tells kernels apart, with the sensor integrated out.
+/// @returns a sentence on the source, where that is the log
+inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& sums) const {
+    if (!repeated_.empty() || !log_sample_.has_clock()) return {};
+    const SensorSample& sample = log_sample_.sample();
+    std::optional<SensorFinding> found = find_sensor(sample, sums.columns_seen());
+    const SourceChoice choice =
+        choose_source(found, log_gain_, sample.period(), settings_.counter_period);
+    // Boards whose powers differ inside runs leave 4 to 6 (H100, H200), those of the model 1 to 2.
+    constexpr double most_overcount = 2.5;
+    if (!found || found->usual || found->overcount > most_overcount) return {};
+    if (choice.source == EnergyFrom::counter && !by_power_) return {};
+    sums.assumed = found->rows.level;
+    sums.rows = std::move(found->rows);
+    sums.late_rows.clear();
+    sums.hypotheses = std::move(found->hypotheses);
+    sums.sensor = {Seconds{found->likely.delay}, Seconds{found->likely.memory},
+                   Seconds{found->likely.window}, Seconds{found->likely.rise}};
+    sums.row_count = sample.seen();
+    if (!by_power_) {
+        sums.gain = log_gain_.gain();
+        sums.gain_deviation = log_gain_.deviation();
+    }
+    sums.by_power = true;
+    return choice.reason;
+}
+
 inline void EnergyAccumulator::fill(Report& report) const {
     if (waits_for_choice()) {
         EnergyAccumulator chosen = *this;
@@ -558,10 +612,16 @@ inline void EnergyAccumulator::fill(Report& report) const {
             if (known.kernel == kernel) row.repeated = known.figure;
         }
     }
-    const ReportFiller filler{*kernels_, sums(), settings_.widest_resolved};
+    EnergySums sums = this->sums();
+    const std::optional<std::string> reason = find_sensor_of(sums);
+    const ReportFiller filler{*kernels_, std::move(sums), settings_.widest_resolved};
     filler.fill(report, facts_.seen());
     note_unrepeated(report);
-    if (choice_) report.notes.push_back(choice_->reason);
+    if (reason) {
+        report.notes.push_back(*reason);
+    } else if (choice_) {
+        report.notes.push_back(choice_->reason);
+    }
     report.levels.clear();
     for (LevelTime& level : levels_.levels()) {
         report.levels.push_back(filler.level(std::move(level)));

@@ -70,6 +70,8 @@ public:
         slot_ = std::max(1.0, 64 * period_);
         grain_ = std::clamp(period_ / 32, 2e-5, 1e-3);
     }
+    /// The readings' period is known better than when the sample was begun.
+    void set_period(Duration period) { period_ = std::max(Seconds{period}.count(), 1e-4); }
     [[nodiscard]] bool on() const { return period_ > 0; }
     [[nodiscard]] double period() const { return period_; }
 

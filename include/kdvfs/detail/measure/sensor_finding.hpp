@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/measure/power_estimate.hpp>
+#include <kdvfs/detail/measure/sensor_posterior.hpp>
+#include <kdvfs/detail/measure/sensor_prior.hpp>
+#include <kdvfs/detail/measure/sensor_sample.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace kdvfs::inline v0_3::measure {
+
+/// What the readings of a power log say of the powers, with the sensor unknown.
+struct SensorFinding {
+    Sensor likely{};
+    RowSums rows;                        ///< under the likeliest sensor
+    std::vector<NormalSums> hypotheses;  ///< of the powers, as likely as each other
+    bool usual = false;    ///< NVIDIA's log of 20 ms (`LogMemories`) is not out of the question
+    double overcount = 1;  ///< far above 1 where the board is not as the model has it
+    double left = 0;       ///< W of a reading, root mean square, that are unexplained
+    double deviation = 0;  ///< W of a reading from the mean of all
+
+    /// How long the time is that a reading shows most of, s.
+    [[nodiscard]] double window(double period) const {
+        return likely.memory > 0 ? period : likely.window;
+    }
+};
+
+/// Finds the sensor of a power log (`SensorPosterior`), and the powers under each hypothesis of it.
+/// @param columns how many there are; idle is the first
+/// @returns nothing where there are too few readings
+[[nodiscard]] inline std::optional<SensorFinding> find_sensor(const SensorSample& sample,
+                                                              std::size_t columns) {
+    double sum = 0;
+    double squares = 0;
+    double count = 0;
+    for (const SensorSample::Row& row : sample.rows()) {
+        sum += row.watts;
+        squares += row.watts * row.watts;
+        ++count;
+    }
+    if (count < static_cast<double>(SensorPosterior::fewest_rows)) return {};
+    const double mean = sum / count;
+    const auto period = std::chrono::duration_cast<Duration>(Seconds{sample.period()});
+    const SensorPosterior posterior{sample, false, ColumnPrior::around(mean, columns),
+                                    SensorPrior::of_log(period)};
+    if (!posterior.solved()) return {};
+    SensorFinding found;
+    found.likely = posterior.likely();
+    found.rows = posterior.row_sums(found.likely);
+    for (const SensorGuess& guess : posterior.cloud()) {
+        found.hypotheses.push_back(posterior.equations(posterior.sensor(guess)));
+    }
+    const bool of_period =
+        period > std::chrono::milliseconds{17} && period < std::chrono::milliseconds{23};
+    for (const double rise : {0.0, 0.5e-3, 1e-3}) {
+        const Sensor log{.delay = 3.4e-3 - rise, .memory = 12.8e-3, .rise = rise};
+        found.usual = found.usual || (of_period && posterior.plausible(log));
+    }
+    found.overcount = posterior.clustering();
+    found.left = posterior.unexplained();
+    found.deviation = std::sqrt(std::max(squares / count - mean * mean, 0.0));
+    return found;
+}
+
+}  // namespace kdvfs::inline v0_3::measure
