@@ -231,7 +231,8 @@ private:
     static constexpr double fewest_degrees = 3;
 
     void refuse_impossible();
-    /// Whether none of the columns that have seconds was refused.
+    /// Whether none of the columns that have seconds was refused. Where the sensor was sought, one
+    /// that was refused shows that the board is not as the model has it, whoever is asked for.
     [[nodiscard]] bool all_possible(std::span<const double> seconds) const;
     [[nodiscard]] EnergyTotals totals() const;
     [[nodiscard]] std::vector<AttributedGroup> groups(const std::vector<KernelId>& kernels,
@@ -279,8 +280,9 @@ inline void Attributing::refuse_impossible() {
     if (!estimate_) return;
     const std::size_t columns = sums_->columns_seen();
     // What ran for a moment only, such as a kernel until its clock switched, has a power that edges
-    // of rows make up, and hardly any energy.
-    constexpr double least_share = 0.01;
+    // of rows make up, and hardly any energy. Where the sensor was sought, edges are in the
+    // interval.
+    const double least_share = sums_->hypotheses.empty() ? 0.01 : 0.001;
     double all = 0;
     for (std::size_t j = 0; j < columns; ++j) all += sums_->seconds(j);
     std::vector<char> refused(columns);
@@ -317,6 +319,7 @@ inline void Attributing::refuse_impossible() {
 }
 
 inline bool Attributing::all_possible(std::span<const double> seconds) const {
+    if (!sums_->hypotheses.empty()) return impossible_.empty();
     return std::none_of(impossible_.begin(), impossible_.end(), [&](const ImpossiblePower& each) {
         return each.column < seconds.size() && seconds[each.column] != 0;
     });

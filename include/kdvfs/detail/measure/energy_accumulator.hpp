@@ -6,7 +6,7 @@
 #include <kdvfs/detail/measure/held_clocks.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/late_rows.hpp>
-#include <kdvfs/detail/measure/power_log.hpp>
+#include <kdvfs/detail/measure/log_readings.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/report_filler.hpp>
 #include <kdvfs/detail/measure/row_fit.hpp>
@@ -102,7 +102,10 @@ public:
     }
     /// The next sample of the counter, in order of time.
     void add(const EnergySample& sample) {
-        if (keeps_samples()) log_gain_.take_counter(sample);
+        if (keeps_samples()) {
+            log_gain_.take_counter(sample);
+            sample_counter(sample);
+        }
         use(sample);
     }
     /// The next sample of the power log, in order of time. Both the log's and the counter's are
@@ -215,21 +218,44 @@ private:
         }
     }
 
+    /// Keeps a reading of a fast counter to find its sensor by.
+    void sample_counter(const EnergySample& sample) {
+        const EnergySample last = std::exchange(last_counter_, sample);
+        if (settings_.counter_period <= Duration::zero() ||
+            settings_.counter_period >= LateRows::slow) {
+            return;
+        }
+        const Seconds length{sample.at - last.at};
+        if (last.at == TimePoint{} || last.segment != sample.segment || length.count() <= 0) return;
+        if (!counter_sample_.on()) {
+            counter_sample_.begin(std::max(settings_.counter_period, sample.at - last.at));
+        }
+        counter_sample_.read(sample.at, length, (sample.total - last.total).count / length.count());
+    }
+    void sample_time(std::size_t column, double seconds) {
+        if (!samples_time_) return;
+        if (log_sample_.sample().on()) log_sample_.sample().add(column, seconds);
+        if (counter_sample_.on()) counter_sample_.add(column, seconds);
+    }
+
     friend class SampleJoin;  // the sink's half
     void passes(TimePoint from, TimePoint to, bool known) {
         second_weighs_ = time_weight_.pass(from, to, row_.empty());
         passed_to_ = to;
         knows_lateness_ = known && late_.on() && from > TimePoint::min();
         if (knows_lateness_) late_.pass(from, to);
-        samples_time_ = known && log_sample_.sample().on() && from > TimePoint::min();
-        if (samples_time_) log_sample_.sample().pass(from, to);
+        const bool sampled = known && from > TimePoint::min();
+        for (SensorSample* each : {&log_sample_.sample(), &counter_sample_}) {
+            if (each->on() && sampled) each->pass(from, to);
+        }
+        samples_time_ = sampled;
     }
     void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
              std::optional<RunPart> part);
     void idle(Seconds time, bool in_row) {
         levels_.idle(EnergySums::idle_column, time.count(), in_row);
         if (knows_lateness_) late_.add(EnergySums::idle_column, time.count());
-        if (samples_time_) log_sample_.sample().add(EnergySums::idle_column, time.count());
+        sample_time(EnergySums::idle_column, time.count());
         if (in_row) add_time(EnergySums::idle_column, time.count());
     }
     void scope_ended(KernelId kernel) {
@@ -264,7 +290,9 @@ private:
     SourceFinder finder_;
     std::optional<SourceChoice> choice_;
     LogMeans log_;
-    PowerLog log_sample_;
+    LogReadings log_sample_;
+    SensorSample counter_sample_;  // of a fast one
+    EnergySample last_counter_{};
     CounterGain log_gain_;       // by all readings of the log
     bool samples_time_ = false;  // that passes
     TimeWeight time_weight_;
@@ -315,7 +343,7 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
     }
     if (levels_.any()) levels_.run(kernel, place, *column, share.count(), in_row);
     if (knows_lateness_) late_.add(*column, share.count());
-    if (samples_time_) log_sample_.sample().add(*column, share.count());
+    sample_time(*column, share.count());
     if (!in_row) return;
     add_time(*column, share.count());
     if (part) add_inside(*column, *part, share.count());
@@ -568,31 +596,47 @@ inline EnergySums EnergyAccumulator::sums() const {
             .overflows = join_.overflows()};
 }
 
-/// Takes the powers from the log where it tells kernels apart, with the sensor integrated out.
+/// Takes the powers from readings whose sensor is integrated out: those of the log where it tells
+/// kernels apart, else those of a fast counter.
 /// @returns a sentence on the source, where that is the log
 inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& sums) const {
-    if (!repeated_.empty() || !log_sample_.has_clock()) return {};
-    const SensorSample& sample = log_sample_.sample();
-    std::optional<SensorFinding> found = find_sensor(sample, sums.columns_seen());
-    const SourceChoice choice =
-        choose_source(found, log_gain_, sample.period(), settings_.counter_period);
-    // Boards whose powers differ inside runs leave 4 to 6 (H100, H200), those of the model 1 to 2.
+    // NVIDIA's boards, whose powers differ inside runs, leave 4 to 10, those of the model 1 to 2.
     constexpr double most_overcount = 2.5;
-    if (!found || found->usual || found->overcount > most_overcount) return {};
-    if (choice.source == EnergyFrom::counter && !by_power_) return {};
-    sums.assumed = found->rows.level;
-    sums.rows = std::move(found->rows);
-    sums.late_rows.clear();
-    sums.hypotheses = std::move(found->hypotheses);
-    sums.sensor = {Seconds{found->likely.delay}, Seconds{found->likely.memory},
-                   Seconds{found->likely.window}, Seconds{found->likely.rise}};
-    sums.row_count = sample.seen();
-    if (!by_power_) {
-        sums.gain = log_gain_.gain();
-        sums.gain_deviation = log_gain_.deviation();
+    const auto take = [&](SensorFinding&& found, const SensorSample& sample) {
+        sums.assumed = found.rows.level;
+        sums.rows = std::move(found.rows);
+        sums.late_rows.clear();
+        sums.hypotheses = std::move(found.hypotheses);
+        sums.sensor = {Seconds{found.likely.delay}, Seconds{found.likely.memory},
+                       Seconds{found.likely.window}, Seconds{found.likely.rise}};
+        sums.row_count = sample.seen();
+    };
+    if (!repeated_.empty()) return {};
+    const SensorSample& log = log_sample_.sample();
+    SourceChoice choice;
+    if (by_power_ && is_short_usual_log(log)) return {};
+    if (log_sample_.has_clock() && !is_short_usual_log(log)) {
+        std::optional<SensorFinding> found = find_sensor(log, sums.columns_seen());
+        choice = choose_source(found, log_gain_, log.period(), settings_.counter_period);
+        const bool by_log = choice.source != EnergyFrom::counter || by_power_;
+        if (by_log && (!found || found->usual)) return {};
+        if (by_log && SensorPrior::has_family(log.period()) && found->overcount > most_overcount) {
+            return {};
+        }
+        if (by_log) {
+            take(std::move(*found), log);
+            if (!by_power_) {
+                sums.gain = log_gain_.gain();
+                sums.gain_deviation = log_gain_.deviation();
+            }
+            sums.by_power = true;
+            return choice.reason;
+        }
     }
-    sums.by_power = true;
-    return choice.reason;
+    if (by_power_) return {};
+    std::optional<SensorFinding> found = find_sensor(counter_sample_, sums.columns_seen(), true);
+    if (found) take(std::move(*found), counter_sample_);
+    return {};
 }
 
 inline void EnergyAccumulator::fill(Report& report) const {

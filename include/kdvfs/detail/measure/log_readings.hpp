@@ -19,7 +19,7 @@ namespace kdvfs::inline v0_3::measure {
 
 /// The readings of a board's power log: put to the times when they were taken (`LogClock`), kept as
 /// a bounded sample to find the sensor by, and added up. Not thread-safe.
-class PowerLog {
+class LogReadings {
 public:
     /// The next reading, in order of its timestamp.
     /// @returns the log's energy at the ends of its readings, once its clock is known; valid until
