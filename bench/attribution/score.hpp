@@ -37,9 +37,9 @@ public:
     /// The joules of a sum of columns against the truth; `whole` is what widths are related to.
     void add_effect(const measure::EnergySums& sums, const std::vector<double>& seconds,
                     double truth, double whole) {
-        const auto [joules, half_width] = measure::Attributing{sums}.interval(seconds);
-        effects_.push_back(half_width / whole);
-        if (std::abs(joules - truth) <= half_width) ++effects_covered_;
+        const auto found = measure::Attributing{sums}.interval(seconds);
+        effects_.push_back(found.half_width / whole);
+        if (std::abs(found.joules - truth) <= found.half_width) ++effects_covered_;
     }
     [[nodiscard]] double effect_coverage() const {
         return share(effects_covered_, effects_.size());

@@ -28,6 +28,15 @@ struct EnergyEstimate {
     Joules joules;
     Joules half_width;
     bool resolved = false;
+    /// The part of `half_width` that comes from not knowing the sensor's delay, memory and the
+    /// like. 0 where the sensor was not sought.
+    Joules sensor_half_width{0};
+
+    /// The part that comes from noise: the squares of both parts add up.
+    [[nodiscard]] Joules noise_half_width() const {
+        const double sensor = std::min(sensor_half_width.count, half_width.count);
+        return {std::sqrt(half_width.count * half_width.count - sensor * sensor)};
+    }
 };
 
 /// Why the gate kept a scope from switching: at least one of two inequalities failed,
@@ -117,7 +126,8 @@ struct EnergyLevel {
     [[nodiscard]] EnergyEstimate per_run() const {
         if (!energy.resolved || runs == 0) return {};
         const double share = 1 / static_cast<double>(runs);
-        return {energy.joules * share, energy.half_width * share, true};
+        return {energy.joules * share, energy.half_width * share, true,
+                energy.sensor_half_width * share};
     }
 };
 
@@ -149,6 +159,14 @@ struct EnergyTotals {
     std::optional<ReferenceTotals> reference{};  ///< where `GpuOptions::reference` names a sensor
 };
 
+/// How readings most likely see the power of the board; docs/measuring.md has the model.
+struct FoundSensor {
+    Seconds delay{0};   ///< from the moment that a reading shows to its timestamp
+    Seconds memory{0};  ///< time constant of a filter of first order; 0: none
+    Seconds window{0};  ///< length of a mean; 0: none, or that of a counter's row
+    Seconds rise{0};    ///< time constant with which the power follows the load
+};
+
 /// What the attribution rests on.
 struct AttributionFit {
     std::string source = "energy counter";
@@ -161,6 +179,7 @@ struct AttributionFit {
     /// repeated, and the relative standard deviation of one kernel's from that multiple.
     double repeated_scale = 1;
     double repeated_spread = 0;
+    std::optional<FoundSensor> sensor{};  ///< where it was sought
     /// Of the energies' errors, J^2: of all kernels, as `Report::rows` has them, then of idle.
     std::vector<std::vector<double>> covariance;
 

@@ -127,9 +127,8 @@ TEST_F(Attach, RepeatsAKernelWithTheMemsetThatItNeeds) {
 }
 
 TEST_F(Attach, DoesNotTakeOtherWorkForAKernelThatIsRepeated) {
-    const Outcome seen =
-        run({"--repeat", "--match", "tiles"}, {PROGRAM, "200", "tiles=cleared"},
-            {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
+    const Outcome seen = run({"--repeat", "--match", "tiles"}, {PROGRAM, "200", "tiles=cleared"},
+                             {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
     EXPECT_FALSE(seen.most_called("tiles").contains("repeated")) << seen.report.dump(1);
     EXPECT_NE(seen.notes().find("kernel 'tiles' is other work when it is repeated"),

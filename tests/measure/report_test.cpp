@@ -21,7 +21,7 @@ Report sample_report() {
     gelu.calls = 9;
     gelu.metered_calls = 6;
     gelu.time = gelu.counted_time = Seconds{0.5};
-    gelu.energy = {{150}, {2}, true};
+    gelu.energy = {{150}, {2}, true, {1.2}};
     gelu.asked = gelu.applied = {1100_MHz, auto_clock};
     gelu.held = 1085_MHz;
     gelu.held_share = 0.97;
@@ -36,6 +36,7 @@ Report sample_report() {
     report.fit.rows = 98;
     report.fit.refused_rows = 2;
     report.fit.autocorrelation = 0.25;
+    report.fit.sensor = {Seconds{3e-3}, Seconds{13e-3}, {}, Seconds{1e-3}};
     report.fit.covariance = {{4, -1, 0}, {-1, 9, 0}, {0, 0, 1}};
     report.notes = {"line one\nand \\ two"};
     return report;
@@ -104,8 +105,11 @@ TEST(ReportJson, ReadsBack) {
     EXPECT_EQ(json["notes"][0], "line one\nand \\ two");
     EXPECT_EQ(json["scopes"]["stream_elided"], 8);
     EXPECT_EQ(json["rows"][0]["energy"]["joules"], 150.0);
+    EXPECT_EQ(json["rows"][0]["energy"]["sensor_half_width_95"], 1.2);
+    EXPECT_NEAR(json["rows"][0]["energy"]["noise_half_width_95"].get<double>(), 1.6, 1e-9);
     EXPECT_EQ(json["rows"][0]["asked"]["core_mhz"], 1100);
     EXPECT_TRUE(json["rows"][1]["energy"]["joules"].is_null());
+    EXPECT_TRUE(json["rows"][1]["energy"]["sensor_half_width_95"].is_null());
     EXPECT_EQ(json["rows"][1]["variant"], 2);
     EXPECT_EQ(json["groups"][0]["kernels"][1]["kernel"], "b");
     const auto& totals = json["totals"];
@@ -117,6 +121,7 @@ TEST(ReportJson, ReadsBack) {
     EXPECT_EQ(fit["rows"], 98);
     EXPECT_EQ(fit["refused_share"], 0.02);
     EXPECT_EQ(fit["autocorrelation"], 0.25);
+    EXPECT_EQ(fit["sensor"]["memory_s"], 13e-3);
     EXPECT_EQ(fit["covariance_j2"][0][1], -1);
     EXPECT_EQ(fit["covariance_j2"].size(), 3U);
 }

@@ -135,7 +135,7 @@ TEST(SensorSample, HoldsALongRunInBoundedMemory) {
         readings += block.readings.size();
     }
     EXPECT_LT(stretches, 140'000U);
-    EXPECT_LT(readings, 5'000U);
+    EXPECT_LT(readings, 15'000U);  // four times as many of a fine counter
     EXPECT_GT(readings, 1'000U);
     EXPECT_GT(sample.blocks().back().begin(), 100) << "all of the run, not its beginning";
 }

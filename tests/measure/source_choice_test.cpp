@@ -260,6 +260,33 @@ TEST_F(SourceChoosing, ALogWithAMemoryAndLateStampsTellsAFixedMix) {
     }
 }
 
+TEST_F(SourceChoosing, ALogOfAnotherDelayAndMemoryIsNotTakenForTheUsualOne) {
+    const LoggedBoard step{{650, 420, 550}, 120, true};
+    const Report report = resolved(step, {.delay = 7ms, .memory = 22ms, .noise = 2});
+    ASSERT_TRUE(report.fit.sensor);
+    EXPECT_NEAR((report.fit.sensor->delay + report.fit.sensor->rise).count(), 7e-3, 0.5e-3);
+    EXPECT_NEAR(report.fit.sensor->memory.count(), 22e-3, 3e-3);
+    int told = 0;
+    for (std::size_t k = 0; k < report.rows.size(); ++k) {
+        const auto& [joules, half_width, is_resolved, of_sensor] = report.rows[k].energy;
+        if (!is_resolved) continue;
+        ++told;
+        const double truth = step.watts(k) * report.rows[k].counted_time.count();
+        EXPECT_NEAR(joules.count, truth, half_width.count) << k;
+        EXPECT_GT(of_sensor, half_width * 0.1) << "a sensor that nobody knows is in the interval";
+        EXPECT_LT(of_sensor, half_width);
+        const double noise = report.rows[k].energy.noise_half_width().count;
+        EXPECT_NEAR(std::hypot(noise, of_sensor.count), half_width.count, 1e-9 * half_width.count);
+    }
+    EXPECT_GE(told, 2);
+    // Where kernels are repeated, it is not sought.
+    EnergyAccumulator repeats{table, {.counter_period = 100ms, .kernels_repeat = true}};
+    LoggedBoard{step}.tell(repeats, {});
+    Report repeated;
+    repeats.fill(repeated);
+    EXPECT_FALSE(repeated.fit.sensor);
+}
+
 TEST_F(SourceChoosing, ALogThatMissesMostOfTheTimeIsNotTaken) {
     const Report report = resolved(board, {.window = 5ms});
     ASSERT_TRUE(choice);

@@ -25,10 +25,12 @@ struct Row {
 
 std::vector<Row> rows() {
     return {
-        {{.name = "log of 20 ms with a memory", .log = Log::memory, .counter_period = 0.1}},
-        {{.name = "log of 25 of every 100 ms", .log = Log::mean_25_ms, .log_period = 0.1}},
+        {{.name = "log of 20 ms with a memory", .log = Log::memory, .counter_period = 0.1},
+         700,
+         90},
+        {{.name = "log of 25 of every 100 ms", .log = Log::mean_25_ms, .log_period = 0.1}, 700, 90},
         {{.name = "means of 1 s", .log = Log::since_last, .log_period = 1}},
-        {{.name = "counter of 1 ms", .counter_period = 1e-3}},
+        {{.name = "counter of 1 ms", .counter_period = 1e-3}, 700, 90},
         {{.name = "counter of 100 ms", .counter_period = 0.1}},
         {{.name = "counter of 100 ms, up to 100 ms late",
           .counter_period = 0.1,

@@ -59,9 +59,14 @@ inline void put(std::ostream& out, const EnergyEstimate& energy) {
     if (energy.resolved) {
         out << R"({"joules":)" << kdvfs::detail::json_number(energy.joules.count)
             << R"(,"half_width_95":)" << kdvfs::detail::json_number(energy.half_width.count)
+            << R"(,"noise_half_width_95":)"
+            << kdvfs::detail::json_number(energy.noise_half_width().count)
+            << R"(,"sensor_half_width_95":)"
+            << kdvfs::detail::json_number(energy.sensor_half_width.count)
             << R"(,"status":"resolved"})";
     } else {
-        out << R"({"joules":null,"half_width_95":null,"status":"too_short_to_tell"})";
+        out << R"({"joules":null,"half_width_95":null,"noise_half_width_95":null,)"
+            << R"("sensor_half_width_95":null,"status":"too_short_to_tell"})";
     }
 }
 
@@ -207,7 +212,16 @@ inline void put(std::ostream& out, const AttributionFit& fit) {
         << json_number(fit.autocorrelation) << R"(,"scatter_w":)" << json_number(fit.scatter.count)
         << R"(,"whitened":)" << (fit.whitened ? "true" : "false") << R"(,"repeated_scale":)"
         << json_number(fit.repeated_scale) << R"(,"repeated_spread":)"
-        << json_number(fit.repeated_spread) << R"(,"covariance_j2":[)";
+        << json_number(fit.repeated_spread) << R"(,"sensor":)";
+    if (fit.sensor) {
+        out << R"({"delay_s":)" << json_number(fit.sensor->delay.count()) << R"(,"memory_s":)"
+            << json_number(fit.sensor->memory.count()) << R"(,"window_s":)"
+            << json_number(fit.sensor->window.count()) << R"(,"rise_s":)"
+            << json_number(fit.sensor->rise.count()) << '}';
+    } else {
+        out << "null";
+    }
+    out << R"(,"covariance_j2":[)";
     const char* line = "";
     for (const std::vector<double>& row : fit.covariance) {
         out << line << '[';

@@ -301,6 +301,9 @@ public:
         return std::max(options_.sampler.period, options_.sampler.limits.period);
     }
 
+    [[nodiscard]] std::optional<measure::FollowedShare> followed() const override {
+        return scopes_.followed();
+    }
     [[nodiscard]] measure::Report report() override {
         measure::Report report;
         report.device = info_;
@@ -323,7 +326,7 @@ public:
             report.notes.emplace_back(
                 "applied is the driver's own word; that a clock ran is shown by held alone");
         }
-        if (!info_.simulated && rests_on_sensor(report)) {
+        if (!info_.simulated && !report.fit.sensor && rests_on_sensor(report)) {
             report.notes.emplace_back(
                 "the intervals of kernels hold noise, not the error of what is assumed of the "
                 "board's sensor: where it is half a millisecond later than that, they may miss the "

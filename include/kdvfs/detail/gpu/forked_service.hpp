@@ -42,6 +42,7 @@ public:
         report.notes.emplace_back("a forked process measures nothing: ask the one it is of");
         return report;
     }
+    [[nodiscard]] std::optional<measure::FollowedShare> followed() const override { return {}; }
     [[nodiscard]] measure::SelfCheck self_check() override {
         throw Error{Errc::invalid_input,
                     {.action = "check the energy counter",

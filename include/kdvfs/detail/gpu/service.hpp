@@ -42,6 +42,8 @@ public:
     [[nodiscard]] virtual const SupportedClocks& supported_clocks() const = 0;
     [[nodiscard]] virtual bool measure_only() const = 0;
     [[nodiscard]] virtual measure::Report report() = 0;
+    /// `Report::followed` alone, which costs no attribution.
+    [[nodiscard]] virtual std::optional<measure::FollowedShare> followed() const = 0;
     [[nodiscard]] virtual measure::SelfCheck self_check() = 0;
     virtual void check() = 0;
     virtual void rearm() = 0;

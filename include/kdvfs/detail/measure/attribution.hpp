@@ -212,6 +212,7 @@ public:
     struct Interval {
         double joules = 0;
         double half_width = any_width;
+        double sensor_half_width = 0;  ///< of it, as `EnergyEstimate` has it
     };
     /// The energy of `seconds[j]` seconds, which may be negative, of each column j.
     [[nodiscard]] Interval interval(std::span<const double> seconds) const;
@@ -230,7 +231,8 @@ private:
     static constexpr double fewest_degrees = 3;
 
     void refuse_impossible();
-    /// Whether none of the columns that have seconds was refused.
+    /// Whether none of the columns that have seconds was refused. Where the sensor was sought, one
+    /// that was refused shows that the board is not as the model has it, whoever is asked for.
     [[nodiscard]] bool all_possible(std::span<const double> seconds) const;
     [[nodiscard]] EnergyTotals totals() const;
     [[nodiscard]] std::vector<AttributedGroup> groups(const std::vector<KernelId>& kernels,
@@ -255,8 +257,9 @@ private:
 inline Attributing::Attributing(const EnergySums& sums, AttributionSettings settings)
     : sums_{&sums}, settings_{settings} {
     if (sums.rows.rows <= fewest_degrees) return;
-    estimate_.emplace(sums.rows, sums.column_seconds, settings.spread.count, sums.column_edges,
-                      sums.repeated);
+    const double spread =
+        sums.hypotheses.empty() ? settings.spread.count : PowerPrior::differing(sums.rows);
+    estimate_.emplace(sums.rows, sums.column_seconds, spread, sums.column_edges, sums.repeated);
     std::vector<PowerEstimate> others;
     for (const RowSums& rows : sums.late_rows) {
         if (rows.rows > fewest_degrees) {
@@ -265,6 +268,7 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
         }
     }
     estimate_->mix(others);
+    estimate_->integrate(sums.assumed, sums.hypotheses);
     if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
     refuse_impossible();
 }
@@ -276,8 +280,9 @@ inline void Attributing::refuse_impossible() {
     if (!estimate_) return;
     const std::size_t columns = sums_->columns_seen();
     // What ran for a moment only, such as a kernel until its clock switched, has a power that edges
-    // of rows make up, and hardly any energy.
-    constexpr double least_share = 0.01;
+    // of rows make up, and hardly any energy. Where the sensor was sought, edges are in the
+    // interval.
+    const double least_share = sums_->hypotheses.empty() ? 0.01 : 0.001;
     double all = 0;
     for (std::size_t j = 0; j < columns; ++j) all += sums_->seconds(j);
     std::vector<char> refused(columns);
@@ -314,6 +319,7 @@ inline void Attributing::refuse_impossible() {
 }
 
 inline bool Attributing::all_possible(std::span<const double> seconds) const {
+    if (!sums_->hypotheses.empty()) return impossible_.empty();
     return std::none_of(impossible_.begin(), impossible_.end(), [&](const ImpossiblePower& each) {
         return each.column < seconds.size() && seconds[each.column] != 0;
     });
@@ -323,7 +329,9 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
     if (!estimate_) return {};
     double joules = 0;
     double variance = 0;
+    double of_sensor = 0;
     double rows = 0;
+    const SymmetricMatrix& sensor = estimate_->sensor_covariance();
     std::vector<std::size_t> used;
     for (std::size_t i = 0; i < seconds.size(); ++i) {
         if (seconds[i] == 0) continue;
@@ -331,23 +339,26 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
         joules += seconds[i] * estimate_->watts()[i];
         rows += estimate_->rows_of(i);
         for (const std::size_t j : used) {
-            variance += (i == j ? 1 : 2) * seconds[i] * seconds[j] * estimate_->covariance()(i, j);
+            const double product = (i == j ? 1 : 2) * seconds[i] * seconds[j];
+            variance += product * estimate_->covariance()(i, j);
+            if (sensor.size() > 0) of_sensor += product * sensor(i, j);
         }
     }
     variance += std::pow(joules * sums_->gain_deviation, 2);
-    return {sums_->gain * joules,
-            sums_->gain * student_95(std::min(rows - 1, estimate_->degrees_of_freedom())) *
-                std::sqrt(std::max(variance, 0.0))};
+    const double deviations =
+        sums_->gain * student_95(std::min(rows - 1, estimate_->degrees_of_freedom()));
+    return {sums_->gain * joules, deviations * std::sqrt(std::max(variance, 0.0)),
+            deviations * std::sqrt(std::max(of_sensor, 0.0))};
 }
 
 inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
                                           double widest_resolved) const {
-    const auto [joules, half_width] = interval(seconds);
+    const auto [joules, half_width, sensor] = interval(seconds);
     // What all kernels drew together the counter says, whatever single ones are given.
     const bool possible = widest_resolved == any_width || all_possible(seconds);
     const bool resolved = possible && joules > 0 && std::isfinite(half_width) &&
                           half_width <= widest_resolved * joules;
-    return resolved ? EnergyEstimate{{joules}, {half_width}, true} : EnergyEstimate{};
+    return resolved ? EnergyEstimate{{joules}, {half_width}, true, {sensor}} : EnergyEstimate{};
 }
 
 inline SymmetricMatrix Attributing::covariance(
@@ -442,6 +453,7 @@ inline Attribution Attributing::result() const {
         result.fit.source =
             to_string(sums_->gain_deviation > 0 ? EnergyFrom::both : EnergyFrom::power);
     }
+    result.fit.sensor = sums_->sensor;
     result.impossible = impossible_;
     result.fit.rows = sums_->row_count;
     result.fit.refused_rows = sums_->refused_rows;

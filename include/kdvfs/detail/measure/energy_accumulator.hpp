@@ -6,10 +6,12 @@
 #include <kdvfs/detail/measure/held_clocks.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/late_rows.hpp>
+#include <kdvfs/detail/measure/log_readings.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/report_filler.hpp>
 #include <kdvfs/detail/measure/row_fit.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
+#include <kdvfs/detail/measure/sensor_finding.hpp>
 #include <kdvfs/detail/measure/source_choice.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/meter_record.hpp>
@@ -100,25 +102,23 @@ public:
     }
     /// The next sample of the counter, in order of time.
     void add(const EnergySample& sample) {
-        if (waits_for_choice()) {
-            finder_.take(sample);
-        } else if (by_power_) {
-            gain_.take_counter(sample);
-        } else {
-            join_.add(sample, *this);
+        if (keeps_samples()) {
+            log_gain_.take_counter(sample);
+            sample_counter(sample);
         }
+        use(sample);
     }
     /// The next sample of the power log, in order of time. Both the log's and the counter's are
     /// held back for some seconds, until it is clear which tells kernels apart (`SourceFinder`).
     void add(const PowerReading& reading) {
         if (reading.status != ReadingStatus::ok || !std::isfinite(reading.watts.count)) return;
-        if (!choice_) {
-            finder_.take(reading);
-        } else if (by_power_) {
-            const auto taken = choice_->clock.taken(reading.sampled_at);
-            const auto sample = taken ? log_.take(*taken, reading.watts) : std::nullopt;
-            if (sample) add(*sample);
+        if (keeps_samples()) {
+            for (const EnergySample& end :
+                 log_sample_.take(reading.sampled_at, reading.watts.count)) {
+                log_gain_.take_power(end);
+            }
         }
+        use(reading);
     }
     /// The next mean of a power meter over a known window, in order of time, where joules are taken
     /// from these.
@@ -198,18 +198,64 @@ private:
         return period > Duration::zero() ? periods * period : Duration::max();
     }
 
+    /// A sample or reading, held back or not.
+    void use(const EnergySample& sample) {
+        if (waits_for_choice()) {
+            finder_.take(sample);
+        } else if (by_power_) {
+            gain_.take_counter(sample);
+        } else {
+            join_.add(sample, *this);
+        }
+    }
+    void use(const PowerReading& reading) {
+        if (!choice_) {
+            finder_.take(reading);
+        } else if (by_power_) {
+            const auto taken = choice_->clock.taken(reading.sampled_at);
+            const auto sample = taken ? log_.take(*taken, reading.watts) : std::nullopt;
+            if (sample) add(*sample);
+        }
+    }
+
+    /// Keeps a reading of a fast counter to find its sensor by.
+    void sample_counter(const EnergySample& sample) {
+        const EnergySample last = std::exchange(last_counter_, sample);
+        if (settings_.counter_period <= Duration::zero() ||
+            settings_.counter_period >= LateRows::slow) {
+            return;
+        }
+        const Seconds length{sample.at - last.at};
+        if (last.at == TimePoint{} || last.segment != sample.segment || length.count() <= 0) return;
+        if (!counter_sample_.on()) {
+            counter_sample_.begin(std::max(settings_.counter_period, sample.at - last.at));
+        }
+        counter_sample_.read(sample.at, length, (sample.total - last.total).count / length.count());
+    }
+    void sample_time(std::size_t column, double seconds) {
+        if (!samples_time_) return;
+        if (log_sample_.sample().on()) log_sample_.sample().add(column, seconds);
+        if (counter_sample_.on()) counter_sample_.add(column, seconds);
+    }
+
     friend class SampleJoin;  // the sink's half
-    void passes(TimePoint from, TimePoint to, bool metered) {
+    void passes(TimePoint from, TimePoint to, bool known) {
         second_weighs_ = time_weight_.pass(from, to, row_.empty());
         passed_to_ = to;
-        knows_lateness_ = metered && late_.on() && from > TimePoint::min();
+        knows_lateness_ = known && late_.on() && from > TimePoint::min();
         if (knows_lateness_) late_.pass(from, to);
+        const bool sampled = known && from > TimePoint::min();
+        for (SensorSample* each : {&log_sample_.sample(), &counter_sample_}) {
+            if (each->on() && sampled) each->pass(from, to);
+        }
+        samples_time_ = sampled;
     }
     void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
              std::optional<RunPart> part);
     void idle(Seconds time, bool in_row) {
         levels_.idle(EnergySums::idle_column, time.count(), in_row);
         if (knows_lateness_) late_.add(EnergySums::idle_column, time.count());
+        sample_time(EnergySums::idle_column, time.count());
         if (in_row) add_time(EnergySums::idle_column, time.count());
     }
     void scope_ended(KernelId kernel) {
@@ -227,6 +273,9 @@ private:
     void discard_row();
     void fit_if_full();
     void watch_slow_counter();
+    /// Repeated figures say what powers are near, whatever the sensor: it is not sought then.
+    [[nodiscard]] bool keeps_samples() const { return !settings_.kernels_repeat; }
+    [[nodiscard]] std::optional<std::string> find_sensor_of(EnergySums& sums) const;
     [[nodiscard]] bool waits_for_choice() const { return !choice_ && finder_.sees_power(); }
     void choose();
     [[nodiscard]] std::vector<double> column_edges() const;
@@ -241,6 +290,11 @@ private:
     SourceFinder finder_;
     std::optional<SourceChoice> choice_;
     LogMeans log_;
+    LogReadings log_sample_;
+    SensorSample counter_sample_;  // of a fast one
+    EnergySample last_counter_{};
+    CounterGain log_gain_;       // by all readings of the log
+    bool samples_time_ = false;  // that passes
     TimeWeight time_weight_;
     double second_weighs_ = 1;
     CounterGain gain_;
@@ -289,6 +343,7 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
     }
     if (levels_.any()) levels_.run(kernel, place, *column, share.count(), in_row);
     if (knows_lateness_) late_.add(*column, share.count());
+    sample_time(*column, share.count());
     if (!in_row) return;
     add_time(*column, share.count());
     if (part) add_inside(*column, *part, share.count());
@@ -437,10 +492,10 @@ inline void EnergyAccumulator::choose() {
             join_.parts_from(choice_->response.window / MeterResponse::shows_inside);
         }
     }
-    for (const EnergySample& sample : held.counter()) add(sample);
+    for (const EnergySample& sample : held.counter()) use(sample);
     if (!by_power_) return;
     for (const TimedReading& reading : held.power()) {
-        add(PowerReading{{reading.value}, reading.read_at, ReadingStatus::ok});
+        use(PowerReading{{reading.value}, reading.read_at, ReadingStatus::ok});
     }
 }
 
@@ -541,6 +596,49 @@ inline EnergySums EnergyAccumulator::sums() const {
             .overflows = join_.overflows()};
 }
 
+/// Takes the powers from readings whose sensor is integrated out: those of the log where it tells
+/// kernels apart, else those of a fast counter.
+/// @returns a sentence on the source, where that is the log
+inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& sums) const {
+    // NVIDIA's boards, whose powers differ inside runs, leave 4 to 10, those of the model 1 to 2.
+    constexpr double most_overcount = 2.5;
+    const auto take = [&](SensorFinding&& found, const SensorSample& sample) {
+        sums.assumed = found.rows.level;
+        sums.rows = std::move(found.rows);
+        sums.late_rows.clear();
+        sums.hypotheses = std::move(found.hypotheses);
+        sums.sensor = {Seconds{found.likely.delay}, Seconds{found.likely.memory},
+                       Seconds{found.likely.window}, Seconds{found.likely.rise}};
+        sums.row_count = sample.seen();
+    };
+    if (!repeated_.empty()) return {};
+    const SensorSample& log = log_sample_.sample();
+    SourceChoice choice;
+    if (by_power_ && is_short_usual_log(log)) return {};
+    if (log_sample_.has_clock() && !is_short_usual_log(log)) {
+        std::optional<SensorFinding> found = find_sensor(log, sums.columns_seen());
+        choice = choose_source(found, log_gain_, log.period(), settings_.counter_period);
+        const bool by_log = choice.source != EnergyFrom::counter || by_power_;
+        if (by_log && (!found || found->usual)) return {};
+        if (by_log && SensorPrior::has_family(log.period()) && found->overcount > most_overcount) {
+            return {};
+        }
+        if (by_log) {
+            take(std::move(*found), log);
+            if (!by_power_) {
+                sums.gain = log_gain_.gain();
+                sums.gain_deviation = log_gain_.deviation();
+            }
+            sums.by_power = true;
+            return choice.reason;
+        }
+    }
+    if (by_power_) return {};
+    std::optional<SensorFinding> found = find_sensor(counter_sample_, sums.columns_seen(), true);
+    if (found) take(std::move(*found), counter_sample_);
+    return {};
+}
+
 inline void EnergyAccumulator::fill(Report& report) const {
     if (waits_for_choice()) {
         EnergyAccumulator chosen = *this;
@@ -558,10 +656,16 @@ inline void EnergyAccumulator::fill(Report& report) const {
             if (known.kernel == kernel) row.repeated = known.figure;
         }
     }
-    const ReportFiller filler{*kernels_, sums(), settings_.widest_resolved};
+    EnergySums sums = this->sums();
+    const std::optional<std::string> reason = find_sensor_of(sums);
+    const ReportFiller filler{*kernels_, std::move(sums), settings_.widest_resolved};
     filler.fill(report, facts_.seen());
     note_unrepeated(report);
-    if (choice_) report.notes.push_back(choice_->reason);
+    if (reason) {
+        report.notes.push_back(*reason);
+    } else if (choice_) {
+        report.notes.push_back(choice_->reason);
+    }
     report.levels.clear();
     for (LevelTime& level : levels_.levels()) {
         report.levels.push_back(filler.level(std::move(level)));

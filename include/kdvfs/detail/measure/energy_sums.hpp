@@ -5,6 +5,7 @@
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
+#include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -89,6 +90,11 @@ struct EnergySums {
     RowSums rows;  ///< a column per (kernel, applied clock); column 0 is idle
     /// The same rows, each time as if a slow counter followed the load in another way (`LateRows`).
     std::vector<RowSums> late_rows;
+    /// What hypotheses of the sensor say of the powers, as likely as each other; empty where the
+    /// sensor was not sought. `assumed` is the one that the rows rest on.
+    std::vector<NormalSums> hypotheses{};
+    NormalSums assumed{};
+    std::optional<FoundSensor> sensor{};
     KernelColumns columns;
     std::optional<std::size_t> pool;     ///< the column of kernels that have none of their own
     std::vector<double> column_seconds;  ///< by column, under trusted samples

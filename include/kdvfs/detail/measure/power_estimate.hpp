@@ -122,8 +122,13 @@ struct PowerPrior {
         return i < inside.size() && inside[i] != 0;
     }
     [[nodiscard]] double centre(std::size_t i) const { return is_inside(i) ? 0 : mean; }
+    /// Kernels of one program, and parts of their runs, differ by so much of their mean (METHODS:
+    /// 200 to 700 W of 450).
+    static constexpr double differs = 0.4;
+    [[nodiscard]] static double differing(const RowSums& rows) {
+        return std::max(differs * std::abs(rows.power.mean_watts()), 1.0);
+    }
     [[nodiscard]] double precision(std::size_t i) const {
-        constexpr double differs = 0.4;  // of the mean: inside runs, up to idle power and the most
         const double by = is_inside(i) ? std::max(differs * std::abs(mean), 1.0) : spread;
         return 1 / (by * by);
     }
@@ -163,6 +168,11 @@ public:
     /// each one's own and what they differ by.
     void mix(std::span<const PowerEstimate> others);
 
+    /// Integrates the sensor out: the powers move by the mean of what hypotheses of the sensor
+    /// make of them beyond what `from` does, whose covariance is the sensor's part of the error.
+    /// @param from equations of the hypothesis that the rows of this estimate rest on
+    void integrate(const NormalSums& from, std::span<const NormalSums> hypotheses);
+
     /// Rows beyond as many as the powers that they determine.
     [[nodiscard]] double degrees_of_freedom() const { return degrees_; }
     /// Of all columns' joules as the rows' own noise moves the counter, J^2: the scatter of the
@@ -171,6 +181,8 @@ public:
     [[nodiscard]] bool whitened() const { return whitened_; }
     [[nodiscard]] const std::vector<double>& watts() const { return watts_; }
     [[nodiscard]] const SymmetricMatrix& covariance() const { return covariance_; }
+    /// The part of the covariance that comes from not knowing the sensor.
+    [[nodiscard]] const SymmetricMatrix& sensor_covariance() const { return sensor_; }
     /// The watts before negative ones were set to zero.
     [[nodiscard]] const std::vector<double>& unbounded_watts() const { return unbounded_; }
     /// Column `j` is off by `error`, W, which its variance does not explain: so are the columns
@@ -223,6 +235,7 @@ private:
     std::vector<double> watts_;
     std::vector<double> unbounded_;
     SymmetricMatrix covariance_;
+    SymmetricMatrix sensor_;  // of it; empty where the sensor was not integrated out
     std::vector<double> rows_of_;
 };
 
@@ -306,6 +319,35 @@ inline void PowerEstimate::mix(std::span<const PowerEstimate> others) {
     mixed.degrees_ = mean([](const PowerEstimate& each) { return each.degrees_; });
     mixed.total_variance_ = mean([](const PowerEstimate& each) { return each.total_variance_; });
     *this = std::move(mixed);
+}
+
+inline void PowerEstimate::integrate(const NormalSums& from,
+                                     std::span<const NormalSums> hypotheses) {
+    if (hypotheses.empty()) return;
+    const auto count = static_cast<double>(hypotheses.size());
+    const auto watts_of = [&](const NormalSums& sums) {
+        return factor(sums.gram).solve(pulled(sums.right));
+    };
+    const std::vector<double> before = watts_of(from);
+    std::vector<std::vector<double>> moved;
+    std::vector<double> mean(before.size());
+    for (const NormalSums& each : hypotheses) {
+        moved.push_back(watts_of(each));
+        for (std::size_t j = 0; j < mean.size(); ++j) {
+            moved.back()[j] -= before[j];
+            mean[j] += moved.back()[j] / count;
+        }
+    }
+    sensor_ = SymmetricMatrix{mean.size()};
+    for (std::vector<double>& each : moved) {
+        for (std::size_t j = 0; j < mean.size(); ++j) each[j] -= mean[j];
+        sensor_.add_outer(each, 1 / std::max(count - 1, 1.0));
+    }
+    covariance_ += sensor_;
+    for (std::size_t j = 0; j < mean.size(); ++j) {
+        unbounded_[j] += mean[j];
+        watts_[j] = std::max(unbounded_[j], 0.0);
+    }
 }
 
 /// A call draws as many joules beyond what the idle board does wherever it runs, in whatever time:

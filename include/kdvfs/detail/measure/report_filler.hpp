@@ -385,7 +385,6 @@ inline void ReportFiller::add_impossible(Report& report) const {
 /// What says that the attribution's picture of the board is wrong.
 inline void ReportFiller::add_alarms(Report& report) const {
     constexpr double most_refused = 0.02;
-    constexpr double strong = 0.5;
     constexpr double rounding = 1e-3;  // of the power
     constexpr double much = 5e-3;      // of the joules
     std::array<char, 1024> text;
@@ -400,14 +399,6 @@ inline void ReportFiller::add_alarms(Report& report) const {
             "%.1f %% of the counter's intervals are impossible and were refused: the counter or "
             "its clock is at fault",
             100 * fit.refused_share());
-    }
-    const bool noisy = fit.scatter > sums_.mean_power() * rounding;
-    if (noisy && std::abs(fit.autocorrelation) > strong) {
-        alarm(
-            "what an interval leaves unexplained resembles what the one before it left "
-            "(correlation %.2f): powers change with time, with what ran before or with something "
-            "that no scope covers",
-            fit.autocorrelation);
     }
     if (!attributing_.solved()) return;
     add_impossible(report);

@@ -46,7 +46,8 @@ enum class IterationMark { begins, ends, spoilt };
 
 /// Joins kernel intervals, counter samples and clock changes, each in its own order and late, into
 /// one walk along the time axis. What it finds goes to a `Sink`:
-/// - `passes(from, to, metered)`: what follows up to the next is of this time;
+/// - `passes(from, to, known)`: what follows up to the next is of this time, of which all is known
+///   or not;
 /// - `run(kernel, applied, place, share, in_row, part)`: for this long a kernel ran, in the row
 ///   or outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
 ///   in which part of the run, nothing where it is not walked in parts; `idle(time, in_row)`: for
@@ -250,7 +251,7 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
 template <class Sink>
 void SampleJoin::pass(TimePoint to, Sink& sink) {
     const bool in_row = last_ && row_metered_;
-    sink.passes(walked_to_, to, metered_);
+    sink.passes(walked_to_, to, metered_ && last_);
     if (running_.empty()) {
         if (last_) sink.idle(Seconds{to - walked_to_}, in_row);
     } else {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/measure/energy_counter.hpp>
+#include <kdvfs/detail/measure/power_estimate.hpp>
 #include <kdvfs/detail/measure/sensor_model.hpp>
 #include <kdvfs/detail/measure/sensor_prior.hpp>
 #include <kdvfs/detail/measure/sensor_sample.hpp>
@@ -74,6 +75,10 @@ public:
     }
     /// Covariance of the powers under one hypothesis, as the noise of the rows makes it.
     [[nodiscard]] SymmetricMatrix noise(const Sensor& sensor) const;
+    /// The normal equations of all columns under one hypothesis, in units of the rows' noise.
+    [[nodiscard]] NormalSums equations(const Sensor& sensor) const;
+    /// The same with what else is known of the rows.
+    [[nodiscard]] RowSums row_sums(const Sensor& sensor) const;
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
     /// What the likeliest hypothesis leaves of a row, W, root mean square.
     [[nodiscard]] double unexplained() const { return std::sqrt(square_); }
@@ -136,6 +141,20 @@ private:
     void shuffle();
     [[nodiscard]] bool follows(std::size_t i) const;
     void add_rows(const Sensor& sensor, std::size_t rows, Equations& into) const;
+    [[nodiscard]] SymmetricMatrix of_columns(const SymmetricMatrix& found, double scale) const;
+    [[nodiscard]] NormalSums normal_sums(const Equations& found, double square) const;
+    void add_shares(const Sensor& sensor, RowSums& sums) const;
+    /// The same for whoever takes each row: `take(i, rest, behind)`, with columns and shares in
+    /// `own_` and `shares_`.
+    template <class Take>
+    void each_row(const Sensor& sensor, std::size_t rows, Take take) const;
+    [[nodiscard]] const SensorSample::Stretch& shown_stretch(const SensorSample::Row& row,
+                                                             double delay) const {
+        const auto& stretches = sample_->blocks()[row.block].stretches;
+        std::size_t s = row.stretch;
+        while (s > 0 && stretches[s].from >= row.at - delay) --s;
+        return stretches[s];
+    }
     [[nodiscard]] static StepResponse response(const Sensor& sensor, const SensorSample::Row& row) {
         return {sensor, row.length > 0 ? row.length : sensor.window};
     }
@@ -236,9 +255,12 @@ inline void SensorPosterior::take_columns(const ColumnPrior& columns) {
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return seconds[a] > seconds[b]; });
     place_.resize(all);
+    const auto ran = static_cast<std::size_t>(
+        std::count_if(seconds.begin(), seconds.end(), [](double time) { return time > 0; }));
+    const std::size_t apart = std::min(ran, most);
     for (std::size_t k = 0; k < all; ++k) {
-        place_[order[k]] = std::min(k, most);
-        if (k > most) continue;
+        place_[order[k]] = std::min(k, apart);
+        if (k > apart) continue;
         columns_.centre.push_back(columns.centre[order[k]]);
         columns_.precision.push_back(columns.precision[order[k]]);
     }
@@ -271,6 +293,17 @@ inline bool SensorPosterior::follows(std::size_t i) const {
 /// The equations of rows whose noise follows that of the row before it (`lasting_`).
 inline void SensorPosterior::add_rows(const Sensor& sensor, std::size_t rows,
                                       Equations& into) const {
+    const double fresh = 1 / std::sqrt(1 - lasting_ * lasting_);
+    each_row(sensor, rows, [&](std::size_t, double rest, bool behind) {
+        into.add(own_, shares_, rest);
+        into.squares += rest * rest;
+        into.log_fresh += behind ? std::log(fresh) : 0;
+        ++into.count;
+    });
+}
+
+template <class Take>
+void SensorPosterior::each_row(const Sensor& sensor, std::size_t rows, Take take) const {
     std::vector<std::size_t> last_own;
     std::vector<double> last_shares;
     double last_rest = 0;
@@ -303,10 +336,7 @@ inline void SensorPosterior::add_rows(const Sensor& sensor, std::size_t rows,
             shares_ = last_shares;
             rest = last_rest;
         }
-        into.add(own_, shares_, rest);
-        into.squares += rest * rest;
-        into.log_fresh += behind ? std::log(fresh) : 0;
-        ++into.count;
+        take(i, rest, behind);
     }
 }
 
@@ -413,6 +443,113 @@ inline SymmetricMatrix SensorPosterior::noise(const Sensor& sensor) const {
         for (std::size_t k = 0; k <= j; ++k) result(j, k) = unit[place_[k]];
     }
     return result;
+}
+
+/// By all columns of the sample: those that are as one in the search are alike.
+inline SymmetricMatrix SensorPosterior::of_columns(const SymmetricMatrix& found,
+                                                   double scale) const {
+    std::vector<double> alike(found.size());
+    for (const std::size_t place : place_) ++alike[place];
+    SymmetricMatrix all{place_.size()};
+    for (std::size_t i = 0; i < place_.size(); ++i) {
+        for (std::size_t j = 0; j <= i; ++j) {
+            all(i, j) = scale * found(place_[i], place_[j]) / alike[place_[i]] / alike[place_[j]];
+        }
+    }
+    return all;
+}
+
+inline NormalSums SensorPosterior::normal_sums(const Equations& found, double square) const {
+    const std::size_t columns = columns_.centre.size();
+    const SymmetricMatrix gram = found.gram();
+    std::vector<double> alike(columns);
+    for (const std::size_t place : place_) ++alike[place];
+    square *= clustering_;  // rows that say less than they seem to
+    NormalSums all{of_columns(gram, 1 / square), {}, {}, found.count};
+    for (const std::size_t place : place_) {
+        double right = found.right[place];
+        for (std::size_t b = 0; b < columns; ++b) right += gram(place, b) * columns_.centre[b];
+        all.right.push_back(right / square / alike[place]);
+    }
+    return all;
+}
+
+inline NormalSums SensorPosterior::equations(const Sensor& sensor) const {
+    Equations all{columns_.centre.size()};
+    add_rows(sensor, rows_.size(), all);
+    return normal_sums(all, fit(sensor, rows_.size()).square);
+}
+
+/// The scatter of the equations is that of their sums over runs: all rows of one run are off by
+/// what its power differs from the kernel's (Liang and Zeger, Biometrika 73, 1986).
+inline RowSums SensorPosterior::row_sums(const Sensor& sensor) const {
+    const std::size_t columns = columns_.centre.size();
+    const Fit found = fit(sensor, rows_.size());
+    RowSums sums;
+    for (std::size_t j = 0; j < place_.size(); ++j) sums.add_column();
+    add_shares(sensor, sums);
+    Equations all{columns};
+    SymmetricMatrix scatter{columns};
+    std::vector<double> score(columns);
+    const SensorSample::Stretch* run = nullptr;
+    const auto end_run = [&] {
+        scatter.add_outer(score, 1);
+        std::fill(score.begin(), score.end(), 0.0);
+    };
+    each_row(sensor, rows_.size(), [&](std::size_t i, double rest, bool) {
+        all.add(own_, shares_, rest);
+        ++all.count;
+        double left = rest;
+        for (std::size_t a = 0; a < own_.size(); ++a) {
+            left -= shares_[a] * (found.watts[own_[a]] - columns_.centre[own_[a]]);
+        }
+        const SensorSample::Stretch* shown = &shown_stretch(rows_[i], sensor.delay);
+        if (std::exchange(run, shown) != shown) end_run();
+        for (std::size_t a = 0; a < own_.size(); ++a) score[own_[a]] += shares_[a] * left;
+    });
+    end_run();
+    sums.level = normal_sums(all, found.square);
+    sums.level.scatter = of_columns(scatter, 1 / (found.square * found.square * clustering_));
+    sums.rows = all.count;
+    sums.fewer_rows = all.count;  // less what those before them foretell, they are independent
+    sums.square = all.count;
+    sums.product = lasting_ * all.count;
+    sums.scatter = all.count * found.square;
+    return sums;
+}
+
+/// How much of the rows each column has, by runs.
+inline void SensorPosterior::add_shares(const Sensor& sensor, RowSums& sums) const {
+    const std::size_t columns = columns_.centre.size();
+    std::vector<double> shares(columns);
+    std::vector<double> squared(columns);
+    std::vector<double> of_run(columns);
+    const SensorSample::Stretch* run = nullptr;
+    const auto end_run = [&] {
+        for (std::size_t j = 0; j < columns; ++j) {
+            shares[j] += of_run[j];
+            squared[j] += of_run[j] * of_run[j];
+            of_run[j] = 0;
+        }
+    };
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+        if (outlier_[i]) continue;
+        const auto& row = rows_[i];
+        find_shares(row, response(sensor, row), sensor.delay);
+        const SensorSample::Stretch* shown = &shown_stretch(row, sensor.delay);
+        if (std::exchange(run, shown) != shown) end_run();
+        double idle = 0;
+        for (std::size_t a = 0; a < own_.size(); ++a) {
+            of_run[own_[a]] += shares_[a];
+            if (own_[a] == place_[RowSums::idle_column]) idle += shares_[a];
+        }
+        sums.power.add_power(row.watts, 1 - std::clamp(idle, 0.0, 1.0));
+    }
+    end_run();
+    for (std::size_t j = 0; j < place_.size(); ++j) {
+        sums.shares[j] = shares[place_[j]];
+        sums.squared_shares[j] = squared[place_[j]];
+    }
 }
 
 /// The prior, evenly sampled.

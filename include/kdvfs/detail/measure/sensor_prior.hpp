@@ -61,9 +61,10 @@ struct SensorPrior {
 
     /// NVIDIA's data centre boards have a log of 20 ms; fits of recordings of an H100 and two H200s
     /// scatter over 2.25 to 3.5 ms and 12 to 19 ms (METHODS, I). Others may have one, too.
+    [[nodiscard]] static bool has_family(double period) { return period > 17e-3 && period < 23e-3; }
     [[nodiscard]] static SensorPrior of_log(Duration period) {
         SensorPrior prior;
-        if (period > std::chrono::milliseconds{17} && period < std::chrono::milliseconds{23}) {
+        if (has_family(Seconds{period}.count())) {
             prior.family = {0.75, 3e-3, 0.7e-3, 14e-3, 0.2};
         }
         return prior;

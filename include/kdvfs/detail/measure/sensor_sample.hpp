@@ -69,7 +69,11 @@ public:
         period_ = std::max(Seconds{period}.count(), 1e-4);
         slot_ = std::max(1.0, 64 * period_);
         grain_ = std::clamp(period_ / 32, 2e-5, 1e-3);
+        constexpr double fine = 0.015;  // s: shorter rows say less each
+        most_rows_ = period_ < fine ? 4 * many_rows : many_rows;
     }
+    /// The readings' period is known better than when the sample was begun.
+    void set_period(Duration period) { period_ = std::max(Seconds{period}.count(), 1e-4); }
     [[nodiscard]] bool on() const { return period_ > 0; }
     [[nodiscard]] double period() const { return period_; }
 
@@ -134,7 +138,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t most_rows = 3072;
+    static constexpr std::size_t many_rows = 3072;
     static constexpr std::size_t most_stretches = std::size_t{1} << 17U;
     static constexpr std::size_t most_pending = 4096;
 
@@ -157,7 +161,7 @@ private:
     }
     void make_room() {
         settle();
-        if (rows_ < most_rows && stretches_ < most_stretches) return;
+        if (rows_ < most_rows_ && stretches_ < most_stretches) return;
         stride_ *= 2;
         std::erase_if(blocks_, [&](const Block& block) { return block.slot % stride_ != 0; });
         rows_ = stretches_ = 0;
@@ -170,6 +174,7 @@ private:
     double period_ = 0;
     double slot_ = 1;
     double grain_ = 1e-3;
+    std::size_t most_rows_ = many_rows;
     TimePoint origin_ = TimePoint::min();
     bool takes_ = false;
     std::int64_t stride_ = 1;

@@ -4,6 +4,7 @@
 #include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/meter_response.hpp>
+#include <kdvfs/detail/measure/sensor_finding.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/self_check.hpp>
 #include <kdvfs/units.hpp>
@@ -387,6 +388,11 @@ public:
         match();
     }
 
+    /// Mean powers by the counter and by the log, where the counter moved in time of both.
+    [[nodiscard]] std::optional<std::pair<double, double>> means() const {
+        if (joules_ <= 0 || powers_ <= 0) return {};
+        return std::pair{joules_ / seconds_, powers_ / seconds_};
+    }
     /// 1 where there was no time together.
     [[nodiscard]] double gain() const { return powers_ > 0 ? joules_ / powers_ : 1; }
     /// Relative standard error. Single moves of the counter err at their edges, each by what the
@@ -409,6 +415,7 @@ private:
             const auto end = logged_at(to.at);
             if (begin && end && begin->second == end->second && from.segment == to.segment) {
                 add((to.total - from.total).count, end->first - begin->first);
+                seconds_ += Seconds{to.at - from.at}.count();
             }
             while (power_.size() >= 2 && power_[1].at <= to.at) power_.pop_front();
         }
@@ -440,10 +447,48 @@ private:
     std::deque<EnergySample> power_;
     double joules_ = 0;
     double powers_ = 0;
+    double seconds_ = 0;
     double joules_squared_ = 0;
     double powers_squared_ = 0;
     double products_ = 0;
     double moves_ = 0;
 };
+
+/// Whether kernels are told apart by the power log, and how its joules are those of the counter.
+/// @param found  of the log's readings; nothing where there are too few
+/// @param period of the log, s
+[[nodiscard]] inline SourceChoice choose_source(const std::optional<SensorFinding>& found,
+                                                const CounterGain& gain, double period,
+                                                Duration counter_period) {
+    constexpr double clearly = 0.6;  // of the readings' deviation may be left unexplained
+    const auto by_counter = [](const char* why) {
+        return SourceChoice{
+            EnergyFrom::counter, 1, {}, std::string{"joules are from the energy counter: "} + why};
+    };
+    if (!found) {
+        return by_counter("there are too few power samples of metered time to know them by");
+    }
+    SelfCheck check;
+    check.power_window = std::chrono::duration_cast<Duration>(Seconds{found->window(period)});
+    if (const auto means = gain.means()) {
+        check.passed = true;
+        check.counted = {means->first};
+        check.drawn = Watts{means->second};
+        const double ratio = means->first / means->second;
+        if (ratio > SelfCheckRun::most_off || ratio * SelfCheckRun::most_off < 1) {
+            return by_counter("power samples disagree with it by a factor");
+        }
+    } else {
+        check.reason = "it did not move while there were power samples";
+    }
+    SourceChoice choice = choose_source(
+        check, {counter_period, std::chrono::duration_cast<Duration>(Seconds{period})});
+    if (choice.source == EnergyFrom::both && found->left > clearly * found->deviation) {
+        return by_counter(
+            "power samples do not follow the kernels clearly enough to know over which time each "
+            "is a mean");
+    }
+    return choice;
+}
 
 }  // namespace kdvfs::inline v0_3::measure

@@ -77,6 +77,7 @@ public:
                  std::shared_ptr<SweepControl> sweep, const PlanComparison* comparison,
                  const RunEngine* run, std::filesystem::path file)
         : gpu_{gpu},
+          service_{service},
           sweep_{std::move(sweep)},
           comparison_{comparison},
           run_{run},
@@ -113,7 +114,7 @@ private:
         if (comparison_ != nullptr) status_.pairs = comparison_->pairs();
         if (run_ != nullptr) status_.saving = run_->saving();
         if (follows_) {
-            if (const auto followed = gpu_.report().followed) {
+            if (const auto followed = service_.followed()) {
                 status_.followed_pct = 100 * followed->share();
             }
         }
@@ -121,7 +122,8 @@ private:
         next_ = std::chrono::steady_clock::now() + std::chrono::seconds{1};
     }
 
-    Gpu gpu_;
+    Gpu gpu_;  // which keeps the service
+    kdvfs::detail::GpuService& service_;
     std::shared_ptr<SweepControl> sweep_;
     const PlanComparison* comparison_;
     const RunEngine* run_;
