@@ -226,7 +226,8 @@ class Gpu:
         """Lets the environment say what the program does; call it before the first scope.
 
         `KDVFS_MODE` is "off", "measure" (the default), "sweep:FILE" or "follow:PLAN"; `kdvfs tune
-        -- python train.py` sets it. Needs `next_iteration`.
+        -- python train.py` sets it. Needs `next_iteration`. Under torchrun, mpirun or srun each rank has files of
+        its own: `profile.csv` is `profile.rank2.csv` for rank 2.
         """
         expect_ok(_c.kdvfs_session_begin(self._handle))
 
@@ -463,7 +464,8 @@ def version() -> str:
     return _c.kdvfs_version().decode()
 
 
-from .serving import Steps, StepScope  # noqa: E402 - they need what is above
+from .ranks import FolderStore, Ranks  # noqa: E402 - they need what is above
+from .serving import Steps, StepScope  # noqa: E402
 from .training import BatchSize, PowerLimit, Run  # noqa: E402
 
-__all__ += ["BatchSize", "PowerLimit", "Run", "StepScope", "Steps"]
+__all__ += ["BatchSize", "FolderStore", "Ranks", "PowerLimit", "Run", "StepScope", "Steps"]

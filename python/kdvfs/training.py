@@ -15,6 +15,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 from . import Gpu
 from ._library import Combine, Error, PowerLimitOptions, SuggestedRun, expect_ok
 from ._library import library as _c
+from .ranks import Ranks
 
 _GOALS = ("energy", "time", "cost", "bounded_slowdown")
 _ENDS = ("reached", "stopped", "failed", "lost")
@@ -40,14 +41,18 @@ class PowerLimit:
         step_w: Optional[float] = None,
         warmup_steps: Optional[int] = None,
         measured_steps: Optional[int] = None,
-        ranks: int = 1,
+        ranks: Union[int, Ranks] = 1,
         combine: Optional[Callable[[float, float], Tuple[float, float]]] = None,
     ) -> None:
         """`goal` is "energy", "time", "cost" (parameter: eta, 0.5) or "bounded_slowdown" (0.05: 5 %).
 
-        With several ranks, `combine(joules, seconds)` returns the sum of all ranks' joules and the longest of
-        their times, as an all-reduce does.
+        With several ranks, give a `Ranks`; or their number, and `combine(joules, seconds)`, which returns the sum
+        of all ranks' joules and the longest of their times, as an all-reduce does.
         """
+        if isinstance(ranks, Ranks):
+            ranks, combine = ranks.size, combine or (ranks.combine if ranks.size > 1 else None)
+        if ranks > 1 and combine is None:
+            raise Error(1, f"cannot search on {ranks} ranks: they have no `combine`; give ranks=kdvfs.Ranks()")
         options = PowerLimitOptions()
         _c.kdvfs_power_limit_options_init(ctypes.byref(options))
         options.goal = _index("the goal", goal, _GOALS)

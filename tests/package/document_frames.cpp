@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What stands around the C++ blocks of the documents: documents.py puts each block in place of the line
-// that names it, and its includes at the beginning.
+// What stands around the C++ blocks of the documents: documents.py puts each block in place of the
+// line that names it, and its includes at the beginning.
 #include <kdvfs/kdvfs.hpp>
 #include <kdvfs/rocm.hpp>
 #include <kdvfs/tune/session.hpp>
