@@ -95,7 +95,7 @@ class Ranks:
         size: Optional[int] = None,
         timeout: float = 60.0,
     ) -> None:
-        """`store` has the methods `set`, `get`, `wait` and `check` of `torch.distributed.Store`."""
+        """`store` has the methods `set`, `get` and `wait` of `torch.distributed.Store`."""
         if (rank is None) != (size is None):
             raise Error(1, "cannot number the ranks: rank and size belong together; give both or none")
         if rank is None or size is None:
@@ -107,11 +107,11 @@ class Ranks:
         self.rank, self.size = rank, size
         self._timeout = timeout
         self._store = store if store is not None or size == 1 else _torch_store(timeout)
-        for method in ("set", "get", "wait", "check"):
+        for method in ("set", "get", "wait"):
             if size > 1 and not hasattr(self._store, method):
                 raise Error(
                     1,
-                    f"cannot use {store!r} as a store: it has no method {method}; "
+                    f"cannot use {self._store!r} as a store: it has no method {method}; "
                     "give a torch.distributed.Store or kdvfs.FolderStore(FOLDER)",
                 )
         # The store may outlive this process: an elastic restart must not read what was sent before it.
@@ -237,7 +237,13 @@ class Ranks:
             return False
 
     def _there(self, key: str) -> bool:
-        return bool(self._call("check", [key]))
+        if hasattr(self._store, "check"):  # PyTorch 1.13 has none
+            return bool(self._call("check", [key]))
+        try:
+            self._store.wait([key], datetime.timedelta(milliseconds=20))
+            return True
+        except Exception:
+            return False
 
     def _call(self, method: str, *arguments: Any) -> Any:
         try:
