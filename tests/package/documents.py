@@ -11,6 +11,7 @@ python3 documents.py broken SOURCE KDVFS FOLDER PAGE NUMBER    PAGE has so many 
 - CMake: a block is parsed; its targets and components exist.
 - Shell: a block is parsed by bash. Each `kdvfs` command in it runs, with --dry-run where it sets clocks: none
   is a mistake of usage, and those of RUN must be done. Presets, targets, scripts and components exist.
+- docs/README.md names each page of docs/.
 - In text: `kdvfs ...` in backquotes is a command in the same way; a KDVFS_... variable is read by the code.
 
 A shell block is one of `sh`, or an indented one that begins with a command.
@@ -248,7 +249,7 @@ class Check:
 
     def command(self, where, line):
         """A line with `kdvfs` in it, perhaps behind srun or torchrun, runs as far as it can here."""
-        text = re.sub(r"^.*?\bkdvfs ", "kdvfs ", re.sub(r"\s+#.*", "", line))
+        text = re.sub(r"^(.*?[\s(])??kdvfs (?=[a-z-])", "kdvfs ", re.sub(r"\s+#.*", "", line))
         for name, meant in PLACEHOLDERS.items():
             text = re.sub(rf"\b{name}\b", meant, text)
         text = re.sub(r"build/\S*/", "./", text)
@@ -312,6 +313,10 @@ class Check:
         code = set(re.findall(r"KDVFS_\w+", code))
         for page in chosen:
             self.text(page, code)
+        index = (self.source / "docs/README.md").read_text()
+        for page in chosen:
+            linked = page.parent.name != "docs" or page.name == "README.md" or f"({page.name}" in index
+            self.expect(linked, page.name, "docs/README.md has no task for this page")
         print("\n".join(self.faults))
         print(", ".join(f"{count} {kind}" for kind, count in self.ran.items()))
 
