@@ -13,6 +13,7 @@ that needs them.
 from typing import Any, Iterable, Iterator, TypeVar
 
 from . import Gpu
+from ._library import Error
 
 Item = TypeVar("Item")
 
@@ -29,7 +30,10 @@ def lightning(gpu: Gpu) -> Any:
     try:
         from lightning.pytorch import Callback
     except ImportError:
-        from pytorch_lightning import Callback
+        try:
+            from pytorch_lightning import Callback
+        except ImportError:
+            raise Error(2, "cannot make a callback: Lightning is missing; install lightning") from None
 
     class EnergyCallback(Callback):  # type: ignore[misc]
         def on_train_batch_start(self, *_: Any, **__: Any) -> None:
@@ -41,7 +45,10 @@ def lightning(gpu: Gpu) -> Any:
 def transformers(gpu: Gpu) -> Any:
     """A callback for the Trainer of Hugging Face's transformers. An iteration is a whole step, with
     all its gradient accumulation."""
-    from transformers import TrainerCallback
+    try:
+        from transformers import TrainerCallback
+    except ImportError:
+        raise Error(2, "cannot make a callback: transformers is missing; install transformers") from None
 
     class EnergyCallback(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *_: Any, **__: Any) -> None:

@@ -151,7 +151,7 @@ class Refuses(unittest.TestCase):
     def test_mistakes_in_words(self):
         self.refused("invalid_input", "no such preset", lambda: kdvfs.open_simulated("mi999"))
         self.refused("invalid_input", "no vendor", lambda: kdvfs.open("intel", "0000:00:00.0"))
-        self.refused("invalid_input", "is none", lambda: kdvfs.measure("amd", "card0"))
+        self.refused("invalid_input", "is no PCI address", lambda: kdvfs.measure("amd", "card0"))
         with kdvfs.open_simulated("mi210") as gpu:
             self.refused("invalid_input", "kernel name", lambda: gpu.scope("").__enter__())
             self.refused("invalid_input", "list", lambda: gpu.request(123456))
@@ -166,7 +166,7 @@ class Refuses(unittest.TestCase):
             self.refused("invalid_input", "has been entered", scope.__enter__)
         gpu.close()
         gpu.close()
-        self.refused("invalid_input", "NULL", gpu.next_iteration)
+        self.refused("invalid_input", "has been closed", gpu.next_iteration)
 
     def test_null_pointers_are_answered(self):
         for name in ("kdvfs_close", "kdvfs_check", "kdvfs_next_iteration", "kdvfs_scope_end"):

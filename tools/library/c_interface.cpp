@@ -269,15 +269,15 @@ namespace {
 /// The environment's mode; with files of its own for each process of a job of several ranks, which
 /// launchers number: two sweeps must not write one file.
 kdvfs::tune::SessionMode session_mode() {
-    using kdvfs::detail::environment;
+    using kdvfs::io::environment;
     const auto mode = kdvfs::tune::session_mode_from_environment();
     using Names = std::pair<const char*, const char*>;
     for (const auto& [rank, size] :
          {Names{"RANK", "WORLD_SIZE"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
           Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_NTASKS"}}) {
-        const auto number = kdvfs::detail::parse_number<std::size_t>(environment(rank));
+        const auto number = kdvfs::io::parse_number<std::size_t>(environment(rank));
         if (!number) continue;
-        const auto ranks = kdvfs::detail::parse_number<std::size_t>(environment(size));
+        const auto ranks = kdvfs::io::parse_number<std::size_t>(environment(size));
         return ranks && *ranks > 1 ? mode.of_rank(*number) : mode;
     }
     return mode;
