@@ -491,8 +491,9 @@ def version() -> str:
     return _c.kdvfs_version().decode()
 
 
-from .ranks import FolderStore, Ranks  # noqa: E402 - they need what is above
+from . import callbacks  # noqa: E402 - they need what is above
+from .ranks import FolderStore, Ranks  # noqa: E402
 from .serving import Steps, StepScope  # noqa: E402
 from .training import BatchSize, PowerLimit, Run  # noqa: E402
 
-__all__ += ["BatchSize", "FolderStore", "Ranks", "PowerLimit", "Run", "StepScope", "Steps"]
+__all__ += ["callbacks", "BatchSize", "FolderStore", "Ranks", "PowerLimit", "Run", "StepScope", "Steps"]

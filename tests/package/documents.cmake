@@ -11,7 +11,7 @@ add_test(NAME package/documents
 # A proof that the answer can be "no".
 add_test(NAME package/documents_find_broken_blocks
          COMMAND ${documents} broken ${PROJECT_SOURCE_DIR} $<TARGET_FILE:kdvfs_cli>
-                 ${CMAKE_CURRENT_BINARY_DIR}/broken_documents ${CMAKE_CURRENT_SOURCE_DIR}/broken_document.md 16)
+                 ${CMAKE_CURRENT_BINARY_DIR}/broken_documents ${CMAKE_CURRENT_SOURCE_DIR}/broken_document.md 18)
 set_tests_properties(package/documents package/documents_find_broken_blocks PROPERTIES ENVIRONMENT "${environment}")
 
 # The C++ blocks, in one translation unit that is never linked.

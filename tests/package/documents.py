@@ -12,6 +12,7 @@ python3 documents.py broken SOURCE KDVFS FOLDER PAGE NUMBER    PAGE has so many 
 - Shell: a block is parsed by bash. Each `kdvfs` command in it runs, with --dry-run where it sets clocks: none
   is a mistake of usage, and those of RUN must be done. Presets, targets, scripts and components exist.
 - docs/README.md names each page of docs/.
+- A name `kdvfs.word` is in the Python package, and a name `kdvfs::word` in the headers.
 - In text: `kdvfs ...` in backquotes is a command in the same way; a KDVFS_... variable is read by the code.
 
 A shell block is one of `sh`, or an indented one that begins with a command.
@@ -25,6 +26,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+
+import kdvfs as kdvfs_package
 
 COMMANDS = ("kdvfs", "kdvfs-restore", "cmake", "ctest", "cpack", "sh", "bash", "python3", "pip", "export", "srun",
             "torchrun", "mpirun", "docker", "git", "sudo", "build/", "apt-get", "echo", "cd", "salloc", "sbatch")
@@ -120,7 +123,9 @@ def write_unit(source, frames, output):
 class Check:
     def __init__(self, source, kdvfs, folder):
         self.source, self.kdvfs, self.folder = source, kdvfs, folder
-        self.faults, self.ran = [], {"python": 0, "commands": 0, "quotes": 0, "cmake": 0, "variables": 0}
+        self.faults, self.ran = [], {"python": 0, "commands": 0, "quotes": 0, "cmake": 0, "variables": 0, "names": 0}
+        headers = " ".join(path.read_text() for path in (source / "include").rglob("*.hpp"))
+        self.words = set(re.findall(r"\w+", headers)) | {"compiled", "compiled_static"}
         self.helps = {}
         rules = [path for path in source.rglob("CMakeLists.txt") if "build" not in path.parts]
         rules += sorted((source / "cmake").glob("*.cmake"))
@@ -296,6 +301,15 @@ class Check:
         for number, line in enumerate(prose.split("\n"), 1):
             for quote in re.findall(r"`(?:srun )?(kdvfs [^`]+)`", line):
                 self.quote(f"{name}:{number}", quote)
+        for name_of in sorted(set(re.findall(r"\bkdvfs\.([A-Za-z]\w*(?:\.[a-z]\w*)*)", page.read_text()))):
+            at, is_file = kdvfs_package, name_of.split(".")[0] in ("h", "hpp", "f90", "json", "rules")
+            for word in [] if is_file else name_of.split("."):
+                at = getattr(at, word, None)
+            self.ran["names"] += 1
+            self.expect(is_file or at is not None, name, f"the Python package has no kdvfs.{name_of}")
+        for name_of in sorted(set(re.findall(r"\bkdvfs::([\w:]*\w)", page.read_text()))):
+            self.ran["names"] += 1
+            self.expect(name_of.split("::")[-1] in self.words, name, f"no header or target has kdvfs::{name_of}")
         for variable in sorted(set(re.findall(r"\bKDVFS_[A-Z][A-Z_]*[A-Z]\b", page.read_text()))):
             self.ran["variables"] += 1
             self.expect(variable in code, name, f"nothing reads {variable}")
