@@ -18,6 +18,7 @@ python3 documents.py broken SOURCE KDVFS FOLDER PAGE NUMBER    PAGE has so many 
 A shell block is one of `sh`, or an indented one that begins with a command.
 """
 
+import importlib
 import json
 import os
 import pathlib
@@ -27,14 +28,12 @@ import shutil
 import subprocess
 import sys
 
-import kdvfs as kdvfs_package
-
 COMMANDS = ("kdvfs", "kdvfs-restore", "cmake", "ctest", "cpack", "sh", "bash", "python3", "pip", "export", "srun",
             "torchrun", "mpirun", "docker", "git", "sudo", "build/", "apt-get", "echo", "cd", "salloc", "sbatch")
 LANGUAGES = {"cpp", "python", "cmake", "sh", "text", "json", "yaml"}
 # Commands that a machine without a GPU can do. Others must be no mistake of usage.
 RUN = re.compile(r"kdvfs (batch-size|recommend|plan-pool|diff|plan |power-limit --device sim|report|--version|sweep)")
-SETS_CLOCKS = ("tune", "measure-latency", "power-limit", "restore")
+SETS_CLOCKS = ("tune", "measure-latency", "power-limit", "restore", "validate")
 USAGE = re.compile(r"no argument|is required|there is none of this name|no subcommand|excludes|requires|"
                    r"kdvfs [\w-]+ --help|such as|did you mean")
 PLACEHOLDERS = {"PROGRAM": "./train", "ARGUMENTS": "", "FILE": "profile.csv", "FOLDER": "kdvfs_tune"}
@@ -123,6 +122,7 @@ def write_unit(source, frames, output):
 class Check:
     def __init__(self, source, kdvfs, folder):
         self.source, self.kdvfs, self.folder = source, kdvfs, folder
+        self.package = importlib.import_module("kdvfs")
         self.faults, self.ran = [], {"python": 0, "commands": 0, "quotes": 0, "cmake": 0, "variables": 0, "names": 0}
         headers = " ".join(path.read_text() for path in (source / "include").rglob("*.hpp"))
         self.words = set(re.findall(r"\w+", headers)) | {"compiled", "compiled_static"}
@@ -302,7 +302,7 @@ class Check:
             for quote in re.findall(r"`(?:srun )?(kdvfs [^`]+)`", line):
                 self.quote(f"{name}:{number}", quote)
         for name_of in sorted(set(re.findall(r"\bkdvfs\.([A-Za-z]\w*(?:\.[a-z]\w*)*)", page.read_text()))):
-            at, is_file = kdvfs_package, name_of.split(".")[0] in ("h", "hpp", "f90", "json", "rules")
+            at, is_file = self.package, name_of.split(".")[0] in ("h", "hpp", "f90", "json", "rules")
             for word in [] if is_file else name_of.split("."):
                 at = getattr(at, word, None)
             self.ran["names"] += 1
