@@ -13,15 +13,17 @@ Without torch, nothing but Python's standard library is needed.
 import ctypes
 import json
 import os
+import re
 import sys
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
-from ._library import Error, Options, ScopeMemory, expect_ok
+from ._library import Error, Options, ScopeMemory, expect_ok, number_of, path_of
 from ._library import library as _c
 
 __all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
-__all__ += ["current_stream", "measure", "open", "open_simulated", "phase", "report_cost"]
+# Not `open`: `from kdvfs import *` would take the place of Python's own.
+__all__ += ["current_stream", "measure", "open_simulated", "phase", "report_cost"]
 __all__ += ["scope", "version"]
 
 
@@ -114,7 +116,10 @@ class Request:
 def _text(name: str) -> bytes:
     if not isinstance(name, str):
         raise Error(1, f"cannot make a scope: its name is {name!r}; give text, as in scope('gemm')")
-    return name.encode()
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise Error(1, f"cannot make a scope: its name {name!r} is no valid text; use printable ASCII") from None
 
 
 def _integer(what: str, value: int, most: int, remedy: str) -> int:
@@ -220,13 +225,14 @@ class Gpu:
 
     def follow_plan(self, file: Union[str, "os.PathLike[str]"]) -> None:
         """Scopes entered from now on follow this plan, as `kdvfs plan` writes it."""
-        expect_ok(_c.kdvfs_follow_plan(self._handle, os.fsencode(file)))
+        expect_ok(_c.kdvfs_follow_plan(self._handle, path_of("a plan", file)))
 
     def begin_session(self) -> None:
         """Lets the environment say what the program does; call it before the first scope.
 
         `KDVFS_MODE` is "off", "measure" (the default), "sweep:FILE" or "follow:PLAN"; `kdvfs tune
-        -- python train.py` sets it. Needs `next_iteration`.
+        -- python train.py` sets it. Needs `next_iteration`. Under torchrun, mpirun or srun each rank has files of
+        its own: `profile.csv` is `profile.rank2.csv` for rank 2.
         """
         expect_ok(_c.kdvfs_session_begin(self._handle))
 
@@ -332,11 +338,17 @@ class SimulatedGpu(Gpu):
         memory_bytes: float = 0,
     ) -> None:
         """Enqueues a kernel that does so much work."""
-        expect_ok(
-            _c.kdvfs_simulated_launch(
+        try:
+            status = _c.kdvfs_simulated_launch(
                 self._handle, stream, matrix_flops, vector_flops, memory_bytes
             )
-        )
+        except ctypes.ArgumentError:
+            raise Error(
+                1,
+                f"cannot launch a simulated kernel: of {stream!r}, {matrix_flops!r}, {vector_flops!r} and "
+                f"{memory_bytes!r} one is no number; give a stream's handle, FLOPs and bytes",
+            ) from None
+        expect_ok(status)
 
     def synchronize(self) -> None:
         """Lets virtual time pass until all streams are done."""
@@ -368,7 +380,8 @@ def _options(
         options.meter_every = _integer("meter_every", meter_every, 2**32 - 1, remedy)
     options.never_below_mhz, options.never_above_mhz = _clocks(never_below_mhz, never_above_mhz)
     if switch_latency is not None:
-        options.switch_latency_ns = round(switch_latency * 1e9)
+        remedy = "give seconds, such as 0.006; 0 lets every scope switch, None says that it is not known"
+        options.switch_latency_ns = round(number_of("switch_latency", switch_latency, 0, 3600, remedy) * 1e9)
     remedy = "core clock in MHz without work, 0 for none"
     options.idle_clock_mhz = _integer("idle_clock_mhz", idle_clock_mhz, 1000000, remedy)
     options.measure_if_refused = int(measure)
@@ -379,6 +392,18 @@ def _opened(
     by_number: Any, by_address: Any, vendor: str, device: Union[int, str], options: Options
 ) -> Gpu:
     handle = ctypes.c_void_p()
+    if vendor not in ("amd", "nvidia"):
+        raise Error(
+            1,
+            f"cannot open a GPU: there is no vendor {vendor!r}; use 'amd' or 'nvidia', or "
+            "kdvfs.open_simulated('h100')",
+        )
+    remedy = "give the runtime's number, such as torch.cuda.current_device(), or a PCI address as '0000:c1:00.0'"
+    if isinstance(device, str):
+        if not re.fullmatch(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", device):
+            raise Error(1, f"cannot open a GPU: {device!r} is no PCI address; {remedy}")
+    else:
+        _integer("a device", device, 2**31 - 1, remedy)
     begin, where = (
         (by_number, device) if isinstance(device, int) else (by_address, device.encode())
     )
@@ -445,6 +470,9 @@ def open_simulated(
         meter_every, never_below_mhz, never_above_mhz, switch_latency, False, idle_clock_mhz
     )
     handle = ctypes.c_void_p()
+    if not isinstance(preset, str):
+        raise Error(1, f"cannot open a simulated GPU: {preset!r} is no preset; use a name such as 'h100'")
+    _integer("a seed", seed, 2**64 - 1, "any number will do")
     expect_ok(
         _c.kdvfs_open_simulated(
             preset.encode(), seed, ctypes.byref(options), ctypes.byref(handle)
@@ -463,7 +491,9 @@ def version() -> str:
     return _c.kdvfs_version().decode()
 
 
-from .serving import Steps, StepScope  # noqa: E402 - they need what is above
+from . import callbacks  # noqa: E402 - they need what is above
+from .ranks import FolderStore, Ranks  # noqa: E402
+from .serving import Steps, StepScope  # noqa: E402
 from .training import BatchSize, PowerLimit, Run  # noqa: E402
 
-__all__ += ["BatchSize", "PowerLimit", "Run", "StepScope", "Steps"]
+__all__ += ["callbacks", "BatchSize", "FolderStore", "Ranks", "PowerLimit", "Run", "StepScope", "Steps"]

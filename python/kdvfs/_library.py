@@ -5,6 +5,7 @@ import ctypes
 import ctypes.util
 import os
 from pathlib import Path
+from typing import Any
 
 C_VERSION = 1
 
@@ -207,7 +208,35 @@ def _load() -> ctypes.CDLL:
 library = _load()
 
 
+# Words of the C interface, as Python has them.
+_PYTHON_WORDS = (
+    ("kdvfs_simulated_stream, or use the default stream, NULL", "gpu.stream(), or use the default stream, 0"),
+    (
+        "the GPU: it is NULL (invalid input); pass a valid pointer",
+        "the GPU: it has been closed (invalid input); make the call before close(), or open it again",
+    ),
+)
+
+
 def expect_ok(status: int) -> None:
     """Raises `Error` for every status but success."""
     if status != 0:
-        raise Error(status, library.kdvfs_last_error().decode())
+        text = library.kdvfs_last_error().decode()
+        for words, instead in _PYTHON_WORDS:
+            text = text.replace(words, instead)
+        raise Error(status, text)
+
+
+def path_of(what: str, file: Any) -> bytes:
+    """A path as the library takes it."""
+    try:
+        return os.fsencode(file)
+    except (TypeError, UnicodeEncodeError):
+        raise Error(1, f"cannot open {what}: {file!r} is no path; give the file's name") from None
+
+
+def number_of(what: str, value: Any, least: float, most: float, remedy: str) -> float:
+    """A number within bounds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise Error(1, f"cannot use {what}: {value!r} is no number from {least:g} to {most:g}; {remedy}")
+    return value

@@ -5,14 +5,16 @@
     trainer = transformers.Trainer(..., callbacks=[kdvfs.callbacks.transformers(gpu)])
     for batch in kdvfs.callbacks.iterations(gpu, loader):
         ...
+    config.timers = kdvfs.callbacks.timers(gpu, config.timers)    # Megatron
 
-Each says `Gpu.next_iteration` where a training step begins. The frameworks are imported by the call
-that needs them.
+Each but the last says `Gpu.next_iteration` where a training step begins. The frameworks are imported by
+the call that needs them.
 """
 
-from typing import Any, Iterable, Iterator, TypeVar
+from typing import Any, Dict, Iterable, Iterator, Tuple, TypeVar
 
-from . import Gpu
+from . import Gpu, Scope
+from ._library import Error
 
 Item = TypeVar("Item")
 
@@ -29,7 +31,10 @@ def lightning(gpu: Gpu) -> Any:
     try:
         from lightning.pytorch import Callback
     except ImportError:
-        from pytorch_lightning import Callback
+        try:
+            from pytorch_lightning import Callback
+        except ImportError:
+            raise Error(2, "cannot make a callback: Lightning is missing; install lightning") from None
 
     class EnergyCallback(Callback):  # type: ignore[misc]
         def on_train_batch_start(self, *_: Any, **__: Any) -> None:
@@ -41,10 +46,70 @@ def lightning(gpu: Gpu) -> Any:
 def transformers(gpu: Gpu) -> Any:
     """A callback for the Trainer of Hugging Face's transformers. An iteration is a whole step, with
     all its gradient accumulation."""
-    from transformers import TrainerCallback
+    try:
+        from transformers import TrainerCallback
+    except ImportError:
+        raise Error(2, "cannot make a callback: transformers is missing; install transformers") from None
 
     class EnergyCallback(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             gpu.next_iteration()
 
     return EnergyCallback()
+
+
+# What Megatron's schedules time around the operations of a pipeline, and its training loop around a step.
+MEGATRON_SCOPES = ("forward-compute", "backward-compute", "optimizer")
+
+
+class _ScopeTimer:
+    """A framework's timer, with a scope around what it times."""
+
+    def __init__(self, timer: Any, scope: Scope) -> None:
+        self._timer, self._scope = timer, scope
+
+    def start(self, *arguments: Any, **options: Any) -> Any:
+        started = self._timer.start(*arguments, **options)
+        self._scope.__enter__()
+        return started
+
+    def stop(self, *arguments: Any, **options: Any) -> Any:
+        self._scope.__exit__(None, None, None)
+        return self._timer.stop(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._timer, name)
+
+
+class _ScopeTimers:
+    def __init__(self, gpu: Gpu, timers: Any, names: Tuple[str, ...]) -> None:
+        self._gpu, self._timers, self._names = gpu, timers, names
+        self._made: Dict[str, _ScopeTimer] = {}
+
+    def __call__(self, name: str, *arguments: Any, **options: Any) -> Any:
+        timer = self._timers(name, *arguments, **options)
+        if name not in self._names:
+            return timer
+        # A timer that is not logged is one dummy for all names: the scope goes by the name.
+        made = self._made.get(name)
+        if made is None or made._timer is not timer:
+            made = self._made[name] = _ScopeTimer(timer, self._gpu.scope(name))
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._timers, name)
+
+
+def timers(gpu: Gpu, timers: Any, names: Tuple[str, ...] = MEGATRON_SCOPES) -> Any:
+    """Timers that open a scope around what they time, for codes with timers of Megatron's kind: `timers(name)`
+    returns one with `start` and `stop`.
+
+    All else goes to `timers`, so it can take their place: `config.timers` in Megatron. The work of one
+    name must be on one stream, the one that is current when its timer starts first.
+    """
+    if not callable(timers):
+        raise Error(
+            1,
+            f"cannot open scopes by timers: {timers!r} is no Timers object; give Megatron's, such as config.timers",
+        )
+    return _ScopeTimers(gpu, timers, names)

@@ -18,11 +18,19 @@ from types import TracebackType
 from typing import Any, Dict, Optional, Type, Union
 
 from . import Gpu, current_stream
-from ._library import Error, StepMemory, expect_ok
+from ._library import Error, StepMemory, expect_ok, path_of
 from ._library import library as _c
 
 _step_begin = _c.kdvfs_step_begin
 _step_end = _c.kdvfs_step_end
+
+
+def _no_shape(shape: Any) -> Error:
+    return Error(
+        1,
+        "cannot begin a step: of prompt_tokens, sequences and context_tokens, "
+        f"{', '.join(map(repr, shape))}, one is no integer from 0; give whole numbers, as round(mean_context)",
+    )
 
 
 class StepScope:
@@ -42,7 +50,10 @@ class StepScope:
     def __enter__(self) -> "StepScope":
         if self._entered:
             raise Error(1, "cannot begin a step: the step before has not ended; leave it first")
-        status = _step_begin(*self._arguments, self._pointer)
+        try:
+            status = _step_begin(*self._arguments, self._pointer)
+        except ctypes.ArgumentError:
+            raise _no_shape(self._arguments[2:5]) from None
         if status != 0:
             expect_ok(status)
         self._entered = True
@@ -84,6 +95,8 @@ class Steps:
         scope = self._scope
         if scope._entered:
             raise Error(1, "cannot begin a step: the step before has not ended; leave it first")
+        if prompt_tokens < 0 or sequences < 0 or context_tokens < 0:
+            raise _no_shape((prompt_tokens, sequences, context_tokens))
         if stream is None:
             stream = current_stream()
         scope._arguments = (self._handle, stream, prompt_tokens, sequences, context_tokens, slack)
@@ -111,7 +124,7 @@ class Steps:
         """
         expect_ok(
             _c.kdvfs_steps_plan(
-                self._handle, os.fsencode(table), policy.encode(), gap, switch_latency, chunk_tokens
+                self._handle, path_of("a step table", table), policy.encode(), gap, switch_latency, chunk_tokens
             )
         )
 

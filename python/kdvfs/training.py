@@ -9,12 +9,14 @@
 """
 
 import ctypes
+import math
 import os
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import Gpu
-from ._library import Combine, Error, PowerLimitOptions, SuggestedRun, expect_ok
+from ._library import Combine, Error, PowerLimitOptions, SuggestedRun, expect_ok, number_of, path_of
 from ._library import library as _c
+from .ranks import Ranks
 
 _GOALS = ("energy", "time", "cost", "bounded_slowdown")
 _ENDS = ("reached", "stopped", "failed", "lost")
@@ -40,14 +42,18 @@ class PowerLimit:
         step_w: Optional[float] = None,
         warmup_steps: Optional[int] = None,
         measured_steps: Optional[int] = None,
-        ranks: int = 1,
+        ranks: Union[int, Ranks] = 1,
         combine: Optional[Callable[[float, float], Tuple[float, float]]] = None,
     ) -> None:
         """`goal` is "energy", "time", "cost" (parameter: eta, 0.5) or "bounded_slowdown" (0.05: 5 %).
 
-        With several ranks, `combine(joules, seconds)` returns the sum of all ranks' joules and the longest of
-        their times, as an all-reduce does.
+        With several ranks, give a `Ranks`; or their number, and `combine(joules, seconds)`, which returns the sum
+        of all ranks' joules and the longest of their times, as an all-reduce does.
         """
+        if isinstance(ranks, Ranks):
+            ranks, combine = ranks.size, combine or (ranks.combine if ranks.size > 1 else None)
+        if ranks > 1 and combine is None:
+            raise Error(1, f"cannot search on {ranks} ranks: they have no `combine`; give ranks=kdvfs.Ranks()")
         options = PowerLimitOptions()
         _c.kdvfs_power_limit_options_init(ctypes.byref(options))
         options.goal = _index("the goal", goal, _GOALS)
@@ -60,7 +66,9 @@ class PowerLimit:
             ("measured_steps", measured_steps),
         ):
             if value is not None:
-                setattr(options, name, value)
+                least = -math.inf if name == "parameter" else 0  # the library knows the goal's bounds
+                number_of(name, value, least, 1e9, "give watts, a share or a number of steps")
+                setattr(options, name, int(value) if name.endswith("_steps") else value)
         options.ranks = ranks
         self._error: Optional[BaseException] = None
         if combine is not None:
@@ -75,7 +83,12 @@ class PowerLimit:
     def _called_back(self, combine: Callable[[float, float], Tuple[float, float]]) -> Any:
         def call(_: Any, joules: Any, seconds: Any) -> None:
             try:
-                joules[0], seconds[0] = combine(joules[0], seconds[0])
+                answer = combine(joules[0], seconds[0])
+                try:
+                    joules[0], seconds[0] = answer
+                except (TypeError, ValueError):
+                    text = f"cannot combine ranks: `combine` returned {answer!r}; return (joules, seconds)"
+                    raise Error(1, text) from None
             except BaseException as error:  # C code cannot carry it: `step` raises it
                 self._error = error
                 joules[0] = seconds[0] = float("nan")
@@ -132,6 +145,11 @@ class Run(NamedTuple):
     most_cost: float  # stop the run when its cost reaches this
 
 
+def _expect_run(run: Any) -> None:
+    if not isinstance(run, Run):
+        raise Error(1, f"cannot report a run: {run!r} is none; give what suggest() returned")
+
+
 class BatchSize:
     """Learns the best batch size of a job that recurs, in a file that its processes share."""
 
@@ -144,11 +162,14 @@ class BatchSize:
         seed: int = 1,
     ) -> None:
         """`sizes` may be tried; `usual` is one of them, tried first. `job` names the job and the GPU."""
+        for size in (*sizes, usual):
+            if isinstance(size, bool) or not isinstance(size, int) or not 0 < size < 2**32:
+                raise Error(1, f"cannot use a batch size: {size!r} is none; give integers above 0")
         numbers = (ctypes.c_uint32 * len(sizes))(*sizes)
         self._handle = ctypes.c_void_p()
         expect_ok(
             _c.kdvfs_batch_sizes_open(
-                os.fsencode(file),
+                path_of("a file of batch sizes", file),
                 job.encode(),
                 numbers,
                 len(sizes),
@@ -172,6 +193,8 @@ class BatchSize:
 
     def profiled(self, run: Run, epoch_cost: float, power_limit_w: Optional[float] = None) -> float:
         """Reports what an epoch costs. Returns the cost at which to stop; 0: stop now."""
+        _expect_run(run)
+        number_of("epoch_cost", epoch_cost, 0, math.inf, "give what an epoch costs, in any unit")
         most = ctypes.c_double()
         expect_ok(
             _c.kdvfs_batch_size_profiled(
@@ -182,7 +205,10 @@ class BatchSize:
 
     def observe(self, run: Run, end: str, epochs: float, cost: float) -> None:
         """Reports how a run ended: "reached", "stopped", "failed" or "lost"."""
+        _expect_run(run)
         number = _index("the end", end, _ENDS)
+        number_of("epochs", epochs, 0, math.inf, "give how many epochs the run took")
+        number_of("cost", cost, 0, math.inf, "give what the run cost, in the unit of epoch_cost")
         expect_ok(_c.kdvfs_batch_size_observe(self._handle, run.id, number, epochs, cost))
 
     @property

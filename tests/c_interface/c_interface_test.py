@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 import kdvfs
 from kdvfs import _library
@@ -141,6 +143,85 @@ class Sessions(unittest.TestCase):
             self.assertIn("before the first scope", str(caught.exception))
 
 
+class Callbacks(unittest.TestCase):
+    """On doubles of the frameworks: their base class and the calls that they make."""
+
+    def steps_of(self, module, base, make, step):
+        double = types.ModuleType(module)
+        setattr(double, base, type(base, (), {}))
+        with kdvfs.open_simulated("h100", meter_every=1) as gpu, unittest.mock.patch.dict(
+            sys.modules, {module: double, module.split(".")[0]: double}
+        ):
+            called = make(gpu)
+            self.assertIsInstance(called, getattr(double, base))
+            with unittest.mock.patch.object(gpu, "next_iteration") as next_iteration:
+                for number in range(3):
+                    step(called, number)
+                return next_iteration.call_count
+
+    def test_lightning_says_where_batches_begin(self):
+        step = lambda called, number: called.on_train_batch_start(None, None, None, number)  # noqa: E731
+        self.assertEqual(self.steps_of("lightning.pytorch", "Callback", kdvfs.callbacks.lightning, step), 3)
+
+    def test_hugging_face_says_where_steps_begin(self):
+        step = lambda called, number: called.on_step_begin(None, None, None, model=None)  # noqa: E731
+        self.assertEqual(self.steps_of("transformers", "TrainerCallback", kdvfs.callbacks.transformers, step), 3)
+
+
+class MegatronTimers:
+    """A double of Megatron's: timers above the level of the log are one dummy."""
+
+    class Timer:
+        def __init__(self):
+            self.begun, self.ended = 0, 0
+
+        def start(self, barrier=False):
+            self.begun += 1
+
+        def stop(self, barrier=False):
+            self.ended += 1
+
+    def __init__(self):
+        self.dummy, self.logged = self.Timer(), {}
+
+    def __call__(self, name, log_level=None):
+        return self.dummy if log_level == 2 else self.logged.setdefault(name, self.Timer())
+
+    def log(self, names):
+        return [self.logged[name].ended for name in names]
+
+
+class Timers(unittest.TestCase):
+    def test_timers_of_a_framework_open_scopes(self):
+        with kdvfs.open_simulated("h100", meter_every=1) as gpu:
+            plain = MegatronTimers()
+            timers = kdvfs.callbacks.timers(gpu, plain)
+            for _ in range(5):
+                gpu.next_iteration()
+                for _ in range(4):
+                    timers("forward-compute", log_level=2).start()
+                    gpu.launch(matrix_flops=4e13)
+                    timers("forward-compute", log_level=2).stop()
+                    timers("backward-compute", log_level=2).start()
+                    gpu.launch(matrix_flops=8e13)
+                    timers("backward-compute", log_level=2).stop()
+                timers("batch-generator").start()
+                timers("batch-generator").stop()
+                timers("optimizer", log_level=0).start(barrier=True)
+                gpu.launch(memory_bytes=2e11)
+                timers("optimizer", log_level=0).stop()
+            gpu.synchronize()
+            calls = {row["kernel"]: row["calls"] for row in gpu.report()["rows"]}
+            self.assertEqual(calls, {"forward-compute": 20, "backward-compute": 20, "optimizer": 5})
+            self.assertEqual((plain.dummy.begun, plain.dummy.ended), (40, 40))
+            self.assertEqual(timers.log(["optimizer", "batch-generator"]), [5, 5])
+
+    def test_what_is_no_timers_object_is_refused(self):
+        with kdvfs.open_simulated("h100") as gpu:
+            with self.assertRaisesRegex(kdvfs.Error, "no Timers object; give Megatron's"):
+                kdvfs.callbacks.timers(gpu, None)
+
+
 class Refuses(unittest.TestCase):
     def refused(self, code, words, call):
         with self.assertRaises(kdvfs.Error) as caught:
@@ -151,7 +232,7 @@ class Refuses(unittest.TestCase):
     def test_mistakes_in_words(self):
         self.refused("invalid_input", "no such preset", lambda: kdvfs.open_simulated("mi999"))
         self.refused("invalid_input", "no vendor", lambda: kdvfs.open("intel", "0000:00:00.0"))
-        self.refused("invalid_input", "is none", lambda: kdvfs.measure("amd", "card0"))
+        self.refused("invalid_input", "is no PCI address", lambda: kdvfs.measure("amd", "card0"))
         with kdvfs.open_simulated("mi210") as gpu:
             self.refused("invalid_input", "kernel name", lambda: gpu.scope("").__enter__())
             self.refused("invalid_input", "list", lambda: gpu.request(123456))
@@ -166,7 +247,7 @@ class Refuses(unittest.TestCase):
             self.refused("invalid_input", "has been entered", scope.__enter__)
         gpu.close()
         gpu.close()
-        self.refused("invalid_input", "NULL", gpu.next_iteration)
+        self.refused("invalid_input", "has been closed", gpu.next_iteration)
 
     def test_null_pointers_are_answered(self):
         for name in ("kdvfs_close", "kdvfs_check", "kdvfs_next_iteration", "kdvfs_scope_end"):

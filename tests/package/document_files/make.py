@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""Files that the commands of the documents read, from the simulated GPU. `kdvfs` is found in the PATH."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+
+import kdvfs
+
+
+def run(*arguments, ends_with=(0,)):
+    done = subprocess.run(["kdvfs", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if done.returncode not in ends_with:
+        raise SystemExit(f"kdvfs {' '.join(arguments)} ended with {done.returncode}")
+
+
+run("sweep", "--device", "sim:mi210", "--samples", "1", "-o", "profile.csv")
+run("plan", "profile.csv", "--max-slowdown", "1%", "--format", "json", "-o", "plan.json")
+run("validate", "plan.json", "--device", "sim:mi210", "--format", "json", "-o", "kept.json", ends_with=(0, 3, 4, 5))
+for name in ("report", "run", "before", "after"):
+    with kdvfs.open_simulated("h100", meter_every=1, switch_latency=0) as gpu:
+        for _ in range(50):
+            gpu.next_iteration()
+            with gpu.scope("attention"):
+                gpu.launch(matrix_flops=4e13, memory_bytes=1e9)
+        gpu.synchronize()
+        pathlib.Path(name + ".json").write_text(json.dumps(gpu.report()))
+pathlib.Path("kdvfs_tune").mkdir()
+shutil.copy("profile.csv", "kdvfs_tune/profile.csv")
