@@ -243,8 +243,8 @@ std::string Device::name_to_repeat(std::uint32_t kind, const Again& again) {
     const auto found = clusters_.find(kind);
     if (found == clusters_.end()) return {};
     auto& [name, variant, known, at, seen, tried] = found->second;
-    // Until it is known how long it takes, other work would pass for it.
-    if (again.wait && !seen) return {};
+    // Until it is known how long it takes, other work would pass for it. At once, nothing is known.
+    if (again.wait && !seen && settings_.repeat_after.count() > 0) return {};
     const bool by_times = again.wait && !known.empty();
     const bool all_told = by_times && std::all_of(known.begin(), known.end(),
                                                   [](const auto& each) { return each.repeated; });
@@ -291,7 +291,7 @@ const kdvfs::extend::ScopeKind* Device::kind_to_repeat(const kdvfs::extend::Scop
         const std::lock_guard lock{splitting_};
         Clusters& clusters = clusters_.at(kind.number);
         if (clusters.known.empty()) {
-            if (seconds < 2 * shortest_that_is_split) return &kind;
+            if (!clusters.seen || seconds < 2 * shortest_that_is_split) return &kind;
             continue;
         }
         Cluster* const cluster = clusters.of_repeated(again.place, seconds);
