@@ -208,6 +208,8 @@ protected:
                                 {"KDVFS_CUPTI", CUPTI},
                                 {"KDVFS_NVML", NVML_DOUBLE},
                                 {"KDVFS_RECORDS", (folder_ / "kdvfs").string()}};
+        for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"})
+            if (const char* const value = std::getenv(name)) environment[name] = value;
         for (const auto& [name, value] : more) environment[name] = value;
         std::vector<std::string> variables;
         for (const auto& [name, value] : environment) variables.push_back(name + '=' + value);

@@ -109,7 +109,8 @@ int main(int argc, char** argv) {
     }
     launch(reinterpret_cast<const void*>(&gemm));
     if (hipStreamEndCapture(stream, &graph) != hipSuccess ||
-        hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0) != hipSuccess) {
+        hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0) != hipSuccess ||
+        hipGraphDestroy(graph) != hipSuccess) {
         return 2;
     }
     std::uint32_t from = 0;
@@ -129,5 +130,5 @@ int main(int argc, char** argv) {
         step(ready);
         if (hipStreamSynchronize(stream) != hipSuccess) return 6;
     }
-    return 0;
+    return hipGraphExecDestroy(ready) == hipSuccess ? 0 : 2;
 }

@@ -110,8 +110,9 @@ int main(int argc, char** argv) {
     if (argc != 4) return 2;
     board = function_of<nvml_double::Board*()>(load("libnvidia-ml.so.1"), "nvml_double_board")();
     void* const first_library = load(argv[2]);
-    Module* const first = function_of<Module*()>(first_library, "make_module")();
-    Module* const second = function_of<Module*()>(load(argv[3]), "make_module")();
+    // Static, for LeakSanitizer: they live as long as the process.
+    static Module* const first = function_of<Module*()>(first_library, "make_module")();
+    static Module* const second = function_of<Module*()>(load(argv[3]), "make_module")();
     expect(first->open({}), first->words());
     if (failures > 0) return 1;
     if (std::string_view{argv[1]} == "one") {

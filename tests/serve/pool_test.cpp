@@ -229,7 +229,7 @@ TEST(PlanCluster, NineClassesInMilliseconds) {
     std::sort(milliseconds.begin(), milliseconds.end());
     std::cout << "plan_cluster, 9 classes: CPU ms: median " << milliseconds[10] << ", worst "
               << milliseconds.back() << '\n';
-#ifdef __OPTIMIZE__
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(milliseconds.back(), 20);
 #endif
 }

@@ -413,7 +413,7 @@ TEST(StepPlan, ADecisionTakesLessThanTwoMicroseconds) {
     const double each = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / rounds;
     std::cout << "ns a decision with slack: " << each * 1e9 << '\n';
     EXPECT_GT(sum, 0U);
-#ifdef __OPTIMIZE__
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(each, 2e-6);
 #endif
 }
