@@ -32,11 +32,12 @@ public:
         bool nonsense = false;
     };
 
-    LoggedBoard(std::array<double, 3> watts, double idle, bool fixed = false)
-        : watts_{watts}, idle_{idle}, random_{1} {
+    LoggedBoard(std::array<double, 3> watts, double idle, bool fixed = false,
+                Duration length_of_all = 20s)
+        : watts_{watts}, idle_{idle}, length_{length_of_all}, random_{1} {
         std::uniform_int_distribution<int> microseconds{2'000, 30'000};
         Duration now{0};
-        for (std::size_t i = 0; now < 20s; ++i) {
+        for (std::size_t i = 0; now < length_; ++i) {
             const std::size_t kernel = (fixed ? i : random_()) % watts_.size();
             const Duration length = std::chrono::microseconds{microseconds(random_)};
             add(now, fixed ? std::array<Duration, 3>{12300us, 8ms, 15ms}[kernel] : length, kernel);
@@ -52,7 +53,7 @@ public:
         std::size_t run = 0;
         Duration counted{0};
         Duration logged = 200ms;
-        for (Duration until{0}; until < 20s; until += 250ms) {
+        for (Duration until{0}; until < length_; until += 250ms) {
             for (; run < runs_.size() && runs_[run].start < TimePoint{until}; ++run) {
                 accumulator.add(runs_[run]);
             }
@@ -108,6 +109,7 @@ private:
 
     std::array<double, 3> watts_;
     double idle_;
+    Duration length_;
     std::mt19937_64 random_;
     std::vector<KernelInterval> runs_;
 };
@@ -261,7 +263,7 @@ TEST_F(SourceChoosing, ALogWithAMemoryAndLateStampsTellsAFixedMix) {
 }
 
 TEST_F(SourceChoosing, ALogOfAnotherDelayAndMemoryIsNotTakenForTheUsualOne) {
-    const LoggedBoard step{{650, 420, 550}, 120, true};
+    const LoggedBoard step{{650, 420, 550}, 120, true, 30s};
     const Report report = resolved(step, {.delay = 7ms, .memory = 22ms, .noise = 2});
     ASSERT_TRUE(report.fit.sensor);
     EXPECT_NEAR((report.fit.sensor->delay + report.fit.sensor->rise).count(), 7e-3, 0.5e-3);

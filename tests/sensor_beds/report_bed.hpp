@@ -30,8 +30,10 @@ inline kdvfs::measure::Report report(const Run& run, const Bed& bed, double limi
     reads.period = seconds(has_timestamps ? bed.counter_period : bed.counter_period / 5);
     reads.limits.period = seconds(bed.counter_period);
     Sampler sampler{reads, TimePoint{}};
-    EnergyAccumulator accumulator{
-        table, {.counter_period = seconds(bed.counter_period), .power_limit = {limit}}};
+    EnergyAccumulator accumulator{table,
+                                  {.counter_period = seconds(bed.counter_period),
+                                   .counter_may_lag = true,
+                                   .power_limit = {limit}}};
     const double end = static_cast<double>(run.drawn().size()) * Run::grain;
     std::size_t call = 0;
     std::size_t logged = 0;

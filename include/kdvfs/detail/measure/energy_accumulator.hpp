@@ -221,7 +221,7 @@ private:
     /// Keeps a reading of a fast counter to find its sensor by.
     void sample_counter(const EnergySample& sample) {
         const EnergySample last = std::exchange(last_counter_, sample);
-        if (settings_.counter_period <= Duration::zero() ||
+        if (!settings_.counter_may_lag || settings_.counter_period <= Duration::zero() ||
             settings_.counter_period >= LateRows::slow) {
             return;
         }

@@ -193,6 +193,26 @@ public:
         for (std::size_t i = 0; i < moved.size(); ++i) moved[i] = share * covariance_(i, j);
         covariance_.add_outer(moved, 1);
     }
+    /// All columns together had so many joules in these seconds: known as well as a counter says.
+    void agree(std::span<const double> seconds, double joules) {
+        constexpr double resolution = 2e-4;  // of the joules
+        std::vector<double> shares(seconds.size());
+        double variance = std::pow(resolution * joules, 2);
+        double missing = joules;
+        for (std::size_t i = 0; i < seconds.size(); ++i) {
+            for (std::size_t j = 0; j < seconds.size(); ++j) {
+                shares[i] += covariance_(i, j) * seconds[j];
+            }
+            variance += shares[i] * seconds[i];
+            missing -= watts_[i] * seconds[i];
+        }
+        if (!(variance > 0)) return;
+        for (std::size_t i = 0; i < seconds.size(); ++i) {
+            watts_[i] += shares[i] * missing / variance;
+            unbounded_[i] += shares[i] * missing / variance;
+        }
+        covariance_.add_outer(shares, -1 / variance);
+    }
     /// From how many independent rows a column's scatter is known.
     [[nodiscard]] double rows_of(std::size_t column) const { return rows_of_[column]; }
     /// Powers in place as a multiple of those repeated, and how far single ones are off that.
