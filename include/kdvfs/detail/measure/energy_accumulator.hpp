@@ -620,6 +620,7 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& 
         choice = choose_source(found, log_gain_, log.period(), settings_.counter_period);
         const bool by_log = choice.source != EnergyFrom::counter || by_power_;
         if (by_log && (!found || found->usual)) return {};
+        if (by_log && found->runs_are_few(sums.column_seconds)) return {};
         if (by_log && SensorPrior::has_family(log.period()) && found->overcount > most_overcount) {
             return {};
         }
@@ -635,7 +636,9 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& 
     }
     if (by_power_) return {};
     std::optional<SensorFinding> found = find_sensor(counter_sample_, sums.columns_seen(), true);
-    if (found) take(std::move(*found), counter_sample_);
+    if (found && !found->runs_are_few(sums.column_seconds)) {
+        take(std::move(*found), counter_sample_);
+    }
     return {};
 }
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
@@ -25,6 +26,20 @@ struct SensorFinding {
     double left = 0;       ///< W of a reading, root mean square, that are unexplained
     double deviation = 0;  ///< W of a reading from the mean of all
 
+    /// Whether most of the time belongs to kernels that ran too seldom to know their scatter by:
+    /// a few long runs, of which timestamps say enough.
+    [[nodiscard]] bool runs_are_few(std::span<const double> seconds) const {
+        constexpr double few = 4;
+        double all = 0;
+        double seldom = 0;
+        for (std::size_t j = 0; j < seconds.size(); ++j) {
+            if (j == RowSums::idle_column) continue;
+            all += seconds[j];
+            const double runs = rows.shares[j] * rows.shares[j];
+            if (runs < few * rows.squared_shares[j]) seldom += seconds[j];
+        }
+        return seldom > 0.5 * all;
+    }
     /// How long the time is that a reading shows most of, s.
     [[nodiscard]] double window(double period) const {
         return likely.memory > 0 ? period : likely.window;
