@@ -186,7 +186,7 @@ protected:
         for (const char* name : {"gemm", "copy", "gelu"}) (void)table.id(name);
     }
     Report resolved(LoggedBoard from, const LoggedBoard::Log& log, bool has_counter = true) {
-        EnergyAccumulator accumulator{table, {.counter_period = 100ms}};
+        EnergyAccumulator accumulator{table, {.counter_period = 100ms, .sensor_may_lag = true}};
         from.tell(accumulator, log, has_counter);
         Report report;
         accumulator.fill(report);
@@ -282,7 +282,8 @@ TEST_F(SourceChoosing, ALogOfAnotherDelayAndMemoryIsNotTakenForTheUsualOne) {
     }
     EXPECT_GE(told, 2);
     // Where kernels are repeated, it is not sought.
-    EnergyAccumulator repeats{table, {.counter_period = 100ms, .kernels_repeat = true}};
+    EnergyAccumulator repeats{
+        table, {.counter_period = 100ms, .kernels_repeat = true, .sensor_may_lag = true}};
     LoggedBoard{step}.tell(repeats, {});
     Report repeated;
     repeats.fill(repeated);

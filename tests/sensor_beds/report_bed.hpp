@@ -32,7 +32,7 @@ inline kdvfs::measure::Report report(const Run& run, const Bed& bed, double limi
     Sampler sampler{reads, TimePoint{}};
     EnergyAccumulator accumulator{table,
                                   {.counter_period = seconds(bed.counter_period),
-                                   .counter_may_lag = true,
+                                   .sensor_may_lag = true,
                                    .power_limit = {limit}}};
     const double end = static_cast<double>(run.drawn().size()) * Run::grain;
     std::size_t call = 0;

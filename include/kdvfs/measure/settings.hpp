@@ -50,10 +50,10 @@ struct AccumulatorSettings {
     double widest_resolved = 0.10;        ///< a half-width beyond this share is `too_short_to_tell`
     Megahertz highest_core = auto_clock;  ///< that the device lists; `auto_clock` where unknown
     bool kernels_repeat = false;  ///< figures of repeated kernels will come (`add_repeated`)
-    /// How late a counter follows the load is not known, as on real boards: it is found with the
-    /// powers where the counter moves faster than every 80 ms (docs/measuring.md). Else it is taken
-    /// at its timestamps.
-    bool counter_may_lag = false;
+    /// How readings follow the load is not known, as on real boards: it is found with the powers,
+    /// of a power log and of a counter that moves faster than every 80 ms (docs/measuring.md). Else
+    /// a counter is taken at its timestamps, a log as `SourceFinder` has it.
+    bool sensor_may_lag = false;
     /// More is no power of a board: the reading is refused.
     Watts highest_power = CounterLimits{}.highest_power;
     /// The board's power limit: a kernel whose power lies beyond it is not resolved. 0: unknown.

@@ -293,7 +293,7 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
         parts.runtime = open_runtime();
         options.sampler.limits.period = device.readings->counter_period();
         options.accumulator.counter_period = device.readings->counter_period();
-        options.accumulator.counter_may_lag = !parts.info.simulated;
+        options.accumulator.sensor_may_lag = !parts.info.simulated;
         using Core = GpuCore<Runtime>;
         auto core = share(std::make_unique<Core>(std::move(parts), options));
         core->drive_with(

@@ -221,7 +221,7 @@ private:
     /// Keeps a reading of a fast counter to find its sensor by.
     void sample_counter(const EnergySample& sample) {
         const EnergySample last = std::exchange(last_counter_, sample);
-        if (!settings_.counter_may_lag || settings_.counter_period <= Duration::zero() ||
+        if (settings_.counter_period <= Duration::zero() ||
             settings_.counter_period >= LateRows::slow) {
             return;
         }
@@ -274,7 +274,9 @@ private:
     void fit_if_full();
     void watch_slow_counter();
     /// Repeated figures say what powers are near, whatever the sensor: it is not sought then.
-    [[nodiscard]] bool keeps_samples() const { return !settings_.kernels_repeat; }
+    [[nodiscard]] bool keeps_samples() const {
+        return settings_.sensor_may_lag && !settings_.kernels_repeat;
+    }
     [[nodiscard]] std::optional<std::string> find_sensor_of(EnergySums& sums) const;
     [[nodiscard]] bool waits_for_choice() const { return !choice_ && finder_.sees_power(); }
     void choose();
