@@ -86,15 +86,7 @@ Settings Settings::from_environment() {
         settings.repeat_after = std::chrono::seconds{*seconds};
     }
     settings.iteration = text_of("KDVFS_ATTACH_ITERATION");
-    using Names = std::pair<const char*, const char*>;
-    for (const auto& [rank, size] :
-         {Names{"RANK", "WORLD_SIZE"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-          Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_NTASKS"}}) {
-        settings.rank = text_of(rank);
-        const std::string ranks = text_of(size);
-        settings.has_peers = !settings.rank.empty() && !ranks.empty() && ranks != "1";
-        if (!settings.rank.empty()) break;
-    }
+    settings.launched = LaunchedRank::from_environment();
     for (const char* job : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"}) {
         if (settings.job.empty()) settings.job = text_of(job);
     }
@@ -139,20 +131,11 @@ public:
     }
 };
 
-namespace {
-
-kdvfs::tune::SessionMode mode_of(const Settings& settings) {
-    auto mode = kdvfs::tune::session_mode_from_environment();
-    const auto rank = kdvfs::io::parse_number<std::size_t>(settings.rank);
-    return settings.has_peers && rank ? mode.of_rank(*rank) : mode;
-}
-
-}  // namespace
-
 Device::Device(const Opened& opened, const Settings& settings, unsigned every)
     : settings_{settings},
       resolves_energy_{opened.resolves_energy},
-      session_{std::make_unique<RunSession>(opened.gpu, mode_of(settings))},
+      session_{std::make_unique<RunSession>(
+          opened.gpu, settings.launched.of(kdvfs::tune::session_mode_from_environment()))},
       sink_{&session_->scope_sink()},
       others_{&session_->kept_kind("other kernels", {})},
       every_{settings.meter_every.value_or(every)} {

@@ -279,7 +279,7 @@ void Process::write_report(bool at_end) {
         << R"(,"job":)" << json_string(settings_.job) << R"(,"begin_s":)" << std::fixed
         << std::setprecision(3) << begin_s_ << R"(,"end_s":)" << now_s() << std::defaultfloat
         << std::setprecision(6) << R"(,"command":)" << json_string(command_line()) << R"(,"rank":)"
-        << json_string(settings_.rank) << R"(,"ended":)" << (at_end ? "true" : "false")
+        << json_string(settings_.launched.rank) << R"(,"ended":)" << (at_end ? "true" : "false")
         << R"(,"devices":[)";
     std::string_view comma;
     for (Device* device : devices) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <tools/launched_rank.hpp>
+
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -40,9 +42,8 @@ struct Settings {
     std::chrono::seconds patience{30};
     std::filesystem::path folder{};
     std::filesystem::path record{};
-    std::string rank{};      ///< of the process in its job, as launchers tell it; else empty
-    std::string job{};       ///< of the scheduler; else empty
-    bool has_peers = false;  ///< there are other ranks: files of sweeps and plans are its own
+    LaunchedRank launched{};
+    std::string job{};  ///< of the scheduler; else empty
 
     /// @throws Error (invalid_input) for what makes no sense
     static Settings from_environment();

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include "../launched_rank.hpp"
 #include "c_handles.hpp"
 #include "open_boards.hpp"
 
-#include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/extend.hpp>
@@ -20,7 +19,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -264,27 +262,6 @@ kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file) {
     });
 }
 
-namespace {
-
-/// The environment's mode; with files of its own for each process of a job of several ranks, which
-/// launchers number: two sweeps must not write one file.
-kdvfs::tune::SessionMode session_mode() {
-    using kdvfs::io::environment;
-    const auto mode = kdvfs::tune::session_mode_from_environment();
-    using Names = std::pair<const char*, const char*>;
-    for (const auto& [rank, size] :
-         {Names{"RANK", "WORLD_SIZE"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-          Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_NTASKS"}}) {
-        const auto number = kdvfs::io::parse_number<std::size_t>(environment(rank));
-        if (!number) continue;
-        const auto ranks = kdvfs::io::parse_number<std::size_t>(environment(size));
-        return ranks && *ranks > 1 ? mode.of_rank(*number) : mode;
-    }
-    return mode;
-}
-
-}  // namespace
-
 kdvfs_status kdvfs_session_begin(kdvfs_gpu* gpu) {
     return guarded([&] {
         kdvfs_gpu& its = given(gpu, "the GPU");
@@ -292,7 +269,8 @@ kdvfs_status kdvfs_session_begin(kdvfs_gpu* gpu) {
             reject("begin a session", kdvfs::to_string(its.gpu->info()),
                    "scopes or requests have not ended", "begin it before the first scope");
         }
-        its.session.emplace(*its.gpu, session_mode());
+        const auto mode = kdvfs::tune::session_mode_from_environment();
+        its.session.emplace(*its.gpu, LaunchedRank::from_environment().of(mode));
     });
 }
 

@@ -271,9 +271,7 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
     estimate_->integrate(sums.assumed, sums.hypotheses);
     // The sample that the sensor is found by is not all that the counter counted.
     if (!sums.hypotheses.empty()) {
-        std::vector<double> seconds(sums.columns_seen());
-        for (std::size_t j = 0; j < seconds.size(); ++j) seconds[j] = sums.seconds(j);
-        estimate_->agree(seconds, sums.counter.count / sums.gain);
+        estimate_->agree(sums.column_seconds, sums.counter.count / sums.gain);
     }
     if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
     refuse_impossible();

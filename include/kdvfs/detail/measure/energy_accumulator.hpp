@@ -602,8 +602,6 @@ inline EnergySums EnergyAccumulator::sums() const {
 /// kernels apart, else those of a fast counter.
 /// @returns a sentence on the source, where that is the log
 inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& sums) const {
-    // NVIDIA's boards, whose powers differ inside runs, leave 4 to 10, those of the model 1 to 2.
-    constexpr double most_overcount = 2.5;
     const auto take = [&](SensorFinding&& found, const SensorSample& sample) {
         sums.assumed = found.rows.level;
         sums.rows = std::move(found.rows);
@@ -615,18 +613,13 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& 
     };
     if (!repeated_.empty()) return {};
     const SensorSample& log = log_sample_.sample();
-    SourceChoice choice;
     if (by_power_ && is_short_usual_log(log)) return {};
     if (log_sample_.has_clock() && !is_short_usual_log(log)) {
         std::optional<SensorFinding> found = find_sensor(log, sums.columns_seen());
-        choice = choose_source(found, log_gain_, log.period(), settings_.counter_period);
-        const bool by_log = choice.source != EnergyFrom::counter || by_power_;
-        if (by_log && (!found || found->usual)) return {};
-        if (by_log && found->runs_are_few(sums.column_seconds)) return {};
-        if (by_log && SensorPrior::has_family(log.period()) && found->overcount > most_overcount) {
-            return {};
-        }
-        if (by_log) {
+        const SourceChoice choice =
+            choose_source(found, log_gain_, log.period(), settings_.counter_period);
+        if (choice.source != EnergyFrom::counter || by_power_) {
+            if (!found || !found->holds(sums.column_seconds)) return {};
             take(std::move(*found), log);
             if (!by_power_) {
                 sums.gain = log_gain_.gain();
@@ -638,9 +631,7 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& 
     }
     if (by_power_) return {};
     std::optional<SensorFinding> found = find_sensor(counter_sample_, sums.columns_seen(), true);
-    if (found && !found->runs_are_few(sums.column_seconds)) {
-        take(std::move(*found), counter_sample_);
-    }
+    if (found && found->holds(sums.column_seconds)) take(std::move(*found), counter_sample_);
     return {};
 }
 

@@ -21,11 +21,15 @@ struct SensorFinding {
     Sensor likely{};
     RowSums rows;                        ///< under the likeliest sensor
     std::vector<NormalSums> hypotheses;  ///< of the powers, as likely as each other
-    bool usual = false;    ///< NVIDIA's log of 20 ms (`LogMemories`), or not far from it
-    double overcount = 1;  ///< far above 1 where the board is not as the model has it
-    double left = 0;       ///< W of a reading, root mean square, that are unexplained
-    double deviation = 0;  ///< W of a reading from the mean of all
+    bool usual = false;                  ///< to be taken for NVIDIA's log of 20 ms (`LogMemories`)
+    double overcount = 1;                ///< far above 1 where the board is not as the model has it
+    double left = 0;                     ///< W of a reading, root mean square, that are unexplained
+    double deviation = 0;                ///< W of a reading from the mean of all
 
+    /// Whether powers are to be taken from it, of columns that had so many seconds.
+    [[nodiscard]] bool holds(std::span<const double> seconds) const {
+        return !usual && !runs_are_few(seconds);
+    }
     /// Whether most of the time belongs to kernels that ran too seldom to know their scatter by:
     /// a few long runs, of which timestamps say enough.
     [[nodiscard]] bool runs_are_few(std::span<const double> seconds) const {
@@ -81,16 +85,19 @@ struct SensorFinding {
         found.hypotheses.push_back(posterior.equations(posterior.sensor(guess)));
     }
     const bool of_period = !counter && SensorPrior::has_family(sample.period());
-    // Where powers differ inside runs, as on an H200, the model finds the sensor to 0.4 ms and 11 %
-    // of it, and believes its own powers too much: near that log, it is that log.
+    found.overcount = posterior.clustering();
+    // Where powers differ inside runs, as on NVIDIA's boards, the model leaves an overcount of 4 to
+    // 10 (its own boards 1 to 2), or finds the sensor to 0.4 ms and 11 % (an H200) and believes its
+    // own powers too much: with such an overcount, or near that log, it is that log.
+    constexpr double most_overcount = 2.5;
     constexpr double near_delay = 1e-3;   // s
     constexpr double near_memory = 0.25;  // of it
     const Sensor log{.delay = 3.4e-3, .memory = 12.8e-3};
     const Sensor& likely = found.likely;
     const bool near = std::abs(likely.delay + likely.rise - log.delay) < near_delay &&
                       std::abs(likely.memory / log.memory - 1) < near_memory;
-    found.usual = of_period && (near || posterior.plausible(log));
-    found.overcount = posterior.clustering();
+    found.usual =
+        of_period && (near || found.overcount > most_overcount || posterior.plausible(log));
     found.left = posterior.unexplained();
     found.deviation = std::sqrt(std::max(squares / count - mean * mean, 0.0));
     return found;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/tune/session.hpp>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+/// This process of a job of several ranks, as launchers number it in the environment.
+struct LaunchedRank {
+    std::string rank{};
+    bool has_peers = false;  ///< there are other ranks: files of sweeps and plans are its own
+
+    /// Of torchrun, Open MPI, PMI and Slurm: the first that has a rank.
+    [[nodiscard]] static LaunchedRank from_environment() {
+        using kdvfs::io::environment;
+        using Names = std::pair<const char*, const char*>;
+        for (const auto& [rank, size] :
+             {Names{"RANK", "WORLD_SIZE"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+              Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_NTASKS"}}) {
+            const std::string number{environment(rank)};
+            const std::string ranks{environment(size)};
+            if (!number.empty()) return {number, !ranks.empty() && ranks != "1"};
+        }
+        return {};
+    }
+    /// The mode with files of its own: two sweeps must not write one file.
+    [[nodiscard]] kdvfs::tune::SessionMode of(const kdvfs::tune::SessionMode& mode) const {
+        const auto number = kdvfs::io::parse_number<std::size_t>(rank);
+        return has_peers && number ? mode.of_rank(*number) : mode;
+    }
+};
