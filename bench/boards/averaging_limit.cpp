@@ -43,7 +43,6 @@ struct Recording {
 };
 
 constexpr double top_mhz = 1980;
-constexpr double idle_watts = 120;  // H100 SXM at its highest clock (EnergAIzer)
 constexpr std::array<const char*, 2> judged{"gemm_8192", "gemm_2048"};
 
 double number(const std::string& text) { return kdvfs::io::parse_number<double>(text).value(); }
@@ -90,7 +89,7 @@ Recording read(const std::filesystem::path& folder) {
 /// Errors of the foretold mean clocks of one kernel's runs, in percent; ascending.
 std::map<std::string, std::vector<double>> errors(const Recording& recording, const Law& law) {
     std::map<std::string, std::vector<double>> found;
-    Board board{law, recording.limit_watts, idle_watts, top_mhz};
+    Board board{law, recording.limit_watts, top_mhz};
     for (const Run& run : recording.runs) {
         const double mhz = board.run(recording.kernels.at(run.kernel), run.seconds());
         if (!run.own) found[run.kernel].push_back(100 * std::abs(mhz / run.mhz - 1));
@@ -118,8 +117,7 @@ double cost(const std::vector<const Recording*>& recordings, const Law& law) {
 Law fitted(const std::vector<const Recording*>& recordings) {
     Law law;
     double best = cost(recordings, law);
-    const std::array<double Law::*, 4> parameters{&Law::down_s, &Law::up_s, &Law::window_s,
-                                                  &Law::gain};
+    const std::array<double Law::*, 2> parameters{&Law::rate, &Law::exponent};
     for (double step = 1.4; step > 1.02;) {
         bool moved = false;
         for (const auto parameter : parameters)
@@ -153,9 +151,8 @@ void judge(const std::vector<Recording>& recordings, const Recording& out) {
         for (const double error : all) within += error <= 3 ? 1 : 0;
         count += all.size();
     }
-    std::printf(
-        "  %zu of %zu runs within 3 %%; down %.0f ms, up %.0f ms, window %.2f s, gain %.2f\n",
-        within, count, 1e3 * law.down_s, 1e3 * law.up_s, law.window_s, law.gain);
+    std::printf("  %zu of %zu runs within 3 %%; rate %.1f per second, watts as clock^%.1f\n",
+                within, count, law.rate, law.exponent);
 }
 
 }  // namespace
