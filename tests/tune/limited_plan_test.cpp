@@ -3,6 +3,7 @@
 // board that averages.
 #include <bench/limit/limited_program.hpp>
 #include <kdvfs/tune/limited_plan.hpp>
+#include <kdvfs/tune/limiter_fit.hpp>
 
 #include <gtest/gtest.h>
 
@@ -164,6 +165,47 @@ TEST(LimitedPlan, KeepsLiveWhatItPromises) {
     EXPECT_NEAR(time_percent(kept, as_found), plan.segments.time_pct(), 0.3);
     EXPECT_LT(plan.segments.time_pct(), 0.8 * plan.bound_pct);
     EXPECT_GE(plan.segments.time_pct(), plan.bound_pct);
+}
+
+/// Runs of 20 ms to 2 s with rests between them on boards whose limiter is drawn: means over about
+/// 10 to 500 ms. Only clocks and times are seen.
+TEST(FitLimiter, FindsTheRateFromClocksAndTimes) {
+    std::mt19937_64 random{11};
+    const auto between = [&](double low, double high) {
+        return low * std::pow(high / low, std::uniform_real_distribution{0.0, 1.0}(random));
+    };
+    for (int i = 0; i < 8; ++i) {
+        Board board = simulated::h100();
+        board.limiter_rate = between(0.8, 40);
+        const KernelModel gemm{
+            Seconds{1e-3}, {}, {}, 6, {between(0.5, 0.8) * board.power_cap.count * 1e-3}, {}};
+        const std::vector<PowerByClock> kernels{
+            [&](double mhz) { return operate_below(board, gemm, {}, mhz).power; }};
+        const PowerByClock idle = [&](double) { return idle_power(board, {}); };
+        simulated::Device device = limited::device_of(board, Duration{0});
+        simulated::Stream* stream = device.create_stream();
+        std::vector<LimitedRun> runs;
+        for (int run = 0; run < 30; ++run) {
+            const Seconds rest{between(1e-3, 0.3)};
+            device.advance(std::chrono::round<Duration>(rest));
+            const TimePoint began = device.now();
+            const auto launches = static_cast<int>(between(20, 2000));
+            for (int launch = 0; launch < launches; ++launch) device.launch(stream, gemm);
+            device.synchronize(stream);
+            const Seconds time = device.now() - began;
+            runs.push_back(
+                {0, rest, time, board.reference_core.count * 1e-3 * launches / time.count()});
+        }
+        device::PowerLimiter known = limited::limiter_of(board);
+        known.rate = 0;
+        const device::PowerLimiter found =
+            fit_limiter(kernels, idle, runs, known, [](const LimitedRun&) { return true; });
+        EXPECT_NEAR(found.rate / board.limiter_rate, 1, 0.1) << board.limiter_rate;
+        const std::vector<double> clocks = clocks_at_limit(kernels, idle, runs, found);
+        for (std::size_t run = 0; run < runs.size(); ++run)
+            EXPECT_NEAR(clocks[run] / runs[run].mhz, 1, 0.02) << board.limiter_rate;
+    }
+    EXPECT_THROW(static_cast<void>(fit_limiter({}, {}, {}, {}, {})), Error);
 }
 
 TEST(LimitedPlan, SaysWhereTheLimitHoldsNothingBack) {

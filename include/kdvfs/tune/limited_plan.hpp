@@ -124,6 +124,7 @@ private:
         Watts power{};
     };
     struct Switching {
+        bool under_way = false;
         std::size_t to = 0;
         Seconds works_on{0};
         Seconds pause{0};
@@ -160,40 +161,40 @@ private:
             ceiling.pass(limiter_, power, time);
         };
         std::size_t held = schedule.start;
-        std::optional<Switching> switching;
+        Switching switching;
         const auto arrive = [&] {
-            pass(costs_.paused_power, switching->pause);
-            held = switching->to;
-            switching.reset();
+            pass(costs_.paused_power, switching.pause);
+            held = switching.to;
+            switching.under_way = false;
         };
         auto request = schedule.requests.begin();
         for (std::size_t launch = 0; launch < model_.launches(); ++launch) {
             if (request != schedule.requests.end() && request->before == launch) {
-                if (switching) arrive();
+                if (switching.under_way) arrive();
                 pass(costs_.paused_power, costs_.asking);
                 const SwitchDelay delay =
                     costs_.delay(model_.clocks()[held], model_.clocks()[request->clock]);
                 const Seconds pause = std::min(delay.transition, delay.latency);
-                switching = Switching{request->clock, delay.latency - pause, pause};
+                switching = {true, request->clock, delay.latency - pause, pause};
                 ++request;
             }
             double room = std::numeric_limits<double>::infinity();
             bool full = false;
             for (double left = 1; left > 1e-12;) {
-                if (switching && switching->works_on <= Seconds{0}) arrive();
+                if (switching.under_way && switching.works_on <= Seconds{0}) arrive();
                 room = std::min(room, std::log(ceiling.mhz() / mhz(held)));
                 full = full || ceiling.mhz() >= limiter_.top_mhz;
                 const Point point = at(launch, held, ceiling.mhz());
                 Seconds time = std::min(left * point.time, step);
-                if (switching) time = std::min(time, switching->works_on);
+                if (switching.under_way) time = std::min(time, switching.works_on);
                 pass(point.power, time);
                 left -= time / point.time;
-                if (switching) switching->works_on -= time;
+                switching.works_on -= time;
             }
             lap.room.push_back(room);
             lap.full.push_back(full);
         }
-        if (switching) arrive();
+        if (switching.under_way) arrive();
         return lap;
     }
 
@@ -209,6 +210,17 @@ struct LimitedSchedule {
     Cost held;
 };
 
+/// What a schedule saves against the program as found, where the limit is so many times as high.
+inline LimitedSaving saving_at(const SwitchModel& model, const SwitchCosts& costs,
+                               device::PowerLimiter limiter, double times, std::size_t baseline,
+                               const solve::Schedule& schedule) {
+    limiter.limit = limiter.limit * times;
+    const LimiterRun run{model, costs, limiter};
+    const Cost found = run(solve::one_clock(model, baseline)).cost;
+    const Cost planned = run(schedule).cost;
+    return {time_percent(planned, found), energy_percent(planned, found)};
+}
+
 /// The search for a plan at the limit. Each launch has a price of the watts beyond the limit; the
 /// schedule that is cheapest at these prices is run under the limiter, which shows where watts are
 /// short and where they are left over, and prices rise and fall by it. What is left below the
@@ -220,6 +232,7 @@ public:
                 const device::PowerLimiter& limiter, const LimitObjective& objective,
                 std::size_t baseline)
         : model_{model},
+          costs_{costs},
           run_{model, costs, limiter},
           limiter_{limiter},
           objective_{objective},
@@ -231,7 +244,9 @@ public:
         for (std::size_t clock = 0; clock < model.size(); ++clock) {
             const solve::Schedule schedule = solve::one_clock(model, clock);
             const Cost held = run_(schedule).cost;
-            if (is_better(held, single_.held)) single_ = {schedule, held};
+            const double least =
+                goal(found_.held) * (1 - objective_.worthwhile_pct / 100);  // auto, unless it pays
+            if (goal(held) < least && is_better(held, single_.held)) single_ = {schedule, held};
         }
         best_ = single_;
     }
@@ -256,8 +271,11 @@ public:
             (too_much ? low : high) = price;
         }
         std::fill(prices_.begin(), prices_.end(), high < 4 * scale ? high : 0);
-        const int rounds = by_time() ? 40 : 20;
-        for (int i = 0; i < rounds; ++i) {
+        const int rounds = by_time() ? 40 : 12;
+        const auto is_enough = [&] {
+            return goal(best_.held) - bound_ < good_enough * goal(found_.held);
+        };
+        for (int i = 0; i < rounds && !is_enough(); ++i) {
             const LimitedLap lap = consider(cheapest());
             const double late = lap.cost.time / most_time() - 1;
             if (!by_time())
@@ -266,7 +284,8 @@ public:
             if (by_time() || i >= rounds_in_time)
                 move_prices(lap, first_step * scale * std::pow(0.9, i));
         }
-        polish();
+        if (!is_enough()) polish();
+        if (by_time()) prefer_robust();
     }
 
 private:
@@ -303,7 +322,7 @@ private:
             Objective objective = minimum_energy();
             objective.max_slowdown = most_time().count() * time_share_ / start.total.time - 1;
             const solve::ScheduleMinimum minimum = kdvfs::detail::minimise(
-                priced, objective, baseline_, {tolerance, own_laps, 2'000'000, 1e-4});
+                priced, objective, baseline_, {tolerance, own_laps, 1'000'000, 1e-4});
             if (time_share_ == 1)
                 bound_ = std::max(bound_, minimum.schedule.total.energy -
                                               minimum.gap_pct / 100 * std::abs(start.total.energy) -
@@ -336,16 +355,41 @@ private:
     /// The schedule, and those in which its highest clocks are left to the limiter.
     LimitedLap consider(const solve::Schedule& schedule) {
         LimitedLap lap = adopt(schedule);
+        for (const solve::Schedule& raised : variants(schedule)) adopt(raised);
+        return lap;
+    }
+    [[nodiscard]] std::vector<solve::Schedule> variants(const solve::Schedule& schedule) const {
+        std::vector<solve::Schedule> found;
         std::vector<std::size_t> asked{schedule.start};
         for (const auto& request : schedule.requests) asked.push_back(request.clock);
         std::sort(asked.begin(), asked.end());
         asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
         const std::size_t stride = asked.size() / most_variants + 1;
         for (std::size_t i = 0; i < asked.size(); i += stride) {
-            if (const auto raised = priced_by(model_, raised_from(schedule, asked[i])))
-                adopt(*raised);
+            if (auto raised = priced_by(model_, raised_from(schedule, asked[i])))
+                found.push_back(std::move(*raised));
         }
-        return lap;
+        return found;
+    }
+    /// Of a plan of least time: that which loses least where the limit is another than stated.
+    /// Clocks that are left to the limiter follow it; those that are asked for do not.
+    void prefer_robust() {
+        constexpr double given_up = 3e-4;  // of the time, at the stated limit
+        const auto worst = [&](const solve::Schedule& schedule) {
+            double pct = -std::numeric_limits<double>::infinity();
+            for (const double times : {1 - objective_.limit_error, 1 + objective_.limit_error})
+                pct = std::max(
+                    pct, saving_at(model_, costs_, limiter_, times, baseline_, schedule).time_pct);
+            return pct;
+        };
+        double least = worst(best_.schedule);
+        LimitedSchedule chosen = best_;
+        for (const solve::Schedule& raised : variants(best_.schedule)) {
+            const Cost held = run_(raised).cost;
+            if (held.time > best_.held.time * (1 + given_up)) continue;
+            if (const double pct = worst(raised); pct < least) least = pct, chosen = {raised, held};
+        }
+        best_ = std::move(chosen);
     }
     [[nodiscard]] solve::Schedule raised_from(const solve::Schedule& schedule,
                                               std::size_t least) const {
@@ -409,11 +453,13 @@ private:
         return lap;
     }
 
+    static constexpr double good_enough = 1e-4;  // of the goal, from the bound
     static constexpr double tolerance = 1e-5;
     static constexpr std::size_t own_laps = 4;
     static constexpr std::size_t most_variants = 12;
 
     const SwitchModel& model_;
+    const SwitchCosts& costs_;
     LimiterRun run_;
     device::PowerLimiter limiter_;
     LimitObjective objective_;
@@ -429,17 +475,6 @@ private:
 inline std::size_t index_of(const SwitchModel& model, ClockPoint clock) {
     const auto at = std::lower_bound(model.clocks().begin(), model.clocks().end(), clock);
     return static_cast<std::size_t>(at - model.clocks().begin());
-}
-
-/// What a schedule saves against the program as found, where the limit is so many times as high.
-inline LimitedSaving saving_at(const SwitchModel& model, const SwitchCosts& costs,
-                               device::PowerLimiter limiter, double times, std::size_t baseline,
-                               const solve::Schedule& schedule) {
-    limiter.limit = limiter.limit * times;
-    const LimiterRun run{model, costs, limiter};
-    const Cost found = run(solve::one_clock(model, baseline)).cost;
-    const Cost planned = run(schedule).cost;
-    return {time_percent(planned, found), energy_percent(planned, found)};
 }
 
 }  // namespace detail
