@@ -186,9 +186,9 @@ public:
     void note_bound(std::string_view kernel) override { kinds_.note_bound(kernel); }
 
     void protect(StreamRef stream, ClockPoint at_least) override {
-        StreamTrack& track =
+        const LockedTrack found =
             tracks_.find(runtime_->track_key(stream), [this] { return runtime_->make_cell(); });
-        arbiter_.protect(track, at_least, runtime_->now());
+        arbiter_.protect(found.track, at_least, runtime_->now());
         wake();
     }
 
