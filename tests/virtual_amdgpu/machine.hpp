@@ -33,6 +33,7 @@ struct WriteRecord {
     std::string file;  ///< "pp_od_clk_voltage"
     std::string text;
     int error = 0;
+    Settings after{};  ///< what the GPU held behind it
 
     friend bool operator==(const WriteRecord&, const WriteRecord&) = default;
 };

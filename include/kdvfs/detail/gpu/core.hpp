@@ -64,8 +64,12 @@ public:
           windows_{options_.meter_every},
           meter_{
               std::make_unique<Meter>(options_, kinds_, gate_, windows_, events_, runtime_->now())},
-          arbiter_{requests_,          tracks_, events_, to_string(info_), std::move(parts.initial),
-                   options_.controller},
+          arbiter_{requests_,
+                   tracks_,
+                   events_,
+                   to_string(info_),
+                   std::move(parts.initial),
+                   on_listed_clocks(options_.controller, clocks_)},
           scopes_{{.runtime = *runtime_,
                    .info = info_,
                    .options = options_,
@@ -261,7 +265,7 @@ public:
             if (bring) runtime_->bring(bring);
         }
         windows_.meter_every(merged_->meter_every);
-        arbiter_.limit(merged_->controller, runtime_->now());
+        arbiter_.limit(on_listed_clocks(merged_->controller, clocks_), runtime_->now());
         wake_unless_retired();
     }
 

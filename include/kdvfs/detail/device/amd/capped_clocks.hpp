@@ -166,7 +166,8 @@ public:
             allow_levels_up_to(point.core);
         } else {
             const Megahertz cap = or_highest(point.core, clocks_.bounds.core_max);
-            move_to({std::min(lowest_allowed(), cap), cap,
+            // A cap at or below the floor that was found leaves it: the user has allowed that.
+            move_to({cap > lowest_allowed() ? lowest_allowed() : clocks_.bounds.core_min, cap,
                      or_highest(point.memory, clocks_.bounds.memory_max)});
             if (point.memory != auto_clock) prove_domains(cap);
         }
@@ -389,8 +390,17 @@ private:
                      "plan without memory clocks, or try another ClockPath"}};
     }
 
-    /// A range, else determinism. @returns whether one of them works
+    /// A range, else determinism; that alone where it was found, since leaving its level lifts its
+    /// cap. @returns whether one of them works
     bool try_table(const ClockState& found, Capabilities& result, std::optional<Error>& refusal) {
+        if (found.mode != determinism && try_range(found, result, refusal)) return true;
+        leave_memory_alone();
+        auto answer = try_out(found, {slightly_below(found), auto_clock}, ClockWay::determinism,
+                              result.determinism);
+        if (!refusal) refusal = std::move(answer);  // the first one says more
+        return result.determinism == Capability::supported;
+    }
+    bool try_range(const ClockState& found, Capabilities& result, std::optional<Error>& refusal) {
         const bool has_memory = !clocks_.supported.memory.listed.empty();
         const ClockPoint below{slightly_below(found), found.cap.memory};
         refusal = try_out(found, below, ClockWay::range, result.range);
@@ -398,20 +408,14 @@ private:
             if (has_memory) result.memory = result.both = Capability::supported;
             return true;
         }
-        if (has_memory && result.range == Capability::refused) {
-            // Each range is written with a memory limit: perhaps that undid the core's.
-            leave_memory_alone();
-            static_cast<void>(try_out(found, below, ClockWay::range, result.range));
-            if (result.range == Capability::supported) {
-                result.memory = Capability::supported;
-                result.both = Capability::refused;
-                return true;
-            }
-        }
+        if (!has_memory || result.range != Capability::refused) return false;
+        // Each range is written with a memory limit: perhaps that undid the core's.
         leave_memory_alone();
-        static_cast<void>(try_out(found, {below.core, auto_clock}, ClockWay::determinism,
-                                  result.determinism));  // the first answer says more
-        return result.determinism == Capability::supported;
+        static_cast<void>(try_out(found, below, ClockWay::range, result.range));
+        if (result.range != Capability::supported) return false;
+        result.memory = Capability::supported;
+        result.both = Capability::refused;
+        return true;
     }
 
     /// One way, tried and undone. @returns what was said where it does not work
