@@ -210,6 +210,10 @@ public:
     [[nodiscard]] RestoreScript restore_script() const {
         return amd::restore_script(card_.folder, clocks_.bounds);
     }
+    /// Whoever may write to it may set the clocks.
+    [[nodiscard]] std::string settings_file() const {
+        return card_.folder + "/power_dpm_force_performance_level";
+    }
 
     /// Tries the ways to set the core clock, the cheapest first, and settles on the first that
     /// works: a range, else determinism, which sleeps up to 1 ms in the driver, else the list of
