@@ -36,6 +36,7 @@ std::vector<FoundBoard> found_boards() {
     all.push_back({virtual_amdgpu::mi210(), "perf_determinism", {"s 1 1000", "c"}});
     all.push_back({virtual_amdgpu::mi300x(), "auto"});
     all.push_back({virtual_amdgpu::mi300x(), "manual", {"m 1 1100", "c"}});
+    all.push_back({virtual_amdgpu::mi300x(), "manual", {"m 1 1000", "c"}});  // no level
     all.push_back({virtual_amdgpu::mi300x(), "manual", {"s 0 900", "s 1 1500", "m 1 1200", "c"}});
     for (const auto& [low, high] : {std::pair{"500", "1600"}, {"800", "1300"}, {"1400", "1700"}}) {
         const std::vector<std::string> edits{std::string{"s 0 "} + low, std::string{"s 1 "} + high,

@@ -303,6 +303,12 @@ TEST_F(Node, HasALockForThoseWhoMaySetTheClocksAlone) {
     ASSERT_EQ(::chmod(lock.c_str(), 0644), 0);
     ASSERT_TRUE(root_opens());
     EXPECT_FALSE(may_hold(alice));
+    // A device that no file sets.
+    const std::string other = "0000:1b:00.0";
+    static_cast<void>(detail::RestorePlace::of_this_process(other, {}));
+    struct stat status {};
+    ASSERT_EQ(::stat(("/run/kdvfs/" + other + ".lock").c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
 TEST_F(Node, WithoutAFolderForAllHasOneForEachUser) {

@@ -233,6 +233,7 @@ public:
             return result;
         }
         if (found.mode == manual) floor_ = found.floor.core;
+        list_memory_clock(found.cap.memory);
         std::optional<Error> refusal;
         if (!clocks_.has_table || !try_table(found, result, refusal)) {
             const ClockList levels = try_levels(found, result.level_mask, refusal);
@@ -279,6 +280,12 @@ private:
         writer_->write_determinism(or_highest(cap, clocks_.bounds.core_max));
     }
 
+    /// A limit that was found is one that the board takes, whatever its levels are.
+    void list_memory_clock(Megahertz clock) {
+        auto& listed = clocks_.supported.memory.listed;
+        const auto at = std::lower_bound(listed.begin(), listed.end(), clock);
+        if (clock != auto_clock && at != listed.end() && *at != clock) listed.insert(at, clock);
+    }
     void leave_memory_alone() {
         clocks_.supported.memory = {};
         clocks_.bounds.memory_max = auto_clock;
@@ -423,9 +430,11 @@ private:
     }
 
     /// One way, tried and undone. @returns what was said where it does not work
+    /// @throws Error (not_supported) where level `auto` does not undo what was written
     std::optional<Error> try_out(const ClockState& found, ClockPoint point, ClockWay way,
                                  Capability& capability) {
         std::optional<Error> refusal;
+        const ClockLimits before = read_limits();
         clocks_.way = way;
         capability = Capability::refused;
         try {
@@ -442,7 +451,20 @@ private:
             refusal = error;
         }
         put_back(found);
+        if (read_limits() != before) table_stays(found, before);
         return refusal;
+    }
+
+    /// The level is back and its table is not: writes that, too.
+    [[noreturn]] void table_stays(const ClockState& found, const ClockLimits& before) {
+        writer_->write_limits(before);
+        writer_->write_level(found.mode);
+        const bool is_back = read_limits() == before;
+        throw Error{is_back ? Errc::not_supported : Errc::io,
+                    {"restore the clocks after trying them", to_string(info_),
+                     "level '" + found.mode + "' leaves the clock limits as they were written" +
+                         (is_back ? ", which were written back" : ""),
+                     "open it to measure only"}};
     }
 
     /// The list of allowed levels, tried by allowing all of it, and undone.
