@@ -34,8 +34,6 @@ struct WriteRecord {
     std::string text;
     int error = 0;
     Settings after{};  ///< what the GPU held behind it
-
-    friend bool operator==(const WriteRecord&, const WriteRecord&) = default;
 };
 
 /// What stands at one path of the virtual /sys.
