@@ -75,6 +75,21 @@ TEST_F(TrackTableTest, ManyCapturesNeedFewCells) {
     EXPECT_EQ(cells.size(), many);
 }
 
+TEST_F(TrackTableTest, ACaptureSharesWithItsOwnStreamsCapturesFirst) {
+    kdvfs::detail::TrackTable table;
+    kdvfs::detail::StreamTrack* mine = nullptr;
+    for (std::uint64_t capture = 1; capture <= many; ++capture) {
+        const TrackKey key{.stream = StreamRef{&handles[capture]}, .capture = capture};
+        kdvfs::detail::StreamTrack& track = find(table, key);
+        if (capture == 77) mine = &track;
+    }
+    for (std::uint64_t capture = many + 1; capture < many + 4; ++capture) {
+        const TrackKey key{.stream = StreamRef{&handles[77]}, .capture = capture};
+        EXPECT_EQ(&find(table, key), mine);
+    }
+    EXPECT_EQ(cells.size(), many);
+}
+
 TEST_F(TrackTableTest, ManyStreamsNeedFewCells) {
     kdvfs::detail::TrackTable table;
     kdvfs::detail::StreamTrack& working = find(table, stream(0));

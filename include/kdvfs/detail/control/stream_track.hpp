@@ -441,17 +441,26 @@ private:
         return known == by_key_.end() ? nullptr : known->second;
     }
 
-    /// A track that rests, where there are many.
+    /// A track that rests, where there are many. A capture's is that of an earlier one of its
+    /// stream, if there is one: their graphs seldom run at once.
     StreamTrack* give_one(const TrackKey& key) {
-        constexpr std::size_t most_looks = 64;  // all may be at work
         const std::lock_guard lock{mutex_};
+        if (ring_of(key).tracks.size() < most_at_rest) return nullptr;
+        StreamTrack* const earlier =
+            key.capture == 0 ? nullptr : give_one_of(key, [&](const StreamTrack& track) {
+                return track.key().stream == key.stream;
+            });
+        return earlier != nullptr ? earlier : give_one_of(key, [](const auto&) { return true; });
+    }
+    template <class Suits>
+    StreamTrack* give_one_of(const TrackKey& key, Suits suits) {
         Ring& ring = ring_of(key);
-        if (ring.tracks.size() < most_at_rest) return nullptr;
+        const std::size_t most_looks = std::min(ring.tracks.size(), most_at_rest);
         for (std::size_t looks = 0; looks < most_looks; ++looks) {
             StreamTrack& track = *ring.tracks[ring.next++ % ring.tracks.size()];
             // Whoever holds a track may wait for the table.
             const std::unique_lock track_lock{track.mutex, std::try_to_lock};
-            if (track_lock && give(track, key)) return &track;
+            if (track_lock && suits(track) && give(track, key)) return &track;
         }
         return nullptr;
     }
