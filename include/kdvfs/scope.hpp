@@ -5,7 +5,9 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/kernel.hpp>
 
+#include <cstddef>
 #include <functional>
+#include <new>
 #include <utility>
 
 namespace kdvfs::inline v0_3 {
@@ -66,6 +68,15 @@ public:
     FrequencyScope& operator=(const FrequencyScope&) = delete;
     FrequencyScope(FrequencyScope&&) = delete;
     FrequencyScope& operator=(FrequencyScope&&) = delete;
+
+    /// A scope made by `new` ends when somebody deletes it, which is a warning; for one that ends
+    /// elsewhere than its block there are std::optional and std::make_unique.
+    [[deprecated(
+        "declare the scope in a block: a scope made by new ends only by delete")]] static void*
+    operator new(std::size_t size) {
+        return ::operator new(size);
+    }
+    static void operator delete(void* scope) noexcept { ::operator delete(scope); }
 
     // Inlined early, or g++ 12 sees too late that a KeepClock scope is empty and gives up the tail
     // call.

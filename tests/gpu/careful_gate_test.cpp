@@ -158,6 +158,24 @@ TEST_F(UnmarkedScopes, KeepTheirClockBesideALowOne) {
         << "nothing behind the high work says that it is over";
 }
 
+TEST_F(UnmarkedScopes, KeepTheirClockWhoeverHasTheirTrackNow) {
+    {
+        FrequencyScope<Free> scope{gpu, stream};
+        run(stream, 5);
+        run(stream, 5);
+    }
+    for (std::size_t i = 0; i < detail::TrackTable::most_at_rest; ++i) {
+        gpu.protect(device.create_stream(), {.core = 500_MHz});
+    }
+    {
+        FrequencyScope<Slow> scope{gpu, other};
+        run(other, 1);
+        run(other, 20);
+    }
+    device.synchronize();
+    EXPECT_EQ(probed, (Clocks{as_found, as_found, as_found, as_found}));
+}
+
 TEST_F(UnmarkedScopes, LetTheClockGoOnceTheyAreOver) {
     {
         FrequencyScope<Free> scope{gpu, stream};

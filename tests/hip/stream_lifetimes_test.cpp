@@ -56,6 +56,19 @@ protected:
         return stream;
     }
 
+    void capture_and_launch(hipStream_t stream) {
+        ASSERT_EQ(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal), hipSuccess);
+        { const FrequencyScope<Low> scope{*gpu_, stream}; }
+        hipGraph_t graph = nullptr;
+        hipGraphExec_t ready = nullptr;
+        ASSERT_EQ(hipStreamEndCapture(stream, &graph), hipSuccess);
+        ASSERT_EQ(hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0), hipSuccess);
+        ASSERT_EQ(hipGraphLaunch(ready, stream), hipSuccess);
+        ASSERT_EQ(hipStreamSynchronize(stream), hipSuccess);
+        ASSERT_EQ(hipGraphExecDestroy(ready), hipSuccess);
+        ASSERT_EQ(hipGraphDestroy(graph), hipSuccess);
+    }
+
     bool comes_to(Megahertz core) {
         for (int i = 0; i < 2000; ++i) {
             if (board_->state().cap.core == core) return true;
@@ -203,29 +216,8 @@ TEST_F(StreamLifetimes, ThreadsThatComeAndGoLeaveNothing) {
     gpu_->check();
 }
 
-TEST_F(StreamLifetimes, CapturesLeaveNothingAndAnIdleListener) {
-    const hipStream_t stream = create();
-    const int captures = soaks() ? 100'000 : 2'000;
-    const std::int64_t grown = growth(captures, [&] {
-        ASSERT_EQ(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal), hipSuccess);
-        { const FrequencyScope<Low> scope{*gpu_, stream}; }
-        hipGraph_t graph = nullptr;
-        hipGraphExec_t ready = nullptr;
-        ASSERT_EQ(hipStreamEndCapture(stream, &graph), hipSuccess);
-        ASSERT_EQ(hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0), hipSuccess);
-        ASSERT_EQ(hipGraphLaunch(ready, stream), hipSuccess);
-        ASSERT_EQ(hipStreamSynchronize(stream), hipSuccess);
-        ASSERT_EQ(hipGraphExecDestroy(ready), hipSuccess);
-        ASSERT_EQ(hipGraphDestroy(graph), hipSuccess);
-        gpu_->next_iteration();
-    });
-    std::printf("%d captures, each launched: the process has grown by %lld KiB\n", captures,
-                static_cast<long long>(grown / 1024));
-    if (!sanitized) {
-        EXPECT_LT(grown, 1 << 20);
-    }
-
-    // Nobody tells of a replay: the listener looks, ever less often.
+/// Nobody tells of a replay: the listener looks, ever less often.
+void expect_an_idle_listener() {
     std::this_thread::sleep_for(soaks() ? 12s : 1s);
     const ThreadCost before[] = {cost_of_thread("kdvfs-listen"), cost_of_thread("kdvfs-act")};
     const auto length = soaks() ? 20s : 1s;
@@ -243,6 +235,54 @@ TEST_F(StreamLifetimes, CapturesLeaveNothingAndAnIdleListener) {
     if (soaks()) {
         EXPECT_LT((listener.cpu + actuator.cpu) / seconds, 0.0005);
     }
+}
+
+TEST_F(StreamLifetimes, HandlesLeaveNothing) {
+    hip_double::run_at_once(true);  // a thread for each would be too many
+    const int handles = soaks() ? 100'000 : 3'000;
+    std::vector<hipStream_t> streams;  // alive, or they would share few handles
+    while (streams.size() < static_cast<std::size_t>(handles + handles / 10)) {
+        streams.push_back(create());
+    }
+    auto next = streams.begin();
+    const std::int64_t grown = growth(handles, [&] {
+        { const FrequencyScope<Low> scope{*gpu_, *next}; }
+        capture_and_launch(*next++);
+        gpu_->next_iteration();
+    });
+    std::printf("%d streams, a scope and a capture on each: the process has grown by %lld KiB\n",
+                handles, static_cast<long long>(grown / 1024));
+    if (!sanitized) {
+        EXPECT_LT(grown, 1 << 21);
+    }
+    for (hipStream_t stream : streams) ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+    hip_double::run_at_once(false);
+    if (soaks()) expect_an_idle_listener();  // else that of captures will do
+
+    const hipStream_t stream = create();
+    {
+        const FrequencyScope<Low> scope{*gpu_, stream};
+        EXPECT_TRUE(comes_to(900_MHz));
+    }
+    EXPECT_TRUE(comes_to(auto_clock));
+    ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+    gpu_->check();
+}
+
+TEST_F(StreamLifetimes, CapturesLeaveNothingAndAnIdleListener) {
+    const hipStream_t stream = create();
+    const int captures = soaks() ? 100'000 : 2'000;
+    const std::int64_t grown = growth(captures, [&] {
+        capture_and_launch(stream);
+        gpu_->next_iteration();
+    });
+    std::printf("%d captures, each launched: the process has grown by %lld KiB\n", captures,
+                static_cast<long long>(grown / 1024));
+    if (!sanitized) {
+        EXPECT_LT(grown, 1 << 20);
+    }
+
+    expect_an_idle_listener();
 
     // And hears the next one.
     ASSERT_EQ(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal), hipSuccess);

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "double_fixture.hpp"
 
+#include <kdvfs/detail/gpu/open.hpp>
+
+#include <tests/scope/requests_on_device.hpp>
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::device {
@@ -121,6 +129,53 @@ TEST_F(NvmlClocks, ClocksThatSomebodyHadSetAreLeftAlone) {
     EXPECT_EQ(gpu.read_clock_state().mode, "limited by somebody else");
     EXPECT_EQ(error_of([&] { gpu.apply({.core = 1000_MHz}); }).code(), Errc::busy);
     EXPECT_EQ(board().writes, Writes{});
+}
+
+TEST_F(NvmlClocks, StayWithinWhatWasFoundAndAllowed) {
+    using Requests = RequestsOnDevice<Nvml>;
+    using Lock = std::optional<std::pair<unsigned, unsigned>>;
+    unsigned seed = 0;
+    for (const bool named : {false, true}) {  // the administrator's locks
+        const Lock found = named ? Lock{{210, 1500}} : Lock{};
+        for (ControllerOptions limits : random_limits()) {
+            board() = {};
+            board().core_lock = found;
+            NvmlOptions site = options();
+            if (named) {
+                site.site_ceiling = {1500_MHz, auto_clock};
+                limits.never_above = lowered_to(limits.never_above, site.site_ceiling);
+            }
+            Nvml gpu{address, site};
+            EXPECT_EQ(kdvfs::detail::prove_clock_control(gpu, limits.never_above), ClockState{});
+            EXPECT_EQ(board().writes.size(), 2U);
+            EXPECT_EQ(board().core_lock, found);
+            Requests streams{gpu, limits, ++seed};
+            for (int i = 0; i < random_requests(); ++i) {
+                streams.step();
+                ASSERT_TRUE(streams.armed()) << streams.take_error()->what();
+                const auto wanted = streams.wanted().value_or(Requests::Held{Requests::top,  //
+                                                                             Requests::top});
+                const auto top_of = [](const Lock& lock) {
+                    return lock ? std::uint64_t{lock->second} : Requests::top;
+                };
+                const bool is_free = wanted.core == Requests::top;
+                ASSERT_EQ(top_of(board().core_lock), is_free ? top_of(found) : wanted.core);
+                ASSERT_EQ(top_of(board().memory_lock), wanted.memory);
+            }
+            streams.end();
+            EXPECT_EQ(board().core_lock, found);
+            EXPECT_EQ(board().memory_lock, Lock{});
+            for (const std::string& write : board().writes) {
+                unsigned high = 0;
+                if (std::sscanf(write.c_str(), "core(%*u, %u)", &high) == 1) {
+                    EXPECT_LE(high, named ? 1500U : 1980U) << write;
+                }
+                if (named) {
+                    EXPECT_NE(write, "core free");
+                }
+            }
+        }
+    }
 }
 
 class NvmlOldDriver : public NvmlDouble {

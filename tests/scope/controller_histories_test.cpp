@@ -131,7 +131,7 @@ public:
 
 private:
     struct Stream {
-        explicit Stream(std::uint32_t id) : track{TrackId{id}, TrackKey{}, &cell} {}
+        explicit Stream(std::uint32_t id) : track{TrackId{id}, TrackKey{}, &cell, TrackId{id}} {}
         RequestCell cell;
         kdvfs::detail::StreamTrack track;
         std::vector<std::uint64_t> entries{};

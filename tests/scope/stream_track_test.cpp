@@ -30,7 +30,7 @@ protected:
     }
 
     RequestCell cell;
-    kdvfs::detail::StreamTrack track{TrackId{3}, TrackKey{}, &cell};
+    kdvfs::detail::StreamTrack track{TrackId{3}, TrackKey{}, &cell, TrackId{3}};
 };
 
 TEST_F(StreamTrackTest, StartsWithoutARequest) {
@@ -39,7 +39,9 @@ TEST_F(StreamTrackTest, StartsWithoutARequest) {
     EXPECT_EQ(track.depth(), 0U);
     EXPECT_TRUE(track.at_rest());
     EXPECT_FALSE(track.captured());
-    EXPECT_TRUE((kdvfs::detail::StreamTrack{TrackId{0}, TrackKey{.capture = 7}, &cell}.captured()));
+    EXPECT_TRUE((kdvfs::detail::StreamTrack{
+        TrackId{0}, TrackKey{.capture = 7}, &cell,
+        TrackId{0}}.captured()));
 }
 
 TEST_F(StreamTrackTest, NestedScopesGiveBackTheOuterRequest) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <future>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -20,14 +21,25 @@ protected:
     /// The key of the n-th stream.
     TrackKey stream(std::size_t n) { return {.stream = StreamRef{&handles[n]}}; }
     kdvfs::detail::StreamTrack& find(kdvfs::detail::TrackTable& table, const TrackKey& key) {
-        return table.find(key, [this] { return &cells.emplace_back(); });
+        return table.find(key, [this] { return &cells.emplace_back(); }).track;
+    }
+    /// A scope that the stream has passed.
+    static void pass_a_scope(kdvfs::detail::StreamTrack& track) {
+        const auto step = track.enter(RequestIndex{3});
+        put(track, step.word);
+        put(track, track.leave(step.entry)->word);
+    }
+    static void put(kdvfs::detail::StreamTrack& track, RequestWord word) {
+        track.was_put(word);
+        track.cell().store(word);
     }
 
-    int handles[4]{};
+    static constexpr std::size_t many = kdvfs::detail::TrackTable::most_at_rest;
+    int handles[100 * many]{};
     std::deque<RequestCell> cells;
 };
 
-TEST_F(TrackTableTest, GivesAStreamOneTrackForever) {
+TEST_F(TrackTableTest, GivesAStreamOneTrack) {
     kdvfs::detail::TrackTable table;
     kdvfs::detail::StreamTrack& first = find(table, stream(0));
     kdvfs::detail::StreamTrack& second = find(table, stream(1));
@@ -52,15 +64,61 @@ TEST_F(TrackTableTest, TellsThreadsAndCapturesOfOneStreamApart) {
     EXPECT_FALSE(another.captured());
 }
 
-TEST_F(TrackTableTest, ManyCapturesOfOneStreamNeedFewCells) {
+TEST_F(TrackTableTest, ManyCapturesNeedFewCells) {
     kdvfs::detail::TrackTable table;
-    const StreamRef handle{&handles[0]};
-    for (std::uint64_t capture = 1; capture <= 100'000; ++capture) {
+    for (std::uint64_t capture = 1; capture <= 100 * many; ++capture) {
+        const StreamRef handle{&handles[capture % 2 == 0 ? 0 : capture]};
         kdvfs::detail::StreamTrack& track = find(table, {.stream = handle, .capture = capture});
         const auto step = track.enter(RequestIndex{3});
         EXPECT_TRUE(track.leave(step.entry)->changed);
     }
-    EXPECT_EQ(cells.size(), kdvfs::detail::TrackTable::most_captures);
+    EXPECT_EQ(cells.size(), many);
+}
+
+TEST_F(TrackTableTest, ACaptureSharesWithItsOwnStreamsCapturesFirst) {
+    kdvfs::detail::TrackTable table;
+    kdvfs::detail::StreamTrack* mine = nullptr;
+    for (std::uint64_t capture = 1; capture <= many; ++capture) {
+        const TrackKey key{.stream = StreamRef{&handles[capture]}, .capture = capture};
+        kdvfs::detail::StreamTrack& track = find(table, key);
+        if (capture == 77) mine = &track;
+    }
+    for (std::uint64_t capture = many + 1; capture < many + 4; ++capture) {
+        const TrackKey key{.stream = StreamRef{&handles[77]}, .capture = capture};
+        EXPECT_EQ(&find(table, key), mine);
+    }
+    EXPECT_EQ(cells.size(), many);
+}
+
+TEST_F(TrackTableTest, ManyStreamsNeedFewCells) {
+    kdvfs::detail::TrackTable table;
+    kdvfs::detail::StreamTrack& working = find(table, stream(0));
+    const auto open = working.enter(RequestIndex{5});
+    put(working, open.word);
+    std::set<TrackId> timestamps{working.timestamps()};
+    for (std::size_t n = 1; n < 100 * many; ++n) {
+        kdvfs::detail::StreamTrack& track = find(table, stream(n));
+        EXPECT_TRUE(timestamps.insert(track.timestamps()).second) << "those of two streams mix";
+        pass_a_scope(track);
+    }
+    EXPECT_EQ(cells.size(), many);
+    EXPECT_FALSE(table.hides_scopes());
+    EXPECT_EQ(working.key(), stream(0)) << "its scope is open";
+    EXPECT_EQ(working.observed().request(), RequestIndex{5});
+    EXPECT_EQ(find(table, stream(0)).id(), working.id());
+    EXPECT_EQ(cells.size(), many);
+}
+
+TEST_F(TrackTableTest, AThreadRemembersNoTrackThatWasGivenAway) {
+    kdvfs::detail::TrackTable table;
+    const TrackId first = find(table, stream(0)).timestamps();
+    std::thread{[&] {
+        for (std::size_t n = 1; n <= 2 * many; ++n) find(table, stream(n));
+    }}.join();
+    kdvfs::detail::StreamTrack& again = find(table, stream(0));
+    EXPECT_EQ(again.key(), stream(0));
+    EXPECT_NE(again.timestamps(), first);
+    EXPECT_EQ(cells.size(), many);
 }
 
 TEST_F(TrackTableTest, CapturesHaveAVoteEachOrTheHighestOfThoseThatShareIt) {
@@ -69,14 +127,14 @@ TEST_F(TrackTableTest, CapturesHaveAVoteEachOrTheHighestOfThoseThatShareIt) {
     kdvfs::detail::StreamTrack& first = find(table, {.stream = handle, .capture = 1});
     first.highest_captured(RequestIndex{7});
     std::set<kdvfs::detail::StreamTrack*> tracks{&first};
-    for (std::uint64_t capture = 2; capture <= table.most_captures; ++capture) {
+    for (std::uint64_t capture = 2; capture <= many; ++capture) {
         tracks.insert(&find(table, {.stream = handle, .capture = capture}));
     }
-    EXPECT_EQ(tracks.size(), table.most_captures);
+    EXPECT_EQ(tracks.size(), many);
     EXPECT_EQ(&find(table, {.stream = handle, .capture = 1}), &first);
     first.cell().store(RequestWord{RequestIndex{3}, 1});
     EXPECT_EQ(first.observed().request(), RequestIndex{3});
-    EXPECT_EQ(&find(table, {.stream = handle, .capture = 1000}), &first) << "the oldest";
+    EXPECT_EQ(&find(table, {.stream = handle, .capture = 9999}), &first) << "the oldest";
     EXPECT_EQ(first.observed().request(), RequestIndex{7});
     first.cell().store(RequestWord{no_request, 1});
     EXPECT_EQ(first.observed().request(), no_request);
@@ -89,7 +147,7 @@ TEST_F(TrackTableTest, ACaptureThatLeftAScopeOpenKeepsItsCellForItself) {
     first.enter(RequestIndex{3});
     kdvfs::detail::StreamTrack& second = find(table, {.stream = handle, .capture = 2});
     EXPECT_NE(&first, &second) << "its graph leaves a request behind at each replay";
-    for (std::uint64_t capture = 3; capture < 200; ++capture) {
+    for (std::uint64_t capture = 3; capture < 3 * many; ++capture) {
         EXPECT_NE(&find(table, {.stream = handle, .capture = capture}), &first);
     }
 }
@@ -132,52 +190,64 @@ TEST_F(TrackTableTest, VisitsEveryTrackInOrderOfFirstUse) {
     EXPECT_EQ(keys, (std::vector{stream(2), stream(0), stream(1)}));
 }
 
-TEST_F(TrackTableTest, AThreadThatHasEndedLeavesItsTrackToTheNext) {
+TEST_F(TrackTableTest, KeepsATrackOfWhichSomethingIsLeft) {
     kdvfs::detail::TrackTable table;
-    const StreamRef handle{&handles[0]};
-    const auto in_a_thread = [&](auto body) {
-        std::thread{[&] {
-            body(TrackKey{.stream = handle, .thread = device::ThreadNumbers::mine()});
-        }}.join();
+    const auto left = [&](std::size_t n, auto leave_behind) {
+        leave_behind(find(table, stream(n)));
     };
-    const auto pass = [&](kdvfs::detail::StreamTrack& track, RequestWord word) {
-        track.was_put(word);
-        track.cell().store(word);
-    };
-    const std::uint64_t mine = device::ThreadNumbers::mine();
-    kdvfs::detail::StreamTrack& living = find(table, {.stream = handle, .thread = mine});
-    for (int i = 0; i < 100; ++i) {
-        in_a_thread([&](const TrackKey& key) {
-            EXPECT_NE(key.thread, mine);
-            kdvfs::detail::StreamTrack& track = find(table, key);
-            EXPECT_NE(&track, &living);
-            const auto step = track.enter(RequestIndex{3});
-            pass(track, step.word);
-            pass(track, track.leave(step.entry)->word);
-            find(table, {.stream = handle, .thread = key.thread, .capture = 7});
+    left(0, [](auto& track) { put(track, track.enter(RequestIndex{3}).word); });  // a scope
+    left(1, [](auto& track) {                                                     // a marker
+        const auto step = track.enter(RequestIndex{3});
+        put(track, step.word);
+        track.was_put(track.leave(step.entry)->word);
+    });
+    left(2, [](auto& track) { track.is_protected = true; });  // a vote
+    left(3, [](auto& track) { put(track, track.set_outer_request(RequestIndex{3}).word); });
+    left(4, [](auto& track) { track.has_graphs = true; });
+    for (std::size_t n = 5; n < 5 * many; ++n) pass_a_scope(find(table, stream(n)));
+    EXPECT_EQ(cells.size(), many);
+    std::size_t n = 0;
+    table.for_each([&](const kdvfs::detail::StreamTrack& track) {
+        if (n < 5) {
+            EXPECT_EQ(track.key(), stream(n)) << n;
+        }
+        ++n;
+    });
+}
+
+TEST_F(TrackTableTest, KnowsThatAStreamWithoutMarkersMayStillBeAtItsScopes) {
+    kdvfs::detail::TrackTable table;
+    for (std::size_t n = 0; n < 2 * many; ++n) {
+        EXPECT_EQ(table.hides_scopes(), n > many) << n;
+        kdvfs::detail::StreamTrack& track = find(table, stream(n));
+        EXPECT_FALSE(track.hides_scopes());
+        track.leave(track.enter_unmarked(RequestIndex{3}, 0).entry);
+    }
+    EXPECT_EQ(cells.size(), many);
+    table.hides_no_scopes();
+    EXPECT_FALSE(table.hides_scopes());
+}
+
+TEST_F(TrackTableTest, ThreadsMayTakeTracksFromOneAnother) {
+    kdvfs::detail::TrackTable table;
+    std::vector<std::thread> threads;
+    std::mutex cells_mutex;
+    for (std::size_t thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&, thread] {
+            for (std::size_t i = 0; i < 4 * many; ++i) {
+                const TrackKey key = stream((i * 7 + thread * many) % (2 * many));
+                const kdvfs::detail::LockedTrack found = table.find(key, [&] {
+                    const std::lock_guard lock{cells_mutex};
+                    return &cells.emplace_back();
+                });
+                EXPECT_EQ(found.track.key(), key);
+                EXPECT_EQ(found.track.depth(), 0U);
+                pass_a_scope(found.track);
+            }
         });
     }
-    EXPECT_EQ(cells.size(), 3U) << "the living thread's, the ended ones', that of their captures";
-
-    // Not where something of the old one's is left.
-    kdvfs::detail::StreamTrack* left = nullptr;
-    in_a_thread([&](const TrackKey& key) {
-        left = &find(table, key);
-        left->was_put(left->enter(RequestIndex{3}).word);
-    });
-    in_a_thread([&](const TrackKey& key) { EXPECT_NE(&find(table, key), left) << "a scope"; });
-    in_a_thread([&](const TrackKey& key) {
-        left = &find(table, key);
-        const auto step = left->enter(RequestIndex{3});
-        left->was_put(step.word);
-        left->was_put(left->leave(step.entry)->word);
-    });
-    in_a_thread([&](const TrackKey& key) { EXPECT_NE(&find(table, key), left) << "a marker"; });
-    in_a_thread([&](const TrackKey& key) {
-        left = &find(table, key);
-        left->is_protected = true;
-    });
-    in_a_thread([&](const TrackKey& key) { EXPECT_NE(&find(table, key), left) << "a vote"; });
+    for (auto& thread : threads) thread.join();
+    EXPECT_LT(cells.size(), many + 16);
 }
 
 TEST_F(TrackTableTest, AThreadThatWaitsForACapturedTrackKeepsNobodyFromTheOthers) {

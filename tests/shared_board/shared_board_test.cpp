@@ -85,7 +85,8 @@ protected:
             ASSERT_EQ(::unshare(CLONE_NEWNS), 0);
             ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
             ASSERT_EQ(::mount("none", "/run", "tmpfs", 0, "mode=755"), 0);
-            static_cast<void>(detail::RestorePlace::of_this_process(address));
+            static_cast<void>(detail::RestorePlace::of_this_process(
+                address, SharedFiles{board_}.settings_file()));
             votes_ = std::string{"/run/kdvfs/"} + address + ".votes";
         } else {
             ::setenv("KDVFS_RECORDS", records_.c_str(), 1);

@@ -47,6 +47,10 @@ public:
         return device::amd::restore_script(folder_, {lowest, {1700}});
     }
 
+    [[nodiscard]] std::string settings_file() const {
+        return folder_ + "/power_dpm_force_performance_level";
+    }
+
 private:
     static constexpr Megahertz lowest{500};
 

@@ -30,8 +30,9 @@ struct Board {
     bool memory_resets_core = false;           ///< a memory limit takes the core's away
     bool overdrive_headings = false;           ///< OD_SCLK/OD_MCLK instead of GFXCLK/MCLK
     bool range_checked_at_each_write = false;  ///< a max below the present min is refused at once
-    bool secondary_die = false;                ///< zero power, zero energy, no power cap
-    bool deep_sleep_line = false;              ///< an idle GPU lists "S: 19Mhz *"
+    bool table_stays = false;      ///< level `auto` leaves the OverDrive table as it was written
+    bool secondary_die = false;    ///< zero power, zero energy, no power cap
+    bool deep_sleep_line = false;  ///< an idle GPU lists "S: 19Mhz *"
     std::string partition = "SPX";
     /// AMPP: the power limits of the prepared operating points 0, 1, ..., watts; empty: there are
     /// none. Behind the last is a slot that has never been configured.
@@ -131,6 +132,25 @@ inline Board mi400() {
     board.idle_watts = 200;
     board.power_cap_watts = 1400;
     board.deep_sleep_line = false;
+    return board;
+}
+
+/// A consumer board, whose table stays as it was written until it is reset (sienna_cichlid_ppt.c).
+/// Clocks are those of an RX 6800 XT in public reports.
+inline Board rx6800(std::uint32_t gfx_target = 100300) {
+    Board board = mi300x();
+    board.product = "AMD Radeon RX";
+    board.codename = "sienna_cichlid";
+    board.device_id = 0x73bf;
+    board.gfx_target = gfx_target;
+    board.core_min = 500;
+    board.core_max = 2475;
+    board.memory = {97, 457, 674, 1000};
+    board.idle_watts = 30;
+    board.power_cap_watts = 272;
+    board.metrics_content = 3;
+    board.deep_sleep_line = false;
+    board.table_stays = true;
     return board;
 }
 

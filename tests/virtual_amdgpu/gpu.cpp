@@ -282,7 +282,7 @@ int Gpu::write_performance_level(std::string_view text) {
         settings_.core = {board_.core_min, board_.core_max};  // DisableDeterminism
     }
     const auto [min, max] = Limits{board_.core_min, board_.core_max};
-    if (text == "auto") {
+    if (text == "auto" && !board_.table_stays) {
         settings_.core = {min, max};
         settings_.memory_max = board_.memory.back();
     } else if (text == "high" || text == "profile_peak" || text == "profile_standard") {

@@ -268,6 +268,49 @@ TEST_F(Node, IsNotHeldUpByWhoHoldsAnEarlierJobsLock) {
     EXPECT_EQ(end_of(escaped), -SIGKILL);
 }
 
+TEST_F(Node, HasALockForThoseWhoMaySetTheClocksAlone) {
+    const std::string lock = "/run/kdvfs/" + gpus[0] + ".lock";
+    const std::string level =
+        "/sys/bus/pci/devices/" + gpus[0] + "/power_dpm_force_performance_level";
+    const auto may_hold = [&](uid_t user) {
+        return end_of(start(user, [&] {
+                   const int file = ::open(lock.c_str(), O_RDONLY);
+                   return file >= 0 && ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : 1;
+               })) == 0;
+    };
+    const auto root_opens = [&] { return refusal(0, gpus[0]) == std::nullopt; };
+    const auto readers = [&] {
+        struct stat status {};
+        ::stat(lock.c_str(), &status);
+        return status.st_mode & 0777;
+    };
+    // No prolog ran: root opens the GPU first.
+    ASSERT_TRUE(root_opens());
+    EXPECT_EQ(readers(), 0600u);
+    EXPECT_FALSE(may_hold(alice)) << "and would keep root out";
+    EXPECT_EQ(refusal(alice, gpus[0]), Errc::refused);
+    EXPECT_TRUE(root_opens());
+    // A rule has given a group the clock files: who is in it shares the lock with root.
+    ASSERT_EQ(::chown(level.c_str(), 0, bob), 0);
+    ASSERT_EQ(::chmod(level.c_str(), 0664), 0);
+    ASSERT_TRUE(root_opens());
+    EXPECT_EQ(readers(), 0640u);
+    EXPECT_TRUE(may_hold(bob));
+    EXPECT_FALSE(may_hold(alice));
+    // A lock of earlier times, for all.
+    ASSERT_EQ(::chown(level.c_str(), 0, 0), 0);
+    ASSERT_EQ(::chmod(level.c_str(), 0644), 0);
+    ASSERT_EQ(::chmod(lock.c_str(), 0644), 0);
+    ASSERT_TRUE(root_opens());
+    EXPECT_FALSE(may_hold(alice));
+    // A device that no file sets.
+    const std::string other = "0000:1b:00.0";
+    static_cast<void>(detail::RestorePlace::of_this_process(other, {}));
+    struct stat status {};
+    ASSERT_EQ(::stat(("/run/kdvfs/" + other + ".lock").c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
 TEST_F(Node, WithoutAFolderForAllHasOneForEachUser) {
     // The clock files are the user's, by an udev rule, say.
     const std::string files = "/sys/bus/pci/devices/" + gpus[0];
@@ -582,7 +625,7 @@ TEST_F(Node, SetsNoPowerLimitForWhoeverWasGivenClocks) {
         const auto limit = [](Megahertz watts) {
             return ClockState{.cap = {.core = watts}, .floor = {}, .mode = "power limit"};
         };
-        const auto place = detail::RestorePlace::of_this_process(gpus[0]);
+        const auto place = detail::RestorePlace::of_this_process(gpus[0], {});
         const detail::RestoreRecord record{place.folder,
                                            {detail::boot_id(),
                                             "amdgpu-power",

@@ -317,9 +317,10 @@ int Machine::write(const std::string& path, std::string_view text) {
         if (node->gpu != nullptr) node->gpu->spend_write_time();
         error = node->write(text);
     }
+    const Settings after = node->gpu != nullptr ? node->gpu->settings() : Settings{};
     const std::lock_guard lock{mutex_};
     writes_.push_back(
-        {node->gpu_index, path.substr(path.rfind('/') + 1), std::string{text}, error});
+        {node->gpu_index, path.substr(path.rfind('/') + 1), std::string{text}, error, after});
     return error;
 }
 

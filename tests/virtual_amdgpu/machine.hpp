@@ -33,8 +33,7 @@ struct WriteRecord {
     std::string file;  ///< "pp_od_clk_voltage"
     std::string text;
     int error = 0;
-
-    friend bool operator==(const WriteRecord&, const WriteRecord&) = default;
+    Settings after{};  ///< what the GPU held behind it
 };
 
 /// What stands at one path of the virtual /sys.

@@ -3,7 +3,6 @@
 
 #include <kdvfs/detail/control/followed_plan.hpp>
 #include <kdvfs/detail/control/gate.hpp>
-#include <kdvfs/detail/device/thread_number.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/device/contracts.hpp>
 
@@ -93,8 +92,9 @@ struct TrackStep {
 /// Knows nothing of devices; the caller puts the markers. Not thread-safe by itself: hold `mutex`.
 class StreamTrack {
 public:
-    StreamTrack(TrackId id, TrackKey key, RequestCell* cell)
-        : id_{id}, key_{key}, cell_{cell}, captured_{key.capture != 0} {
+    /// @param timestamps whose they are, see `timestamps()`
+    StreamTrack(TrackId id, TrackKey key, RequestCell* cell, TrackId timestamps)
+        : id_{id}, timestamps_{timestamps}, key_{key}, cell_{cell}, captured_{key.capture != 0} {
         stack_.reserve(16);  // no allocation after a track's first scope, unless nested deeper
     }
 
@@ -171,34 +171,33 @@ public:
         return TrackStep{.entry = entry, .word = now, .changed = now != before};
     }
 
-    /// A captured track serves another capture of its stream, with its stack empty, as long as the
-    /// last one left no scope open: graphs that are captured again and again need no more cells.
-    /// From then on its vote is the highest that any of its captures asks for, and ends with the
-    /// first replay that ends. Not a track that follows a plan: only the newest graph's last word
-    /// is known to end it.
+    /// Serves another stream or capture, with its stack empty, as long as nothing that the old one
+    /// needs is left. Of a stream: no scope, no request on its way, no standing vote, no graph that
+    /// ends its request; its scopes without markers are forgotten. Of a capture: no open scope, no
+    /// plan, of which only the newest graph's last word is known to end it. From then on a captured
+    /// track's vote is the highest that any of its captures asks for, and ends with the first
+    /// replay that ends.
+    /// @param timestamps the number of the new one's; the old one's may still be on their way
     /// @returns whether it does
-    bool capture_again(const TrackKey& key) {
-        if (abandoned || !stack_.empty() || follower != nullptr) return false;
-        shared_.store(true, std::memory_order_relaxed);
+    bool serve(const TrackKey& key, TrackId timestamps) {
+        if (abandoned || !stack_.empty()) return false;
+        if (captured_) {
+            if (follower != nullptr) return false;
+            shared_.store(true, std::memory_order_relaxed);
+        } else {
+            if (is_protected || has_graphs || outer_request() != no_request || !at_rest()) {
+                return false;
+            }
+            follower.reset();
+            passes_unmarked_.store(0);
+        }
         key_ = key;
+        timestamps_ = timestamps;
         return true;
     }
     /// The highest request of its captures.
     [[nodiscard]] RequestIndex highest_captured() const { return {highest_captured_.load()}; }
     void highest_captured(RequestIndex request) { highest_captured_.store(request.value); }
-
-    /// The live track of a thread that has ended serves the next thread's stream, as long as
-    /// nothing of the old one's is left: no scope, no marker on its way, no standing vote.
-    /// @returns whether it does
-    bool take_over(const TrackKey& key) {
-        if (abandoned || is_protected || !stack_.empty() || outer_request() != no_request)
-            return false;
-        if (!at_rest()) return false;
-        follower.reset();
-        has_graphs = false;
-        key_ = key;
-        return true;
-    }
 
     /// From here on this encloses all scopes of the track, until it is called again.
     /// @param kind of the scope at the boundary, for `kind_of`
@@ -279,6 +278,9 @@ public:
     }
 
     [[nodiscard]] TrackId id() const { return id_; }
+    /// The number that timestamps carry: one of its own for each stream and capture that the track
+    /// has served.
+    [[nodiscard]] TrackId timestamps() const { return timestamps_; }
     [[nodiscard]] const TrackKey& key() const { return key_; }
     [[nodiscard]] RequestCell& cell() const { return *cell_; }
     /// Whether it is recorded into graphs. Callable without `mutex`.
@@ -323,7 +325,8 @@ private:
     }
 
     TrackId id_;
-    TrackKey key_;  // under `mutex`
+    TrackId timestamps_;  // under `mutex`
+    TrackKey key_;        // under `mutex`
     RequestCell* cell_;
     const bool captured_;
     std::vector<Entry> stack_;
@@ -347,20 +350,28 @@ private:
     std::atomic<std::uint64_t> overruled_{0};  // a word, and the word that it means instead
 };
 
-/// All tracks of a GPU object, by stream. Tracks stay until it ends: a stream's handle may be used
-/// again, and a captured graph may be replayed at any time. Those of threads that have ended serve
-/// the threads that come. Each capture has its own, up to so many of a stream; from then on
-/// captures share them. Thread-safe.
+/// A track with its mutex held, so that it serves the stream that it was found for.
+struct LockedTrack {
+    StreamTrack& track;
+    std::unique_lock<TrackMutex> lock;
+};
+
+/// All tracks of a GPU object, by stream and capture. They stay until it ends: no runtime says when
+/// a stream, its thread or a graph does. Instead, once there are many, a stream or a capture that
+/// comes is given a track that rests. Captures have a vote each until then; those that share a
+/// track share its vote. Thread-safe.
 class TrackTable {
 public:
-    /// Captures of one stream with tracks of their own.
-    static constexpr std::size_t most_captures = 64;
+    /// Tracks of streams, and of captures, before one that rests is given away. An idle listener
+    /// looks at so many cells, beside graphs five times a second.
+    static constexpr std::size_t most_at_rest = 256;
 
     TrackTable() : serial_{next_serial()} {}
 
-    /// The track of a key; a new one, on a cell from `make_cell()`, at its first use.
+    /// The track of a key; a new one, on a cell from `make_cell()`, where none can be given to it.
+    /// Waits for whoever holds it.
     template <class MakeCell>
-    StreamTrack& find(const TrackKey& key, MakeCell make_cell) {
+    LockedTrack find(const TrackKey& key, MakeCell make_cell) {
         // A thread uses few streams: remember its last tracks, and whose they are.
         struct Last {
             std::uint64_t serial = 0;
@@ -371,10 +382,16 @@ public:
         // Streams are heap objects: their addresses differ in the middle.
         const auto address = reinterpret_cast<std::uintptr_t>(key.stream.as<void>());
         Last& last = remembered[(address >> 4U ^ address >> 7U ^ address >> 12U) % 8];
-        if (last.serial == serial_ && last.key == key) return *last.track;
-        StreamTrack& track = find_slowly(key, make_cell);
-        last = {serial_, key, &track};
-        return track;
+        StreamTrack* track = last.serial == serial_ && last.key == key ? last.track : nullptr;
+        while (true) {
+            if (track == nullptr) {
+                track = &find_slowly(key, make_cell);
+                last = {serial_, key, track};
+            }
+            std::unique_lock lock{track->mutex};
+            if (track->key() == key) return {*track, std::move(lock)};
+            track = nullptr;  // it has been given away
+        }
     }
 
     template <class Function>
@@ -390,74 +407,17 @@ public:
         return tracks;
     }
 
+    /// Whether a stream whose track was given away may be at a scope without a marker.
+    [[nodiscard]] bool hides_scopes() const { return hides_scopes_; }
+    void hides_no_scopes() { hides_scopes_ = false; }
+
 private:
-    /// The captures of a stream, and of one thread where it is a thread's own.
-    struct Captures {
-        std::vector<std::pair<std::uint64_t, StreamTrack*>> tracks{};  ///< by capture
-        std::size_t next = 0;                                          ///< to be shared
+    /// Tracks in the order in which they are given away.
+    struct Ring {
+        std::vector<StreamTrack*> tracks{};
+        std::size_t next = 0;
     };
-
-    /// Of the same stream, those of a thread that has ended come first. The table is locked.
-    Captures& captures_of(const TrackKey& place) {
-        const auto known = captures_.find(place);
-        if (known != captures_.end() || place.thread == 0) return captures_[place];
-        const std::vector<std::uint64_t> living = device::ThreadNumbers::living();
-        auto each = captures_.lower_bound(TrackKey{place.stream, 1, 0});
-        for (; each != captures_.end() && each->first.stream == place.stream; ++each) {
-            if (std::binary_search(living.begin(), living.end(), each->first.thread)) continue;
-            Captures ended = std::move(each->second);
-            captures_.erase(each);
-            return captures_[place] = std::move(ended);
-        }
-        return captures_[place];
-    }
-
-    StreamTrack* find_capture(const TrackKey& key) {
-        const TrackKey place{key.stream, key.thread, 0};
-        std::vector<StreamTrack*> to_share;
-        {
-            const std::lock_guard lock{mutex_};
-            Captures& captures = captures_of(place);
-            for (const auto& [capture, track] : captures.tracks) {
-                if (capture == key.capture) return track;
-            }
-            if (captures.tracks.size() < most_captures) return nullptr;
-            for (std::size_t i = 0; i < captures.tracks.size(); ++i) {
-                to_share.push_back(
-                    captures.tracks[(captures.next + i) % captures.tracks.size()].second);
-            }
-            ++captures.next;
-        }
-        for (StreamTrack* const track : to_share) {
-            // Not under the table's mutex: whoever holds the track may ask for another one, and the
-            // listener looks at all of them.
-            const std::unique_lock track_lock{track->mutex, std::try_to_lock};
-            if (!track_lock || !track->capture_again(key)) continue;
-            const std::lock_guard lock{mutex_};
-            for (auto& [capture, its] : captures_[place].tracks) {
-                if (its == track) capture = key.capture;
-            }
-            return track;
-        }
-        return nullptr;
-    }
-
-    /// The track of a thread that has ended, for the same stream of a living one.
-    StreamTrack* take_over(const TrackKey& key) {
-        const std::vector<std::uint64_t> living = device::ThreadNumbers::living();
-        auto each = by_place_.lower_bound(TrackKey{key.stream, 1, 0});
-        for (; each != by_place_.end() && each->first.stream == key.stream; ++each) {
-            if (std::binary_search(living.begin(), living.end(), each->first.thread)) continue;
-            StreamTrack& track = *each->second;
-            const std::unique_lock track_lock{track.mutex, std::try_to_lock};
-            if (!track_lock) continue;  // a scope that has outlived its thread is being left
-            if (!track.take_over(key)) continue;
-            by_place_.erase(each);
-            by_place_[key] = &track;
-            return &track;
-        }
-        return nullptr;
-    }
+    Ring& ring_of(const TrackKey& key) { return key.capture == 0 ? streams_ : captures_; }
 
     /// A cell is made without the lock that the listener wants: the runtime may map memory for it.
     template <class MakeCell>
@@ -465,27 +425,56 @@ private:
         if (StreamTrack* const known = find_known(key)) return *known;
         const std::lock_guard one_at_a_time{making_};
         if (StreamTrack* const known = find_known(key)) return *known;
+        if (StreamTrack* const given = give_one(key)) return *given;
         RequestCell* cell = make_cell();
         const std::lock_guard lock{mutex_};
         const TrackId id{static_cast<std::uint32_t>(tracks_.size())};
-        StreamTrack& track = tracks_.emplace_back(id, key, cell);
-        if (key.capture == 0) {
-            by_place_[key] = &track;
-        } else {
-            auto& captures = captures_[{key.stream, key.thread, 0}].tracks;
-            // None of them can be shared: the oldest never will.
-            if (captures.size() >= most_captures) captures.erase(captures.begin());
-            captures.emplace_back(key.capture, &track);
-        }
+        StreamTrack& track = tracks_.emplace_back(id, key, cell, TrackId{next_timestamps_++});
+        ring_of(key).tracks.push_back(&track);
+        by_key_[key] = &track;
         return track;
     }
 
     StreamTrack* find_known(const TrackKey& key) {
-        if (key.capture != 0) return find_capture(key);
         const std::lock_guard lock{mutex_};
-        const auto known = by_place_.find(key);
-        if (known != by_place_.end()) return known->second;
-        return key.thread == 0 ? nullptr : take_over(key);
+        const auto known = by_key_.find(key);
+        return known == by_key_.end() ? nullptr : known->second;
+    }
+
+    /// A track that rests, where there are many. A capture's is that of an earlier one of its
+    /// stream, if there is one: their graphs seldom run at once.
+    StreamTrack* give_one(const TrackKey& key) {
+        const std::lock_guard lock{mutex_};
+        if (ring_of(key).tracks.size() < most_at_rest) return nullptr;
+        StreamTrack* const earlier =
+            key.capture == 0 ? nullptr : give_one_of(key, [&](const StreamTrack& track) {
+                return track.key().stream == key.stream;
+            });
+        return earlier != nullptr ? earlier : give_one_of(key, [](const auto&) { return true; });
+    }
+    template <class Suits>
+    StreamTrack* give_one_of(const TrackKey& key, Suits suits) {
+        Ring& ring = ring_of(key);
+        const std::size_t most_looks = std::min(ring.tracks.size(), most_at_rest);
+        for (std::size_t looks = 0; looks < most_looks; ++looks) {
+            StreamTrack& track = *ring.tracks[ring.next++ % ring.tracks.size()];
+            // Whoever holds a track may wait for the table.
+            const std::unique_lock track_lock{track.mutex, std::try_to_lock};
+            if (track_lock && suits(track) && give(track, key)) return &track;
+        }
+        return nullptr;
+    }
+
+    /// Both are locked. @returns whether the track may be given away
+    bool give(StreamTrack& track, const TrackKey& key) {
+        const TrackKey before = track.key();
+        const bool hides = !track.captured() && track.hides_scopes();
+        if (!track.serve(key, {next_timestamps_})) return false;
+        ++next_timestamps_;
+        if (hides) hides_scopes_ = true;
+        by_key_.erase(before);
+        by_key_[key] = &track;
+        return true;
     }
 
     // Addresses come back after a table has died, serial numbers do not.
@@ -498,8 +487,11 @@ private:
     std::mutex making_;
     std::mutex mutex_;
     std::deque<StreamTrack> tracks_;
-    std::map<TrackKey, StreamTrack*> by_place_;  // live ones
-    std::map<TrackKey, Captures> captures_;      // by their stream's live key
+    std::map<TrackKey, StreamTrack*> by_key_;
+    Ring streams_;
+    Ring captures_;
+    std::uint32_t next_timestamps_ = 0;
+    std::atomic<bool> hides_scopes_{false};
 };
 
 }  // namespace kdvfs::inline v0_3::detail

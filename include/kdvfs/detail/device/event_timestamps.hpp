@@ -76,8 +76,7 @@ public:
         const RelaxedCapture<Api> relaxed;
         const std::unique_lock lock{mutex_, std::try_to_lock};
         if (!lock) return 0;
-        for (auto& [track, events] : pending_) harvest(events);
-        std::erase_if(pending_, [](const auto& track) { return track.second.empty(); });
+        harvest_all();
         return take_ready(out);
     }
 
@@ -184,6 +183,10 @@ private:
         auto& events = pending_[tag.track];
         events.push_back({event, tag, recorded});
         harvest(events);
+        if (pending_.size() > most_tracks_) {  // the streams of most may be gone
+            harvest_all();
+            most_tracks_ = std::max(most_tracks_, 2 * pending_.size());
+        }
         return Api::success;
     }
 
@@ -237,6 +240,11 @@ private:
         return TimePoint{std::chrono::steady_clock::now().time_since_epoch()};
     }
 
+    void harvest_all() {
+        for (auto& [track, events] : pending_) harvest(events);
+        std::erase_if(pending_, [](const auto& track) { return track.second.empty(); });
+    }
+
     /// A track's events pass in order, and are taken in order.
     void harvest(std::deque<Pending>& events) {
         for (; !events.empty(); events.pop_front()) {
@@ -268,6 +276,7 @@ private:
     DeviceClock clock_;
     std::deque<Event> idle_;
     std::map<std::uint32_t, std::deque<Pending>> pending_;  // by track
+    std::size_t most_tracks_ = 64;
     std::deque<MarkerTimestamp> ready_;
     std::uint64_t lost_ = 0;
 };

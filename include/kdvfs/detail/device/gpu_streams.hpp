@@ -208,7 +208,7 @@ private:
         if (capture.invalidated) {
             check(Api::capture_invalidated, "use a stream whose capture has failed");
         }
-        return {stream, Api::is_per_thread(stream) ? ThreadNumbers::mine() : 0,
+        return {stream, Api::is_per_thread(stream) ? thread_number() : 0,
                 capture.active ? capture.id : 0};
     }
 

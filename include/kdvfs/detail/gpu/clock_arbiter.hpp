@@ -223,7 +223,7 @@ public:
     /// @param but the track that lowers, whose earlier scopes come before that; may be null
     void shield_unmarked(const StreamTrack* but, TimePoint now) {
         const std::lock_guard lock{mutex_};
-        bool hidden = false;
+        bool hidden = tracks_.hides_scopes();
         tracks_.for_each([&](StreamTrack& track) {
             hidden = hidden || (&track != but && track.hides_scopes());
         });
@@ -294,7 +294,7 @@ public:
         const std::lock_guard lock{mutex_};
         track.abandoned = true;
         controller_.withdraw(track.id(), now);
-        events_.push({.kind = ClockEvent::Kind::abandoned, .track = track.id()});
+        events_.push({.kind = ClockEvent::Kind::abandoned, .track = track.timestamps()});
     }
 
     /// Lets a disarmed controller work again.
@@ -385,7 +385,7 @@ private:
     }
 
     void look_at_shield(TimePoint now) {
-        bool hidden = false;
+        bool hidden = tracks_.hides_scopes();
         bool open = false;
         tracks_.for_each([&](StreamTrack& track) {
             hidden = track.hides_scopes() || hidden;
@@ -393,6 +393,7 @@ private:
         });
         if (open) shield_until_ = now + longest_queue;
         if (open || (hidden && now < shield_until_)) return;
+        tracks_.hides_no_scopes();
         controller_.withdraw(*shield_, now);
         free_requests_.push_back(*shield_);
         shield_.reset();

@@ -64,8 +64,12 @@ public:
           windows_{options_.meter_every},
           meter_{
               std::make_unique<Meter>(options_, kinds_, gate_, windows_, events_, runtime_->now())},
-          arbiter_{requests_,          tracks_, events_, to_string(info_), std::move(parts.initial),
-                   options_.controller},
+          arbiter_{requests_,
+                   tracks_,
+                   events_,
+                   to_string(info_),
+                   std::move(parts.initial),
+                   on_listed_clocks(options_.controller, clocks_)},
           scopes_{{.runtime = *runtime_,
                    .info = info_,
                    .options = options_,
@@ -186,9 +190,9 @@ public:
     void note_bound(std::string_view kernel) override { kinds_.note_bound(kernel); }
 
     void protect(StreamRef stream, ClockPoint at_least) override {
-        StreamTrack& track =
+        const LockedTrack found =
             tracks_.find(runtime_->track_key(stream), [this] { return runtime_->make_cell(); });
-        arbiter_.protect(track, at_least, runtime_->now());
+        arbiter_.protect(found.track, at_least, runtime_->now());
         wake();
     }
 
@@ -261,7 +265,7 @@ public:
             if (bring) runtime_->bring(bring);
         }
         windows_.meter_every(merged_->meter_every);
-        arbiter_.limit(merged_->controller, runtime_->now());
+        arbiter_.limit(on_listed_clocks(merged_->controller, clocks_), runtime_->now());
         wake_unless_retired();
     }
 

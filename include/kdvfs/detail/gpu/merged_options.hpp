@@ -2,10 +2,12 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -22,6 +24,38 @@ inline void check_limits(const ControllerOptions& limits, const std::string& obj
                                  to_string(limits.never_above) + " contradict one another",
                  .remedy = "change never_below or never_above, or ask the administrator whose "
                            "limits the report names"}};
+}
+
+/// Limits as clocks that a device can be set to, on their inner sides; none where a domain cannot
+/// be set, or goes no further by itself. Where no clock lies between the two the ceiling holds.
+inline ControllerOptions on_listed_clocks(ControllerOptions limits, const SupportedClocks& clocks) {
+    const auto fit = [](const ClockDomain& domain, Megahertz& floor, Megahertz& ceiling) {
+        const auto& listed = domain.listed;
+        if (listed.empty()) {
+            floor = ceiling = auto_clock;
+            return;
+        }
+        if (floor != auto_clock) {
+            const auto least = std::lower_bound(listed.begin(), listed.end(), floor);
+            if (least == listed.end()) {
+                floor = listed.back();
+            } else if (least == listed.begin() || !domain.continuous) {
+                floor = *least;
+            }
+        }
+        if (ceiling == auto_clock) return;
+        const auto above = std::upper_bound(listed.begin(), listed.end(), ceiling);
+        if (ceiling > listed.back()) {
+            ceiling = auto_clock;
+        } else if (above == listed.begin()) {
+            ceiling = listed.front();
+        } else if (!domain.continuous) {
+            ceiling = *std::prev(above);
+        }
+    };
+    fit(clocks.core, limits.never_below.core, limits.never_above.core);
+    fit(clocks.memory, limits.never_below.memory, limits.never_above.memory);
+    return limits;
 }
 
 /// The options of a GPU that the process opens a second time: the stricter of both floors, ceilings

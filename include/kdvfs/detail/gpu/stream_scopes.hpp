@@ -78,10 +78,9 @@ public:
 
     /// @throws Error if a marker could not be put; then nothing was entered
     ScopeToken enter(StreamRef stream, const ScopeKind& kind) {
-        StreamTrack& track = track_of(gpu_.runtime.track_key(stream));
+        const LockedTrack found = find_track(gpu_.runtime.track_key(stream));
+        StreamTrack& track = found.track;
         const bool metered = kind.metered && gpu_.windows.metering();
-
-        const std::lock_guard lock{track.mutex};
         if (kind.plan != nullptr && follow_plan(track, kind)) {
             return enter_followed(track, kind, metered);
         }
@@ -113,8 +112,8 @@ public:
 
     /// As `GpuService::enter_holding`.
     ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) {
-        StreamTrack& track = track_of(gpu_.runtime.track_key(stream));
-        const std::lock_guard lock{track.mutex};
+        const LockedTrack found = find_track(gpu_.runtime.track_key(stream));
+        StreamTrack& track = found.track;
         if (track.captured()) {
             throw Error{Errc::not_supported,
                         {.action = "hold a clock beyond a scope in a capture",
@@ -236,7 +235,7 @@ public:
     }
 
 private:
-    StreamTrack& track_of(const TrackKey& key) {
+    LockedTrack find_track(const TrackKey& key) {
         return gpu_.tracks.find(key, [this] { return gpu_.runtime.make_cell(); });
     }
     void wake() {
@@ -259,8 +258,8 @@ private:
     void begin_capture(StreamTrack& captured) {
         TrackKey key = captured.key();
         key.capture = 0;
-        StreamTrack& live = track_of(key);
-        const std::lock_guard lock{live.mutex};
+        const LockedTrack found = find_track(key);
+        StreamTrack& live = found.track;
         if (live.follower == nullptr || &live.follower->plan() != &captured.follower->plan())
             return;
         captured.follower->go_on_from(*live.follower);
@@ -434,7 +433,7 @@ private:
     /// @param timed the timestamp is for the gate alone
     [[nodiscard]] MarkerTag tag_of(const StreamTrack& track, const ScopeKind& kind, bool leaving,
                                    bool timed) const {
-        return {.track = track.id().value,
+        return {.track = track.timestamps().value,
                 .scope_kind = kind.number,
                 .leaving = leaving,
                 .window = timed              ? MeteringWindows::for_gate

@@ -80,7 +80,7 @@ public:
 
     template <class Sink>
     void take(const MarkerTimestamp& timestamp, Sink sink) {
-        auto& open = tracks_[timestamp.tag.track];
+        auto& open = open_of(timestamp.tag.track);
         if (!timestamp.tag.leaving) {
             std::uint32_t place = 0;
             if (!open.empty()) {
@@ -142,6 +142,19 @@ private:
         std::uint32_t place;
     };
 
+    /// Streams and captures come and go, and their numbers with them: those without open scopes are
+    /// forgotten now and then.
+    std::vector<Open>& open_of(std::uint32_t track) {
+        const auto [found, is_new] = tracks_.try_emplace(track);
+        if (is_new && tracks_.size() > most_tracks_) {
+            std::erase_if(tracks_, [track](const auto& each) {
+                return each.first != track && each.second.empty();
+            });
+            most_tracks_ = std::max(most_tracks_, 2 * tracks_.size());
+        }
+        return found->second;
+    }
+
     std::uint32_t place_in(const Open& scope) {
         const auto [found, is_new] =
             place_of_.try_emplace({scope.place, scope.tag.scope_kind}, places_.size());
@@ -163,6 +176,7 @@ private:
     }
 
     std::map<std::uint32_t, std::vector<Open>> tracks_;
+    std::size_t most_tracks_ = 1024;
     std::vector<Place> places_{{0, 0}};
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> place_of_;
     std::uint64_t unpaired_ = 0;

@@ -208,7 +208,8 @@ public:
     }
 
     explicit OwnedClocks(Device& device)
-        : OwnedClocks{device, RestorePlace::of_this_process(device.info().address)} {}
+        : OwnedClocks{device, RestorePlace::of_this_process(device.info().address,
+                                                            settings_file_of(device))} {}
 
     OwnedClocks(const OwnedClocks&) = delete;
     OwnedClocks& operator=(const OwnedClocks&) = delete;

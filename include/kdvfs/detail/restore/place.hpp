@@ -6,10 +6,12 @@
 #include <kdvfs/error.hpp>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <concepts>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -98,26 +100,69 @@ private:
     uid_t owner_;
 };
 
+/// A device that is set by a file: whoever may write to that may set the device. Of others only
+/// root may.
+template <class Device>
+concept SetByFile = requires(const Device& device) {
+    { device.settings_file() } -> std::convertible_to<std::string>;
+};
+
+/// The path of that file; empty where root alone may set the device.
+template <class Device>
+std::string settings_file_of(const Device& device) {
+    if constexpr (SetByFile<Device>) return device.settings_file();
+    return {};
+}
+
+/// Who may read a file, and so lock it.
+struct Readers {
+    uid_t user = 0;
+    gid_t group = 0;
+    mode_t mode = 0600;
+
+    /// Those who may write to another file; root alone where that has no name, or is not there.
+    static Readers writers_of(const std::string& path) {
+        struct stat status {};
+        if (path.empty() || ::stat(path.c_str(), &status) != 0) return {};
+        Readers readers{status.st_uid, status.st_gid, S_IRUSR | S_IWUSR};
+        if ((status.st_mode & S_IWGRP) != 0) readers.mode |= S_IRGRP;
+        if ((status.st_mode & S_IWOTH) != 0) readers.mode |= S_IROTH;
+        return readers;
+    }
+
+    /// Whether they and no others may read a file.
+    [[nodiscard]] bool are_those_of(const struct stat& file) const {
+        constexpr mode_t others = S_IRGRP | S_IROTH;
+        const bool same_group = (mode & S_IRGRP) == 0 || file.st_gid == group;
+        return file.st_uid == user && same_group && (file.st_mode & others) == (mode & others);
+    }
+};
+
 /// Where a GPU's restore record and its lock are, and for whom they hold.
 ///
 /// A machine has one folder for all its users, /run/kdvfs, made by root: in it a folder for each
 /// GPU, which a scheduler's prolog gives to the user of the job, and beside that the GPU's lock,
 /// which is made by root and only ever opened for reading (`flock` asks for no more, and where
-/// fs.protected_regular is 2 nobody may create over another's file). Without it a user has a folder
-/// of its own, and what is locked there is locked for that user alone.
+/// fs.protected_regular is 2 nobody may create over another's file). Nobody else may open it than
+/// who may set the device: a lock that anybody could hold would keep root out. Without the folder a
+/// user has one of its own, and what is locked there is locked for that user alone.
 struct RestorePlace {
     static constexpr const char* machine_root = "/run/kdvfs";
 
     RestoreFolder folder;
-    std::string lock;          ///< path
-    bool for_machine = false;  ///< the lock is the one of all users of the machine
+    std::string lock;             ///< path
+    bool for_machine = false;     ///< the lock is the one of all users of the machine
+    std::string settings_file{};  ///< by which the device is set
 
     /// Where this process keeps what it owes to a GPU.
+    /// @param settings_file whose writers may set it; empty: root alone
     /// @throws Error (refused) where the GPU is given to somebody else, (io) where no folder can be
     /// made
-    static RestorePlace of_this_process(const std::string& device,
+    static RestorePlace of_this_process(const std::string& device, const std::string& settings_file,
                                         const std::string& machine = machine_root) {
-        if (::geteuid() == 0) make_for_machine(machine, device);
+        if (::geteuid() == 0) {
+            make_for_machine(machine, device, Readers::writers_of(settings_file));
+        }
         const std::string shared_lock = machine + "/" + device + ".lock";
         const bool has_lock = may_read(shared_lock, device);
         const std::string given = machine + "/" + device;
@@ -126,7 +171,7 @@ struct RestorePlace {
             const bool may_use =
                 folder && (folder->owner() == ::geteuid() || ::geteuid() == 0) &&
                 ::faccessat(folder->descriptor(), ".", W_OK | X_OK, AT_EACCESS) == 0;
-            if (may_use) return {std::move(*folder), shared_lock, true};
+            if (may_use) return {std::move(*folder), shared_lock, true, settings_file};
         }
         return in_own(own_root(), device, has_lock ? shared_lock : std::string{});
     }
@@ -165,7 +210,7 @@ struct RestorePlace {
         const bool for_machine = !shared_lock.empty();
         if (!for_machine) {
             shared_lock = path + ".lock";
-            make_lock(shared_lock, 0600);
+            make_lock(shared_lock, {::geteuid(), ::getegid(), 0600});
             ::mkdir((path + ".votes").c_str(), 0700);
         }
         return {*RestoreFolder::find(path), std::move(shared_lock), for_machine};
@@ -195,7 +240,7 @@ struct RestorePlace {
     /// @throws Error as `of_this_process`
     [[nodiscard]] RestorePlace made_again(const std::string& device) const {
         const std::string root = lock.substr(0, lock.rfind('/'));
-        return for_machine ? of_this_process(device, root) : in_own(root, device);
+        return for_machine ? of_this_process(device, settings_file, root) : in_own(root, device);
     }
 
 private:
@@ -217,21 +262,36 @@ private:
     }
 
     /// What root lacks is made, what it cannot make is seen later.
-    static void make_for_machine(const std::string& machine, const std::string& device) {
+    static void make_for_machine(const std::string& machine, const std::string& device,
+                                 const Readers& readers) {
         for (const std::string& path : {machine, machine + "/" + device}) {
             if (::mkdir(path.c_str(), 0755) == 0)
                 ::chmod(path.c_str(), 0755);  // whatever the umask
         }
-        make_lock(machine + "/" + device + ".lock", 0644);
+        const std::string lock = machine + "/" + device + ".lock";
+        remove_unfit(lock, readers);
+        make_lock(lock, readers);
         // As /tmp: whoever shares the GPU has a file there, and removes no other's.
         const std::string votes = machine + "/" + device + ".votes";
         if (::mkdir(votes.c_str(), 01777) == 0) ::chmod(votes.c_str(), 01777);
     }
 
-    static void make_lock(const std::string& path, mode_t mode) {
+    static void make_lock(const std::string& path, const Readers& readers) {
         const Descriptor made{
-            ::open(path.c_str(), O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)};
-        if (made.is_open()) ::fchmod(made.get(), mode);
+            ::open(path.c_str(), O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};
+        if (!made.is_open()) return;
+        if (::fchown(made.get(), readers.user, readers.group) == 0) {
+            ::fchmod(made.get(), readers.mode);
+        }
+    }
+
+    /// A lock that is for others than may set the device now, unless somebody holds it.
+    static void remove_unfit(const std::string& path, const Readers& readers) {
+        const Descriptor lock{::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
+        struct stat status {};
+        if (!lock.is_open() || ::fstat(lock.get(), &status) != 0) return;
+        if (readers.are_those_of(status)) return;
+        if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
     }
 
     /// @throws Error (refused) where there is a lock, given to somebody else
@@ -245,7 +305,10 @@ private:
                     {.action = "own the clocks",
                      .object = device,
                      .vendor_words = lock + " is given to user " + std::to_string(status.st_uid),
-                     .remedy = "use a GPU of this user's job, or open it to measure only"}};
+                     .remedy = status.st_uid == 0
+                                   ? "only root may set them here: open it to measure only, or let "
+                                     "an administrator give this user the GPU (prolog.sh does)"
+                                   : "use a GPU of this user's job, or open it to measure only"}};
     }
 };
 

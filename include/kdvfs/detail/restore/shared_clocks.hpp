@@ -36,7 +36,7 @@ public:
             if (error.code() != Errc::busy) throw;
             driver_ = error;
         }
-        const RestorePlace place = RestorePlace::of_this_process(device.info().address);
+        const RestorePlace place = place_of(device);
         folder_ = VoteFolder::path_of(place);
         lock_ = place.lock;
         if (drives_) return;
@@ -70,7 +70,7 @@ public:
     bool take_over() {
         if (!slot_ || !free_.exchange(false, std::memory_order_acq_rel)) return false;
         try {
-            own_.emplace(device_, RestorePlace::of_this_process(device_.info().address),
+            own_.emplace(device_, place_of(device_),
                          DeviceLock::Patience{.at_least = std::chrono::milliseconds{20},
                                               .for_watchdog = std::chrono::milliseconds{20}});
             if constexpr (ProbedControl<Device>) own_->probe();
@@ -117,6 +117,10 @@ public:
     }
 
 private:
+    static RestorePlace place_of(const Device& device) {
+        return RestorePlace::of_this_process(device.info().address, settings_file_of(device));
+    }
+
     /// What the driver goes back to, where its record may be read.
     static ClockState found_by_driver(const RestorePlace& place) {
         const std::string device = place.folder.path().substr(place.folder.path().rfind('/') + 1);

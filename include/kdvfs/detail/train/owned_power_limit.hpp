@@ -70,8 +70,9 @@ public:
     /// @throws Error (busy) naming the process that owns the limit already, (refused) where an
     ///         earlier record is not to be trusted, (io), and as the device
     explicit OwnedPowerLimit(Device& device)
-        : OwnedPowerLimit{device, kdvfs::detail::RestorePlace::of_this_process(
-                                      device.info().address + State::suffix)} {}
+        : OwnedPowerLimit{
+              device, restore::RestorePlace::of_this_process(device.info().address + State::suffix,
+                                                             restore::settings_file_of(device))} {}
     OwnedPowerLimit(Device& device, kdvfs::detail::RestorePlace place)
         : device_{device}, limit_{device}, owned_{limit_, std::move(place)} {
         found_ = owned_.read_clock_state();

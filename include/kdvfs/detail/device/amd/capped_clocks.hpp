@@ -166,7 +166,8 @@ public:
             allow_levels_up_to(point.core);
         } else {
             const Megahertz cap = or_highest(point.core, clocks_.bounds.core_max);
-            move_to({std::min(lowest_allowed(), cap), cap,
+            // A cap at or below the floor that was found leaves it: the user has allowed that.
+            move_to({cap > lowest_allowed() ? lowest_allowed() : clocks_.bounds.core_min, cap,
                      or_highest(point.memory, clocks_.bounds.memory_max)});
             if (point.memory != auto_clock) prove_domains(cap);
         }
@@ -209,6 +210,10 @@ public:
     [[nodiscard]] RestoreScript restore_script() const {
         return amd::restore_script(card_.folder, clocks_.bounds);
     }
+    /// Whoever may write to it may set the clocks.
+    [[nodiscard]] std::string settings_file() const {
+        return card_.folder + "/power_dpm_force_performance_level";
+    }
 
     /// Tries the ways to set the core clock, the cheapest first, and settles on the first that
     /// works: a range, else determinism, which sleeps up to 1 ms in the driver, else the list of
@@ -228,6 +233,7 @@ public:
             return result;
         }
         if (found.mode == manual) floor_ = found.floor.core;
+        list_memory_clock(found.cap.memory);
         std::optional<Error> refusal;
         if (!clocks_.has_table || !try_table(found, result, refusal)) {
             const ClockList levels = try_levels(found, result.level_mask, refusal);
@@ -274,6 +280,12 @@ private:
         writer_->write_determinism(or_highest(cap, clocks_.bounds.core_max));
     }
 
+    /// A limit that was found is one that the board takes, whatever its levels are.
+    void list_memory_clock(Megahertz clock) {
+        auto& listed = clocks_.supported.memory.listed;
+        const auto at = std::lower_bound(listed.begin(), listed.end(), clock);
+        if (clock != auto_clock && at != listed.end() && *at != clock) listed.insert(at, clock);
+    }
     void leave_memory_alone() {
         clocks_.supported.memory = {};
         clocks_.bounds.memory_max = auto_clock;
@@ -389,8 +401,17 @@ private:
                      "plan without memory clocks, or try another ClockPath"}};
     }
 
-    /// A range, else determinism. @returns whether one of them works
+    /// A range, else determinism; that alone where it was found, since leaving its level lifts its
+    /// cap. @returns whether one of them works
     bool try_table(const ClockState& found, Capabilities& result, std::optional<Error>& refusal) {
+        if (found.mode != determinism && try_range(found, result, refusal)) return true;
+        leave_memory_alone();
+        auto answer = try_out(found, {slightly_below(found), auto_clock}, ClockWay::determinism,
+                              result.determinism);
+        if (!refusal) refusal = std::move(answer);  // the first one says more
+        return result.determinism == Capability::supported;
+    }
+    bool try_range(const ClockState& found, Capabilities& result, std::optional<Error>& refusal) {
         const bool has_memory = !clocks_.supported.memory.listed.empty();
         const ClockPoint below{slightly_below(found), found.cap.memory};
         refusal = try_out(found, below, ClockWay::range, result.range);
@@ -398,26 +419,22 @@ private:
             if (has_memory) result.memory = result.both = Capability::supported;
             return true;
         }
-        if (has_memory && result.range == Capability::refused) {
-            // Each range is written with a memory limit: perhaps that undid the core's.
-            leave_memory_alone();
-            static_cast<void>(try_out(found, below, ClockWay::range, result.range));
-            if (result.range == Capability::supported) {
-                result.memory = Capability::supported;
-                result.both = Capability::refused;
-                return true;
-            }
-        }
+        if (!has_memory || result.range != Capability::refused) return false;
+        // Each range is written with a memory limit: perhaps that undid the core's.
         leave_memory_alone();
-        static_cast<void>(try_out(found, {below.core, auto_clock}, ClockWay::determinism,
-                                  result.determinism));  // the first answer says more
-        return result.determinism == Capability::supported;
+        static_cast<void>(try_out(found, below, ClockWay::range, result.range));
+        if (result.range != Capability::supported) return false;
+        result.memory = Capability::supported;
+        result.both = Capability::refused;
+        return true;
     }
 
     /// One way, tried and undone. @returns what was said where it does not work
+    /// @throws Error (not_supported) where level `auto` does not undo what was written
     std::optional<Error> try_out(const ClockState& found, ClockPoint point, ClockWay way,
                                  Capability& capability) {
         std::optional<Error> refusal;
+        const ClockLimits before = read_limits();
         clocks_.way = way;
         capability = Capability::refused;
         try {
@@ -434,7 +451,20 @@ private:
             refusal = error;
         }
         put_back(found);
+        if (read_limits() != before) table_stays(found, before);
         return refusal;
+    }
+
+    /// The level is back and its table is not: writes that, too.
+    [[noreturn]] void table_stays(const ClockState& found, const ClockLimits& before) {
+        writer_->write_limits(before);
+        writer_->write_level(found.mode);
+        const bool is_back = read_limits() == before;
+        throw Error{is_back ? Errc::not_supported : Errc::io,
+                    {"restore the clocks after trying them", to_string(info_),
+                     "level '" + found.mode + "' leaves the clock limits as they were written" +
+                         (is_back ? ", which were written back" : ""),
+                     "open it to measure only"}};
     }
 
     /// The list of allowed levels, tried by allowing all of it, and undone.

@@ -305,8 +305,10 @@ public:
     }
 
     [[nodiscard]] RestoreScript restore_script() const {
-        return {"amdgpu-power", restore_functions, {folder_ + "power1_cap"}};
+        return {"amdgpu-power", restore_functions, {settings_file()}};
     }
+    /// Whoever may write to it may set the limit.
+    [[nodiscard]] std::string settings_file() const { return folder_ + "power1_cap"; }
 
 private:
     // Words: the file.

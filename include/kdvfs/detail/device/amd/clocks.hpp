@@ -109,6 +109,8 @@ public:
     [[nodiscard]] RestoreScript restore_script() const {
         return {"amdgpu-point", restore_functions, {active()}};
     }
+    /// Whoever may write to it may switch the point.
+    [[nodiscard]] std::string settings_file() const { return active(); }
 
 private:
     // Words: the file. A point is seen as its number.
