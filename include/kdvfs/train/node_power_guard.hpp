@@ -17,9 +17,15 @@
 namespace kdvfs::inline v0_3::train {
 
 /// Sets the limits that a `NodePower` asks for, and leaves those behind that it found, lowering
-/// before it raises. For boards that outlive the process the devices are `OwnedPowerLimit`s: each
-/// limit is then restored after a kill, too, each by a watchdog of its own, so that the sum may be
-/// above the cap for the moment between two of them. Not thread-safe.
+/// before it raises.
+///
+///     using Limit = train::OwnedPowerLimit<device::NvmlPowerLimit>;
+///     train::NodePowerGuard<Limit> guard{limits};  // pointers, one for each GPU of the node
+///     for (each step) guard.add_iteration(train());  // what each rank has measured
+///
+/// For boards that outlive the process the devices are `OwnedPowerLimit`s: each limit is then
+/// restored after a kill, too, each by a watchdog of its own, so that the sum may be above the cap
+/// for the moment between two of them. Not thread-safe.
 template <PowerLimitControl Device>
 class [[nodiscard]] NodePowerGuard {
 public:
