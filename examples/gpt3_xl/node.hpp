@@ -70,7 +70,8 @@ private:
         double cycles = 0;
         for (std::size_t entry = 0; entry < kernel_count; ++entry) {
             const auto point = kdvfs::simulated::operate(board, case_.kernels[entry], {});
-            const kdvfs::Seconds all = point.time * static_cast<double>(published_table[entry].repeats);
+            const kdvfs::Seconds all =
+                point.time * static_cast<double>(published_table[entry].repeats);
             time += all;
             energy += point.power * all;
             cycles += all.count() * point.core.count;

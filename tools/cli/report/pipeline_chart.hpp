@@ -228,11 +228,12 @@ inline Chart pipeline_power_chart(const kdvfs::train::Pipeline& pipeline,
           {"y", quantity("watts", "W")},
           {"y2", {{"datum", 0}}},
           {"tooltip", tooltip({{"watts", "W"}, {"from", "from, s"}, {"to", "to, s"}})}}}};
-    return {"pipeline-power", "Power of the planned pipeline over an iteration",
-            "All stages: " + swing_text(kdvfs::tune::power_swing(all, swing_window)) + "; " +
-                stage + ", which swings most: " + swing_text(swings[widest]) + ". " + swing_note() +
-                " In it each operation runs at its fastest clock below a power of its stage.",
-            spec, lower_range_table(lower_ranges(pipeline, swing_window))};
+    return {
+        "pipeline-power", "Power of the planned pipeline over an iteration",
+        "All stages: " + swing_text(kdvfs::tune::power_swing(all, swing_window)) + "; " + stage +
+            ", which swings most: " + swing_text(swings[widest]) + ". " + swing_note() +
+            " There each operation runs at its fastest clock that draws no more than its row says.",
+        spec, lower_range_table(lower_ranges(pipeline, swing_window))};
 }
 
 }  // namespace pipeline_parts
