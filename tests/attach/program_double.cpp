@@ -5,6 +5,7 @@
 //   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
 //                  [cached] [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit]
 //                  [child_works] [long] [unnamed] [reads] [tiles=set|cleared]
+//                  [pauses] [unseen] [waits]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -285,8 +286,11 @@ int main(int argc, char** argv) {
         if (asked(argc, argv, "scan")) launch_cleared(scan);
         if (asked(argc, argv, "fragile")) launch_cleared(fragile);
         if (asked(argc, argv, "reads")) cuMemcpyDtoH_v2(&input, 0, sizeof input);
+        if (asked(argc, argv, "unseen")) cuda_double_launch_unseen(&norm, stream);
         if (cuStreamSynchronize(stream) != 0) return 8;
+        if (asked(argc, argv, "pauses")) std::this_thread::sleep_for(std::chrono::milliseconds{60});
     }
+    if (asked(argc, argv, "waits")) std::this_thread::sleep_for(std::chrono::seconds{90});
     if (asked(argc, argv, "failing")) {
         if (cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr) == 0) return 4;
     }

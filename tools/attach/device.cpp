@@ -7,6 +7,7 @@
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/policy.hpp>
 #include <kdvfs/registry.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <tools/attach/device.hpp>
 #include <tools/attach/launch_names.hpp>
@@ -85,6 +86,16 @@ Settings Settings::from_environment() {
     if (const auto seconds = count_of("KDVFS_ATTACH_REPEAT_AFTER", 0)) {
         settings.repeat_after = std::chrono::seconds{*seconds};
     }
+    if (const auto megahertz = count_of("KDVFS_ATTACH_IDLE_CLOCK")) {
+        if (settings.sets_clocks || settings.repeats) {
+            refuse("KDVFS_ATTACH_IDLE_CLOCK", "a sweep, a plan and repeated kernels exclude it",
+                   "unset it, or KDVFS_MODE");
+        }
+        settings.idle.clock = kdvfs::ClockPoint{.core = {*megahertz}};
+    }
+    if (const auto milliseconds = count_of("KDVFS_ATTACH_IDLE_AFTER")) {
+        settings.idle.after = std::chrono::milliseconds{*milliseconds};
+    }
     settings.iteration = text_of("KDVFS_ATTACH_ITERATION");
     settings.launched = LaunchedRank::from_environment();
     for (const char* job : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"}) {
@@ -144,6 +155,41 @@ Device::Device(const Opened& opened, const Settings& settings, unsigned every)
 }
 
 Device::~Device() = default;
+
+kdvfs::GpuOptions attached_options(const Settings& settings, const std::string& gpu) {
+    // Sweeps and plans know what a switch costs: the gate has no say.
+    std::optional<kdvfs::Duration> latency;
+    if (settings.sets_clocks) latency = kdvfs::Duration{0};
+    if (settings.idle.clock) {
+        if (const auto measured = kdvfs::tune::find_switch_latencies(gpu)) {
+            const auto delay =
+                kdvfs::tune::read_switch_costs(*measured).delay(*settings.idle.clock, {});
+            latency = std::chrono::duration_cast<kdvfs::Duration>(delay.latency);
+        } else {
+            Process::instance().note("no switching latency of " + gpu +
+                                     " is known: a wake is taken to cost 150 ms. Measure it once "
+                                     "(kdvfs measure-latency)");
+        }
+    }
+    // What the solution costs grows with the square of the columns, and with their cube at the end:
+    // a counter of 100 ms is fitted in 14 ways.
+    return {.switch_latency = latency,
+            .idle_clock = settings.idle,
+            .meter_every = 1,
+            .repeat = {.after = settings.repeat_after},
+            .may_repeat = true,  // the user has said so to the attach command
+            .accumulator = {.most_columns = 96, .pool_below = 1e-3}};
+}
+
+void Device::stay_up() {
+    if (!settings_.idle.clock) return;
+    try {
+        session_->protect(kdvfs::StreamRef{nullptr});
+    } catch (const kdvfs::Error&) {  // another device is current on this thread
+        const std::lock_guard lock{beginning_};
+        if (!stays_up_) stays_up_.emplace(*session_, kdvfs::ClockPoint{});
+    }
+}
 
 const kdvfs::extend::ScopeKind& Device::launch_kind(const std::string& name,
                                                     kdvfs::Variant variant) {

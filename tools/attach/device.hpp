@@ -33,17 +33,8 @@ namespace attach {
 class RunSession;
 
 /// All is metered, by iterations that the device chooses.
-inline kdvfs::GpuOptions attached_options(const Settings& settings) {
-    // Sweeps and plans know what a switch costs: the gate has no say.
-    const auto latency = settings.sets_clocks ? std::optional{kdvfs::Duration{0}} : std::nullopt;
-    // What the solution costs grows with the square of the columns, and with their cube at the end:
-    // a counter of 100 ms is fitted in 14 ways.
-    return {.switch_latency = latency,
-            .meter_every = 1,
-            .repeat = {.after = settings.repeat_after},
-            .may_repeat = true,  // the user has said so to the attach command
-            .accumulator = {.most_columns = 96, .pool_below = 1e-3}};
-}
+/// @param gpu as files of switching latencies name it
+kdvfs::GpuOptions attached_options(const Settings& settings, const std::string& gpu);
 
 /// A GPU as it could be opened.
 struct Opened {
@@ -124,6 +115,10 @@ public:
     ///              one or in those beside it; not called while a program is swept
     void report_times(std::function<void(bool needed)> needs);
 
+    /// There may be work that nobody sees: the clock stays up from here on, where there is one for
+    /// the time without work.
+    void stay_up();
+
     [[nodiscard]] kdvfs::measure::Report report() const;
     /// The GPU's part of the process's report, as a JSON object.
     /// @param at_end with the covariance, which grows with the square of the kernels
@@ -195,6 +190,7 @@ private:
     std::function<void(bool)> needs_times_;
     std::mutex beginning_;
     bool meters_ = true;  // as the session was told last
+    std::optional<kdvfs::StandingRequest> stays_up_;
     std::mutex mutex_;
     Iterations iterations_;
     unsigned since_look_ = 0;

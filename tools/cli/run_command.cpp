@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -141,8 +142,13 @@ void serve_metrics(std::optional<MetricsServer>& server, const std::string& wher
 
 void RunCommand::run() const {
     if (dry_run) {
+        if (idle_clock > 0)
+            return print_dry_run(
+                "run " + command.front() + " with a clock for the time without work",
+                clock_writes({{.core = {idle_clock}}}));
         if (plan.empty() && sweep.empty() && !save)
-            reject("--dry-run", "", "no clock is set without --plan, --sweep or --save");
+            reject("--dry-run", "",
+                   "no clock is set without --plan, --sweep, --save or --idle-clock");
         const bool follows = !plan.empty();
         return print_dry_run(
             follows ? "follow " + plan
@@ -191,6 +197,13 @@ int RunCommand::run_program() const {
         }
     }
     changes.emplace_back("KDVFS_MODE", mode);
+    if (idle_clock > 0) {
+        const auto after = parse_duration("--idle-after", idle_after);
+        if (!after || after->count() < 1e-3) reject("--idle-after", idle_after, "give 1ms or more");
+        changes.emplace_back("KDVFS_ATTACH_IDLE_CLOCK", std::to_string(idle_clock));
+        changes.emplace_back("KDVFS_ATTACH_IDLE_AFTER",
+                             std::to_string(std::lround(after->count() * 1e3)));
+    }
     changes.emplace_back("KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every));
     std::string left_out = runs_once;
     if (left_out.empty()) left_out = kdvfs::io::environment("KDVFS_ATTACH_RUNS_ONCE");

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct RunCommand {
     bool save = false;
     std::string max_slowdown = "1%";
     std::string ledger;
+    std::uint32_t idle_clock = 0;  ///< MHz; 0: none
+    std::string idle_after = "20ms";
     bool dry_run = false;
 
     static void add_to(CLI::App& app) {
@@ -70,6 +73,19 @@ struct RunCommand {
                         "A regular expression: kernels that are not repeated, besides sorts, scans "
                         "and others that are known by name")
             ->needs(repeat);
+        auto* idle = sub->add_option(
+            "--idle-clock", command->idle_clock,
+            "Core clock in MHz for the time without work. It is asked for when each launch that "
+            "was seen is done, and given up with the next; each costs two writes into its stream. "
+            "A stream, graph or library call that nobody sees would run at it: by a record of the "
+            "driver, such a kernel keeps the clock up from then on (CUDA). Not where other "
+            "processes use the GPU");
+        idle->check(CLI::Range(1U, 100'000U))->excludes(sweep)->excludes(plan);
+        idle->excludes(repeat)->excludes(save);
+        sub->add_option("--idle-after", command->idle_after,
+                        "With --idle-clock: so long there is no work before it")
+            ->needs(idle)
+            ->capture_default_str();
         sub->add_option("--metrics", command->metrics,
                         "PORT, or ADDRESS:PORT: serve what is known so far as Prometheus' text, "
                         "at /metrics, on the loopback unless an address is given");
