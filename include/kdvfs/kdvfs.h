@@ -379,6 +379,11 @@ kdvfs_status kdvfs_pipeline_end(kdvfs_pipeline* pipeline);
 /* The report as JSON (docs/report.md names its keys), to be freed by kdvfs_free. */
 kdvfs_status kdvfs_report_json(kdvfs_gpu* gpu, char** json);
 
+/* What clocks could save, from a run in which none was set, as `kdvfs worth --format json` says, to
+   be freed by kdvfs_free. power_limit_w: of the board; 0: as its data sheet says. Fails with
+   KDVFS_INVALID_INPUT where clocks have been set or no limit is known. */
+kdvfs_status kdvfs_worth_json(kdvfs_gpu* gpu, double power_limit_w, char** json);
+
 /* What only simulated GPUs can do; others answer KDVFS_NOT_SUPPORTED. */
 
 /* Makes a stream, which lives as long as the GPU. */

@@ -3,6 +3,7 @@
 
 import ctypes
 import ctypes.util
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,7 @@ def _load() -> ctypes.CDLL:
         "kdvfs_request_begin": [pointer, u32, u32, to_pointer],
         "kdvfs_request_change": [pointer, u32, u32],
         "kdvfs_report_json": [pointer, to_pointer],
+        "kdvfs_worth_json": [pointer, number, to_pointer],
         "kdvfs_simulated_stream": [pointer, to_pointer],
         "kdvfs_simulated_launch": [pointer, pointer, number, number, number],
         "kdvfs_simulated_synchronize": [pointer],
@@ -296,6 +298,16 @@ def expect_ok(status: int) -> None:
         for words, instead in _PYTHON_WORDS:
             text = text.replace(words, instead)
         raise Error(status, text)
+
+
+def json_of(function: Any, *arguments: Any) -> Any:
+    """What a function of the library gives as JSON."""
+    text = ctypes.c_void_p()
+    expect_ok(function(*arguments, ctypes.byref(text)))
+    try:
+        return json.loads(ctypes.string_at(text))
+    finally:
+        library.kdvfs_free(text)
 
 
 def path_of(what: str, file: Any) -> bytes:

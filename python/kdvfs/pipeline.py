@@ -10,13 +10,12 @@
 """
 
 import ctypes
-import json
 import os
 from types import TracebackType
 from typing import Any, Dict, Optional, Sequence, Type
 
 from . import Gpu, current_stream
-from ._library import Error, Exchange, OperationMemory, PipelineOptions, RanksOfCaller, expect_ok, number_of
+from ._library import Error, Exchange, OperationMemory, PipelineOptions, RanksOfCaller, expect_ok, json_of, number_of
 from ._library import library as _c
 from .ranks import Ranks
 from .training import _index
@@ -237,12 +236,7 @@ class PipelineSession:
     def plan(self) -> Dict[str, Any]:
         """This rank's operations with their clocks ("operations", empty before a plan), and an iteration's time
         and energy as promised ("time_s", "energy_j")."""
-        text = ctypes.c_void_p()
-        expect_ok(_c.kdvfs_pipeline_plan_json(self._handle, ctypes.byref(text)))
-        try:
-            return json.loads(ctypes.string_at(text))
-        finally:
-            _c.kdvfs_free(text)
+        return json_of(_c.kdvfs_pipeline_plan_json, self._handle)
 
     def straggler(self, rank: int, iteration: float) -> None:
         """The copy of the pipeline that `rank` belongs to takes so many seconds for an iteration; 0: no longer."""
