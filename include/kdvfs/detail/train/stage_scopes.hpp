@@ -60,6 +60,12 @@ public:
     };
     [[nodiscard]] const std::map<KernelId, Kernel>& kernels() const { return kernels_; }
     [[nodiscard]] std::size_t size() const { return order_.size(); }
+    /// The operation that comes next in this iteration; nothing behind the last one.
+    [[nodiscard]] std::optional<Operation> next() {
+        const std::lock_guard lock{mutex_};
+        if (next_ == order_.size()) return std::nullopt;
+        return order_[next_];
+    }
 
     /// From the next operation on each has its planned clocks, one for each of the stage's.
     /// @throws Error (invalid_input) for clocks that the device does not list
