@@ -119,6 +119,87 @@ TEST_F(AttachedIdleClock, IsGivenUpForAKernelThatNobodySaw) {
               lowered());
 }
 
+/// A pipeline of two stages whose operations are fastest at clocks of their own.
+void write_case(const std::string& path, int microbatches) {
+    json pipeline{
+        {"format", "pipeline-case-1"},  {"schedule", "gpipe"},    {"stages", 2},
+        {"microbatches", microbatches}, {"blocking_power_w", 50}, {"profiles", json::array()}};
+    for (int stage = 0; stage < 2; ++stage)
+        for (const bool forward : {true, false}) {
+            const int fastest = stage == 0 ? 1980 : forward ? 1500 : 1000;
+            pipeline["profiles"].push_back({{"stage", stage},
+                                            {"op", forward ? "forward" : "backward"},
+                                            {"points", {{fastest, 0.1, 30}, {210, 0.3, 20}}}});
+        }
+    std::ofstream{path} << pipeline.dump();
+}
+
+class AttachedPipeline : public Attach {
+protected:
+    /// Runs 30 iterations of the double as the second of two ranks.
+    Outcome run_stage(const std::vector<std::string>& more = {}, const char* argument = "") {
+        std::vector<std::string> options{"--pipeline", path("case.json")};
+        options.insert(options.end(), more.begin(), more.end());
+        return run(
+            options,
+            {"sh", "-c", std::string{"RANK=1 WORLD_SIZE=2 exec "} + PROGRAM + " 30 " + argument},
+            {{"NVML_DOUBLE_LOG", path("writes")}});
+    }
+};
+
+TEST_F(AttachedPipeline, RunsItsStageAtThePlannedClocks) {
+    write_case(path("case.json"), 1);
+    const Outcome seen = run_stage();
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_EQ(seen.notes().find("pipeline"), std::string::npos) << seen.notes();
+    const std::string writes = text_of(path("writes"));
+    EXPECT_NE(writes.find("core(210, 1500)\n"), std::string::npos) << writes << seen.notes();
+    EXPECT_NE(writes.find("core(210, 1000)\n"), std::string::npos) << writes;
+    EXPECT_TRUE(writes.ends_with("core free\n")) << writes;
+    EXPECT_EQ(seen.row("forward")["calls"], 30) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("forward")["applied"]["core_mhz"], 1500) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("backward")["applied"]["core_mhz"], 1000);
+}
+
+TEST_F(AttachedPipeline, LeavesTheClocksOfAnotherOneAndSaysSo) {
+    write_case(path("case.json"), 2);  // the double has one microbatch
+    using Options = std::vector<std::string>;
+    for (const auto& [options, argument] : {std::pair{Options{}, ""},
+                                            {Options{"--iteration", "step"}, ""},
+                                            {Options{}, "numbered"}}) {
+        const Outcome seen = run_stage(options, argument);
+        EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+        EXPECT_NE(seen.notes().find("came where the pipeline has the forward "
+                                    "of microbatch 1, chunk 0, on stage 1"),
+                  std::string::npos)
+            << seen.notes() << seen.err;
+        EXPECT_NE(seen.notes().find("the range 'backward"), std::string::npos);
+        // Where an iteration's begin is known it tries again in each of them.
+        const std::string writes = text_of(path("writes"));
+        EXPECT_TRUE(writes.ends_with("core free\n")) << writes;
+        int forwards = 0;
+        for (std::size_t at = 0; (at = writes.find("core(210, 1500)\n", at)) != std::string::npos;
+             ++at)
+            ++forwards;
+        if (options.empty() && *argument == '\0')
+            EXPECT_LE(forwards, 1) << writes;
+        else
+            EXPECT_GT(forwards, 10) << writes;
+        std::filesystem::remove(path("writes"));
+    }
+}
+
+TEST_F(AttachedPipeline, WithoutACaseStartsNoProgram) {
+    const Outcome none = run_stage();
+    EXPECT_EQ(none.exit_code(), 1);
+    EXPECT_NE(none.err.find("case.json"), std::string::npos) << none.err;
+    EXPECT_EQ(none.out, "");
+    write_case(path("case.json"), 1);
+    const Outcome late = run_stage({"--latency", "soon"});
+    EXPECT_EQ(late.exit_code(), 1);
+    EXPECT_NE(late.err.find("give a time such as 10ms"), std::string::npos) << late.err;
+}
+
 /// What makes a sweep of the double short: little is waited for, and a run may be slowed much.
 Environment short_sweep() {
     return {{"CUDA_DOUBLE_FEW_CLOCKS", "1"},

@@ -262,7 +262,7 @@ class Check:
         name = words[1] if len(words) > 1 else ""
         own = words[:words.index("--")] if "--" in words else words
         sets = name in SETS_CLOCKS and "sim:" not in text
-        sets = sets or name == "run" and ({"--plan", "--sweep"} & set(own))
+        sets = sets or name == "run" and ({"--plan", "--sweep", "--pipeline"} & set(own))
         if sets and "--dry-run" not in own:
             text = text.replace(f"kdvfs {name}", f"kdvfs {name} --dry-run", 1)
         if "--" in words:  # the program is the user's: here one that does nothing

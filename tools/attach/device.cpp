@@ -2,15 +2,19 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/tune/saving_json.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/policy.hpp>
 #include <kdvfs/registry.hpp>
+#include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <tools/attach/device.hpp>
 #include <tools/attach/launch_names.hpp>
+#include <tools/attach/pipeline.hpp>
 #include <tools/attach/process.hpp>
 #include <tools/attach/short_ranges.hpp>
 
@@ -65,6 +69,12 @@ Settings Settings::from_environment() {
         return std::nullopt;
     };
     settings.match = expression_of("KDVFS_ATTACH_MATCH");
+    settings.pipeline = text_of("KDVFS_ATTACH_PIPELINE");
+    if (!settings.pipeline.empty()) {
+        settings.sets_clocks = true;
+        settings.level = Level::range;
+        settings.match = std::regex{operation_ranges, std::regex::optimize};
+    }
     settings.runs_once = expression_of("KDVFS_ATTACH_RUNS_ONCE");
     const auto count_of = [&](const std::string& name,
                               unsigned least = 1) -> std::optional<unsigned> {
@@ -126,6 +136,27 @@ public:
     [[nodiscard]] kdvfs::measure::MeterRecord take_record() const {
         return service().take_record();
     }
+    /// @throws Error for files that are no plan of a pipeline, or one of other ranks
+    [[nodiscard]] std::unique_ptr<PipelineRanges> pipeline_ranges(const Settings& settings) const {
+        using namespace kdvfs::train;
+        const auto read = [&](const char* name) {
+            return kdvfs::tune::read_trusted_file(settings.pipeline / name);
+        };
+        Pipeline pipeline = parse_pipeline_case(read("case.json"), "case.json").pipeline;
+        const std::size_t ranks = settings.launched.ranks;
+        if (ranks % pipeline.stages != 0)
+            throw kdvfs::Error{
+                kdvfs::Errc::invalid_input,
+                {"follow the plan of a pipeline", std::to_string(ranks) + " ranks",
+                 "its " + std::to_string(pipeline.stages) + " stages do not divide them",
+                 "start as many ranks for each stage, as torchrun does"}};
+        const auto rank = kdvfs::io::parse_number<std::size_t>(settings.launched.rank).value_or(0);
+        const auto stage =
+            static_cast<std::uint32_t>(std::min(rank, ranks - 1) / (ranks / pipeline.stages));
+        StagePlan plan = parse_stage_plan(read("plan.json"), pipeline, stage);
+        return std::make_unique<PipelineRanges>(service(), std::move(pipeline), stage,
+                                                std::move(plan.operations));
+    }
     void end_account() const { report_end(); }
     [[nodiscard]] const kdvfs::extend::ScopeKind& enclosing_kind(std::string_view name) const {
         return service().enclosing_kind(name);
@@ -152,6 +183,7 @@ Device::Device(const Opened& opened, const Settings& settings, unsigned every)
       every_{settings.meter_every.value_or(every)} {
     swept_.emplace(others_->number, std::pair{"other kernels", kdvfs::Variant{}});
     if (!settings.record.empty()) session_->keep_record();
+    if (!settings.pipeline.empty()) pipeline_ = session_->pipeline_ranges(settings);
 }
 
 Device::~Device() = default;

@@ -30,6 +30,7 @@
 
 namespace attach {
 
+class PipelineRanges;
 class RunSession;
 
 /// All is metered, by iterations that the device chooses.
@@ -99,6 +100,9 @@ public:
     /// What scopes of launches outside all ranges share, where ranges are asked for.
     [[nodiscard]] const kdvfs::extend::ScopeKind& outside();
 
+    /// The operations of a pipeline whose plan is followed; null where none is.
+    [[nodiscard]] PipelineRanges* pipeline() const { return pipeline_.get(); }
+
     /// A launch is about to be made.
     /// @returns its place, in launches since the iteration began; `nowhere` before these are known
     std::uint32_t launched(const kdvfs::extend::ScopeKind& kind);
@@ -133,6 +137,7 @@ private:
     const Settings settings_;
     const bool resolves_energy_;
     std::unique_ptr<RunSession> session_;
+    std::unique_ptr<PipelineRanges> pipeline_;
     kdvfs::extend::ScopeSink* sink_;
     const kdvfs::extend::ScopeKind* others_;
     std::atomic<unsigned> every_;

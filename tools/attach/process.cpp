@@ -2,6 +2,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/attach/pipeline.hpp>
 #include <tools/attach/process.hpp>
 
 #include <fcntl.h>
@@ -156,7 +157,10 @@ void Process::range_begins(std::string_view name) {
         const std::lock_guard lock{mutex_};
         for (const auto& device : devices_) devices.push_back(device.get());
     }
-    for (Device* device : devices) device->begin_iteration();
+    for (Device* device : devices) {
+        device->begin_iteration();
+        if (device->pipeline() != nullptr) device->pipeline()->begin_iteration();
+    }
 }
 
 void Process::meter_every(unsigned every) {

@@ -31,10 +31,12 @@ enum class Level { kernel, range };
 ///                           `attribute_training`
 ///   KDVFS_ATTACH_IDLE_CLOCK MHz: the core clock after some time without work
 ///   KDVFS_ATTACH_IDLE_AFTER milliseconds, 20 by default: so long there is no work before it
+///   KDVFS_ATTACH_PIPELINE   a folder with a pipeline's case.json and plan.json: ranges named by
+///                           operation run at the plan's clocks
 ///   KDVFS_ATTACH_PATIENCE   seconds, 30 by default: a kernel that is repeated for longer hangs
 struct Settings {
     bool off = false;          ///< `KDVFS_MODE=off`
-    bool sets_clocks = false;  ///< a sweep, a plan or both are asked for
+    bool sets_clocks = false;  ///< a sweep, a plan or a pipeline's plan is requested
     bool repeats = false;      ///< `KDVFS_MODE=repeat`: kernels, never ranges
     kdvfs::IdleClock idle{};   ///< not beside a sweep, a plan or repeated kernels
     Level level = Level::kernel;
@@ -45,6 +47,7 @@ struct Settings {
     std::chrono::seconds repeat_after{10};
     std::chrono::seconds patience{30};
     std::filesystem::path folder{};
+    std::filesystem::path pipeline{};
     std::filesystem::path record{};
     LaunchedRank launched{};
     std::string job{};  ///< of the scheduler; else empty

@@ -18,6 +18,9 @@ struct RunCommand {
     std::vector<std::string> reports;
     AttachOptions attach;
     std::string plan;
+    std::string pipeline;
+    std::string slowdown = "0%";
+    std::string latency;
     std::string sweep;
     std::string runs_once;
     std::string metrics;
@@ -60,6 +63,18 @@ struct RunCommand {
             "Save energy: the program is measured, planned and run by its plan while it does its "
             "work, and the saving is proven beside blocks at the clocks as found");
         save->excludes(sweep)->excludes(plan)->excludes(repeat);
+        auto* pipeline = sub->add_option(
+            "--pipeline", command->pipeline,
+            "A case of a training pipeline (docs/training.md): its operations run at the clocks of "
+            "its plan, by NVTX or roctx ranges with their names, such as 'forward 3'");
+        pipeline->excludes(sweep)->excludes(plan)->excludes(repeat)->excludes(save);
+        sub->add_option("--slowdown", command->slowdown,
+                        "With --pipeline: an iteration may take so much longer, such as 5%")
+            ->needs(pipeline)
+            ->capture_default_str();
+        sub->add_option("--latency", command->latency,
+                        "With --pipeline: plan for clocks that come so late, such as 10ms")
+            ->needs(pipeline);
         sub->add_option("--max-slowdown", command->max_slowdown,
                         "With --save: what the run may take longer, beside 20 s to begin with; "
                         "held at every moment")
@@ -81,7 +96,7 @@ struct RunCommand {
             "driver, such a kernel keeps the clock up from then on (CUDA). Not where other "
             "processes use the GPU");
         idle->check(CLI::Range(1U, 100'000U))->excludes(sweep)->excludes(plan);
-        idle->excludes(repeat)->excludes(save);
+        idle->excludes(repeat)->excludes(save)->excludes(pipeline);
         sub->add_option("--idle-after", command->idle_after,
                         "With --idle-clock: so long there is no work before it")
             ->needs(idle)
@@ -103,6 +118,9 @@ struct RunCommand {
     void run() const;
 
 private:
+    struct PlannedPipeline;
+    /// @throws Error for a case that is none, and options that make no sense
+    [[nodiscard]] PlannedPipeline planned_pipeline() const;
     /// @returns how the program ended, as waitpid has it
     [[nodiscard]] int run_program() const;
 };

@@ -7,7 +7,7 @@
 #include <optional>
 
 /// What clocks may save, going by the watts as found alone.
-namespace cli {
+namespace worth {
 
 /// What may be changed.
 enum class SavingWay {
@@ -57,4 +57,4 @@ inline std::optional<double> saved_at_most(double power_share, SavingWay way, st
     return knots[below] * (1 - part) + knots[below + 1] * part;
 }
 
-}  // namespace cli
+}  // namespace worth
