@@ -190,7 +190,7 @@ void judge(const std::vector<Recording>& recordings, const Recording& out) {
 int main(int argc, char** argv) try {
     const std::filesystem::path folder = argc > 1 ? argv[1] : "bench/results";
     std::vector<Recording> recordings;
-    for (const char* name : {"h100", "h100_again", "h200", "h200_again"})
+    for (const char* name : {"h100", "h100_again", "h100_third", "h200", "h200_again"})
         recordings.push_back(read(folder / name));
     for (const Recording& out : recordings) judge(recordings, out);
     return 0;
