@@ -6,9 +6,6 @@
 /// <kdvfs/rocm.hpp>, <kdvfs/nvidia.hpp> or <kdvfs/simulated.hpp> as well; for reports as CSV and
 /// JSON, <kdvfs/measure/report_files.hpp>.
 
-#if __cplusplus < 201709L
-#error "kdvfs needs C++20: compile with -std=c++20"
-#else
 #include <kdvfs/clock.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
@@ -19,4 +16,3 @@
 #include <kdvfs/scope.hpp>
 #include <kdvfs/units.hpp>
 #include <kdvfs/version.hpp>
-#endif
