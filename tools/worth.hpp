@@ -107,7 +107,7 @@ inline const char* recommendation(const Worth& worth) {
                "kernels";
     if (worth.at_most[2][1].value_or(0) < worth.at_most[0][1].value_or(0) + 1)
         return "try one clock: clocks by kernel promise no more here";
-    return "tune: what is there only a sweep tells";
+    return "tune: only a sweep measures what clocks save here";
 }
 
 /// @param what       how an error names the run

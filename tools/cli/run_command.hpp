@@ -37,7 +37,7 @@ struct RunCommand {
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<RunCommand>();
         CLI::App* sub = app.add_subcommand(
-            "run", "Run a program that knows nothing of kdvfs, and tell joules by its kernels");
+            "run", "Run an unmodified program, and report the energy of its kernels");
         sub->add_option("command", command->command, "After --: the program")->required();
         sub->add_option("--report", command->reports,
                         "File to write: .json, .html, else text, - prints it; may be given more "
@@ -54,7 +54,8 @@ struct RunCommand {
                          ->excludes(sweep);
         auto* repeat = sub->add_flag(
             "--repeat", command->repeat,
-            "Launch each kernel again and again with its own arguments, until its joules are told: "
+            "Launch each kernel again and again with its own arguments, until its energy is "
+            "resolved: "
             "what the program computes is garbage. A kernel that ends the program by that is left "
             "out, and the program is started again");
         repeat->excludes(sweep)->excludes(plan);

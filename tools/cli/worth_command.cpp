@@ -117,7 +117,7 @@ std::string to_table(const Worth& worth, const std::string& next) {
     text += row;
     text += worth.found.knows_idle
                 ? ""
-                : "idle time is not known: it counts as kernels (kdvfs run --report tells)\n";
+                : "idle time is not known: it counts as kernels (kdvfs run --report measures it)\n";
     text += "\nmay be saved, % of the energy   no slowdown     up to 1 %     up to 5 %\n";
     constexpr const char* names[]{"one clock", "power cap", "clocks by kernel, switching free"};
     for (std::size_t way = 0; way < worth.at_most.size(); ++way) {
