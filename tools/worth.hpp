@@ -103,8 +103,8 @@ inline const char* recommendation(const Worth& worth) {
     if (worth.most(2) + worth.idle_high < little)
         return "leave the clocks: at most a percent can be saved";
     if (worth.idle_high > worth.most(1))
-        return "look at the idle time first: clocks while idle may save more than clocks of "
-               "kernels";
+        return "look at the idle time first: clocks while idle (kdvfs run --idle-clock) may save "
+               "more than clocks of kernels";
     if (worth.at_most[2][1].value_or(0) < worth.at_most[0][1].value_or(0) + 1)
         return "try one clock: clocks by kernel promise no more here";
     return "tune: only a sweep measures what clocks save here";

@@ -101,7 +101,8 @@ Settings Settings::from_environment() {
             refuse("KDVFS_ATTACH_IDLE_CLOCK", "a sweep, a plan and repeated kernels exclude it",
                    "unset it, or KDVFS_MODE");
         }
-        settings.idle.clock = kdvfs::ClockPoint{.core = {*megahertz}};
+        settings.idle.clock =
+            kdvfs::ClockPoint{{*megahertz}, {count_of("KDVFS_ATTACH_IDLE_MEMORY").value_or(0)}};
     }
     if (const auto milliseconds = count_of("KDVFS_ATTACH_IDLE_AFTER")) {
         settings.idle.after = std::chrono::milliseconds{*milliseconds};

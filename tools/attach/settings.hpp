@@ -30,6 +30,7 @@ enum class Level { kernel, range };
 ///   KDVFS_ATTACH_RECORD     a folder: what was metered goes there, too, in PID.DEVICE, for
 ///                           `attribute_training`
 ///   KDVFS_ATTACH_IDLE_CLOCK MHz: the core clock after some time without work
+///   KDVFS_ATTACH_IDLE_MEMORY  MHz: the memory clock then; as found where not given
 ///   KDVFS_ATTACH_IDLE_AFTER milliseconds, 20 by default: so long there is no work before it
 ///   KDVFS_ATTACH_PIPELINE   a folder with a pipeline's case.json and plan.json: ranges named by
 ///                           operation run at the plan's clocks

@@ -182,7 +182,7 @@ void RunCommand::run() const {
         if (idle_clock > 0)
             return print_dry_run(
                 "run " + command.front() + " with a clock for the time without work",
-                clock_writes({{.core = {idle_clock}}}));
+                clock_writes({{{idle_clock}, {idle_memory}}}));
         if (plan.empty() && sweep.empty() && pipeline.empty() && !save)
             reject("--dry-run", "",
                    "no clock is set without --plan, --sweep, --pipeline, --save or --idle-clock");
@@ -251,6 +251,8 @@ int RunCommand::run_program() const {
         const auto after = parse_duration("--idle-after", idle_after);
         if (!after || after->count() < 1e-3) reject("--idle-after", idle_after, "give 1ms or more");
         changes.emplace_back("KDVFS_ATTACH_IDLE_CLOCK", std::to_string(idle_clock));
+        changes.emplace_back("KDVFS_ATTACH_IDLE_MEMORY",
+                             idle_memory > 0 ? std::to_string(idle_memory) : "");
         changes.emplace_back("KDVFS_ATTACH_IDLE_AFTER",
                              std::to_string(std::lround(after->count() * 1e3)));
     }

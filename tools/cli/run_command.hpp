@@ -30,7 +30,8 @@ struct RunCommand {
     bool save = false;
     std::string max_slowdown = "1%";
     std::string ledger;
-    std::uint32_t idle_clock = 0;  ///< MHz; 0: none
+    std::uint32_t idle_clock = 0;   ///< MHz; 0: none
+    std::uint32_t idle_memory = 0;  ///< MHz; 0: stays as found
     std::string idle_after = "20ms";
     bool dry_run = false;
 
@@ -98,6 +99,10 @@ struct RunCommand {
             "processes use the GPU");
         idle->check(CLI::Range(1U, 100'000U))->excludes(sweep)->excludes(plan);
         idle->excludes(repeat)->excludes(save)->excludes(pipeline);
+        sub->add_option("--idle-memory", command->idle_memory,
+                        "With --idle-clock: the memory clock in MHz then, where it can be set")
+            ->check(CLI::Range(1U, 100'000U))
+            ->needs(idle);
         sub->add_option("--idle-after", command->idle_after,
                         "With --idle-clock: so long there is no work before it")
             ->needs(idle)
