@@ -287,6 +287,8 @@ struct FaultyBoard {
         if (deaf || luck % 8 == 0) return;  // reports success, or fails
         if (luck % 8 == 1)
             late = limit;
+        else if (luck % 512 == 2)
+            held = 250;  // below its range
         else
             held = limit;
     }
@@ -344,6 +346,8 @@ TEST(NodePower, NeverExceedsTheCapWhateverFails) {
             check();
             if (board.gone || random() % 32 == 0)
                 bed.power.written(std::nullopt);
+            else if (random() % 64 == 0)
+                bed.power.written(Watts{0});
             else
                 bed.power.written(Watts{board.held});
         }
@@ -356,6 +360,25 @@ TEST(NodePower, NeverExceedsTheCapWhateverFails) {
     EXPECT_GT(highest, 0.99 * bed.power.cap().count);
     EXPECT_GT(writes, 100'000U);
     EXPECT_GT(bed.power.refused(), 10'000U);
+
+    // Nothing is lost for good: once all goes well, the optimum is found.
+    for (int step = 0; step < 1000; ++step) {
+        for (std::size_t i = 0; i < 8; ++i)
+            all[i] = GpuIteration{Seconds{node.seconds(i, boards[i].held)},
+                                  Seconds{0},
+                                  {boards[i].held},
+                                  GpuTemperature{60}};
+        bed.power.add_iteration(all);
+        while (const auto next = bed.power.next_write()) {
+            boards[next->gpu].held = next->limit.count;
+            bed.power.written(next->limit);
+        }
+    }
+    const double best = best_seconds(
+        [&](bool last, double watts) { return node.seconds(last ? 7 : 0, watts); }, 0.5, 2);
+    std::vector<double> held;
+    for (const FaultyBoard& board : boards) held.push_back(board.held);
+    EXPECT_LE(node.slowest(held), 1.005 * best);
 }
 
 TEST(NodePower, CountsWhatABoardRoundsUp) {

@@ -131,9 +131,13 @@ public:
     /// until the next iteration. Lowers come before raises.
     [[nodiscard]] std::optional<LimitWrite> next_write() {
         if (pending_) return pending_;
-        for (std::size_t i = 0; i < gpus_.size(); ++i)
-            if (!is_left_alone(gpus_[i]) && gpus_[i].target < gpus_[i].highest)
-                return begin_write(i, gpus_[i].target);
+        for (std::size_t i = 0; i < gpus_.size(); ++i) {
+            const Gpu& gpu = gpus_[i];
+            if (is_left_alone(gpu)) continue;
+            // A limit that did not take is written again: until then its watts are lost.
+            if (gpu.target < gpu.highest || gpu.held + same_limit < gpu.highest)
+                return begin_write(i, std::min(gpu.target, gpu.highest));
+        }
         const double room = options_.cap.count - highest_sum().count;
         for (std::size_t i = 0; i < gpus_.size(); ++i) {
             if (is_left_alone(gpus_[i])) continue;
@@ -151,7 +155,7 @@ public:
         const double limit = pending_->limit.count;
         pending_.reset();
         settling_ = options_.settle;
-        const bool answers = read_back && std::isfinite(read_back->count);
+        const bool answers = read_back && std::isfinite(read_back->count) && read_back->count > 0;
         const double before = gpu.held;
         if (answers) gpu.held = read_back->count;
         if (answers && std::abs(gpu.held - limit) <= same_limit) {
@@ -269,7 +273,8 @@ private:
         std::vector<PowerRange> bounds;
         for (const Part& part : parts) {
             weights.push_back(part.gpu->target);
-            bounds.push_back({part.gpu->range.low, {part.gpu->target}});
+            bounds.push_back(
+                {std::min(part.gpu->range.low, Watts{part.gpu->target}), {part.gpu->target}});
         }
         set_targets(parts, weights, bounds);
     }
@@ -316,7 +321,8 @@ private:
             const double most = std::min(for_speed ? gpu.range.high.count : gpu.found,
                                          gpu.held * (1 + options_.largest_change));
             bounds.push_back(
-                {{std::max(gpu.range.low.count, gpu.held * (1 - options_.largest_change))},
+                {{std::min(gpu.held, std::max(gpu.range.low.count,
+                                              gpu.held * (1 - options_.largest_change)))},
                  {may_rise(part) ? std::max(most, gpu.held) : gpu.held}});
             if (for_speed) continue;
             bounds.back().high.count =
