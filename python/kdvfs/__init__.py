@@ -164,6 +164,9 @@ def phase(name: str, stream: Optional[int] = None) -> Scope:
     return _only_gpu("phase").phase(name, stream)
 
 
+range = phase  # NVTX's word for it: `torch.cuda.nvtx.range` becomes `kdvfs.range`. Not in `__all__`, as `open`
+
+
 def worth(power_limit_w: Optional[float] = None) -> Dict[str, Any]:
     """`Gpu.worth` of the one GPU that this process has open."""
     return _only_gpu("worth").worth(power_limit_w)

@@ -6,15 +6,17 @@
     for batch in kdvfs.callbacks.iterations(gpu, loader):
         ...
     config.timers = kdvfs.callbacks.timers(gpu, config.timers)    # Megatron
+    config.timers = kdvfs.callbacks.operation_timers(session, config.timers)    # the same, of a pipeline
 
-Each but the last says `Gpu.next_iteration` where a training step begins. The frameworks are imported by
+Each but the timers says `Gpu.next_iteration` where a training step begins. The frameworks are imported by
 the call that needs them.
 """
 
-from typing import Any, Dict, Iterable, Iterator, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, Tuple, TypeVar
 
-from . import Gpu, Scope
+from . import Gpu
 from ._library import Error
+from .pipeline import OpScope, PipelineSession
 
 Item = TypeVar("Item")
 
@@ -65,7 +67,7 @@ MEGATRON_SCOPES = ("forward-compute", "backward-compute", "optimizer")
 class _ScopeTimer:
     """A framework's timer, with a scope around what it times."""
 
-    def __init__(self, timer: Any, scope: Scope) -> None:
+    def __init__(self, timer: Any, scope: Any) -> None:
         self._timer, self._scope = timer, scope
 
     def start(self, *arguments: Any, **options: Any) -> Any:
@@ -82,8 +84,13 @@ class _ScopeTimer:
 
 
 class _ScopeTimers:
-    def __init__(self, gpu: Gpu, timers: Any, names: Tuple[str, ...]) -> None:
-        self._gpu, self._timers, self._names = gpu, timers, names
+    def __init__(self, scope_of: Callable[[str], Any], timers: Any, names: Tuple[str, ...]) -> None:
+        if not callable(timers):
+            raise Error(
+                1,
+                f"cannot open scopes by timers: {timers!r} is no Timers object; give Megatron's, such as config.timers",
+            )
+        self._scope_of, self._timers, self._names = scope_of, timers, names
         self._made: Dict[str, _ScopeTimer] = {}
 
     def __call__(self, name: str, *arguments: Any, **options: Any) -> Any:
@@ -93,7 +100,7 @@ class _ScopeTimers:
         # A timer that is not logged is one dummy for all names: the scope goes by the name.
         made = self._made.get(name)
         if made is None or made._timer is not timer:
-            made = self._made[name] = _ScopeTimer(timer, self._gpu.scope(name))
+            made = self._made[name] = _ScopeTimer(timer, self._scope_of(name))
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -107,9 +114,44 @@ def timers(gpu: Gpu, timers: Any, names: Tuple[str, ...] = MEGATRON_SCOPES) -> A
     All else goes to `timers`, so it can take their place: `config.timers` in Megatron. The work of one
     name must be on one stream, the one that is current when its timer starts first.
     """
-    if not callable(timers):
+    return _ScopeTimers(gpu.scope, timers, names)
+
+
+# The operations of a pipeline, as Megatron's schedules time them.
+MEGATRON_OPERATIONS = {"forward-compute": "forward", "backward-compute": "backward"}
+
+
+class _NextOperation:
+    """The next microbatch of a pass, as a scope: a schedule runs those of one pass in order."""
+
+    def __init__(self, session: PipelineSession, kind: str) -> None:
+        self._session, self._kind = session, kind
+        self._iteration, self._microbatch = -1, 0
+        self._scope: OpScope
+
+    def __enter__(self) -> None:
+        if self._iteration != self._session._iteration:
+            self._iteration, self._microbatch = self._session._iteration, 0
+        self._scope = self._session.operation(self._kind, self._microbatch).__enter__()
+        self._microbatch += 1
+
+    def __exit__(self, *error: Any) -> None:
+        self._scope.__exit__(*error)
+
+
+def operation_timers(
+    session: PipelineSession, timers: Any, operations: Dict[str, str] = MEGATRON_OPERATIONS
+) -> Any:
+    """Timers that open an operation scope of a pipeline around what they time. `operations` has the pass by the
+    timer's name.
+
+    Microbatches are counted from `PipelineSession.next_iteration` on, so the pipeline must have one chunk a stage.
+    All else goes to `timers`.
+    """
+    if session._chunks != 1:
         raise Error(
             1,
-            f"cannot open scopes by timers: {timers!r} is no Timers object; give Megatron's, such as config.timers",
+            f"cannot count the operations of {session._chunks} chunks by timers: their order is not known; "
+            "open an OpScope for each in the schedule",
         )
-    return _ScopeTimers(gpu, timers, names)
+    return _ScopeTimers(lambda name: _NextOperation(session, operations[name]), timers, tuple(operations))

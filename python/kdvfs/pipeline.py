@@ -149,6 +149,7 @@ class PipelineSession:
         options.planning_s = number_of("planning", planning, 0, 1e7, "give seconds, such as 600")
         self._error: Optional[BaseException] = None
         self._ranks = ranks
+        self._chunks, self._iteration = chunks, 0
         if ranks is not None:
             calls = RanksOfCaller(ctypes.sizeof(RanksOfCaller), ranks.rank, ranks.size)
             calls.gather = self._gather = Exchange(self._called_back(self._gather_on))
@@ -192,6 +193,7 @@ class PipelineSession:
     def next_iteration(self) -> None:
         """Call before each iteration, outside operations."""
         expect_ok(_c.kdvfs_pipeline_next_iteration(self._handle))
+        self._iteration += 1
 
     def _operation(self, number: int, microbatch: int, chunk: int, stream: Optional[int]) -> OpScope:
         scope = self._scope

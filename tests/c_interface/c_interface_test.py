@@ -93,10 +93,12 @@ class ScopesOfOneName(unittest.TestCase):
             kdvfs.scope("gemm")
         with kdvfs.open_simulated("h100", meter_every=1) as gpu:
             gpu.next_iteration()
-            with kdvfs.phase("forward"), kdvfs.scope("gemm"):
+            with kdvfs.phase("step"), kdvfs.range("forward"), kdvfs.scope("gemm"):
                 gpu.launch(memory_bytes=1e9)
             gpu.synchronize()
             self.assertEqual(row(gpu, "gemm")["calls"], 1)
+            self.assertEqual({level["kernel"] for level in gpu.report()["levels"]} & {"step", "forward"},
+                             {"step", "forward"})
             with kdvfs.open_simulated("h100"):
                 with self.assertRaisesRegex(kdvfs.Error, "2 GPUs are open; call `scope` of one"):
                     kdvfs.scope("gemm")
