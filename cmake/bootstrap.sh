@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # From a fresh clone on Debian to a result:
 #   sh cmake/bootstrap.sh demo      the main job: one GPT-3-XL iteration on the simulated GPU
+#   sh cmake/bootstrap.sh wheel     the Python package, as a wheel in build/wheel
 #   sh cmake/bootstrap.sh test      the test suite
 # Checks of the whole tree. Each runs in pieces and resumes: what has passed on this commit is not
 # repeated. Results are in build/checks.md:
@@ -18,7 +19,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 usage() {
-    sed -n '3,17s/^# \{0,1\}//p' cmake/bootstrap.sh
+    sed -n '3,18s/^# \{0,1\}//p' cmake/bootstrap.sh
     exit 2
 }
 
@@ -83,9 +84,9 @@ install_missing() {
 
 [ $# -eq 1 ] || usage
 case $1 in
-    demo)
-        install_missing demo
-        cmake --workflow --preset demo
+    demo | wheel)
+        install_missing "$1"
+        cmake --workflow --preset "$1"
         ;;
     bench)
         install_missing bench

@@ -12,6 +12,7 @@
 /// This process of a job of several ranks, as launchers number it in the environment.
 struct LaunchedRank {
     std::string rank{};
+    std::size_t ranks = 1;
     bool has_peers = false;  ///< there are other ranks: files of sweeps and plans are its own
 
     /// Of torchrun, Open MPI, PMI and Slurm: the first that has a rank.
@@ -23,7 +24,9 @@ struct LaunchedRank {
               Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_NTASKS"}}) {
             const std::string number{environment(rank)};
             const std::string ranks{environment(size)};
-            if (!number.empty()) return {number, !ranks.empty() && ranks != "1"};
+            if (!number.empty())
+                return {number, kdvfs::io::parse_number<std::size_t>(ranks).value_or(1),
+                        !ranks.empty() && ranks != "1"};
         }
         return {};
     }

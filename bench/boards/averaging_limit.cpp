@@ -6,8 +6,8 @@
 // bench/nvidia_round). Each recording is kept out in turn: the law is fitted to the others,
 // kernels' own watts and clocks are those of the kept-out recording's runs of 5 s, and all its
 // shorter runs of GEMMs are foretold.
-#include <bench/boards/averaging_limit.hpp>
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/tune/limiter_fit.hpp>
 
 #include <algorithm>
 #include <array>
@@ -24,27 +24,39 @@
 
 namespace {
 
-using namespace power_limit;
+using kdvfs::Seconds;
+using kdvfs::device::PowerLimiter;
+using kdvfs::tune::LimitedRun;
+using kdvfs::tune::PowerByClock;
 
-struct Run {
-    std::string kernel;
-    double begin = 0;
-    double end = 0;
-    double mhz = 0;  ///< mean
-    bool own = false;
-
-    [[nodiscard]] double seconds() const { return end - begin; }
+/// A kernel by itself, for seconds.
+struct Kernel {
+    std::string name;
+    double watts = 0;
+    double mhz = 0;        ///< the clock that holds
+    bool limited = false;  ///< by the power limit
 };
 struct Recording {
     std::string name;
-    std::vector<Run> runs;
-    std::map<std::string, Kernel> kernels;
+    std::vector<LimitedRun> runs;
+    std::vector<bool> own;  ///< by run: one of 5 s, which the kernel's own watts and clock are of
+    std::vector<Kernel> kernels;
     double limit_watts = 0;
+
+    [[nodiscard]] bool judges(std::size_t run) const {
+        const std::string& kernel = kernels[runs[run].kernel].name;
+        return !own[run] && std::find(judged.begin(), judged.end(), kernel) != judged.end();
+    }
+    static constexpr std::array<const char*, 2> judged{"gemm_8192", "gemm_2048"};
+};
+
+/// The law of the limiter, and how a kernel's watts follow the clock near the one that holds.
+struct Law {
+    PowerLimiter limiter;
+    double exponent = 2.5;
 };
 
 constexpr double top_mhz = 1980;
-constexpr double idle_watts = 120;  // H100 SXM at its highest clock (EnergAIzer)
-constexpr std::array<const char*, 2> judged{"gemm_8192", "gemm_2048"};
 
 double number(const std::string& text) { return kdvfs::io::parse_number<double>(text).value(); }
 
@@ -63,38 +75,61 @@ std::vector<std::vector<std::string>> rows(const std::filesystem::path& file, st
 }
 
 Recording read(const std::filesystem::path& folder) {
-    Recording recording{folder.filename().string(), {}, {}, 0};
-    for (const auto& row : rows(folder / "mix_runs.csv", 6)) {
-        Run run{row[0], 1e-9 * number(row[1]), 1e-9 * number(row[2]), 0, row[5] == "1"};
-        run.mhz = 1e-6 * number(row[4]) / run.seconds();
-        recording.runs.push_back(run);
-    }
+    Recording recording{folder.filename().string(), {}, {}, {}, 0};
     const auto power = rows(folder / "mix_power.csv", 2);
-    for (const Run& run : recording.runs) {
-        if (!run.own) continue;
+    double ended = 0;
+    for (const auto& row : rows(folder / "mix_runs.csv", 6)) {
+        const double begin = 1e-9 * number(row[1]);
+        const double end = 1e-9 * number(row[2]);
+        const double mhz = 1e-6 * number(row[4]) / (end - begin);
+        std::size_t k = 0;
+        while (k < recording.kernels.size() && recording.kernels[k].name != row[0]) ++k;
+        if (k == recording.kernels.size()) recording.kernels.push_back({row[0]});
+        recording.runs.push_back({k, Seconds{begin - ended}, Seconds{end - begin}, mhz});
+        recording.own.push_back(row[5] == "1");
+        ended = end;
+        if (!recording.own.back()) continue;
         double sum = 0;
         double count = 0;
         constexpr double settled_s = 0.3;
         for (const auto& sample : power) {
             const double at = 1e-9 * number(sample[0]);
-            if (at < run.begin + settled_s || at > run.end) continue;
+            if (at < begin + settled_s || at > end) continue;
             sum += number(sample[1]);
             ++count;
         }
-        recording.kernels[run.kernel] = {sum / count, run.mhz, run.mhz < 0.99 * top_mhz};
+        recording.kernels[k] = {row[0], sum / count, mhz, mhz < 0.99 * top_mhz};
         recording.limit_watts = std::max(recording.limit_watts, sum / count);
     }
     return recording;
 }
 
+std::vector<PowerByClock> powers(const Recording& recording, double exponent) {
+    std::vector<PowerByClock> powers;
+    for (const Kernel& kernel : recording.kernels)
+        powers.emplace_back([kernel, exponent](double mhz) {
+            const double relative = kernel.limited ? std::pow(mhz / kernel.mhz, exponent) : 1;
+            return kdvfs::Watts{kernel.watts * relative};
+        });
+    return powers;
+}
+
+kdvfs::Watts idle(double) { return {120}; }  // H100 SXM at its highest clock (EnergAIzer)
+
+PowerLimiter limiter_of(const Recording& recording, double rate) {
+    return {{recording.limit_watts}, rate, 0, top_mhz};
+}
+
 /// Errors of the foretold mean clocks of one kernel's runs, in percent; ascending.
 std::map<std::string, std::vector<double>> errors(const Recording& recording, const Law& law) {
     std::map<std::string, std::vector<double>> found;
-    Board board{law, recording.limit_watts, idle_watts, top_mhz};
-    for (const Run& run : recording.runs) {
-        const double mhz = board.run(recording.kernels.at(run.kernel), run.seconds());
-        if (!run.own) found[run.kernel].push_back(100 * std::abs(mhz / run.mhz - 1));
-    }
+    const auto clocks =
+        kdvfs::tune::clocks_at_limit(powers(recording, law.exponent), idle, recording.runs,
+                                     limiter_of(recording, law.limiter.rate));
+    for (std::size_t i = 0; i < clocks.size(); ++i)
+        if (recording.judges(i))
+            found[recording.kernels[recording.runs[i].kernel].name].push_back(
+                100 * std::abs(clocks[i] / recording.runs[i].mhz - 1));
     for (auto& [kernel, all] : found) std::sort(all.begin(), all.end());
     return found;
 }
@@ -105,36 +140,29 @@ double mean(const std::vector<double>& values) {
     return sum / static_cast<double>(values.size());
 }
 
-double cost(const std::vector<const Recording*>& recordings, const Law& law) {
-    double sum = 0;
-    for (const Recording* recording : recordings) {
-        const auto found = errors(*recording, law);
-        for (const char* kernel : judged) sum += mean(found.at(kernel));
-    }
-    return sum;
-}
-
-/// The law with the least mean errors: one parameter after the other, in ever smaller steps.
+/// The law with the least mean errors: the rate of each recording by itself, their geometric mean,
+/// at the best of some exponents.
 Law fitted(const std::vector<const Recording*>& recordings) {
-    Law law;
-    double best = cost(recordings, law);
-    const std::array<double Law::*, 4> parameters{&Law::down_s, &Law::up_s, &Law::window_s,
-                                                  &Law::gain};
-    for (double step = 1.4; step > 1.02;) {
-        bool moved = false;
-        for (const auto parameter : parameters)
-            for (const double factor : {step, 1 / step}) {
-                Law next = law;
-                next.*parameter *= factor;
-                const double its = cost(recordings, next);
-                if (its >= best) continue;
-                best = its;
-                law = next;
-                moved = true;
-            }
-        if (!moved) step = std::sqrt(step);
+    Law best;
+    double least = 1e9;
+    for (const double exponent : {2.0, 2.25, 2.5, 2.75, 3.0, 3.25}) {
+        double log_rate = 0;
+        for (const Recording* recording : recordings) {
+            const LimitedRun* first = recording->runs.data();
+            const PowerLimiter found = kdvfs::tune::fit_limiter(
+                powers(*recording, exponent), idle, recording->runs, limiter_of(*recording, 1),
+                [&](const LimitedRun& run) {
+                    return recording->judges(static_cast<std::size_t>(&run - first));
+                });
+            log_rate += std::log(found.rate) / static_cast<double>(recordings.size());
+        }
+        const Law law{{{}, std::exp(log_rate), 0, top_mhz}, exponent};
+        double cost = 0;
+        for (const Recording* recording : recordings)
+            for (const auto& [kernel, all] : errors(*recording, law)) cost += mean(all);
+        if (cost < least) least = cost, best = law;
     }
-    return law;
+    return best;
 }
 
 void judge(const std::vector<Recording>& recordings, const Recording& out) {
@@ -146,16 +174,15 @@ void judge(const std::vector<Recording>& recordings, const Recording& out) {
     std::printf("%-12s", out.name.c_str());
     std::size_t within = 0;
     std::size_t count = 0;
-    for (const char* kernel : judged) {
+    for (const char* kernel : Recording::judged) {
         const auto& all = found.at(kernel);
         std::printf("  %s: mean error %.2f %%, 9 of 10 within %.1f %%", kernel, mean(all),
                     all[all.size() * 9 / 10]);
         for (const double error : all) within += error <= 3 ? 1 : 0;
         count += all.size();
     }
-    std::printf(
-        "  %zu of %zu runs within 3 %%; down %.0f ms, up %.0f ms, window %.2f s, gain %.2f\n",
-        within, count, 1e3 * law.down_s, 1e3 * law.up_s, law.window_s, law.gain);
+    std::printf("  %zu of %zu runs within 3 %%; rate %.1f per second, watts as clock^%.1f\n",
+                within, count, law.limiter.rate, law.exponent);
 }
 
 }  // namespace
@@ -163,7 +190,7 @@ void judge(const std::vector<Recording>& recordings, const Recording& out) {
 int main(int argc, char** argv) try {
     const std::filesystem::path folder = argc > 1 ? argv[1] : "bench/results";
     std::vector<Recording> recordings;
-    for (const char* name : {"h100", "h100_again", "h200", "h200_again"})
+    for (const char* name : {"h100", "h100_again", "h100_third", "h200", "h200_again"})
         recordings.push_back(read(folder / name));
     for (const Recording& out : recordings) judge(recordings, out);
     return 0;

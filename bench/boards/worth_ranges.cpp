@@ -5,7 +5,7 @@
 // and A100 as measured (FOLDER holds titanx_real.csv and energaizer/a100_pcie40_prefill.csv), on
 // the fitted RTX 3080 Ti and on simulated boards. Each group of boards is judged by ranges from the
 // others. A range that held in less than 90 % of all or 80 % of a group is not told. `table` prints
-// the constants of tools/cli/saving_ranges.hpp, from all groups.
+// the constants of tools/saving_ranges.hpp, from all groups.
 #include <bench/boards/saving_ranges.hpp>
 
 #include <cstdio>

@@ -270,8 +270,119 @@ kdvfs_status kdvfs_batch_size_observe(kdvfs_batch_sizes* sizes, uint64_t run, in
 kdvfs_status kdvfs_batch_size_best(kdvfs_batch_sizes* sizes, uint32_t* size);
 void kdvfs_batch_sizes_close(kdvfs_batch_sizes* sizes);
 
+/* Training: the operations of a pipeline-parallel run, each at the clock that the plan of the whole
+   pipeline has for it (docs/training.md). Each rank has one GPU and one session. Sessions of
+   several ranks exchange texts: in files, or by functions of the caller over what the job has. */
+
+typedef struct kdvfs_received kdvfs_received; /* where a function of the caller puts texts */
+/* Takes a text of a rank, in kdvfs_ranks.gather and .broadcast. */
+void kdvfs_receive(kdvfs_received* received, uint32_t rank, const char* text, size_t length);
+/* Takes the reason for which a function of the caller fails. */
+void kdvfs_receive_error(kdvfs_received* received, const char* reason);
+
+/* The ranks of a job, as the caller reaches them. All ranks call in the same order, on the thread
+   that calls kdvfs. A function that cannot end within timeout_s returns KDVFS_TIMED_OUT; each
+   returns KDVFS_OK or what went wrong, and is not called again after an error. */
+typedef struct kdvfs_ranks {
+    size_t size;    /* of this structure */
+    uint32_t rank;  /* of this process, from 0 */
+    uint32_t count; /* of all ranks */
+    /* Sends this rank's text to rank 0. On rank 0 calls kdvfs_receive once for each rank, its own
+       included. */
+    kdvfs_status (*gather)(void* data, const char* text, size_t length, double timeout_s,
+                           kdvfs_received* received);
+    /* Sends rank 0's text to all ranks; others give NULL. Calls kdvfs_receive once on each rank. */
+    kdvfs_status (*broadcast)(void* data, const char* text, size_t length, double timeout_s,
+                              kdvfs_received* received);
+    void* data; /* of both functions */
+} kdvfs_ranks;
+
+enum kdvfs_schedule {
+    KDVFS_GPIPE = 0,
+    KDVFS_1F1B = 1,
+    KDVFS_INTERLEAVED_1F1B = 2, /* Megatron-LM */
+    KDVFS_ZB_H1 = 3
+};
+
+enum kdvfs_pass {
+    KDVFS_FORWARD = 0,
+    KDVFS_BACKWARD = 1,
+    KDVFS_BACKWARD_INPUT = 2, /* zb_h1 has backwards in two parts */
+    KDVFS_BACKWARD_WEIGHT = 3
+};
+
+/* Set by kdvfs_pipeline_options_init before fields are changed. */
+typedef struct kdvfs_pipeline_options {
+    size_t size;
+    int schedule;             /* kdvfs_schedule */
+    uint32_t stages;          /* divide the number of ranks */
+    uint32_t chunks;          /* of the model on each stage; more than 1 when interleaved only */
+    uint32_t microbatches;    /* of an iteration */
+    int64_t stage;            /* of this rank; below 0: ranks of one stage are neighbours */
+    int64_t copy;             /* of the pipeline, that this rank belongs to; below 0: the same */
+    const char* mode;         /* as KDVFS_MODE, which NULL reads: "measure", "sweep:FILE" or "off";
+                                 "follow:FILE" follows the file of a sweep */
+    double slowdown;          /* that a plan may have: 0.05 is 5 % */
+    int two_clocks;           /* an operation may have two; needs kdvfs_operation_reached */
+    double switch_latency_s;  /* of the clocks; below 0: what kdvfs measure-latency has kept */
+    uint32_t samples;         /* of a sweep, for each clock */
+    const uint32_t* core_mhz; /* to sweep; NULL: up to 12 of the device's, spread evenly */
+    size_t core_count;        /* of core_mhz */
+    double silence_s;         /* after which a rank that sends nothing is given up */
+    double planning_s;        /* for which ranks wait while rank 0 plans, once */
+    const kdvfs_ranks* ranks; /* NULL: files in `folder` */
+    const char* folder;       /* that all ranks see; NULL: one rank */
+    const char* job;          /* sets runs in `folder` apart: another name for each run */
+    uint32_t rank;            /* where ranks exchange files: of this process, and of all */
+    uint32_t rank_count;
+} kdvfs_pipeline_options;
+
+typedef struct kdvfs_pipeline kdvfs_pipeline; /* a session of a pipeline on one rank */
+
+/* An operation that has begun, in memory of the caller; as kdvfs_scope. */
+typedef struct kdvfs_operation {
+    uint64_t opaque[20];
+} kdvfs_operation;
+
+void kdvfs_pipeline_options_init(kdvfs_pipeline_options* options);
+/* Begins a session: all ranks call it. Fails on all of them where they disagree. */
+kdvfs_status kdvfs_pipeline_begin(kdvfs_gpu* gpu, const kdvfs_pipeline_options* options,
+                                  kdvfs_pipeline** pipeline);
+/* Call before each iteration, outside operations. Fails with KDVFS_INVALID_INPUT where operations
+   of the one before have not been run. Where another rank is silent, the session goes on without
+   requests, and kdvfs_pipeline_check says so. */
+kdvfs_status kdvfs_pipeline_next_iteration(kdvfs_pipeline* pipeline);
+/* Begins an operation, on any thread. pass: kdvfs_pass. Fails with KDVFS_INVALID_INPUT where the
+   schedule has another operation next, and names both. */
+kdvfs_status kdvfs_operation_begin(kdvfs_pipeline* pipeline, void* stream, int pass, uint32_t chunk,
+                                   uint32_t microbatch, kdvfs_operation* operation);
+/* This share of the operation, 0 to 1, has been enqueued: where it has two clocks, the second is
+   requested once its share is reached. */
+kdvfs_status kdvfs_operation_reached(kdvfs_operation* operation, double share);
+/* Ends an operation. Ending one twice does nothing. */
+kdvfs_status kdvfs_operation_end(kdvfs_operation* operation);
+/* "off", "measuring", "warming up", "sweeping", "following", or "alone" after an error; never NULL.
+ */
+const char* kdvfs_pipeline_phase(const kdvfs_pipeline* pipeline);
+/* The clocks of this rank's operations that are followed, with time and energy of an iteration as
+   the plan promises, as JSON, to be freed by kdvfs_free; "operations" is empty before a plan. */
+kdvfs_status kdvfs_pipeline_plan_json(const kdvfs_pipeline* pipeline, char** json);
+/* The copy of the pipeline that `rank` belongs to is going to take so long for an iteration; 0: no
+   longer. All ranks plan for it. */
+kdvfs_status kdvfs_pipeline_straggler(kdvfs_pipeline* pipeline, uint32_t rank, double iteration_s);
+/* The error that has ended the following of a plan, once; then as kdvfs_check. */
+kdvfs_status kdvfs_pipeline_check(const kdvfs_pipeline* pipeline);
+/* Fails with KDVFS_INVALID_INPUT, and keeps the handle, while an operation has not ended. NULL is
+   allowed. */
+kdvfs_status kdvfs_pipeline_end(kdvfs_pipeline* pipeline);
+
 /* The report as JSON (docs/report.md names its keys), to be freed by kdvfs_free. */
 kdvfs_status kdvfs_report_json(kdvfs_gpu* gpu, char** json);
+
+/* What clocks could save, from a run in which none was set, as `kdvfs worth --format json` says, to
+   be freed by kdvfs_free. power_limit_w: of the board; 0: as its data sheet says. Fails with
+   KDVFS_INVALID_INPUT where clocks have been set or no limit is known. */
+kdvfs_status kdvfs_worth_json(kdvfs_gpu* gpu, double power_limit_w, char** json);
 
 /* What only simulated GPUs can do; others answer KDVFS_NOT_SUPPORTED. */
 

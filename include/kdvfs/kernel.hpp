@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
+
 #include <algorithm>
 #include <compare>
 #include <concepts>

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#if __cplusplus < 201709L
-// What would come behind is a thousand errors: a file that is missing ends the compilation.
-#include "kdvfs needs C++20: compile with -std=c++20"
-#endif
+#include <kdvfs/detail/form.hpp>
 
 #include <chrono>
 #include <compare>

@@ -11,20 +11,19 @@ Without torch, nothing but Python's standard library is needed.
 """
 
 import ctypes
-import json
 import os
 import re
 import sys
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
-from ._library import Error, Options, ScopeMemory, expect_ok, number_of, path_of
+from ._library import Error, Options, ScopeMemory, expect_ok, json_of, number_of, path_of
 from ._library import library as _c
 
 __all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
 # Not `open`: `from kdvfs import *` would take the place of Python's own.
 __all__ += ["current_stream", "measure", "open_simulated", "phase", "report_cost"]
-__all__ += ["scope", "version"]
+__all__ += ["scope", "version", "worth"]
 
 
 _modules = sys.modules
@@ -144,25 +143,30 @@ def _handle_of(stream: int) -> int:
 _open_gpus: List["Gpu"] = []
 
 
-def _only_gpu() -> "Gpu":
+def _only_gpu(call: str) -> "Gpu":
     if len(_open_gpus) == 1:
         return _open_gpus[0]
     number = len(_open_gpus) or "no"
     raise Error(
         1,
-        f"cannot choose a GPU for a scope: {number} GPUs are open; "
-        + ("open one first" if not _open_gpus else "call `scope` of one of them"),
+        f"cannot choose a GPU for `{call}`: {number} GPUs are open; "
+        + ("open one first" if not _open_gpus else f"call `{call}` of one of them"),
     )
 
 
 def scope(name: str, stream: Optional[int] = None, variant: int = 0) -> Scope:
     """`Gpu.scope` of the one GPU that this process has open."""
-    return _only_gpu().scope(name, stream, variant)
+    return _only_gpu("scope").scope(name, stream, variant)
 
 
 def phase(name: str, stream: Optional[int] = None) -> Scope:
     """`Gpu.phase` of the one GPU that this process has open."""
-    return _only_gpu().phase(name, stream)
+    return _only_gpu("phase").phase(name, stream)
+
+
+def worth(power_limit_w: Optional[float] = None) -> Dict[str, Any]:
+    """`Gpu.worth` of the one GPU that this process has open."""
+    return _only_gpu("worth").worth(power_limit_w)
 
 
 class Gpu:
@@ -243,12 +247,18 @@ class Gpu:
 
     def report(self) -> Dict[str, Any]:
         """Calls, times, joules and clocks by name: the keys are those of docs/report.md."""
-        text = ctypes.c_void_p()
-        expect_ok(_c.kdvfs_report_json(self._handle, ctypes.byref(text)))
-        try:
-            return json.loads(ctypes.string_at(text))
-        finally:
-            _c.kdvfs_free(text)
+        return json_of(_c.kdvfs_report_json, self._handle)
+
+    def worth(self, power_limit_w: Optional[float] = None) -> Dict[str, Any]:
+        """What clocks could save, from what this GPU has counted while none was set: as
+        `kdvfs worth --format json`.
+
+        The ranges are in percent of the energy, "high_pct" is None where no range can be given.
+        `power_limit_w` is the board's; without it the data sheet's.
+        """
+        if power_limit_w is not None:
+            number_of("power_limit_w", power_limit_w, 1, 1e6, "give watts, as nvidia-smi or rocm-smi say")
+        return json_of(_c.kdvfs_worth_json, self._handle, power_limit_w or 0)
 
     def frame(self) -> Any:
         """The report's rows as a pandas DataFrame, one kernel a line. Needs pandas.
@@ -493,7 +503,8 @@ def version() -> str:
 
 from . import callbacks  # noqa: E402 - they need what is above
 from .ranks import FolderStore, Ranks  # noqa: E402
+from .pipeline import OpScope, PipelineSession  # noqa: E402
 from .serving import Steps, StepScope  # noqa: E402
 from .training import BatchSize, PowerLimit, Run  # noqa: E402
 
-__all__ += ["callbacks", "BatchSize", "FolderStore", "Ranks", "PowerLimit", "Run", "StepScope", "Steps"]
+__all__ += ["callbacks", "BatchSize", "FolderStore", "OpScope", "PipelineSession", "Ranks", "PowerLimit", "Run", "StepScope", "Steps"]

@@ -3,6 +3,7 @@
 
 import ctypes
 import ctypes.util
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,59 @@ class SuggestedRun(ctypes.Structure):
     ]
 
 
+class OperationMemory(ctypes.Structure):
+    """`kdvfs_operation`."""
+
+    _fields_ = [("opaque", ctypes.c_uint64 * 20)]
+
+
+# The text as a pointer: ctypes would end a c_char_p at its first zero.
+Exchange = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_void_p
+)
+
+
+class RanksOfCaller(ctypes.Structure):
+    """`kdvfs_ranks`."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("rank", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("gather", Exchange),
+        ("broadcast", Exchange),
+        ("data", ctypes.c_void_p),
+    ]
+
+
+class PipelineOptions(ctypes.Structure):
+    """`kdvfs_pipeline_options`."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("schedule", ctypes.c_int),
+        ("stages", ctypes.c_uint32),
+        ("chunks", ctypes.c_uint32),
+        ("microbatches", ctypes.c_uint32),
+        ("stage", ctypes.c_int64),
+        ("copy", ctypes.c_int64),
+        ("mode", ctypes.c_char_p),
+        ("slowdown", ctypes.c_double),
+        ("two_clocks", ctypes.c_int),
+        ("switch_latency_s", ctypes.c_double),
+        ("samples", ctypes.c_uint32),
+        ("core_mhz", ctypes.POINTER(ctypes.c_uint32)),
+        ("core_count", ctypes.c_size_t),
+        ("silence_s", ctypes.c_double),
+        ("planning_s", ctypes.c_double),
+        ("ranks", ctypes.POINTER(RanksOfCaller)),
+        ("folder", ctypes.c_char_p),
+        ("job", ctypes.c_char_p),
+        ("rank", ctypes.c_uint32),
+        ("rank_count", ctypes.c_uint32),
+    ]
+
+
 def _find() -> str:
     named = os.environ.get("KDVFS_LIBRARY")
     if named:
@@ -145,11 +199,13 @@ def _load() -> ctypes.CDLL:
         "kdvfs_request_begin": [pointer, u32, u32, to_pointer],
         "kdvfs_request_change": [pointer, u32, u32],
         "kdvfs_report_json": [pointer, to_pointer],
+        "kdvfs_worth_json": [pointer, number, to_pointer],
         "kdvfs_simulated_stream": [pointer, to_pointer],
         "kdvfs_simulated_launch": [pointer, pointer, number, number, number],
         "kdvfs_simulated_synchronize": [pointer],
         "kdvfs_simulated_totals": [pointer, ctypes.POINTER(number), ctypes.POINTER(number)],
     }
+    operation = ctypes.POINTER(OperationMemory)
     u64, step, limit = ctypes.c_uint64, ctypes.POINTER(StepMemory), ctypes.POINTER(PowerLimitOptions)
     signatures.update(
         {
@@ -174,6 +230,15 @@ def _load() -> ctypes.CDLL:
             "kdvfs_batch_size_profiled": [pointer, u64, number, number, _numbers],
             "kdvfs_batch_size_observe": [pointer, u64, ctypes.c_int, number, number],
             "kdvfs_batch_size_best": [pointer, ctypes.POINTER(u32)],
+            "kdvfs_pipeline_begin": [pointer, ctypes.POINTER(PipelineOptions), to_pointer],
+            "kdvfs_pipeline_next_iteration": [pointer],
+            "kdvfs_operation_begin": [pointer, pointer, ctypes.c_int, u32, u32, operation],
+            "kdvfs_operation_reached": [operation, number],
+            "kdvfs_operation_end": [operation],
+            "kdvfs_pipeline_plan_json": [pointer, to_pointer],
+            "kdvfs_pipeline_straggler": [pointer, u32, number],
+            "kdvfs_pipeline_check": [pointer],
+            "kdvfs_pipeline_end": [pointer],
         }
     )
     if not hasattr(library, "kdvfs_c_version"):
@@ -195,6 +260,14 @@ def _load() -> ctypes.CDLL:
     library.kdvfs_power_limit_options_init.restype = None
     library.kdvfs_power_limit_best.argtypes = [pointer]
     library.kdvfs_power_limit_best.restype = number
+    library.kdvfs_pipeline_options_init.argtypes = [ctypes.POINTER(PipelineOptions)]
+    library.kdvfs_pipeline_options_init.restype = None
+    library.kdvfs_receive.argtypes = [pointer, u32, text, ctypes.c_size_t]
+    library.kdvfs_receive.restype = None
+    library.kdvfs_receive_error.argtypes = [pointer, text]
+    library.kdvfs_receive_error.restype = None
+    library.kdvfs_pipeline_phase.argtypes = [pointer]
+    library.kdvfs_pipeline_phase.restype = text
     library.kdvfs_batch_sizes_close.argtypes = [pointer]
     library.kdvfs_batch_sizes_close.restype = None
     if library.kdvfs_c_version() != C_VERSION:
@@ -225,6 +298,16 @@ def expect_ok(status: int) -> None:
         for words, instead in _PYTHON_WORDS:
             text = text.replace(words, instead)
         raise Error(status, text)
+
+
+def json_of(function: Any, *arguments: Any) -> Any:
+    """What a function of the library gives as JSON."""
+    text = ctypes.c_void_p()
+    expect_ok(function(*arguments, ctypes.byref(text)))
+    try:
+        return json.loads(ctypes.string_at(text))
+    finally:
+        library.kdvfs_free(text)
 
 
 def path_of(what: str, file: Any) -> bytes:

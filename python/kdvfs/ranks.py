@@ -157,7 +157,8 @@ class Ranks:
             own.write_text(text)
             gpu.follow_plan(own)
 
-    def _exchange(self, call: str, value: Any) -> Any:
+    def _exchange(self, call: str, value: Any, timeout: Optional[float] = None) -> Any:
+        timeout = self._timeout if timeout is None else timeout
         if self._failed is not None:
             raise self._failed
         try:
@@ -168,7 +169,7 @@ class Ranks:
             kept = json.loads(sent)["value"]
             return {"broadcast": kept, "barrier": None}.get(call, [kept])
         try:
-            answer = self._collect(call, sent) if self.rank == 0 else self._ask(sent)
+            answer = self._collect(call, sent, timeout) if self.rank == 0 else self._ask(sent, timeout)
             if "error" in answer:
                 raise Error(*answer["error"])
             return answer["value"] if self.rank == 0 or call != "gather" else None
@@ -179,28 +180,28 @@ class Ranks:
     def _key(self, number: int, who: Union[int, str]) -> str:
         return f"{self._prefix}/{number}/{who}"
 
-    def _ask(self, sent: str) -> Dict[str, Any]:
+    def _ask(self, sent: str, timeout: float) -> Dict[str, Any]:
         number = self._round
         self._round += 1
         self._call("set", self._key(number, self.rank), sent)
         answer = self._key(number, "answer")
-        if not self._wait([answer], self._timeout):
+        if not self._wait([answer], timeout):
             silent = [rank for rank in range(self.size) if not self._there(self._key(number, rank))]
-            raise _silent(silent or [0], self._timeout)
+            raise _silent(silent or [0], timeout)
         return json.loads(self._call("get", answer))
 
-    def _collect(self, call: str, sent: str) -> Dict[str, Any]:
+    def _collect(self, call: str, sent: str, timeout: float) -> Dict[str, Any]:
         """Rank 0 reads what all sent and answers all, so that 1000 ranks make 4000 calls of the store."""
         number = self._round
         self._round += 1
         keys = [self._key(number, rank) for rank in range(1, self.size)]
         # Others wait as long: they hear from rank 0 who is silent.
-        if self._wait(keys, 0.9 * self._timeout):
+        if self._wait(keys, 0.9 * timeout):
             messages = [json.loads(sent)] + [json.loads(self._call("get", key)) for key in keys]
             answer = self._answer(call, messages)
         else:
             silent = [rank for rank, key in enumerate(keys, 1) if not self._there(key)]
-            error = _silent(silent or [0], self._timeout)
+            error = _silent(silent or [0], timeout)
             answer = {"error": [7, str(error)]}
         short = {"value": None} if call in ("gather", "barrier") and "error" not in answer else answer
         self._call("set", self._key(number, "answer"), json.dumps(short))

@@ -11,14 +11,13 @@ Until `plan`, steps are counted and metered at the driver's default clocks.
 """
 
 import ctypes
-import json
 import math
 import os
 from types import TracebackType
 from typing import Any, Dict, Optional, Type, Union
 
 from . import Gpu, current_stream
-from ._library import Error, StepMemory, expect_ok, path_of
+from ._library import Error, StepMemory, expect_ok, json_of, path_of
 from ._library import library as _c
 
 _step_begin = _c.kdvfs_step_begin
@@ -136,12 +135,7 @@ class Steps:
 
     def report(self) -> Dict[str, Any]:
         """Steps, tokens and joules per token (None where unresolved) by phase."""
-        text = ctypes.c_void_p()
-        expect_ok(_c.kdvfs_steps_report_json(self._handle, ctypes.byref(text)))
-        try:
-            return json.loads(ctypes.string_at(text))
-        finally:
-            _c.kdvfs_free(text)
+        return json_of(_c.kdvfs_steps_report_json, self._handle)
 
     def close(self) -> None:
         """Ends the steps and what they requested. A second call does nothing."""

@@ -44,6 +44,162 @@ TEST_F(Attach, ObeysAPlanOfRanges) {
     EXPECT_EQ(seen.row("step/optimizer")["asked"]["core_mhz"], 1500);
 }
 
+/// A program that pauses for 60 ms between iterations, on a board whose switches take 1 ms.
+class AttachedIdleClock : public Attach {
+protected:
+    AttachedIdleClock() {
+        const auto latencies = folder() / "data/kdvfs/switch_latency";
+        std::filesystem::create_directories(latencies);
+        std::ofstream{latencies / "Double_of_an_NVIDIA_GPU.csv"}
+            << "from_core_mhz,from_mem_mhz,to_core_mhz,to_mem_mhz,latency_s\n"
+               "auto,auto,1000,auto,0.0005\n1000,auto,auto,auto,0.001\n";
+    }
+
+    [[nodiscard]] int lowered() const {
+        const std::string writes = text_of(path("writes"));
+        int times = 0;
+        for (std::size_t at = 0; (at = writes.find("core(210, 1000)\n", at)) != std::string::npos;
+             ++at)
+            ++times;
+        return times;
+    }
+    [[nodiscard]] bool is_free() const { return text_of(path("writes")).ends_with("core free\n"); }
+
+    const std::vector<std::string> options{"--idle-clock", "1000", "--idle-after", "5ms"};
+    const Environment measured{{"NVML_DOUBLE_LOG", path("writes")},
+                               {"XDG_DATA_HOME", path("data")}};
+    const Environment unknown{{"NVML_DOUBLE_LOG", path("writes")}};
+};
+
+TEST_F(AttachedIdleClock, HoldsInPausesAlone) {
+    // 150 ms of work at the highest clock, twice that at the idle clock.
+    const Outcome seen = run(options, {PROGRAM, "6", "long", "pauses"}, measured);
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_GE(lowered(), 4) << text_of(path("writes")) << seen.notes();
+    EXPECT_LE(lowered(), 7) << text_of(path("writes"));
+    EXPECT_TRUE(is_free()) << text_of(path("writes"));
+    const json gemm = seen.row("gemm");
+    EXPECT_LT(gemm["time_s"].get<double>() / gemm["metered_calls"].get<int>(), 1.4 * 8e-3)
+        << "a stream worked at the idle clock";
+    const json idle = seen.report["processes"][0]["devices"][0]["report"]["idle_clock"];
+    ASSERT_TRUE(idle.is_object()) << seen.notes();
+    EXPECT_EQ(idle["times"], lowered());
+    EXPECT_GT(idle["time_s"], 0.1);
+    EXPECT_EQ(seen.notes().find("not seen"), std::string::npos) << seen.notes();
+}
+
+TEST_F(AttachedIdleClock, IsOffByDefaultAndLetsWakesCostOnePercent) {
+    EXPECT_EQ(run({}, {PROGRAM, "4", "pauses"}, measured).exit_code(), 0);
+    EXPECT_EQ(text_of(path("writes")), "");
+    // Nobody has measured this board: a wake is taken to cost 150 ms, which 15 s must have earned.
+    const Outcome seen = run(options, {PROGRAM, "4", "pauses"}, unknown);
+    EXPECT_EQ(lowered(), 0) << text_of(path("writes"));
+    EXPECT_NE(seen.notes().find("a wake is taken to cost 150 ms"), std::string::npos)
+        << seen.notes();
+    std::vector<std::string> both = options;
+    both.insert(both.end(), {"--sweep", path("profile.csv")});
+    EXPECT_EQ(run(both, {PROGRAM}).exit_code(), 1);
+}
+
+/// The program then waits for longer than `comes` does.
+TEST_F(AttachedIdleClock, IsGivenUpForAKernelThatNobodySaw) {
+    const pid_t child = start_run(options, {PROGRAM, "3", "unseen", "pauses", "waits"}, measured);
+    EXPECT_TRUE(comes([&] { return lowered() > 0; }));
+    // Rests in its loop are short, the one behind it never.
+    EXPECT_TRUE(comes([&] {
+        const int times = lowered();
+        if (!is_free()) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds{700});
+        return is_free() && lowered() == times;
+    }));
+    ::kill(-child, SIGTERM);
+    const Outcome seen = wait_for(child);
+    EXPECT_NE(seen.notes().find("whose launch was not seen"), std::string::npos) << seen.notes();
+    EXPECT_EQ(seen.report["processes"][0]["devices"][0]["report"]["idle_clock"]["times"],
+              lowered());
+}
+
+/// A pipeline of two stages whose operations are fastest at clocks of their own.
+void write_case(const std::string& path, int microbatches) {
+    json pipeline{
+        {"format", "pipeline-case-1"},  {"schedule", "gpipe"},    {"stages", 2},
+        {"microbatches", microbatches}, {"blocking_power_w", 50}, {"profiles", json::array()}};
+    for (int stage = 0; stage < 2; ++stage)
+        for (const bool forward : {true, false}) {
+            const int fastest = stage == 0 ? 1980 : forward ? 1500 : 1000;
+            pipeline["profiles"].push_back({{"stage", stage},
+                                            {"op", forward ? "forward" : "backward"},
+                                            {"points", {{fastest, 0.1, 30}, {210, 0.3, 20}}}});
+        }
+    std::ofstream{path} << pipeline.dump();
+}
+
+class AttachedPipeline : public Attach {
+protected:
+    /// Runs 30 iterations of the double as the second of two ranks.
+    Outcome run_stage(const std::vector<std::string>& more = {}, const char* argument = "") {
+        std::vector<std::string> options{"--pipeline", path("case.json")};
+        options.insert(options.end(), more.begin(), more.end());
+        return run(
+            options,
+            {"sh", "-c", std::string{"RANK=1 WORLD_SIZE=2 exec "} + PROGRAM + " 30 " + argument},
+            {{"NVML_DOUBLE_LOG", path("writes")}});
+    }
+};
+
+TEST_F(AttachedPipeline, RunsItsStageAtThePlannedClocks) {
+    write_case(path("case.json"), 1);
+    const Outcome seen = run_stage();
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_EQ(seen.notes().find("pipeline"), std::string::npos) << seen.notes();
+    const std::string writes = text_of(path("writes"));
+    EXPECT_NE(writes.find("core(210, 1500)\n"), std::string::npos) << writes << seen.notes();
+    EXPECT_NE(writes.find("core(210, 1000)\n"), std::string::npos) << writes;
+    EXPECT_TRUE(writes.ends_with("core free\n")) << writes;
+    EXPECT_EQ(seen.row("forward")["calls"], 30) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("forward")["applied"]["core_mhz"], 1500) << seen.report.dump(1);
+    EXPECT_EQ(seen.row("backward")["applied"]["core_mhz"], 1000);
+}
+
+TEST_F(AttachedPipeline, LeavesTheClocksOfAnotherOneAndSaysSo) {
+    write_case(path("case.json"), 2);  // the double has one microbatch
+    using Options = std::vector<std::string>;
+    for (const auto& [options, argument] : {std::pair{Options{}, ""},
+                                            {Options{"--iteration", "step"}, ""},
+                                            {Options{}, "numbered"}}) {
+        const Outcome seen = run_stage(options, argument);
+        EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+        EXPECT_NE(seen.notes().find("came where the pipeline has the forward "
+                                    "of microbatch 1, chunk 0, on stage 1"),
+                  std::string::npos)
+            << seen.notes() << seen.err;
+        EXPECT_NE(seen.notes().find("the range 'backward"), std::string::npos);
+        // Where an iteration's begin is known it tries again in each of them.
+        const std::string writes = text_of(path("writes"));
+        EXPECT_TRUE(writes.ends_with("core free\n")) << writes;
+        int forwards = 0;
+        for (std::size_t at = 0; (at = writes.find("core(210, 1500)\n", at)) != std::string::npos;
+             ++at)
+            ++forwards;
+        if (options.empty() && *argument == '\0')
+            EXPECT_LE(forwards, 1) << writes;
+        else
+            EXPECT_GT(forwards, 10) << writes;
+        std::filesystem::remove(path("writes"));
+    }
+}
+
+TEST_F(AttachedPipeline, WithoutACaseStartsNoProgram) {
+    const Outcome none = run_stage();
+    EXPECT_EQ(none.exit_code(), 1);
+    EXPECT_NE(none.err.find("case.json"), std::string::npos) << none.err;
+    EXPECT_EQ(none.out, "");
+    write_case(path("case.json"), 1);
+    const Outcome late = run_stage({"--latency", "soon"});
+    EXPECT_EQ(late.exit_code(), 1);
+    EXPECT_NE(late.err.find("give a time such as 10ms"), std::string::npos) << late.err;
+}
+
 /// What makes a sweep of the double short: little is waited for, and a run may be slowed much.
 Environment short_sweep() {
     return {{"CUDA_DOUBLE_FEW_CLOCKS", "1"},

@@ -350,6 +350,9 @@ int cuLaunchKernelEx(const cuda_double::Config* config, void* kernel, void** arg
         652, parameters, static_cast<const cuda_double::Kernel*>(kernel)->symbol,
         [&](std::uint32_t correlation) { return launch(kernel, config->stream, correlation); });
 }
+int cuda_double_launch_unseen(void* kernel, void* stream) {
+    return launch(kernel, stream, next_correlation());
+}
 int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void* stream) {
     struct {
         std::uint64_t to;

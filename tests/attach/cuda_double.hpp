@@ -69,6 +69,8 @@ int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, 
 int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes);
 /// Sets a byte of the host at once, where `to` is one.
 int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t count, void* stream);
+/// A launch that no profiler is called back for, but that its records have.
+int cuda_double_launch_unseen(void* kernel, void* stream);
 /// How many stream writes went into captures: none may.
 int cuda_double_writes_in_captures();
 }

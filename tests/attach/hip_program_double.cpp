@@ -13,10 +13,12 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 /// What the compiler leaves on the host for each kernel.
 void gemm(float*) {}
@@ -98,6 +100,7 @@ void step(hipGraphExec_t graph) {
 int main(int argc, char** argv) {
     const int iterations = argc > 1 ? std::atoi(argv[1]) : 10;
     const int copies_every = argc > 2 ? std::atoi(argv[2]) : iterations + 1;
+    const std::chrono::milliseconds pause{argc > 3 ? std::atoi(argv[3]) : 0};
     use_virtual_board();
     std::puts("output");
     std::fflush(stdout);
@@ -129,6 +132,7 @@ int main(int argc, char** argv) {
         }
         step(ready);
         if (hipStreamSynchronize(stream) != hipSuccess) return 6;
+        std::this_thread::sleep_for(pause);
     }
     return hipGraphExecDestroy(ready) == hipSuccess ? 0 : 2;
 }

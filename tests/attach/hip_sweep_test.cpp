@@ -6,6 +6,8 @@
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -79,6 +81,24 @@ TEST_F(AttachedHip, FollowsAPlanAndPutsTheClocksBack) {
     }
     // 1700 MHz against 900 while the switch is quick enough.
     EXPECT_GT(time_of_gemm(followed), 1.3 * time_of_gemm(plain)) << followed.notes();
+    EXPECT_EQ(FileSystem::settings(), found);
+}
+
+TEST_F(AttachedHip, GetsAClockForTheTimeWithoutWork) {
+    const std::string found = FileSystem::settings();
+    const auto latencies = folder() / "data/kdvfs/switch_latency";
+    std::filesystem::create_directories(latencies);
+    std::ofstream{latencies / "AMD_Instinct_MI210.csv"}
+        << "from_core_mhz,from_mem_mhz,to_core_mhz,to_mem_mhz,latency_s\n900,auto,auto,auto,0."
+           "001\n";
+    const Environment board{{"HIP_DOUBLE_BOARD", "1"}, {"XDG_DATA_HOME", path("data")}};
+    const Outcome seen = run({"--preload", "--idle-clock", "900", "--idle-after", "10ms"},
+                             {HIP_PROGRAM, "8", "1000", "100"}, board);
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    const json idle = seen.report["processes"][0]["devices"][0]["report"]["idle_clock"];
+    ASSERT_TRUE(idle.is_object()) << seen.notes() << seen.err;
+    EXPECT_GE(idle["times"], 3) << idle << seen.notes();
+    EXPECT_GT(idle["time_s"], 0.1);
     EXPECT_EQ(FileSystem::settings(), found);
 }
 

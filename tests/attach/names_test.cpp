@@ -6,6 +6,7 @@
 #include <tools/attach/cupti.hpp>
 #include <tools/attach/iterations.hpp>
 #include <tools/attach/launch_names.hpp>
+#include <tools/attach/pipeline.hpp>
 #include <tools/attach/range_names.hpp>
 #include <tools/attach/short_ranges.hpp>
 
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -273,6 +275,31 @@ TEST(NumberedRanges, HaveTheFirstOnesInTheirSum) {
     EXPECT_TRUE(report.levels[0].energy.resolved);
     EXPECT_EQ(report.levels[1].scope.name, "layer 0");
     EXPECT_FALSE(report.levels[2].energy.resolved);
+}
+
+TEST(OperationNames, AreAPassAndPerhapsItsNumbers) {
+    using kdvfs::train::Pass;
+    const auto plain = operation_of("forward");
+    ASSERT_TRUE(plain);
+    EXPECT_EQ(plain->pass, Pass::forward);
+    EXPECT_FALSE(plain->microbatch || plain->chunk);
+    const auto numbered = operation_of("backward_weight m3 c1");
+    ASSERT_TRUE(numbered);
+    EXPECT_EQ(numbered->pass, Pass::backward_weight);
+    EXPECT_EQ(numbered->microbatch, 3U);
+    EXPECT_EQ(numbered->chunk, 1U);
+    EXPECT_TRUE(
+        numbered->names({.stage = 2, .pass = Pass::backward_weight, .chunk = 1, .microbatch = 3}));
+    EXPECT_FALSE(numbered->names({.pass = Pass::backward_weight, .chunk = 0, .microbatch = 3}));
+    const std::regex ranges{operation_ranges};
+    for (const char* name : {"forward", "backward 3", "backward_input[3]"}) {
+        EXPECT_TRUE(operation_of(name)) << name;
+        EXPECT_TRUE(std::regex_search(name, ranges)) << name;
+    }
+    for (const char* name : {"", "step", "forwards", "forward_step", "my forward", "Forward"}) {
+        EXPECT_FALSE(operation_of(name)) << name;
+        EXPECT_FALSE(std::regex_search(name, ranges)) << name;
+    }
 }
 
 }  // namespace

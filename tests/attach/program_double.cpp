@@ -5,6 +5,7 @@
 //   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
 //                  [cached] [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit]
 //                  [child_works] [long] [unnamed] [reads] [tiles=set|cleared]
+//                  [pauses] [unseen] [waits]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -123,6 +124,7 @@ void* begins_domain_create(const char* name) {
     return call<void*>(domain_create, name);
 }
 bool names_ranges = true;
+bool numbers_ranges = false;
 struct Range {
     explicit Range(const char* name) {
         if (names_ranges) call<int>(push_a, name);
@@ -185,7 +187,7 @@ void backward_of_layer() {
 void step() {
     const Range whole{"step"};
     {
-        const Range range{"forward"};
+        const Range range{numbers_ranges ? "forward 0" : "forward"};
         for (int layer = 0; layer < 4; ++layer) {
             launch(norm, 32);
             launch(attention, 256);
@@ -193,7 +195,7 @@ void step() {
         }
     }
     {
-        const Range range{"backward"};
+        const Range range{numbers_ranges ? "backward 0" : "backward"};
         std::thread{[] {                          // as PyTorch's autograd does
             const LibraryRange librarys{"blas"};  // and the libraries that it calls
             for (int layer = 0; layer < 4; ++layer) backward_of_layer();
@@ -243,6 +245,7 @@ int main(int argc, char** argv) {
     if (asked(argc, argv, "abort_at_exit=last")) std::atexit([] { std::abort(); });
     cuInit(0);
     names_ranges = !asked(argc, argv, "unnamed");
+    numbers_ranges = asked(argc, argv, "numbered");
     if (asked(argc, argv, "dlclose")) close_what_was_injected();
     cuStreamCreate(&stream, 0);
     std::uint32_t input = 0;
@@ -285,8 +288,11 @@ int main(int argc, char** argv) {
         if (asked(argc, argv, "scan")) launch_cleared(scan);
         if (asked(argc, argv, "fragile")) launch_cleared(fragile);
         if (asked(argc, argv, "reads")) cuMemcpyDtoH_v2(&input, 0, sizeof input);
+        if (asked(argc, argv, "unseen")) cuda_double_launch_unseen(&norm, stream);
         if (cuStreamSynchronize(stream) != 0) return 8;
+        if (asked(argc, argv, "pauses")) std::this_thread::sleep_for(std::chrono::milliseconds{60});
     }
+    if (asked(argc, argv, "waits")) std::this_thread::sleep_for(std::chrono::seconds{90});
     if (asked(argc, argv, "failing")) {
         if (cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr) == 0) return 4;
     }

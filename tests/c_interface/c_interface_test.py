@@ -102,6 +102,38 @@ class ScopesOfOneName(unittest.TestCase):
                     kdvfs.scope("gemm")
 
 
+class Worth(unittest.TestCase):
+    def test_ranges_are_of_what_the_gpu_has_counted(self):
+        with kdvfs.open_simulated("mi300x", meter_every=1) as gpu:
+            for _ in range(200):
+                gpu.next_iteration()
+                with gpu.scope("gemm"):
+                    gpu.launch(matrix_flops=4e13, memory_bytes=1e9)
+            gpu.synchronize()
+            totals = gpu.report()["totals"]
+            found = kdvfs.worth()
+            self.assertTrue(found["gpu"].startswith("simulated"), found["gpu"])
+            self.assertEqual((found["power_limit_w"], found["energy_j"]), (750, totals["counter_j"]))
+            self.assertAlmostEqual(found["busy_w"], totals["counter_j"] / totals["counted_time_s"], delta=2)
+            at_most = {row["max_slowdown_pct"]: row["high_pct"] for row in found["by_kernel"]}
+            self.assertIsNone(at_most[0])
+            self.assertTrue(0 < at_most[1] < at_most[5] < 40, at_most)
+            self.assertEqual(gpu.worth(600)["power_limit_w"], 600)
+
+    def test_it_is_refused_where_it_would_not_be_true(self):
+        with kdvfs.open_simulated("mi300x", meter_every=1, switch_latency=0) as gpu:
+            with self.assertRaisesRegex(kdvfs.Error, "no energy of kernels.*run it for longer"):
+                gpu.worth()
+            with self.assertRaisesRegex(kdvfs.Error, "power_limit_w: -1.*give watts"):
+                gpu.worth(-1)
+            gpu.next_iteration()
+            with gpu.scope("gemm", core_mhz=1000):
+                gpu.launch(matrix_flops=4e14, memory_bytes=1e9)
+            gpu.synchronize()
+            with self.assertRaisesRegex(kdvfs.Error, "clocks have been set in this run.*measure it alone"):
+                gpu.worth()
+
+
 SWEPT = """
 import kdvfs
 with kdvfs.open_simulated("h100", meter_every=1) as gpu:

@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: MIT
 //
 // libcuda.so.1 without a GPU, for processes that only the driver serves: one device, whose work
-// runs on the calling thread, in the order in which it is enqueued. Declared afresh from CUDA's
+// runs in the order in which it is enqueued: on the calling thread, but for the clock loop of
+// switch_latency and what is enqueued behind it. Declared afresh from CUDA's
 // documentation, and the marker kernel from its PTX text, so that a slip in the library shows
 // against it.
+#include <tests/nvml_double/nvml_double.hpp>
+
+#include <dlfcn.h>
 #include <time.h>
 
+#include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
 
 namespace {
 
@@ -20,6 +30,7 @@ constexpr int invalid_context = 201;
 
 int primary = 0;  // its address is the primary context
 int kernel = 0;   // and this the marker kernel
+int loop = 0;     // and this the clock loop
 thread_local void* current = nullptr;
 thread_local void* pushed_over = nullptr;
 int launches = 0;
@@ -75,6 +86,75 @@ void run_marker(const std::byte* parameters) {
     put(44, at<std::uint32_t>(parameters, 108));
     put(56, at<std::uint64_t>(parameters, 120));
     __atomic_store_n(reinterpret_cast<std::uint64_t*>(entry + 48), sum, __ATOMIC_RELEASE);
+}
+
+/// The core clock that holds: what NVML's double is told holds 5 ms later.
+unsigned core_megahertz() {
+    static unsigned holds = 0;
+    static unsigned requested = 0;
+    static std::uint64_t since = 0;
+    static const auto board = [] {
+        void* const library = ::dlopen("libnvidia-ml.so.1", RTLD_LAZY);
+        void* const found = library == nullptr ? nullptr : ::dlsym(library, "nvml_double_board");
+        return found == nullptr ? nullptr : reinterpret_cast<nvml_double::Board* (*)()>(found)();
+    }();
+    if (board == nullptr) return 1000;
+    const unsigned now_requested = board->core_lock ? board->core_lock->second : board->wished_core;
+    if (holds == 0) holds = requested = now_requested;
+    if (now_requested != requested) {
+        requested = now_requested;
+        since = now();
+    }
+    if (now() - since > 5'000'000) holds = requested;
+    return holds;
+}
+
+/// Takes so many steps of the clock that holds, of 20 cycles each.
+void run_loop(unsigned steps) {
+    const std::uint64_t end = now() + std::uint64_t{steps} * 20 * 1000 / core_megahertz();
+    while (now() < end) {
+    }
+}
+
+/// Work that runs beside its callers, in order.
+class Queue {
+public:
+    void add(std::function<void()> work) {
+        const std::lock_guard lock{mutex_};
+        if (!thread_.joinable()) thread_ = std::thread{[this] { run(); }};
+        work_.push_back(std::move(work));
+        changed_.notify_all();
+    }
+    bool is_empty() {
+        const std::lock_guard lock{mutex_};
+        return work_.empty();
+    }
+    void wait() {
+        std::unique_lock lock{mutex_};
+        changed_.wait(lock, [this] { return work_.empty(); });
+    }
+
+private:
+    void run() {
+        for (;;) {
+            std::unique_lock lock{mutex_};
+            changed_.wait(lock, [this] { return !work_.empty(); });
+            const std::function<void()> next = work_.front();
+            lock.unlock();
+            next();
+            lock.lock();
+            work_.pop_front();
+            if (work_.empty()) changed_.notify_all();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> work_;
+    std::thread thread_;
+};
+Queue& queue() {
+    static auto& its = *new Queue;  // its thread goes on until the process ends
+    return its;
 }
 
 int needs_context() { return current == nullptr ? invalid_context : success; }
@@ -136,7 +216,10 @@ int cuStreamDestroy_v2(void* stream) {
     std::free(stream);
     return success;
 }
-int cuStreamSynchronize(void*) { return needs_context(); }
+int cuStreamSynchronize(void*) {
+    queue().wait();
+    return needs_context();
+}
 int cuStreamQuery(void*) { return needs_context(); }
 int cuStreamGetCaptureInfo(void*, int* state, std::uint64_t* id) {
     *state = 0;
@@ -185,20 +268,36 @@ int cuEventElapsedTime(float* milliseconds, void* from, void* to) {
     return success;
 }
 int cuModuleLoadData(void** module, const void* text) {
-    if (std::strstr(static_cast<const char*>(text), ".entry kdvfs_marker(") == nullptr)
-        return invalid_value;
-    *module = &kernel;
+    const auto has = [&](const char* entry) {
+        return std::strstr(static_cast<const char*>(text), entry) != nullptr;
+    };
+    if (!has(".entry kdvfs_marker(") && !has(".entry kdvfs_clock_loop(")) return invalid_value;
+    *module = has(".entry kdvfs_marker(") ? &kernel : &loop;
     return needs_context();
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
     *function = module;
-    return std::strcmp(name, "kdvfs_marker") == 0 ? success : invalid_value;
+    return std::strcmp(name, module == &kernel ? "kdvfs_marker" : "kdvfs_clock_loop") == 0
+               ? success
+               : invalid_value;
 }
 int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                    unsigned, void*, void** arguments, void**) {
     if (current == nullptr) return invalid_context;
+    if (function == &loop) {
+        const unsigned steps = *static_cast<const unsigned*>(arguments[0]);
+        queue().add([steps] { run_loop(steps); });
+        return success;
+    }
     if (function != &kernel) return invalid_value;
-    run_marker(static_cast<const std::byte*>(arguments[0]));
+    const auto* const parameters = static_cast<const std::byte*>(arguments[0]);
+    if (queue().is_empty()) {
+        run_marker(parameters);
+    } else {
+        std::array<std::byte, 128> copy;
+        std::memcpy(copy.data(), parameters, copy.size());
+        queue().add([copy] { run_marker(copy.data()); });
+    }
     return success;
 }
 

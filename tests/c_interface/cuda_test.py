@@ -2,8 +2,11 @@
 """The Python package on an NVIDIA GPU by the driver alone: doubles of libcuda and of NVML."""
 
 import ctypes
+import json
 import os
 import pathlib
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -92,6 +95,26 @@ class Refuses(unittest.TestCase):
             with self.assertRaises(kdvfs.Error) as caught:
                 call()
             self.assertIn(words, str(caught.exception))
+
+
+class MeasuresSwitches(unittest.TestCase):
+    def test_the_program_switch_latency_finds_the_latency_of_the_double(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder) / "writes"
+            done = subprocess.run(
+                [os.environ["KDVFS_SWITCH_LATENCY"], "--vendor", "nvidia", "--clocks", "1000,1980", "--longest", "20",
+                 "--repeat", "5", folder],
+                env={**os.environ, "NVML_DOUBLE_LOG": str(log)}, capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = json.loads((pathlib.Path(folder) / "switch_latency.json").read_text())
+            self.assertEqual(found["gpu"], "Double of an NVIDIA GPU")
+            took = [pair["switching_s"] for pair in found["pairs"]]
+            self.assertEqual(len(took), 2)
+            for each in took:
+                self.assertTrue(0.004 < each < 0.03, done.stdout)
+            writes = log.read_text()
+            self.assertIn("core(210, 1000)", writes)
+            self.assertTrue(writes.endswith("core free\n"), writes)
 
 
 if __name__ == "__main__":

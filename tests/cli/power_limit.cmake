@@ -14,6 +14,29 @@ if(NOT best LESS found)
     message(FATAL_ERROR "2 % of time buy no lower limit than ${found} W")
 endif()
 
+# Watts moved between the GPUs of a node: on a simulated one, and as its ranks' reports foretell.
+# 0.94 of the clock on one of two: 0.94^-1 / ((1 + 0.94^-2.2) / 2)^(1 / 2.2) = 1.0303, and half of
+# 1 - 0.94^2.2 is 6.36 %. Collectives count as waiting.
+expect(0 "8 x AMD Instinct MI300X.*[+]3[.][0-9]+ % speed.*at most 5100[.]0 of 5100[.]0 W"
+       node-power --device sim:mi300x)
+foreach(rank 0 1)
+    math(EXPR time "${rank} * 638298 + 10000000")
+    set(row "\"variant\": 0, \"calls\": 10, \"metered_calls\": 10, \"asked\": {}, \"applied\": {}, \"held_core_mhz\": 900")
+    file(WRITE ${FOLDER}/rank${rank}.json "{\"processes\": [{\"pid\": 1, \"rank\": \"${rank}\", \"ended\": true, \"notes\": [],
+        \"devices\": [{\"launches\": 10, \"iterations\": {\"count\": 10, \"launches\": 1}, \"report\": {
+        \"device\": {\"name\": \"GPU\", \"address\": \"0000:c${rank}:00.0\"},
+        \"totals\": {\"counter_j\": 1, \"kernels\": {\"status\": \"resolved\"}, \"idle\": {\"status\": \"resolved\"}},
+        \"rows\": [{\"kernel\": \"gemm\", \"time_s\": ${time}e-6, \"energy\": {\"status\": \"resolved\", \"joules\": ${time}e-4}, ${row}},
+                 {\"kernel\": \"ncclDevKernel\", \"time_s\": 9, \"energy\": {\"status\": \"unresolved\"}, ${row}}],
+        \"levels\": [{\"level\": \"iteration\", \"runs\": 10, \"time_s\": 10.638298, \"energy\": {\"status\": \"resolved\"}}]}}]}]}")
+endforeach()
+expect(0 "c1:00.0, rank 1 .*1063.83 ms .*100.0 W .*the slowest.*[+]3[.]03 % speed.*-6[.]36 % watts"
+       node-power rank0.json rank1.json)
+expect(1 "1 GPUs" node-power rank0.json)
+expect(1 "give reports" node-power)
+file(WRITE ${FOLDER}/none.json "{}")
+expect(1 "none.json.*no report of kdvfs run" node-power none.json)
+
 set(ENV{KDVFS_NVML} ${NVML_DOUBLE})
 set(ENV{KDVFS_RECORDS} ${FOLDER}/records)
 set(ENV{NVML_DOUBLE_LOG} ${FOLDER}/writes)

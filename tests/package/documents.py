@@ -32,7 +32,7 @@ COMMANDS = ("kdvfs", "kdvfs-restore", "cmake", "ctest", "cpack", "sh", "bash", "
             "torchrun", "mpirun", "docker", "git", "sudo", "build/", "apt-get", "echo", "cd", "salloc", "sbatch")
 LANGUAGES = {"cpp", "python", "cmake", "sh", "text", "json", "yaml"}
 # Commands that a machine without a GPU can do. Others must be no mistake of usage.
-RUN = re.compile(r"kdvfs (batch-size|recommend|plan-pool|diff|plan |power-limit --device sim|report|--version|sweep)")
+RUN = re.compile(r"kdvfs (batch-size|recommend|plan-pool|diff|plan |power-limit --device sim|node-power --device|report|--version|sweep)")
 SETS_CLOCKS = ("tune", "measure-latency", "power-limit", "restore", "validate")
 USAGE = re.compile(r"no argument|is required|there is none of this name|no subcommand|excludes|requires|"
                    r"kdvfs [\w-]+ --help|such as|did you mean")
@@ -262,7 +262,7 @@ class Check:
         name = words[1] if len(words) > 1 else ""
         own = words[:words.index("--")] if "--" in words else words
         sets = name in SETS_CLOCKS and "sim:" not in text
-        sets = sets or name == "run" and ({"--plan", "--sweep"} & set(own))
+        sets = sets or name == "run" and ({"--plan", "--sweep", "--pipeline"} & set(own))
         if sets and "--dry-run" not in own:
             text = text.replace(f"kdvfs {name}", f"kdvfs {name} --dry-run", 1)
         if "--" in words:  # the program is the user's: here one that does nothing

@@ -172,3 +172,8 @@ add_test(NAME package/umbrella_is_light
                  "-DFLAGS=${header_flags}" -DINCLUDE=${PROJECT_SOURCE_DIR}/include
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/umbrella_is_light.cmake)
 set_tests_properties(package/umbrella_is_light PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
+
+# Compilers that are told an earlier standard answer in a few lines.
+add_test(NAME package/earlier_standard
+         COMMAND ${CMAKE_COMMAND} "-DCOMPILERS=${kdvfs_compilers}" -DINCLUDE=${PROJECT_SOURCE_DIR}/include
+                 -P ${CMAKE_CURRENT_SOURCE_DIR}/earlier_standard.cmake)

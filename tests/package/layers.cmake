@@ -7,10 +7,10 @@
 # detail/ by `public_face.cmake`.
 set(vocabulary "units|clock|error|kernel|version|form")
 set(policies "${vocabulary}|policy|registry|plan")
-set(layer_units "version")
+set(layer_units "version|form")
 set(layer_clock "units")
-set(layer_error "units|version")
-set(layer_kernel "units")
+set(layer_error "units|version|form")
+set(layer_kernel "units|form")
 set(layer_version "")
 set(layer_form "")
 set(layer_plan "${vocabulary}")

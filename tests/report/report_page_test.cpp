@@ -241,7 +241,8 @@ TEST_F(ReportPage, PipelinesFitThePage) {
     run("plan-pipeline case.json --slowdown 5% --format json -o stages.json");
     run("report case.json stages.json -o pipeline.html");
     draw("pipeline.html");
-    EXPECT_EQ(charts(), (std::vector<std::string>{"pipeline-frontier", "pipeline"}));
+    EXPECT_EQ(charts(),
+              (std::vector<std::string>{"pipeline-frontier", "pipeline", "pipeline-power"}));
     for (const std::string& chart : charts()) {
         expect_no_overlap(chart);
         expect_round_ticks(chart);

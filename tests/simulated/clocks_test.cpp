@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <tests/simulated/board.hpp>
 
+#include <kdvfs/device/power_limiter.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
+
+#include <utility>
 
 namespace {
 
@@ -132,6 +135,77 @@ TEST(Clocks, RestoreBringsBackEveryPart) {
     EXPECT_EQ(device.read_clock_state(), odd);
     device.reset_to_defaults();
     EXPECT_EQ(device.read_clock_state(), ClockState{});
+}
+
+/// A board whose limit is one of the mean, and a GEMM that draws more than that.
+Board averaging_board() {
+    Board board = h100();
+    board.limiter_rate = kdvfs::device::PowerLimiter::measured_rate;
+    return board;
+}
+KernelModel hungry() { return roofline(h100(), {1e12, 0, 1e9}); }
+
+TEST(PowerLimit, OfTheMeanLetsAShortRunDrawMore) {
+    Device device{averaging_board(), at_once()};
+    const Watts limit = device.board().power_cap;
+    const auto clipped = operate(device.board(), hungry(), {});
+    ASSERT_TRUE(clipped.power_limited);
+    const Seconds alone = operate_below(device.board(), hungry(), {}, 1980).time;
+    while (since_start(device.now()) < Seconds{0.02}) {
+        device.launch(nullptr, hungry());
+        device.synchronize();
+    }
+    EXPECT_GT(device.true_energy() / since_start(device.now()), limit * 1.2);
+    EXPECT_LT(alone, clipped.time * 0.9);
+}
+
+TEST(PowerLimit, OfTheMeanIsKeptInTheEnd) {
+    Device device{averaging_board(), at_once()};
+    const auto clipped = operate(device.board(), hungry(), {});
+    const auto run = [&](int launches) {
+        const TimePoint began = device.now();
+        const Joules before = device.true_energy();
+        for (int i = 0; i < launches; ++i) device.launch(nullptr, hungry());
+        device.synchronize();
+        const Seconds time = device.now() - began;
+        EXPECT_NEAR(((device.true_energy() - before) / time).count, device.board().power_cap.count,
+                    1)
+            << launches;
+        return time / launches;
+    };
+    for (int i = 0; i < 400; ++i) device.launch(nullptr, hungry());
+    device.synchronize();
+    EXPECT_NEAR(run(400) / clipped.time, 1, 1e-3);
+}
+
+TEST(PowerLimit, OfTheMeanLeavesToOneKernelWhatAnotherDoesNotDraw) {
+    Device device{averaging_board(), at_once()};
+    const Board clipping = h100();
+    const KernelModel copy = roofline(clipping, {0, 0, 1e9});
+    const auto mix = [&](int times) {
+        const TimePoint began = device.now();
+        const Joules before = device.true_energy();
+        for (int i = 0; i < times; ++i) {
+            device.launch(nullptr, hungry());
+            device.launch(nullptr, copy);
+        }
+        device.synchronize();
+        return std::pair{Seconds{device.now() - began} / times,
+                         (device.true_energy() - before) * (1.0 / times)};
+    };
+    mix(600);
+    const auto [time, energy] = mix(600);
+    EXPECT_NEAR((energy / time).count, clipping.power_cap.count, 2);
+    // Clipped, each kernel by itself: the copy leaves its watts to nobody.
+    EXPECT_LT(time,
+              0.99 * (operate(clipping, hungry(), {}).time + operate(clipping, copy, {}).time));
+    // After a rest the ceiling is up again.
+    device.advance(500ms);
+    const TimePoint began = device.now();
+    device.launch(nullptr, hungry());
+    device.synchronize();
+    EXPECT_NEAR(Seconds{device.now() - began} / operate_below(clipping, hungry(), {}, 1980).time, 1,
+                0.02);
 }
 
 }  // namespace

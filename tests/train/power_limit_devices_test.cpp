@@ -6,6 +6,7 @@
 #include <kdvfs/detail/train/owned_power_limit.hpp>
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
+#include <kdvfs/train/node_power_guard.hpp>
 #include <kdvfs/train/power_limit.hpp>
 
 #include <tests/nvml/double_fixture.hpp>
@@ -24,8 +25,10 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #if __has_include(<rocm_smi/rocm_smi.h>)
 #include <kdvfs/detail/device/amd/rocm_smi.hpp>
@@ -238,6 +241,38 @@ TEST_F(LimitOfFiles, IsPutBackByTheWatchdogOfAProcessThatIsKilled) {
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     EXPECT_TRUE(comes_to_hold("562500000\n")) << "to the last microwatt; it holds " << held();
+}
+
+/// A second board beside it: watts are moved between them until the process is killed.
+TEST_F(LimitOfFiles, OfTwoBoardsOfANodeArePutBackByTheirWatchdogs) {
+    TemporaryFolder second_files;
+    std::filesystem::copy(files_.path(), second_files.path(),
+                          std::filesystem::copy_options::recursive);
+    device::amd::Card second_card = card_;
+    second_card.folder = second_files.path();
+    second_card.address = {0, 0xc2, 0, 0};
+    const auto second_place = [&] {
+        return RestorePlace::in_own(own_.at("own"), "0000:c2:00.0-power");
+    };
+    EXPECT_EQ(status_of_child([&] {
+                  SysfsPowerLimit first_limit{card_};
+                  SysfsPowerLimit second_limit{second_card};
+                  OwnedPowerLimit first{first_limit, place()};
+                  OwnedPowerLimit second{second_limit, second_place()};
+                  OwnedPowerLimit<SysfsPowerLimit>* const devices[] = {&first, &second};
+                  NodePowerGuard<OwnedPowerLimit<SysfsPowerLimit>> guard{devices};
+                  std::vector<std::optional<GpuIteration>> both(
+                      2, GpuIteration{Seconds{1}, Seconds{0}, {550}, {}});
+                  both[1]->compute = Seconds{1.03};
+                  for (int i = 0; i < 20; ++i) guard.add_iteration(both);
+                  const bool moved = held() < "560" && second_files.read(cap) > "565";
+                  return moved ? ::raise(SIGKILL) : 1;
+              }),
+              -SIGKILL);
+    EXPECT_TRUE(comes_to_hold("562500000\n")) << "it holds " << held();
+    for (int i = 0; i < 1000 && second_files.read(cap) != "562500000\n"; ++i)
+        std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(second_files.read(cap), "562500000\n");
 }
 
 TEST_F(LimitOfFiles, IsPutBackFromTheWattNextToIt) {

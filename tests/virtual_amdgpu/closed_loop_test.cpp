@@ -89,6 +89,45 @@ TEST_F(ClosedLoop, OpensTheGpuThatHipMeansByRocmSmi) {
     EXPECT_EQ(&rocm::open(0).scope_sink(), &gpu.scope_sink());
 }
 
+TEST_F(ClosedLoop, AnIdleClockHoldsWhileNoStreamWorks) {
+    GpuOptions options;
+    options.switch_latency = 1ms;
+    options.idle_clock = {.clock = ClockPoint{.core = 850_MHz}, .after = 20ms, .tolerated_loss = 1};
+    const auto gpu = rocm::open(0, options).with<Policies>();
+    const auto run = [&](double megacycles) {
+        FrequencyScope<Fast> scope{gpu, stream_};
+        launch_kernel(megacycles);
+    };
+    run(170);  // 100 ms; the host has left the scope
+    for (;;) {
+        const double clock = virtual_clock(0);
+        if (hipStreamQuery(stream_) != hipErrorNotReady) break;
+        ASSERT_EQ(clock, 1700) << "the stream works";
+        std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_TRUE(comes_to("manual", 850));
+    run(17);
+    EXPECT_TRUE(comes_to("auto", 1700)) << "with the first launch";
+    EXPECT_TRUE(comes_to("manual", 850));
+    gpu.next_iteration();
+    EXPECT_TRUE(comes_to("auto", 1700)) << "with the next iteration";
+    EXPECT_GE(gpu.report().idle_clock->times, 2U);
+}
+
+TEST_F(ClosedLoop, AnIdleClockWaitsUntilItsWakesAreEarned) {
+    GpuOptions options;
+    options.switch_latency = 50ms;  // 1 % of 5 s
+    options.idle_clock.clock = ClockPoint{.core = 850_MHz};
+    const auto gpu = rocm::open(0, options).with<Policies>();
+    {
+        FrequencyScope<Fast> scope{gpu, stream_};
+        launch_kernel(1);
+    }
+    std::this_thread::sleep_for(150ms);
+    EXPECT_EQ(virtual_clock(0), 1700);
+    EXPECT_EQ(gpu.report().scopes.writes, 0U);
+}
+
 TEST_F(ClosedLoop, ARequestByAddressNeedsNoStream) {
     const auto gpu = rocm::open("0000:c1:00.0", ungated).with<Policies>();
     {

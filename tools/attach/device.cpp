@@ -2,14 +2,19 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/tune/saving_json.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/policy.hpp>
 #include <kdvfs/registry.hpp>
+#include <kdvfs/train/pipeline_case.hpp>
+#include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <tools/attach/device.hpp>
 #include <tools/attach/launch_names.hpp>
+#include <tools/attach/pipeline.hpp>
 #include <tools/attach/process.hpp>
 #include <tools/attach/short_ranges.hpp>
 
@@ -64,6 +69,12 @@ Settings Settings::from_environment() {
         return std::nullopt;
     };
     settings.match = expression_of("KDVFS_ATTACH_MATCH");
+    settings.pipeline = text_of("KDVFS_ATTACH_PIPELINE");
+    if (!settings.pipeline.empty()) {
+        settings.sets_clocks = true;
+        settings.level = Level::range;
+        settings.match = std::regex{operation_ranges, std::regex::optimize};
+    }
     settings.runs_once = expression_of("KDVFS_ATTACH_RUNS_ONCE");
     const auto count_of = [&](const std::string& name,
                               unsigned least = 1) -> std::optional<unsigned> {
@@ -84,6 +95,16 @@ Settings Settings::from_environment() {
     }
     if (const auto seconds = count_of("KDVFS_ATTACH_REPEAT_AFTER", 0)) {
         settings.repeat_after = std::chrono::seconds{*seconds};
+    }
+    if (const auto megahertz = count_of("KDVFS_ATTACH_IDLE_CLOCK")) {
+        if (settings.sets_clocks || settings.repeats) {
+            refuse("KDVFS_ATTACH_IDLE_CLOCK", "a sweep, a plan and repeated kernels exclude it",
+                   "unset it, or KDVFS_MODE");
+        }
+        settings.idle.clock = kdvfs::ClockPoint{.core = {*megahertz}};
+    }
+    if (const auto milliseconds = count_of("KDVFS_ATTACH_IDLE_AFTER")) {
+        settings.idle.after = std::chrono::milliseconds{*milliseconds};
     }
     settings.iteration = text_of("KDVFS_ATTACH_ITERATION");
     settings.launched = LaunchedRank::from_environment();
@@ -115,6 +136,27 @@ public:
     [[nodiscard]] kdvfs::measure::MeterRecord take_record() const {
         return service().take_record();
     }
+    /// @throws Error for files that are no plan of a pipeline, or one of other ranks
+    [[nodiscard]] std::unique_ptr<PipelineRanges> pipeline_ranges(const Settings& settings) const {
+        using namespace kdvfs::train;
+        const auto read = [&](const char* name) {
+            return kdvfs::tune::read_trusted_file(settings.pipeline / name);
+        };
+        Pipeline pipeline = parse_pipeline_case(read("case.json"), "case.json").pipeline;
+        const std::size_t ranks = settings.launched.ranks;
+        if (ranks % pipeline.stages != 0)
+            throw kdvfs::Error{
+                kdvfs::Errc::invalid_input,
+                {"follow the plan of a pipeline", std::to_string(ranks) + " ranks",
+                 "its " + std::to_string(pipeline.stages) + " stages do not divide them",
+                 "start as many ranks for each stage, as torchrun does"}};
+        const auto rank = kdvfs::io::parse_number<std::size_t>(settings.launched.rank).value_or(0);
+        const auto stage =
+            static_cast<std::uint32_t>(std::min(rank, ranks - 1) / (ranks / pipeline.stages));
+        StagePlan plan = parse_stage_plan(read("plan.json"), pipeline, stage);
+        return std::make_unique<PipelineRanges>(service(), std::move(pipeline), stage,
+                                                std::move(plan.operations));
+    }
     void end_account() const { report_end(); }
     [[nodiscard]] const kdvfs::extend::ScopeKind& enclosing_kind(std::string_view name) const {
         return service().enclosing_kind(name);
@@ -141,9 +183,45 @@ Device::Device(const Opened& opened, const Settings& settings, unsigned every)
       every_{settings.meter_every.value_or(every)} {
     swept_.emplace(others_->number, std::pair{"other kernels", kdvfs::Variant{}});
     if (!settings.record.empty()) session_->keep_record();
+    if (!settings.pipeline.empty()) pipeline_ = session_->pipeline_ranges(settings);
 }
 
 Device::~Device() = default;
+
+kdvfs::GpuOptions attached_options(const Settings& settings, const std::string& gpu) {
+    // Sweeps and plans know what a switch costs: the gate has no say.
+    std::optional<kdvfs::Duration> latency;
+    if (settings.sets_clocks) latency = kdvfs::Duration{0};
+    if (settings.idle.clock) {
+        if (const auto measured = kdvfs::tune::find_switch_latencies(gpu)) {
+            const auto delay =
+                kdvfs::tune::read_switch_costs(*measured).delay(*settings.idle.clock, {});
+            latency = std::chrono::duration_cast<kdvfs::Duration>(delay.latency);
+        } else {
+            Process::instance().note("no switching latency of " + gpu +
+                                     " is known: a wake is taken to cost 150 ms. Measure it once "
+                                     "(kdvfs measure-latency)");
+        }
+    }
+    // What the solution costs grows with the square of the columns, and with their cube at the end:
+    // a counter of 100 ms is fitted in 14 ways.
+    return {.switch_latency = latency,
+            .idle_clock = settings.idle,
+            .meter_every = 1,
+            .repeat = {.after = settings.repeat_after},
+            .may_repeat = true,  // the user has said so to the attach command
+            .accumulator = {.most_columns = 96, .pool_below = 1e-3}};
+}
+
+void Device::stay_up() {
+    if (!settings_.idle.clock) return;
+    try {
+        session_->protect(kdvfs::StreamRef{nullptr});
+    } catch (const kdvfs::Error&) {  // another device is current on this thread
+        const std::lock_guard lock{beginning_};
+        if (!stays_up_) stays_up_.emplace(*session_, kdvfs::ClockPoint{});
+    }
+}
 
 const kdvfs::extend::ScopeKind& Device::launch_kind(const std::string& name,
                                                     kdvfs::Variant variant) {

@@ -30,20 +30,12 @@
 
 namespace attach {
 
+class PipelineRanges;
 class RunSession;
 
 /// All is metered, by iterations that the device chooses.
-inline kdvfs::GpuOptions attached_options(const Settings& settings) {
-    // Sweeps and plans know what a switch costs: the gate has no say.
-    const auto latency = settings.sets_clocks ? std::optional{kdvfs::Duration{0}} : std::nullopt;
-    // What the solution costs grows with the square of the columns, and with their cube at the end:
-    // a counter of 100 ms is fitted in 14 ways.
-    return {.switch_latency = latency,
-            .meter_every = 1,
-            .repeat = {.after = settings.repeat_after},
-            .may_repeat = true,  // the user has said so to the attach command
-            .accumulator = {.most_columns = 96, .pool_below = 1e-3}};
-}
+/// @param gpu as files of switching latencies name it
+kdvfs::GpuOptions attached_options(const Settings& settings, const std::string& gpu);
 
 /// A GPU as it could be opened.
 struct Opened {
@@ -108,6 +100,9 @@ public:
     /// What scopes of launches outside all ranges share, where ranges are asked for.
     [[nodiscard]] const kdvfs::extend::ScopeKind& outside();
 
+    /// The operations of a pipeline whose plan is followed; null where none is.
+    [[nodiscard]] PipelineRanges* pipeline() const { return pipeline_.get(); }
+
     /// A launch is about to be made.
     /// @returns its place, in launches since the iteration began; `nowhere` before these are known
     std::uint32_t launched(const kdvfs::extend::ScopeKind& kind);
@@ -124,6 +119,10 @@ public:
     ///              one or in those beside it; not called while a program is swept
     void report_times(std::function<void(bool needed)> needs);
 
+    /// There may be work that nobody sees: the clock stays up from here on, where there is one for
+    /// the time without work.
+    void stay_up();
+
     [[nodiscard]] kdvfs::measure::Report report() const;
     /// The GPU's part of the process's report, as a JSON object.
     /// @param at_end with the covariance, which grows with the square of the kernels
@@ -138,6 +137,7 @@ private:
     const Settings settings_;
     const bool resolves_energy_;
     std::unique_ptr<RunSession> session_;
+    std::unique_ptr<PipelineRanges> pipeline_;
     kdvfs::extend::ScopeSink* sink_;
     const kdvfs::extend::ScopeKind* others_;
     std::atomic<unsigned> every_;
@@ -195,6 +195,7 @@ private:
     std::function<void(bool)> needs_times_;
     std::mutex beginning_;
     bool meters_ = true;  // as the session was told last
+    std::optional<kdvfs::StandingRequest> stays_up_;
     std::mutex mutex_;
     Iterations iterations_;
     unsigned since_look_ = 0;

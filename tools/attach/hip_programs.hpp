@@ -109,20 +109,23 @@ inline CudaDriver hip_as_driver() {
     return driver;
 }
 
-/// Measured only, unless the mode sets clocks; without joules where the board cannot be read.
+/// Measured only, unless clocks are to be set; without joules where the board cannot be read.
 inline Opened open_hip_gpu(int ordinal) {
     Process& process = Process::instance();
     const std::string text = kdvfs::device::pci_address<HipApi>(ordinal);
-    const auto open = [&](auto open_clocks, auto open_readings) {
+    const auto open = [&](auto open_clocks, auto readings) {
+        const auto options =
+            attached_options(process.settings(), kdvfs::gpu_name(readings->info()));
+        const auto open_readings = [&] { return readings; };
         if (Dispatches::instance().there()) {
             return kdvfs::Gpu{kdvfs::extend::open_device(
                 text + " attached",
                 [&] { return Dispatches::instance().streams_of(text, hip_as_driver()); },
-                open_clocks, open_readings, attached_options(process.settings()))};
+                open_clocks, open_readings, options)};
         }
         return kdvfs::Gpu{kdvfs::extend::open_device(
             text + " attached", [&] { return std::make_shared<Hip>(ordinal); }, open_clocks,
-            open_readings, attached_options(process.settings()))};
+            open_readings, options)};
     };
     using Board = kdvfs::extend::OwnedDevice<kdvfs::device::amd::Clocks>;
     std::string why;
@@ -136,17 +139,17 @@ inline Opened open_hip_gpu(int ordinal) {
         const auto card = kdvfs::device::amd::find_card(*address);
         return {open(
             [&] {
-                return process.settings().sets_clocks ? std::make_shared<Board>(card)
-                                                      : std::shared_ptr<Board>{};
+                return process.settings().drives_clocks() ? std::make_shared<Board>(card)
+                                                          : std::shared_ptr<Board>{};
             },
-            [&] { return std::make_shared<kdvfs::device::AmdgpuSysfs>(card); })};
+            std::make_shared<kdvfs::device::AmdgpuSysfs>(card))};
     } catch (const kdvfs::Error& error) {
-        if (process.settings().sets_clocks) throw;
+        if (process.settings().drives_clocks()) throw;
         why = error.what();
     }
     process.note("no joules: " + why);
     return {open([] { return std::shared_ptr<Board>{}; },
-                 [&] { return std::make_shared<NoReadings>("AMD GPU", text, why); }),
+                 std::make_shared<NoReadings>("AMD GPU", text, why)),
             false};
 }
 

@@ -56,18 +56,19 @@ kdvfs::device::NvmlOptions nvml_options(kdvfs::device::ClockAccess access) {
     return options;
 }
 
-/// Measured only, unless the mode sets clocks.
-template <class OpenReadings>
+/// Measured only, unless clocks are to be set.
+template <class Readings>
 kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
-                    const std::shared_ptr<RecordStreams>& streams, OpenReadings open_readings) {
+                    const std::shared_ptr<RecordStreams>& streams,
+                    const std::shared_ptr<Readings>& readings) {
     using Board = kdvfs::extend::OwnedDevice<kdvfs::device::Nvml>;
     return kdvfs::Gpu{kdvfs::extend::open_device(
         address + " attached", [&] { return streams; },
         [&] {
-            if (!settings.sets_clocks) return std::shared_ptr<Board>{};
+            if (!settings.drives_clocks()) return std::shared_ptr<Board>{};
             return std::make_shared<Board>(address, nvml_options(kdvfs::device::ClockAccess::set));
         },
-        open_readings, attached_options(settings))};
+        [&] { return readings; }, attached_options(settings, kdvfs::gpu_name(readings->info())))};
 }
 
 /// A GPU with its streams, as CUPTI's callbacks see it.
@@ -96,19 +97,17 @@ std::unique_ptr<CudaGpu> open_cuda_gpu(int ordinal) {
     const auto open = [&]() -> Opened {
         std::string why;
         try {
-            return {open_gpu(address.data(), process.settings(), gpu->streams, [&] {
-                return std::make_shared<kdvfs::device::NvmlReadings>(
-                    address.data(), nvml_options(kdvfs::device::ClockAccess::measure_only).library);
-            })};
+            return {open_gpu(address.data(), process.settings(), gpu->streams,
+                             std::make_shared<kdvfs::device::NvmlReadings>(
+                                 address.data(),
+                                 nvml_options(kdvfs::device::ClockAccess::measure_only).library))};
         } catch (const kdvfs::Error& error) {
-            if (process.settings().sets_clocks) throw;
+            if (process.settings().drives_clocks()) throw;
             why = error.what();
         }
         process.note("no joules: " + why);
         return {open_gpu(address.data(), process.settings(), gpu->streams,
-                         [&] {
-                             return std::make_shared<NoReadings>("NVIDIA GPU", address.data(), why);
-                         }),
+                         std::make_shared<NoReadings>("NVIDIA GPU", address.data(), why)),
                 false};
     };
     gpu->device = &process.add(std::make_unique<Device>(open(), process.settings(), 1));
@@ -121,6 +120,28 @@ std::unique_ptr<CudaGpu> open_cuda_gpu(int ordinal) {
     }
     return gpu;
 }
+
+/// The launches that were seen, of the last ones, where there is a clock for the time without work.
+/// Thread-safe.
+class SeenLaunches {
+public:
+    SeenLaunches() {
+        if (Process::instance().settings().idle.clock)
+            correlations_ = std::vector<std::atomic<std::uint32_t>>(std::size_t{1} << 17U);
+    }
+    void add(std::uint32_t correlation) {
+        if (!correlations_.empty())
+            correlations_[correlation % correlations_.size()].store(correlation);
+    }
+    /// Of launches that were overwritten since, and where none are kept, nothing is known: true.
+    [[nodiscard]] bool has(std::uint32_t correlation) const {
+        if (correlations_.empty()) return true;
+        return correlations_[correlation % correlations_.size()].load() >= correlation;
+    }
+
+private:
+    std::vector<std::atomic<std::uint32_t>> correlations_;
+};
 
 /// CUPTI's side of this process.
 class Cupti {
@@ -274,6 +295,7 @@ private:
     }
 
     void entered(InLaunch& launch, std::uint32_t id, const cupti::CallbackData& data) {
+        seen_.add(data.correlation);
         if (launch.correlation != 0) {
             ++launch.nested;
             return;
@@ -435,11 +457,15 @@ private:
             const std::lock_guard lock{mutex_};
             for (const auto& [ordinal, gpu] : gpus_) streams.push_back(gpu->streams.get());
         }
+        bool unseen = false;
         std::byte* record = nullptr;
         while (library().next_record(buffer, used, &record) == cupti::success) {
             const auto activity = cupti::read_activity(record);
             if (!activity) continue;
-            if (activity->kind == cupti::Kind::kernel) ++kernel_records_;
+            if (activity->kind == cupti::Kind::kernel) {
+                ++kernel_records_;
+                unseen = unseen || !seen_.has(activity->correlation);
+            }
             // A process has one numbering of launches, whatever the GPU.
             for (RecordStreams* each : streams) {
                 const auto start = clock_.on_host(activity->start);
@@ -450,6 +476,10 @@ private:
                     each->failed(activity->correlation);
                 }
             }
+        }
+        if (unseen && !has_unseen_.exchange(true)) {
+            Process::instance().stay_up(
+                "a kernel ran whose launch was not seen: the clock stays up from here on");
         }
     }
 
@@ -468,6 +498,8 @@ private:
 
     SharedCupti& shared_ = SharedCupti::of_process();
     RecordClock clock_;
+    SeenLaunches seen_;
+    std::atomic<bool> has_unseen_{false};
     std::atomic<bool> records_{false};
     std::atomic<std::uint32_t> switch_wanted_{0};
     std::once_flag switches_;

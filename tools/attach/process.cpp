@@ -2,6 +2,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/attach/pipeline.hpp>
 #include <tools/attach/process.hpp>
 
 #include <fcntl.h>
@@ -93,6 +94,7 @@ Device& Process::add(std::unique_ptr<Device> device) {
     // Without it there is only the report at the end.
     if (!std::exchange(keeps_house_, true)) run_beside([this] { keep_house(); });
     if (meter_every_) device->meter_every(*meter_every_);
+    if (stays_up_) device->stay_up();
     // The board's library was loaded just now, and its static objects end before whatever was to be
     // done at exit until then.
     std::atexit([] { Process::instance().end(); });
@@ -128,8 +130,20 @@ void Process::before_report(std::function<void(bool)> bring_in) {
     bring_in_.push_back(std::move(bring_in));
 }
 
+void Process::stay_up(const std::string& why) noexcept {
+    stays_up_ = true;
+    try {
+        for (Device* device : devices()) device->stay_up();
+        note(why);
+    } catch (const std::exception& error) {
+        note(error.what());
+    }
+}
+
 void Process::give_up(const std::string& why) noexcept {
     if (off_.exchange(true)) return;
+    // Launches are not looked at any more.
+    if (settings_.idle.clock) stay_up("the clock stays up from here on");
     try {
         note("the program runs on without kdvfs: " + why);
     } catch (...) {  // no memory for a text
@@ -143,7 +157,10 @@ void Process::range_begins(std::string_view name) {
         const std::lock_guard lock{mutex_};
         for (const auto& device : devices_) devices.push_back(device.get());
     }
-    for (Device* device : devices) device->begin_iteration();
+    for (Device* device : devices) {
+        device->begin_iteration();
+        if (device->pipeline() != nullptr) device->pipeline()->begin_iteration();
+    }
 }
 
 void Process::meter_every(unsigned every) {

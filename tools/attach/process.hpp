@@ -51,6 +51,9 @@ public:
     /// Somebody waits for what is on its way: it is brought in soon, on another thread.
     void want_records();
 
+    /// There may be work that no launch was seen of: clocks for the time without work are given up.
+    void stay_up(const std::string& why) noexcept;
+
     /// Attaching has failed for good: the program runs plain from here on.
     void give_up(const std::string& why) noexcept;
 
@@ -88,6 +91,7 @@ private:
     const double begin_s_;  ///< in seconds since 1970
     std::atomic<bool> off_{false};
     std::atomic<bool> ended_{false};
+    std::atomic<bool> stays_up_{false};
 
     std::mutex mutex_;
     std::deque<std::unique_ptr<Device>> devices_;

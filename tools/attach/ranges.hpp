@@ -5,6 +5,7 @@
 #include <kdvfs/device/contracts.hpp>
 #include <tools/attach/device.hpp>
 #include <tools/attach/launch_names.hpp>
+#include <tools/attach/pipeline.hpp>
 #include <tools/attach/process.hpp>
 #include <tools/attach/record_streams.hpp>
 
@@ -47,6 +48,7 @@ public:
                 if (around.opener == opener) range.path = around.path;
             }
             range.path += (range.path.empty() ? "" : "/") + range_name(name);
+            range.operation = operation_of(name);
         }
         const auto around = std::count_if(open_.begin(), open_.end(),
                                           [&](const Range& each) { return each.domain == domain; });
@@ -60,6 +62,10 @@ public:
         const auto of_domain = [&](const Range& each) { return each.domain == domain; };
         const auto last = std::find_if(open_.rbegin(), open_.rend(), of_domain);
         if (last == open_.rend()) return -2;
+        if (last->running) {
+            const AtLaunch end{last->running->last};
+            last->running->device->pipeline()->leave(last->running->entered, last->running->stream);
+        }
         for (OnStream& scope : last->scopes) {
             const AtLaunch end{scope.last};
             scope.device->sink().leave_noexcept(scope.token);
@@ -84,6 +90,7 @@ public:
         for (Range& range : open_) {
             if (range.opener != opener) continue;
             any = true;
+            if (runs_operation(range, device, stream, correlation)) continue;
             OnStream* known = nullptr;
             for (OnStream& scope : range.scopes) {
                 if (scope.device == &device && scope.stream == stream) known = &scope;
@@ -100,6 +107,13 @@ public:
     }
 
 private:
+    /// An operation of a pipeline, on the stream of its first launch.
+    struct Running {
+        Device* device;
+        kdvfs::StreamRef stream;
+        PipelineRanges::Entered entered;
+        std::uint32_t last;
+    };
     struct OnStream {
         Device* device;
         kdvfs::StreamRef stream;
@@ -111,7 +125,22 @@ private:
         const void* domain = nullptr;
         std::optional<Opener> opener{};
         std::vector<OnStream> scopes{};
+        std::optional<NamedOperation> operation{};  ///< that has not begun, by its name
+        std::optional<Running> running{};
     };
+
+    /// Whether the launch is one of the pipeline's operation that the range is.
+    static bool runs_operation(Range& range, Device& device, kdvfs::StreamRef stream,
+                               std::uint32_t correlation) {
+        if (device.pipeline() == nullptr) return false;
+        if (const auto named = std::exchange(range.operation, std::nullopt)) {
+            const AtLaunch begin{correlation};
+            if (const auto entered = device.pipeline()->enter(stream, *named, range.path))
+                range.running.emplace(Running{&device, stream, *entered, correlation});
+        }
+        if (range.running && range.running->stream == stream) range.running->last = correlation;
+        return range.running.has_value();
+    }
 
     std::mutex mutex_;
     std::vector<Range> open_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/options.hpp>
 #include <tools/launched_rank.hpp>
 
 #include <chrono>
@@ -28,11 +29,16 @@ enum class Level { kernel, range };
 ///                           is what its joules are of
 ///   KDVFS_ATTACH_RECORD     a folder: what was metered goes there, too, in PID.DEVICE, for
 ///                           `attribute_training`
+///   KDVFS_ATTACH_IDLE_CLOCK MHz: the core clock after some time without work
+///   KDVFS_ATTACH_IDLE_AFTER milliseconds, 20 by default: so long there is no work before it
+///   KDVFS_ATTACH_PIPELINE   a folder with a pipeline's case.json and plan.json: ranges named by
+///                           operation run at the plan's clocks
 ///   KDVFS_ATTACH_PATIENCE   seconds, 30 by default: a kernel that is repeated for longer hangs
 struct Settings {
     bool off = false;          ///< `KDVFS_MODE=off`
-    bool sets_clocks = false;  ///< a sweep, a plan or both are asked for
+    bool sets_clocks = false;  ///< a sweep, a plan or a pipeline's plan is requested
     bool repeats = false;      ///< `KDVFS_MODE=repeat`: kernels, never ranges
+    kdvfs::IdleClock idle{};   ///< not beside a sweep, a plan or repeated kernels
     Level level = Level::kernel;
     std::optional<std::regex> match{};
     std::string iteration{};
@@ -41,9 +47,13 @@ struct Settings {
     std::chrono::seconds repeat_after{10};
     std::chrono::seconds patience{30};
     std::filesystem::path folder{};
+    std::filesystem::path pipeline{};
     std::filesystem::path record{};
     LaunchedRank launched{};
     std::string job{};  ///< of the scheduler; else empty
+
+    /// Whether the GPU's clocks are set at all.
+    [[nodiscard]] bool drives_clocks() const { return sets_clocks || idle.clock.has_value(); }
 
     /// @throws Error (invalid_input) for what makes no sense
     static Settings from_environment();

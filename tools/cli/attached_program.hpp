@@ -41,7 +41,7 @@ struct AttachOptions {
     void add_to(CLI::App& sub) {
         sub.add_option(
                "--level", level,
-               "What joules are told of: kernels, or kernels and the ranges that the program "
+               "What energy is reported of: kernels, or kernels and the ranges that the program "
                "names (NVTX, roctx, Kokkos)")
             ->check(CLI::IsMember({"kernel", "range"}))
             ->capture_default_str();

@@ -283,6 +283,19 @@ inline std::string ranges_text(const nlohmann::json& merged, std::size_t most) {
     return text;
 }
 
+/// What the clock for the time without work did; empty where there was none.
+inline std::string idle_text(const nlohmann::json& report) {
+    const auto idle = report.find("idle_clock");
+    if (idle == report.end() || !idle->is_object()) return "";
+    char line[160];
+    std::snprintf(
+        line, sizeof line,
+        "kdvfs: without work %.3f s at %d MHz, in %lld rests; waking took %.4f s at most\n",
+        idle->value("time_s", 0.0), idle->value(nlohmann::json::json_pointer{"/clock/core_mhz"}, 0),
+        idle->value("times", 0LL), idle->value("waking_s", 0.0));
+    return line;
+}
+
 }  // namespace report_sums
 
 /// A table of a merged report: kernels by time, `most` at most, and as many ranges.
@@ -311,7 +324,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
             text += process.value("ended", false) ? "\n"
                                                   : "; it did not end by itself: the last "
                                                     "second may be missing\n";
-            text += report_sums::saving_text(device);
+            text += report_sums::saving_text(device) + report_sums::idle_text(device["report"]);
         }
         for (const json& note : process["notes"]) {
             text += "kdvfs: process " + std::to_string(process.value("pid", 0)) + ": " +

@@ -14,6 +14,7 @@
 #include <tools/cli/ledger_command.hpp>
 #include <tools/cli/measure_latency_command.hpp>
 #include <tools/cli/merge_command.hpp>
+#include <tools/cli/node_power_command.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/plan_command.hpp>
 #include <tools/cli/plan_pipeline_command.hpp>
@@ -99,6 +100,7 @@ int main(int argc, char** argv) try {
     cli::WorthCommand::add_to(app);
     cli::TuneCommand::add_to(app);
     cli::PowerLimitCommand::add_to(app);
+    cli::NodePowerCommand::add_to(app);
     cli::BatchSizeCommand::add_to(app);
     cli::MeasureLatencyCommand::add_to(app);
     cli::RestoreCommand::add_to(app);

@@ -29,9 +29,10 @@
 
 namespace cli {
 
-/// `kdvfs measure-latency [--device 0]`: runs the program `switch_latency`, which is built with the
-/// vendor's compiler, and keeps what it finds where `kdvfs plan` and `kdvfs tune` look.
+/// `kdvfs measure-latency [--vendor nvidia] [--device 0]`: runs the program `switch_latency` and
+/// keeps what it finds where `kdvfs plan` and `kdvfs tune` look.
 struct MeasureLatencyCommand {
+    std::string vendor;
     std::string device = "0";
     std::string clocks;
     std::uint32_t repeat = 25;
@@ -48,7 +49,11 @@ struct MeasureLatencyCommand {
             "Once per machine and GPU, some minutes; the clocks are put back at the end. It is "
             "kept "
             "in\n$XDG_DATA_HOME/kdvfs or ~/.local/share/kdvfs, with --machine in /var/lib/kdvfs.");
-        sub->add_option("--device", command->device, "HIP device, or sim:NAME")
+        sub->add_option("--vendor", command->vendor,
+                        "amd or nvidia; else nvidia where its driver is loaded, amd elsewhere")
+            ->check(CLI::IsMember({"amd", "nvidia"}));
+        sub->add_option("--device", command->device,
+                        "Number that HIP or CUDA gives the GPU, or sim:NAME")
             ->capture_default_str();
         sub->add_option("--clocks", command->clocks,
                         "Core clocks in MHz, such as 500,1100,1700; else five over the range");
@@ -87,7 +92,7 @@ struct MeasureLatencyCommand {
         if (device.starts_with("sim:"))
             line.insert(line.end(), {"--board", device.substr(4)});
         else
-            line.insert(line.end(), {"--device", device});
+            line.insert(line.end(), {"--vendor", found_vendor(), "--device", device});
         if (!clocks.empty()) line.insert(line.end(), {"--clocks", clocks});
         line.push_back(folder.path.string());
         static_cast<void>(run_command(line, environment_with({})));
@@ -95,6 +100,12 @@ struct MeasureLatencyCommand {
     }
 
 private:
+    [[nodiscard]] std::string found_vendor() const {
+        std::error_code failed;
+        if (!vendor.empty()) return vendor;
+        return std::filesystem::exists("/dev/nvidiactl", failed) ? "nvidia" : "amd";
+    }
+
     [[nodiscard]] std::string find_program() const {
         if (!program.empty()) return program;
         std::error_code failed;

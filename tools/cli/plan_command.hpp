@@ -5,9 +5,11 @@
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
+#include <kdvfs/device/power_limiter.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/gaps.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/limited_plan.hpp>
 #include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
@@ -48,6 +50,9 @@ struct PlanCommand {
     std::string idle_power;
     std::string slow_trace;
     std::string slow_clock;
+    double power_limit = 0;  // W; 0 = the program is not at it
+    std::string goal = "energy";
+    double limiter_rate = kdvfs::device::PowerLimiter::measured_rate;
     std::string format;
     std::string output;
     std::string namespace_name = "kdvfs_policies";
@@ -104,6 +109,24 @@ struct PlanCommand {
             "shorter there, the host sets the times and kernels may be slower");
         slow->needs(sub->add_option("--slow-clock", command->slow_clock,
                                     "Core clock of --slow-trace in MHz, one of the profile"));
+        CLI::Option* limit =
+            sub->add_option("--power-limit", command->power_limit,
+                            "For segments: the board's power limit in W, where the program runs at "
+                            "it. The limit is taken as one of the mean, and the profile as "
+                            "measured in short bursts, free of the limit")
+                ->check(CLI::PositiveNumber);
+        sub->add_option("--goal", command->goal,
+                        "With --power-limit: least time at that limit, or least energy within "
+                        "--max-slowdown")
+            ->check(CLI::IsMember({"time", "energy"}))
+            ->capture_default_str()
+            ->needs(limit);
+        sub->add_option("--limiter-rate", command->limiter_rate,
+                        "With --power-limit: how fast the board follows its limit, per second; 11 "
+                        "was found on H100 and H200")
+            ->check(CLI::PositiveNumber)
+            ->capture_default_str()
+            ->needs(limit);
         sub->add_option("--format", command->format,
                         "Output; else json or header where -o ends in .json or .hpp, else table")
             ->check(CLI::IsMember({"table", "json", "header"}));
@@ -165,7 +188,7 @@ private:
         if (!std::filesystem::is_directory(profile))
             refuse_without_effect(options, "--rank", "without a folder");
         if (trace.empty() && !std::filesystem::is_directory(profile)) {
-            for (const char* option : {"--switch-latency", "--idle-power"})
+            for (const char* option : {"--switch-latency", "--idle-power", "--power-limit"})
                 refuse_without_effect(options, option, "without --trace or a folder's sequence");
         } else {
             refuse_without_effect(options, "--aggregate", "where segments are chosen");
@@ -174,6 +197,12 @@ private:
         }
         if (idle_power.empty())
             refuse_without_effect(options, "--slow-trace", "without --idle-power");
+        if (power_limit > 0) {
+            for (const char* option : {"--objective", "--confidence", "--idle-power"})
+                refuse_without_effect(options, option, "at a power limit");
+            if (goal == "time")
+                refuse_without_effect(options, "--max-slowdown", "where the time is made small");
+        }
     }
 
     /// The profile, and the launches where there are any: of a folder's only rank, of equal ranks
@@ -271,7 +300,8 @@ private:
         using namespace kdvfs::tune;
         const SwitchCosts costs = known_switch_costs(switch_latency, table.gpu);
         SegmentPlan plan =
-            !idle_power.empty() ? planned_with_gaps(table, recorded, costs, chosen)
+            power_limit > 0       ? planned_at_limit(table, recorded, costs, chosen)
+            : !idle_power.empty() ? planned_with_gaps(table, recorded, costs, chosen)
             : trace.empty()
                 ? plan_program(table, recorded, iterations, costs, chosen)
                 : plan_segments(table, launch_indices(table, recorded.launches), costs, chosen);
@@ -279,6 +309,37 @@ private:
         if (format == "json") return to_json(plan);
         if (format == "header") return to_segment_header(plan, header);
         return to_text_table(plan);
+    }
+
+    [[nodiscard]] kdvfs::tune::SegmentPlan planned_at_limit(
+        const kdvfs::tune::CostTable& table, const kdvfs::tune::LaunchSequence& recorded,
+        const kdvfs::tune::SwitchCosts& costs, const kdvfs::tune::Objective& chosen) const {
+        using namespace kdvfs::tune;
+        const ProgramLaunches program =
+            match_launches(table, recorded.launches, recorded.gaps, recorded.depths);
+        double top_mhz = 0;
+        for (const KernelCosts& kernel : table.kernels)
+            for (const PointCost& point : kernel.points)
+                if (point.clock.core != kdvfs::auto_clock)
+                    top_mhz = std::max<double>(top_mhz, point.clock.core.count);
+        LimitedPlan plan =
+            plan_at_limit(table, program.launches, costs, {{power_limit}, limiter_rate, 0, top_mhz},
+                          {.goal = goal == "time" ? LimitGoal::least_time : LimitGoal::least_energy,
+                           .max_slowdown = max_slowdown.empty() ? 0 : chosen.max_slowdown});
+        if (plan.at_limit)
+            std::fprintf(stderr,
+                         "kdvfs: as found the program draws %.0f W, the limit; no plan saves more "
+                         "than %.2f %% of the %s. Limit 1 %% lower: time %+.2f %%, energy %+.2f "
+                         "%%; 1 %% higher: %+.2f %%, %+.2f %%\n",
+                         plan.found_power.count, -plan.bound_pct, goal.c_str(),
+                         plan.if_lower.time_pct, plan.if_lower.energy_pct, plan.if_higher.time_pct,
+                         plan.if_higher.energy_pct);
+        else
+            std::fprintf(stderr,
+                         "kdvfs: as found the program draws %.0f W, less than the limit of %.0f W: "
+                         "plan without --power-limit\n",
+                         plan.found_power.count, power_limit);
+        return plan.segments;
     }
 
     [[nodiscard]] kdvfs::tune::SegmentPlan planned_with_gaps(

@@ -118,7 +118,7 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
     page.charts.push_back(savings_chart(
         kernel_savings(plans.chosen, table ? &*table : nullptr, noise ? &*noise : nullptr),
         noise_known));
-    page.charts.push_back(plan_power_chart(plans.chosen));
+    page.charts.push_back(plan_power_chart(plans.chosen, table ? &*table : nullptr));
     if (table)
         for (Chart& chart : heat_charts(*table, &plans.chosen))
             page.charts.push_back(std::move(chart));

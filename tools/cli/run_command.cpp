@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/train/pipeline_case.hpp>
+#include <kdvfs/train/pipeline_estimate.hpp>
 #include <kdvfs/tune/ranks.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/child_process.hpp>
 #include <tools/cli/command_run.hpp>
 #include <tools/cli/dry_run.hpp>
+#include <tools/cli/input.hpp>
 #include <tools/cli/ledger_command.hpp>
 #include <tools/cli/metrics_file.hpp>
 #include <tools/cli/metrics_server.hpp>
@@ -22,7 +26,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -139,10 +145,50 @@ void serve_metrics(std::optional<MetricsServer>& server, const std::string& wher
 
 }  // namespace
 
+/// The plan of a pipeline for all its stages.
+struct RunCommand::PlannedPipeline {
+    std::string case_text;
+    std::string plan_text;
+    std::vector<kdvfs::ClockPoint> clocks;
+};
+
+RunCommand::PlannedPipeline RunCommand::planned_pipeline() const {
+    using namespace kdvfs::train;
+    const InputText input = read_input(pipeline);
+    PlanOptions options;
+    options.slowdown = parse_percent("--slowdown", slowdown, most_slowdown_pct);
+    if (!latency.empty()) {
+        const auto time = parse_duration("--latency", latency);
+        if (!time) reject("--latency", latency, "give a time such as 10ms");
+        options.switching = {.latency = *time};
+    }
+    PlannedPipeline planned{input.text, {}, {}};
+    const Pipeline read = parse_pipeline_case(input.text, input.name).pipeline;
+    // As sessions plan what a file has: its curves may be measured, thus noisy.
+    const PipelineEstimate estimate{read, options.slowdown, options.confidence};
+    planned.plan_text = make_plan_text(Frontier{estimate.cautious()}, options, &estimate);
+    for (std::uint32_t stage = 0; stage < read.stages; ++stage)
+        for (const PlannedClocks& each :
+             parse_stage_plan(planned.plan_text, read, stage).operations)
+            planned.clocks.push_back(each.first);
+    std::sort(planned.clocks.begin(), planned.clocks.end());
+    planned.clocks.erase(std::unique(planned.clocks.begin(), planned.clocks.end()),
+                         planned.clocks.end());
+    return planned;
+}
+
 void RunCommand::run() const {
     if (dry_run) {
-        if (plan.empty() && sweep.empty() && !save)
-            reject("--dry-run", "", "no clock is set without --plan, --sweep or --save");
+        if (idle_clock > 0)
+            return print_dry_run(
+                "run " + command.front() + " with a clock for the time without work",
+                clock_writes({{.core = {idle_clock}}}));
+        if (plan.empty() && sweep.empty() && pipeline.empty() && !save)
+            reject("--dry-run", "",
+                   "no clock is set without --plan, --sweep, --pipeline, --save or --idle-clock");
+        if (!pipeline.empty())
+            return print_dry_run("follow the plan of " + pipeline,
+                                 clock_writes(planned_pipeline().clocks));
         const bool follows = !plan.empty();
         return print_dry_run(
             follows ? "follow " + plan
@@ -180,10 +226,20 @@ int RunCommand::run_program() const {
     if (!metrics_file.empty()) {
         file.emplace(report_name(metrics_file, place), folder.path, place.labels());
     }
+    const TemporaryFolder pipeline_folder;
+    if (!pipeline.empty()) {
+        const PlannedPipeline planned = planned_pipeline();
+        for (const auto& [name, text] : {std::pair{"case.json", &planned.case_text},
+                                         std::pair{"plan.json", &planned.plan_text}})
+            kdvfs::io::replace_file(pipeline_folder.path / name, *text, 0600);
+    }
+    changes.emplace_back("KDVFS_ATTACH_PIPELINE",
+                         pipeline.empty() ? "" : pipeline_folder.path.string());
     std::string mode{kdvfs::io::environment("KDVFS_MODE")};
     if (!plan.empty()) mode = "follow:" + std::filesystem::absolute(plan).string();
     if (!sweep.empty()) mode = "sweep:" + std::filesystem::absolute(sweep).string();
     if (repeat) mode = "repeat";
+    if (!pipeline.empty()) mode = "measure";
     if (save) {
         mode = "auto";
         for (auto& change : saving_variables(max_slowdown, ledger)) {
@@ -191,6 +247,13 @@ int RunCommand::run_program() const {
         }
     }
     changes.emplace_back("KDVFS_MODE", mode);
+    if (idle_clock > 0) {
+        const auto after = parse_duration("--idle-after", idle_after);
+        if (!after || after->count() < 1e-3) reject("--idle-after", idle_after, "give 1ms or more");
+        changes.emplace_back("KDVFS_ATTACH_IDLE_CLOCK", std::to_string(idle_clock));
+        changes.emplace_back("KDVFS_ATTACH_IDLE_AFTER",
+                             std::to_string(std::lround(after->count() * 1e3)));
+    }
     changes.emplace_back("KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every));
     std::string left_out = runs_once;
     if (left_out.empty()) left_out = kdvfs::io::environment("KDVFS_ATTACH_RUNS_ONCE");

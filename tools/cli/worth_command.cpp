@@ -10,9 +10,9 @@
 #include <tools/cli/boards_here.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/program_runs.hpp>
-#include <tools/cli/saving_ranges.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
+#include <tools/worth.hpp>
 
 #include <algorithm>
 #include <array>
@@ -30,54 +30,20 @@
 namespace cli {
 namespace {
 
-/// A run in which no clock was set.
-struct AsFound {
-    std::string gpu;  ///< empty where not known
-    double seconds = 0;
-    double joules = 0;
-    double idle_seconds = 0;  ///< in which no kernel ran, as far as known
-    double idle_joules = 0;
-    bool knows_idle = false;
-    std::optional<double> limit_watts{};  ///< as the driver says
-
-    [[nodiscard]] double busy_watts() const {
-        return (joules - idle_joules) / (seconds - idle_seconds);
-    }
-};
-
-[[noreturn]] void refuse(const std::string& object, const std::string& why,
-                         const std::string& remedy) {
-    throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                       {"say what clocks are worth", object, why, remedy}};
-}
-
-/// What a data sheet gives a board; nothing for others. A name that is part of another comes later.
-std::optional<double> data_sheet_limit(std::string_view gpu) {
-    constexpr std::array<std::pair<std::string_view, double>, 21> known{
-        {{"MI355X", 1400},        {"MI350X", 1000},        {"MI325X", 1000},
-         {"MI300X", 750},         {"MI250", 560},          {"MI210", 300},
-         {"B200", 1000},          {"H200 NVL", 600},       {"H200", 700},
-         {"H100 PCIe", 350},      {"H100 NVL", 400},       {"H100", 700},
-         {"A100-PCIE-40GB", 250}, {"A100 PCIe 40GB", 250}, {"A100 80GB PCIe", 300},
-         {"A100", 400},           {"A800", 400},           {"L40S", 350},
-         {"RTX 3080 Ti", 350},    {"V100", 300},           {"TITAN X", 250}}};
-    for (const auto& [name, watts] : known)
-        if (gpu.find(name) != std::string_view::npos) return watts;
-    return std::nullopt;
-}
+using namespace worth;
 
 /// From what `kdvfs run --report FILE.json` wrote: all boards together.
 AsFound read_report(const std::string& file) {
     const nlohmann::json report =
         nlohmann::json::parse(read_input(file).text, nullptr, /*allow_exceptions=*/false);
     if (!report.is_object() || !report.contains("processes"))
-        refuse(file, "it is no report of kdvfs run",
-               "give what kdvfs run --report FILE.json wrote, or a folder of kdvfs tune");
+        refuse_worth(file, "it is no report of kdvfs run",
+                     "give what kdvfs run --report FILE.json wrote, or a folder of kdvfs tune");
     AsFound found;
     found.knows_idle = true;
     for (const nlohmann::json& process : report["processes"]) {
         if (!report_sums::is_report(process))
-            refuse(file, "one of its processes has no report", "");
+            refuse_worth(file, "one of its processes has no report", "");
         for (const nlohmann::json& device : process["devices"]) {
             const nlohmann::json& its = device["report"];
             const nlohmann::json& totals = its["totals"];
@@ -141,48 +107,6 @@ AsFound measure(const std::vector<std::string>& command, const std::string& coun
     return found;
 }
 
-/// Ranges of what may be saved, in percent of the run's energy.
-struct Worth {
-    AsFound found;
-    double limit_watts = 0;
-    double power_share = 0;
-    /// By way; nothing where no range can be given.
-    std::array<std::array<std::optional<double>, saving_bounds_pct.size()>, 3> at_most{};
-    double idle_low = 0;
-    double idle_high = 0;
-
-    Worth(AsFound as_found, double limit) : found{std::move(as_found)}, limit_watts{limit} {
-        power_share = found.busy_watts() / limit;
-        const double idle = found.idle_joules / found.joules;
-        for (std::size_t way = 0; way < at_most.size(); ++way)
-            for (std::size_t b = 0; b < saving_bounds_pct.size(); ++b)
-                if (const auto kernels = saved_at_most(power_share, static_cast<SavingWay>(way), b))
-                    at_most[way][b] = (1 - idle) * *kernels;
-        // A100 PCIe, A100 SXM and H100 SXM draw 34, 27 and 40 % less idle at their lowest clock
-        // than at their highest (EnergAIzer, arXiv 2604.20105); a board may have lowered its own
-        // clock.
-        idle_high = 100 * idle * 0.40;
-    }
-
-    [[nodiscard]] double most(std::size_t bound) const {
-        double most = 0;
-        for (const auto& way : at_most) most = std::max(most, way[bound].value_or(0));
-        return most;
-    }
-};
-
-const char* recommendation(const Worth& worth) {
-    constexpr double little = 1;  // percent
-    if (worth.most(2) + worth.idle_high < little)
-        return "leave the clocks: at most a percent can be saved";
-    if (worth.idle_high > worth.most(1))
-        return "look at the idle time first: clocks while idle may save more than clocks of "
-               "kernels";
-    if (worth.at_most[2][1].value_or(0) < worth.at_most[0][1].value_or(0) + 1)
-        return "try one clock: clocks by kernel promise no more here";
-    return "tune: what is there only a sweep tells";
-}
-
 std::string to_table(const Worth& worth, const std::string& next) {
     char row[200];
     std::string text;
@@ -193,7 +117,7 @@ std::string to_table(const Worth& worth, const std::string& next) {
     text += row;
     text += worth.found.knows_idle
                 ? ""
-                : "idle time is not known: it counts as kernels (kdvfs run --report tells)\n";
+                : "idle time is not known: it counts as kernels (kdvfs run --report measures it)\n";
     text += "\nmay be saved, % of the energy   no slowdown     up to 1 %     up to 5 %\n";
     constexpr const char* names[]{"one clock", "power cap", "clocks by kernel, switching free"};
     for (std::size_t way = 0; way < worth.at_most.size(); ++way) {
@@ -222,27 +146,6 @@ std::string to_table(const Worth& worth, const std::string& next) {
             "clock).\nrecommended: "} +
         recommendation(worth) + "\nnext: " + next + '\n';
     return text;
-}
-
-std::string to_json(const Worth& worth) {
-    nlohmann::ordered_json json{{"gpu", worth.found.gpu},
-                                {"time_s", worth.found.seconds},
-                                {"energy_j", worth.found.joules},
-                                {"busy_w", worth.found.busy_watts()},
-                                {"power_limit_w", worth.limit_watts},
-                                {"recommended", recommendation(worth)}};
-    constexpr const char* names[]{"one_clock", "power_cap", "by_kernel"};
-    for (std::size_t way = 0; way < worth.at_most.size(); ++way)
-        for (std::size_t b = 0; b < saving_bounds_pct.size(); ++b) {
-            const std::optional<double>& high = worth.at_most[way][b];
-            json[names[way]].push_back(
-                {{"max_slowdown_pct", saving_bounds_pct[b]},
-                 {"low_pct", 0},
-                 {"high_pct", high ? nlohmann::ordered_json(*high) : nlohmann::ordered_json()}});
-        }
-    if (worth.found.knows_idle)
-        json["idle_clocks"] = {{"low_pct", worth.idle_low}, {"high_pct", worth.idle_high}};
-    return json.dump(2) + '\n';
 }
 
 }  // namespace
@@ -276,17 +179,10 @@ void WorthCommand::run() const {
     const AsFound found = is_folder   ? read_tuning(path)
                           : is_report ? read_report(what.front())
                                       : measure(what, counter);
-    if (!(found.seconds > found.idle_seconds && found.joules > found.idle_joules))
-        refuse(what.front(), "it has no energy of kernels", "run it for longer");
-    const auto limit = !power_limit.empty() ? kdvfs::io::parse_number<double>(power_limit)
-                       : found.limit_watts  ? found.limit_watts
-                                            : data_sheet_limit(found.gpu);
-    if (!limit || !(*limit > 0))
-        refuse(
-            found.gpu.empty() ? "this GPU" : found.gpu, "its power limit is not known",
-            "give --power-limit in W, as nvidia-smi or rocm-smi say: that of the program's GPU, or "
-            "the sum where it uses several");
-    const Worth worth{found, *limit};
+    const Worth worth =
+        worth_of(found, what.front(),
+                 power_limit.empty() ? std::nullopt : kdvfs::io::parse_number<double>(power_limit),
+                 "--power-limit");
     std::string next = "kdvfs tune --max-slowdown 1% -- ";
     if (is_folder || is_report)
         next += "PROGRAM";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "../launched_rank.hpp"
+#include "../worth.hpp"
 #include "c_handles.hpp"
 #include "open_boards.hpp"
 
@@ -367,6 +368,19 @@ kdvfs_status kdvfs_report_json(kdvfs_gpu* gpu, char** json) {
         std::ostringstream out;
         kdvfs::measure::write_json(out, given(gpu, "the GPU").gpu->report());
         *json = copy_of(out.str());
+    });
+}
+
+kdvfs_status kdvfs_worth_json(kdvfs_gpu* gpu, double power_limit_w, char** json) {
+    return guarded([&] {
+        given(json, "where the ranges go") = nullptr;
+        const kdvfs::measure::Report report = given(gpu, "the GPU").gpu->report();
+        if (report.scopes.writes > 0)
+            worth::refuse_worth(kdvfs::to_string(report.device), "clocks have been set in this run",
+                                "open the GPU to measure it alone");
+        const auto limit = power_limit_w == 0 ? std::nullopt : std::optional{power_limit_w};
+        *json = copy_of(worth::to_json(worth::worth_of(
+            worth::as_found(report), kdvfs::to_string(report.device), limit, "power_limit_w")));
     });
 }
 

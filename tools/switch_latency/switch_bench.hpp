@@ -24,3 +24,5 @@ public:
 /// @throws kdvfs::Error where there is no such GPU, its clocks cannot be set, or the program was
 ///         built without the means
 std::unique_ptr<SwitchBench> open_amd_gpu(int hip_device, IterationSettings settings);
+/// The same by NVIDIA's driver, without CUDA.
+std::unique_ptr<SwitchBench> open_nvidia_gpu(int cuda_device, IterationSettings settings);

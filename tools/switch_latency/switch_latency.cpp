@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// switch_latency: how long a clock switch takes on an AMD GPU, for every pair of some core clocks:
+// switch_latency: how long a clock switch takes on a GPU, for every pair of some core clocks:
 // a matrix as JSON, which `kdvfs report` draws. Some minutes. The clocks are put back at the end,
 // after an error, and after the program's death. Ends with 2 where there is no GPU whose clocks can
 // be set.
 //
-//     switch_latency [--device N] [--clocks 500,1100,1700] [--longest MS] [--repeat N] [FOLDER]
-//     switch_latency --board NAME [FOLDER]
-//     switch_latency --simulated [FOLDER]
+//     switch_latency [--vendor amd|nvidia] [--device N] [--clocks 500,1100,1700] [--longest MS]
+//     [--repeat N] [FOLDER] switch_latency --board NAME [FOLDER] switch_latency --simulated
+//     [FOLDER]
 //
 // With --board it is a simulated board with its own latencies. With --simulated it is a simulated
 // MI210 whose latencies are invented, and the program says how
@@ -45,6 +45,7 @@ struct Arguments {
     bool simulated = false;
     std::string board;
     int device = 0;
+    bool nvidia = false;
     std::vector<std::uint32_t> clocks;
     IterationSettings iterations{};
     std::size_t repetitions = 25;
@@ -74,6 +75,11 @@ Arguments parse(int argc, char** argv) {
             arguments.board = next();
         } else if (word == "--device") {
             arguments.device = static_cast<int>(number(next()));
+        } else if (word == "--vendor") {
+            const std::string_view vendor = next();
+            if (vendor != "amd" && vendor != "nvidia")
+                throw std::invalid_argument{"no vendor: '" + std::string{vendor} + "'"};
+            arguments.nvidia = vendor == "nvidia";
         } else if (word == "--longest") {
             arguments.iterations.longest = std::chrono::milliseconds{number(next())};
         } else if (word == "--repeat") {
@@ -176,7 +182,9 @@ std::unique_ptr<SwitchBench> open(const Arguments& arguments) {
         return std::make_unique<SimulatedBench>(
             simulated::mi210(), simulated::SwitchModel{.delays = SimulatedBench::invented_delays},
             arguments.iterations);
-    if (arguments.board.empty()) return open_amd_gpu(arguments.device, arguments.iterations);
+    if (arguments.board.empty())
+        return arguments.nvidia ? open_nvidia_gpu(arguments.device, arguments.iterations)
+                                : open_amd_gpu(arguments.device, arguments.iterations);
     using Preset = simulated::Board (*)();
     constexpr std::array<std::pair<std::string_view, Preset>, 5> presets{
         {{"rtx_3080_ti", &simulated::rtx_3080_ti},

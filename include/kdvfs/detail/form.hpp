@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+// Every header of kdvfs reaches this check before it uses C++20. The #error alone would be followed
+// by thousands of lines: a missing file ends the compilation.
+#if __cplusplus < 201709L
+#error "kdvfs needs C++20: compile with -std=c++20"
+#include <compile_with_-std=c++20>
+#endif
+
 /// The library has two forms from the same sources. Header-only, the default: what a header
 /// declares, it also defines. Compiled: the program links libkdvfs (CMake: `kdvfs::compiled`, which
 /// sets KDVFS_COMPILED), and headers declare the engine only. A user's code is the same.

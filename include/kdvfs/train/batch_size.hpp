@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/train/gaussian_process.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>

@@ -58,7 +58,8 @@ inline std::string order_hash(const Pipeline& pipeline) {
 ///
 ///     auto gpu = kdvfs::rocm::open(hip_device).with<Policies>();
 ///     kdvfs::mpi::Communicator ranks{MPI_COMM_WORLD};
-///     kdvfs::train::Session session{gpu, ranks, {Schedule::one_f_one_b, 8, 1, 32}};
+///     const kdvfs::train::PipelineShape shape{kdvfs::train::Schedule::one_f_one_b, 8, 1, 32};
+///     kdvfs::train::Session session{gpu, ranks, shape};
 ///     for (int step = 0; step < steps; ++step) {
 ///         session.next_iteration();
 ///         ...                                 // as the schedule has it

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/tune/paired_comparison.hpp>
 #include <kdvfs/units.hpp>
 

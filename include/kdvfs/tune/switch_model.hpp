@@ -114,7 +114,57 @@ public:
         return sum;
     }
 
+    /// The same with another energy: what a launch costs, in joules or in seconds, and what it
+    /// draws beyond a mean power at a price of its own. A launch is given as much as it can stay
+    /// below, so that none costs less than nothing.
+    /// @param limit above zero
+    /// @param prices by launch, of a second of the limit; not negative
+    [[nodiscard]] SwitchModel priced_by_power(bool in_seconds, Watts limit,
+                                              std::span<const double> prices) const {
+        SwitchModel other = *this;
+        const auto priced = [&](const solve::Choice& cost, double price, double allowed) {
+            const double beyond = cost.energy / limit.count - cost.time + allowed;
+            return solve::Choice{cost.time,
+                                 (in_seconds ? cost.time : cost.energy) + price * beyond};
+        };
+        for (std::size_t launch = 0; launch < launches_; ++launch)
+            for (std::size_t clock = 0; clock < size(); ++clock)
+                other.costs_[launch * size() + clock] =
+                    priced(cost(launch, clock), prices[launch], slowest(launch));
+        const double highest = *std::max_element(prices.begin(), prices.end());
+        for (solve::Choice& pause : other.pauses_) pause = priced(pause, highest, 0);
+        for (std::size_t from = 0; from < size(); ++from) {
+            const std::vector<solve::Choice> prefix = other.sums(from);
+            std::size_t last = pauses_.size();
+            for (std::size_t to = 0; to < size(); ++to) {
+                if (slot(from, to) == last) continue;
+                last = slot(from, to);
+                for (std::size_t launch = 0; launch < launches_; ++launch) {
+                    Transition& transition = other.resyncs_[last * launches_ + launch];
+                    if (transition.effective_at == 0) continue;
+                    transition.before = prefix[transition.arrives_in];
+                    transition.before -= prefix[launch];
+                }
+            }
+        }
+        return other;
+    }
+    /// The time of a launch at its slowest clock.
+    [[nodiscard]] double slowest(std::size_t launch) const {
+        double slowest = 0;
+        for (std::size_t clock = 0; clock < size(); ++clock)
+            slowest = std::max(slowest, cost(launch, clock).time);
+        return slowest;
+    }
+
 private:
+    /// Of the launches up to each, at one clock.
+    [[nodiscard]] std::vector<solve::Choice> sums(std::size_t clock) const {
+        std::vector<solve::Choice> sums(1);
+        for (std::size_t i = 0; i < launches_; ++i) sums.push_back(sums.back() + cost(i, clock));
+        return sums;
+    }
+
     /// A launch waits as long at every clock, and what idling draws is no plan's doing.
     void fill_costs(const CostTable& table, const std::vector<std::size_t>& launches,
                     const SwitchCosts& costs, double many) {
@@ -138,9 +188,7 @@ private:
     void fill_delays(const SwitchCosts& costs) {
         slots_.resize(size() * size());
         for (std::size_t from = 0; from < size(); ++from) {
-            std::vector<solve::Choice> prefix(1);
-            for (std::size_t i = 0; i < launches_; ++i)
-                prefix.push_back(prefix.back() + cost(i, from));
+            const std::vector<solve::Choice> prefix = sums(from);
             std::map<std::pair<double, double>, std::size_t> known;
             for (std::size_t to = 0; to < size(); ++to) {
                 const SwitchDelay delay = costs.delay(clocks_[from], clocks_[to]);

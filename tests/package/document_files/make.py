@@ -28,3 +28,8 @@ for name in ("report", "run", "before", "after"):
         pathlib.Path(name + ".json").write_text(json.dumps(gpu.report()))
 pathlib.Path("kdvfs_tune").mkdir()
 shutil.copy("profile.csv", "kdvfs_tune/profile.csv")
+points = [[1400, 0.1, 30], [1000, 0.13, 25]]
+pathlib.Path("case.json").write_text(json.dumps({
+    "format": "pipeline-case-1", "schedule": "1f1b", "stages": 2, "microbatches": 4, "blocking_power_w": 50,
+    "profiles": [{"stage": stage, "op": op, "points": points} for stage in range(2) for op in ("forward", "backward")],
+}))

@@ -14,16 +14,17 @@ namespace cli::report {
 
 using Json = nlohmann::ordered_json;
 
+/// A table of the page; the first row is its heading.
+using Table = std::vector<std::vector<std::string>>;
+
 /// A chart of the page: a Vega-Lite specification and what is said about it.
 struct Chart {
     std::string id;  ///< of letters and dashes
     std::string title;
     std::string caption;
     Json spec;
+    Table table{};  ///< below the drawing
 };
-
-/// A table of the page; the first row is its heading.
-using Table = std::vector<std::vector<std::string>>;
 
 /// A page: what it is about, then its charts in order.
 struct Page {
@@ -85,7 +86,7 @@ inline std::string table_html(const Table& table) {
 inline std::string section_html(const Chart& chart) {
     return "<section id=\"" + html_text(chart.id) + "\">\n<h2>" + html_text(chart.title) +
            "</h2>\n<p>" + html_text(chart.caption) + "</p>\n<div class=\"chart\" id=\"chart-" +
-           html_text(chart.id) + "\"></div>\n</section>\n";
+           html_text(chart.id) + "\"></div>\n" + table_html(chart.table) + "</section>\n";
 }
 
 }  // namespace page_parts

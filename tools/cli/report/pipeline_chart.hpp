@@ -3,12 +3,15 @@
 
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
+#include <kdvfs/train/pipeline_power.hpp>
 #include <kdvfs/train/plan.hpp>
 #include <tools/cli/report/chart_parts.hpp>
+#include <tools/cli/report/swing_table.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -182,6 +185,57 @@ inline Chart pipeline_gantt_chart(const std::vector<PipelinePlanInput>& plans) {
             "What each stage runs when, coloured by its core clock. Gaps are waiting.", spec};
 }
 
+/// The power of all stages together and of the stage that swings most, over an iteration.
+inline Chart pipeline_power_chart(const kdvfs::train::Pipeline& pipeline,
+                                  const kdvfs::train::PipelinePlan& plan) {
+    using namespace kdvfs::train;
+    const auto stages = stage_powers(pipeline, run_operations(pipeline, plan), plan.time);
+    std::size_t widest = 0;
+    std::vector<kdvfs::tune::PowerSwing> swings;
+    for (const auto& steps : stages) {
+        swings.push_back(kdvfs::tune::power_swing(steps, swing_window));
+        if (swings.back().range() > swings[widest].range()) widest = swings.size() - 1;
+    }
+    const auto all = kdvfs::tune::sum_power(stages);
+    Json rows = Json::array();
+    const auto add = [&](const std::string& what,
+                         const std::vector<kdvfs::tune::PowerStep>& steps) {
+        double time = 0;
+        for (const kdvfs::tune::PowerStep& step : steps) {
+            rows.push_back({{"what", what},
+                            {"from", shown(time)},
+                            {"to", shown(time + step.length.count())},
+                            {"watts", shown(step.power.count)}});
+            time += step.length.count();
+        }
+    };
+    const std::string stage = "stage " + std::to_string(widest);
+    add("all stages", all);
+    add(stage, stages[widest]);
+    Json x = quantity("from", "s");
+    x["axis"] = {{"tickCount", 8}};
+    Json spec = specification(rows);
+    spec["facet"] = rows_of("what");
+    spec["facet"]["row"]["sort"] = nullptr;
+    spec["resolve"] = {{"scale", {{"y", "independent"}}}};
+    spec["spec"] = {
+        {"width", chart_width},
+        {"height", 130},
+        {"mark", {{"type", "rect"}, {"aria", false}}},
+        {"encoding",
+         {{"x", x},
+          {"x2", {{"field", "to"}}},
+          {"y", quantity("watts", "W")},
+          {"y2", {{"datum", 0}}},
+          {"tooltip", tooltip({{"watts", "W"}, {"from", "from, s"}, {"to", "to, s"}})}}}};
+    return {
+        "pipeline-power", "Power of the planned pipeline over an iteration",
+        "All stages: " + swing_text(kdvfs::tune::power_swing(all, swing_window)) + "; " + stage +
+            ", which swings most: " + swing_text(swings[widest]) + ". " + swing_note() +
+            " There each operation runs at its fastest clock that draws no more than its row says.",
+        spec, lower_range_table(lower_ranges(pipeline, swing_window))};
+}
+
 }  // namespace pipeline_parts
 
 /// The charts of a pipeline: its frontier with plans on it, and its stages before and after. With a
@@ -192,6 +246,7 @@ inline std::vector<Chart> pipeline_charts(const kdvfs::train::PipelineCase* know
     constexpr std::size_t most_bars = 6000;
     std::vector<PipelinePlanInput> plans;
     std::vector<Chart> charts;
+    std::optional<PipelinePlan> no_slower;
     if (known != nullptr) {
         const std::size_t operations = known->pipeline.operations.size();
         const Frontier frontier{known->pipeline,
@@ -199,8 +254,8 @@ inline std::vector<Chart> pipeline_charts(const kdvfs::train::PipelineCase* know
                                  : operations <= 10'000 ? 1e-4
                                                         : 1e-3}};
         plans.push_back(pipeline_parts::all_at_the_top(known->pipeline));
-        plans.push_back(pipeline_parts::as_input(
-            make_plan(frontier, frontier.shortest(), Clocks::one), "planned, no slower"));
+        no_slower = make_plan(frontier, frontier.shortest(), Clocks::one);
+        plans.push_back(pipeline_parts::as_input(*no_slower, "planned, no slower"));
         if (planned != nullptr) plans.push_back(*planned);
         charts.push_back(pipeline_parts::pipeline_frontier_chart(frontier, plans));
     } else if (planned != nullptr) {
@@ -210,6 +265,8 @@ inline std::vector<Chart> pipeline_charts(const kdvfs::train::PipelineCase* know
     for (const PipelinePlanInput& plan : plans) bars += plan.bars.size();
     if (bars > 0 && bars <= most_bars)
         charts.push_back(pipeline_parts::pipeline_gantt_chart(plans));
+    if (no_slower && bars <= most_bars)
+        charts.push_back(pipeline_parts::pipeline_power_chart(known->pipeline, *no_slower));
     return charts;
 }
 

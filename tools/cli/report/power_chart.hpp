@@ -2,7 +2,9 @@
 #pragma once
 
 #include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/power_swing.hpp>
 #include <tools/cli/report/chart_parts.hpp>
+#include <tools/cli/report/swing_table.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -15,7 +17,8 @@
 namespace cli::report {
 
 /// Mean power of kernels one after the other: a rectangle's width is time, its area energy.
-inline Chart plan_power_chart(const kdvfs::tune::Plan& plan) {
+/// @param table that the plan was made from, where it is known
+inline Chart plan_power_chart(const kdvfs::tune::Plan& plan, const kdvfs::tune::CostTable* table) {
     constexpr std::size_t colours = 7;
     constexpr std::size_t most = 400;  // rectangles
     std::vector<std::size_t> by_time(plan.kernels.size());
@@ -82,8 +85,17 @@ inline Chart plan_power_chart(const kdvfs::tune::Plan& plan) {
                                {"watts", "W"},
                                {"from", "from"},
                                {"to", "to"}})}}}};
-    return {"power", "Power over an iteration",
-            "Mean power of each kernel, one kernel after the other; areas are energies.", spec};
+    const auto swing =
+        kdvfs::tune::power_swing(kdvfs::tune::power_over_iteration(plan), swing_window);
+    Chart chart{
+        "power", "Power over an iteration",
+        "Mean power of each kernel, one kernel after the other; areas are energies. With the "
+        "plan: " +
+            swing_text(swing) + "; where launches of kernels alternate it is less. " + swing_note(),
+        spec};
+    if (table != nullptr)
+        chart.table = lower_range_table(kdvfs::tune::lower_ranges(plan, *table, swing_window));
+    return chart;
 }
 
 }  // namespace cli::report

@@ -167,7 +167,8 @@ private:
             std::optional<PlannedRest> rest;
             for (; boundary != plan.boundaries.end() && boundary->before == place; ++boundary) {
                 const PlanClock next = add_clock(boundary->clock);
-                if (boundary->after == Duration::zero()) rest = PlannedRest{next, {}, next};
+                if (boundary->after == Duration::zero())
+                    rest = PlannedRest{next, Duration::zero(), next};
                 if (boundary->after > Duration::zero())
                     rest = PlannedRest{clock, *boundary->after, next};
                 clock = next;

@@ -60,6 +60,12 @@ public:
     };
     [[nodiscard]] const std::map<KernelId, Kernel>& kernels() const { return kernels_; }
     [[nodiscard]] std::size_t size() const { return order_.size(); }
+    /// The operation that comes next in this iteration; nothing behind the last one.
+    [[nodiscard]] std::optional<Operation> next() {
+        const std::lock_guard lock{mutex_};
+        if (next_ == order_.size()) return std::nullopt;
+        return order_[next_];
+    }
 
     /// From the next operation on each has its planned clocks, one for each of the stage's.
     /// @throws Error (invalid_input) for clocks that the device does not list
@@ -220,7 +226,41 @@ private:
     std::optional<StreamRef> stream_;  ///< of the last operation
 };
 
-// What `OpScope` is told.
+/// While it lives, work enqueued on `stream` is one operation of the pipeline, at the clock that
+/// the plan has for it. The pass is known at run time: for bindings. See `OpScope`.
+class [[nodiscard]] OperationScope {
+public:
+    /// @param session a `train::Session`
+    template <class Session>
+    [[nodiscard]] OperationScope(Session& session, StreamRef stream, Pass pass, std::uint32_t chunk,
+                                 std::uint32_t microbatch)
+        : scopes_{session.scopes()}, stream_{stream} {
+        if (scopes_ != nullptr) entered_ = scopes_->enter(stream, pass, chunk, microbatch);
+    }
+    OperationScope(const OperationScope&) = delete;
+    OperationScope& operator=(const OperationScope&) = delete;
+    ~OperationScope() {
+        if (scopes_ != nullptr) scopes_->leave_noexcept(entered_, stream_);
+    }
+
+    /// Says that this share of the operation, 0 to 1, has been enqueued. Call it between kernels
+    /// where plans have two clocks for an operation (`Clocks::two`).
+    void reached(double share) {
+        if (scopes_ != nullptr) scopes_->reached(entered_, stream_, share);
+    }
+
+    /// Leaves now. The throwing twin of the destructor; a second call does nothing.
+    void close() {
+        if (StageScopes* scopes = std::exchange(scopes_, nullptr)) scopes->leave(entered_, stream_);
+    }
+
+private:
+    StageScopes* scopes_;
+    StreamRef stream_;
+    StageScopes::Entered entered_{};
+};
+
+// The first argument of `OpScope`.
 struct Forward {
     static constexpr Pass pass = Pass::forward;
 };
@@ -246,36 +286,13 @@ struct BackwardWeight {
 /// another operation next, naming both. The destructor never throws. In a forked child it does
 /// nothing.
 template <class Op>
-class [[nodiscard]] OpScope {
+class [[nodiscard]] OpScope : public OperationScope {
 public:
     /// @param session a `train::Session`
     template <class Session>
     [[nodiscard]] OpScope(Session& session, StreamRef stream, std::uint32_t chunk,
                           std::uint32_t microbatch)
-        : scopes_{session.scopes()}, stream_{stream} {
-        if (scopes_ != nullptr) entered_ = scopes_->enter(stream, Op::pass, chunk, microbatch);
-    }
-    OpScope(const OpScope&) = delete;
-    OpScope& operator=(const OpScope&) = delete;
-    ~OpScope() {
-        if (scopes_ != nullptr) scopes_->leave_noexcept(entered_, stream_);
-    }
-
-    /// So much of the operation, 0 to 1, has been enqueued: say it between kernels where plans have
-    /// two clocks for an operation (`Clocks::two`). Costs nothing else.
-    void reached(double share) {
-        if (scopes_ != nullptr) scopes_->reached(entered_, stream_, share);
-    }
-
-    /// Leaves now. The throwing twin of the destructor; a second call does nothing.
-    void close() {
-        if (StageScopes* scopes = std::exchange(scopes_, nullptr)) scopes->leave(entered_, stream_);
-    }
-
-private:
-    StageScopes* scopes_;
-    StreamRef stream_;
-    StageScopes::Entered entered_{};
+        : OperationScope{session, stream, Op::pass, chunk, microbatch} {}
 };
 
 }  // namespace kdvfs::inline v0_3::train

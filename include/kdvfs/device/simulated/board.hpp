@@ -123,6 +123,9 @@ struct Board {
     CoreOverhead core_overhead{};
     Watts static_power{};  ///< board, fans, regulators, idle memory
     Watts power_cap{};     ///< the firmware lowers the core clock to stay below
+    /// How fast it does (`device::PowerLimiter::rate`, per second), so that it is the mean power
+    /// that stays below; 0 = at once, so that no kernel ever draws more.
+    double limiter_rate = 0;
 
     Throughput throughput{};
     EnergyCounterTraits energy_counter{};

@@ -204,6 +204,19 @@ inline OperatingPoint operate(const Board& board, const KernelModel& kernel, Clo
             held.memory->clock, power_limited};
 }
 
+/// The same at one moment of a board whose power limit is one of the mean: whatever is drawn, the
+/// core clock stays below the ceiling that the limiter has set.
+inline OperatingPoint operate_below(const Board& board, const KernelModel& kernel, ClockPoint cap,
+                                    double ceiling_mhz) {
+    detail::HeldClocks held = detail::held_clocks(board, cap);
+    const double allowed = std::max(ceiling_mhz, static_cast<double>(board.core_min.count));
+    const bool power_limited = allowed < held.core_mhz;
+    held.core_mhz = std::min(held.core_mhz, allowed);
+    const detail::TimeAndPower run = detail::run_at(board, kernel, held);
+    return {Seconds{run.seconds}, Watts{run.watts}, detail::rounded(held.core_mhz),
+            held.memory->clock, power_limited};
+}
+
 /// What the board draws under a cap while no kernel runs.
 inline Watts idle_power(const Board& board, ClockPoint cap) {
     const ClockPoint idle_cap = lowered_to(cap, {auto_clock, board.idle_memory});

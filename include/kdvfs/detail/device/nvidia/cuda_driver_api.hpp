@@ -204,19 +204,56 @@ struct CudaDriverApi {
     /// its first launch: at opening, when the markers are proven.
     static int launch_marker(void* stream, const MarkerArguments& arguments) {
         MarkerArguments copy = arguments;
-        const auto launch = [](Stream on, MarkerArguments* what) -> Status {
-            int device = 0;
-            void* kernel = nullptr;
-            Status status = call(driver().context_device, &device);
-            if (status == success) status = marker_kernel_of(device, kernel);
-            void* pointers[] = {what};
-            return status != success ? status
-                                     : call(driver().launch, kernel, 1U, 1U, 1U, 1U, 1U, 1U, 0U, on,
-                                            pointers, static_cast<void**>(nullptr));
-        };
-        return with_context(static_cast<Stream>(stream), +launch, static_cast<Stream>(stream),
-                            &copy);
+        static Kernel marker{marker_ptx, "kdvfs_marker"};
+        void* pointers[] = {&copy};
+        return marker.launch(static_cast<Stream>(stream), 1, 1, pointers);
     }
+
+    /// A kernel as PTX text, which the driver compiles for each device before its first launch.
+    /// Lives as long as the process. Thread-safe.
+    class Kernel {
+    public:
+        constexpr Kernel(const char* text, const char* name) : text_{text}, name_{name} {}
+        Kernel(const Kernel&) = delete;
+        Kernel& operator=(const Kernel&) = delete;
+
+        /// Enqueues it on a device of the stream's context.
+        Status launch(Stream stream, unsigned blocks, unsigned threads, void** arguments) {
+            const auto in_context = [](Kernel* its, Stream on, unsigned grid, unsigned block,
+                                       void** pointers) -> Status {
+                int device = 0;
+                void* kernel = nullptr;
+                Status status = call(driver().context_device, &device);
+                if (status == success) status = its->compiled(device, kernel);
+                return status != success ? status
+                                         : call(driver().launch, kernel, grid, 1U, 1U, block, 1U,
+                                                1U, 0U, on, pointers, static_cast<void**>(nullptr));
+            };
+            return with_context(stream, +in_context, this, stream, blocks, threads, arguments);
+        }
+
+    private:
+        Status compiled(int device, void*& kernel) {
+            if (static_cast<std::size_t>(device) >= most_devices) return invalid_device;
+            std::atomic<void*>& known = kernels_.at(static_cast<std::size_t>(device));
+            kernel = known.load(std::memory_order_acquire);
+            if (kernel != nullptr) return success;
+            const std::lock_guard lock{mutex_};
+            CaptureMode mode = relaxed_capture;  // loading is forbidden in the stricter ones
+            static_cast<void>(exchange_capture_mode(&mode));
+            void* module = nullptr;
+            Status status = call(driver().load_module, &module, static_cast<const void*>(text_));
+            if (status == success) status = call(driver().kernel_of, &kernel, module, name_);
+            static_cast<void>(exchange_capture_mode(&mode));
+            if (status == success) known.store(kernel, std::memory_order_release);
+            return status;
+        }
+
+        const char* text_;
+        const char* name_;
+        std::mutex mutex_;
+        std::array<std::atomic<void*>, 64> kernels_{};
+    };
 
 private:
     static constexpr std::size_t most_devices = 64;
@@ -341,24 +378,6 @@ private:
         context = primary;
         last_context() = primary;
         return success;
-    }
-
-    static Status marker_kernel_of(int device, void*& kernel) {
-        static std::mutex mutex;
-        static std::array<std::atomic<void*>, most_devices> kernels{};
-        if (static_cast<std::size_t>(device) >= most_devices) return invalid_device;
-        std::atomic<void*>& known = kernels.at(static_cast<std::size_t>(device));
-        kernel = known.load(std::memory_order_acquire);
-        if (kernel != nullptr) return success;
-        const std::lock_guard lock{mutex};
-        CaptureMode mode = relaxed_capture;  // loading is forbidden in the stricter ones
-        static_cast<void>(exchange_capture_mode(&mode));
-        void* module = nullptr;
-        Status status = call(driver().load_module, &module, static_cast<const void*>(marker_ptx));
-        if (status == success) status = call(driver().kernel_of, &kernel, module, "kdvfs_marker");
-        static_cast<void>(exchange_capture_mode(&mode));
-        if (status == success) known.store(kernel, std::memory_order_release);
-        return status;
     }
 
     static std::atomic<void*>& last_context() {

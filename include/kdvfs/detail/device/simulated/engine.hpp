@@ -2,12 +2,14 @@
 #pragma once
 
 #include <kdvfs/device/contracts.hpp>
+#include <kdvfs/device/power_limiter.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <deque>
@@ -232,7 +234,7 @@ public:
     }
     /// The board's power cap is another one: what runs goes on at the clocks that it allows.
     void power_cap_changed() {
-        for (Running& running : running_) running.point = operate(board_, running.kernel, caps_);
+        for (Running& running : running_) running.point = point_of(running.kernel);
         replan();
     }
     /// The core stands still until `hold` or `resume`.
@@ -269,8 +271,10 @@ public:
             TimePoint next = std::min(limit, schedule_.next());
             for (const Running& running : running_) next = std::min(next, running.ends);
             if (next == TimePoint::max()) return false;
+            if (ceiling_moves()) next = std::min(next, now_ + limiter_step);
             pass_to(next);
             end_finished();
+            if (ceiling_moves()) power_cap_changed();
             while (schedule_.next() <= now_) schedule_.pop()();
         }
         return true;
@@ -308,8 +312,7 @@ private:
             Operation& front = stream.queue_.front();
             if (auto* kernel = std::get_if<KernelOperation>(&front)) {
                 stream.busy_ = true;
-                running_.push_back(
-                    {&stream, kernel->kernel, 1.0, operate(board_, kernel->kernel, caps_), now_});
+                running_.push_back({&stream, kernel->kernel, 1.0, point_of(kernel->kernel), now_});
                 return progress;
             }
             if (auto* marker = std::get_if<MarkerOperation>(&front)) {
@@ -352,7 +355,9 @@ private:
     /// Nothing changes until `next`: power, speed and clock are constant.
     void pass_to(TimePoint next) {
         const Seconds time = next - now_;
-        meter_.draw(power(), now_, next);
+        const Watts drawn = power();
+        meter_.draw(drawn, now_, next);
+        if (averages()) ceiling_.pass(limiter(), drawn, time);
         core_cycles_ += core_mhz() * 1e6 * time.count();
         if (!paused_) {
             for (Running& running : running_) {
@@ -381,6 +386,21 @@ private:
         }
     }
 
+    [[nodiscard]] bool averages() const { return board_.limiter_rate > 0; }
+    [[nodiscard]] device::PowerLimiter limiter() const {
+        return {board_.power_cap, board_.limiter_rate, static_cast<double>(board_.core_min.count),
+                static_cast<double>(board_.core_max.count)};
+    }
+    /// Whether what runs now runs at another clock soon.
+    [[nodiscard]] bool ceiling_moves() const {
+        return averages() && !running_.empty() && !paused_ &&
+               (ceiling_.mhz() < board_.core_max.count || power() > board_.power_cap);
+    }
+    [[nodiscard]] OperatingPoint point_of(const KernelModel& kernel) const {
+        return averages() ? operate_below(board_, kernel, caps_, ceiling_.mhz())
+                          : operate(board_, kernel, caps_);
+    }
+
     [[nodiscard]] double sharing() const { return static_cast<double>(running_.size()); }
 
     [[nodiscard]] Watts power() const {
@@ -400,9 +420,13 @@ private:
         return sum / sharing();
     }
 
+    /// Between two moves of the power limit's ceiling, while kernels run.
+    static constexpr Duration limiter_step = std::chrono::milliseconds{1};
+
     const Board& board_;
     EnergyMeter& meter_;
     Options options_;
+    device::ClockCeiling ceiling_{limiter()};
     EventQueue schedule_;
     std::vector<std::unique_ptr<Stream>> streams_;
     std::vector<std::unique_ptr<Event>> events_;
