@@ -309,6 +309,12 @@ TEST_F(Node, HasALockForThoseWhoMaySetTheClocksAlone) {
     struct stat status {};
     ASSERT_EQ(::stat(("/run/kdvfs/" + other + ".lock").c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 0777, 0600u);
+    // And one that a prolog has given to alice.
+    const std::string alices = "0000:1c:00.0";
+    ASSERT_EQ(prolog(alice, alices), 0);
+    static_cast<void>(detail::RestorePlace::of_this_process(alices, {}));
+    ASSERT_EQ(::stat(("/run/kdvfs/" + alices + ".lock").c_str(), &status), 0);
+    EXPECT_EQ(status.st_uid, alice);
 }
 
 TEST_F(Node, WithoutAFolderForAllHasOneForEachUser) {

@@ -269,7 +269,7 @@ private:
                 ::chmod(path.c_str(), 0755);  // whatever the umask
         }
         const std::string lock = machine + "/" + device + ".lock";
-        remove_unfit(lock, readers);
+        remove_unfit(lock, machine + "/" + device, readers);
         make_lock(lock, readers);
         // As /tmp: whoever shares the GPU has a file there, and removes no other's.
         const std::string votes = machine + "/" + device + ".votes";
@@ -285,12 +285,19 @@ private:
         }
     }
 
-    /// A lock that is for others than may set the device now, unless somebody holds it.
-    static void remove_unfit(const std::string& path, const Readers& readers) {
+    /// A lock that is for others than may set the device now, unless somebody holds it, or a prolog
+    /// has given it away, together with the device's folder.
+    static void remove_unfit(const std::string& path, const std::string& folder,
+                             const Readers& readers) {
         const Descriptor lock{::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
         struct stat status {};
         if (!lock.is_open() || ::fstat(lock.get(), &status) != 0) return;
         if (readers.are_those_of(status)) return;
+        struct stat given {};
+        if (status.st_uid != 0 && ::lstat(folder.c_str(), &given) == 0 &&
+            given.st_uid == status.st_uid) {
+            return;
+        }
         if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
     }
 
