@@ -460,6 +460,12 @@ TEST_F(Node, ShowsInADryRunWhatIsWrittenAndHowItIsUndone) {
         return ::raise(SIGKILL);
     });
     EXPECT_EQ(end_of(owner), -SIGKILL);
+    time_until([&] {  // its watchdog has ended, too
+        const int lock = ::open(("/run/kdvfs/" + gpus[0] + ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+        const bool is_free = ::flock(lock, LOCK_SH | LOCK_NB) == 0;
+        ::close(lock);
+        return is_free;
+    });
     const std::string left = FileSystem::settings(0);
     const auto [looked, found] = run(KDVFS_PROGRAM " restore --dry-run " + gpus[0]);
     EXPECT_EQ(looked, 0) << found;
