@@ -25,7 +25,7 @@ using virtual_amdgpu::Access;
 using virtual_amdgpu::Machine;
 using virtual_amdgpu::Mounted;
 
-constexpr amd::PciAddress first_gpu{0, 0xc1, 0, 0};
+constexpr amd::PciAddress untried_gpu{0, 0xc1, 0, 0};
 
 /// All that the driver's files say that can be written.
 std::map<std::string, std::string> texts_of(Machine& machine) {
@@ -75,7 +75,7 @@ TEST(UntriedBoards, WhoseTableStaysArePutBackAndRefused) {
             ASSERT_EQ(machine.gpu(0).write_overdrive(edit), 0);
         ASSERT_EQ(machine.gpu(0).write_performance_level(found), 0);
         const auto before = texts_of(machine);
-        AmdgpuSysfs gpu{first_gpu};
+        AmdgpuSysfs gpu{untried_gpu};
         if (std::string{found} == "manual") {
             gpu.probe();  // what is found in this level is written back in it
         } else {
@@ -98,7 +98,7 @@ TEST(UntriedBoards, InPartitionsAreMeasuredOnly) {
         Machine machine{{board}};
         const Mounted mounted{machine};
         const auto before = texts_of(machine);
-        AmdgpuSysfs gpu{first_gpu};
+        AmdgpuSysfs gpu{untried_gpu};
         EXPECT_THROW(gpu.probe(), Error);
         EXPECT_THROW(gpu.apply({1100_MHz, auto_clock}), Error);
         EXPECT_TRUE(machine.writes().empty()) << partition;
@@ -151,7 +151,7 @@ TEST(UntriedBoards, ThatLackFilesArePutBackOrMeasuredOnly) {
             const auto before = texts_of(machine);
             const auto settings = machine.gpu(0).settings();
             try {
-                AmdgpuSysfs gpu{first_gpu};
+                AmdgpuSysfs gpu{untried_gpu};
                 gpu.probe();
                 EXPECT_EQ(texts_of(machine), before) << "by trying";
                 const ClockState found = gpu.read_clock_state();

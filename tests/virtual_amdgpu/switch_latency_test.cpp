@@ -3,7 +3,9 @@
 // What tools/switch_latency does on a real AMD GPU, on HIP's double and a virtual board: clocks
 // through watchdog and restore record, iterations between markers. The board follows at once, so
 // what is found is the cost of the call itself.
-#include <tools/switch_latency/amd_bench.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/amd/hip_api.hpp>
+#include <tools/switch_latency/gpu_bench.hpp>
 
 #include <tests/hip_double/hip_double.hpp>
 #include <tests/virtual_amdgpu/file_system.hpp>
@@ -44,6 +46,12 @@ void launch_on_double(hipStream_t stream, unsigned steps) {
     }
 }
 
+using AmdBench = GpuBench<device::HipApi, device::amd::Clocks>;
+
+device::amd::Card card() {
+    return device::amd::find_card(device::amd::parse_pci_address("0000:c1:00.0").value());
+}
+
 class SwitchLatencyOnAmd : public virtual_amdgpu::FileSystemTest {
 protected:
     void SetUp() override {
@@ -64,7 +72,7 @@ protected:
 };
 
 TEST_F(SwitchLatencyOnAmd, TheMatrixIsMeasuredAndTheClocksAreBack) {
-    AmdBench bench{0, launch_on_double, settings};
+    AmdBench bench{0, launch_on_double, settings, card()};
     bench.calibrate(2ms);
     EXPECT_EQ(bench.info().name, "AMD Instinct MI210");
     const auto latencies = measure::measure_switch_latencies(
@@ -87,7 +95,7 @@ TEST_F(SwitchLatencyOnAmd, AnErrorInTheMiddleLeavesNoClockBehind) {
         launch_on_double(stream, steps);
     };
     try {
-        AmdBench bench{0, failing, settings};
+        AmdBench bench{0, failing, settings, card()};
         static_cast<void>(measure::measure_switch_latencies({{.core = 850_MHz}, {.core = 1700_MHz}},
                                                             bench.experiment(), 5));
         ADD_FAILURE() << "nothing was thrown";

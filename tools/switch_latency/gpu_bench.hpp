@@ -41,6 +41,15 @@ public:
         calibrate(std::chrono::microseconds{150});
     }
 
+    /// Makes an iteration last about this long at the clock that holds now.
+    void calibrate(kdvfs::Duration target) {
+        for (int round = 0; round < 3; ++round) {
+            const kdvfs::Seconds time = iterations_.time_iteration();
+            const double factor = kdvfs::Seconds{target} / time;
+            steps_ = static_cast<unsigned>(std::clamp(std::round(steps_ * factor), 1.0, 1e8));
+        }
+    }
+
     [[nodiscard]] const kdvfs::DeviceInfo& info() const override { return card_.clocks.info(); }
     [[nodiscard]] const kdvfs::SupportedClocks& supported_clocks() const override {
         return card_.clocks.supported_clocks();
@@ -58,15 +67,6 @@ private:
     static Owned& proven(Owned& clocks) {
         static_cast<void>(kdvfs::extend::prove_clock_control(clocks));
         return clocks;
-    }
-
-    /// Makes an iteration last about this long at the clock that holds now.
-    void calibrate(kdvfs::Duration target) {
-        for (int round = 0; round < 3; ++round) {
-            const kdvfs::Seconds time = iterations_.time_iteration();
-            const double factor = kdvfs::Seconds{target} / time;
-            steps_ = static_cast<unsigned>(std::clamp(std::round(steps_ * factor), 1.0, 1e8));
-        }
     }
 
     kdvfs::extend::OwnedDevice<Clocks, Owned> card_;
