@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/control/stream_track.hpp>
 #include <tests/gpu/rig.hpp>
 
 #include <optional>

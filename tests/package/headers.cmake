@@ -108,6 +108,7 @@ foreach(path ${kdvfs_headers})
     kdvfs_compile(${objects} ${name} ${source} ${CMAKE_CXX_COMPILER})
 endforeach()
 list(REMOVE_DUPLICATES external)
+list(FILTER external EXCLUDE REGEX "^compile_with_")  # ends the compilation of an earlier standard
 list(SORT external)
 list(TRANSFORM external REPLACE "(.+)" "#include <\\1>" OUTPUT_VARIABLE external_lines)
 list(JOIN external_lines "\n" external_includes)
