@@ -215,12 +215,10 @@ TEST_F(Node, TellsOneStoryOfTwoJobsAndTheirSuccessor) {
     EXPECT_EQ(refusal(alice, gpus[0], in_container), Errc::busy) << "in another";
     EXPECT_EQ(refusal(0, gpus[0]), Errc::busy) << "root";
 
-    // The container is killed with all that is in it.
+    // The container is killed with all that is in it. On a busy host one of its watchdogs may
+    // restore a clock before the kill reaches it.
     ::kill(alices, SIGKILL);
     EXPECT_EQ(end_of(alices), -SIGKILL);
-    std::this_thread::sleep_for(50ms);
-    EXPECT_FALSE(is_as_found(0));
-    EXPECT_FALSE(is_as_found(1));
     EXPECT_EQ(epilog(first), 0);
     EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
     EXPECT_TRUE(is_as_found(1)) << FileSystem::settings(1);
