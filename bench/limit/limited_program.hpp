@@ -87,13 +87,14 @@ inline std::vector<ClockPoint> core_clocks(const simulated::Board& board, std::s
 struct SegmentScope : Kernel<"segment"> {};
 using Registry = PolicyRegistry<Bind<"segment", FromPlan<AutoClock>>, Default<KeepClock>>;
 
-/// The mean of the last iterations of a run that follows segments; none: as found.
+/// The mean of the last iterations of a run that follows segments; none: as found. The limiter has
+/// some of its times to settle before.
 inline tune::Cost run_live(const simulated::Board& board,
                            std::span<const simulated::KernelModel> kernels,
                            const std::vector<std::size_t>& launches,
                            const std::vector<tune::Segment>& segments, Duration latency) {
-    constexpr int warm_up = 4;
-    constexpr int iterations = 16;
+    const double settled_s = 12 / board.limiter_rate;
+    constexpr double counted_s = 2;
     simulated::Device device = device_of(board, latency);
     GpuOptions options;
     options.listen_every = Duration{0};
@@ -104,26 +105,30 @@ inline tune::Cost run_live(const simulated::Board& board,
                    {.asks = true, .point = segments[s].clock, .ungated = true});
     const auto gpu = simulated::open(device, options).with<Registry>(table);
     simulated::Stream* stream = device.create_stream();
-    TimePoint began{};
-    Joules before{};
-    for (int iteration = 0; iteration < warm_up + iterations; ++iteration) {
-        if (iteration == warm_up) {
-            began = device.now();
-            before = device.true_energy();
+    const auto iterate = [&](double seconds) {
+        const TimePoint began = device.now();
+        const Joules before = device.true_energy();
+        int iterations = 0;
+        while (iterations % 16 != 0 || Seconds{device.now() - began}.count() < seconds) {
+            gpu.next_iteration();
+            const auto run = [&](std::size_t first, std::size_t last) {
+                for (std::size_t i = first; i < last; ++i)
+                    device.launch(stream, kernels[launches[i]]);
+            };
+            if (segments.empty()) run(0, launches.size());
+            for (std::size_t s = 0; s < segments.size(); ++s) {
+                FrequencyScope<SegmentScope> scope{gpu, stream,
+                                                   variant(static_cast<std::uint32_t>(s))};
+                run(segments[s].first, segments[s].last);
+            }
+            device.synchronize(stream);
+            ++iterations;
         }
-        gpu.next_iteration();
-        const auto run = [&](std::size_t first, std::size_t last) {
-            for (std::size_t i = first; i < last; ++i) device.launch(stream, kernels[launches[i]]);
-        };
-        if (segments.size() <= 1) run(0, launches.size());
-        for (std::size_t s = 0; s < segments.size() && segments.size() > 1; ++s) {
-            FrequencyScope<SegmentScope> scope{gpu, stream, variant(static_cast<std::uint32_t>(s))};
-            run(segments[s].first, segments[s].last);
-        }
-        device.synchronize(stream);
-    }
-    const tune::Cost mean{Seconds{device.now() - began} / iterations,
+        return tune::Cost{Seconds{device.now() - began} / iterations,
                           (device.true_energy() - before) * (1.0 / iterations)};
+    };
+    iterate(settled_s);
+    const tune::Cost mean = iterate(counted_s);
     gpu.close();
     return mean;
 }

@@ -236,13 +236,13 @@ TEST_F(TrackTableTest, ThreadsMayTakeTracksFromOneAnother) {
         threads.emplace_back([&, thread] {
             for (std::size_t i = 0; i < 4 * many; ++i) {
                 const TrackKey key = stream((i * 7 + thread * many) % (2 * many));
-                const kdvfs::detail::LockedTrack found = table.find(key, [&] {
+                const kdvfs::detail::LockedTrack locked = table.find(key, [&] {
                     const std::lock_guard lock{cells_mutex};
                     return &cells.emplace_back();
                 });
-                EXPECT_EQ(found.track.key(), key);
-                EXPECT_EQ(found.track.depth(), 0U);
-                pass_a_scope(found.track);
+                EXPECT_EQ(locked.track.key(), key);
+                EXPECT_EQ(locked.track.depth(), 0U);
+                pass_a_scope(locked.track);
             }
         });
     }

@@ -213,7 +213,7 @@ struct CudaDriverApi {
     /// Lives as long as the process. Thread-safe.
     class Kernel {
     public:
-        constexpr Kernel(const char* text, const char* name) : text_{text}, name_{name} {}
+        constexpr Kernel(const char* text, const char* symbol) : text_{text}, name_{symbol} {}
         Kernel(const Kernel&) = delete;
         Kernel& operator=(const Kernel&) = delete;
 
