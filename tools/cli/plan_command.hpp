@@ -331,7 +331,7 @@ private:
                          "kdvfs: as found the program draws %.0f W, the limit; no plan saves more "
                          "than %.2f %% of the %s. Limit 1 %% lower: time %+.2f %%, energy %+.2f "
                          "%%; 1 %% higher: %+.2f %%, %+.2f %%\n",
-                         plan.found_power.count, -plan.bound_pct, goal.c_str(),
+                         plan.found_power.count, std::max(0.0, -plan.bound_pct), goal.c_str(),
                          plan.if_lower.time_pct, plan.if_lower.energy_pct, plan.if_higher.time_pct,
                          plan.if_higher.energy_pct);
         else
