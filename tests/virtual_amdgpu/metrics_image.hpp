@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -50,7 +51,9 @@ public:
 
 private:
     void put(std::uint64_t value, std::size_t bytes) {
-        image_.append(reinterpret_cast<const char*>(&value), bytes);
+        const std::size_t known = std::min(bytes, sizeof value);  // a type of 16 bytes is made up
+        image_.append(reinterpret_cast<const char*>(&value), known);
+        image_.append(bytes - known, '\0');
     }
 
     std::string image_;
