@@ -7,6 +7,7 @@
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/detail/train/owned_power_limit.hpp>
 
+#include <tests/virtual_amdgpu/containers.hpp>
 #include <tests/virtual_amdgpu/file_system.hpp>
 
 #include <grp.h>
@@ -348,10 +349,9 @@ TEST_F(Node, TakesBackAGpuThatWasHeldAtItsHighestClock) {
     };
     const pid_t owner = start(alice, job, in_container);
     wait_for_words(1);
-    ::kill(owner, SIGKILL);
+    virtual_amdgpu::kill_container(owner);
     EXPECT_EQ(end_of(owner), -SIGKILL);
-    std::this_thread::sleep_for(50ms);
-    EXPECT_FALSE(is_as_found(0)) << "the watchdog has outlived its namespace";
+    EXPECT_FALSE(is_as_found(0));
     EXPECT_EQ(epilog(gpus[0]), 0);
     EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
 }
@@ -373,10 +373,9 @@ TEST_F(Node, WhoseEpilogNeverRanHasItsPowerLimitBackByTheProlog) {
         },
         in_container);
     wait_for_words(1);
-    ::kill(owner, SIGKILL);
+    virtual_amdgpu::kill_container(owner);
     EXPECT_EQ(end_of(owner), -SIGKILL);
-    std::this_thread::sleep_for(50ms);
-    EXPECT_FALSE(is_as_found(0)) << "the watchdog has outlived its namespace";
+    EXPECT_FALSE(is_as_found(0));
     EXPECT_EQ(prolog(alice, gpus[0]), 0);
     EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
     EXPECT_EQ(epilog(gpus[0]), 0);

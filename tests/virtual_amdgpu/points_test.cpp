@@ -4,6 +4,7 @@
 // processes that die in every way. The board is found at its own point again.
 #include <kdvfs/rocm.hpp>
 
+#include <tests/virtual_amdgpu/containers.hpp>
 #include <tests/virtual_amdgpu/file_system.hpp>
 
 #include <grp.h>
@@ -113,15 +114,6 @@ protected:
         const auto start = Clock::now();
         while (*said_ == 0 && Clock::now() - start < 5s) std::this_thread::sleep_for(200us);
         ASSERT_EQ(*said_, 1) << "the child has not switched";
-    }
-    /// Kills the first process of a namespace and, before it, its watchdog, which else may have the
-    /// time to act.
-    static void kill_container(pid_t first) {
-        const std::string number = std::to_string(first);
-        std::ifstream children{"/proc/" + number + "/task/" + number + "/children"};
-        for (pid_t child = 0; children >> child;) ::kill(child, SIGKILL);
-        ::kill(first, SIGKILL);
-        end_of(first);
     }
     static int end_of(pid_t child) {
         int status = 0;
@@ -289,7 +281,8 @@ TEST_F(PreparedPoints, OfAKilledContainerArePutBackByTheProgramOrTheNextOpening)
         const pid_t victim = start([&] { hold(1); }, CLONE_NEWPID);
         wait_until_said();
         EXPECT_EQ(held(), "1");
-        kill_container(victim);
+        virtual_amdgpu::kill_container(victim);
+        end_of(victim);
         std::this_thread::sleep_for(50ms);
         EXPECT_EQ(held(), "1") << "the watchdog has outlived its namespace";
         if (by_program) {
@@ -306,7 +299,8 @@ TEST_F(PreparedPoints, OfAKilledContainerArePutBackByTheProgramOrTheNextOpening)
 TEST_F(PreparedPoints, ArePutBackByTheProgramBesideASpoiltRecordOfClocks) {
     const pid_t victim = start([&] { hold(1); }, CLONE_NEWPID);
     wait_until_said();
-    kill_container(victim);
+    virtual_amdgpu::kill_container(victim);
+    end_of(victim);
     std::this_thread::sleep_for(50ms);
     EXPECT_EQ(held(), "1");
     std::filesystem::resize_file("/run/kdvfs/" + address + "/record", 500);
