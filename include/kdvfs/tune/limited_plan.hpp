@@ -75,8 +75,8 @@ struct LimitedLap {
     std::vector<bool> full;
 };
 
-/// Runs schedules under a power limiter, in a model's costs: above the ceiling a launch runs at the
-/// ceiling: between the clocks of the model its time is linear in the length of a cycle and its
+/// Runs schedules under a power limiter, in a model's costs. Above the ceiling a launch runs at the
+/// ceiling. Between the clocks of the model its time is linear in the length of a cycle, and its
 /// power a power of the clock.
 class LimiterRun {
 public:
@@ -210,16 +210,25 @@ struct LimitedSchedule {
     Cost held;
 };
 
-/// What a schedule saves against the program as found, where the limit is so many times as high.
-inline LimitedSaving saving_at(const SwitchModel& model, const SwitchCosts& costs,
-                               device::PowerLimiter limiter, double times, std::size_t baseline,
-                               const solve::Schedule& schedule) {
-    limiter.limit = limiter.limit * times;
-    const LimiterRun run{model, costs, limiter};
-    const Cost found = run(solve::one_clock(model, baseline)).cost;
-    const Cost planned = run(schedule).cost;
-    return {time_percent(planned, found), energy_percent(planned, found)};
-}
+/// What schedules save where the limit is another than stated, against the program as found there.
+class OtherLimit {
+public:
+    OtherLimit(const SwitchModel& model, const SwitchCosts& costs,
+               const device::PowerLimiter& limiter, double times, std::size_t baseline)
+        : run_{model,
+               costs,
+               {limiter.limit * times, limiter.rate, limiter.lowest_mhz, limiter.top_mhz}},
+          found_{run_(solve::one_clock(model, baseline)).cost} {}
+
+    [[nodiscard]] LimitedSaving saving(const solve::Schedule& schedule) const {
+        const Cost planned = run_(schedule).cost;
+        return {time_percent(planned, found_), energy_percent(planned, found_)};
+    }
+
+private:
+    LimiterRun run_;
+    Cost found_;
+};
 
 /// The search for a plan at the limit. Each launch has a price of the watts beyond the limit; the
 /// schedule that is cheapest at these prices is run under the limiter, which shows where watts are
@@ -232,8 +241,9 @@ public:
                 const device::PowerLimiter& limiter, const LimitObjective& objective,
                 std::size_t baseline)
         : model_{model},
-          costs_{costs},
           run_{model, costs, limiter},
+          lower_{model, costs, limiter, 1 - objective.limit_error, baseline},
+          higher_{model, costs, limiter, 1 + objective.limit_error, baseline},
           limiter_{limiter},
           objective_{objective},
           baseline_{baseline},
@@ -254,6 +264,12 @@ public:
     [[nodiscard]] const LimitedSchedule& found() const { return found_; }
     [[nodiscard]] const LimitedSchedule& best() const { return best_; }
     [[nodiscard]] const LimitedSchedule& single() const { return single_; }
+    [[nodiscard]] const OtherLimit& lower() const { return lower_; }
+    [[nodiscard]] const OtherLimit& higher() const { return higher_; }
+    /// What is made small, of a cost.
+    [[nodiscard]] double goal(const Cost& cost) const {
+        return by_time() ? cost.time.count() : cost.energy.count;
+    }
     /// No schedule of the model's clocks whose mean power is within the limit has less of the goal.
     [[nodiscard]] double bound() const { return std::min(bound_, goal(best_.held)); }
 
@@ -296,9 +312,6 @@ private:
     static constexpr Seconds usual_lack{5e-3};  // of the limit: where steps are whole
 
     [[nodiscard]] bool by_time() const { return objective_.goal == LimitGoal::least_time; }
-    [[nodiscard]] double goal(const Cost& cost) const {
-        return by_time() ? cost.time.count() : cost.energy.count;
-    }
     [[nodiscard]] Seconds most_time() const {
         return found_.held.time * (1 + objective_.max_slowdown + 1e-9);
     }
@@ -376,11 +389,7 @@ private:
     void prefer_robust() {
         constexpr double given_up = 3e-4;  // of the time, at the stated limit
         const auto worst = [&](const solve::Schedule& schedule) {
-            double pct = -std::numeric_limits<double>::infinity();
-            for (const double times : {1 - objective_.limit_error, 1 + objective_.limit_error})
-                pct = std::max(
-                    pct, saving_at(model_, costs_, limiter_, times, baseline_, schedule).time_pct);
-            return pct;
+            return std::max(lower_.saving(schedule).time_pct, higher_.saving(schedule).time_pct);
         };
         double least = worst(best_.schedule);
         LimitedSchedule chosen = best_;
@@ -459,8 +468,9 @@ private:
     static constexpr std::size_t most_variants = 12;
 
     const SwitchModel& model_;
-    const SwitchCosts& costs_;
     LimiterRun run_;
+    OtherLimit lower_;
+    OtherLimit higher_;
     device::PowerLimiter limiter_;
     LimitObjective objective_;
     std::size_t baseline_;
@@ -497,9 +507,7 @@ inline LimitedPlan plan_at_limit(const CostTable& table, const std::vector<std::
     detail::LimitSearch search{model, costs, limiter, objective, baseline};
     search.search();
     const Cost found = search.found().held;
-    const auto goal = [&](const Cost& cost) {
-        return objective.goal == LimitGoal::least_time ? cost.time.count() : cost.energy.count;
-    };
+    const auto goal = [&](const Cost& cost) { return search.goal(cost); };
     detail::LimitedSchedule chosen = search.best();
     LimitedPlan plan;
     SegmentPlan& segments = plan.segments;
@@ -527,10 +535,8 @@ inline LimitedPlan plan_at_limit(const CostTable& table, const std::vector<std::
     plan.bound_pct = 100 * (search.bound() / goal(found) - 1);
     plan.found_power = Watts{found.energy / found.time};
     plan.at_limit = plan.found_power.count > limiter.limit.count * (1 - at_limit_within);
-    plan.if_higher = detail::saving_at(model, costs, limiter, 1 + objective.limit_error, baseline,
-                                       chosen.schedule);
-    plan.if_lower = detail::saving_at(model, costs, limiter, 1 - objective.limit_error, baseline,
-                                      chosen.schedule);
+    plan.if_higher = search.higher().saving(chosen.schedule);
+    plan.if_lower = search.lower().saving(chosen.schedule);
     return plan;
 }
 
