@@ -32,9 +32,9 @@ target_compile_features(kdvfs INTERFACE cxx_std_20)
 target_sources(kdvfs INTERFACE FILE_SET HEADERS
                BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${kdvfs_headers})
 
-# ROCm SMI and AMD SMI are looked for at run time.
-kdvfs_library(rocm kdvfs_rocm LINKS kdvfs::kdvfs HipHost::HipHost ${CMAKE_DL_LIBS})
-# NVIDIA's libraries are opened at run time; their headers serve where they are.
+# The vendors' libraries are looked for at run time; what is found here serves the program.
+kdvfs_library(rocm kdvfs_rocm LINKS kdvfs::kdvfs ${CMAKE_DL_LIBS}
+              $<TARGET_NAME_IF_EXISTS:HipHost::HipHost>)
 kdvfs_library(nvidia kdvfs_nvidia LINKS kdvfs::kdvfs ${CMAKE_DL_LIBS}
               $<TARGET_NAME_IF_EXISTS:CudaHeaders::CudaHeaders>)
 kdvfs_library(measure kdvfs_measure LINKS kdvfs::kdvfs Eigen3::Eigen)

@@ -16,6 +16,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include <hip/hip_runtime_api.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>

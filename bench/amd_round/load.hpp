@@ -5,6 +5,8 @@
 #include <kdvfs/detail/device/gpu_streams.hpp>
 #include <kdvfs/units.hpp>
 
+#include <hip/hip_runtime_api.h>
+
 #include <chrono>
 #include <string>
 
@@ -19,7 +21,7 @@ inline kdvfs::TimePoint now() {
 }
 
 /// @throws kdvfs::Error
-inline void check(hipError_t status, const char* action) {
+inline void check(kdvfs::device::HipApi::Status status, const char* action) {
     kdvfs::device::check<kdvfs::device::HipApi>(status, action, "the GPU");
 }
 

@@ -10,6 +10,8 @@
 #include <kdvfs/rocm.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 
+#include <hip/hip_runtime_api.h>
+
 #include <array>
 #include <charconv>
 #include <chrono>

@@ -2,6 +2,8 @@
 #include <examples/gpt3_iteration/stand_in.hpp>
 #include <kdvfs/hip_markers.hpp>
 
+#include <hip/hip_runtime_api.h>
+
 #include <stdexcept>
 
 namespace gpt3 {

@@ -3,6 +3,8 @@
 
 #include <kdvfs/hip_markers.hpp>
 
+#include <hip/hip_runtime_api.h>
+
 // The calls of hipBLAS that this example makes: hipBLAS's own where it is installed, else a few
 // functions of the same shape, which compute in a callback of the stream, over memory that the host
 // can reach. Callbacks are not captured: graphs need the real library.

@@ -3,6 +3,8 @@
 
 #include <kdvfs/hip_markers.hpp>
 
+#include <hip/hip_runtime_api.h>
+
 #include <cstddef>
 #include <stdexcept>
 #include <string>

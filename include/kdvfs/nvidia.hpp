@@ -13,27 +13,18 @@ namespace kdvfs::inline v0_3::nvidia {
 /// Opens a CUDA device: locks its clocks as scopes ask, counts its energy, and frees the clocks
 /// when the last handle is gone or the process ends. A second call for the same GPU returns the
 /// same GPU, in all modules of the process: stricter options are taken over, contradicting ones
-/// refused. Needs CUDA's headers to compile in the header-only
-/// form, and libcudart; NVML is opened at run time.
+/// refused. CUDA's driver and NVML are looked for at run time.
 /// @param cuda_device CUDA's number of the device; NVML's is found by its PCI address
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
 ///         cannot be set, unless `options.on_refused` is `measure_only`. It does try to set them:
 ///         where clocks must not be touched, call `measure`.
-#if KDVFS_COMPILED || __has_include(<cuda_runtime_api.h>)
 KDVFS_INLINE Gpu open(int cuda_device, const GpuOptions& options = {});
-#else
-Gpu open(int cuda_device, const GpuOptions& options = {}) = delete;     // needs CUDA's headers
-#endif
 
 /// Opens a CUDA device to measure it. Its clocks, power limit and modes are never touched: NVML's
 /// setting functions are not even looked up. For GPUs that others share, and for processes without
 /// the right to set clocks.
 /// @throws Error if there is no such device, driver or library
-#if KDVFS_COMPILED || __has_include(<cuda_runtime_api.h>)
 KDVFS_INLINE Gpu measure(int cuda_device, const GpuOptions& options = {});
-#else
-Gpu measure(int cuda_device, const GpuOptions& options = {}) = delete;  // needs CUDA's headers
-#endif
 
 /// Opens a board by its PCI address, without CUDA in the process: for a process beside the one that
 /// works, or inside an engine that hides its streams. `Gpu::request` asks for clocks; scopes, which
@@ -50,10 +41,8 @@ KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& optio
 }  // namespace kdvfs::inline v0_3::nvidia
 
 #if KDVFS_DEFINES_ENGINE
-#include <kdvfs/detail/open/nvidia.hpp>
-#if __has_include(<cuda_runtime_api.h>)
 #include <kdvfs/detail/open/cuda.hpp>
 #endif
-#elif defined(__CUDACC__)
+#if defined(__CUDACC__)
 #include <kdvfs/cuda_markers.hpp>
 #endif

@@ -13,16 +13,17 @@ namespace kdvfs::inline v0_3::rocm {
 /// Opens an AMD GPU: sets its clocks (`info().mechanism` says how), counts its energy, and restores
 /// the clocks when the last handle is gone or the process ends. A second call for the same GPU
 /// returns the same GPU, in all modules of the process: stricter options are taken over,
-/// contradicting ones refused. Needs HIP's headers to compile in the
-/// header-only form, and libamdhip64.
+/// contradicting ones refused. libamdhip64 is looked for at run time: the one that the process has
+/// already, else the newest that is installed (ROCm 5.2 to 7).
 /// @param hip_device HIP's number of the device; the driver's is found by its PCI address
 /// @throws Error if there is no such device, if another process drives its clocks, or if they
 ///         cannot be set, unless `options.on_refused` is `measure_only`
-#if KDVFS_COMPILED || defined(__HIP_PLATFORM_AMD__)
 KDVFS_INLINE Gpu open(int hip_device, const GpuOptions& options = {});
-#else
-Gpu open(int hip_device, const GpuOptions& options = {}) = delete;  // needs HIP's headers
-#endif
+
+/// Opens a HIP device to measure it: nothing is ever set. For GPUs that others share, and for
+/// processes without the right to set clocks.
+/// @throws Error if there is no such device or it has no energy counter that can be read
+KDVFS_INLINE Gpu measure(int hip_device, const GpuOptions& options = {});
 
 /// Opens an AMD GPU by its PCI address, without HIP in the process: for a process beside the one
 /// that works, or inside an engine that hides its streams. `Gpu::request` asks for clocks; scopes,
@@ -39,10 +40,8 @@ KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& optio
 }  // namespace kdvfs::inline v0_3::rocm
 
 #if KDVFS_DEFINES_ENGINE
-#include <kdvfs/detail/open/amd.hpp>
-#if defined(__HIP_PLATFORM_AMD__)
 #include <kdvfs/detail/open/hip.hpp>
 #endif
-#elif defined(__HIPCC__)
+#if defined(__HIPCC__)
 #include <kdvfs/hip_markers.hpp>
 #endif

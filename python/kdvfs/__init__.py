@@ -438,9 +438,9 @@ def open(  # noqa: A001 - the library's own word
     """Opens a GPU of a vendor ("amd", "nvidia") to set its clocks and count its energy.
 
     `device` is the number that the vendor's runtime gives it (`torch.cuda.current_device()`), or
-    a PCI address ("0000:c1:00.0"). By number it has streams, hence scopes; AMD's cannot be opened
-    so yet. By address it has none until a module of the process opens the same GPU by its number;
-    requests work at once. Needs the right to set clocks.
+    a PCI address ("0000:c1:00.0"). By number it has streams, hence scopes. By address it has none
+    until a module of the process opens the same GPU by its number; requests work at once. Needs
+    the right to set clocks.
 
     `switch_latency`, in seconds, is what `kdvfs measure-latency` found: scopes too short for it do
     not switch. With None it is not known, and scopes that would not pay at 150 ms are held back;

@@ -8,6 +8,8 @@
 #include <tests/hip_double/hip_double.hpp>
 #include <tests/virtual_amdgpu/file_system.hpp>
 
+#include <hip/hip_runtime_api.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>

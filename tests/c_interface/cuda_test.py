@@ -89,7 +89,7 @@ class Refuses(unittest.TestCase):
     def test_in_words(self):
         for call, words in (
             (lambda: kdvfs.measure("nvidia", 5), "CUDA_VISIBLE_DEVICES"),
-            (lambda: kdvfs.measure("amd", 0), "PCI address"),
+            (lambda: kdvfs.measure("amd", 5), "HIP_VISIBLE_DEVICES"),
             (lambda: kdvfs.measure("intel", 0), "no vendor"),
         ):
             with self.assertRaises(kdvfs.Error) as caught:

@@ -123,7 +123,7 @@ MISTAKES = [
     (lambda: kdvfs.open("nvidia", "cuda:0"), "'cuda:0' is no PCI address", r"torch.cuda.current_device\(\)"),
     (lambda: kdvfs.open("nvidia", None), "None is no integer", r"torch.cuda.current_device\(\)"),
     (lambda: kdvfs.measure("nvidia", -1), "-1 is no integer", r"torch.cuda.current_device\(\)"),
-    (lambda: kdvfs.open("amd", 0), "HIP device 0.*no HIP streams", "by its PCI address"),
+    (lambda: kdvfs.open("amd", 0), "HIP device 0.*HIP error", "HIP_VISIBLE_DEVICES"),
     (lambda: kdvfs.measure("nvidia", 0), "libcuda.so.1 cannot be used|absent.so", "driver"),
     (lambda: kdvfs.measure("nvidia", "0000:1b:00.0"), "libnvidia-ml|NVML", "install NVIDIA's driver"),
     (opened(meter_every=0), "meter_every: it is 0", "use 1"),

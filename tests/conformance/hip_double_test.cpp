@@ -5,6 +5,8 @@
 #include <tests/conformance/stream_order.hpp>
 #include <tests/hip_double/hip_double.hpp>
 
+#include <hip/hip_runtime_api.h>
+
 #include <memory>
 
 namespace conformance {

@@ -9,6 +9,7 @@
 #include <tests/hip_double/hip_double.hpp>
 
 #include <gtest/gtest.h>
+#include <hip/hip_runtime_api.h>
 
 #include <algorithm>
 #include <array>

@@ -6,6 +6,7 @@
 #include <tests/hip_double/hip_double.hpp>
 
 #include <gtest/gtest.h>
+#include <hip/hip_runtime_api.h>
 
 #include <array>
 #include <atomic>

@@ -8,6 +8,7 @@
 #include <tests/thread_loop/thread_costs.hpp>
 
 #include <gtest/gtest.h>
+#include <hip/hip_runtime_api.h>
 
 #include <algorithm>
 #include <chrono>

@@ -4,6 +4,7 @@
 // symbol versions, without a GPU.
 #include "hip_double.hpp"
 
+#include "modules.hpp"
 #include "stream.hpp"
 
 #include <dlfcn.h>
@@ -420,9 +421,12 @@ hipError_t hipLaunchKernel(const void*, dim3, dim3, void** arguments, size_t, hi
 
 // Events.
 
-hipError_t hipModuleLaunchKernel(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                 unsigned, unsigned, hipStream_t stream, void** parameters,
-                                 void**) {
+hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned, unsigned, unsigned, unsigned,
+                                 unsigned, unsigned, unsigned, hipStream_t stream,
+                                 void** parameters, void**) {
+    if (const auto status = hip_double::launch_code(function, stream, parameters)) {
+        return static_cast<hipError_t>(*status);
+    }
     return hipLaunchKernel(nullptr, {}, {}, parameters, 0, stream);
 }
 hipError_t hipLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** parameters,

@@ -33,7 +33,7 @@ kdvfs_client_test(installed ${installed} ${without})
 kdvfs_client_test(built ${built} ${without})
 kdvfs_client_test(subproject -DKDVFS_SUBPROJECT=${PROJECT_SOURCE_DIR} ${without})
 
-set(needs_rocm HipHost)
+set(needs_rocm)
 set(needs_nvidia)
 set(needs_measure Eigen3)
 set(needs_tune Eigen3 nlohmann_json)

@@ -8,6 +8,7 @@
 #include <tests/virtual_amdgpu/file_system.hpp>
 
 #include <gtest/gtest.h>
+#include <hip/hip_runtime_api.h>
 
 #include <chrono>
 #include <cstdio>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "open_boards.hpp"
 
-#include <kdvfs/detail/open/cuda_driver.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/nvidia.hpp>
 #include <kdvfs/rocm.hpp>
@@ -32,17 +31,14 @@ Gpu open_board(const std::string& vendor, const std::string& address, Use use,
 }
 
 Gpu open_number(const std::string& vendor, int number, Use use, const GpuOptions& options) {
+    const bool drive = use == Use::drive;
     if (vendor == "nvidia") {
-        return use == Use::drive ? nvidia::open_by_driver(number, options)
-                                 : nvidia::measure_by_driver(number, options);
+        return drive ? nvidia::open(number, options) : nvidia::measure(number, options);
     }
-    if (vendor != "amd") reject_vendor(vendor, "device " + std::to_string(number));
-    throw Error{Errc::not_supported,
-                {.action = "open a GPU by its number",
-                 .object = "HIP device " + std::to_string(number),
-                 .vendor_words = "this library reaches no HIP streams",
-                 .remedy = "open it by its PCI address: energy and requests need no stream; "
-                           "scopes need a module of the process that is compiled with hipcc"}};
+    if (vendor == "amd") {
+        return drive ? rocm::open(number, options) : rocm::measure(number, options);
+    }
+    reject_vendor(vendor, "device " + std::to_string(number));
 }
 
 }  // namespace kdvfs::c_interface

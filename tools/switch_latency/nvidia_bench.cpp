@@ -3,7 +3,7 @@
 // NVIDIA GPUs by the driver alone, which is looked for when the program runs.
 #include "gpu_bench.hpp"
 
-#include <kdvfs/detail/device/nvidia/cuda_driver_api.hpp>
+#include <kdvfs/detail/device/nvidia/cuda_api.hpp>
 #include <kdvfs/detail/device/nvidia/nvml.hpp>
 #include <kdvfs/detail/io/files.hpp>
 
@@ -11,7 +11,7 @@
 
 namespace {
 
-using kdvfs::device::CudaDriverApi;
+using kdvfs::device::CudaApi;
 
 /// As `depend` in clock_loop.cpp: dependent multiply-adds in registers, so that an iteration's time
 /// is a number of core cycles. For any GPU of compute capability 7.0 or later.
@@ -48,15 +48,15 @@ END:
 }
 )ptx";
 
-void launch_clock_loop(CudaDriverApi::Stream stream, unsigned steps) {
-    static constinit CudaDriverApi::Kernel kernel{clock_loop_ptx, "kdvfs_clock_loop"};
+void launch_clock_loop(CudaApi::Stream stream, unsigned steps) {
+    static constinit CudaApi::Kernel kernel{clock_loop_ptx, "kdvfs_clock_loop"};
     // One wave of any such GPU.
     constexpr unsigned blocks = 128;
     constexpr unsigned threads = 256;
     void* never = nullptr;
     void* arguments[] = {&steps, &never};
-    kdvfs::device::check<CudaDriverApi>(kernel.launch(stream, blocks, threads, arguments),
-                                        "launch the kernel that is timed", "CUDA device");
+    kdvfs::device::check<CudaApi>(kernel.launch(stream, blocks, threads, arguments),
+                                  "launch the kernel that is timed", "CUDA device");
 }
 
 kdvfs::device::NvmlOptions nvml_options() {
@@ -69,11 +69,10 @@ kdvfs::device::NvmlOptions nvml_options() {
 }  // namespace
 
 std::unique_ptr<SwitchBench> open_nvidia_gpu(int cuda_device, IterationSettings settings) {
-    static_cast<void>(
-        kdvfs::device::offer_marker_kernel<CudaDriverApi>(&CudaDriverApi::launch_marker));
+    static_cast<void>(kdvfs::device::offer_marker_kernel<CudaApi>(&CudaApi::launch_marker));
     const std::string address =
-        kdvfs::device::nvml_address(kdvfs::device::pci_address<CudaDriverApi>(cuda_device));
-    using Bench = GpuBench<CudaDriverApi, kdvfs::device::Nvml>;
+        kdvfs::device::nvml_address(kdvfs::device::pci_address<CudaApi>(cuda_device));
+    using Bench = GpuBench<CudaApi, kdvfs::device::Nvml>;
     return std::make_unique<Bench>(cuda_device, &launch_clock_loop, settings, address,
                                    nvml_options());
 }

@@ -7,6 +7,10 @@
 
 #include <cstdint>
 
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#endif
+
 #if defined(__CUDACC__) || defined(__HIPCC__)
 
 namespace kdvfs::inline v0_3::device {
@@ -70,11 +74,17 @@ using MarkerApi = CudaApi;
 using MarkerApi = HipApi;
 #endif
 
+/// Its status comes back without touching the user's last error, unlike <<<>>>'s.
 int launch_marker_kernel(void* stream, const MarkerArguments& arguments) {
     MarkerArguments copy = arguments;
     void* pointers[] = {&copy};
-    return static_cast<int>(MarkerApi::launch(reinterpret_cast<const void*>(&marker_kernel<>),
-                                              pointers, static_cast<MarkerApi::Stream>(stream)));
+    const void* const kernel = reinterpret_cast<const void*>(&marker_kernel<>);
+    const auto in = static_cast<MarkerApi::Stream>(stream);
+#if defined(__CUDACC__)
+    return static_cast<int>(cudaLaunchKernel(kernel, dim3(1), dim3(1), pointers, 0, in));
+#else
+    return static_cast<int>(hipLaunchKernel(kernel, dim3(1), dim3(1), pointers, 0, in));
+#endif
 }
 
 [[maybe_unused]] const bool marker_kernel_is_offered =

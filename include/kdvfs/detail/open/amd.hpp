@@ -16,52 +16,56 @@
 namespace kdvfs::inline v0_3::rocm {
 namespace detail {
 
-/// @param open_streams returns the runtime of the GPU's streams
-template <class OpenStreams>
-Gpu open_device(const std::string& at, const std::string& who, OpenStreams open_streams,
-                const GpuOptions& options) {
-    const auto address = device::amd::parse_pci_address(at);
-    if (!address) {
-        throw Error{
-            Errc::invalid_input,
-            {"read the PCI address", who, "'" + at + "' is none", "give one such as 0000:c1:00.0"}};
+using OwnedBoard = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
+
+/// The card at a PCI address. @param who whose address it is, for errors
+inline device::amd::Card card_at(const std::string& spelled, const std::string& who) {
+    if (const auto address = device::amd::parse_pci_address(spelled)) {
+        return device::amd::find_card(*address);
     }
-    const device::amd::Card card = device::amd::find_card(*address);
-    using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
+    throw Error{Errc::invalid_input,
+                {"read the PCI address", who, "'" + spelled + "' is none",
+                 "give one such as 0000:c1:00.0"}};
+}
+
+/// Opens a board to set its clocks; `open_streams` as `kdvfs::detail::open_device` takes it.
+template <class OpenStreams>
+Gpu open_board(const std::string& at, const std::string& who, OpenStreams open_streams,
+               const GpuOptions& options) {
+    const device::amd::Card card = card_at(at, who);
     return Gpu{kdvfs::detail::open_device(
-        to_string(*address), open_streams,
+        to_string(card.address), open_streams,
         [&] {
             device::amd::require_proven(card, options.allow_unproven);
-            return std::make_shared<Owned>(card, options.clock_path);
+            return std::make_shared<OwnedBoard>(card, options.clock_path);
         },
+        [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, options)};
+}
+
+/// The same to measure it.
+template <class OpenStreams>
+Gpu measure_board(const std::string& at, const std::string& who, OpenStreams open_streams,
+                  GpuOptions options) {
+    options.on_refused = OnRefused::measure_only;
+    const device::amd::Card card = card_at(at, who);
+    return Gpu{kdvfs::detail::open_device(
+        to_string(card.address) + " measured", open_streams,
+        [] { return std::shared_ptr<OwnedBoard>{}; },
         [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, options)};
 }
 
 }  // namespace detail
 
 KDVFS_INLINE Gpu open(const std::string& pci_address, const GpuOptions& options) {
-    const auto no_streams = [&] {
-        return std::make_shared<kdvfs::detail::LateStreams>(pci_address);
-    };
-    return detail::open_device(pci_address, "an AMD GPU", no_streams, options);
+    return detail::open_board(
+        pci_address, "an AMD GPU",
+        [&] { return std::make_shared<kdvfs::detail::LateStreams>(pci_address); }, options);
 }
 
 KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& options) {
-    GpuOptions measuring = options;
-    measuring.on_refused = OnRefused::measure_only;
-    const auto address = device::amd::parse_pci_address(pci_address);
-    if (!address) {
-        throw Error{Errc::invalid_input,
-                    {"read the PCI address", "an AMD GPU", "'" + pci_address + "' is none",
-                     "give one such as 0000:c1:00.0"}};
-    }
-    const device::amd::Card card = device::amd::find_card(*address);
-    using Owned = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
-    return Gpu{kdvfs::detail::open_device(
-        to_string(*address) + " measured",
-        [&] { return std::make_shared<kdvfs::detail::LateStreams>(pci_address); },
-        [] { return std::shared_ptr<Owned>{}; },
-        [&] { return std::make_shared<device::AmdgpuSysfs>(card); }, measuring)};
+    return detail::measure_board(
+        pci_address, "an AMD GPU",
+        [&] { return std::make_shared<kdvfs::detail::LateStreams>(pci_address); }, options);
 }
 
 }  // namespace kdvfs::inline v0_3::rocm

@@ -1,35 +1,32 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/device/amd/marker_source.hpp>
 #include <kdvfs/detail/device/gpu_api.hpp>
+#include <kdvfs/detail/device/loaded_kernel.hpp>
+#include <kdvfs/detail/device/marker_launch.hpp>
+#include <kdvfs/detail/io/shared_library.hpp>
 
-// A device compiler needs the larger header; clang without hipcc defines only the second macro.
-#if defined(__HIPCC__) || defined(__HIP__)
-#include <hip/hip_runtime.h>
-#else
-#include <hip/hip_runtime_api.h>
-#endif
-
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
+struct ihipStream_t;  // HIP's own
+struct ihipEvent_t;
+
 namespace kdvfs::inline v0_3::device {
 
-/// Whether this version of HIP's headers knows the rate of the device's wall clock.
-template <class Attribute>
-concept HasWallClockRate = requires {
-    Attribute::hipDeviceAttributeWallClockRate;
-};
-
-/// HIP's runtime. The one file that includes HIP's headers; see `GpuApi` for what the members are.
+/// HIP's runtime, looked for when the program runs: the one that the process has already, else the
+/// newest that is installed. No file needs HIP's headers, and no program links it for kdvfs's sake.
+/// Own declarations of what ROCm 5.2 to 7 have in common; see `GpuApi` for what the members are.
 struct HipApi {
     using StreamObject = ihipStream_t;
-    using Stream = hipStream_t;
-    using Event = hipEvent_t;
-    using Status = hipError_t;
-    using CaptureMode = hipStreamCaptureMode;
+    using Stream = ihipStream_t*;
+    using Event = ihipEvent_t*;
+    using Status = int;       ///< hipError_t
+    using CaptureMode = int;  ///< hipStreamCaptureMode
     using Home = int;
 
     static constexpr const char* name = "HIP";
@@ -41,149 +38,335 @@ struct HipApi {
     // By the documentation of hipStreamWaitValue32.
     static constexpr bool waits_in_signal_memory = true;
 
-    static constexpr Status success = hipSuccess;
-    static constexpr Status not_ready = hipErrorNotReady;
-    static constexpr Status not_supported = hipErrorNotSupported;
-    static constexpr Status cannot_capture = hipErrorStreamCaptureUnsupported;
-    static constexpr Status capture_invalidated = hipErrorStreamCaptureInvalidated;
-    static constexpr Status out_of_memory = hipErrorOutOfMemory;
-    static constexpr CaptureMode relaxed_capture = hipStreamCaptureModeRelaxed;
+    static constexpr Status no_marker_compiler = -1;  ///< none of HIP's
+    static constexpr Status success = 0;
+    static constexpr Status invalid_value = 1;
+    static constexpr Status out_of_memory = 2;
+    static constexpr Status insufficient_driver = 35;
+    static constexpr Status no_device = 100;
+    static constexpr Status invalid_device = 101;
+    static constexpr Status invalid_handle = 400;
+    static constexpr Status not_ready = 600;
+    static constexpr Status not_supported = 801;
+    static constexpr Status cannot_capture = 900;
+    static constexpr Status capture_invalidated = 901;
+    static constexpr Status capture_implicit = 906;
+    static constexpr CaptureMode relaxed_capture = 2;
 
     static constexpr Errc code_of(Status status) {
         switch (status) {
-            case hipErrorNoDevice:
-            case hipErrorNotSupported:
-            case hipErrorInsufficientDriver: return Errc::not_supported;
-            case hipErrorInvalidDevice:
-            case hipErrorInvalidValue:
-            case hipErrorInvalidHandle:
-            case hipErrorStreamCaptureImplicit:
-            case hipErrorStreamCaptureInvalidated: return Errc::invalid_input;
+            case no_device:
+            case not_supported:
+            case insufficient_driver: return Errc::not_supported;
+            case invalid_device:
+            case invalid_value:
+            case invalid_handle:
+            case capture_implicit:
+            case capture_invalidated: return Errc::invalid_input;
             default: return Errc::io;
         }
     }
     /// With the number, because Debian's HIP has one text for many errors.
     static std::string words_of(Status status) {
-        return "HIP error " + std::to_string(status) + ": " + hipGetErrorString(status);
+        if (status == no_marker_compiler) return "hipRTC is missing, or does not compile a kernel";
+        const char* const words =
+            runtime().error_string == nullptr ? nullptr : runtime().error_string(status);
+        return "HIP error " + std::to_string(status) + ": " +
+               (words != nullptr ? words : "libamdhip64.so cannot be used");
     }
     static constexpr const char* remedy_for(Status status) {
         switch (status) {
-            case hipErrorNoDevice:
-            case hipErrorInvalidDevice:  // Debian's HIP says this where there is no device at all
-                return "is a GPU visible to this process (HIP_VISIBLE_DEVICES, /dev/kfd)?";
-            case hipErrorInvalidHandle: return "is the stream alive, and of this device?";
-            case hipErrorStreamCaptureImplicit:
+            case no_device:
+            case invalid_device:  // Debian's HIP says this where there is no device at all
+                return "is libamdhip64 installed, and a GPU visible to this process "
+                       "(HIP_VISIBLE_DEVICES, /dev/kfd)?";
+            case invalid_handle: return "is the stream alive, and of this device?";
+            case capture_implicit:
                 return "another stream is being captured: use no default stream meanwhile";
-            case hipErrorStreamCaptureInvalidated:
+            case capture_invalidated:
                 return "end the capture, and begin it again without calls that it forbids";
             default: return "";
         }
     }
-    static void forget_last_error() { static_cast<void>(hipGetLastError()); }
+    static void forget_last_error() { static_cast<void>(call(runtime().last_error)); }
 
-    static Status get_device(int* device) { return hipGetDevice(device); }
-    static Status set_device(int device) { return hipSetDevice(device); }
+    static Status get_device(int* device) { return call(runtime().get_device, device); }
+    static Status set_device(int device) { return call(runtime().set_device, device); }
     static Status pci_address(char* text, int length, int device) {
-        return hipDeviceGetPCIBusId(text, length, device);
+        return call(runtime().pci_address, text, length, device);
     }
-    /// 100 MHz on CDNA where the header knows no attribute to ask (it came after ROCm 5.2).
-    static double wall_clock_megahertz(int device) { return asked_megahertz<>(device); }
+    /// 100 MHz on CDNA where HIP knows no attribute to ask (it came after ROCm 5.2).
+    static double wall_clock_megahertz(int device) {
+        constexpr int wall_clock_rate = 10017;  // hipDeviceAttributeWallClockRate, in kHz
+        int kilohertz = 0;
+        const Status status = call(runtime().attribute, &kilohertz, wall_clock_rate, device);
+        return status == success && kilohertz > 0 ? kilohertz / 1000.0 : 100;
+    }
 
     static Home home(int device) { return device; }
     static std::string external(Stream stream, int device, Home) {
-        const int its = hipGetStreamDeviceId(stream);
+        const int its = device_of(stream, device);
         if (its == device) return {};
         return its < 0 ? "there is no such stream"
                        : "the stream is of HIP device " + std::to_string(its);
     }
-    static bool is_per_thread(Stream stream) { return stream == hipStreamPerThread; }
-    /// Null is the default stream that threads share, in files of the other kind than this one.
-    static bool mistakes_null() {
-#if defined(HIP_API_PER_THREAD_DEFAULT_STREAM)
-        return true;
-#else
-        return false;
-#endif
+    /// hipStreamPerThread.
+    static bool is_per_thread(Stream stream) {
+        return stream == reinterpret_cast<Stream>(std::uintptr_t{2});
     }
+    static bool mistakes_null() { return false; }
 
     static Status make_stream(Stream* stream) {
-        return hipStreamCreateWithFlags(stream, hipStreamNonBlocking);
+        constexpr unsigned non_blocking = 1;
+        return call(runtime().make_stream, stream, non_blocking);
     }
-    static Status destroy_stream(Stream stream) { return hipStreamDestroy(stream); }
-    static Status synchronize(Stream stream) { return hipStreamSynchronize(stream); }
-    static Status query_stream(Stream stream) { return hipStreamQuery(stream); }
+    static Status destroy_stream(Stream stream) { return call(runtime().destroy_stream, stream); }
+    static Status synchronize(Stream stream) { return call(runtime().synchronize, stream); }
+    static Status query_stream(Stream stream) { return call(runtime().query_stream, stream); }
     static Status capture_state(Stream stream, CaptureState& capture) {
-        hipStreamCaptureStatus state = hipStreamCaptureStatusNone;
+        int state = 0;
         unsigned long long id = 0;
-        const Status status = hipStreamGetCaptureInfo(stream, &state, &id);
-        capture = {state == hipStreamCaptureStatusActive,
-                   state == hipStreamCaptureStatusInvalidated, id};
+        const Status status = call(runtime().capture_info, stream, &state, &id);
+        capture = {state == 1, state == 2, id};
         return status;
     }
     static Status exchange_capture_mode(CaptureMode* mode) {
-        return hipThreadExchangeStreamCaptureMode(mode);
+        return call(runtime().exchange_capture_mode, mode);
     }
 
     static Status register_host_memory(void* memory, std::size_t bytes) {
-        return hipHostRegister(memory, bytes, hipHostRegisterMapped | hipHostRegisterPortable);
+        constexpr unsigned portable_and_mapped = 3;
+        return call(runtime().register_memory, memory, bytes, portable_and_mapped);
     }
     static Status device_address(void** device, void* host) {
-        return hipHostGetDevicePointer(device, host, 0);
+        return call(runtime().device_address, device, host, 0U);
     }
     static Status make_device_memory(void** memory, std::size_t bytes) {
-        const Status status = hipMalloc(memory, bytes);
-        return status == hipSuccess ? hipMemset(*memory, 0, bytes) : status;
+        const Status status = call(runtime().allocate, memory, bytes);
+        return status == success ? call(runtime().set_bytes, *memory, 0, bytes) : status;
     }
     static Status make_signal_memory(std::uint32_t** word) {
+        constexpr unsigned signal_memory = 2;
         void* memory = nullptr;
-        const Status status = hipExtMallocWithFlags(&memory, 8, hipMallocSignalMemory);
-        if (status != hipSuccess) return status;
+        const Status status = call(runtime().allocate_kind, &memory, std::size_t{8}, signal_memory);
+        if (status != success) return status;
         *word = static_cast<std::uint32_t*>(memory);
         std::atomic_ref{**word}.store(0);
         return status;
     }
 
     static Status write(Stream stream, std::uint32_t* word, std::uint32_t value) {
-        return hipStreamWriteValue32(stream, word, value, 0);
+        return call(runtime().write, stream, static_cast<void*>(word), value, 0U);
     }
     static Status set(Stream stream, std::uint32_t* word, std::uint32_t value) {
-        return hipMemsetD32Async(word, static_cast<int>(value), 1, stream);
+        return call(runtime().set_words, static_cast<void*>(word), static_cast<int>(value),
+                    std::size_t{1}, stream);
     }
     static Status wait(Stream stream, std::uint32_t* word, std::uint32_t value) {
-        return hipStreamWaitValue32(stream, word, value, hipStreamWaitValueGte, 0xffffffffU);
+        constexpr unsigned at_least = 0;  // hipStreamWaitValueGte
+        return call(runtime().wait, stream, static_cast<void*>(word), value, at_least, 0xffffffffU);
     }
     /// hipLaunchHostFunc is declared, but not exported, by Debian's library.
     template <void (*Function)(void*)>
     static Status call_back(Stream stream, void* data) {
-        const auto call = [](hipStream_t, hipError_t, void* its_data) { Function(its_data); };
-        return hipStreamAddCallback(stream, call, data, 0);
+        const auto function = [](Stream, Status, void* its_data) { Function(its_data); };
+        return call(runtime().call_back, stream, +function, data, 0U);
     }
 
-    static Status make_event(Event* event) { return hipEventCreate(event); }
-    static Status record(Event event, Stream stream) { return hipEventRecord(event, stream); }
-    static Status query(Event event) { return hipEventQuery(event); }
+    static Status make_event(Event* event) { return call(runtime().make_event, event); }
+    static Status record(Event event, Stream stream) {
+        return call(runtime().record, event, stream);
+    }
+    static Status query(Event event) { return call(runtime().query, event); }
     static Status elapsed(float* milliseconds, Event from, Event to) {
-        return hipEventElapsedTime(milliseconds, from, to);
+        return call(runtime().elapsed, milliseconds, from, to);
     }
 
-#if defined(__HIPCC__)
-    /// One thread. Its status comes back without touching the user's last error, unlike <<<>>>'s.
-    static Status launch(const void* kernel, void** arguments, Stream stream) {
-        return hipLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, stream);
+    /// Launches the marker kernel of `marker_source`, which hipRTC compiles for each device before
+    /// its first launch: at opening, when the markers are proven.
+    static int launch_marker(void* stream, const MarkerArguments& arguments) {
+        MarkerArguments copy = arguments;
+        static Kernel marker{marker_source, "kdvfs_marker"};
+        void* pointers[] = {&copy};
+        return marker.launch(static_cast<Stream>(stream), 1, 1, pointers);
     }
-#endif
+
+    /// A kernel as HIP source, which hipRTC compiles for each device before its first launch.
+    /// Lives as long as the process. Thread-safe.
+    class Kernel {
+    public:
+        constexpr Kernel(const char* text, const char* symbol) : text_{text}, name_{symbol} {}
+
+        /// Enqueues it on the stream's device, for a default stream on the current one.
+        Status launch(Stream stream, unsigned blocks, unsigned threads, void** arguments) {
+            int current = 0;
+            void* kernel = nullptr;
+            Status status = get_device(&current);
+            const int device = device_of(stream, current);
+            if (status == success) {
+                status =
+                    loaded_.find(device, kernel, [&](void*& found) { return load(device, found); });
+            }
+            return status != success
+                       ? status
+                       : call(runtime().launch, kernel, blocks, 1U, 1U, threads, 1U, 1U, 0U, stream,
+                              arguments, static_cast<void**>(nullptr));
+        }
+
+    private:
+        /// Modules are of the current device, and hipRTC compiles for it.
+        Status load(int device, void*& kernel) {
+            int before = 0;
+            void* module = nullptr;
+            Status status = get_device(&before);
+            if (status == success) status = set_device(device);
+            if (status != success) return status;
+            std::string code;
+            status = compile(text_, code) ? call(runtime().load_module, &module,
+                                                 static_cast<const void*>(code.data()))
+                                          : no_marker_compiler;
+            if (status == success) status = call(runtime().kernel_of, &kernel, module, name_);
+            static_cast<void>(set_device(before));
+            return status;
+        }
+
+        const char* text_;
+        const char* name_;
+        LoadedKernel<HipApi> loaded_;
+    };
 
 private:
-    template <class Attribute = hipDeviceAttribute_t>
-    static double asked_megahertz(int device) {
-        if constexpr (HasWallClockRate<Attribute>) {
-            int kilohertz = 0;
-            const Status status = hipDeviceGetAttribute(
-                &kilohertz, Attribute::hipDeviceAttributeWallClockRate, device);
-            if (status == hipSuccess && kilohertz > 0) return kilohertz / 1000.0;
+    /// Null where the runtime is missing or lacks the function.
+    struct Runtime {
+        const char* (*error_string)(Status status);
+        Status (*last_error)();
+        Status (*get_device)(int* device);
+        Status (*set_device)(int device);
+        Status (*pci_address)(char* text, int length, int device);
+        Status (*attribute)(int* value, int attribute, int device);
+        int (*device_of)(Stream);
+        Status (*make_stream)(Stream*, unsigned flags);
+        Status (*destroy_stream)(Stream);
+        Status (*synchronize)(Stream);
+        Status (*query_stream)(Stream);
+        Status (*capture_info)(Stream, int* state, unsigned long long* id);
+        Status (*exchange_capture_mode)(int* mode);
+        Status (*register_memory)(void* memory, std::size_t bytes, unsigned flags);
+        Status (*device_address)(void** address, void* memory, unsigned flags);
+        Status (*allocate)(void** address, std::size_t bytes);
+        Status (*allocate_kind)(void** address, std::size_t bytes, unsigned flags);
+        Status (*set_bytes)(void* address, int value, std::size_t count);
+        Status (*write)(Stream, void* address, std::uint32_t value, unsigned flags);
+        Status (*wait)(Stream, void* address, std::uint32_t value, unsigned flags,
+                       std::uint32_t mask);
+        Status (*set_words)(void* address, int value, std::size_t count, Stream);
+        Status (*call_back)(Stream, void (*function)(Stream, Status, void*), void* data,
+                            unsigned flags);
+        Status (*make_event)(Event*);
+        Status (*record)(Event, Stream);
+        Status (*query)(Event);
+        Status (*elapsed)(float* milliseconds, Event from, Event to);
+        Status (*load_module)(void** module, const void* code);
+        Status (*kernel_of)(void** kernel, void* module, const char* name);
+        Status (*launch)(void* kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                         unsigned block_x, unsigned block_y, unsigned block_z,
+                         unsigned shared_bytes, Stream, void** arguments, void** extra);
+        // hipRTC: a part of the runtime at first, a library beside it since.
+        int (*create_program)(void** program, const char* source, const char* name, int headers,
+                              const char** header_sources, const char** header_names);
+        int (*compile_program)(void* program, int options, const char** texts);
+        int (*code_size)(void* program, std::size_t* bytes);
+        int (*code)(void* program, char* bytes);
+        int (*destroy_program)(void** program);
+    };
+
+    static const Runtime& runtime() {
+        static const Runtime functions = found_runtime();
+        return functions;
+    }
+
+    static Runtime found_runtime() {
+        using kdvfs::detail::SharedLibrary;
+        // The last is what developers' packages install.
+        static const std::array<std::string, 4> names{"libamdhip64.so.7", "libamdhip64.so.6",
+                                                      "libamdhip64.so.5", "libamdhip64.so"};
+        const SharedLibrary present{names, SharedLibrary::Where::this_process};
+        const SharedLibrary library =
+            present.is_open() ? SharedLibrary{present.name()} : SharedLibrary{names};
+        Runtime found{};
+        if (!library.is_open()) return found;
+        library.find(found.error_string, "hipGetErrorString");
+        library.find(found.last_error, "hipGetLastError");
+        library.find(found.get_device, "hipGetDevice");
+        library.find(found.set_device, "hipSetDevice");
+        library.find(found.pci_address, "hipDeviceGetPCIBusId");
+        library.find(found.attribute, "hipDeviceGetAttribute");
+        library.find(found.device_of, "hipGetStreamDeviceId");
+        library.find(found.make_stream, "hipStreamCreateWithFlags");
+        library.find(found.destroy_stream, "hipStreamDestroy");
+        library.find(found.synchronize, "hipStreamSynchronize");
+        library.find(found.query_stream, "hipStreamQuery");
+        library.find(found.capture_info, "hipStreamGetCaptureInfo");
+        library.find(found.exchange_capture_mode, "hipThreadExchangeStreamCaptureMode");
+        library.find(found.register_memory, "hipHostRegister");
+        library.find(found.device_address, "hipHostGetDevicePointer");
+        library.find(found.allocate, "hipMalloc");
+        library.find(found.allocate_kind, "hipExtMallocWithFlags");
+        library.find(found.set_bytes, "hipMemset");
+        library.find(found.write, "hipStreamWriteValue32");
+        library.find(found.wait, "hipStreamWaitValue32");
+        library.find(found.set_words, "hipMemsetD32Async");
+        library.find(found.call_back, "hipStreamAddCallback");
+        library.find(found.make_event, "hipEventCreate");
+        library.find(found.record, "hipEventRecord");
+        library.find(found.query, "hipEventQuery");
+        library.find(found.elapsed, "hipEventElapsedTime");
+        library.find(found.load_module, "hipModuleLoadData");
+        library.find(found.kernel_of, "hipModuleGetFunction");
+        library.find(found.launch, "hipModuleLaunchKernel");
+        find_compiler(found, library);
+        if (found.compile_program == nullptr) {
+            // Of the same version as the runtime.
+            std::string beside = library.name();
+            beside.replace(0, beside.find(".so"), "libhiprtc");
+            find_compiler(found, SharedLibrary{beside});
         }
-        static_cast<void>(device);
-        return 100;
+        return found;
+    }
+    static void find_compiler(Runtime& found, const kdvfs::detail::SharedLibrary& library) {
+        if (!library.is_open()) return;
+        library.find(found.create_program, "hiprtcCreateProgram");
+        library.find(found.compile_program, "hiprtcCompileProgram");
+        library.find(found.code_size, "hiprtcGetCodeSize");
+        library.find(found.code, "hiprtcGetCode");
+        library.find(found.destroy_program, "hiprtcDestroyProgram");
+    }
+    template <class... Parameters, class... Arguments>
+    static Status call(Status (*function)(Parameters...), Arguments... arguments) {
+        return function == nullptr ? no_device : function(arguments...);
+    }
+
+    /// `otherwise` where HIP cannot tell; negative: there is no such stream.
+    static int device_of(Stream stream, int otherwise) {
+        return runtime().device_of == nullptr ? otherwise : runtime().device_of(stream);
+    }
+
+    /// For the current device, which hipRTC takes where it is told no other.
+    static bool compile(const char* source, std::string& code) {
+        const Runtime& its = runtime();
+        void* program = nullptr;
+        if (its.compile_program == nullptr || its.code_size == nullptr || its.code == nullptr ||
+            its.create_program == nullptr || its.destroy_program == nullptr ||
+            its.create_program(&program, source, "kdvfs_marker.hip", 0, nullptr, nullptr) != 0) {
+            return false;
+        }
+        std::size_t bytes = 0;
+        const bool is_compiled =
+            its.compile_program(program, 0, nullptr) == 0 && its.code_size(program, &bytes) == 0;
+        if (is_compiled) code.resize(bytes);
+        const bool is_whole = is_compiled && bytes > 0 && its.code(program, code.data()) == 0;
+        static_cast<void>(its.destroy_program(&program));
+        return is_whole;
     }
 };
 

@@ -2,24 +2,33 @@
 #pragma once
 
 #include <kdvfs/detail/device/gpu_api.hpp>
+#include <kdvfs/detail/device/loaded_kernel.hpp>
+#include <kdvfs/detail/device/marker_launch.hpp>
+#include <kdvfs/detail/device/nvidia/marker_ptx.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
 
-#include <cuda_runtime_api.h>
-
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
+
+struct CUstream_st;  // CUDA's: its runtime's and its driver's streams and events are the same
+struct CUevent_st;
 
 namespace kdvfs::inline v0_3::device {
 
-/// CUDA's runtime. The one file that includes CUDA's headers; see `GpuApi` for what the members
-/// are.
+/// CUDA's driver, looked for when the program runs: no file needs CUDA's headers, and no program
+/// links it for kdvfs's sake. Its streams and events are those of CUDA's runtime; a device is used
+/// in its primary context, as the runtime and PyTorch do. Own declarations of CUDA's driver API,
+/// with the version suffixes that its header hides. See `GpuApi` for what the members are.
 struct CudaApi {
     using StreamObject = CUstream_st;
-    using Stream = cudaStream_t;
-    using Event = cudaEvent_t;
-    using Status = cudaError_t;
-    using CaptureMode = cudaStreamCaptureMode;
+    using Stream = CUstream_st*;
+    using Event = CUevent_st*;
+    using Status = int;       ///< CUresult
+    using CaptureMode = int;  ///< CUstreamCaptureMode
     using Home = void*;
 
     static constexpr const char* name = "CUDA";
@@ -28,167 +37,348 @@ struct CudaApi {
     static constexpr bool records_callbacks = true;
     static constexpr bool waits_in_signal_memory = false;
 
-    static constexpr Status success = cudaSuccess;
-    static constexpr Status not_ready = cudaErrorNotReady;
-    static constexpr Status not_supported = cudaErrorNotSupported;
-    static constexpr Status cannot_capture = cudaErrorStreamCaptureUnsupported;
-    static constexpr Status capture_invalidated = cudaErrorStreamCaptureInvalidated;
-    static constexpr Status out_of_memory = cudaErrorMemoryAllocation;
-    static constexpr CaptureMode relaxed_capture = cudaStreamCaptureModeRelaxed;
+    static constexpr Status success = 0;
+    static constexpr Status invalid_value = 1;
+    static constexpr Status out_of_memory = 2;
+    static constexpr Status device_unavailable = 46;
+    static constexpr Status no_device = 100;
+    static constexpr Status invalid_device = 101;
+    static constexpr Status invalid_context = 201;
+    static constexpr Status invalid_handle = 400;
+    static constexpr Status not_ready = 600;
+    static constexpr Status not_permitted = 800;
+    static constexpr Status not_supported = 801;
+    static constexpr Status cannot_capture = 900;
+    static constexpr Status capture_invalidated = 901;
+    static constexpr Status capture_implicit = 906;
+    static constexpr CaptureMode relaxed_capture = 2;
 
     static constexpr Errc code_of(Status status) {
         switch (status) {
-            case cudaErrorNoDevice:
-            case cudaErrorInsufficientDriver:
-            case cudaErrorNotSupported: return Errc::not_supported;
-            case cudaErrorInvalidDevice:
-            case cudaErrorInvalidValue:
-            case cudaErrorInvalidResourceHandle:
-            case cudaErrorStreamCaptureImplicit:
-            case cudaErrorStreamCaptureInvalidated: return Errc::invalid_input;
-            case cudaErrorNotPermitted: return Errc::refused;
-            case cudaErrorDevicesUnavailable: return Errc::busy;
+            case no_device:
+            case not_supported: return Errc::not_supported;
+            case invalid_device:
+            case invalid_value:
+            case invalid_context:
+            case invalid_handle:
+            case capture_implicit:
+            case capture_invalidated: return Errc::invalid_input;
+            case not_permitted: return Errc::refused;
+            case device_unavailable: return Errc::busy;
             default: return Errc::io;
         }
     }
     static std::string words_of(Status status) {
-        return "CUDA error " + std::to_string(status) + ": " + cudaGetErrorString(status);
+        const char* words = nullptr;
+        if (driver().error_string != nullptr) driver().error_string(status, &words);
+        return "CUDA error " + std::to_string(status) + ": " +
+               (words != nullptr ? words : "libcuda.so.1 cannot be used");
     }
     static constexpr const char* remedy_for(Status status) {
         switch (status) {
-            case cudaErrorNoDevice:
-            case cudaErrorInvalidDevice:
-                return "is a GPU visible to this process (CUDA_VISIBLE_DEVICES)?";
-            case cudaErrorInsufficientDriver: return "update NVIDIA's driver";
-            case cudaErrorInvalidResourceHandle: return "is the stream alive, and of this device?";
-            case cudaErrorStreamCaptureImplicit:
+            case no_device:
+            case invalid_device:
+                return "is NVIDIA's driver installed, and a GPU visible to this process "
+                       "(CUDA_VISIBLE_DEVICES)?";
+            case invalid_handle: return "is the stream alive, and of this device?";
+            case capture_implicit:
                 return "another stream is being captured: use no default stream meanwhile";
-            case cudaErrorStreamCaptureInvalidated:
+            case capture_invalidated:
                 return "end the capture, and begin it again without calls that it forbids";
             default: return "";
         }
     }
-    static void forget_last_error() { static_cast<void>(cudaGetLastError()); }
+    static void forget_last_error() {}  // the driver keeps none
 
-    static Status get_device(int* device) { return cudaGetDevice(device); }
-    static Status set_device(int device) { return cudaSetDevice(device); }
+    /// -1 where the thread has no context yet.
+    static Status get_device(int* device) {
+        void* context = nullptr;
+        *device = -1;
+        if (const Status status = call(driver().current_context, &context); status != success) {
+            return status;
+        }
+        return context == nullptr ? success : call(driver().context_device, device);
+    }
+    /// Makes the device's primary context current, unless another one of it is; -1: none.
+    static Status set_device(int device) {
+        if (device < 0) return call(driver().set_context, static_cast<void*>(nullptr));
+        int present = -1;
+        if (const Status status = get_device(&present); status != success) return status;
+        if (present == device) return success;
+        void* context = nullptr;
+        const Status status = primary_context(device, context);
+        return status == success ? call(driver().set_context, context) : status;
+    }
     static Status pci_address(char* text, int length, int device) {
-        return cudaDeviceGetPCIBusId(text, length, device);
+        int handle = 0;
+        const Status status = call(driver().device_of, &handle, device);
+        return status == success ? call(driver().pci_address, text, length, handle) : status;
     }
     static double wall_clock_megahertz(int) { return 1000; }  // %globaltimer is in nanoseconds
 
-    /// The device's primary context; null where the driver does not tell.
     static Home home(int) {
         void* context = nullptr;
-        if (driver().current_context != nullptr) driver().current_context(&context);
+        static_cast<void>(call(driver().current_context, &context));
         return context;
     }
-    /// By contexts, because cudaStreamGetDevice ends a capture: on driver 580 it returns 900 and
-    /// invalidates, in every mode, for the captured stream and for the default one.
     static std::string external(Stream stream, int, Home home) {
         void* context = home;
-        if (home == nullptr || driver().context_of == nullptr ||
-            driver().context_of(stream, &context) != 0 || context == home) {
+        if (is_default(stream) || home == nullptr ||
+            call(driver().context_of, stream, &context) != success || context == home) {
             return {};
         }
         return "the stream belongs to another CUDA context";
     }
-    static bool is_per_thread(Stream stream) { return stream == cudaStreamPerThread; }
-    /// Null is the default stream that threads share, in files of the other kind than this one.
-    static bool mistakes_null() {
-#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
-        return true;
-#else
-        return false;
-#endif
-    }
+    static bool is_per_thread(Stream stream) { return stream == per_thread_stream(); }
+    static bool mistakes_null() { return false; }
 
     static Status make_stream(Stream* stream) {
-        return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+        constexpr unsigned non_blocking = 1;
+        return call(driver().make_stream, stream, non_blocking);
     }
-    static Status destroy_stream(Stream stream) { return cudaStreamDestroy(stream); }
-    static Status synchronize(Stream stream) { return cudaStreamSynchronize(stream); }
-    static Status query_stream(Stream stream) { return cudaStreamQuery(stream); }
+    static Status destroy_stream(Stream stream) { return call(driver().destroy_stream, stream); }
+    static Status synchronize(Stream stream) {
+        return with_context(stream, driver().synchronize, stream);
+    }
+    static Status query_stream(Stream stream) {
+        return with_context(stream, driver().query_stream, stream);
+    }
     static Status capture_state(Stream stream, CaptureState& capture) {
-        cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-        unsigned long long id = 0;
-        const Status status = cudaStreamGetCaptureInfo(stream, &state, &id);
-        capture = {state == cudaStreamCaptureStatusActive,
-                   state == cudaStreamCaptureStatusInvalidated, id};
+        int state = 0;
+        std::uint64_t id = 0;
+        const Status status = with_context(stream, driver().capture_info, stream, &state, &id);
+        capture = {state == 1, state == 2, id};
         return status;
     }
     static Status exchange_capture_mode(CaptureMode* mode) {
-        return cudaThreadExchangeStreamCaptureMode(mode);
+        return call(driver().exchange_capture_mode, mode);
     }
 
     static Status register_host_memory(void* memory, std::size_t bytes) {
-        return cudaHostRegister(memory, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
+        constexpr unsigned portable_and_mapped = 3;
+        return with_context(nullptr, driver().register_memory, memory, bytes, portable_and_mapped);
     }
     static Status device_address(void** device, void* host) {
-        return cudaHostGetDevicePointer(device, host, 0);
+        std::uint64_t address = 0;
+        const Status status = with_context(nullptr, driver().device_address, &address, host, 0U);
+        *device = reinterpret_cast<void*>(address);
+        return status;
     }
     static Status make_device_memory(void** memory, std::size_t bytes) {
-        const Status status = cudaMalloc(memory, bytes);
-        return status == cudaSuccess ? cudaMemset(*memory, 0, bytes) : status;
+        std::uint64_t address = 0;
+        const Status status = with_context(nullptr, driver().allocate, &address, bytes);
+        *memory = reinterpret_cast<void*>(address);
+        if (status != success) return status;
+        return with_context(nullptr, driver().set_bytes, address, static_cast<unsigned char>(0),
+                            bytes);
     }
-    static Status make_signal_memory(std::uint32_t**) { return cudaErrorNotSupported; }
+    static Status make_signal_memory(std::uint32_t**) { return not_supported; }
 
     static Status write(Stream stream, std::uint32_t* word, std::uint32_t value) {
-        if (driver().write == nullptr) return cudaErrorNotSupported;
-        return static_cast<Status>(driver().write(stream, number_of(word), value, 0));
+        return with_context(stream, driver().write, stream, number_of(word), value, 0U);
     }
     static Status set(Stream stream, std::uint32_t* word, std::uint32_t value) {
-        if (driver().set == nullptr) return cudaErrorNotSupported;
-        return static_cast<Status>(driver().set(number_of(word), value, 1, stream));
+        return with_context(stream, driver().set_words, number_of(word), value, std::size_t{1},
+                            stream);
     }
     static Status wait(Stream stream, std::uint32_t* word, std::uint32_t value) {
         constexpr unsigned at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
-        if (driver().wait == nullptr) return cudaErrorNotSupported;
-        return static_cast<Status>(driver().wait(stream, number_of(word), value, at_least));
+        return with_context(stream, driver().wait, stream, number_of(word), value, at_least);
     }
     template <void (*Function)(void*)>
     static Status call_back(Stream stream, void* data) {
-        return cudaLaunchHostFunc(stream, Function, data);
+        return with_context(stream, driver().call_back, stream, Function, data);
     }
 
-    static Status make_event(Event* event) { return cudaEventCreate(event); }
-    static Status record(Event event, Stream stream) { return cudaEventRecord(event, stream); }
-    static Status query(Event event) { return cudaEventQuery(event); }
+    static Status make_event(Event* event) {
+        return with_context(nullptr, driver().make_event, event, 0U);
+    }
+    static Status record(Event event, Stream stream) {
+        return with_context(stream, driver().record, event, stream);
+    }
+    static Status query(Event event) { return call(driver().query, event); }
     static Status elapsed(float* milliseconds, Event from, Event to) {
-        return cudaEventElapsedTime(milliseconds, from, to);
+        return call(driver().elapsed, milliseconds, from, to);
     }
 
-    /// One thread. Its status comes back without touching the user's last error, unlike <<<>>>'s.
-    static Status launch(const void* kernel, void** arguments, Stream stream) {
-        return cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, stream);
+    /// Launches the marker kernel of `marker_ptx`, which the driver compiles for each device before
+    /// its first launch: at opening, when the markers are proven.
+    static int launch_marker(void* stream, const MarkerArguments& arguments) {
+        MarkerArguments copy = arguments;
+        static Kernel marker{marker_ptx, "kdvfs_marker"};
+        void* pointers[] = {&copy};
+        return marker.launch(static_cast<Stream>(stream), 1, 1, pointers);
     }
+
+    /// A kernel as PTX text, which the driver compiles for each device before its first launch.
+    /// Lives as long as the process. Thread-safe.
+    class Kernel {
+    public:
+        constexpr Kernel(const char* text, const char* symbol) : text_{text}, name_{symbol} {}
+
+        /// Enqueues it on a device of the stream's context.
+        Status launch(Stream stream, unsigned blocks, unsigned threads, void** arguments) {
+            const auto in_context = [](Kernel* its, Stream on, unsigned grid, unsigned block,
+                                       void** pointers) -> Status {
+                int device = 0;
+                void* kernel = nullptr;
+                Status status = call(driver().context_device, &device);
+                if (status == success) status = its->compiled(device, kernel);
+                return status != success ? status
+                                         : call(driver().launch, kernel, grid, 1U, 1U, block, 1U,
+                                                1U, 0U, on, pointers, static_cast<void**>(nullptr));
+            };
+            return with_context(stream, +in_context, this, stream, blocks, threads, arguments);
+        }
+
+    private:
+        Status compiled(int device, void*& kernel) {
+            return loaded_.find(device, kernel, [this](void*& found) {
+                void* module = nullptr;
+                const Status status =
+                    call(driver().load_module, &module, static_cast<const void*>(text_));
+                return status == success ? call(driver().kernel_of, &found, module, name_) : status;
+            });
+        }
+
+        const char* text_;
+        const char* name_;
+        LoadedKernel<CudaApi> loaded_;
+    };
 
 private:
-    /// The driver's functions for streams that the runtime lacks, or has only in a form that a
-    /// capture forbids; null where the driver lacks them. Own declarations of CUDA's driver API.
+    static constexpr std::size_t most_devices = 64;
+
+    /// Null where the driver is missing or lacks the function.
     struct Driver {
+        int (*initialise)(unsigned flags);
+        int (*error_string)(int status, const char** words);
+        int (*device_of)(int* device, int ordinal);
+        int (*retain_primary)(void** context, int device);
+        int (*set_context)(void* context);
+        int (*push_context)(void* context);
+        int (*pop_context)(void** context);
+        int (*current_context)(void** context);
+        int (*context_device)(int* device);
+        int (*context_of)(Stream, void** context);
+        int (*pci_address)(char* text, int length, int device);
+        int (*make_stream)(Stream*, unsigned flags);
+        int (*destroy_stream)(Stream);
+        int (*synchronize)(Stream);
+        int (*query_stream)(Stream);
+        int (*capture_info)(Stream, int* state, std::uint64_t* id);
+        int (*exchange_capture_mode)(int* mode);
+        int (*register_memory)(void* memory, std::size_t bytes, unsigned flags);
+        int (*device_address)(std::uint64_t* address, void* memory, unsigned flags);
+        int (*allocate)(std::uint64_t* address, std::size_t bytes);
+        int (*set_bytes)(std::uint64_t address, unsigned char value, std::size_t count);
         int (*write)(Stream, std::uint64_t address, std::uint32_t value, unsigned flags);
         int (*wait)(Stream, std::uint64_t address, std::uint32_t value, unsigned flags);
-        int (*set)(std::uint64_t address, unsigned value, std::size_t count, Stream);
-        int (*context_of)(Stream, void** context);
-        int (*current_context)(void** context);
+        int (*set_words)(std::uint64_t address, unsigned value, std::size_t count, Stream);
+        int (*call_back)(Stream, void (*function)(void*), void* data);
+        int (*make_event)(Event*, unsigned flags);
+        int (*record)(Event, Stream);
+        int (*query)(Event);
+        int (*elapsed)(float* milliseconds, Event from, Event to);
+        int (*load_module)(void** module, const void* text);
+        int (*kernel_of)(void** kernel, void* module, const char* name);
+        int (*launch)(void* kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                      Stream, void** arguments, void** extra);
     };
 
     static const Driver& driver() {
         static const Driver functions = [] {
             Driver found{};
-            const io::SharedLibrary library{"libcuda.so.1"};  // CUDA holds it
+            const std::array<std::string, 1> names{"libcuda.so.1"};
+            const kdvfs::detail::SharedLibrary library{names};
             if (!library.is_open()) return found;
+            library.find(found.initialise, "cuInit");
+            library.find(found.error_string, "cuGetErrorString");
+            library.find(found.device_of, "cuDeviceGet");
+            library.find(found.retain_primary, "cuDevicePrimaryCtxRetain");
+            library.find(found.set_context, "cuCtxSetCurrent");
+            library.find(found.push_context, "cuCtxPushCurrent_v2");
+            library.find(found.pop_context, "cuCtxPopCurrent_v2");
+            library.find(found.current_context, "cuCtxGetCurrent");
+            library.find(found.context_device, "cuCtxGetDevice");
+            library.find(found.context_of, "cuStreamGetCtx");
+            library.find(found.pci_address, "cuDeviceGetPCIBusId");
+            library.find(found.make_stream, "cuStreamCreate");
+            library.find(found.destroy_stream, "cuStreamDestroy_v2");
+            library.find(found.synchronize, "cuStreamSynchronize");
+            library.find(found.query_stream, "cuStreamQuery");
+            library.find(found.capture_info, "cuStreamGetCaptureInfo");
+            library.find(found.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+            library.find(found.register_memory, "cuMemHostRegister_v2");
+            library.find(found.device_address, "cuMemHostGetDevicePointer_v2");
+            library.find(found.allocate, "cuMemAlloc_v2");
+            library.find(found.set_bytes, "cuMemsetD8_v2");
             library.find(found.write, "cuStreamWriteValue32_v2");
             library.find(found.wait, "cuStreamWaitValue32_v2");
-            library.find(found.set, "cuMemsetD32Async");
-            library.find(found.context_of, "cuStreamGetCtx");
-            library.find(found.current_context, "cuCtxGetCurrent");
+            library.find(found.set_words, "cuMemsetD32Async");
+            library.find(found.call_back, "cuLaunchHostFunc");
+            library.find(found.make_event, "cuEventCreate");
+            library.find(found.record, "cuEventRecord");
+            library.find(found.query, "cuEventQuery");
+            library.find(found.elapsed, "cuEventElapsedTime");
+            library.find(found.load_module, "cuModuleLoadData");
+            library.find(found.kernel_of, "cuModuleGetFunction");
+            library.find(found.launch, "cuLaunchKernel");
+            if (found.initialise == nullptr || found.initialise(0) != success) return Driver{};
             return found;
         }();
         return functions;
     }
 
+    template <class... Parameters, class... Arguments>
+    static Status call(Status (*function)(Parameters...), Arguments... arguments) {
+        return function == nullptr ? no_device : function(arguments...);
+    }
+
+    /// The same on a thread that has no context yet, which the runtime would give one: in the
+    /// stream's context, for default streams in that of the device that was opened last.
+    template <class... Parameters, class... Arguments>
+    static Status with_context(Stream stream, Status (*function)(Parameters...),
+                               Arguments... arguments) {
+        const Status status = call(function, arguments...);
+        if (status != invalid_context) return status;
+        void* context = nullptr;
+        if (is_default(stream) || call(driver().context_of, stream, &context) != success) {
+            context = last_context();
+        }
+        if (context == nullptr || call(driver().push_context, context) != success) return status;
+        const Status again = call(function, arguments...);
+        static_cast<void>(call(driver().pop_context, &context));
+        return again;
+    }
+
+    /// Kept until the process ends, as the runtime keeps it.
+    static Status primary_context(int device, void*& context) {
+        static std::mutex mutex;
+        static std::array<void*, most_devices> kept{};
+        if (static_cast<std::size_t>(device) >= most_devices) return invalid_device;
+        const std::lock_guard lock{mutex};
+        void*& primary = kept.at(static_cast<std::size_t>(device));
+        if (primary == nullptr) {
+            int handle = 0;
+            Status status = call(driver().device_of, &handle, device);
+            if (status == success) status = call(driver().retain_primary, &primary, handle);
+            if (status != success) return status;
+        }
+        context = primary;
+        last_context() = primary;
+        return success;
+    }
+
+    static std::atomic<void*>& last_context() {
+        static std::atomic<void*> context{nullptr};
+        return context;
+    }
+    /// CU_STREAM_PER_THREAD.
+    static Stream per_thread_stream() { return reinterpret_cast<Stream>(std::uintptr_t{2}); }
+    /// Null, CU_STREAM_LEGACY (1) and CU_STREAM_PER_THREAD (2).
+    static bool is_default(Stream stream) { return reinterpret_cast<std::uintptr_t>(stream) <= 2; }
     static std::uint64_t number_of(const std::uint32_t* word) {
         return reinterpret_cast<std::uint64_t>(word);
     }
