@@ -9,6 +9,8 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #if defined(HAS_HTTPLIB)
 #include <httplib.h>
@@ -140,9 +142,30 @@ TEST_F(Attach, TakesTheRangesThatAreAskedFor) {
     librarys.expect_runs("blas", 20);
 }
 
-TEST_F(Attach, SeesGraphsAsUnitsAndPutsNothingIntoCaptures) {
+TEST_F(Attach, SeesTheKernelsOfGraphsAndPutsNothingIntoCaptures) {
     const Outcome seen = run({}, {PROGRAM, "30", "graph"});
     EXPECT_EQ(seen.exit_code(), 0);  // 6 where something was written into the capture
+    seen.expect_runs("graph of 26 nodes", 30);
+    for (const auto& [kernel, calls, least_us] :
+         std::vector<std::tuple<const char*, int, double>>{{"gemm", 240, 400},
+                                                           {"attention::flash<128>", 240, 300},
+                                                           {"norm", 240, 100},
+                                                           {"adam", 60, 500}}) {
+        ASSERT_FALSE(seen.row(kernel).is_null()) << kernel << seen.report.dump(1);
+        EXPECT_EQ(seen.row(kernel)["metered_calls"], calls) << kernel;
+        EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel;
+        EXPECT_GE(seen.row(kernel)["time_s"].get<double>(), 1e-6 * least_us * calls) << kernel;
+    }
+    EXPECT_EQ(seen.most_called("adam")["variant"], 11);  // 1024 blocks, as without a graph
+    const Outcome lost = run({}, {PROGRAM, "30", "graph"}, {{"CUPTI_DOUBLE_LOSES_ONE_IN", "9"}});
+    EXPECT_EQ(lost.exit_code(), 0);
+    ASSERT_FALSE(lost.row("gemm").is_null()) << lost.report.dump(1);
+    EXPECT_NEAR(lost.row("gemm")["metered_calls"].get<double>(), 240 * 8 / 9.0, 12);
+}
+
+TEST_F(Attach, SeesGraphsAsUnitsWhereItIsAsked) {
+    const Outcome seen = run({}, {PROGRAM, "30", "graph"}, {{"KDVFS_ATTACH_GRAPHS", "whole"}});
+    EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_FALSE(seen.row("graph of 26 nodes").is_null()) << seen.report.dump(1);
     EXPECT_EQ(seen.row("graph of 26 nodes")["calls"], 30);
     EXPECT_TRUE(seen.row("gemm").is_null());

@@ -53,6 +53,7 @@ Settings Settings::from_environment() {
     settings.sets_clocks =
         kind == Kind::sweep || kind == Kind::follow || kind == Kind::compare || kind == Kind::tune;
     settings.repeats = text_of("KDVFS_MODE") == "repeat";
+    settings.whole_graphs = text_of("KDVFS_ATTACH_GRAPHS") == "whole";
     if (const std::string level = text_of("KDVFS_ATTACH_LEVEL"); level == "range") {
         settings.level = Level::range;
     } else if (!level.empty() && level != "kernel") {
@@ -236,6 +237,18 @@ const kdvfs::extend::ScopeKind& Device::launch_kind(const std::string& name,
     clusters_.try_emplace(kind.number, Clusters{name, variant, {}});
     swept_.try_emplace(kind.number, name, variant);
     return kind;
+}
+
+std::uint32_t Device::kind_of_symbol(const char* symbol, kdvfs::Variant variant) {
+    const std::lock_guard lock{by_symbol_lock_};
+    const auto [known, is_new] =
+        by_symbol_.try_emplace({symbol == nullptr ? "" : symbol, variant.index}, 0);
+    if (is_new) known->second = launch_kind(launch_name(symbol), variant).number;
+    return known->second;
+}
+
+const kdvfs::extend::ScopeKind& Device::graph_kind(const std::string& name) {
+    return looks_into_graphs() ? session_->enclosing_kind(name) : launch_kind(name, {});
 }
 
 const kdvfs::extend::ScopeKind& Device::scope_kind(const kdvfs::extend::ScopeKind& kept) {

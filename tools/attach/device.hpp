@@ -59,6 +59,15 @@ public:
     /// What launches of this name share.
     [[nodiscard]] const kdvfs::extend::ScopeKind& launch_kind(const std::string& name,
                                                               kdvfs::Variant variant);
+    /// The number of the kind of a kernel that its record alone has told of.
+    [[nodiscard]] std::uint32_t kind_of_symbol(const char* symbol, kdvfs::Variant variant);
+    /// Whether a graph's launch encloses its kernels: not where clocks are asked for by launch, nor
+    /// where the settings say so.
+    [[nodiscard]] bool looks_into_graphs() const {
+        return !settings_.sets_clocks && !settings_.whole_graphs;
+    }
+    /// What launches of graphs of this name share.
+    [[nodiscard]] const kdvfs::extend::ScopeKind& graph_kind(const std::string& name);
     /// The kind of a launch that took so long: launches of one name and grid can be other work, as
     /// those of persistent GEMMs are. Times within a quarter of one another are one cluster, whose
     /// middle follows them; the first is the kind itself, those behind it have variants that are 64
@@ -189,6 +198,8 @@ private:
     std::mutex repeating_;
     std::mutex splitting_;
     std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind
+    std::mutex by_symbol_lock_;
+    std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> by_symbol_;  ///< and variant
     /// Repeating begins with an iteration, so that it finds the same launches in every run.
     enum class Repeating { not_yet, waits_for_iteration, begun };
     std::atomic<Repeating> repeating_state_{Repeating::not_yet};
