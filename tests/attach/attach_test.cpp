@@ -281,27 +281,6 @@ TEST_F(Attach, StandsBeforeLaunchesThatAreLookedUpInHip) {
     }
 }
 
-TEST_F(Attach, TakesTimesFromRecordsOfDispatchesWithoutMarkers) {
-    const Environment records{{"KDVFS_DISPATCH_RECORDS", DISPATCH_RECORDS}};
-    const Outcome seen = run({"--preload"}, {HIP_PROGRAM, "50"}, records);
-    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
-    for (const auto& [kernel, calls] :
-         std::map<std::string, int>{{"gemm", 200}, {"norm<float>", 200}, {"module_kernel", 100}}) {
-        EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel << seen.report.dump(1);
-        EXPECT_EQ(seen.row(kernel)["metered_calls"], calls) << kernel;
-    }
-    EXPECT_GE(seen.row("gemm")["time_s"].get<double>(), 200 * 300e-6);
-    EXPECT_NE(seen.notes().find("markers: none"), std::string::npos) << seen.notes();
-    const Outcome ranges =
-        run({"--preload", "--level", "range", "--iteration", "step"}, {HIP_PROGRAM, "40"}, records);
-    ranges.expect_runs("step/layers", 40);
-    EXPECT_GE(ranges.seconds_a_run("step/layers"), 8 * 300e-6);
-    const Outcome missing = run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "5"},
-                                {{"KDVFS_DISPATCH_RECORDS", "/nowhere/records.so"}});
-    EXPECT_NE(missing.notes().find("no records of dispatches"), std::string::npos);
-    EXPECT_EQ(missing.row("gemm")["metered_calls"], 20);  // by markers
-}
-
 TEST_F(Attach, TakesRangesOfRoctxAndKokkos) {
     const Outcome seen =
         run({"--preload", "--meter", "1", "--level", "range", "--iteration", "step"},

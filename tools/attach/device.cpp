@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <iomanip>
 #include <ostream>
 #include <sstream>
 #include <system_error>
@@ -519,7 +520,34 @@ kdvfs::measure::Report Device::report() const {
     kdvfs::measure::Report report = session_->report();
     if (settings_.level == Level::range && !sums_ranges()) unresolve_short_ranges(report);
     pool_numbered_ranges(report);
+    leave_out_unknown(report);
     return report;
+}
+
+/// Work that nobody knows of would count as idle: where it is over 1 % of the busy time no joules
+/// are told but the board's. Of launches whose time is not known, either, their number stands for
+/// it.
+void Device::leave_out_unknown(kdvfs::measure::Report& report) const {
+    constexpr double most = 0.01;
+    const auto share = [](auto part, auto rest) {
+        const auto whole = static_cast<double>(part) + static_cast<double>(rest);
+        return whole > 0 ? static_cast<double>(part) / whole : 0.0;
+    };
+    const double unknown = std::max(share(unknown_time_.load(), known_time_.load()),
+                                    share(unseen_launches_.load(), launches_.load()));
+    if (unknown <= most) return;
+    for (auto& row : report.rows) {
+        row.energy = {};
+        row.repeated.reset();
+    }
+    for (auto& level : report.levels) level.energy = {};
+    report.groups.clear();
+    report.totals.kernels = report.totals.idle = {};
+    report.fit.covariance.clear();
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1) << 100 * unknown
+         << " % of the busy time is of launches that were not seen: no joules of kernels";
+    report.notes.push_back(text.str());
 }
 void Device::write_record(const std::filesystem::path& folder) const {
     std::filesystem::create_directories(folder);

@@ -116,6 +116,14 @@ public:
     /// @returns its place, in launches since the iteration began; `nowhere` before these are known
     std::uint32_t launched(const kdvfs::extend::ScopeKind& kind);
 
+    /// A launch was made that is not followed: what it runs is unknown.
+    void launched_unseen() { unseen_launches_.fetch_add(1, std::memory_order_relaxed); }
+    /// A record tells that the process has kept a GPU busy.
+    /// @param is_known whose work it was
+    void worked(kdvfs::Duration time, bool is_known) {
+        (is_known ? known_time_ : unknown_time_).fetch_add(time.count(), std::memory_order_relaxed);
+    }
+
     /// An iteration begins, or, before iterations are `known`, a stretch of time.
     void begin_iteration(bool known = true);
 
@@ -153,6 +161,9 @@ private:
     std::atomic<bool> paused_{false};
     std::atomic<std::uint64_t> launches_{0};
     std::atomic<std::uint64_t> begun_{0};
+    std::atomic<std::uint64_t> unseen_launches_{0};
+    std::atomic<kdvfs::Duration::rep> known_time_{0};  // by records
+    std::atomic<kdvfs::Duration::rep> unknown_time_{0};
     std::atomic<std::uint32_t> next_place_{nowhere};
 
     /// Launches of one kernel and grid that take about as long.
@@ -187,6 +198,7 @@ private:
                                                    const Again& again,
                                                    const std::function<void()>*& way);
     [[nodiscard]] bool repeating_begins();
+    void leave_out_unknown(kdvfs::measure::Report& report) const;
     void look_for_iteration(const kdvfs::extend::ScopeKind& kind);
     void look_beside(std::vector<std::uint32_t> seen);
     [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, const Again& again);
