@@ -9,6 +9,8 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #if defined(HAS_HTTPLIB)
 #include <httplib.h>
@@ -140,9 +142,30 @@ TEST_F(Attach, TakesTheRangesThatAreAskedFor) {
     librarys.expect_runs("blas", 20);
 }
 
-TEST_F(Attach, SeesGraphsAsUnitsAndPutsNothingIntoCaptures) {
+TEST_F(Attach, SeesTheKernelsOfGraphsAndPutsNothingIntoCaptures) {
     const Outcome seen = run({}, {PROGRAM, "30", "graph"});
     EXPECT_EQ(seen.exit_code(), 0);  // 6 where something was written into the capture
+    seen.expect_runs("graph of 26 nodes", 30);
+    for (const auto& [kernel, calls, least_us] :
+         std::vector<std::tuple<const char*, int, double>>{{"gemm", 240, 400},
+                                                           {"attention::flash<128>", 240, 300},
+                                                           {"norm", 240, 100},
+                                                           {"adam", 60, 500}}) {
+        ASSERT_FALSE(seen.row(kernel).is_null()) << kernel << seen.report.dump(1);
+        EXPECT_EQ(seen.row(kernel)["metered_calls"], calls) << kernel;
+        EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel;
+        EXPECT_GE(seen.row(kernel)["time_s"].get<double>(), 1e-6 * least_us * calls) << kernel;
+    }
+    EXPECT_EQ(seen.most_called("adam")["variant"], 11);  // 1024 blocks, as without a graph
+    const Outcome lost = run({}, {PROGRAM, "30", "graph"}, {{"CUPTI_DOUBLE_LOSES_ONE_IN", "9"}});
+    EXPECT_EQ(lost.exit_code(), 0);
+    ASSERT_FALSE(lost.row("gemm").is_null()) << lost.report.dump(1);
+    EXPECT_NEAR(lost.row("gemm")["metered_calls"].get<double>(), 240 * 8 / 9.0, 12);
+}
+
+TEST_F(Attach, SeesGraphsAsUnitsWhereItIsAsked) {
+    const Outcome seen = run({}, {PROGRAM, "30", "graph"}, {{"KDVFS_ATTACH_GRAPHS", "whole"}});
+    EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_FALSE(seen.row("graph of 26 nodes").is_null()) << seen.report.dump(1);
     EXPECT_EQ(seen.row("graph of 26 nodes")["calls"], 30);
     EXPECT_TRUE(seen.row("gemm").is_null());
@@ -256,27 +279,6 @@ TEST_F(Attach, StandsBeforeLaunchesThatAreLookedUpInHip) {
         EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel;
         EXPECT_EQ(seen.row(kernel)["metered_calls"], calls) << kernel;
     }
-}
-
-TEST_F(Attach, TakesTimesFromRecordsOfDispatchesWithoutMarkers) {
-    const Environment records{{"KDVFS_DISPATCH_RECORDS", DISPATCH_RECORDS}};
-    const Outcome seen = run({"--preload"}, {HIP_PROGRAM, "50"}, records);
-    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
-    for (const auto& [kernel, calls] :
-         std::map<std::string, int>{{"gemm", 200}, {"norm<float>", 200}, {"module_kernel", 100}}) {
-        EXPECT_EQ(seen.row(kernel)["calls"], calls) << kernel << seen.report.dump(1);
-        EXPECT_EQ(seen.row(kernel)["metered_calls"], calls) << kernel;
-    }
-    EXPECT_GE(seen.row("gemm")["time_s"].get<double>(), 200 * 300e-6);
-    EXPECT_NE(seen.notes().find("markers: none"), std::string::npos) << seen.notes();
-    const Outcome ranges =
-        run({"--preload", "--level", "range", "--iteration", "step"}, {HIP_PROGRAM, "40"}, records);
-    ranges.expect_runs("step/layers", 40);
-    EXPECT_GE(ranges.seconds_a_run("step/layers"), 8 * 300e-6);
-    const Outcome missing = run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "5"},
-                                {{"KDVFS_DISPATCH_RECORDS", "/nowhere/records.so"}});
-    EXPECT_NE(missing.notes().find("no records of dispatches"), std::string::npos);
-    EXPECT_EQ(missing.row("gemm")["metered_calls"], 20);  // by markers
 }
 
 TEST_F(Attach, TakesRangesOfRoctxAndKokkos) {

@@ -114,6 +114,9 @@ struct Operation {
     double watts = 0;
     double core_share = 1;
     std::function<void()> act{};
+    const char* symbol = nullptr;
+    unsigned blocks = 0;
+    bool in_graph = false;
 };
 
 struct Graph {
@@ -145,7 +148,13 @@ struct Stream {
             work.pop_front();
             busy = true;
             lock.unlock();
+            const std::uint64_t start = nanoseconds_since_1970();
             for (const Operation& operation : operations) perform(operation);
+            const Operation& first = operations.front();
+            if (first.in_graph && first.correlation != 0 && listener()->ran != nullptr) {
+                listener()->ran(51, first.correlation, start, nanoseconds_since_1970(), nullptr, 0,
+                                false);
+            }
             lock.lock();
             busy = false;
             changed.notify_all();
@@ -162,7 +171,8 @@ struct Stream {
         std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{time});
         Board::instance().draw(0);
         if (listener()->ran != nullptr && operation.correlation != 0) {
-            listener()->ran(operation.kind, operation.correlation, start, nanoseconds_since_1970());
+            listener()->ran(operation.kind, operation.correlation, start, nanoseconds_since_1970(),
+                            operation.symbol, operation.blocks, operation.in_graph);
         }
     }
 };
@@ -209,7 +219,7 @@ int enqueue(void* handle, Operation operation) {
     return success;
 }
 
-int launch(void* kernel, void* stream, std::uint32_t correlation) {
+int launch(void* kernel, void* stream, std::uint32_t correlation, unsigned blocks = 1) {
     if (kernel == nullptr) return invalid_handle;
     const auto& its = *static_cast<const cuda_double::Kernel*>(kernel);
     if (context_is_lost) return context_lost;
@@ -225,8 +235,14 @@ int launch(void* kernel, void* stream, std::uint32_t correlation) {
     }
     thread_local const void* last = nullptr;
     const double share = std::exchange(last, kernel) == kernel ? its.again : 1;
-    return enqueue(stream,
-                   {10, correlation, share * its.microseconds, its.watts, its.core_share, {}});
+    return enqueue(stream, {10,
+                            correlation,
+                            share * its.microseconds,
+                            its.watts,
+                            its.core_share,
+                            {},
+                            its.symbol,
+                            blocks});
 }
 
 }  // namespace
@@ -291,9 +307,18 @@ int cuStreamIsCapturing(void* handle, int* status) {
 }
 
 int cuGraphGetNodes(void* graph, void** nodes, std::size_t* count) {
-    if (nodes != nullptr) return invalid_value;
-    *count = static_cast<Graph*>(graph)->operations.size();
+    auto& operations = static_cast<Graph*>(graph)->operations;
+    *count = operations.size();
+    for (std::size_t i = 0; nodes != nullptr && i < *count; ++i) nodes[i] = &operations[i];
     return success;
+}
+int cuGraphNodeGetType(void* node, int* type) {
+    switch (static_cast<const Operation*>(node)->kind) {
+        case 10: *type = 0; return success;
+        case 1: *type = 1; return success;
+        case 2: *type = 2; return success;
+        default: return invalid_value;
+    }
 }
 int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags) {
     struct {
@@ -312,14 +337,13 @@ int cuGraphLaunch(void* executable, void* stream) {
         void* stream;
     } parameters{executable, stream};
     return resolved(514, parameters, nullptr, [&](std::uint32_t correlation) {
-        const auto& operations = static_cast<Graph*>(executable)->operations;
-        double microseconds = 0;
-        double watts = 0;
-        for (const Operation& operation : operations) {
-            microseconds += operation.microseconds;
-            watts = std::max(watts, operation.watts);
+        std::vector<Operation> operations = static_cast<Graph*>(executable)->operations;
+        for (Operation& operation : operations) {
+            operation.correlation = correlation;
+            operation.in_graph = true;
         }
-        return enqueue(stream, {51, correlation, microseconds, watts});
+        if (!operations.empty()) stream_of(stream).put(std::move(operations));
+        return success;
     });
 }
 
@@ -335,8 +359,9 @@ int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned
     } parameters{kernel, {gx, gy, gz, bx, by, bz, shared_bytes}, stream, arguments, extra};
     const char* const symbol =
         kernel == nullptr ? nullptr : static_cast<const cuda_double::Kernel*>(kernel)->symbol;
-    return resolved(307, parameters, symbol,
-                    [&](std::uint32_t correlation) { return launch(kernel, stream, correlation); });
+    return resolved(307, parameters, symbol, [&](std::uint32_t correlation) {
+        return launch(kernel, stream, correlation, gx * gy * gz);
+    });
 }
 int cuLaunchKernelEx(const cuda_double::Config* config, void* kernel, void** arguments,
                      void** extra) {
@@ -346,9 +371,12 @@ int cuLaunchKernelEx(const cuda_double::Config* config, void* kernel, void** arg
         void** arguments;
         void** extra;
     } parameters{config, kernel, arguments, extra};
-    return resolved(
-        652, parameters, static_cast<const cuda_double::Kernel*>(kernel)->symbol,
-        [&](std::uint32_t correlation) { return launch(kernel, config->stream, correlation); });
+    return resolved(652, parameters, static_cast<const cuda_double::Kernel*>(kernel)->symbol,
+                    [&](std::uint32_t correlation) {
+                        const unsigned* const grid = config->grid;
+                        return launch(kernel, config->stream, correlation,
+                                      grid[0] * grid[1] * grid[2]);
+                    });
 }
 int cuda_double_launch_unseen(void* kernel, void* stream) {
     return launch(kernel, stream, next_correlation());

@@ -40,9 +40,12 @@ struct Listener {
     /// Before and after a call: {number, parameters, symbol, status}. Status is null before.
     void (*call)(std::uint32_t id, const void* parameters, const char* symbol, const int* status,
                  std::uint32_t correlation);
-    /// Work has run: the kind of CUPTI's record, when, by the clock since 1970 in ns.
+    /// Work has run: the kind of CUPTI's record, when, by the clock since 1970 in ns. A graph's
+    /// launch has run as a whole after its nodes.
+    /// @param symbol of a kernel, with the number of blocks of its grid
+    /// @param in_graph it is a node
     void (*ran)(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start,
-                std::uint64_t end);
+                std::uint64_t end, const char* symbol, unsigned blocks, bool in_graph);
 };
 
 }  // namespace cuda_double
@@ -57,6 +60,7 @@ int cuStreamBeginCapture_v2(void* stream, int mode);
 int cuStreamEndCapture(void* stream, void** graph);
 int cuStreamIsCapturing(void* stream, int* status);
 int cuGraphGetNodes(void* graph, void** nodes, std::size_t* count);
+int cuGraphNodeGetType(void* node, int* type);
 int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags);
 int cuGraphLaunch(void* executable, void* stream);
 int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,

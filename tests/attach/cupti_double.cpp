@@ -41,6 +41,8 @@ struct Record {
     std::uint32_t correlation;
     std::uint64_t start;
     std::uint64_t end;
+    const char* symbol;
+    unsigned blocks;
 };
 
 struct State {
@@ -100,6 +102,12 @@ std::size_t write_record(std::uint8_t* at, const Record& record) {
     put(graph ? 4 : record.kind == 10 ? 92 : 44, record.correlation);
     put(graph ? 8 : 16, in_registered_clock(record.start));
     put(graph ? 16 : 24, in_registered_clock(record.end));
+    if (record.kind == 10) {
+        put(52, record.blocks);
+        put(56, 1U);
+        put(60, 1U);
+        put(104, record.symbol);
+    }
     return size;
 }
 
@@ -176,14 +184,17 @@ void on_call(std::uint32_t id, const void* parameters, const char* symbol, const
     callback(state().user, 1, id, &data);
 }
 
-void on_ran(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start, std::uint64_t end) {
+void on_ran(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start, std::uint64_t end,
+            const char* symbol, unsigned blocks, bool in_graph) {
     {
         const std::lock_guard lock{state().mutex};
+        // A graph has either its own record or those of its nodes.
+        if (in_graph && state().kinds.contains(51)) return;
         if (!state().kinds.contains(kind) || (kind == 10 && state().kernels_gone)) return;
         // What CUPTI does under load: a record in so many never comes.
         const char* const lose = std::getenv("CUPTI_DOUBLE_LOSES_ONE_IN");
         if (lose != nullptr && ++state().taken % std::strtoull(lose, nullptr, 10) == 0) return;
-        state().records.push_back({kind, correlation, start, end});
+        state().records.push_back({kind, correlation, start, end, symbol, blocks});
         if (kind == 10) ++state().kernels;
     }
     fill();

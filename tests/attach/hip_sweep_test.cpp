@@ -6,10 +6,12 @@
 
 #include <tests/virtual_amdgpu/file_system.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace attached {
@@ -100,6 +102,40 @@ TEST_F(AttachedHip, GetsAClockForTheTimeWithoutWork) {
     EXPECT_GE(idle["times"], 3) << idle << seen.notes();
     EXPECT_GT(idle["time_s"], 0.1);
     EXPECT_EQ(FileSystem::settings(), found);
+}
+
+/// Work that nobody knows of would count as idle.
+TEST_F(AttachedHip, PrintsNoJoulesWhereWorkIsUnknown) {
+    const Environment board{{"HIP_DOUBLE_BOARD", "1"}};
+    Environment sdk = board;
+    sdk["HIP_DOUBLE_ROCPROFILER"] = ROCPROFILER;
+    Environment asks_nobody = sdk;
+    asks_nobody["ROCPROFILER_DOUBLE_ASKS_NOBODY"] = "1";
+    const std::vector<std::string> options{"--preload", "--meter", "1"};
+    const std::vector<std::string> command{HIP_LOOKUP_PROGRAM, "15"};
+    const std::vector<std::string> with_several{HIP_LOOKUP_PROGRAM, "15", "several"};
+    const auto joules = [](const Outcome& seen) {
+        const json& totals = seen.report.at("totals");
+        auto told = std::count_if(
+            seen.report["rows"].begin(), seen.report["rows"].end(),
+            [](const json& row) { return row.at("energy").at("joules").is_number(); });
+        for (const char* sum : {"idle", "kernels"}) {
+            told += totals.at(sum).at("joules").is_number() ? 1 : 0;
+        }
+        return told;
+    };
+    const auto says_unknown = [](const Outcome& seen) {
+        return seen.notes().find("launches that were not seen") != std::string::npos;
+    };
+    for (const auto& [environment, words, is_known] :
+         {std::tuple{board, command, true}, std::tuple{board, with_several, false},
+          std::tuple{sdk, with_several, true}, std::tuple{asks_nobody, command, false}}) {
+        const Outcome seen = run(options, words, environment);
+        EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+        ASSERT_FALSE(seen.report.is_null()) << seen.err;
+        EXPECT_EQ(says_unknown(seen), !is_known) << words.size() << seen.notes();
+        EXPECT_EQ(joules(seen) > 0, is_known) << words.size() << seen.report.dump(1);
+    }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace attach {
@@ -23,10 +24,10 @@ class Records : public testing::Test {
 protected:
     void put(std::uint32_t correlation, std::uint32_t kind, bool leaving, std::uint32_t track = 0) {
         const AtLaunch launch{correlation};
-        streams_.put_marker(nullptr,
-                            {.cell = streams_.make_cell(),
-                             .tag = {.track = track, .scope_kind = kind, .leaving = leaving},
-                             .timestamped = true});
+        streams_.put_marker(
+            nullptr, {.cell = streams_.make_cell(),
+                      .tag = {.track = track, .scope_kind = kind, .leaving = leaving, .window = 1},
+                      .timestamped = true});
     }
     std::vector<kdvfs::MarkerTimestamp> drained() {
         std::array<kdvfs::MarkerTimestamp, 64> room;
@@ -124,6 +125,76 @@ TEST_F(Records, SplitTheLaunchesScopeAndNotTheRangeAroundIt) {
     std::vector<std::uint32_t> kinds;
     for (const auto& each : drained()) kinds.push_back(each.tag.scope_kind);
     EXPECT_EQ(kinds, (std::vector<std::uint32_t>{5, 6, 6, 60, 60, 5}));
+}
+
+/// As graphs have: the records of its kernels come in any order, and while one is missing nothing
+/// is told, not even when it began.
+TEST_F(Records, OfALaunchOfManyKernelsAreScopesInsideIt) {
+    streams_.launches_many(4);
+    put(4, 20, false);
+    put(4, 20, true);
+    streams_.launched_many(4, 3);
+    put(5, 21, false);
+    put(5, 21, true);
+    streams_.arrived(5, at(900ns), at(950ns));
+    streams_.arrived(4, at(500ns), at(700ns), 32U);
+    streams_.arrived(4, at(100ns), at(300ns), 30U);
+    EXPECT_TRUE(drained().empty());
+    streams_.arrived(4, at(280ns), at(400ns), 31U);  // in a branch of its own
+    const auto times = drained();
+    const std::vector<std::tuple<std::uint32_t, bool, kdvfs::Duration>> expected{
+        {20, false, 100ns}, {30, false, 100ns}, {30, true, 300ns}, {31, false, 300ns},
+        {31, true, 400ns},  {32, false, 500ns}, {32, true, 700ns}, {20, true, 700ns},
+        {21, false, 900ns}, {21, true, 950ns}};
+    ASSERT_EQ(times.size(), expected.size());
+    for (std::size_t i = 0; i < times.size(); ++i) {
+        EXPECT_EQ(std::tuple(times[i].tag.scope_kind, times[i].tag.leaving,
+                             times[i].time.time_since_epoch()),
+                  expected[i])
+            << i;
+        // The meter waits for the timestamps of markers that it has put, and of no other.
+        const bool counted = times[i].tag.scope_kind < 30;
+        EXPECT_EQ(times[i].tag.window != 0, counted) << i;
+    }
+    EXPECT_EQ(streams_.lost_timestamps(), 0U);
+}
+
+TEST_F(Records, OfKernelsThatNeverRanAreNotWaitedForAtTheEnd) {
+    streams_.launches_many(4);
+    put(4, 20, false);
+    put(4, 20, true);
+    streams_.launched_many(4, 3);
+    streams_.arrived(4, at(100ns), at(300ns), 30U);
+    EXPECT_TRUE(drained().empty());
+    streams_.finish();
+    EXPECT_EQ(drained().size(), 4U);
+    EXPECT_EQ(streams_.lost_timestamps(), 0U);
+}
+
+TEST_F(Records, OfManyKernelsThatAreNotMeteredAreForgotten) {
+    streams_.launches_many(4);
+    streams_.launched_many(4, 3);
+    EXPECT_FALSE(streams_.is_of_many(4));
+    streams_.launches_many(6);
+    put(6, 20, false);
+    put(6, 20, true);
+    streams_.failed(6);
+    streams_.launched_many(6, 3);
+    EXPECT_EQ(drained().size(), 2U);
+    EXPECT_FALSE(streams_.is_of_many(6));
+}
+
+TEST_F(Records, NameTheLaunchesThatNobodySaw) {
+    streams_.name_by_record(9);
+    put(1, 9, false);
+    put(1, 9, true);
+    put(2, 8, false);
+    put(2, 8, true);
+    streams_.arrived(1, at(100ns), at(150ns), 40U);
+    streams_.arrived(2, at(200ns), at(400ns), 41U);
+    std::vector<std::uint32_t> kinds;
+    for (const auto& each : drained()) kinds.push_back(each.tag.scope_kind);
+    EXPECT_EQ(kinds, (std::vector<std::uint32_t>{40, 40, 8, 8}));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -74,27 +75,52 @@ hip_double::Listener& listener() {
     return one;
 }
 
-/// A kernel that tells the listener when it has run.
-Operation resolved(Operation kernel) {
-    if (listener().ran == nullptr) return kernel;
-    return [kernel = std::move(kernel), launch = listener().launching()] {
+/// Hands the table to a profiler, once, as HIP does at its first call.
+void register_tables() {
+    static const bool once = [] {
+        const char* const path = std::getenv("HIP_DOUBLE_ROCPROFILER");
+        if (path == nullptr || ::dlsym(RTLD_DEFAULT, "rocprofiler_configure") == nullptr) {
+            return false;
+        }
+        void* const library = ::dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+        if (library == nullptr) std::abort();
+        using Set = int (*)(const char*, std::uint64_t, std::uint64_t, void**, std::uint64_t);
+        static hip_double::ApiTable table{&hip_double::listen};
+        void* tables[]{&table};
+        reinterpret_cast<Set>(::dlsym(library, "rocprofiler_set_api_table"))("hip", 60200, 0,
+                                                                             tables, 1);
+        return true;
+    }();
+    static_cast<void>(once);
+}
+
+/// What is put into a queue, told to the listener; what is recorded is put later.
+Operation told(Operation operation, const std::optional<hip_double::Work>& work) {
+    if (!work || listener().ran == nullptr) return operation;
+    return [operation = std::move(operation), work = *work, number = listener().put(*work)] {
         const std::uint64_t start = listener().now();
-        kernel();
-        if (launch != 0) listener().ran(launch, start, listener().now());
+        operation();
+        listener().ran(number, work, start, listener().now());
     };
 }
 
 /// Records into a capture, or puts into the stream.
-hipError_t put(hipStream_t handle, Operation operation, bool is_kernel = false) {
-    const std::lock_guard lock{state().mutex};
-    ihipStream_t* const stream = find(handle);
-    if (stream == nullptr) return note(hipErrorInvalidHandle);
-    if (stream->recording) {
-        if (stream->capture_is_broken) return note(hipErrorStreamCaptureInvalidated);
-        stream->recording->operations.push_back(std::move(operation));
-    } else {
-        stream->enqueue(is_kernel ? resolved(std::move(operation)) : std::move(operation));
+/// @param work what a profiler is told of it; nothing where it is told nothing
+hipError_t put(hipStream_t handle, Operation operation,
+               const std::optional<hip_double::Work>& work = {}) {
+    ihipStream_t* stream = nullptr;
+    {
+        const std::lock_guard lock{state().mutex};
+        stream = find(handle);
+        if (stream == nullptr) return note(hipErrorInvalidHandle);
+        if (stream->recording) {
+            if (stream->capture_is_broken) return note(hipErrorStreamCaptureInvalidated);
+            stream->recording->operations.push_back({std::move(operation), work});
+            return hipSuccess;
+        }
     }
+    // Without the lock: whoever listens may ask which device is current.
+    stream->enqueue(told(std::move(operation), work));
     return hipSuccess;
 }
 
@@ -196,9 +222,13 @@ std::uint64_t copied_bytes() { return state().copied_bytes; }
 
 extern "C" {
 
-hipError_t hipInit(unsigned) { return hipSuccess; }
+hipError_t hipInit(unsigned) {
+    register_tables();
+    return hipSuccess;
+}
 
 hipError_t hipGetDeviceCount(int* count) {
+    register_tables();
     const std::lock_guard lock{state().mutex};
     *count = static_cast<int>(state().devices.size());
     return note(*count > 0 ? hipSuccess : hipErrorNoDevice);
@@ -214,6 +244,7 @@ hipError_t hipSetDevice(int device) {
 }
 
 hipError_t hipGetDevice(int* device) {
+    register_tables();
     *device = current_device;
     return hipSuccess;
 }
@@ -268,12 +299,15 @@ hipError_t hipMemset(void* where, int value, size_t bytes) {
     std::memset(where, value, bytes);
     return hipSuccess;
 }
-hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind,
+hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind,
                           hipStream_t stream) {
-    return put(stream, [=] {
-        std::memcpy(to, from, bytes);
-        state().copied_bytes += bytes;
-    });
+    return put(
+        stream,
+        [=] {
+            std::memcpy(to, from, bytes);
+            state().copied_bytes += bytes;
+        },
+        hip_double::Work{.copy = kind, .device = current_device});
 }
 
 hipError_t hipMemcpyAsync_spt(void* to, const void* from, size_t bytes, hipMemcpyKind kind,
@@ -310,6 +344,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
 // Streams.
 
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) {
+    register_tables();
     const std::lock_guard lock{state().mutex};
     std::mutex* const queue = state().quirks.streams_share_queues
                                   ? &state().queues[state().streams_made++ % state().queues.size()]
@@ -408,7 +443,10 @@ hipError_t hipStreamAddCallback(hipStream_t stream, hipStreamCallback_t callback
     return put(stream, [=] { callback(stream, hipSuccess, data); });
 }
 
-hipError_t hipLaunchKernel(const void*, dim3, dim3, void** arguments, size_t, hipStream_t stream) {
+namespace {
+/// Where all launches end up: none of them passes an exported symbol.
+hipError_t launch_kernel(const char* symbol, dim3 grid, dim3 block, void** arguments,
+                         hipStream_t stream) {
     const double megacycles = *static_cast<double*>(arguments[0]);
     int device = current_device;
     {
@@ -416,33 +454,58 @@ hipError_t hipLaunchKernel(const void*, dim3, dim3, void** arguments, size_t, hi
         if (const ihipStream_t* found = find(stream)) device = found->device;
     }
     return put(
-        stream, [device, megacycles] { run_kernel(device, megacycles); }, true);
+        stream, [device, megacycles] { run_kernel(device, megacycles); },
+        hip_double::Work{.kernel = symbol,
+                         .grid = {grid.x, grid.y, grid.z},
+                         .block = {block.x, block.y, block.z},
+                         .device = device});
 }
-
-// Events.
-
-hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned, unsigned, unsigned, unsigned,
-                                 unsigned, unsigned, unsigned, hipStream_t stream,
-                                 void** parameters, void**) {
-    if (const auto status = hip_double::launch_code(function, stream, parameters)) {
-        return static_cast<hipError_t>(*status);
-    }
-    return hipLaunchKernel(nullptr, {}, {}, parameters, 0, stream);
-}
-hipError_t hipLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** parameters,
-                                      unsigned shared_bytes, hipStream_t stream) {
-    return hipLaunchKernel(kernel, grid, block, parameters, shared_bytes, stream);
-}
-
 /// The host's function stands for the kernel, as the compiler has it.
-const char* hipKernelNameRefByPtr(const void* kernel, hipStream_t) {
+const char* symbol_of(const void* kernel) {
     Dl_info where{};
     return ::dladdr(kernel, &where) == 0 ? nullptr : where.dli_sname;
 }
+}  // namespace
+
+hipError_t hipLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t,
+                           hipStream_t stream) {
+    return launch_kernel(symbol_of(kernel), grid, block, arguments, stream);
+}
+hipError_t hipExtLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t,
+                              hipStream_t stream, hipEvent_t, hipEvent_t, int) {
+    return launch_kernel(symbol_of(kernel), grid, block, arguments, stream);
+}
 /// A module's function points to its name here.
+hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned gx, unsigned gy, unsigned gz,
+                                 unsigned bx, unsigned by, unsigned bz, unsigned,
+                                 hipStream_t stream, void** parameters, void**) {
+    if (const auto status = hip_double::launch_code(function, stream, parameters)) {
+        return static_cast<hipError_t>(*status);
+    }
+    return launch_kernel(reinterpret_cast<const char*>(function), dim3(gx, gy, gz),
+                         dim3(bx, by, bz), parameters, stream);
+}
+hipError_t hipLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** parameters,
+                                      unsigned, hipStream_t stream) {
+    return launch_kernel(symbol_of(kernel), grid, block, parameters, stream);
+}
+hipError_t hipExtLaunchMultiKernelMultiDevice(hipLaunchParams* list, int count, unsigned) {
+    for (int i = 0; i < count; ++i) {
+        const hipLaunchParams& each = list[i];
+        if (const hipError_t error = launch_kernel(symbol_of(each.func), each.gridDim,
+                                                   each.blockDim, each.args, each.stream)) {
+            return error;
+        }
+    }
+    return hipSuccess;
+}
+
+const char* hipKernelNameRefByPtr(const void* kernel, hipStream_t) { return symbol_of(kernel); }
 const char* hipKernelNameRef(const hipFunction_t function) {
     return reinterpret_cast<const char*>(function);
 }
+
+// Events.
 
 hipError_t hipEventCreate(hipEvent_t* event) {
     *event = new ihipEvent_t;
@@ -569,8 +632,8 @@ hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* cou
 }
 
 hipError_t hipGraphLaunch(hipGraphExec_t graph, hipStream_t stream) {
-    for (const Operation& operation : graph->operations) {
-        if (const hipError_t error = put(stream, operation, true)) return error;
+    for (const auto& [operation, work] : graph->operations) {
+        if (const hipError_t error = put(stream, operation, work)) return error;
     }
     return hipSuccess;
 }
@@ -589,6 +652,7 @@ hipError_t hipGraphDestroy(hipGraph_t graph) {
 hipError_t hipGetProcAddress(const char* name, void** function, int, std::uint64_t, void*) {
     const std::map<std::string, void*> known{
         {"hipModuleLaunchKernel", reinterpret_cast<void*>(&hipModuleLaunchKernel)},
+        {"hipExtLaunchKernel", reinterpret_cast<void*>(&hipExtLaunchKernel)},
         {"hipGraphLaunch", reinterpret_cast<void*>(&hipGraphLaunch)},
         {"hipStreamSynchronize", reinterpret_cast<void*>(&hipStreamSynchronize)}};
     const auto found = known.find(name);
@@ -601,9 +665,10 @@ hipError_t hipGetProcAddress(const char* name, void** function, int, std::uint64
 /// Mangled as C++, as libamdhip64 5.2 exports it.
 hipError_t hipExtModuleLaunchKernel(hipFunction_t function, std::uint32_t gx, std::uint32_t gy,
                                     std::uint32_t gz, std::uint32_t bx, std::uint32_t by,
-                                    std::uint32_t bz, std::size_t shared_bytes, hipStream_t stream,
-                                    void** parameters, void** extra, hipEvent_t, hipEvent_t,
+                                    std::uint32_t bz, std::size_t, hipStream_t stream,
+                                    void** parameters, void**, hipEvent_t, hipEvent_t,
                                     std::uint32_t) {
-    return hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz,
-                                 static_cast<unsigned>(shared_bytes), stream, parameters, extra);
+    // The grid is in threads.
+    return launch_kernel(reinterpret_cast<const char*>(function), dim3(gx / bx, gy / by, gz / bz),
+                         dim3(bx, by, bz), parameters, stream);
 }

@@ -51,11 +51,27 @@ void run_at_once(bool at_once);
 /// @returns a hipError_t
 int launch(void* stream, std::function<void()> work);
 
-/// Whoever wants to be told when kernels have run, as a profiler is: null functions tell nobody.
+/// Work in a queue of the hardware.
+struct Work {
+    const char* kernel = nullptr;    ///< its symbol; null: a copy
+    std::uint32_t grid[3]{1, 1, 1};  ///< in blocks
+    std::uint32_t block[3]{1, 1, 1};
+    int copy = 0;  ///< hipMemcpyKind
+    int device = 0;
+};
+/// Whoever wants to be told of it, as a profiler is: null functions tell nobody.
 struct Listener {
-    std::uint64_t& (*launching)() = nullptr;  ///< on the launching thread: a number for the launch
+    /// On the thread that puts it into a queue. @returns a number for it
+    std::uint64_t (*put)(const Work& work) = nullptr;
     std::uint64_t (*now)() = nullptr;
-    void (*ran)(std::uint64_t launch, std::uint64_t start, std::uint64_t end) = nullptr;
+    void (*ran)(std::uint64_t number, const Work& work, std::uint64_t start,
+                std::uint64_t end) = nullptr;
+};
+/// What the double hands to a library with `rocprofiler_set_api_table`, as HIP hands its tables:
+/// the one that HIP_DOUBLE_ROCPROFILER names, at the first call, where there is a tool in the
+/// process (`rocprofiler_configure`).
+struct ApiTable {
+    void (*listen)(Listener listener);
 };
 void listen(Listener listener);
 

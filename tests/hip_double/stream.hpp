@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "hip_double.hpp"
+
 #include <hip/hip_runtime_api.h>
 
 #include <atomic>
@@ -10,15 +12,21 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 using Operation = std::function<void()>;
 
+/// A captured operation, and what a profiler is told when it is put.
+struct GraphNode {
+    Operation operation;
+    std::optional<hip_double::Work> work;
+};
 /// A captured graph: a line of operations.
 struct ihipGraph {
-    std::vector<Operation> operations;
+    std::vector<GraphNode> operations;
 };
 
 /// A stream: one thread that runs operations in order, or none, where they are run as they come.
@@ -99,7 +107,7 @@ private:
 
 /// A graph made ready to launch.
 struct hipGraphExec {
-    std::vector<Operation> operations;
+    std::vector<GraphNode> operations;
 };
 
 /// An event: what its last record came to. Shared with the stream that will pass it.

@@ -15,6 +15,7 @@ struct CudaDriver {
     int (*context_device)(int* device) = nullptr;
     int (*pci_address)(char* text, int room, int device) = nullptr;
     int (*graph_nodes)(void* graph, void** nodes, std::size_t* count) = nullptr;
+    int (*node_type)(void* node, int* type) = nullptr;
     int (*write)(void* stream, std::uint64_t address, std::uint32_t value,
                  unsigned flags) = nullptr;
     int (*register_memory)(void* memory, std::size_t bytes, unsigned flags) = nullptr;
@@ -42,6 +43,7 @@ struct CudaDriver {
             library.find(found.context_device, "cuCtxGetDevice");
             library.find(found.pci_address, "cuDeviceGetPCIBusId");
             library.find(found.graph_nodes, "cuGraphGetNodes");
+            library.find(found.node_type, "cuGraphNodeGetType");
             library.find(found.write, "cuStreamWriteValue32_v2");
             library.find(found.register_memory, "cuMemHostRegister_v2");
             library.find(found.device_address, "cuMemHostGetDevicePointer_v2");

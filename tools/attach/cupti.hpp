@@ -48,7 +48,8 @@ enum class Kind : std::uint32_t {
     copy = 1,
     set = 2,
     kernel = 10,  // CONCURRENT_KERNEL: kernels of several streams are not made to wait
-    graph = 51,   // GRAPH_TRACE: a graph's launch as a whole, instead of its nodes
+    graph = 51,   // GRAPH_TRACE: a graph's launch as a whole, instead of its nodes, which otherwise
+                  // have records with the correlation of the launch
 };
 
 /// What a record says, whatever its kind.
@@ -57,6 +58,8 @@ struct Activity {
     std::uint32_t correlation = 0;
     std::uint64_t start = 0;  ///< ns, by `timestamp`; 0 where not known
     std::uint64_t end = 0;
+    const char* symbol = nullptr;  ///< of a kernel
+    std::uint64_t blocks = 0;      ///< of its grid
 };
 
 /// @param record as CUPTI hands it out
@@ -71,7 +74,13 @@ inline std::optional<Activity> read_activity(const std::byte* record) {
     constexpr auto u64 = std::uint64_t{};
     const Kind kind{field(u32, 0)};
     switch (kind) {
-        case Kind::kernel: return Activity{kind, field(u32, 92), field(u64, 16), field(u64, 24)};
+        case Kind::kernel:
+            return Activity{kind,
+                            field(u32, 92),
+                            field(u64, 16),
+                            field(u64, 24),
+                            field(static_cast<const char*>(nullptr), 104),
+                            std::uint64_t{field(u32, 52)} * field(u32, 56) * field(u32, 60)};
         case Kind::copy:
         case Kind::set: return Activity{kind, field(u32, 44), field(u64, 16), field(u64, 24)};
         case Kind::graph: return Activity{kind, field(u32, 4), field(u64, 8), field(u64, 16)};

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <iomanip>
 #include <ostream>
 #include <sstream>
 #include <system_error>
@@ -53,6 +54,7 @@ Settings Settings::from_environment() {
     settings.sets_clocks =
         kind == Kind::sweep || kind == Kind::follow || kind == Kind::compare || kind == Kind::tune;
     settings.repeats = text_of("KDVFS_MODE") == "repeat";
+    settings.whole_graphs = text_of("KDVFS_ATTACH_GRAPHS") == "whole";
     if (const std::string level = text_of("KDVFS_ATTACH_LEVEL"); level == "range") {
         settings.level = Level::range;
     } else if (!level.empty() && level != "kernel") {
@@ -236,6 +238,18 @@ const kdvfs::extend::ScopeKind& Device::launch_kind(const std::string& name,
     clusters_.try_emplace(kind.number, Clusters{name, variant, {}});
     swept_.try_emplace(kind.number, name, variant);
     return kind;
+}
+
+std::uint32_t Device::kind_of_symbol(const char* symbol, kdvfs::Variant variant) {
+    const std::lock_guard lock{by_symbol_lock_};
+    const auto [known, is_new] =
+        by_symbol_.try_emplace({symbol == nullptr ? "" : symbol, variant.index}, 0);
+    if (is_new) known->second = launch_kind(launch_name(symbol), variant).number;
+    return known->second;
+}
+
+const kdvfs::extend::ScopeKind& Device::graph_kind(const std::string& name) {
+    return looks_into_graphs() ? session_->enclosing_kind(name) : launch_kind(name, {});
 }
 
 const kdvfs::extend::ScopeKind& Device::scope_kind(const kdvfs::extend::ScopeKind& kept) {
@@ -506,7 +520,34 @@ kdvfs::measure::Report Device::report() const {
     kdvfs::measure::Report report = session_->report();
     if (settings_.level == Level::range && !sums_ranges()) unresolve_short_ranges(report);
     pool_numbered_ranges(report);
+    leave_out_unknown(report);
     return report;
+}
+
+/// Work that nobody knows of would count as idle: where it is over 1 % of the busy time no joules
+/// are told but the board's. Of launches whose time is not known, either, their number stands for
+/// it.
+void Device::leave_out_unknown(kdvfs::measure::Report& report) const {
+    constexpr double most = 0.01;
+    const auto share = [](auto part, auto rest) {
+        const auto whole = static_cast<double>(part) + static_cast<double>(rest);
+        return whole > 0 ? static_cast<double>(part) / whole : 0.0;
+    };
+    const double unknown = std::max(share(unknown_time_.load(), known_time_.load()),
+                                    share(unseen_launches_.load(), launches_.load()));
+    if (unknown <= most) return;
+    for (auto& row : report.rows) {
+        row.energy = {};
+        row.repeated.reset();
+    }
+    for (auto& level : report.levels) level.energy = {};
+    report.groups.clear();
+    report.totals.kernels = report.totals.idle = {};
+    report.fit.covariance.clear();
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1) << 100 * unknown
+         << " % of the busy time is of launches that were not seen: no joules of kernels";
+    report.notes.push_back(text.str());
 }
 void Device::write_record(const std::filesystem::path& folder) const {
     std::filesystem::create_directories(folder);

@@ -59,6 +59,15 @@ public:
     /// What launches of this name share.
     [[nodiscard]] const kdvfs::extend::ScopeKind& launch_kind(const std::string& name,
                                                               kdvfs::Variant variant);
+    /// The number of the kind of a kernel that its record alone has told of.
+    [[nodiscard]] std::uint32_t kind_of_symbol(const char* symbol, kdvfs::Variant variant);
+    /// Whether a graph's launch encloses its kernels: not where clocks are asked for by launch, nor
+    /// where the settings say so.
+    [[nodiscard]] bool looks_into_graphs() const {
+        return !settings_.sets_clocks && !settings_.whole_graphs;
+    }
+    /// What launches of graphs of this name share.
+    [[nodiscard]] const kdvfs::extend::ScopeKind& graph_kind(const std::string& name);
     /// The kind of a launch that took so long: launches of one name and grid can be other work, as
     /// those of persistent GEMMs are. Times within a quarter of one another are one cluster, whose
     /// middle follows them; the first is the kind itself, those behind it have variants that are 64
@@ -107,6 +116,14 @@ public:
     /// @returns its place, in launches since the iteration began; `nowhere` before these are known
     std::uint32_t launched(const kdvfs::extend::ScopeKind& kind);
 
+    /// A launch was made that is not followed: what it runs is unknown.
+    void launched_unseen() { unseen_launches_.fetch_add(1, std::memory_order_relaxed); }
+    /// A record tells that the process has kept a GPU busy.
+    /// @param is_known whose work it was
+    void worked(kdvfs::Duration time, bool is_known) {
+        (is_known ? known_time_ : unknown_time_).fetch_add(time.count(), std::memory_order_relaxed);
+    }
+
     /// An iteration begins, or, before iterations are `known`, a stretch of time.
     void begin_iteration(bool known = true);
 
@@ -144,6 +161,9 @@ private:
     std::atomic<bool> paused_{false};
     std::atomic<std::uint64_t> launches_{0};
     std::atomic<std::uint64_t> begun_{0};
+    std::atomic<std::uint64_t> unseen_launches_{0};
+    std::atomic<kdvfs::Duration::rep> known_time_{0};  // by records
+    std::atomic<kdvfs::Duration::rep> unknown_time_{0};
     std::atomic<std::uint32_t> next_place_{nowhere};
 
     /// Launches of one kernel and grid that take about as long.
@@ -178,6 +198,7 @@ private:
                                                    const Again& again,
                                                    const std::function<void()>*& way);
     [[nodiscard]] bool repeating_begins();
+    void leave_out_unknown(kdvfs::measure::Report& report) const;
     void look_for_iteration(const kdvfs::extend::ScopeKind& kind);
     void look_beside(std::vector<std::uint32_t> seen);
     [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, const Again& again);
@@ -189,6 +210,8 @@ private:
     std::mutex repeating_;
     std::mutex splitting_;
     std::map<std::uint32_t, Clusters> clusters_;  // by the launch's kind
+    std::mutex by_symbol_lock_;
+    std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> by_symbol_;  ///< and variant
     /// Repeating begins with an iteration, so that it finds the same launches in every run.
     enum class Repeating { not_yet, waits_for_iteration, begun };
     std::atomic<Repeating> repeating_state_{Repeating::not_yet};

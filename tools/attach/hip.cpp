@@ -200,6 +200,37 @@ __attribute__((visibility("default"))) hipError_t hipMemsetAsync_spt(void* where
                           [&] { return real(where, value, bytes, stream); });
 }
 
+// On several GPUs at once: in one form or another all take a list, a number and flags.
+
+using LaunchOnMany = hipError_t (*)(void* list, int count, unsigned flags);
+__attribute__((visibility("default"))) hipError_t attach_hip_ext_launch_multi(
+    void* list, int count, unsigned flags) __asm__("hipExtLaunchMultiKernelMultiDevice");
+hipError_t attach_hip_ext_launch_multi(void* list, int count, unsigned flags) {
+    const auto real = ATTACH_NEXT_AS(LaunchOnMany, hipExtLaunchMultiKernelMultiDevice);
+    return attach::not_followed([&] { return real(list, count, flags); });
+}
+__attribute__((visibility("default"))) hipError_t attach_hip_launch_cooperative_multi(
+    void* list, int count, unsigned flags) __asm__("hipLaunchCooperativeKernelMultiDevice");
+hipError_t attach_hip_launch_cooperative_multi(void* list, int count, unsigned flags) {
+    const auto real = ATTACH_NEXT_AS(LaunchOnMany, hipLaunchCooperativeKernelMultiDevice);
+    return attach::not_followed([&] { return real(list, count, flags); });
+}
+__attribute__((visibility("default"))) hipError_t hipModuleLaunchCooperativeKernelMultiDevice(
+    void* list, unsigned count, unsigned flags) {
+    const auto real = ATTACH_NEXT_AS(LaunchOnMany, hipModuleLaunchCooperativeKernelMultiDevice);
+    return attach::not_followed([&] { return real(list, static_cast<int>(count), flags); });
+}
+__attribute__((visibility("default"))) hipError_t hipModuleLaunchCooperativeKernel(
+    hipFunction_t function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+    unsigned bz, unsigned shared_bytes, hipStream_t stream, void** parameters) {
+    using Real = hipError_t (*)(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                unsigned, unsigned, hipStream_t, void**);
+    const auto real = ATTACH_NEXT_AS(Real, hipModuleLaunchCooperativeKernel);
+    return launched(
+        function, std::uint64_t{gx} * gy * gz, stream, attach::name_by_handle(function),
+        [&] { return real(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, parameters); });
+}
+
 // Where functions are looked up by name.
 
 /// @param function where the address goes

@@ -51,7 +51,7 @@
 #include <kdvfs/detail/io/shared_library.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/attach/device.hpp>
-#include <tools/attach/dispatch_records.hpp>
+#include <tools/attach/dispatches.hpp>
 #include <tools/attach/launch_names.hpp>
 #include <tools/attach/no_readings.hpp>
 #include <tools/attach/process.hpp>
@@ -63,7 +63,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <deque>
 #include <exception>
 #include <limits>
 #include <map>
@@ -110,18 +109,17 @@ inline CudaDriver hip_as_driver() {
 }
 
 /// Measured only, unless clocks are to be set; without joules where the board cannot be read.
-inline Opened open_hip_gpu(int ordinal) {
+/// @param streams where launches are timed by records; else null
+inline Opened open_hip_gpu(int ordinal, const std::shared_ptr<RecordStreams>& streams) {
     Process& process = Process::instance();
     const std::string text = kdvfs::device::pci_address<HipApi>(ordinal);
     const auto open = [&](auto open_clocks, auto readings) {
         const auto options =
             attached_options(process.settings(), kdvfs::gpu_name(readings->info()));
         const auto open_readings = [&] { return readings; };
-        if (Dispatches::instance().there()) {
+        if (streams != nullptr) {
             return kdvfs::Gpu{kdvfs::extend::open_device(
-                text + " attached",
-                [&] { return Dispatches::instance().streams_of(text, hip_as_driver()); },
-                open_clocks, open_readings, options)};
+                text + " attached", [&] { return streams; }, open_clocks, open_readings, options)};
         }
         return kdvfs::Gpu{kdvfs::extend::open_device(
             text + " attached", [&] { return std::make_shared<Hip>(ordinal); }, open_clocks,
@@ -171,10 +169,16 @@ public:
         if (device == nullptr) {
             Process& process = Process::instance();
             kdvfs::io::keep_loaded(reinterpret_cast<const void*>(&next_hip));
-            // Markers cost stream time: one iteration in 16 has them. Records do not.
-            device =
-                &process.add(std::make_unique<Device>(open_hip_gpu(ordinal), process.settings(),
-                                                      Dispatches::instance().there() ? 1 : 16));
+            std::shared_ptr<RecordStreams> streams;
+            if (Dispatches::instance().there()) {
+                streams = std::make_shared<RecordStreams>(
+                    kdvfs::device::pci_address<HipApi>(ordinal), hip_as_driver());
+            }
+            // Markers cost stream time: one iteration in 16 has them. What records cost is not
+            // known.
+            device = &process.add(std::make_unique<Device>(
+                open_hip_gpu(ordinal, streams), process.settings(), streams != nullptr ? 1 : 16));
+            if (streams != nullptr) Dispatches::instance().add(*device, ordinal, streams);
         }
         return *device;
     }
@@ -201,11 +205,6 @@ private:
         kinds_;
 };
 
-inline bool& in_launch() {
-    thread_local bool inside = false;
-    return inside;
-}
-
 inline bool captures(hipStream_t stream) {
     kdvfs::device::CaptureState capture;
     return HipApi::capture_state(stream, capture) != HipApi::success || capture.active ||
@@ -214,9 +213,10 @@ inline bool captures(hipStream_t stream) {
 
 /// Whether a call may be made again with the same arguments, where kernels are repeated.
 enum class Again { no, yes };
+using Kernels = Dispatches::Kernels;
 
 /// The real call, with a scope around it. What goes wrong with the scope is none of the program's.
-template <Again again = Again::no, class NameOf, class Call>
+template <Again again = Again::no, Kernels kernels = Kernels::one, class NameOf, class Call>
 hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stream, NameOf name_of,
                     Call call) {
     if (in_launch() || !Process::instance().runs()) return call();
@@ -227,7 +227,11 @@ hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stre
         if (!captures(stream)) {
             HipPrograms& programs = HipPrograms::instance();
             Device& gpu = programs.current_gpu();
-            const auto& kind = programs.kind_of(gpu, function, grid_variant(blocks), name_of);
+            const bool has_records = Dispatches::instance().there();
+            const bool many = kernels == Kernels::many && has_records && gpu.looks_into_graphs();
+            const auto& kind = many
+                                   ? gpu.graph_kind(name_of())
+                                   : programs.kind_of(gpu, function, grid_variant(blocks), name_of);
             gpu.launched(kind);
             if (again == Again::yes && gpu.repeats()) {
                 const auto checked = [&] {
@@ -235,23 +239,25 @@ hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stre
                 };
                 gpu.repeat(stream, kind, {.launch = checked});
             }
-            if (Dispatches::instance().there()) number = Dispatches::instance().begin_launch();
+            if (has_records) {
+                number =
+                    Dispatches::instance().begin_launch(gpu, many ? Kernels::many : Kernels::one);
+            }
             scopes.enter(gpu, stream, kind, number);
         }
     } catch (const std::exception& error) {
         Process::instance().give_up(error.what());
     }
     const hipError_t status = call();
-    if (number != 0) Dispatches::instance().end_launch();
     scopes.leave(number);
+    if (number != 0) Dispatches::instance().end_launch();
     in_launch() = false;
     return status;
 }
 
-/// A copy or memset, called by its kind. Records of dispatches tell of none.
+/// A copy or memset, called by its kind.
 template <class Call>
 hipError_t copied(const char* name, hipStream_t stream, Call call) {
-    if (in_launch() || !Process::instance().runs() || Dispatches::instance().there()) return call();
     return launched(
         name, 0, stream, [name] { return std::string{name}; }, call);
 }
@@ -273,12 +279,28 @@ inline hipError_t instantiated(hipError_t status, const hipGraphExec_t* executab
     return status;
 }
 
-/// The launch of a graph, as a unit.
+/// The launch of a graph: a unit, unless there are records of its kernels.
 template <class Call>
 hipError_t graph_launched(hipGraphExec_t graph, hipStream_t stream, Call call) {
-    return launched(
+    return launched<Again::no, Kernels::many>(
         nullptr, 0, stream, [graph] { return HipPrograms::instance().graphs().name_of(graph); },
         call);
+}
+
+/// A call whose launches are not followed: on several GPUs at once. Where dispatches are told of,
+/// they are seen there.
+template <class Call>
+hipError_t not_followed(Call call) {
+    if (!in_launch() && Process::instance().runs() && !Dispatches::instance().there()) {
+        in_launch() = true;
+        try {
+            HipPrograms::instance().current_gpu().launched_unseen();
+        } catch (const std::exception& error) {
+            Process::instance().give_up(error.what());
+        }
+        in_launch() = false;
+    }
+    return call();
 }
 
 inline const char* name_of_copy(hipMemcpyKind kind) {

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -155,25 +156,35 @@ inline bool runs_once(std::string_view name) {
                        [&](std::string_view word) { return text.find(word) != std::string::npos; });
 }
 
-/// The graphs of a process: a launch of one is a unit, named by how many nodes it has. Thread-safe.
+/// The graphs of a process: a launch of one is named by how many nodes it has. Thread-safe.
 class Graphs {
 public:
     /// @param executable what is launched
-    void made(const void* executable, std::size_t nodes) {
+    /// @param records    how many a launch will leave; nothing where that is not known
+    void made(const void* executable, std::size_t nodes, std::optional<std::size_t> records = {}) {
         const std::lock_guard lock{mutex_};
-        nodes_[executable] = nodes;
+        graphs_[executable] = {nodes, records};
+    }
+    [[nodiscard]] std::optional<std::size_t> records_of(const void* executable) const {
+        const std::lock_guard lock{mutex_};
+        const auto found = graphs_.find(executable);
+        return found == graphs_.end() ? std::nullopt : found->second.records;
     }
     [[nodiscard]] std::string name_of(const void* executable) const {
         const std::lock_guard lock{mutex_};
-        const auto found = nodes_.find(executable);
-        if (found == nodes_.end()) return "graph";
-        return "graph of " + std::to_string(found->second) +
-               (found->second == 1 ? " node" : " nodes");
+        const auto found = graphs_.find(executable);
+        if (found == graphs_.end()) return "graph";
+        const std::size_t nodes = found->second.nodes;
+        return "graph of " + std::to_string(nodes) + (nodes == 1 ? " node" : " nodes");
     }
 
 private:
+    struct Graph {
+        std::size_t nodes;
+        std::optional<std::size_t> records;
+    };
     mutable std::mutex mutex_;
-    std::map<const void*, std::size_t> nodes_;
+    std::map<const void*, Graph> graphs_;
 };
 
 /// Which variant a grid is: the power of two that its number of blocks reaches.

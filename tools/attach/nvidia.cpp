@@ -154,11 +154,13 @@ public:
     /// Subscribes. @returns why not; nothing where it did
     std::string begin() {
         if (std::string why = shared_.open(); !why.empty()) return why;
+        const Settings& settings = Process::instance().settings();
         const auto status = shared_.join(
             {.called = &called,
              .take_records = [this](std::uint8_t* buffer, std::size_t used) { take(buffer, used); },
              .records_come = [this](bool come) { pause(!come); },
-             .clock_changed = [this] { restart_clock(false); }});
+             .clock_changed = [this] { restart_clock(false); },
+             .whole_graphs = settings.whole_graphs || settings.sets_clocks});
         if (status != cupti::success) {
             return status == cupti::held_by_another ? "another profiler holds CUPTI"
                                                     : library().words_of(status);
@@ -270,8 +272,9 @@ private:
         CudaGpu* gpu = nullptr;
         LaunchScopes scopes{};
         std::uint32_t correlation = 0;
-        unsigned nested = 0;    ///< launches within the launch
-        bool in_kdvfs = false;  ///< what is called now is called by kdvfs
+        const void* graph = nullptr;  ///< whose kernels will have records
+        unsigned nested = 0;          ///< launches within the launch
+        bool in_kdvfs = false;        ///< what is called now is called by kdvfs
     };
     static InLaunch& in_launch() {
         thread_local InLaunch launch;
@@ -314,6 +317,10 @@ private:
         const std::uint32_t place = device.launched(kind);
         launch.gpu = gpu;
         launch.correlation = data.correlation;
+        if (made.call->work == cupti::Work::graph && device.looks_into_graphs()) {
+            launch.graph = made.function;
+            gpu->streams->launches_many(data.correlation);
+        }
         if (device.repeats()) {
             LastSets& sets = LastSets::of_thread();
             if (made.again()) repeat(*gpu, made, kind, data.correlation, place);
@@ -353,6 +360,9 @@ private:
         const auto* const status = static_cast<const int*>(data.result);
         if (status != nullptr && *status != 0) gpu->streams->failed(correlation);
         scopes.leave(correlation);
+        if (const void* const graph = std::exchange(launch.graph, nullptr)) {
+            gpu->streams->launched_many(correlation, graphs_.records_of(graph));
+        }
     }
 
     /// The kind of a launch's scope. A thread remembers those of its last launches.
@@ -385,12 +395,13 @@ private:
         const std::string name = graph                        ? name_of_graph
                                  : made.call->name != nullptr ? made.call->name
                                                               : launch_name(symbol);
-        known = {&gpu,    made.function, made.call->name,
-                 variant, symbol,        &gpu.device->launch_kind(name, variant)};
+        const auto& kind =
+            graph ? gpu.device->graph_kind(name) : gpu.device->launch_kind(name, variant);
+        known = {&gpu, made.function, made.call->name, variant, symbol, &kind};
         return *known.kind;
     }
 
-    // Graphs: a launch is one unit, named by how many nodes it has.
+    // Graphs: a launch is named by how many nodes it has.
 
     void note_graph(std::uint32_t id, const cupti::CallbackData& data) {
         for (const std::uint32_t call : cupti::instantiations) {
@@ -406,8 +417,34 @@ private:
                 driver.graph_nodes(parameters.graph, nullptr, &nodes) != 0) {
                 return;
             }
-            graphs_.made(*parameters.executable, nodes);
+            graphs_.made(*parameters.executable, nodes,
+                         records_of(driver, parameters.graph, nodes));
         }
+    }
+
+    /// How many records a launch of the graph will leave.
+    /// @returns nothing where that cannot be told: it has graphs in it, or the driver does not say
+    static std::optional<std::size_t> records_of(const CudaDriver& driver, void* graph,
+                                                 std::size_t count) {
+        constexpr int kernel = 0;  // CU_GRAPH_NODE_TYPE_KERNEL, _MEMCPY, _MEMSET
+        constexpr int memset = 2;
+        constexpr int host = 3;
+        constexpr int empty = 5;
+        std::vector<void*> nodes(count);
+        if (driver.node_type == nullptr || driver.graph_nodes(graph, nodes.data(), &count) != 0) {
+            return std::nullopt;
+        }
+        std::size_t records = 0;
+        for (void* const node : nodes) {
+            int type = -1;
+            if (driver.node_type(node, &type) != 0) return std::nullopt;
+            if (type >= kernel && type <= memset) {
+                ++records;
+            } else if (type != host && type != empty) {
+                return std::nullopt;
+            }
+        }
+        return records;
     }
 
     /// The GPU of a context; null where it could not be opened.
@@ -452,10 +489,10 @@ private:
 
     void take(std::uint8_t* buffer, std::size_t used) {
         compare_clocks();
-        std::vector<RecordStreams*> streams;
+        std::vector<CudaGpu*> gpus;
         {
             const std::lock_guard lock{mutex_};
-            for (const auto& [ordinal, gpu] : gpus_) streams.push_back(gpu->streams.get());
+            for (const auto& [ordinal, gpu] : gpus_) gpus.push_back(gpu.get());
         }
         bool unseen = false;
         std::byte* record = nullptr;
@@ -467,19 +504,34 @@ private:
                 unseen = unseen || !seen_.has(activity->correlation);
             }
             // A process has one numbering of launches, whatever the GPU.
-            for (RecordStreams* each : streams) {
+            for (CudaGpu* each : gpus) {
                 const auto start = clock_.on_host(activity->start);
                 const auto end = clock_.on_host(activity->end);
-                if (activity->end != 0 && start && end) {
-                    each->arrived(activity->correlation, *start, *end);
+                if (activity->end == 0 || !start || !end) {
+                    each->streams->failed(activity->correlation);
+                } else if (!each->streams->is_of_many(activity->correlation)) {
+                    each->streams->arrived(activity->correlation, *start, *end);
+                } else if (activity->kind == cupti::Kind::graph) {
+                    each->streams->arrived_whole(activity->correlation, *start, *end,
+                                                 each->device->launch_kind("graph", {}).number);
                 } else {
-                    each->failed(activity->correlation);
+                    each->streams->arrived(activity->correlation, *start, *end,
+                                           kind_by_record(*each->device, *activity));
                 }
             }
         }
         if (unseen && !has_unseen_.exchange(true)) {
             Process::instance().stay_up(
                 "a kernel ran whose launch was not seen: the clock stays up from here on");
+        }
+    }
+
+    /// The kind of a kernel, copy or memset that a graph has launched.
+    static std::uint32_t kind_by_record(Device& device, const cupti::Activity& activity) {
+        switch (activity.kind) {
+            case cupti::Kind::copy: return device.launch_kind("memcpy", {}).number;
+            case cupti::Kind::set: return device.launch_kind("memset", {}).number;
+            default: return device.kind_of_symbol(activity.symbol, grid_variant(activity.blocks));
         }
     }
 

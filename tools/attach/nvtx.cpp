@@ -7,6 +7,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <tools/attach/process.hpp>
 #include <tools/attach/ranges.hpp>
+#include <tools/attach/roctx.hpp>
 
 #include <dlfcn.h>
 
@@ -311,6 +312,9 @@ Signature* next_roctx(const char* name) {
 
 }  // namespace
 
+void attach::roctx_push(const char* name) noexcept { push(name); }
+void attach::roctx_pop() noexcept { pop(); }
+
 extern "C" {
 
 /// What NVTX calls at the program's first range. @returns 1 where ranges will be taken
@@ -341,12 +345,16 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(ExportTable 
 __attribute__((visibility("default"))) int roctxRangePushA(const char* name) {
     static const auto other = next_roctx<int(const char*)>("roctxRangePushA");
     const int depth = push(name);
-    return other == nullptr ? depth : other(name);
+    if (other == nullptr) return depth;
+    const attach::InRoctx here;
+    return other(name);
 }
 __attribute__((visibility("default"))) int roctxRangePop() {
     static const auto other = next_roctx<int()>("roctxRangePop");
     const int depth = pop();
-    return other == nullptr ? depth : other();
+    if (other == nullptr) return depth;
+    const attach::InRoctx here;
+    return other();
 }
 __attribute__((visibility("default"))) void roctxMarkA(const char* text) {
     static const auto other = next_roctx<void(const char*)>("roctxMarkA");

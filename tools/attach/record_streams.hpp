@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -48,7 +49,9 @@ private:
 /// Streams whose launches are timed by the driver's own records: a `StreamRuntime` whose markers
 /// cost the GPU nothing. A timestamp is the begin or end of the launch that the marker stands at,
 /// told when the record arrives; core cycles are not counted. A request is a write into the stream,
-/// before the launch; while a stream is captured there is none. Thread-safe.
+/// before the launch; while a stream is captured there is none. A launch may be one of many
+/// kernels, as that of a graph is: its scope encloses theirs, which come with their records.
+/// Thread-safe.
 class RecordStreams {
 public:
     /// @param object names the device in errors
@@ -81,6 +84,7 @@ public:
         if (!marker.timestamped) return;
         Track& track = track_of(marker);
         const std::uint32_t launch = AtLaunch::current();
+        if (const auto many = many_.find(launch); many != many_.end()) ++many->second.markers;
         track.pending.push_back(
             {marker.tag, launch, launch == 0 ? host_now() : kdvfs::TimePoint{}});
         if (track.pending.size() > remembered) lose_front(track);
@@ -99,13 +103,15 @@ public:
                 Pending& next = track.pending.front();
                 const auto time = time_of(next);
                 if (!time) {
-                    if (is_stuck(track)) {  // and so are all up to the next that is known
+                    if (!has_kernels(next) && is_stuck(track)) {
+                        // And so are all up to the next that is known.
                         lose_front(track);
                         continue;
                     }
                     break;
                 }
                 // Launches of one stream can overlap by a little; a track's times only rise.
+                if (!put_kernels(track, next, out, count) || count == out.size()) return count;
                 track.last = std::max(track.last, *time);
                 next.tag.scope_kind = kind_of(next);
                 out[count++] = {next.tag, track.last, 0, 0};
@@ -159,6 +165,12 @@ public:
         split_ = std::move(split);
     }
 
+    /// Scopes of this kind are of launches whose kernels have their kind with their record.
+    void name_by_record(std::uint32_t kind) {
+        const std::lock_guard lock{mutex_};
+        unnamed_ = kind;
+    }
+
     /// Who is asked to bring in records that are waited for, on another thread: the driver keeps
     /// them until its buffers are full. To be said before the first launch.
     void ask_for_records(std::function<void()> want) { want_records_ = std::move(want); }
@@ -171,24 +183,63 @@ public:
         repeats_[correlation % remembered] = {correlation, place};
     }
 
-    /// A launch ran then.
-    void arrived(std::uint32_t correlation, kdvfs::TimePoint start, kdvfs::TimePoint end) {
+    /// A launch of many kernels is about to be made; its scope is one that encloses.
+    void launches_many(std::uint32_t correlation) {
+        const std::lock_guard lock{mutex_};
+        many_.try_emplace(correlation);
+    }
+    /// It was made.
+    /// @param records how many it will have; nothing where that is not known
+    void launched_many(std::uint32_t correlation, std::optional<std::size_t> records) {
+        const std::lock_guard lock{mutex_};
+        const auto found = many_.find(correlation);
+        if (found == many_.end()) return;
+        if (!found->second.expected) found->second.expected = records;  // it may have failed
+        if (found->second.markers == 0) many_.erase(found);             // it is not metered
+    }
+    /// Whether it is one of many kernels, whose records are waited for.
+    [[nodiscard]] bool is_of_many(std::uint32_t correlation) {
+        const std::lock_guard lock{mutex_};
+        return many_.contains(correlation);
+    }
+
+    /// A launch ran then, or one kernel of a launch of many.
+    /// @param kind of the kernel's scope, where it is not that of the launch
+    void arrived(std::uint32_t correlation, kdvfs::TimePoint start, kdvfs::TimePoint end,
+                 std::optional<std::uint32_t> kind = {}) {
         const std::lock_guard lock{mutex_};
         ++records_;
+        newest_ = std::max(newest_, end);
+        const auto many = many_.find(correlation);
+        if (many != many_.end() && kind) {
+            many->second.kernels.push_back({*kind, start, end});
+            many->second.last_came = host_now();
+        }
         Slot& slot = slots_[correlation % remembered];
         if (slot.correlation == correlation &&
             !place_of(correlation)) {  // one launch in several parts
             start = std::min(start, slot.start);
             end = std::max(end, slot.end);
         }
-        slot = {correlation, start, end, 0, no_kind};
-        newest_ = std::max(newest_, end);
+        slot = {correlation, start, end, kind.value_or(no_kind)};
+    }
+    /// The launch as a whole has a record, beside those of its kernels or in their place.
+    void arrived_whole(std::uint32_t correlation, kdvfs::TimePoint start, kdvfs::TimePoint end,
+                       std::uint32_t kind) {
+        arrived(correlation, start, end, kind);
+        const std::lock_guard lock{mutex_};
+        if (const auto many = many_.find(correlation); many != many_.end()) {
+            many->second.expected = many->second.kernels.size();
+        }
     }
     /// A launch was refused, or its times are not known: it took none.
     void failed(std::uint32_t correlation) {
         const std::lock_guard lock{mutex_};
         const kdvfs::TimePoint at = newest_ == kdvfs::TimePoint{} ? host_now() : newest_;
-        slots_[correlation % remembered] = {correlation, at, at, 0, no_kind};
+        slots_[correlation % remembered] = {correlation, at, at, no_kind};
+        if (const auto many = many_.find(correlation); many != many_.end()) {
+            many->second.expected = 0;
+        }
     }
     /// No more records will come: what still waits for one is lost.
     void finish() {
@@ -223,8 +274,21 @@ private:
         std::uint32_t correlation = 0;
         kdvfs::TimePoint start{};
         kdvfs::TimePoint end{};
-        std::uint32_t kind_before = 0;  ///< that of the launch's own scope, once it was split
-        std::uint32_t kind = no_kind;
+        std::uint32_t kind = no_kind;         ///< that the launch's own scope is to have
+        std::uint32_t kind_before = no_kind;  ///< that it had
+    };
+    /// A launch of many kernels.
+    struct Many {
+        struct Kernel {
+            std::uint32_t kind;
+            kdvfs::TimePoint start;
+            kdvfs::TimePoint end;
+        };
+        std::vector<Kernel> kernels{};
+        std::size_t put = 0;      ///< timestamps of these that were handed out
+        std::size_t markers = 0;  ///< of scopes that begin or end with it
+        std::optional<std::size_t> expected{};
+        kdvfs::TimePoint last_came{};
     };
     static constexpr std::uint32_t no_kind = ~std::uint32_t{0};
     /// Host memory that cells lie in, and its address on the device where that is known.
@@ -309,7 +373,48 @@ private:
         if (marker.correlation == 0) return marker.put;
         const Slot& slot = slots_[marker.correlation % remembered];
         if (slot.correlation != marker.correlation) return std::nullopt;
+        const auto many = many_.find(marker.correlation);
+        if (many != many_.end() && !is_complete(many->second)) return std::nullopt;
         return marker.tag.leaving ? slot.end : slot.start;
+    }
+
+    /// Whether all kernels of a launch have come. Not all of a graph's nodes run, or leave records:
+    /// those that others are a second ahead of will not come.
+    [[nodiscard]] bool is_complete(const Many& many) const {
+        if (finished_ || (many.expected && many.kernels.size() >= *many.expected)) return true;
+        return !many.kernels.empty() && host_now() - many.last_came > std::chrono::seconds{1};
+    }
+
+    /// Whether some kernels of the launch have come already.
+    [[nodiscard]] bool has_kernels(const Pending& marker) const {
+        const auto many = many_.find(marker.correlation);
+        return many != many_.end() && !many->second.kernels.empty();
+    }
+
+    /// Before the first marker that leaves with a launch of many kernels: the scopes of these. A
+    /// track has one at a time: of kernels that overlap, the time is that of the first.
+    /// @returns whether all of them are handed out
+    bool put_kernels(Track& track, const Pending& marker, std::span<kdvfs::MarkerTimestamp> out,
+                     std::size_t& count) {
+        constexpr std::uint32_t not_counted = 0;  // `MeteringWindows::in_graph`
+        if (!marker.tag.leaving || marker.correlation == 0) return true;
+        const auto found = many_.find(marker.correlation);
+        if (found == many_.end()) return true;
+        auto& [kernels, put, markers, expected, last_came] = found->second;
+        if (put == 0) {
+            std::sort(kernels.begin(), kernels.end(),
+                      [](const auto& a, const auto& b) { return a.start < b.start; });
+        }
+        for (; put < 2 * kernels.size(); ++put) {
+            if (count == out.size()) return false;
+            auto& [kind, start, end] = kernels[put / 2];
+            const bool leaving = put % 2 == 1;
+            if (split_ && !leaving) kind = split_(kind, end - start, std::nullopt);
+            track.last = std::max(track.last, leaving ? end : start);
+            out[count++] = {{marker.tag.track, kind, leaving, not_counted}, track.last, 0, 0};
+        }
+        many_.erase(found);
+        return true;
     }
 
     /// Of launches that may be repeated.
@@ -322,8 +427,10 @@ private:
     /// The kind of a marker whose time is known: split once, when the launch's scope begins.
     [[nodiscard]] std::uint32_t kind_of(const Pending& marker) {
         const std::uint32_t kind = marker.tag.scope_kind;
-        if (!split_ || marker.correlation == 0) return kind;
+        if (marker.correlation == 0) return kind;
         Slot& slot = slots_[marker.correlation % remembered];
+        if (kind == unnamed_ && slot.kind != no_kind) return slot.kind;
+        if (!split_) return kind;
         if (slot.kind == no_kind || slot.kind_before != kind) {
             if (marker.tag.leaving) return kind;  // of a range, which began with another launch
             const std::uint32_t split =
@@ -358,6 +465,8 @@ private:
     }
 
     void lose_front(Track& track) {
+        const Pending& lost = track.pending.front();
+        if (lost.tag.leaving) many_.erase(lost.correlation);
         track.pending.pop_front();
         ++lost_;
     }
@@ -367,6 +476,8 @@ private:
 
     std::mutex mutex_;
     std::function<Split> split_;
+    std::uint32_t unnamed_ = no_kind;
+    std::map<std::uint32_t, Many> many_;  // by correlation
     std::function<void()> want_records_;
     std::vector<Track> tracks_;  // by number
     std::vector<Slot> slots_;    // by correlation, the newest ones

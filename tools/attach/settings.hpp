@@ -20,6 +20,7 @@ enum class Level { kernel, range };
 ///   KDVFS_ATTACH_LEVEL      kernel (default) or range
 ///   KDVFS_ATTACH_MATCH      a regular expression: other kernels are reported together, other
 ///                           ranges are none
+///   KDVFS_ATTACH_GRAPHS     whole: a graph is one unit, and its kernels are not told
 ///   KDVFS_ATTACH_ITERATION  the range that is an iteration; found by itself where not given
 ///   KDVFS_ATTACH_METER      meters one iteration in so many
 ///   KDVFS_ATTACH_FOLDER     where each process leaves its report; else it goes to standard error
@@ -40,6 +41,7 @@ struct Settings {
     bool sets_clocks = false;  ///< a sweep, a plan or a pipeline's plan is requested
     bool repeats = false;      ///< `KDVFS_MODE=repeat`: kernels, never ranges
     kdvfs::IdleClock idle{};   ///< not beside a sweep, a plan or repeated kernels
+    bool whole_graphs = false;
     Level level = Level::kernel;
     std::optional<std::regex> match{};
     std::string iteration{};

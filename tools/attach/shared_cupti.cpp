@@ -207,6 +207,7 @@ void SharedCupti::leave() {
 Status SharedCupti::switch_kinds(bool on) {
     Status first = cupti::success;
     for (const Kind kind : our_kinds) {
+        if (kind == Kind::graph && !reader_.whole_graphs) continue;
         const Status status = on ? library_.enable(kind) : library_.disable(kind);
         if (kind != Kind::graph && first == cupti::success) first = status;
     }

@@ -46,6 +46,8 @@ public:
         std::function<void(bool come)> records_come{};
         /// The clock of the records changes: to another one than CUPTI's, from here on.
         std::function<void()> clock_changed{};
+        /// A graph's launch has one record, instead of those of its nodes.
+        bool whole_graphs = false;
     };
     /// Subscribes kdvfs and registers its buffers. To be called once, before `listen`.
     /// @returns CUPTI's status
