@@ -116,6 +116,18 @@ class MeasuresSwitches(unittest.TestCase):
             self.assertIn("core(210, 1000)", writes)
             self.assertTrue(writes.endswith("core free\n"), writes)
 
+    def test_the_program_sensor_waves_sets_no_clock_and_says_that_the_double_shows_no_load(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder) / "writes"
+            kept = pathlib.Path(folder) / "sensor.csv"
+            done = subprocess.run(
+                [os.environ["KDVFS_SENSOR_WAVES"], "--vendor", "nvidia", "--seconds", "2", "--keep", str(kept)],
+                env={**os.environ, "NVML_DOUBLE_LOG": str(log)}, capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("do not follow the load", done.stderr)
+            self.assertFalse(kept.exists())
+            self.assertEqual(log.read_text() if log.exists() else "", "")
+
 
 if __name__ == "__main__":
     unittest.main()

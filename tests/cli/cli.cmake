@@ -170,6 +170,10 @@ if(NOT result EQUAL 0 OR error MATCHES "assumed")
     message(FATAL_ERROR "a plan did not use the measured latencies: ${error}")
 endif()
 expect(1 "exit code 2" measure-latency --device sim:voodoo)
+# So are sensors: of the power log of one board, of the counter of another.
+expect(0 "power log: a reading every 20 ms.*kept in .*sensor/simulated_NVIDIA_H100.*csv" measure-sensor --device sim:h100)
+expect(0 "energy counter.*mean since the one before" measure-sensor --device sim:mi210 --seconds 20 -o sensor.csv)
+expect(1 "exit code 2" measure-sensor --device sim:voodoo)
 expect(1 "obey a plan" validate plan.json --counter program -- ${SELF_TUNING})  # another GPU's
 
 # Joules from a counter: here a file in which the program itself counts up, slower under a plan.

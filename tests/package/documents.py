@@ -32,7 +32,8 @@ COMMANDS = ("kdvfs", "kdvfs-restore", "cmake", "ctest", "cpack", "sh", "bash", "
             "torchrun", "mpirun", "docker", "git", "sudo", "build/", "apt-get", "echo", "cd", "salloc", "sbatch")
 LANGUAGES = {"cpp", "python", "cmake", "sh", "text", "json", "yaml"}
 # Commands that a machine without a GPU can do. Others must be no mistake of usage.
-RUN = re.compile(r"kdvfs (batch-size|recommend|plan-pool|diff|plan |power-limit --device sim|node-power --device|report|--version|sweep)")
+RUN = re.compile(r"kdvfs (batch-size|measure-sensor|recommend|plan-pool|diff|plan |power-limit --device sim|"
+                 r"node-power --device|report|--version|sweep)")
 SETS_CLOCKS = ("tune", "measure-latency", "power-limit", "restore", "validate")
 USAGE = re.compile(r"no argument|is required|there is none of this name|no subcommand|excludes|requires|"
                    r"kdvfs [\w-]+ --help|such as|did you mean")
@@ -269,6 +270,8 @@ class Check:
             text = text[:text.index(" -- ")] + " -- ./train"
         if "--metrics" in own:
             text = re.sub(r"--metrics \S+", "--metrics 0", text)
+        if name == "measure-sensor" and "sim:" not in text:  # a minute, where there is a GPU
+            text += " --device sim:mi210 --seconds 10 -o sensor.csv"
         if name == "top" and "--once" not in own and "--json" not in own:
             text += " --once"
         done = self.run(text)

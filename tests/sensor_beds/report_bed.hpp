@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace sensor_bed {
@@ -16,7 +17,10 @@ namespace sensor_bed {
 /// The report of a bed's run through what users have: counter reads by the sampler, looks at the
 /// log each 250 ms, intervals as the markers tell them.
 /// @param limit of the board's power, as the device tells it; 0: it does not
-inline kdvfs::measure::Report report(const Run& run, const Bed& bed, double limit) {
+/// @param sensors as they were measured
+inline kdvfs::measure::Report report(
+    const Run& run, const Bed& bed, double limit,
+    const std::optional<kdvfs::measure::SensorCalibration>& sensors = {}) {
     using namespace kdvfs;
     using namespace kdvfs::measure;
     KernelTable table;
@@ -33,6 +37,7 @@ inline kdvfs::measure::Report report(const Run& run, const Bed& bed, double limi
     EnergyAccumulator accumulator{table,
                                   {.counter_period = seconds(bed.counter_period),
                                    .sensor_may_lag = true,
+                                   .sensors = sensors,
                                    .power_limit = {limit}}};
     const double end = static_cast<double>(run.drawn().size()) * Run::grain;
     std::size_t call = 0;

@@ -4,6 +4,7 @@
 // bound is missed: coverage, or a power that no board draws. Arguments: the number of seeds (100),
 // the first of them (1), and a word in the names of the beds that are wanted; a fourth prints each
 // seed's notes.
+#include <tests/sensor_beds/calibration_bed.hpp>
 #include <tests/sensor_beds/report_bed.hpp>
 
 #include <cstdio>
@@ -21,6 +22,7 @@ struct Row {
     Bed bed;
     double limit = 700;        ///< W, as the device tells it
     double least_covered = 0;  ///< %; 0: shown only
+    bool measured = false;     ///< the sensor was, by a minute of square waves
 };
 
 std::vector<Row> rows() {
@@ -28,9 +30,20 @@ std::vector<Row> rows() {
         {{.name = "log of 20 ms with a memory", .log = Log::memory, .counter_period = 0.1},
          700,
          90},
+        {{.name = "log of 20 ms with a memory, measured",
+          .log = Log::memory,
+          .counter_period = 0.1},
+         700,
+         90,
+         true},
         {{.name = "log of 25 of every 100 ms", .log = Log::mean_25_ms, .log_period = 0.1}, 700, 90},
+        {{.name = "log of 25 of every 100 ms, measured", .log = Log::mean_25_ms, .log_period = 0.1},
+         700,
+         90,
+         true},
         {{.name = "means of 1 s", .log = Log::since_last, .log_period = 1}},
         {{.name = "counter of 1 ms", .counter_period = 1e-3}, 700, 90},
+        {{.name = "counter of 1 ms, measured", .counter_period = 1e-3}, 700, 90, true},
         {{.name = "counter of 100 ms", .counter_period = 0.1}},
         {{.name = "counter of 100 ms, up to 100 ms late",
           .counter_period = 0.1,
@@ -72,7 +85,14 @@ bool judge(const Row& row, int seeds, std::uint64_t first, bool notes) {
     const std::clock_t begin = std::clock();
     for (int i = 0; i < seeds; ++i) {
         Run run{row.bed, first + static_cast<std::uint64_t>(i)};
-        const kdvfs::measure::Report report = sensor_bed::report(run, row.bed, row.limit);
+        std::optional<kdvfs::measure::SensorCalibration> sensors;
+        if (row.measured) {
+            const std::uint64_t seed = first + static_cast<std::uint64_t>(i);
+            const auto pulses = kdvfs::measure::square_waves(kdvfs::Seconds{60}, seed + 100);
+            sensors = kdvfs::measure::measure_sensors(
+                sensor_bed::record_of_waves(row.bed, run.truth(), pulses, seed + 200));
+        }
+        const kdvfs::measure::Report report = sensor_bed::report(run, row.bed, row.limit, sensors);
         sensor_bed::take(run, report);
         noted += report.notes.empty() ? 0 : 1;
         for (const auto& kernel : run.kernels()) {

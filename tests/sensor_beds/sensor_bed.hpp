@@ -35,6 +35,7 @@ struct Bed {
     bool mixed = false;         ///< kernels in random order instead of a fixed step
     double most_delay = 10e-3;  ///< s, of the log, or of the counter where there is no log
     bool exactly = false;       ///< the counter's period is a round figure
+    bool remembers = false;     ///< the counter adds up what a filter with a memory shows
     bool judged = true;        ///< or shown only: not yet good enough, or not measured often enough
     double outside = 0;        ///< W that another process draws, in half of the seconds
     bool leaves_out = false;   ///< the first kernel has no scope
@@ -51,6 +52,13 @@ struct Truth {
     double spread = 0;  ///< of a kernel's power from call to call, relative
     double noise = 0;   ///< of a reading, W
 };
+
+constexpr double grain = 50e-6;  ///< s
+
+/// What a sensor shows at the times `at` of `drawn`, W by grain: means over `window`, or the
+/// filter's value.
+inline std::vector<double> seen(const Truth& truth, const std::vector<double>& drawn,
+                                const std::vector<double>& at, double window);
 
 struct Kernel {
     double watts = 0;                                   ///< mean over its calls
@@ -69,7 +77,7 @@ public:
         judge_by_oracle();
     }
     /// Integrates the sensor out (`SensorPosterior`), by the log where there is one.
-    void judge();
+    void judge(const kdvfs::measure::SensorPrior& prior = {});
 
     [[nodiscard]] const Truth& truth() const { return truth_; }
     [[nodiscard]] const std::vector<Kernel>& kernels() const { return kernels_; }
@@ -85,7 +93,7 @@ public:
         double at;  ///< timestamp, s
         double value;
     };
-    static constexpr double grain = 50e-6;  ///< s
+    static constexpr double grain = sensor_bed::grain;
     [[nodiscard]] const std::vector<Call>& calls() const { return calls_; }
     [[nodiscard]] const std::vector<Reading>& log() const { return log_; }
     [[nodiscard]] const std::vector<Reading>& counter() const { return counter_; }
@@ -112,11 +120,6 @@ private:
     void read_log();
     void read_counter();
     void judge_by_oracle();
-    /// What the sensor shows at the times `at` of `drawn`, W by grain: means over `window`, or the
-    /// filter's value.
-    [[nodiscard]] std::vector<double> seen(const std::vector<double>& drawn,
-                                           const std::vector<double>& at, double window) const;
-
     Bed bed_;
     std::mt19937_64 random_;
     Truth truth_;
@@ -153,7 +156,7 @@ inline void Run::draw() {
         case Log::since_last: truth_.window = bed_.log_period; break;
         case Log::part: truth_.window = std::round(duty * bed_.log_period / grain) * grain; break;
         case Log::mean_25_ms: truth_.window = 25e-3; break;
-        case Log::none: break;
+        case Log::none: truth_.memory = bed_.remembers ? memory : 0; break;
     }
 }
 
@@ -209,13 +212,13 @@ inline void Run::disturb(std::vector<double>& sums) {
     }
 }
 
-inline std::vector<double> Run::seen(const std::vector<double>& drawn,
-                                     const std::vector<double>& at, double window) const {
+inline std::vector<double> seen(const Truth& truth, const std::vector<double>& drawn,
+                                const std::vector<double>& at, double window) {
     const auto kept = [](double constant) {
         return constant > 0 ? std::exp(-grain / constant) : 0.0;
     };
-    const double rises = kept(truth_.rise);
-    const double fades = kept(truth_.memory);
+    const double rises = kept(truth.rise);
+    const double fades = kept(truth.memory);
     std::vector<double> shown;
     std::vector<double> joules{0};
     shown.reserve(drawn.size() + 1);
@@ -226,11 +229,13 @@ inline std::vector<double> Run::seen(const std::vector<double>& drawn,
     for (const double watts : drawn) {
         // Exact for a first-order response to a power that is constant over the grain.
         const double mean =
-            truth_.rise > 0 ? watts + (power - watts) * (1 - rises) * truth_.rise / grain : watts;
+            truth.rise > 0 ? watts + (power - watts) * (1 - rises) * truth.rise / grain : watts;
         power = watts + (power - watts) * rises;
+        const double before = filtered;
         filtered = mean + (filtered - mean) * fades;
         shown.push_back(filtered);
-        joules.push_back(joules.back() + filtered * grain);
+        const double through = truth.memory > 0 ? 0.5 * (before + filtered) : filtered;
+        joules.push_back(joules.back() + through * grain);
     }
     const auto between = [](const std::vector<double>& values, double place) {
         place = std::clamp(place, 0.0, static_cast<double>(values.size() - 2));
@@ -240,7 +245,7 @@ inline std::vector<double> Run::seen(const std::vector<double>& drawn,
     };
     std::vector<double> found;
     for (const double stamp : at) {
-        const double end = stamp - truth_.delay;
+        const double end = stamp - truth.delay;
         found.push_back(
             window > 0
                 ? (between(joules, end / grain) - between(joules, (end - window) / grain)) / window
@@ -254,7 +259,7 @@ inline void Run::read_log() {
     const double end = static_cast<double>(drawn_.size()) * grain;
     if (bed_.log == Log::since_last) truth_.window = period;
     for (double at = 0.1 + uniform(0, period); at < end; at += period) log_at_.push_back(at);
-    const std::vector<double> watts = seen(drawn_, log_at_, truth_.window);
+    const std::vector<double> watts = seen(truth_, drawn_, log_at_, truth_.window);
     for (std::size_t i = 0; i < watts.size(); ++i) {
         log_.push_back({log_at_[i], watts[i] + truth_.noise * normal()});
     }
@@ -265,7 +270,7 @@ inline void Run::read_counter() {
     const double period = bed_.counter_period * (bed_.exactly ? 1 : 1 + uniform(-3e-3, 3e-3));
     const double end = static_cast<double>(drawn_.size()) * grain;
     for (double at = 0.1 + uniform(0, period); at < end; at += period) counter_at_.push_back(at);
-    const std::vector<double> means = seen(drawn_, counter_at_, period);
+    const std::vector<double> means = seen(truth_, drawn_, counter_at_, period);
     double joules = 0;
     for (std::size_t i = 0; i < means.size(); ++i) {
         joules += means[i] * period + 1e-3 * normal();
@@ -295,7 +300,7 @@ inline void Run::judge_by_oracle() {
                       load.begin() + static_cast<std::ptrdiff_t>(call.end),
                       k == kernels_.size() ? 0.0 : 1.0);
         }
-        shares.push_back(seen(load, at, window));
+        shares.push_back(seen(truth_, load, at, window));
     }
     const std::size_t columns = shares.size();
     kdvfs::measure::SymmetricMatrix gram{columns};
@@ -322,7 +327,7 @@ inline void Run::judge_by_oracle() {
     }
 }
 
-inline void Run::judge() {
+inline void Run::judge(const kdvfs::measure::SensorPrior& prior) {
     using namespace kdvfs::measure;
     const bool by_log = bed_.log != Log::none;
     const double period = by_log ? bed_.log_period : bed_.counter_period;
@@ -355,7 +360,7 @@ inline void Run::judge() {
         }
     }
     const ColumnPrior columns = ColumnPrior::around(mean, kernels_.size() + 1);
-    const SensorPosterior posterior{sample, !by_log, columns};
+    const SensorPosterior posterior{sample, !by_log, columns, prior};
     if (!posterior.solved()) return;
     const SymmetricMatrix noise = posterior.noise(posterior.likely());
     const auto count = static_cast<double>(posterior.cloud().size());

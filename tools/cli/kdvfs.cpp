@@ -13,6 +13,7 @@
 #include <tools/cli/info_command.hpp>
 #include <tools/cli/ledger_command.hpp>
 #include <tools/cli/measure_latency_command.hpp>
+#include <tools/cli/measure_sensor_command.hpp>
 #include <tools/cli/merge_command.hpp>
 #include <tools/cli/node_power_command.hpp>
 #include <tools/cli/output.hpp>
@@ -103,6 +104,7 @@ int main(int argc, char** argv) try {
     cli::NodePowerCommand::add_to(app);
     cli::BatchSizeCommand::add_to(app);
     cli::MeasureLatencyCommand::add_to(app);
+    cli::MeasureSensorCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
     cli::ReportCommand::add_to(app);
     cli::RecommendCommand::add_to(app);

@@ -7,6 +7,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_json.hpp>
+#include <tools/cli/bench_program.hpp>
 #include <tools/cli/command_run.hpp>
 #include <tools/cli/dry_run.hpp>
 #include <tools/cli/input.hpp>
@@ -88,11 +89,14 @@ struct MeasureLatencyCommand {
                                                                     : clock_writes(caps));
         }
         const TemporaryFolder folder;
-        std::vector<std::string> line{find_program(), "--repeat", std::to_string(repeat)};
+        std::vector<std::string> line{
+            find_bench_program(program, "measure switching latencies",
+                               {"kdvfs-switch-latency", "../switch_latency/switch_latency"}),
+            "--repeat", std::to_string(repeat)};
         if (device.starts_with("sim:"))
             line.insert(line.end(), {"--board", device.substr(4)});
         else
-            line.insert(line.end(), {"--vendor", found_vendor(), "--device", device});
+            line.insert(line.end(), {"--vendor", vendor_here(vendor), "--device", device});
         if (!clocks.empty()) line.insert(line.end(), {"--clocks", clocks});
         line.push_back(folder.path.string());
         static_cast<void>(run_command(line, environment_with({})));
@@ -100,26 +104,6 @@ struct MeasureLatencyCommand {
     }
 
 private:
-    [[nodiscard]] std::string found_vendor() const {
-        std::error_code failed;
-        if (!vendor.empty()) return vendor;
-        return std::filesystem::exists("/dev/nvidiactl", failed) ? "nvidia" : "amd";
-    }
-
-    [[nodiscard]] std::string find_program() const {
-        if (!program.empty()) return program;
-        std::error_code failed;
-        const std::filesystem::path here =
-            std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
-        // As installed, then as built.
-        for (const char* name : {"kdvfs-switch-latency", "../switch_latency/switch_latency"})
-            if (std::filesystem::exists(here / name, failed)) return (here / name).string();
-        throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                           {"measure switching latencies", here.string(),
-                            "the program switch_latency is not there",
-                            "build it (tools/switch_latency) and name it with --program"}};
-    }
-
     /// From the program's JSON to the file that plans are made with.
     void keep(const std::string& json) const {
         using namespace kdvfs::tune;

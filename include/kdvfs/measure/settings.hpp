@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/measure/sensor_calibration.hpp>
 #include <kdvfs/units.hpp>
 
 #include <chrono>
@@ -54,6 +55,9 @@ struct AccumulatorSettings {
     /// of a power log and of a counter that moves faster than every 80 ms (docs/measuring.md). Else
     /// a counter is taken at its timestamps, a log as `SourceFinder` has it.
     bool sensor_may_lag = false;
+    /// What is known of the sensors beforehand. Where a `Gpu` is opened: nothing, what `kdvfs
+    /// measure-sensor` has kept of the board on this machine; `SensorCalibration{}`, not even that.
+    std::optional<SensorCalibration> sensors{};
     /// More is no power of a board: the reading is refused.
     Watts highest_power = CounterLimits{}.highest_power;
     /// The board's power limit: a kernel whose power lies beyond it is not resolved. 0: unknown.

@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/kept_files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
@@ -179,32 +180,12 @@ inline SwitchCosts read_switch_costs(const std::filesystem::path& path) {
 /// Where the switching latencies of a GPU are kept once they have been measured: the user's folder
 /// (`$XDG_DATA_HOME/kdvfs`, or `~/.local/share/kdvfs`), then the machine's.
 inline std::vector<std::filesystem::path> switch_latency_paths(const std::string& gpu) {
-    std::string file = gpu;
-    for (char& c : file) {
-        const bool kept =
-            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
-        if (!kept) c = '_';
-    }
-    const std::filesystem::path name = std::filesystem::path{"switch_latency"} / (file + ".csv");
-    std::vector<std::filesystem::path> paths;
-    const auto variable = [](const char* which) {
-        return std::filesystem::path{kdvfs::detail::environment(which)};
-    };
-    if (const auto data = variable("XDG_DATA_HOME"); data.is_absolute())
-        paths.push_back(data / "kdvfs" / name);
-    else if (const auto home = variable("HOME"); home.is_absolute())
-        paths.push_back(home / ".local/share/kdvfs" / name);
-    paths.push_back(std::filesystem::path{"/var/lib/kdvfs"} / name);
-    return paths;
+    return io::kept_paths("switch_latency", gpu);
 }
 
 /// The file of a GPU's switching latencies; nothing where none has been kept.
 inline std::optional<std::filesystem::path> find_switch_latencies(const std::string& gpu) {
-    for (const std::filesystem::path& path : switch_latency_paths(gpu)) {
-        std::error_code unreadable;
-        if (std::filesystem::is_regular_file(path, unreadable)) return path;
-    }
-    return std::nullopt;
+    return io::find_kept(switch_latency_paths(gpu));
 }
 
 }  // namespace kdvfs::inline v0_3::tune

@@ -112,6 +112,7 @@ inline GpuOptions merged_options(const GpuOptions& first, const GpuOptions& late
           [](const GpuOptions& all) { return all.accumulator.most_columns; });
     agree("accumulator.widest_resolved",
           [](const GpuOptions& all) { return all.accumulator.widest_resolved; });
+    agree("accumulator.sensors", [](const GpuOptions& all) { return all.accumulator.sensors; });
     agree("listen_every", [](const GpuOptions& all) { return all.listen_every; });
 
     GpuOptions both = first;

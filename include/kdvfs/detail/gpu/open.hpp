@@ -14,6 +14,7 @@
 #include <kdvfs/detail/restore/site_limits.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/measure/sensor_files.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/units.hpp>
 
@@ -27,6 +28,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -232,6 +234,19 @@ std::unique_ptr<PreparedPointRequests> points_of(
     }
 }
 
+/// Takes what `kdvfs measure-sensor` has kept of a board, where its sensors are to be found and the
+/// program gives none. @returns what is wrong with the file, which then counts as not there
+inline std::optional<Error> take_kept_sensors(const DeviceInfo& board,
+                                              measure::AccumulatorSettings& settings) {
+    if (!settings.sensor_may_lag || settings.sensors) return std::nullopt;
+    try {
+        settings.sensors = measure::find_sensors(board);
+    } catch (const Error& unreadable) {
+        return unreadable;
+    }
+    return std::nullopt;
+}
+
 /// Opens a real device, all vendors alike: owns its clocks and proves that they can be set, or,
 /// where `options` say so, falls back to measuring it; counts its energy; starts the threads.
 /// @param key         what tells devices apart in this process
@@ -294,8 +309,10 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
         options.sampler.limits.period = device.readings->counter_period();
         options.accumulator.counter_period = device.readings->counter_period();
         options.accumulator.sensor_may_lag = !parts.info.simulated;
+        const std::optional<Error> unreadable = take_kept_sensors(parts.info, options.accumulator);
         using Core = GpuCore<Runtime>;
         auto core = share(std::make_unique<Core>(std::move(parts), options));
+        if (unreadable) core->keep(*unreadable);
         core->drive_with(
             std::make_unique<ThreadLoop<Core, Owned, Readings>>(*core, std::move(device)));
         return core;

@@ -158,7 +158,7 @@ public:
     void advance(TimePoint until) {
         if (waits_for_choice()) {
             held_until_ = std::max(held_until_, until);
-            if (!finder_.seen_enough()) return;
+            if (!finder_.seen_enough() && !join_.fills()) return;
             choose();
         }
         // A log that has ended is not waited for.
@@ -168,6 +168,9 @@ public:
         }
         join_.advance(until, *this);
     }
+
+    /// How many intervals can be added before some have to be attributed.
+    [[nodiscard]] std::size_t room() const { return join_.room(); }
 
     /// The device's counter turned out to be updated so often.
     void counter_period(Duration period) {
@@ -277,7 +280,18 @@ private:
     [[nodiscard]] bool keeps_samples() const {
         return settings_.sensor_may_lag && !settings_.kernels_repeat;
     }
-    [[nodiscard]] std::optional<std::string> find_sensor_of(EnergySums& sums) const;
+    [[nodiscard]] std::optional<std::string> find_sensor_of(EnergySums& sums,
+                                                            std::vector<std::string>& notes) const;
+    /// What a calibration says of the sensor of a sample; of a log, if it is read as often.
+    [[nodiscard]] std::optional<MeasuredSensor> measured_sensor(const SensorSample& sample,
+                                                                bool counter) const {
+        constexpr double alike = 0.2;  // of the period
+        if (!settings_.sensors) return {};
+        const auto& sensor = counter ? settings_.sensors->counter : settings_.sensors->log;
+        if (!sensor || counter) return sensor;  // any difference of a counter shows its sensor
+        const double ratio = Seconds{sensor->period}.count() / std::max(sample.period(), 1e-9);
+        return std::abs(ratio - 1) < alike ? sensor : std::nullopt;
+    }
     [[nodiscard]] bool waits_for_choice() const { return !choice_ && finder_.sees_power(); }
     void choose();
     [[nodiscard]] std::vector<double> column_edges() const;
@@ -601,8 +615,13 @@ inline EnergySums EnergyAccumulator::sums() const {
 /// Takes the powers from readings whose sensor is integrated out: those of the log where it tells
 /// kernels apart, else those of a fast counter.
 /// @returns a sentence on the source, where that is the log
-inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& sums) const {
+inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
+    EnergySums& sums, std::vector<std::string>& notes) const {
     const auto take = [&](SensorFinding&& found, const SensorSample& sample) {
+        if (found.stale) {
+            notes.emplace_back(
+                "the sensor is not as it was measured: measure it again (kdvfs measure-sensor)");
+        }
         sums.assumed = found.rows.level;
         sums.rows = std::move(found.rows);
         sums.late_rows.clear();
@@ -613,9 +632,11 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& 
     };
     if (!repeated_.empty()) return {};
     const SensorSample& log = log_sample_.sample();
-    if (by_power_ && is_short_usual_log(log)) return {};
-    if (log_sample_.has_clock() && !is_short_usual_log(log)) {
-        std::optional<SensorFinding> found = find_sensor(log, sums.columns_seen());
+    const std::optional<MeasuredSensor> measured = measured_sensor(log, false);
+    const bool is_usual = !measured && is_short_usual_log(log);
+    if (by_power_ && is_usual) return {};
+    if (log_sample_.has_clock() && !is_usual) {
+        std::optional<SensorFinding> found = find_sensor(log, sums.columns_seen(), false, measured);
         const SourceChoice choice =
             choose_source(found, log_gain_, log.period(), settings_.counter_period);
         if (choice.source != EnergyFrom::counter || by_power_) {
@@ -630,7 +651,8 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& 
         }
     }
     if (by_power_) return {};
-    std::optional<SensorFinding> found = find_sensor(counter_sample_, sums.columns_seen(), true);
+    std::optional<SensorFinding> found = find_sensor(counter_sample_, sums.columns_seen(), true,
+                                                     measured_sensor(counter_sample_, true));
     if (found && found->holds(sums.column_seconds)) take(std::move(*found), counter_sample_);
     return {};
 }
@@ -653,10 +675,12 @@ inline void EnergyAccumulator::fill(Report& report) const {
         }
     }
     EnergySums sums = this->sums();
-    const std::optional<std::string> reason = find_sensor_of(sums);
+    std::vector<std::string> notes;
+    const std::optional<std::string> reason = find_sensor_of(sums, notes);
     const ReportFiller filler{*kernels_, std::move(sums), settings_.widest_resolved};
     filler.fill(report, facts_.seen());
     note_unrepeated(report);
+    report.notes.insert(report.notes.end(), notes.begin(), notes.end());
     if (reason) {
         report.notes.push_back(*reason);
     } else if (choice_) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -99,6 +100,12 @@ public:
     void advance(TimePoint until, Sink& sink);
 
     [[nodiscard]] TimePoint walked_to() const { return walked_to_; }
+    /// Intervals that can be added before the buffer has to be walked.
+    [[nodiscard]] std::size_t room() const {
+        return capacity_ - std::min(capacity_, intervals_.size());
+    }
+    /// Whether the buffer is soon full.
+    [[nodiscard]] bool fills() const { return room() < capacity_ / 8; }
 
     /// From now on longer runs than this are measured directly.
     void direct_from(Duration length) { direct_from_ = length; }
@@ -119,7 +126,7 @@ private:
 
     template <class Item>
     struct Queue {
-        std::vector<Item> items;
+        std::deque<Item> items;  // grows without being moved: launching threads add
         std::size_t head = 0;
         bool sorted = true;
 

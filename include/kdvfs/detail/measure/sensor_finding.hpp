@@ -22,6 +22,7 @@ struct SensorFinding {
     RowSums rows;                        ///< under the likeliest sensor
     std::vector<NormalSums> hypotheses;  ///< of the powers, as likely as each other
     bool usual = false;                  ///< to be taken for NVIDIA's log of 20 ms (`LogMemories`)
+    bool stale = false;                  ///< not as it was measured (`SensorCalibration`)
     double overcount = 1;                ///< far above 1 where the board is not as the model has it
     double left = 0;                     ///< W of a reading, root mean square, that are unexplained
     double deviation = 0;                ///< W of a reading from the mean of all
@@ -60,10 +61,11 @@ struct SensorFinding {
 /// hypothesis of it.
 /// @param columns how many there are; idle is the first
 /// @param counter rows are differences of a counter
+/// @param measured the sensor as `kdvfs measure-sensor` found it
 /// @returns nothing where there are too few readings
-[[nodiscard]] inline std::optional<SensorFinding> find_sensor(const SensorSample& sample,
-                                                              std::size_t columns,
-                                                              bool counter = false) {
+[[nodiscard]] inline std::optional<SensorFinding> find_sensor(
+    const SensorSample& sample, std::size_t columns, bool counter = false,
+    const std::optional<MeasuredSensor>& measured = {}) {
     double sum = 0;
     double squares = 0;
     double count = 0;
@@ -75,8 +77,10 @@ struct SensorFinding {
     if (count < static_cast<double>(SensorPosterior::fewest_rows)) return {};
     const double mean = sum / count;
     const auto period = std::chrono::duration_cast<Duration>(Seconds{sample.period()});
-    const SensorPosterior posterior{sample, counter, ColumnPrior::around(mean, columns),
-                                    counter ? SensorPrior{} : SensorPrior::of_log(period)};
+    const SensorPrior prior = measured  ? SensorPrior::of(*measured)
+                              : counter ? SensorPrior{}
+                                        : SensorPrior::of_log(period);
+    const SensorPosterior posterior{sample, counter, ColumnPrior::around(mean, columns), prior};
     if (!posterior.solved()) return {};
     SensorFinding found;
     found.likely = posterior.likely();
@@ -84,7 +88,10 @@ struct SensorFinding {
     for (const SensorGuess& guess : posterior.cloud()) {
         found.hypotheses.push_back(posterior.equations(posterior.sensor(guess)));
     }
-    const bool of_period = !counter && SensorPrior::has_family(sample.period());
+    const auto known = std::count_if(posterior.cloud().begin(), posterior.cloud().end(),
+                                     [&](const SensorGuess& each) { return prior.is_known(each); });
+    found.stale = measured && 2 * static_cast<std::size_t>(known) < posterior.cloud().size();
+    const bool of_period = !measured && !counter && SensorPrior::has_family(sample.period());
     found.overcount = posterior.clustering();
     // Where powers differ inside runs, as on NVIDIA's boards, the model leaves an overcount of 4 to
     // 10 (its own boards 1 to 2), or finds the sensor to 0.4 ms and 11 % (an H200) and believes its

@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <random>
 #include <span>
 #include <utility>
@@ -29,15 +28,12 @@ namespace kdvfs::inline v0_3::measure {
 /// 2002). docs/measuring.md has the equations. Deterministic.
 class SensorPosterior {
 public:
-    static constexpr std::size_t guesses = 32;
     static constexpr std::size_t fewest_rows = 8;
 
     /// @param counter rows are differences of a counter, not readings of a log
-    /// @param about where to look first, beside all that the prior allows
-    /// @param known the cloud of an earlier posterior of this sensor, which is not sought again
+    /// @param guesses how many hypotheses the cloud has
     SensorPosterior(const SensorSample& sample, bool counter, const ColumnPrior& columns,
-                    SensorPrior prior = {}, std::optional<SensorGuess> about = {},
-                    std::span<const SensorGuess> known = {});
+                    SensorPrior prior = {}, std::size_t guesses = 32);
 
     /// Whether there were rows to learn from.
     [[nodiscard]] bool solved() const { return !cloud_.empty(); }
@@ -184,7 +180,7 @@ private:
     ColumnPrior columns_;
     std::vector<std::size_t> place_;  // in `columns_`, of each column of the sample
     SensorPrior prior_;
-    std::optional<SensorGuess> about_;
+    std::size_t guesses_;
     std::mt19937_64 random_{20260};
     std::vector<SensorSample::Row> rows_;  // shuffled
     std::vector<char> outlier_;            // by row
@@ -200,13 +196,12 @@ private:
 
 inline SensorPosterior::SensorPosterior(const SensorSample& sample, bool counter,
                                         const ColumnPrior& columns, SensorPrior prior,
-                                        std::optional<SensorGuess> about,
-                                        std::span<const SensorGuess> known)
+                                        std::size_t guesses)
     : sample_{&sample},
       counter_{counter},
       period_{sample.period()},
       prior_{prior},
-      about_{about},
+      guesses_{guesses},
       rows_{sample.rows()},
       outlier_(rows_.size()) {
     if (rows_.size() < fewest_rows) return;
@@ -214,11 +209,6 @@ inline SensorPosterior::SensorPosterior(const SensorSample& sample, bool counter
     shuffle();
     for (const auto& row : rows_) mean_ += row.watts / static_cast<double>(rows_.size());
     square_ = std::pow(0.05 * mean_, 2);
-    if (!known.empty()) {
-        cloud_.assign(known.begin(), known.end());
-        judge_rows(likely(), rows_.size());
-        return;
-    }
     std::vector<Population> all;
     for (const SensorShape shape : prior_.shapes(counter_)) all.push_back(start(shape));
     std::size_t from = 0;
@@ -233,9 +223,11 @@ inline SensorPosterior::SensorPosterior(const SensorSample& sample, bool counter
     // As many guesses of each shape as it is likely.
     double before = 0;
     for (Population& each : all) {
-        const auto first = static_cast<std::size_t>(std::lround(before * guesses));
+        const auto first =
+            static_cast<std::size_t>(std::lround(before * static_cast<double>(guesses_)));
         before += each.weight;
-        const auto last = static_cast<std::size_t>(std::lround(before * guesses));
+        const auto last =
+            static_cast<std::size_t>(std::lround(before * static_cast<double>(guesses_)));
         for (std::size_t i = first; i < last; ++i) {
             cloud_.push_back(each.guesses[i % each.guesses.size()].guess);
         }
@@ -554,17 +546,10 @@ inline void SensorPosterior::add_shares(const Sensor& sensor, RowSums& sums) con
 
 /// The prior, evenly sampled.
 inline SensorPosterior::Population SensorPosterior::start(SensorShape shape) {
-    constexpr std::size_t many = 16 * guesses;
+    const std::size_t many = 16 * guesses_;
     Population all;
     for (std::size_t i = 0; i < many; ++i) {
-        SensorGuess guess = prior_.draw(shape, period_, [this] { return uniform(); });
-        if (about_ && about_->shape == shape && i % 8 == 0) {
-            constexpr double near = 0.5e-3;  // s
-            constexpr double alike = 0.1;    // of a memory or window
-            guess.at[0] = about_->at[0] + near * (2 * uniform() - 1) - guess.at[2];
-            guess.at[1] = about_->at[1] + alike * (2 * uniform() - 1);
-            if (!std::isfinite(prior_.density(guess, period_))) continue;
-        }
+        const SensorGuess guess = prior_.draw(shape, period_, [this] { return uniform(); });
         all.guesses.push_back({guess, prior_.density(guess, period_), 0, 0});
     }
     return all;
@@ -647,7 +632,7 @@ inline void SensorPosterior::advance(Population& population, std::size_t from, s
             return sum * sum / squares;
         };
         const double needed =
-            std::min(least * static_cast<double>(all.size()), static_cast<double>(guesses));
+            std::min(least * static_cast<double>(all.size()), static_cast<double>(guesses_));
         double by = 1 - done;
         if (effective(by) < needed) {
             double low = 0;
@@ -658,7 +643,7 @@ inline void SensorPosterior::advance(Population& population, std::size_t from, s
             by = low;
         }
         done += by;
-        resample(all, by, from == 0 ? 2 * guesses : guesses);
+        resample(all, by, from == 0 ? 2 * guesses_ : guesses_);
         move(all, done, from, to);
     }
     judge();

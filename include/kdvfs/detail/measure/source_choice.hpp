@@ -169,7 +169,7 @@ private:
 
     std::vector<EnergySample> counter_;
     std::vector<TimedReading> power_;
-    std::vector<KernelInterval> runs_;
+    std::deque<KernelInterval> runs_;  // grows without being moved: launching threads add
     MeteredTime metered_;
 };
 
@@ -247,7 +247,7 @@ inline Duration SourceFinder::power_period() const {
 }
 
 inline std::vector<KernelInterval> SourceFinder::runs_in_order() const {
-    std::vector<KernelInterval> runs = runs_;
+    std::vector<KernelInterval> runs{runs_.begin(), runs_.end()};
     std::stable_sort(runs.begin(), runs.end(),
                      [](const auto& a, const auto& b) { return a.start < b.start; });
     return runs;

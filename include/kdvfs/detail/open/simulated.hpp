@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,8 +78,12 @@ inline std::shared_ptr<kdvfs::detail::GpuService> make_core(Device& device, GpuO
     }
     options.sampler.limits.period = device.counter_period();
     options.accumulator.counter_period = device.counter_period();
+    options.accumulator.sensor_may_lag = device.has_sensors();
+    const std::optional<Error> unreadable =
+        kdvfs::detail::take_kept_sensors(parts.info, options.accumulator);
     using Core = kdvfs::detail::GpuCore<Device>;
     auto core = kdvfs::detail::share(std::make_unique<Core>(std::move(parts), options));
+    if (unreadable) core->keep(*unreadable);
     core->drive_with(std::make_unique<EventLoop>(device, *core));
     return core;
 }

@@ -6,6 +6,7 @@
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/board.hpp>
+#include <kdvfs/device/simulated/sensors.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
@@ -59,6 +60,10 @@ struct DeviceOptions {
     /// Stream time of a marker. 2 us: measured for a one-thread kernel on an H100.
     Duration marker_time = std::chrono::microseconds{2};
     std::size_t timestamp_capacity = std::size_t{1} << 16;  ///< the ring that markers push into
+    /// Sensors between what the board draws and what is read, and a power log, such as
+    /// `sensors::h100`. Nothing, the default: the counter shows the load itself, and there is no
+    /// log.
+    std::optional<Sensors> sensors{};
     /// Prepared operating points 0, 1, ..., of which the first holds: each is a power limit, which
     /// is what the points of real boards are made of. Empty: the GPU has none.
     std::vector<Watts> prepared_points{};
@@ -68,7 +73,7 @@ struct DeviceOptions {
 /// deterministic by seed. Time passes only in `synchronize` and `advance`; enqueueing takes none.
 /// Not thread-safe: one thread plays the host.
 ///
-/// It fulfils the contracts `ClockControl`, `EnergySource`, `StreamRuntime` and
+/// It fulfils the contracts `ClockControl`, `EnergySource`, `PowerLog`, `StreamRuntime` and
 /// `PowerLimitControl`.
 class Device {
 public:
@@ -122,6 +127,15 @@ public:
     [[nodiscard]] PowerReading read_power() noexcept {
         return {meter_.mean_power(), now(), ReadingStatus::ok};
     }
+
+    // PowerLog
+
+    /// Empty unless `DeviceOptions::sensors` has a log.
+    [[nodiscard]] std::vector<PowerReading> read_power_samples(TimePoint since) const {
+        return meter_.read_log(since, now());
+    }
+    /// Whether readings differ from the load as those of a real board do.
+    [[nodiscard]] bool has_sensors() const { return options_.sensors.has_value(); }
 
     // StreamRuntime
 
@@ -231,6 +245,7 @@ private:
 static_assert(ClockControl<Device>);
 static_assert(EnergySource<Device>);
 static_assert(PowerSource<Device>);
+static_assert(PowerLog<Device>);
 static_assert(PowerLimitControl<Device>);
 static_assert(StreamRuntime<Device> && WaitingRuntime<Device>);
 

@@ -28,11 +28,14 @@ KDVFS_INLINE Device::Device(Board board, DeviceOptions options)
             .architecture = board_.architecture,
             .mechanism = "simulated clocks",
             .simulated = true},
-      meter_{options_.energy_counter.value_or(board_.energy_counter), options_.seed},
+      meter_{options_.energy_counter.value_or(board_.energy_counter), options_.seed,
+             options_.sensors},
       engine_{board_,
               meter_,
               {.marker_time = options_.marker_time,
-               .timestamp_capacity = options_.timestamp_capacity}} {
+               .timestamp_capacity = options_.timestamp_capacity,
+               .spread = options_.sensors ? options_.sensors->load.spread : 0,
+               .seed = options_.seed}} {
     default_stream_ = create_stream();
     if (options_.prepared_points.empty()) return;
     for (std::uint32_t i = 0; i < options_.prepared_points.size(); ++i)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/device/simulated/power_sensor.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/power_limiter.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/device/simulated/sensors.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
@@ -16,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <variant>
@@ -92,19 +95,35 @@ private:
 /// noisy, in whole quanta, and open to faults.
 class EnergyMeter {
 public:
-    EnergyMeter(EnergyCounterTraits traits, std::uint64_t seed) : traits_{traits}, random_{seed} {}
+    /// @param sensors what the counter shows otherwise than at once, and the power log
+    EnergyMeter(EnergyCounterTraits traits, std::uint64_t seed,
+                const std::optional<Sensors>& sensors = {})
+        : traits_{traits}, random_{seed} {
+        if (!sensors) return;
+        constexpr Duration usual = std::chrono::milliseconds{1};
+        if (traits_.period == Duration::zero()) traits_.period = usual;
+        sensed_.emplace(*sensors, traits_.period, seed);
+    }
 
-    /// The board draws `power` from `from` to `to`.
+    /// The kernels have the board draw `power` from `from` to `to`.
     void draw(Watts power, TimePoint from, TimePoint to) {
-        const TimePoint tick = last_tick(to);
-        if (tick > from) {
-            const Joules truth = truth_ + power * Seconds{tick - from};
-            take_sample(tick, truth);
-            mean_power_ = (truth - truth_at_tick_) / Seconds{tick - tick_};
-            truth_at_tick_ = truth;
-            tick_ = tick;
+        if (!sensed_) return draw_load(power, from, to);
+        while (from < to) {
+            const TimePoint until = std::min(to, sensed_->outside.changes());
+            const Watts load = power + sensed_->outside.watts();
+            draw_load(load, from, until);
+            sensed_->log.draw(load, until);
+            sensed_->counter.draw(load, until);
+            if (until == sensed_->outside.changes()) sensed_->outside.change();
+            from = until;
         }
-        truth_ += power * Seconds{to - from};
+        while (const auto sample = sensed_->counter.next(to)) {
+            take_sample(sensed_->counter.timestamp(sample->first), sample->second);
+        }
+    }
+    /// The power log's readings that were taken by now, with timestamps after `since`.
+    [[nodiscard]] std::vector<PowerReading> read_log(TimePoint since, TimePoint now) const {
+        return sensed_ ? sensed_->log.read(since, now) : std::vector<PowerReading>{};
     }
 
     /// What the counter shows now.
@@ -131,6 +150,29 @@ public:
     void wrap_at(Joules limit) { wrap_ = limit; }
 
 private:
+    /// What lies between the load and the readings, where anything does.
+    struct Sensed {
+        Sensed(const Sensors& sensors, Duration period, std::uint64_t seed)
+            : log{sensors.log, sensors.load.rise, seed},
+              counter{sensors.counter, sensors.load.rise, period},
+              outside{sensors.load, seed + 1} {}
+
+        PowerLogSensor log;
+        CounterSensor counter;
+        OutsideLoad outside;
+    };
+
+    void draw_load(Watts power, TimePoint from, TimePoint to) {
+        const TimePoint tick = last_tick(to);
+        if (tick > from) {
+            const Joules truth = truth_ + power * Seconds{tick - from};
+            if (!sensed_) take_sample(tick, truth);
+            mean_power_ = (truth - truth_at_tick_) / Seconds{tick - tick_};
+            truth_at_tick_ = truth;
+            tick_ = tick;
+        }
+        truth_ += power * Seconds{to - from};
+    }
     [[nodiscard]] TimePoint last_tick(TimePoint until) const {
         if (traits_.period == Duration::zero()) return until;
         return until - until.time_since_epoch() % traits_.period;
@@ -157,6 +199,7 @@ private:
 
     EnergyCounterTraits traits_;
     std::mt19937_64 random_;
+    std::optional<Sensed> sensed_{};
     Joules truth_{};
     Joules sample_{};
     double scale_ = 1;
@@ -205,6 +248,8 @@ public:
     struct Options {
         Duration marker_time{0};
         std::size_t timestamp_capacity = 0;
+        double spread = 0;  ///< of a kernel's power from call to call, relative
+        std::uint64_t seed = 1;
     };
 
     /// `board` and `meter` must outlive the engine.
@@ -292,6 +337,7 @@ private:
         double remaining;  // share of the work that is left, 1 to 0
         OperatingPoint point;
         TimePoint ends;
+        double draws;  // of the point's power
     };
 
     /// Begins what stands at the front of each stream; what takes no time is done at once.
@@ -312,7 +358,8 @@ private:
             Operation& front = stream.queue_.front();
             if (auto* kernel = std::get_if<KernelOperation>(&front)) {
                 stream.busy_ = true;
-                running_.push_back({&stream, kernel->kernel, 1.0, point_of(kernel->kernel), now_});
+                running_.push_back({&stream, kernel->kernel, 1.0, point_of(kernel->kernel), now_,
+                                    power_of_call()});
                 return progress;
             }
             if (auto* marker = std::get_if<MarkerOperation>(&front)) {
@@ -401,12 +448,17 @@ private:
                           : operate(board_, kernel, caps_);
     }
 
+    [[nodiscard]] double power_of_call() {
+        if (options_.spread <= 0) return 1;
+        const double share = 1 + options_.spread * std::normal_distribution<double>{}(random_);
+        return std::max(share, 0.0);
+    }
     [[nodiscard]] double sharing() const { return static_cast<double>(running_.size()); }
 
     [[nodiscard]] Watts power() const {
         if (running_.empty() || paused_) return idle_power(board_, caps_);
         Watts sum{};
-        for (const Running& running : running_) sum = sum + running.point.power;
+        for (const Running& running : running_) sum = sum + running.point.power * running.draws;
         return sum * (1 / sharing());
     }
 
@@ -426,6 +478,7 @@ private:
     const Board& board_;
     EnergyMeter& meter_;
     Options options_;
+    std::mt19937_64 random_{options_.seed};
     device::ClockCeiling ceiling_{limiter()};
     EventQueue schedule_;
     std::vector<std::unique_ptr<Stream>> streams_;

@@ -5,7 +5,9 @@
 #include <kdvfs/device/simulated/device.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <vector>
 
 namespace kdvfs::inline v0_3::simulated {
 
@@ -111,6 +113,20 @@ private:
         }
         TimePoint waiting_for{};
 
+        /// Four times a second, as the threads do with a real one.
+        void read_power_log() {
+            constexpr Duration often = std::chrono::milliseconds{250};
+            const TimePoint now = device.now();
+            if (!device.has_sensors() || now < next_log_look) return;
+            next_log_look = now + often;
+            const std::vector<PowerReading> samples = device.read_power_samples(logged_to);
+            if (samples.empty()) return;
+            logged_to = samples.back().sampled_at;
+            core.meter().power_logged(samples);
+        }
+        TimePoint next_log_look{};
+        TimePoint logged_to{};
+
         void sample_next(const std::shared_ptr<State>& self) {
             const TimePoint due = core.meter().sampling().next_read();
             if (stopped || due == measure::Sampler::never) return;
@@ -123,6 +139,7 @@ private:
                     static_cast<void>(self->core.meter().collect(self->device));
                     self->core.meter().power_limit(self->device.read_power_limit());
                     self->core.meter().sampled(self->device.read_energy(), self->device.now());
+                    self->read_power_log();
                     if (self->core.meter().sampling().checking()) {
                         self->core.meter().sampling().power_read(self->device.read_power(),
                                                                  self->device.now());
