@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <bench/boards/measured_rows.hpp>
 #include <examples/gpt3_xl/boards.hpp>
 #include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -23,8 +26,8 @@
 /// What clocks could save of programs whose kernels were measured at all clocks.
 namespace savings {
 
-/// The kernels of a board at all its core clocks, with the memory clock as found, relative to the
-/// clocks as found.
+/// The kernels of a board at all its core clocks, with the memory clock as found or at all of them,
+/// relative to the clocks as found.
 struct Sweep {
     struct Kernel {
         double power_share = 0;      ///< as found, of the board's power limit
@@ -34,7 +37,14 @@ struct Sweep {
     std::string board;
     std::string group;  ///< left out together
     std::vector<Kernel> kernels;
+    double limit_watts = 0;                   ///< of the board
+    std::vector<kdvfs::ClockPoint> clocks{};  ///< by index of a kernel's times
+    kdvfs::ClockPoint as_found{};
+    kdvfs::Megahertz highest_core = kdvfs::auto_clock;
 };
+
+/// The memory clocks of a sweep.
+enum class MemoryClocks { as_found, all };
 
 /// What could be changed.
 enum class Way {
@@ -53,41 +63,26 @@ struct Program {
     std::array<std::array<double, bounds_pct.size()>, ways.size()> saved_pct{};
 };
 
-/// Reads a sweep with the columns kernel or workload, core_mhz, time_s, energy_j and optionally
-/// mem_mhz; clocks that not all kernels have are left out, and the highest are those as found.
-inline Sweep read_sweep(const std::filesystem::path& file, const std::string& board,
-                        const std::string& group, double limit_watts) {
-    std::ifstream input{file};
-    kdvfs::io::CsvReader reader{input, file.string()};
-    std::vector<std::string> fields;
-    if (!reader.next(fields)) throw std::runtime_error{"cannot read " + file.string()};
-    std::map<std::string, std::size_t> column;
-    for (std::size_t i = 0; i < fields.size(); ++i) column[fields[i]] = i;
-    const std::size_t name = column.count("workload") ? column["workload"] : column["kernel"];
-    struct Point {
-        double time = 0;
-        double energy = 0;
-    };
-    using Clock = std::pair<double, double>;
-    std::map<std::string, std::map<Clock, Point>> all;
-    std::map<Clock, std::size_t> met;
-    const auto number = [&](const std::string& of) {
-        return kdvfs::io::parse_number<double>(fields.at(column.at(of))).value();
-    };
-    while (reader.next(fields)) {
-        const Clock clock{number("core_mhz"), column.count("mem_mhz") ? number("mem_mhz") : 0};
-        all[fields.at(name)][clock] = {number("time_s"), number("energy_j")};
-        ++met[clock];
-    }
-    std::erase_if(met, [&](const auto& clock) { return clock.second < all.size(); });
-    const double memory_as_found = met.rbegin()->first.second;
-    std::erase_if(met, [&](const auto& clock) { return clock.first.second != memory_as_found; });
-    Sweep sweep{board, group, {}};
-    for (const auto& [kernel, points] : all) {
-        const Point found = points.at(met.rbegin()->first);
-        sweep.kernels.push_back({found.energy / found.time / limit_watts, {}, {}});
+namespace detail {
+
+/// The costs of kernels by clock, absolute.
+using Costs = std::map<std::string, std::map<kdvfs::ClockPoint, kdvfs::tune::Cost>>;
+
+/// Clocks that not all kernels have are left out, and the highest are those as found.
+inline Sweep to_sweep(Sweep sweep, const Costs& costs, MemoryClocks memory) {
+    std::map<kdvfs::ClockPoint, std::size_t> met;
+    for (const auto& [kernel, points] : costs)
+        for (const auto& [clock, cost] : points) ++met[clock];
+    std::erase_if(met, [&](const auto& clock) { return clock.second < costs.size(); });
+    sweep.as_found = met.rbegin()->first;
+    for (const auto& [clock, count] : met)
+        if (memory == MemoryClocks::all || clock.memory == sweep.as_found.memory)
+            sweep.clocks.push_back(clock);
+    for (const auto& [kernel, points] : costs) {
+        const kdvfs::tune::Cost found = points.at(sweep.as_found);
+        sweep.kernels.push_back({(found.energy / found.time).count / sweep.limit_watts, {}, {}});
         Sweep::Kernel& relative = sweep.kernels.back();
-        for (const auto& [clock, count] : met) {
+        for (const kdvfs::ClockPoint clock : sweep.clocks) {
             relative.time.push_back(points.at(clock).time / found.time);
             relative.energy.push_back(points.at(clock).energy / found.energy);
         }
@@ -95,17 +90,58 @@ inline Sweep read_sweep(const std::filesystem::path& file, const std::string& bo
     return sweep;
 }
 
+}  // namespace detail
+
+/// Reads a full grid with the columns kernel, core_mhz, mem_mhz, time_s, energy_j.
+inline Sweep read_grid(const std::filesystem::path& file, const std::string& board,
+                       double limit_watts, MemoryClocks memory) {
+    std::ifstream input{file};
+    kdvfs::io::CsvReader reader{input, file.string()};
+    std::vector<std::string> fields;
+    if (!reader.next(fields)) throw std::runtime_error{"cannot read " + file.string()};
+    std::map<std::string, std::size_t> column;
+    for (std::size_t i = 0; i < fields.size(); ++i) column[fields[i]] = i;
+    const auto number = [&](const std::string& of) {
+        return kdvfs::io::parse_number<double>(fields.at(column.at(of))).value();
+    };
+    const auto megahertz = [&](const std::string& of) {
+        return kdvfs::Megahertz{static_cast<std::uint32_t>(number(of))};
+    };
+    detail::Costs costs;
+    while (reader.next(fields))
+        costs[fields.at(column.at("kernel"))][{megahertz("core_mhz"), megahertz("mem_mhz")}] = {
+            kdvfs::Seconds{number("time_s")}, {number("energy_j")}};
+    return detail::to_sweep({board, board, {}, limit_watts}, costs, memory);
+}
+
+/// Reads a sweep of the core clock alone, without what `leave_out_broken` leaves out.
+inline Sweep read_sweep(const std::filesystem::path& file, const std::string& board,
+                        double limit_watts) {
+    board_fit::Measurements data = board_fit::read_measurements(file.string());
+    board_fit::leave_out_broken(data);
+    detail::Costs costs;
+    for (const board_fit::Workload& workload : data.workloads)
+        for (const board_fit::Row& row : workload.rows)
+            costs[workload.name][{{static_cast<std::uint32_t>(row.core_mhz)}, kdvfs::auto_clock}] =
+                {kdvfs::Seconds{row.time_s}, {row.watts * row.time_s}};
+    return detail::to_sweep({board, board, {}, limit_watts}, costs, MemoryClocks::as_found);
+}
+
 /// The kernels of a GPT-3-XL iteration on a simulated board.
-inline Sweep simulated_sweep(const std::string& preset, const std::string& group) {
+inline Sweep simulated_sweep(const std::string& preset, const std::string& group,
+                             MemoryClocks memory) {
     const auto found = gpt3::find_case(preset);
     if (!found) throw std::runtime_error{"no preset " + preset};
-    Sweep sweep{found->board.name + " (simulated)", group, {}};
+    Sweep sweep{found->board.name + " (simulated)", group, {}, found->board.power_cap.count};
+    sweep.highest_core = found->board.core_max;
+    for (const kdvfs::ClockPoint clock : found->points)
+        if (memory == MemoryClocks::all || clock.memory == kdvfs::auto_clock)
+            sweep.clocks.push_back(clock);
     for (std::size_t k = 0; k < gpt3::kernel_count; ++k) {
         const auto as_found = operate(found->board, found->kernels[k], {});
-        sweep.kernels.push_back({as_found.power.count / found->board.power_cap.count, {}, {}});
+        sweep.kernels.push_back({as_found.power.count / sweep.limit_watts, {}, {}});
         Sweep::Kernel& relative = sweep.kernels.back();
-        for (const kdvfs::ClockPoint clock : found->points) {
-            if (clock.memory != kdvfs::auto_clock) continue;
+        for (const kdvfs::ClockPoint clock : sweep.clocks) {
             const auto point = operate(found->board, found->kernels[k], clock);
             relative.time.push_back(point.time / as_found.time);
             relative.energy.push_back(point.power * point.time / (as_found.power * as_found.time));
@@ -117,6 +153,12 @@ inline Sweep simulated_sweep(const std::string& preset, const std::string& group
 /// A mix of 5 to 20 kernels of a sweep.
 class Mix {
 public:
+    struct Part {
+        const Sweep::Kernel* kernel = nullptr;
+        double time = 0;    ///< of the program's, as found
+        double energy = 0;  ///< of the program's, as found
+    };
+
     Mix(const Sweep& sweep, std::mt19937_64& random) : board_{sweep.board}, group_{sweep.group} {
         std::exponential_distribution<double> share{1};
         const std::size_t most = std::min<std::size_t>(20, sweep.kernels.size());
@@ -142,12 +184,11 @@ public:
         return program;
     }
 
+    [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }
+    /// Mean watts, of the limit.
+    [[nodiscard]] double power_share() const { return power_share_; }
+
 private:
-    struct Part {
-        const Sweep::Kernel* kernel = nullptr;
-        double time = 0;    ///< of the program's, as found
-        double energy = 0;  ///< of the program's, as found
-    };
     [[nodiscard]] std::size_t clocks() const { return parts_.front().kernel->time.size(); }
 
     [[nodiscard]] double one_clock(double limit) const {

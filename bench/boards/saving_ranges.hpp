@@ -21,7 +21,9 @@ namespace savings {
 /// From below nothing is certain: a program may be bound by the core clock, or be at the limit.
 class Ranges {
 public:
-    Ranges(const std::vector<Program>& programs, const std::string& without) {
+    /// @param quantile of each group
+    Ranges(const std::vector<Program>& programs, const std::string& without, double quantile)
+        : quantile_{quantile} {
         for (const Program& program : programs)
             if (program.group != without) known_[program.group].push_back(&program);
     }
@@ -34,13 +36,11 @@ public:
     }
 
 private:
-    /// For 90 % of the programs of a board that is not among those known.
-    static constexpr double quantile = 0.95;
     static constexpr double alike = 0.08;        ///< shares of power
-    static constexpr double least_weight = 0.1;  ///< of programs with any other share
+    static constexpr double least_weight = 0.5;  ///< of programs with any other share
 
-    static double quantile_of(const std::vector<const Program*>& programs, double power_share,
-                              std::size_t way, std::size_t bound) {
+    [[nodiscard]] double quantile_of(const std::vector<const Program*>& programs,
+                                     double power_share, std::size_t way, std::size_t bound) const {
         std::vector<std::pair<double, double>> saved;
         double sum = 0;
         for (const Program* program : programs) {
@@ -53,11 +53,12 @@ private:
         double reached = 0;
         for (const auto& [value, weight] : saved) {
             reached += weight;
-            if (reached >= quantile * sum) return value;
+            if (reached >= quantile_ * sum) return value;
         }
         return saved.back().first;
     }
 
+    double quantile_;
     std::map<std::string, std::vector<const Program*>> known_;
 };
 

@@ -37,6 +37,11 @@ expect(0 "no point was measured twice" plan adaptive.csv --estimates shrunk)
 expect(0 "not in these figures" plan sweep.csv --max-slowdown 1% --format json -o plan.json)
 expect(1 "from 0.5 to below 1" plan sweep.csv --confidence 20%)
 expect(1 "no effect" plan sweep.csv --confidence 80% --estimates mean)
+set(few ${CMAKE_CURRENT_LIST_DIR}/../package/document_files/few.csv)
+expect(0 "predicted, not validated: energy may be off by [0-9.]+ points.*gelu +1[0-9]+ " plan ${few}
+       --predict 510:1410:30 --max-slowdown 1%)
+expect(0 "predicted_within_pct" plan ${few} --predict 510,1230,1410 --format json)
+expect(1 "give clocks in MHz" plan ${few} --predict fast)
 
 # A validation judges: by its exit status, its table and its JSON.
 expect("0|3" "promised    validated" validate plan.json --device sim:mi300x --switch-latency 0ms --noise 1% --pairs 10)

@@ -19,6 +19,7 @@
 #include <tools/cli/input.hpp>
 #include <tools/cli/known_switch_costs.hpp>
 #include <tools/cli/output.hpp>
+#include <tools/cli/predicted_profile.hpp>
 #include <tools/cli/text_options.hpp>
 
 #include <CLI/CLI.hpp>
@@ -45,6 +46,7 @@ struct PlanCommand {
     std::string aggregate = "global";
     std::string objective = "waste";
     std::string estimates = "shrunk";
+    std::string predict;
     std::string trace;
     std::string switch_latency;
     std::string idle_power;
@@ -95,6 +97,10 @@ struct PlanCommand {
                         "shrunk: no winner's luck; mean: samples as they are")
             ->check(CLI::IsMember({"shrunk", "mean"}))
             ->capture_default_str();
+        sub->add_option("--predict", command->predict,
+                        "Without a sweep: core clocks in MHz that the plan may choose, such as "
+                        "510:1410:90 or 510,600,690, of which the profile needs the baseline and "
+                        "up to three. The plan is predicted until it is validated");
         sub->add_option("--trace", command->trace,
                         "Launches of an iteration in order (CSV: kernel[,variant]): plan segments");
         sub->add_option("--switch-latency", command->switch_latency,
@@ -152,11 +158,15 @@ struct PlanCommand {
         const LaunchSequence launches = std::move(rank_profile->sequence);
         const auto iterations = std::move(rank_profile->trace);
         const Profile& measured = rank_profile->profile;
-        const CostTable table = estimates == "mean" ? mean_costs(measured) : shrunk_costs(measured);
+        const CostTable table = !predict.empty()
+                                    ? predicted_from_few(measured, "--predict", predict)
+                                : estimates == "mean" ? mean_costs(measured)
+                                                      : shrunk_costs(measured);
         const bool hashed =
             format == "header" || !launches.launches.empty() || !iterations.iterations.empty();
         const HeaderOptions header{
-            namespace_name, "Policies", source_name(profile),
+            namespace_name, "Policies",
+            source_name(profile) + (predict.empty() ? "" : ", predicted from few of its clocks"),
             hashed ? kdvfs::io::content_hash(to_csv(measured)) : std::string{}};
         rank_profile.reset();  // large profiles fill the memory that plans need
         Objective chosen = parse_objective(objective, table);
@@ -177,6 +187,7 @@ struct PlanCommand {
 
 private:
     void check(const CLI::App& options) const {
+        if (!predict.empty()) refuse_without_effect(options, "--estimates", "with --predict");
         if (estimates == "mean")
             refuse_without_effect(options, "--confidence", "on samples as they are");
         if (objective != "waste" && max_slowdown.empty())
@@ -306,6 +317,7 @@ private:
                 ? plan_program(table, recorded, iterations, costs, chosen)
                 : plan_segments(table, launch_indices(table, recorded.launches), costs, chosen);
         plan.sequence.profile_hash = header.input_hash;
+        plan.predicted = !predict.empty();
         if (format == "json") return to_json(plan);
         if (format == "header") return to_segment_header(plan, header);
         return to_text_table(plan);

@@ -171,6 +171,8 @@ struct KernelCosts {
     /// By point: how far the time's ratio to that at the baseline may be off, as the standard
     /// deviation of its log. Empty where nothing is known.
     std::vector<double> time_errors{};
+    /// Likewise of energies that were not measured but predicted; empty elsewhere.
+    std::vector<double> energy_errors{};
 
     /// One launch, its time longer by so many standard deviations of its ratio to that at the
     /// baseline, where these are known. Deviations of kernels that resemble each other add up when

@@ -28,6 +28,7 @@
 /// `"per_group":{...},"local":{...},"global":{...},"best_static":{...},"kernels":[...]}`.
 /// Percentages are against the baseline, negative = saved; `max_slowdown_pct` is null where there
 /// is no bound, and `launch_limit_s` is there where launches have one; clocks are MHz, -1 for auto.
+/// `predicted_within_pct` is there where costs were predicted: by so much `energy_pct` may be off.
 /// Times and energies are of one iteration, in `kernels` of one launch.
 namespace kdvfs::inline v0_3::tune {
 namespace detail {
@@ -47,9 +48,12 @@ inline nlohmann::ordered_json static_json(ClockPoint clock, const Cost& cost,
 }
 
 inline nlohmann::ordered_json totals_json(const Plan& plan) {
-    return {{"aggregate", to_string(plan.aggregate)}, {"time_s", plan.expected.time.count()},
-            {"energy_j", plan.expected.energy.count}, {"time_pct", plan.time_pct()},
-            {"energy_pct", plan.energy_pct()},        {"gap_pct", plan.gap_pct}};
+    nlohmann::ordered_json json{
+        {"aggregate", to_string(plan.aggregate)}, {"time_s", plan.expected.time.count()},
+        {"energy_j", plan.expected.energy.count}, {"time_pct", plan.time_pct()},
+        {"energy_pct", plan.energy_pct()},        {"gap_pct", plan.gap_pct}};
+    if (plan.predicted_within) json["predicted_within_pct"] = *plan.predicted_within;
+    return json;
 }
 
 inline nlohmann::ordered_json kernel_json(const PlannedKernel& kernel) {
@@ -234,6 +238,8 @@ inline Plan read_promise(const PlanFields& root) {
     const PlanFields totals = root.object("plan");
     plan.expected = totals.cost("time_s", "energy_j");
     plan.gap_pct = totals.number("gap_pct", 0);
+    if (totals.has("predicted_within_pct"))
+        plan.predicted_within = totals.number("predicted_within_pct", 0);
     return plan;
 }
 
@@ -376,6 +382,7 @@ inline std::string to_json(const SegmentPlan& plan) {
     json["single"]["core_mhz"] = detail::clock_json(plan.single_clock.core);
     json["single"]["mem_mhz"] = detail::clock_json(plan.single_clock.memory);
     json["best_static"] = detail::static_json(plan.single_clock, plan.single, plan.baseline);
+    if (plan.predicted) json["predicted"] = true;
     if (!plan.reason.empty()) json["reason"] = plan.reason;
     if (!plan.level.empty()) json["level"] = plan.level;
     json["segments"] = nlohmann::ordered_json::array();

@@ -77,6 +77,9 @@ struct Plan {
     Cost expected;       ///< of one iteration
     double gap_pct = 0;  ///< how far from the best it can be, in percent of the baseline's score
     std::vector<PlannedKernel> kernels;
+    /// Where energies are predicted: `energy_pct()` may be off by so many points to either side, at
+    /// the objective's confidence. Nothing where they were measured.
+    std::optional<double> predicted_within{};
 
     [[nodiscard]] double time_pct() const { return time_percent(expected, baseline); }
     [[nodiscard]] double energy_pct() const { return energy_percent(expected, baseline); }
@@ -247,6 +250,22 @@ inline Decision decide_each(const std::vector<Unit>& units, const Objective& obj
     return decision;
 }
 
+/// `Plan::predicted_within`. Errors of kernels add up: they are off alike.
+inline std::optional<double> predicted_within(const CostTable& table, const Objective& objective,
+                                              const Plan& plan) {
+    double off = 0;
+    bool is_predicted = false;
+    for (std::size_t k = 0; k < table.kernels.size(); ++k) {
+        const KernelCosts& kernel = table.kernels[k];
+        is_predicted = is_predicted || !kernel.energy_errors.empty();
+        for (std::size_t p = 0; p < kernel.energy_errors.size(); ++p)
+            if (kernel.points[p].clock == plan.kernels[k].clock)
+                off += kernel.at(p).energy.count * kernel.energy_errors[p];
+    }
+    if (!is_predicted) return std::nullopt;
+    return 100 * deviations(objective) * off / plan.baseline.energy.count;
+}
+
 inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregate aggregate,
                     const std::vector<Unit>& units, const Decision& decision) {
     Plan plan{table.gpu,
@@ -258,7 +277,8 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
               table.baseline_cost(),
               {},
               decision.gap_pct,
-              {}};
+              {},
+              std::nullopt};
     plan.kernels.resize(table.kernels.size());
     for (std::size_t u = 0; u < units.size(); ++u) {
         const ClockPoint clock = units[u].clocks[decision.chosen[u]];
@@ -273,6 +293,7 @@ inline Plan to_plan(const CostTable& table, const Objective& objective, Aggregat
     }
     for (const PlannedKernel& kernel : plan.kernels)
         plan.expected += kernel.expected * kernel.count;
+    plan.predicted_within = predicted_within(table, objective, plan);
     return plan;
 }
 

@@ -60,6 +60,7 @@ struct SegmentPlan {
     ClockPoint single_clock;
     Cost without_latency;  ///< if each launch had its own clock and switching took no time
     std::string level{};   ///< why clocks change with outer scopes alone; empty where they need not
+    bool predicted = false;  ///< its costs were not measured: to be validated
 
     [[nodiscard]] double time_pct() const { return time_percent(expected, baseline); }
     [[nodiscard]] double energy_pct() const { return energy_percent(expected, baseline); }

@@ -101,6 +101,9 @@ inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
             text << "  best static point, " << to_string(plans.single.kernels.front().clock);
         text << '\n';
     }
+    if (plan.predicted_within)
+        text << "\npredicted, not validated: energy may be off by " << std::fixed
+             << std::setprecision(1) << *plan.predicted_within << " points\n";
     text << '\n'
          << recommendation_text(plan.expected, plans.single.expected,
                                 plans.single.kernels.front().clock, plan.baseline);
@@ -155,6 +158,7 @@ inline std::string to_text_table(const SegmentPlan& plan) {
     row("without latency", plan.without_latency);
     text << "\n\n"
          << recommendation_text(plan.expected, plan.single, plan.single_clock, plan.baseline);
+    if (plan.predicted) text << "predicted, not validated\n\n";
     if (!plan.reason.empty()) text << "one clock is as good: " << plan.reason << "\n\n";
     if (!plan.level.empty()) text << plan.level << "\n\n";
     text << "launches           core  memory    lead ms\n";
