@@ -10,6 +10,7 @@
 //            kdvfs/serve/step_table_csv.hpp); --write-table shows one.
 // Plans are made from the first ten minutes at the top clock.
 #include <bench/serving/clock_policies.hpp>
+#include <bench/serving/led_pool.hpp>
 #include <bench/serving/pools.hpp>
 #include <bench/serving/requests.hpp>
 #include <bench/serving/roofline_board.hpp>
@@ -32,6 +33,7 @@
 #include <deque>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +60,9 @@ struct Options {
     std::size_t boards = 4;
     std::uint64_t seed = 1;
     bool pools = false;
+    bool led = false;
+    std::string start = "120s";
+    double late = 0.01;
 };
 
 struct Row {
@@ -309,6 +314,29 @@ std::vector<Row> run_pools(const std::vector<Request>& requests, const Options& 
     return rows;
 }
 
+/// The fewest boards that are always on, and pools that take time and power to start.
+std::vector<Row> run_led(const std::vector<Request>& requests, const Options& options) {
+    std::map<std::uint32_t, led_pool::Kind> kinds;
+    for (const std::uint32_t boards : {1U, 2U}) kinds.emplace(boards, led_pool::Kind{boards});
+    PoolControlOptions physics;
+    physics.start = parse_time("--start", options.start);
+    physics.late = options.late;
+    const auto profile = led_pool::measure_pools(kinds, 8, 2000);
+    const led_pool::Comparison made = led_pool::compare(kinds, profile, requests, physics);
+    std::vector<Row> rows;
+    const auto add = [&](const std::string& name, const led_pool::PoolRun& run) {
+        char remark[80];
+        std::snprintf(remark, sizeof remark, "%.2f boards on average, %zu starts",
+                      run.board_seconds / run.end.count(), run.starts);
+        rows.push_back({name, run.counts, remark, 0});
+    };
+    add("always on", made.baseline);
+    add("step plan", made.constant);
+    add("led", made.led);
+    add("future known", made.known);
+    return rows;
+}
+
 void run(const Options& options) {
     const RooflineBoard board;
     const StepTable table = options.table.empty()
@@ -332,7 +360,9 @@ void run(const Options& options) {
                                   : ("by the steps of " + options.table).c_str(),
             table.range().c_str());
     std::vector<Row> rows;
-    if (options.pools) {
+    if (options.led) {
+        rows = run_led(requests, options);
+    } else if (options.pools) {
         rows = run_pools(requests, options);
     } else if (options.table.empty()) {
         Bench<RooflineBoard> bench{board, table, std::move(requests), options};
@@ -369,6 +399,15 @@ int main(int argc, char** argv) try {
     // They are the built-in board's, and their clocks change with their instances.
     for (const char* option : {"--table", "--policy", "--clock", "--switch-latency"})
         pools->excludes(option);
+    auto* led = app.add_flag("--led", options.led,
+                             "Instead: a pool whose instances take time and power to start")
+                    ->excludes(pools);
+    for (const char* option : {"--table", "--policy", "--clock", "--switch-latency", "--boards"})
+        led->excludes(option);
+    app.add_option("--start", options.start, "Of an instance, with --led")->capture_default_str();
+    app.add_option("--late", options.late, "Share of first tokens that may be late, with --led")
+        ->check(CLI::Range(0.0001, 0.5))
+        ->capture_default_str();
     app.add_option("--write-table", options.write_table, "File for the built-in board's steps");
     app.add_option("--write-trace", options.write_trace, "File for the requests");
     app.add_option("--format", options.format, "Output")

@@ -365,7 +365,8 @@ kdvfs_status kdvfs_operation_end(kdvfs_operation* operation);
  */
 const char* kdvfs_pipeline_phase(const kdvfs_pipeline* pipeline);
 /* The clocks of this rank's operations that are followed, with time and energy of an iteration as
-   the plan promises, as JSON, to be freed by kdvfs_free; "operations" is empty before a plan. */
+   the plan promises, as JSON, to be freed by kdvfs_free; "operations" is empty before a plan,
+   "verdict" is "unresolved", "kept" or "broken". */
 kdvfs_status kdvfs_pipeline_plan_json(const kdvfs_pipeline* pipeline, char** json);
 /* The copy of the pipeline that `rank` belongs to is going to take so long for an iteration; 0: no
    longer. All ranks plan for it. */

@@ -81,6 +81,7 @@ class Sessions(unittest.TestCase):
         slower, faster = (statistics_of(plan) for plan in (first, second))
         self.assertLess(slower, 0.9 * faster, "the first stage has less to do")
         self.assertGreater(first["time_s"], 0)
+        self.assertEqual(first["verdict"], "unresolved")
         self.assertEqual(first["energy_j"], second["energy_j"])
 
     def follow(self, make_ranks, stage_of, count):

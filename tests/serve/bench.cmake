@@ -18,6 +18,8 @@ foreach(figures own said)
 endforeach()
 
 expect(0 "overloaded" --pools --boards 2 --trace trace.csv)
+expect(0 "future known" --led --start 60s --trace trace.csv)
+expect("[1-9][0-9]*" "excludes" --led --pools)
 expect(0 "fixed 1500 MHz" --policy fixed --clock 1500)
 expect(1 "it has 900 MHz, 1200 MHz" --policy fixed --clock 1000)
 expect(1 "give --policy fixed" --policy no_harm --clock 1500)

@@ -11,13 +11,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <map>
+#include <random>
 #include <thread>
 
 namespace training {
@@ -376,6 +380,109 @@ TEST(Sessions, NameASilentRankAndGoOnAtAuto) {
         stage.device().advance(1ms);
         EXPECT_EQ(stage.device().effective_clocks(), ClockPoint{});
     });
+}
+
+/// The curves of the pipeline with times that are off, by how much at each clock.
+train::Pipeline with_times(const std::function<double(const train::Operation&, double)>& off) {
+    train::Pipeline wrong = known();
+    std::map<std::uint32_t, train::Operation> of;
+    for (const train::Operation& operation : wrong.operations) of[operation.curve] = operation;
+    for (std::uint32_t c = 0; c < wrong.curves.size(); ++c) {
+        const train::Curve& curve = known().curves[c];
+        std::vector<train::CurvePoint> points{curve.points().begin(), curve.points().end()};
+        double top = 0;
+        for (const train::CurvePoint& point : points)
+            top = std::max(top, static_cast<double>(point.clock.core.count));
+        for (train::CurvePoint& point : points)
+            point.time = point.time * off(of[c], point.clock.core.count / top);
+        wrong.curves[c] = train::Curve{curve.name(), points, wrong.blocking_power};
+    }
+    return wrong;
+}
+
+/// Follows a pipeline's plan until it is judged. @returns what rank 0 found out about it
+train::PlanVerdict verdict_of(const train::Pipeline& pipeline, int iterations,
+                              std::vector<train::SessionPhase>& phases) {
+    train::PlanVerdict verdict;
+    phases.assign(2, train::SessionPhase::off);
+    on_threads(1, 0ns, [&](std::uint32_t r, Stage& stage, auto& rank, auto& channel) {
+        ThreadSession session{stage.gpu(), rank, pipeline};
+        const auto is_open = [&] {
+            return session.verdict().kind == train::PlanVerdict::Kind::unresolved;
+        };
+        for (int i = 0; i < iterations && is_open(); ++i) stage.run(session, channel);
+        phases[r] = session.phase();
+        if (r == 0) verdict = session.verdict();
+        session.check();
+        if (session.phase() != train::SessionPhase::measuring) return;
+        stage.device().advance(1ms);
+        EXPECT_EQ(stage.device().effective_clocks(), ClockPoint{}) << r;
+        session.next_iteration();  // and go on
+    });
+    return verdict;
+}
+
+TEST(Verdicts, APlanThatKeepsItsTimeIsFollowedOn) {
+    std::vector<train::SessionPhase> phases;
+    const train::PlanVerdict verdict = verdict_of(known(), 60, phases);
+    std::cout << "simulated, true curves: " << to_string(verdict) << '\n';
+    EXPECT_EQ(verdict.kind, train::PlanVerdict::Kind::kept);
+    EXPECT_THAT(phases, testing::Each(train::SessionPhase::following));
+    ASSERT_TRUE(verdict.operations && verdict.iterations);
+    EXPECT_NEAR(verdict.operations->mean, 0, 0.1);
+    EXPECT_NEAR(verdict.iterations->mean, 0, 0.2);
+}
+
+TEST(Verdicts, OperationsThreePercentLongerThanPlannedEndThePlanOnAllRanks) {
+    std::vector<train::SessionPhase> phases;
+    const train::PlanVerdict verdict =
+        verdict_of(with_times([](const auto&, double) { return 1 / 1.03; }), 20, phases);
+    std::cout << "simulated, all times 3 % too short: " << to_string(verdict) << '\n';
+    EXPECT_EQ(verdict.kind, train::PlanVerdict::Kind::broken);
+    EXPECT_THAT(phases, testing::Each(train::SessionPhase::measuring));
+    ASSERT_TRUE(verdict.operations);
+    EXPECT_NEAR(verdict.operations->mean, 3, 0.1);
+}
+
+TEST(Verdicts, OneStageWhoseLowClocksAreSlowerThanMeasuredEndsThePlan) {
+    // At the top its times are right, so iterations as found are shorter. The stage is taken for a
+    // slow one first, and answered: the answer is no better.
+    const auto off = [](const train::Operation& operation, double clock) {
+        return operation.stage == 1 && clock < 0.85 ? 1 / 1.1 : 1.0;
+    };
+    std::vector<train::SessionPhase> phases;
+    const train::PlanVerdict verdict = verdict_of(with_times(off), 5000, phases);
+    std::cout << "simulated, one stage's low clocks 9 % too short: " << to_string(verdict) << '\n';
+    EXPECT_EQ(verdict.kind, train::PlanVerdict::Kind::broken);
+    EXPECT_THAT(phases, testing::Each(train::SessionPhase::measuring));
+    ASSERT_TRUE(verdict.iterations);
+    EXPECT_GT(verdict.iterations->low, 0.5);
+}
+
+TEST(Verdicts, NoisyIterationsSeldomEndAGoodPlanAndSoonABrokenOne) {
+    std::mt19937_64 random{7};
+    std::normal_distribution<double> normal;
+    const auto run = [&](double longer, double late) {
+        train::PlanWatch watch{{}, 0};
+        for (int i = 0; i < 1000; ++i) {
+            const train::PlanWatch::Step step = watch.next(true);
+            const double length =
+                (step.as_found ? 1 : 1 + longer) * std::exp(0.005 * normal(random));
+            if (step.pair) watch.measured(*step.pair, step.as_found, Seconds{length});
+            const std::array slowness{late * std::exp(0.005 * normal(random)), 1.3};
+            if (watch.look(slowness, watch.own_figures(true)).kind ==
+                train::PlanVerdict::Kind::broken)
+                return i;
+        }
+        return 1000;
+    };
+    int ended = 0;
+    for (int i = 0; i < 200; ++i) ended += run(0.003, 1.005) < 1000 ? 1 : 0;
+    EXPECT_LE(ended, 20) << "of 200 plans within what is allowed";
+    for (int i = 0; i < 50; ++i) {
+        EXPECT_LE(run(0.03, 1), 60) << "a slow iteration";
+        EXPECT_LE(run(0, 1.03), 16) << "slow operations";
+    }
 }
 
 TEST(Stragglers, AreRoundedDownAndSmallDifferencesAreNone) {

@@ -344,6 +344,7 @@ kdvfs_status kdvfs_pipeline_plan_json(const kdvfs_pipeline* pipeline, char** jso
                                     {"time_s", plan.time.count()},
                                     {"energy_j", plan.total.count},
                                     {"answers_straggler", session.answers_straggler()},
+                                    {"verdict", to_string(session.verdict().kind)},
                                     {"operations", nlohmann::ordered_json::array()}};
         for (const train::PlannedClocks& planned : plan.operations)
             text["operations"].push_back(clocks_json(planned));

@@ -70,6 +70,7 @@ public:
         strides_[0] = strides_[1] * (edges_.sequences.size() + 1);
     }
 
+    [[nodiscard]] const Edges& edges() const { return edges_; }
     /// How many buckets there are; the variants are twice as many.
     [[nodiscard]] std::size_t size() const {
         return strides_[0] * (edges_.prompt_tokens.size() + 1);

@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/step.hpp>
+#include <kdvfs/serve/step_clocks.hpp>
 #include <kdvfs/serve/step_table.hpp>
 #include <kdvfs/units.hpp>
 
@@ -47,13 +48,6 @@ namespace detail {
 class StepPlanner;
 }
 
-/// A step's clock. The variant is what its scope is counted under.
-struct StepDecision {
-    Megahertz clock = auto_clock;
-    Variant variant{};
-    bool urgent = false;  ///< the top clock, because time is short or the shape was never measured
-};
-
 /// The clock of every bucket of steps. Constant after it was made: threads may share it.
 class StepPlan {
 public:
@@ -61,57 +55,50 @@ public:
     /// first token of its prompts may come (FirstTokenSlack); no number counts as none. Allocates
     /// nothing, throws nothing.
     [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack) const noexcept {
-        if (phase_of(shape) == Phase::idle) return {idle_clock_, {}, false};
-        const std::size_t bucket = buckets_.bucket(shape);
-        const bool urgent = !reason_.empty()
-                                ? false
-                                : !measured(shape) || !(slack - reserve_ >= entries_[bucket].delay);
-        const Megahertz clock = urgent ? table_.clocks().back() : entries_[bucket].clock;
-        return {clock, buckets_.variant(shape, urgent), urgent};
+        return clocks_.decide(shape, slack);
     }
+    /// What decides, as data.
+    [[nodiscard]] const StepClockTable& clock_table() const { return clocks_; }
 
     /// Whether the plan has one clock for everything, and why; empty where it follows the phases.
     [[nodiscard]] const std::string& reason() const { return reason_; }
     [[nodiscard]] StepPolicy policy() const { return policy_; }
-    [[nodiscard]] const StepBuckets& buckets() const { return buckets_; }
+    [[nodiscard]] const StepBuckets& buckets() const { return clocks_.buckets; }
     [[nodiscard]] const StepTable& table() const { return table_; }
     [[nodiscard]] std::uint32_t chunk_tokens() const { return chunk_tokens_; }
     /// The clock of a bucket where there is time.
-    [[nodiscard]] Megahertz clock(std::size_t bucket) const { return entries_[bucket].clock; }
+    [[nodiscard]] Megahertz clock(std::size_t bucket) const {
+        return clocks_.entries[bucket].clock;
+    }
     /// How much longer than at the top clock a bucket's steps take there; none for decode.
     [[nodiscard]] Seconds delay(std::size_t bucket) const {
-        return std::max(entries_[bucket].delay, Seconds{0});
+        return std::max(clocks_.entries[bucket].delay, Seconds{0});
     }
     /// The clock of decode steps that nothing else raises, and of an idle board.
-    [[nodiscard]] Megahertz idle_clock() const { return idle_clock_; }
+    [[nodiscard]] Megahertz idle_clock() const { return clocks_.idle; }
     /// Slack that is never given away: another full chunk may arrive before the next step.
-    [[nodiscard]] Seconds reserve() const { return reserve_; }
+    [[nodiscard]] Seconds reserve() const { return clocks_.reserve; }
 
 private:
     friend class detail::StepPlanner;
     friend StepPlan own_clock_plan(StepBuckets buckets);
 
-    struct Entry {
-        Megahertz clock = auto_clock;
-        Seconds delay{0};  ///< against the top clock; minus infinity where prompts do not wait
-    };
-
-    explicit StepPlan(StepTable table, StepBuckets buckets)
-        : table_{std::move(table)}, buckets_{std::move(buckets)}, entries_(buckets_.size()) {}
-
-    [[nodiscard]] bool measured(StepShape shape) const {
-        const StepShape most = table_.largest();
-        return buckets_.covered(shape) && shape.prompt_tokens <= most.prompt_tokens &&
-               shape.sequences <= most.sequences &&
-               (shape.sequences == 0 || shape.context_tokens <= most.context_tokens);
+    explicit StepPlan(StepTable table, StepBuckets buckets) : table_{std::move(table)} {
+        clocks_.buckets = std::move(buckets);
+        clocks_.entries.resize(clocks_.buckets.size());
+        clocks_.largest = table_.largest();
+        clocks_.top = table_.clocks().back();
+        clocks_.is_urgent = true;
+    }
+    /// One clock for everything, and why.
+    void use_one_clock(std::string reason) {
+        reason_ = std::move(reason);
+        clocks_.is_urgent = false;
     }
 
     StepTable table_;
-    StepBuckets buckets_;
-    std::vector<Entry> entries_;
+    StepClockTable clocks_;
     StepPolicy policy_ = StepPolicy::no_harm;
-    Megahertz idle_clock_ = auto_clock;
-    Seconds reserve_{0};
     std::uint32_t chunk_tokens_ = 0;
     std::string reason_;
 };
@@ -131,18 +118,19 @@ public:
         StepPlan plan{table_, load_.buckets()};
         plan.policy_ = targets_.policy;
         plan.chunk_tokens_ = targets_.chunk_tokens;
-        plan.reserve_ = longest_step_with_prompts();
+        plan.clocks_.reserve = longest_step_with_prompts();
         const auto low = targets_.policy == StepPolicy::one_clock ? std::nullopt
                          : only_prefill()                         ? prefill_clock()
                                                                   : low_clock();
-        plan.reason_ = targets_.policy == StepPolicy::one_clock ? "one clock was asked for"
-                                                                : why_one_clock(low);
-        if (!plan.reason_.empty()) return with_one_clock(std::move(plan));
-        plan.idle_clock_ = table_.clocks()[*low];
+        const std::string reason = targets_.policy == StepPolicy::one_clock
+                                       ? "one clock was asked for"
+                                       : why_one_clock(low);
+        if (!reason.empty()) return with_one_clock(std::move(plan), reason);
+        plan.clocks_.idle = table_.clocks()[*low];
         const std::size_t high =
             targets_.policy == StepPolicy::two_clocks ? high_clock(*low) : top_;
         for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket)
-            plan.entries_[bucket] = entry(bucket, *low, high);
+            plan.clocks_.entries[bucket] = entry(bucket, *low, high);
         return plan;
     }
 
@@ -297,19 +285,20 @@ private:
     }
 
     /// No harm means the top clock, where it cannot mean two.
-    [[nodiscard]] StepPlan with_one_clock(StepPlan plan) const {
+    [[nodiscard]] StepPlan with_one_clock(StepPlan plan, const std::string& reason) const {
+        plan.use_one_clock(reason);
         const auto best = cheapest(
             [&](std::size_t clock) { return knows_load(clock) && keeps_gap(clock, clock); },
             [](std::size_t) { return true; });
         const bool stay = targets_.policy == StepPolicy::no_harm;
-        plan.idle_clock_ = table_.clocks()[stay ? top_ : best.value_or(top_)];
-        for (auto& entry : plan.entries_)
-            entry = {plan.idle_clock_, -Seconds{std::numeric_limits<double>::infinity()}};
+        plan.clocks_.idle = table_.clocks()[stay ? top_ : best.value_or(top_)];
+        for (auto& entry : plan.clocks_.entries)
+            entry = {plan.clocks_.idle, -Seconds{std::numeric_limits<double>::infinity()}};
         return plan;
     }
 
-    [[nodiscard]] StepPlan::Entry entry(std::size_t bucket, std::size_t low,
-                                        std::size_t high) const {
+    [[nodiscard]] StepClockTable::Entry entry(std::size_t bucket, std::size_t low,
+                                              std::size_t high) const {
         const Seconds never = -Seconds{std::numeric_limits<double>::infinity()};
         if (!has_prompts(bucket)) return {table_.clocks()[decode_clock(bucket, low)], never};
         if (targets_.policy != StepPolicy::by_step)
@@ -385,7 +374,7 @@ inline StepPlan own_clock_plan(StepBuckets buckets = StepBuckets{}) {
                              {Phase::decode, 1, 1, auto_clock, unknown}}},
                   std::move(buckets)};
     plan.policy_ = StepPolicy::one_clock;
-    plan.reason_ = "the board's own clock was asked for";
+    plan.use_one_clock("the board's own clock was asked for");
     return plan;
 }
 

@@ -5,6 +5,7 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/device/contracts.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/report.hpp>
@@ -83,6 +84,7 @@ public:
 private:
     friend class StepScope;
     [[nodiscard]] inline StepDecision decide(StepShape shape, Seconds slack) const;
+    [[nodiscard]] inline const StepDecision& checked(const StepDecision& decision) const;
     inline extend::ScopeToken enter(StreamRef stream, StepShape shape,
                                     const StepDecision& decision) const;
     inline void enter(StepShape shape, const StepDecision& decision) const;
@@ -171,6 +173,14 @@ public:
         : decision_{gpu.decide(shape, slack)} {
         gpu.enter(shape, decision_);
     }
+    /// A step whose clock was decided elsewhere, alike for all ranks of an instance (`RankClocks`).
+    /// @throws Error (invalid_input) for a decision by a table of other buckets than the plan's
+    StepScope(const PlannedGpu& gpu, StreamRef stream, StepShape shape,
+              const StepDecision& decision)
+        : decision_{gpu.checked(decision)} {
+        token_ = gpu.enter(stream, shape, decision_);
+        if (token_.track != nullptr) sink_ = &gpu.scope_sink();
+    }
     ~StepScope() {
         if (sink_ != nullptr) kdvfs::detail::leave_at_end(sink_, token_);
     }
@@ -178,6 +188,8 @@ public:
     /// A temporary GPU would be gone before the scope: keep it in a variable.
     StepScope(const PlannedGpu&& gpu, StreamRef stream, StepShape shape,
               Seconds slack = {}) = delete;
+    StepScope(const PlannedGpu&& gpu, StreamRef stream, StepShape shape,
+              const StepDecision& decision) = delete;
     StepScope(const PlannedGpu&& gpu, StepShape shape, Seconds slack = {}) = delete;
     StepScope(const StepScope&) = delete;
     StepScope& operator=(const StepScope&) = delete;
@@ -213,6 +225,14 @@ inline PlannedGpu::PlannedGpu(const Gpu& gpu, StepPlan plan) : Gpu{gpu} {
 }
 
 inline const StepPlan& PlannedGpu::plan() const { return steps_->plan; }
+
+inline const StepDecision& PlannedGpu::checked(const StepDecision& decision) const {
+    if (decision.variant.index < 2 * plan().buckets().size()) return decision;
+    throw Error{Errc::invalid_input,
+                {"begin a step", "variant " + std::to_string(decision.variant.index),
+                 "the plan has " + std::to_string(plan().buckets().size()) + " buckets",
+                 "give the GPU a plan with the buckets of the tables"}};
+}
 
 inline void PlannedGpu::rest(StreamRef stream) const {
     service().enter_holding(stream, *steps_->idle);

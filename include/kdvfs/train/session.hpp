@@ -5,6 +5,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/train/operation_intervals.hpp>
 #include <kdvfs/detail/train/operation_sweep.hpp>
+#include <kdvfs/detail/train/plan_watch.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/train/stage_scopes.hpp>
 #include <kdvfs/detail/train/straggler_plans.hpp>
@@ -115,6 +116,10 @@ public:
     [[nodiscard]] const StagePlan& first_plan() const { return *first_plan_; }
     /// The one that is followed: the first one, or the answer to a straggler.
     [[nodiscard]] const StagePlan& plan() const { return *followed_; }
+    /// What is known by now of whether the plan that is followed keeps its time. Iterations are
+    /// compared with the plan, and with some that run as found; a broken plan is left by all ranks
+    /// at once, for good, and operations are at the clocks as found (`SessionPhase::measuring`).
+    [[nodiscard]] const PlanVerdict& verdict() const { return judge_.verdict(); }
     /// Whether an answer to a straggler is followed.
     [[nodiscard]] bool answers_straggler() const { return followed_ != first_plan_; }
     /// The pipeline with its curves; on rank 0, once it is followed.
@@ -159,7 +164,8 @@ private:
           scopes_{this->service(), order_, stage_},
           intervals_{scopes_.kernels()},
           spans_{scopes_.size()},
-          watch_{per_stage_, order_.stages, options.stragglers} {
+          watch_{per_stage_, order_.stages, options.stragglers},
+          judge_{options.watch, options.plan.slowdown} {
         agree();
         if (kind_ == Kind::off) return;
         phase_ = SessionPhase::measuring;
@@ -278,16 +284,41 @@ private:
         measure::MeterRecord record = this->service().take_record();
         record.runs = intervals_.take(record.runs);
         if (phase_ != SessionPhase::sweeping)
-            for (const measure::MeteredRun& run : record.runs) spans_.add(run);
+            for (const measure::MeteredRun& run : record.runs)
+                if (spans_.add(run)) compare_iteration();
         return record;
+    }
+
+    /// Another iteration's start is known, and with it how long the one before took.
+    void compare_iteration() {
+        const auto length = spans_.iteration();
+        if (!length) return;
+        const auto before = ran_.find(*spans_.window_before());
+        const auto last = ran_.find(spans_.last()->first);
+        if (before == ran_.end() || last == ran_.end() || !before->second.step.pair) return;
+        if (last->second.iteration == before->second.iteration + 1)
+            judge_.measured(*before->second.step.pair, before->second.step.as_found, *length);
     }
 
     /// An iteration is a stretch of metered work of its own, told by its window.
     std::uint32_t begin_window() {
+        PlanWatch::Step step;
+        if (phase_ == SessionPhase::following) {
+            step = judge_.next(!wanted_ || (answered_ && answers_straggler() && !is_given()));
+            if (step.as_found && !std::exchange(is_as_found_, true))
+                scopes_.run_all_at(std::nullopt);
+            else if (!step.as_found && std::exchange(is_as_found_, false))
+                scopes_.follow(followed_->operations);
+        }
         this->service().begin_iteration(false);
         const std::uint32_t window = this->service().begin_iteration(true);
-        if (phase_ == SessionPhase::following) plan_of_window_[window] = followed_;
+        if (phase_ == SessionPhase::following) ran_[window] = {iteration_, followed_, step};
         return window;
+    }
+    /// Whether the program has given the time of a copy, which no clocks change.
+    [[nodiscard]] bool is_given() const {
+        return wanted_ && std::any_of(wanted_->given.begin(), wanted_->given.end(),
+                                      [](double time) { return time > 0; });
     }
 
     void warm_up(const measure::MeterRecord& record) {
@@ -415,20 +446,23 @@ private:
 
     void follow(std::shared_ptr<const StagePlan> plan) {
         scopes_.follow(plan->operations);
+        is_as_found_ = false;
         followed_ = std::move(plan);
     }
 
     /// Gives away how slow the last iteration was that is known, and takes what the others gave
     /// away an iteration ago: all act on the same figures in the same iteration.
     void exchange() {
-        if (ranks_->size() == 1) return;
+        if (ranks_->size() == 1) return act_on(own_figures());
         if (exchanging_) act_on(ranks_->end_max(options_.silence));
+        if (phase_ != SessionPhase::following) return;
         ranks_->begin_max(own_figures());
         exchanging_ = true;
     }
 
     /// Slowness of all stages of all copies, times given by copy, by how much the longest stage
-    /// exceeds its plan, the number of the answer that rank 0 has ready.
+    /// exceeds its plan, what pairs of iterations say, the number of the answer that rank 0 has
+    /// ready.
     [[nodiscard]] std::vector<double> own_figures() {
         std::vector<double> figures(per_stage_ * (order_.stages + 1), 0);
         const auto [slowness, excess] = last_iteration();
@@ -436,6 +470,8 @@ private:
         for (std::size_t c = 0; c < per_stage_; ++c)
             figures[per_stage_ * order_.stages + c] = given_[c].count();
         figures.push_back(excess);
+        const auto pairs = judge_.own_figures(stage_ == 0);
+        figures.insert(figures.end(), pairs.begin(), pairs.end());
         if (planner_ && wanted_) planner_->want(answer_number_, *wanted_);
         figures.push_back(planner_ ? static_cast<double>(planner_->ready()) : 0);
         return figures;
@@ -444,10 +480,16 @@ private:
     /// As soon as what is slow changes, all go back to the first plan, and rank 0 makes another.
     void act_on(const std::vector<double>& all) {
         const std::span figures{all};
+        if (judge_
+                .look(figures.first(per_stage_ * order_.stages),
+                      figures.last(1 + PlanWatch::figures).first(PlanWatch::figures))
+                .kind == PlanVerdict::Kind::broken)
+            return leave_plan();
         const StragglerState& state =
             watch_.look(figures.first(per_stage_ * order_.stages),
                         figures.subspan(per_stage_ * order_.stages, per_stage_));
-        const bool is_broken = watch_.is_broken(all[all.size() - 2], answers_straggler());
+        const bool is_broken =
+            watch_.is_broken(all[all.size() - 2 - PlanWatch::figures], answers_straggler());
         if (!(wanted_ ? state == *wanted_ : state.none())) {
             wanted_.reset();
             if (!state.none()) wanted_ = state;
@@ -469,17 +511,24 @@ private:
     [[nodiscard]] std::pair<double, double> last_iteration() {
         if (!spans_.last()) return {0, 0};
         const auto& [window, span] = *spans_.last();
-        const auto ran_by = plan_of_window_.find(window);
-        if (ran_by == plan_of_window_.end()) return {0, 0};
-        const StagePlan& plan = *ran_by->second;
+        const auto ran = ran_.find(window);
+        if (ran == ran_.end()) return {0, 0};
+        ran_.erase(ran_.begin(), ran);
+        if (ran->second.step.as_found) return {0, 0};
+        const StagePlan& plan = *ran->second.plan;
         std::vector<double> slowness;
         for (std::size_t k = 0; k < plan.durations.size(); ++k)
             slowness.push_back(span.durations[k] / plan.durations[k]);
         const auto middle = slowness.begin() + static_cast<std::ptrdiff_t>(slowness.size() / 2);
         std::nth_element(slowness.begin(), middle, slowness.end());
-        const std::pair figures{*middle, Seconds{span.end - span.begin} / plan.span};
-        plan_of_window_.erase(plan_of_window_.begin(), ran_by);
-        return figures;
+        return {*middle, Seconds{span.end - span.begin} / plan.span};
+    }
+
+    /// All ranks come here in the same iteration.
+    void leave_plan() {
+        phase_ = SessionPhase::measuring;
+        scopes_.release();
+        this->service().keep_record(false);
     }
 
     void fall_back(const Error& error) {
@@ -505,6 +554,7 @@ private:
     OperationIntervals intervals_;
     IterationSpans spans_;
     StragglerWatch watch_;
+    PlanWatch judge_;
 
     SessionPhase phase_ = SessionPhase::off;
     mutable std::optional<Error> problem_;
@@ -512,7 +562,14 @@ private:
     std::optional<Pipeline> measured_;
     std::shared_ptr<const StagePlan> first_plan_ = std::make_shared<const StagePlan>();
     std::shared_ptr<const StagePlan> followed_ = first_plan_;
-    std::map<std::uint32_t, std::shared_ptr<const StagePlan>> plan_of_window_;
+    /// How an iteration was run.
+    struct Ran {
+        std::uint64_t iteration = 0;
+        std::shared_ptr<const StagePlan> plan;
+        PlanWatch::Step step;
+    };
+    std::map<std::uint32_t, Ran> ran_;  ///< by window
+    bool is_as_found_ = false;          ///< the iteration that runs
     bool exchanging_ = false;
     std::optional<detail::AnswerPlanner> planner_;  ///< on rank 0
     std::optional<StragglerState> wanted_;          ///< what an answer is wanted to

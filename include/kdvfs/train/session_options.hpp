@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/train/plan_watch.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>
 #include <kdvfs/tune/session.hpp>
@@ -27,6 +28,9 @@ struct SessionOptions {
     std::optional<std::uint32_t> copy{};
     PlanOptions plan{};
     StragglerOptions stragglers{};
+    /// How plans are judged while they are followed. It costs one iteration as found of 64, at
+    /// first one of four.
+    PlanWatchOptions watch{};
     /// Core clocks to sweep; empty: up to 12 of the device's, spread evenly, the highest first.
     std::vector<Megahertz> sweep_clocks{};
     tune::BlockOptions block{};
@@ -40,7 +44,7 @@ struct SessionOptions {
 /// What a session does at the moment.
 enum class SessionPhase {
     off,
-    measuring,  ///< clocks stay as they were found
+    measuring,  ///< clocks stay as they were found, also after a plan was broken: see `verdict()`
     warming_up,
     sweeping,
     following,  ///< operations run at the plan's clocks

@@ -58,21 +58,28 @@ public:
 
     explicit IterationSpans(std::size_t operations) : operations_{operations} {}
 
-    void add(const measure::MeteredRun& run) {
+    /// @returns whether all is known of another iteration, which is `last` then
+    bool add(const measure::MeteredRun& run) {
         Counted& iteration = open_[run.window];
         if (iteration.operations++ == 0) iteration.span.begin = run.interval.start;
         iteration.span.begin = std::min(iteration.span.begin, run.interval.start);
         iteration.span.end = std::max(iteration.span.end, run.interval.end);
         iteration.span.durations.emplace_back(run.interval.end - run.interval.start);
-        if (iteration.operations < operations_) return;
+        if (iteration.operations < operations_) return false;
         before_ = std::exchange(last_, std::pair{run.window, iteration.span});
         open_.erase(open_.begin(), std::next(open_.find(run.window)));
+        return true;
     }
     /// The last iteration of which all is known, and its window.
     [[nodiscard]] const std::optional<std::pair<std::uint32_t, Span>>& last() const {
         return last_;
     }
-    /// From the start of an iteration to that of the next.
+    /// The window of the iteration before the last one of which all is known.
+    [[nodiscard]] std::optional<std::uint32_t> window_before() const {
+        if (!before_) return std::nullopt;
+        return before_->first;
+    }
+    /// From the start of that iteration to that of the last one.
     [[nodiscard]] std::optional<Seconds> iteration() const {
         if (!before_) return std::nullopt;
         return Seconds{last_->second.begin - before_->second.begin};
