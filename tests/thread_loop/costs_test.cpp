@@ -3,6 +3,7 @@
 // What kdvfs takes of the machine, and what can hold it up. Figures are printed; KDVFS_SOAK makes
 // the looks long enough to quote them.
 #include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <kdvfs/extend.hpp>
 #include <kdvfs/kdvfs.hpp>
 #include <tests/restoring/temporary_folder.hpp>
 #include <tests/thread_loop/open_on_doubles.hpp>
@@ -19,10 +20,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -343,6 +348,143 @@ TEST_F(Costs, TheThousandthVariantIsEnteredAsFastAsTheFirst) {
         EXPECT_LT(thousandth, 60);
     }
     EXPECT_LT(thousandth, 2 * first + 20);
+}
+
+/// Streams in a time of their own, whose timestamps the library's own thread may take.
+class StreamsInSlowTime {
+public:
+    TrackKey track_key(StreamRef stream) { return {.stream = stream}; }
+    TrackKey key_now(const TrackKey& before) { return before; }
+    RequestCell* make_cell() { return &cells_.emplace_back(); }
+    void put_marker(StreamRef, const Marker& marker) {
+        marker.cell->store(marker.word);
+        if (marker.timestamped) timestamps_.push_back({marker.tag, now_, 0});
+    }
+    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) noexcept {
+        const std::size_t count = std::min(out.size(), timestamps_.size());
+        std::copy_n(timestamps_.begin(), count, out.begin());
+        timestamps_.erase(timestamps_.begin(),
+                          timestamps_.begin() + static_cast<std::ptrdiff_t>(count));
+        return count;
+    }
+    std::size_t collect_timestamps(std::span<MarkerTimestamp> out) noexcept {
+        return drain_timestamps(out);
+    }
+    std::uint64_t lost_timestamps() noexcept { return 0; }
+    void synchronize(StreamRef) {}
+    TimePoint now() noexcept { return now_; }
+    std::string_view marker_mechanism() { return "double in slow time"; }
+
+    void pass(Duration time) { now_ += time; }
+
+private:
+    TimePoint now_{std::chrono::seconds{1}};
+    std::deque<RequestCell> cells_;
+    std::deque<MarkerTimestamp> timestamps_;
+};
+static_assert(CollectsTimestamps<StreamsInSlowTime>);
+
+/// A control loop without threads: what they do, the test does.
+class NoThreads final : public detail::ControlLoop {
+public:
+    void wake() noexcept override {}
+    void sleep_for(Duration) override {}
+    bool finish() noexcept override { return true; }
+};
+
+double cpu_of_this_thread() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// 20,000 scopes a second beside a power log: the source of joules is chosen, and what was held
+/// back until then is solved, by the collector. So is what has gathered while that took long.
+TEST(Stalls, NoLaunchingThreadSolvesOrCatchesUp) {
+    auto streams = std::make_shared<StreamsInSlowTime>();
+    using SlowCore = detail::GpuCore<StreamsInSlowTime>;
+    detail::GpuParts<StreamsInSlowTime> parts{
+        .info = {.name = "in slow time"},
+        .clocks = {.core = {.listed = {{500}, {1700}}, .continuous = true}},
+        .initial = ClockState{},
+        .runtime = streams};
+    GpuOptions options{.switch_latency = Duration{0}, .meter_every = 1};
+    options.sampler.limits.period = 100ms;
+    options.accumulator.counter_period = 100ms;
+    options.accumulator.sensor_may_lag = true;
+    const auto core = detail::share(std::make_unique<SlowCore>(std::move(parts), options));
+    core->drive_with(std::make_unique<NoThreads>());
+    const auto gpu = Gpu{core}.with<Policies>();
+    detail::Meter& meter = core->meter();
+    std::mutex& lock = meter.*steal(stolen::MeterLock{});
+
+    const TimePoint begin = streams->now();
+    double joules = 0;
+    TimePoint counted = begin;
+    TimePoint logged = begin;
+    TimePoint collected = begin;
+    double longest = 0;
+    double longest_collecting = 0;
+    int stream = 0;
+    std::thread busy;  // a collector that solves for half a second, from the seventh on
+    std::atomic<bool> locked{false};
+    std::atomic<bool> done{false};
+    const auto timed = [&](auto call) {
+        const double before = cpu_of_this_thread();
+        call();
+        longest = std::max(longest, cpu_of_this_thread() - before);
+    };
+    for (int i = 0; streams->now() < begin + 9s; ++i) {
+        timed([&] { gpu.next_iteration(); });
+        for (int k = 0; k < 10; ++k) {
+            std::optional<Scope> scope;
+            timed([&] { scope.emplace(gpu, &stream, "gemm", Variant{static_cast<unsigned>(k)}); });
+            streams->pass(48us);
+            timed([&] { scope.reset(); });
+            streams->pass(2us);
+            joules += (200 + 40 * k) * 48e-6 + 100 * 2e-6;
+        }
+        const TimePoint now = streams->now();
+        if (now - logged >= 20ms) {
+            logged = now;
+            const PowerReading reading{{380.0 + i % 7}, now, ReadingStatus::ok};
+            meter.power_logged({&reading, 1});
+        }
+        if (now - counted >= 100ms) {
+            counted = now;
+            meter.sampled({{joules}, now, ReadingStatus::ok}, now);
+        }
+        const bool solving = now > begin + 7s && now < begin + 7500ms;
+        if (solving && !busy.joinable()) {
+            busy = std::thread{[&] {
+                const std::lock_guard held{lock};
+                locked = true;
+                while (!done) std::this_thread::sleep_for(1ms);
+            }};
+            while (!locked) std::this_thread::yield();
+        } else if (!solving && busy.joinable() && !done) {
+            done = true;
+            busy.join();
+            busy = {};
+        }
+        if (solving || now - collected < 50ms) continue;
+        collected = now;
+        const double before = cpu_of_this_thread();
+        static_cast<void>(meter.collect(*streams));
+        longest_collecting = std::max(longest_collecting, cpu_of_this_thread() - before);
+    }
+    std::printf(
+        "180,000 scopes: the longest call on a launching thread took %.0f us of CPU, of the "
+        "collector %.1f ms\n",
+        1e6 * longest, 1e3 * longest_collecting);
+    const double slower = sanitized ? 50 : optimised ? 1 : 10;
+    EXPECT_GT(longest_collecting, 1e-3) << "somebody chooses the source";
+    EXPECT_LT(longest, 500e-6 * slower) << "100 us where the machine does nothing else";
+    const measure::Report report = gpu.report();
+    EXPECT_EQ(report.rows.size(), 10U);
+    for (const measure::ReportRow& row : report.rows) {
+        EXPECT_NEAR(row.metered_calls, 18'000, 200) << to_string(row.kernel);
+    }
 }
 
 }  // namespace

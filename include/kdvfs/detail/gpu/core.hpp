@@ -460,9 +460,9 @@ public:
 private:
     /// The ring of timestamps has room for 65,536. Where only a launching thread may ask for them
     /// (events), and where the library's own thread does not keep up, launches do before it is
-    /// full.
+    /// full: few at a time, and more of them than come meanwhile.
     void collect_where_full() {
-        constexpr std::uint64_t often = 1U << 12U;
+        constexpr std::uint64_t often = 1U << 6U;
         constexpr std::uint64_t many = 1U << 14U;
         const std::uint64_t expected = windows_.expected();
         if (expected < collect_at_.load(std::memory_order_relaxed)) [[likely]]

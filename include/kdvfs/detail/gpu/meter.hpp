@@ -125,14 +125,20 @@ public:
             return windows_.window();
         }
         const std::unique_lock lock{mutex_, std::try_to_lock};
+        if (solves_beside_) {
+            if (lock) take_some(runtime);
+            windows_.begin(metered);
+            return windows_.window();
+        }
         const bool free = lock && ingest(false);
         const TimePoint before = free ? drain(runtime) : TimePoint{};
         windows_.begin(metered);
-        if (free && !solves_beside_) join_until(before);
+        if (free) join_until(before);
         return windows_.window();
     }
-    /// From now on a thread of the library's own attributes what has been taken in, and launching
-    /// threads never do.
+    /// From now on a thread of the library's own attributes what has been taken in. Launching
+    /// threads never do, and take in a few timestamps at a time: none stands still for longer than
+    /// that takes.
     void solve_beside() { solves_beside_ = true; }
 
     // Repeating in place: one kernel at a time, whose timestamps and samples are kept apart.
@@ -185,7 +191,12 @@ public:
     measure::MeterRecord take_record(Runtime& runtime) {
         const std::lock_guard lock{mutex_};
         ingest(true);
-        join_until(drain(runtime));
+        const TimePoint before = drain(runtime);
+        if (solves_beside_) {
+            close_window();
+        } else {
+            join_until(before);
+        }
         if (!record_) return {};
         for (std::uint32_t i = 0; i < kinds_->kernels().size(); ++i) {
             record_->kernels.push_back(kinds_->kernels().key(KernelId{i}));
@@ -227,9 +238,11 @@ public:
     void try_harvest(Runtime& runtime) {
         if constexpr (CollectedBeside<Runtime>) return;
         const std::unique_lock lock{mutex_, std::try_to_lock};
-        if (!lock || !ingest(false)) return;
+        if (!lock) return;
+        if (solves_beside_) return take_some(runtime);
+        if (!ingest(false)) return;
         static_cast<void>(drain(runtime));
-        if (!solves_beside_) advance(last_timestamp_);
+        advance(last_timestamp_);
     }
 
     /// What the counter has counted so far: its first and last sample, where nothing is unknown in
@@ -301,6 +314,9 @@ public:
     }
 
 private:
+    /// That a launching thread takes in at once: some tens of microseconds.
+    static constexpr std::size_t few_timestamps = 128;
+
     static std::string milliseconds(Duration time) {
         const auto tenths = (time.count() + 50'000) / 100'000;
         return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " ms";
@@ -347,13 +363,26 @@ private:
         }
     }
 
+    /// What a launching thread does where a thread of the library's own does the rest.
+    template <class Runtime>
+    void take_some(Runtime& runtime) {
+        if (accumulator_.room() <= 2 * few_timestamps || !take_events(false)) return;
+        drain(
+            runtime, [&](auto out) { return runtime.drain_timestamps(out); }, few_timestamps);
+    }
+
+    /// @returns false where somebody was at them who is not waited for
+    bool take_events(bool waits) {
+        if (!events_.any()) return true;
+        if (!events_.take(taken_events_, waits)) return false;
+        for (const ClockEvent& event : taken_events_) take(event);
+        return true;
+    }
+
     /// Events first: samples and intervals are judged under the clocks that they tell of.
     /// @returns false where somebody was at them who is not waited for
     bool ingest(bool waits) {
-        if (events_.any()) {
-            if (!events_.take(taken_events_, waits)) return false;
-            for (const ClockEvent& event : taken_events_) take(event);
-        }
+        if (!take_events(waits)) return false;
         if (!new_samples_.exchange(false, std::memory_order_acq_rel)) return true;
         std::optional<Duration> period;
         if (!sampling_.take_samples(samples_, power_, period, waits)) {
@@ -414,12 +443,13 @@ private:
     TimePoint drain(Runtime& runtime) {
         return drain(runtime, [&](auto out) { return runtime.drain_timestamps(out); });
     }
-    /// @param take_some moves out timestamps, as `drain_timestamps`
-    template <class Runtime, class TakeSome>
-    TimePoint drain(Runtime& runtime, TakeSome take_some) {
+    /// @param move moves out timestamps, as `drain_timestamps`
+    /// @param most timestamps, or a few more
+    template <class Runtime, class Move>
+    TimePoint drain(Runtime& runtime, Move move, std::size_t most = ~std::size_t{0}) {
         const TimePoint before = runtime.now();
-        std::array<MarkerTimestamp, 256> timestamps;
-        while (true) {
+        std::array<MarkerTimestamp, few_timestamps> timestamps;
+        for (std::size_t taken = 0; taken < most;) {
             // What is lost by now lies before what is drained next.
             if (const auto lost = runtime.lost_timestamps(); lost != lost_) {
                 lost_ = lost;
@@ -427,10 +457,11 @@ private:
                 timed_.forget_open();
                 after_loss_ = true;
             }
-            const std::size_t count = take_some(std::span{timestamps});
+            const std::size_t count = move(std::span{timestamps});
             if (count == 0) break;
             for (std::size_t i = 0; i < count; ++i) take(timestamps[i]);
             arrived_ += count;
+            taken += count;
         }
         taken_in_.store(drained_ + lost_, std::memory_order_relaxed);
         return before;
@@ -559,8 +590,9 @@ private:
         kind.median_dwell.store(dwells_[kind.number].median(), std::memory_order_relaxed);
     }
 
-    /// Joins intervals and samples as far as nothing earlier can come any more.
-    void join_until(TimePoint now) {
+    /// Ends the metering where all that was metered has been taken in.
+    /// @returns whether all has been that was announced
+    bool close_window() {
         const bool all_in = drained_ + lost_ >= windows_.expected();
         if (all_in) forget_broken(windows_.window());
         if (all_in && !windows_.metering() && seen_window_ != closed_window_) {
@@ -570,8 +602,10 @@ private:
             }
             closed_window_ = seen_window_;
         }
-        advance(all_in ? now : last_timestamp_);
+        return all_in;
     }
+    /// Joins intervals and samples as far as nothing earlier can come any more.
+    void join_until(TimePoint now) { advance(close_window() ? now : last_timestamp_); }
 
     /// Joins up to `until`, or to the oldest open scope or the last sample where that is earlier.
     void advance(TimePoint until) {
