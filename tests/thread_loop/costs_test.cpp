@@ -483,7 +483,7 @@ TEST(Stalls, NoLaunchingThreadSolvesOrCatchesUp) {
     const measure::Report report = gpu.report();
     EXPECT_EQ(report.rows.size(), 10U);
     for (const measure::ReportRow& row : report.rows) {
-        EXPECT_NEAR(row.metered_calls, 18'000, 200) << to_string(row.kernel);
+        EXPECT_NEAR(static_cast<double>(row.metered_calls), 18'000, 200) << to_string(row.kernel);
     }
 }
 
