@@ -7,7 +7,10 @@
 #include <tests/nvml_double/nvml_double.hpp>
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -61,6 +64,21 @@ public:
         const auto lock = state_->core_lock;
         return lock ? std::max(lock->second, 210U) / 1980.0 : 1;
     }
+    /// CUDA_DOUBLE_ADDRESS: where a node has several.
+    static const char* address() {
+        const char* const text = std::getenv("CUDA_DOUBLE_ADDRESS");
+        return text == nullptr ? "0000:1b:00.0" : text;
+    }
+    /// Work begins or has ended.
+    void note_work(bool ended) {
+        Shown* const shown = shown_.load();
+        if (shown == nullptr) return;
+        if (ended) {
+            std::atomic_ref{shown->last}.store(joules_);
+        } else if (!has_worked_.exchange(true)) {
+            std::atomic_ref{shown->first}.store(joules_);
+        }
+    }
     void draw(double watts) { extra_milliwatts_.store(static_cast<std::int64_t>(watts * 1e3)); }
 
 private:
@@ -80,6 +98,7 @@ private:
         if (library == nullptr) return;
         using Hand = nvml_double::Board* (*)();
         state_ = reinterpret_cast<Hand>(::dlsym(library, "nvml_double_board"))();
+        state_->address = address();
         // A board with few clocks, whose sweep is short.
         if (std::getenv("CUDA_DOUBLE_FEW_CLOCKS") != nullptr) {
             state_->core_clocks_by_memory = {{2619, {1980, 1000}}};
@@ -89,6 +108,7 @@ private:
     /// The counter moves on every millisecond.
     void count() {
         double millijoules = 0;
+        Shown* const shown = shown_ = show();
         auto last = std::chrono::steady_clock::now();
         while (true) {
             std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -97,10 +117,28 @@ private:
             millijoules += watts * 1e3 * std::chrono::duration<double>(now - last).count();
             last = now;
             joules_ = millijoules * 1e-3;
+            if (shown != nullptr) std::atomic_ref{shown->now}.store(millijoules * 1e-3);
             state_->millijoules = static_cast<std::uint64_t>(millijoules);
             state_->milliwatts = static_cast<unsigned>(watts * 1e3);
         }
     }
+    /// CUDA_DOUBLE_COUNTER: a file that has the counter in joules, now, when work began first and
+    /// when it ended last; also of a process that is killed.
+    struct Shown {
+        double now;
+        double first;
+        double last;
+    };
+    static Shown* show() {
+        const char* const path = std::getenv("CUDA_DOUBLE_COUNTER");
+        const int file = path == nullptr ? -1 : ::open(path, O_RDWR | O_CREAT, 0600);
+        if (file < 0 || ::ftruncate(file, sizeof(Shown)) != 0) return nullptr;
+        void* const memory =
+            ::mmap(nullptr, sizeof(Shown), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        return memory == MAP_FAILED ? nullptr : static_cast<Shown*>(memory);
+    }
+    std::atomic<Shown*> shown_{nullptr};
+    std::atomic<bool> has_worked_{false};
     const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
     std::atomic<double> joules_{0};
     nvml_double::Board* state_ = nullptr;
@@ -163,6 +201,7 @@ struct Stream {
     static void perform(const Operation& operation) {
         if (operation.act) return operation.act();
         const std::uint64_t start = nanoseconds_since_1970();
+        Board::instance().note_work(false);
         // Power falls with the square of the clock, but for three tenths of it.
         const double clock = Board::instance().clock();
         Board::instance().draw(operation.watts * (0.3 + 0.7 * clock * clock));
@@ -170,6 +209,7 @@ struct Stream {
             operation.microseconds * (operation.core_share / clock + 1 - operation.core_share);
         std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{time});
         Board::instance().draw(0);
+        Board::instance().note_work(true);
         if (listener()->ran != nullptr && operation.correlation != 0) {
             listener()->ran(operation.kind, operation.correlation, start, nanoseconds_since_1970(),
                             operation.symbol, operation.blocks, operation.in_graph);
@@ -273,7 +313,7 @@ int cuCtxGetDevice(int* device) {
     return success;
 }
 int cuDeviceGetPCIBusId(char* text, int room, int) {
-    std::strncpy(text, "0000:1b:00.0", static_cast<std::size_t>(room));
+    std::strncpy(text, Board::address(), static_cast<std::size_t>(room));
     return success;
 }
 

@@ -75,6 +75,15 @@ TEST(JobReports, AddRunsThatFollowEachOther) {
     EXPECT_TRUE(merged["totals"]["shared_boards"].empty());
 }
 
+TEST(JobReports, LoseNoFractionWhereANumberIsWhole) {
+    std::vector<json> job{process("a", "0:1", 0, 10, 700.75, 300), process("b", "0:1", 0, 10, 0, 0),
+                          process("c", "0:1", 0, 10, 20.5, 10)};
+    job[1]["devices"][0]["report"]["totals"]["counter_j"] = 500;
+    EXPECT_DOUBLE_EQ(merge_attached_reports(job)["totals"]["counter_j"], 700.75 + 500 + 20.5);
+    EXPECT_EQ(merge_attached_reports(job)["rows"][0]["calls"], 30);
+    EXPECT_TRUE(merge_attached_reports(job)["rows"][0]["calls"].is_number_integer());
+}
+
 TEST(JobReports, TakeReportsWithoutTimesForReportsOfOneTime) {
     json first = process("", "0:1", 0, 0, 700, 300);
     json second = process("", "0:1", 0, 0, 500, 200);

@@ -376,29 +376,36 @@ private:
             std::string symbol{};
             const kdvfs::extend::ScopeKind* kind = nullptr;
         };
+        // Four places for each: two kernels that pushed each other out would be named at each
+        // launch.
         constexpr std::size_t most = 4096;
+        constexpr std::size_t places = 4;
         thread_local std::vector<Observed> remembered(most);
+        thread_local std::size_t next = 0;
         const kdvfs::Variant variant = grid_variant(made.blocks);
         const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
                            31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);
-        Observed& known = remembered[(place ^ place >> 9U) % remembered.size()];
+        Observed* const first = &remembered[(place ^ place >> 9U) % (most / places) * places];
         // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere. A graph's
         // handle may be that of one before it.
         const bool graph = made.call->work == cupti::Work::graph;
         const bool named = made.call->name == nullptr && !graph && data.symbol != nullptr;
         const std::string name_of_graph = graph ? graphs_.name_of(made.function) : std::string{};
         const char* const symbol = named ? data.symbol : name_of_graph.c_str();
-        if (known.kind != nullptr && known.gpu == &gpu && known.function == made.function &&
-            known.fixed == made.call->name && known.variant == variant && known.symbol == symbol) {
-            return *known.kind;
+        for (const Observed* known = first; known != first + places; ++known) {
+            if (known->function == made.function && known->variant == variant &&
+                known->gpu == &gpu && known->fixed == made.call->name && known->kind != nullptr &&
+                known->symbol == symbol) {
+                return *known->kind;
+            }
         }
         const std::string name = graph                        ? name_of_graph
                                  : made.call->name != nullptr ? made.call->name
                                                               : launch_name(symbol);
         const auto& kind =
             graph ? gpu.device->graph_kind(name) : gpu.device->launch_kind(name, variant);
-        known = {&gpu, made.function, made.call->name, variant, symbol, &kind};
-        return *known.kind;
+        first[next++ % places] = {&gpu, made.function, made.call->name, variant, symbol, &kind};
+        return kind;
     }
 
     // Graphs: a launch is named by how many nodes it has.

@@ -119,7 +119,10 @@ struct EnergySum {
 
 inline void add_number(nlohmann::json& sum, const nlohmann::json& part, const char* key) {
     if (!part.contains(key) || !part[key].is_number()) return;
-    if (part[key].is_number_integer()) {
+    // A number of seconds or joules may happen to be whole.
+    const bool counts =
+        part[key].is_number_integer() && (!sum.contains(key) || sum[key].is_number_integer());
+    if (counts) {
         sum[key] = sum.value(key, std::int64_t{0}) + part[key].get<std::int64_t>();
     } else {
         sum[key] = sum.value(key, 0.0) + part[key].get<double>();
