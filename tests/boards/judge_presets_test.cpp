@@ -116,9 +116,9 @@ TEST_F(Published, AmdBusyCus) {
 }
 
 TEST_F(Published, IdleOfAMi210IsAnAssumptionWithARange) {
-    const Errors idle = idle_points(amd, simulated::mi210(), "MI210");
-    EXPECT_EQ(idle.pct.size(), 4U);
-    EXPECT_GE(mi210_idle.holds_pct(idle), 90);
+    const Errors points = idle_points(amd, simulated::mi210(), "MI210");
+    EXPECT_EQ(points.pct.size(), 4U);
+    EXPECT_GE(mi210_idle.holds_pct(points), 90);
 }
 
 /// Presets are what the fits to all points give.

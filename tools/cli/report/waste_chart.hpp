@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,13 @@ inline Waste waste_of(const kdvfs::tune::CostTable& table, std::size_t index) {
 }
 
 namespace waste_parts {
+
+/// "11.58 %": waste has no sign.
+inline std::string share_text(double share) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2f %%", 100 * share);
+    return text;
+}
 
 /// What a clock point does to a kernel against the baseline.
 inline const char* verdict_of(double time_pct, double energy_pct) {
@@ -85,14 +93,14 @@ inline Chart waste_chart(const kdvfs::tune::CostTable& table) {
         char joules[32];
         std::snprintf(joules, sizeof joules, "%.4g", all[i].wasted.count);
         chart.table.push_back({to_string(kernel.key), joules,
-                               percent_text(100 * (all[i].wasted / energy)),
+                               waste_parts::share_text(all[i].wasted / energy),
                                to_string(kernel.points[all[i].optimum].clock)});
     }
-    const double share = 100 * (sum / table.baseline_cost().energy);
+    const double share = sum / table.baseline_cost().energy;
     chart.caption =
         "Waste is the energy over the least that a kernel needs in no more time (arXiv "
         "2601.08539): " +
-        percent_text(share) +
+        waste_parts::share_text(share) +
         " of an iteration, kernel by kernel. A point is a clock of a kernel; those down to the "
         "left remove waste." +
         left_out_text(std::min(most, all.size()), all.size());
