@@ -50,7 +50,6 @@ public:
 private:
     struct Miss {
         double log_time = 0, log_watts = 0;
-        int count = 0;
     };
 
     [[nodiscard]] Eigen::VectorXd features(const std::string& name, const Row& top) const;
@@ -179,24 +178,30 @@ inline void BoardFit::fit_prior(const std::vector<Workload>& fitted) {
 }
 
 inline void BoardFit::fit_misses(const std::vector<Workload>& fitted) {
-    std::map<std::pair<std::string, int>, Miss> misses;
+    // The median: a workload whose time is noise must not move the others.
+    const auto shrunk_median = [](std::vector<double> values) {
+        constexpr double shrunk_by = 1;
+        const double count = static_cast<double>(values.size());
+        std::sort(values.begin(), values.end());
+        const std::size_t half = values.size() / 2;
+        const double median =
+            values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+        return median * count / (count + shrunk_by);
+    };
+    std::map<std::pair<std::string, int>, std::pair<std::vector<double>, std::vector<double>>> logs;
     for (const Workload& w : fitted) {
         std::vector<double> clocks;
         for (const Row& row : w.rows) clocks.push_back(row.core_mhz);
         const std::vector<Predicted> all = predict(w.name, known_rows(w), clocks);
         for (std::size_t i = 0; i + 1 < w.rows.size(); ++i) {
-            Miss& miss = misses[{name_parts(w.name).kind, static_cast<int>(w.rows[i].core_mhz)}];
-            miss.log_time += std::log(w.rows[i].time_s / all[i].time_s);
-            miss.log_watts += std::log(w.rows[i].watts / all[i].watts);
-            ++miss.count;
+            auto& [times, watts] =
+                logs[{name_parts(w.name).kind, static_cast<int>(w.rows[i].core_mhz)}];
+            times.push_back(std::log(w.rows[i].time_s / all[i].time_s));
+            watts.push_back(std::log(w.rows[i].watts / all[i].watts));
         }
     }
-    for (auto& [key, miss] : misses) {
-        constexpr double shrunk_by = 1;
-        miss.log_time /= miss.count + shrunk_by;
-        miss.log_watts /= miss.count + shrunk_by;
-    }
-    misses_ = std::move(misses);
+    for (const auto& [key, missed] : logs)
+        misses_[key] = {shrunk_median(missed.first), shrunk_median(missed.second)};
 }
 
 inline std::vector<Predicted> BoardFit::predict(const std::string& name,

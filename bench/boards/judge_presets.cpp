@@ -58,10 +58,15 @@ void judge_all(const std::filesystem::path& folder) {
     const std::pair<const char*, simulated::Board> boards[]{{"MI355X", simulated::mi355x()},
                                                             {"MI325X", simulated::mi325x()},
                                                             {"MI300X", simulated::mi300x()},
-                                                            {"MI250X", simulated::mi250x()},
-                                                            {"MI210", simulated::mi210()}};
+                                                            {"MI250X", simulated::mi250x()}};
     for (const auto& [name, board] : boards)
         print(name, "idle watts, single points", fitted, idle_points(amd, board, name), false, 10);
+    const Errors mi210 = idle_points(amd, simulated::mi210(), "MI210");
+    std::printf(
+        "| MI210 | idle watts, single points | assumption: %.1f to %.1f of the preset | %zu | "
+        "holds "
+        "%.0f %% | | 90 %% |\n",
+        mi210_idle.low, mi210_idle.high, mi210.pct.size(), mi210_idle.holds_pct(mi210));
     const std::vector<double> gemm = Mi355xGemm{amd}.fit("");
     const std::vector<double> gemms = Mi325xGemm{amd}.fit("");
     std::printf(

@@ -154,4 +154,23 @@ inline Errors idle_points(const std::vector<PublishedRow>& all,
     return errors;
 }
 
+/// An assumption: measured values lie between these shares of a preset's.
+struct AssumedRange {
+    double low = 1;
+    double high = 1;
+
+    /// The part of points that it holds, in percent.
+    [[nodiscard]] double holds_pct(const Errors& errors) const {
+        double held = 0;
+        for (const double pct : errors.pct) {
+            const double measured = 1 / (1 + pct / 100);
+            held += measured >= low && measured <= high ? 1 : 0;
+        }
+        return 100 * held / static_cast<double>(errors.pct.size());
+    }
+};
+
+/// Hosts contradict each other: 36 to 38 W at 31 to 34 C, and 57 W at 49 C, both at 1700 MHz.
+inline constexpr AssumedRange mi210_idle{0.7, 1.2};
+
 }  // namespace board_fit

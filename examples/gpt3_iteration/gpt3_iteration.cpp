@@ -85,6 +85,7 @@ void run(const Arguments& arguments) {
         outcome.live_followed.push_back(follow_case(job, table, latency));
     outcome.costs = scope_costs(job.board, job.kernels, plan_table);
     outcome.boards = board_savings();
+    if (job.fitted) outcome.paper = paper_figures(job, table, outcome.plans.waste.global);
     const kdvfs::measure::Report& report = outcome.live.front().report;
 
     std::printf("\nBaseline (auto): %.4f s, %.1f J%s\n", outcome.baseline.time.count(),

@@ -4,6 +4,7 @@
 #include <examples/gpt3_iteration/boards_table.hpp>
 #include <examples/gpt3_iteration/followed_run.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
+#include <examples/gpt3_iteration/paper_figures.hpp>
 #include <examples/gpt3_iteration/published_plans.hpp>
 #include <examples/gpt3_iteration/scope_costs.hpp>
 #include <examples/gpt3_xl/boards.hpp>
@@ -11,6 +12,7 @@
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 
+#include <optional>
 #include <vector>
 
 namespace gpt3 {
@@ -48,6 +50,7 @@ struct Outcome {
     std::vector<FollowedRun> live_followed{};  ///< the same, by plans that know the latency
     ScopeCosts costs{};                        ///< of scopes that never switch
     std::vector<BoardSaving> boards{};         ///< the same work on five boards
+    std::optional<PaperFigures> paper{};       ///< of the fitted board
 };
 
 }  // namespace gpt3

@@ -82,6 +82,27 @@ inline Json to_json(const BoardSaving& saving) {
     return json;
 }
 
+inline Json to_json(const PassErrors& errors) {
+    return {{"points", errors.points},
+            {"rms_time_pct", errors.time_pct},
+            {"rms_energy_pct", errors.energy_pct}};
+}
+
+inline Json to_json(const PaperFigures& figures) {
+    Json json{{"passes",
+               {{"fast_memory", gpt3::to_json(figures.fast_memory)},
+                {"all", gpt3::to_json(figures.all)}}}};
+    for (const FrontierPoint& point : figures.frontier)
+        json["frontier"].push_back({{"bound_pct", point.bound_pct},
+                                    {"local", gpt3::to_json(point.local)},
+                                    {"global", gpt3::to_json(point.global)}});
+    for (const ScaledIteration& size : figures.scaled)
+        json[size.split > 1 ? "tensor_parallel" : "batch"]
+            [std::to_string(size.split > 1 ? size.split : size.batch)] =
+                gpt3::to_json(size.planned, size.found);
+    return json;
+}
+
 inline Json summary(const Case& job, const Outcome& outcome) {
     using kdvfs::tune::Aggregate;
     Json json{
@@ -102,6 +123,7 @@ inline Json summary(const Case& job, const Outcome& outcome) {
     json["boards"] = Json::array();
     for (const BoardSaving& saving : outcome.boards) json["boards"].push_back(to_json(saving));
     if (job.fitted) json["fit"] = fit_json(job);
+    if (outcome.paper) json["paper"] = gpt3::to_json(*outcome.paper);
     json["published"] = published_json(outcome.published);
     for (const LiveRun& run : outcome.live) json["live"].push_back(to_json(run, outcome.baseline));
     for (const FollowedRun& run : outcome.live_followed)

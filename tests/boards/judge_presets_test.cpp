@@ -115,6 +115,12 @@ TEST_F(Published, AmdBusyCus) {
     EXPECT_LE(busy_cus(amd, simulated::mi325x(), "MI325X").mean(), 10);
 }
 
+TEST_F(Published, IdleOfAMi210IsAnAssumptionWithARange) {
+    const Errors points = idle_points(amd, simulated::mi210(), "MI210");
+    EXPECT_EQ(points.pct.size(), 4U);
+    EXPECT_GE(mi210_idle.holds_pct(points), 90);
+}
+
 /// Presets are what the fits to all points give.
 TEST_F(Published, PresetsAreAsFitted) {
     const std::vector<double> gemm = Mi355xGemm{amd}.fit("");

@@ -174,8 +174,8 @@ TEST_F(ReportPage, DrawsEveryMarkOfAKnownProfile) {
     run("report small.csv -o small.html");
     draw("small.html");
     expect_silent_console();
-    EXPECT_EQ(charts(), (std::vector<std::string>{"frontier", "plans", "bounds", "savings", "power",
-                                                  "heat-energy", "heat-time"}));
+    EXPECT_EQ(charts(), (std::vector<std::string>{"frontier", "plans", "bounds", "waste", "savings",
+                                                  "power", "heat-energy", "heat-time"}));
     EXPECT_EQ(count("bounds", "symbol"), 4U * 7U) << "four ways, seven bounds";
     EXPECT_EQ(count("savings", "rect"), 3U);
     EXPECT_EQ(count("savings", "symbol"), 3U);
@@ -213,7 +213,7 @@ TEST_F(ReportPage, TheWholePageIsDrawnWithinASecondAndReadsWell) {
         std::printf("a load of %.1f: the time to draw is not judged\n", load);
     std::printf("report.html: %zu bytes, drawn %d ms after navigation\n",
                 static_cast<std::size_t>(fs::file_size(folder / "report.html")), fastest);
-    EXPECT_EQ(charts().size(), 10U);
+    EXPECT_EQ(charts().size(), 11U);
     for (const std::string& chart : charts()) {
         expect_no_overlap(chart);
         if (chart != "bounds") expect_round_ticks(chart);

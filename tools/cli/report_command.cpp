@@ -10,6 +10,7 @@
 #include <tools/cli/report/pipeline_chart.hpp>
 #include <tools/cli/report/power_chart.hpp>
 #include <tools/cli/report/savings_chart.hpp>
+#include <tools/cli/report/waste_chart.hpp>
 #include <tools/cli/report_command.hpp>
 
 #include <cmath>
@@ -114,6 +115,7 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
     for (Chart& chart : frontier_charts(plane, noise_known))
         page.charts.push_back(std::move(chart));
     if (table) page.charts.push_back(bounds_chart(*table));
+    if (table) page.charts.push_back(waste_chart(*table));
     if (plans.chosen.kernels.empty()) return;  // segments alone
     page.charts.push_back(savings_chart(
         kernel_savings(plans.chosen, table ? &*table : nullptr, noise ? &*noise : nullptr),

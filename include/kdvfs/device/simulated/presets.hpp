@@ -103,7 +103,7 @@ inline Board mi210() {
     Board board = mi250x();
     board.name = "AMD Instinct MI210";
     board.memory_states = {{{1600}, 1, {12}}};
-    // From idle watts at two clocks; how they divide is an assumption.
+    // Assumption: hosts measure 0.7 to 1.2 of these idle watts. So is how they divide.
     board.core_overhead = {{4}, 2, 2};
     board.static_power = {25.4};
     board.power_cap = {300};  // MI210 data sheet
