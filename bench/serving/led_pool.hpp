@@ -72,9 +72,12 @@ public:
     Megahertz for_step(Seconds, StepShape shape, Seconds slack) override {
         return clocks_->decide(shape, slack).clock;
     }
-    Megahertz when_idle(Seconds) override { return plan_->idle_clock(); }
+    Megahertz when_idle(Seconds) override {
+        clocks_->rest();
+        return plan_->idle_clock();
+    }
     [[nodiscard]] const StepPlan* slack_plan() const override {
-        return plan_->policy() == StepPolicy::by_step && plan_->reason().empty() ? plan_ : nullptr;
+        return plan_->reason().empty() ? plan_ : nullptr;
     }
 
 private:

@@ -55,13 +55,15 @@ public:
         for (std::size_t b = 0; b < other.counts_.size(); ++b) counts_[b] += other.counts_[b];
         total_ += other.total_;
     }
-    /// The upper edge of the bin that holds this share; 0 without any.
+    /// The upper edge of the bin that holds this share, infinite beyond 20 s; 0 without any.
     [[nodiscard]] Seconds quantile(double share) const {
         const double wanted = share * static_cast<double>(total_);
         double seen = 0;
         for (std::size_t b = 0; b < counts_.size(); ++b) {
             seen += static_cast<double>(counts_[b]);
-            if (seen >= wanted) return Seconds{static_cast<double>(b + 1) * width};
+            if (seen < wanted) continue;
+            if (b + 1 == bins) return Seconds{std::numeric_limits<double>::infinity()};
+            return Seconds{static_cast<double>(b + 1) * width};
         }
         return Seconds{0};
     }

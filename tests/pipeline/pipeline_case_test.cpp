@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/train/frontier.hpp>
+#include <kdvfs/train/perseus_profile.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/plan.hpp>
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace kdvfs::train {
@@ -74,6 +77,42 @@ TEST(PipelineCase, OfVersionOneMeansWhatItDid) {
     EXPECT_EQ(fast.energy, Joules{30});
     // 0.1 + 2 x (0.1 + 0.2) + 0.2: the first forward, stage 1, the last backward.
     EXPECT_NEAR(Frontier{pipeline}.shortest().count(), 0.9, 1e-9);
+}
+
+TEST(PerseusProfile, IsThePipelineOfItsCase) {
+    std::string text = "stage,instruction,frequency,time,energy\n0,load,1400,0.01,1\n";
+    for (int stage = 0; stage < 2; ++stage)
+        for (const char* op : {"forward", "backward"})
+            for (const auto& [mhz, time, energy] :
+                 {std::tuple{1400, 0.1, 30.0}, {1200, 0.12, 28.0}, {1000, 0.15, 27.5}})
+                for (const double off : {-0.01, 0.01})  // two samples of each place
+                    text += std::to_string(stage) + ',' + op + ',' + std::to_string(mhz) + ',' +
+                            std::to_string(time * (1 + off)) + ',' +
+                            std::to_string(energy * (1 - off)) + '\n';
+    const auto read = [](const std::string& csv) {
+        std::istringstream input{csv};
+        return read_perseus_profile(input, "profile.csv", {Schedule::one_f_one_b, 2, 1, 3},
+                                    Watts{50});
+    };
+    const Frontier given{parse_pipeline_case(good_case().dump(), "case.json").pipeline};
+    const Frontier found{read(text)};
+    EXPECT_NEAR(found.shortest() / given.shortest(), 1, 1e-6);
+    EXPECT_NEAR(found.frugal() / given.frugal(), 1, 1e-6);
+    EXPECT_NEAR(found.total(found.shortest()) / given.total(given.shortest()), 1, 1e-6);
+
+    const auto refused = [&](const std::string& csv, const std::string& words) {
+        try {
+            static_cast<void>(read(csv));
+            ADD_FAILURE() << "read: " << csv;
+        } catch (const Error& error) {
+            EXPECT_NE(std::string{error.what()}.find(words), std::string::npos) << error.what();
+        }
+    };
+    refused("", "the file is empty");
+    refused("stage,instruction,frequency,time\n", "there is no column energy");
+    refused("stage,instruction,frequency,time,energy\n0,fly,1400,1,1\n", "\"fly\" is not known");
+    refused("stage,instruction,frequency,time,energy\n0,forward,0,1,1\n", "frequency");
+    refused("stage,instruction,frequency,time,energy\n0,forward,1400,1,1\n", "stage 0");
 }
 
 TEST(PipelineCase, OfAnotherVersionIsRefused) {

@@ -94,9 +94,12 @@ public:
             plans_.erase(plans_.begin(), plans_.find(number));
             clocks_.emplace(plans_.at(number));
         }
-        if (clocks_->decide(shape, slack).urgent)
-            slack = -Seconds{std::numeric_limits<double>::infinity()};
+        if (clocks_->decide(shape, slack).urgent) slack = StepClocks::none;
         return {shape, slack, number};
+    }
+    /// The engine has nothing to do.
+    void rest() {
+        if (clocks_) clocks_->rest();
     }
     [[nodiscard]] const StepPlan& plan() const { return plans_.at(current_); }
 

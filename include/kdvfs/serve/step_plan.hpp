@@ -76,6 +76,9 @@ public:
     }
     /// The clock of decode steps that nothing else raises, and of an idle board.
     [[nodiscard]] Megahertz idle_clock() const { return clocks_.idle; }
+    /// How much later than at the top clock prompts begin that arrive in decode, on average: for
+    /// the raise, and for the step that runs.
+    [[nodiscard]] Seconds raise_delay() const { return raise_delay_; }
     /// Slack that is never given away: another full chunk may arrive before the next step.
     [[nodiscard]] Seconds reserve() const { return clocks_.reserve; }
 
@@ -100,6 +103,7 @@ private:
     StepClockTable clocks_;
     StepPolicy policy_ = StepPolicy::no_harm;
     std::uint32_t chunk_tokens_ = 0;
+    Seconds raise_delay_{0};
     std::string reason_;
 };
 
@@ -127,6 +131,7 @@ public:
                                        : why_one_clock(low);
         if (!reason.empty()) return with_one_clock(std::move(plan), reason);
         plan.clocks_.idle = table_.clocks()[*low];
+        plan.raise_delay_ = raise_delay(*low);
         const std::size_t high =
             targets_.policy == StepPolicy::two_clocks ? high_clock(*low) : top_;
         for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket)
@@ -325,6 +330,29 @@ private:
         return best;
     }
 
+    /// Nothing where decode and prompts do not meet.
+    [[nodiscard]] Seconds raise_delay(std::size_t low) const {
+        if (only_decode() || only_prefill()) return Seconds{0};
+        Seconds prompts{0}, decode{0};
+        double prompt_steps = 0, decode_steps = 0;
+        for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket) {
+            const double steps = load_.steps(bucket);
+            if (steps == 0 || !known(bucket, top_)) continue;
+            if (has_prompts(bucket)) {
+                prompts += (raised(bucket, low, top_) - time(bucket, top_)) * steps;
+                prompt_steps += steps;
+            } else if (known(bucket, low)) {
+                // A prompt arrives halfway through a step on average.
+                decode += (time(bucket, low) - time(bucket, top_)) * (steps / 2);
+                decode_steps += steps;
+            }
+        }
+        const auto mean = [](Seconds sum, double count) {
+            return count > 0 ? sum / count : Seconds{0};
+        };
+        return mean(prompts, prompt_steps) + mean(decode, decode_steps);
+    }
+
     [[nodiscard]] Seconds longest_step_with_prompts() const {
         Seconds longest{0};
         for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket)
@@ -378,13 +406,13 @@ inline StepPlan own_clock_plan(StepBuckets buckets = StepBuckets{}) {
     return plan;
 }
 
-/// Decides the clocks of one engine's steps by a plan, and limits what requests that have not
-/// arrived yet may lose by it: relaxed steps put off all prompts that come before the engine has
-/// caught up. How far it is behind is the sum of the delays of relaxed steps since its last step
-/// without prompts. The share of first tokens that come too late for it is that lag times the
-/// density of slacks near none, which is counted; the lag is kept so short that this share stays
-/// under 0.1 %. A function of the shapes and slacks so far: ranks that see the same decide alike.
-/// Not thread-safe; refers to the plan.
+/// Decides the clocks of one engine's steps by a plan, and limits what first tokens may lose by it.
+/// Relaxed steps put off all prompts that come before the engine has caught up; how far it is
+/// behind is the sum of their delays since its last step without prompts. Decode steps at a low
+/// clock put off the prompts that arrive during them (`StepPlan::raise_delay`). The share of first
+/// tokens that come too late for a delay is the delay times the density of slacks near none, which
+/// is counted: both are kept so short that this share stays near 0.1 % at most. A function of the
+/// shapes and slacks so far. Not thread-safe; refers to the plan.
 class StepClocks {
 public:
     explicit StepClocks(const StepPlan& plan) : plan_{&plan} {}
@@ -395,30 +423,55 @@ public:
         if (!plan_->reason().empty()) return decision;
         if (shape.prompt_tokens == 0) {
             lag_ = Seconds{0};
-            return decision;
+            if (std::exchange(after_prompts_, false)) begin_decode();
+            return is_low_ ? decision : plan_->decide(shape, none);
         }
+        after_prompts_ = true;
         near_ += ((slack < nearby ? 1.0 : 0.0) - near_) / remembered;
+        tight_ += ((slack < nearby && slack > Seconds{0} ? 1.0 : 0.0) - tight_) / remembered;
         const Seconds delay = plan_->delay(plan_->buckets().bucket(shape));
         if (decision.urgent || delay == Seconds{0}) return decision;
-        if (lag_ + delay > most_lag())
-            return plan_->decide(shape, -Seconds{std::numeric_limits<double>::infinity()});
+        if (lag_ + delay > most_lag()) return plan_->decide(shape, none);
         lag_ += delay;
         return decision;
     }
+    /// The engine has nothing to do: it has caught up.
+    void rest() noexcept { lag_ = Seconds{0}; }
 
     /// How long prompts may be put off now.
     [[nodiscard]] Seconds most_lag() const noexcept {
         return std::min(nearby * (late_share / near_), Seconds{0.2});
     }
 
+    /// The slack that makes any step urgent.
+    static constexpr Seconds none{std::numeric_limits<double>::quiet_NaN()};
+
 private:
+    /// A stretch of decode steps is at low clocks while such stretches, on average, make no more
+    /// first tokens late than they may.
+    void begin_decode() noexcept {
+        // Where prompts queue, a delay is passed on to all behind; elsewhere gaps take it up.
+        const double passed_on = std::min(near_ / queued, 1.0);
+        const double late = plan_->raise_delay() / nearby * tight_ * passed_on;
+        is_low_ = saved_up_ >= late;
+        saved_up_ = std::min(saved_up_ + decode_share - (is_low_ ? late : 0), most_saved_up);
+    }
+
     static constexpr double late_share = 0.001;  ///< of first tokens, too late for a relaxed step
-    static constexpr double remembered = 1000;   ///< steps with prompts, a few minutes of them
-    static constexpr Seconds nearby{0.15};       ///< slacks below count as near none
+    /// Likewise for decode. It is counted by stretch: those before many prompts make more late.
+    static constexpr double decode_share = 0.0004;
+    static constexpr double queued = 0.1;          ///< share of short slacks at which prompts queue
+    static constexpr double remembered = 1000;     ///< steps with prompts, a few minutes of them
+    static constexpr Seconds nearby{0.15};         ///< slacks below count as near none
+    static constexpr double most_saved_up = 0.04;  ///< late first tokens, of a hundred stretches
 
     const StepPlan* plan_;
     Seconds lag_{0};
     double near_ = 0.05;  ///< share of steps whose slack is near none: at first, that of a busy one
+    double tight_ = 0.01;  ///< and that of those that can still be made late
+    double saved_up_ = 0.01;
+    bool after_prompts_ = false;
+    bool is_low_ = true;
 };
 
 /// How much later than at the top clock the first tokens of waiting prompts may come, prompt by

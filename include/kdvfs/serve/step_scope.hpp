@@ -132,6 +132,11 @@ struct PlannedSteps {
             service.next_iteration();
     }
 
+    void rest() {
+        const std::lock_guard lock{clocks_mutex};
+        clocks.rest();
+    }
+
     static constexpr std::uint64_t steps_per_stretch = 128;
 
     const StepPlan plan;
@@ -235,13 +240,17 @@ inline const StepDecision& PlannedGpu::checked(const StepDecision& decision) con
 }
 
 inline void PlannedGpu::rest(StreamRef stream) const {
+    steps_->rest();
     service().enter_holding(stream, *steps_->idle);
 }
 inline StepDecision PlannedGpu::decide(StepShape shape, Seconds slack) const {
     const std::lock_guard lock{steps_->clocks_mutex};
     return steps_->clocks.decide(shape, slack);
 }
-inline void PlannedGpu::rest() const { enter(StepShape{}, plan().decide({}, Seconds{0})); }
+inline void PlannedGpu::rest() const {
+    steps_->rest();
+    enter(StepShape{}, plan().decide({}, Seconds{0}));
+}
 
 inline extend::ScopeToken PlannedGpu::enter(StreamRef stream, StepShape shape,
                                             const StepDecision& decision) const {

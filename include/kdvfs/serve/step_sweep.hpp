@@ -10,6 +10,7 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -89,6 +90,18 @@ public:
         sum_ += other.sum_;
     }
     [[nodiscard]] double rows() const { return rows_; }
+    /// The sum of squares of relative errors that the best cells leave.
+    [[nodiscard]] double unexplained() const {
+        if (rows_ == 0) return 0;
+        const std::vector<double> cells = solved();
+        double sum = rows_;
+        for (std::size_t i = 0; i < columns_; ++i) {
+            if (cells[i] == 0) continue;
+            sum -= 2 * right_[i] * cells[i];
+            for (std::size_t j = 0; j < columns_; ++j) sum += cells[i] * matrix_(i, j) * cells[j];
+        }
+        return std::max(sum, 0.0);
+    }
 
     /// What cells cost.
     class Solution {
@@ -114,7 +127,10 @@ public:
         std::vector<double> values_;
     };
     /// @pre rows() > 0
-    [[nodiscard]] Solution solve() const {
+    [[nodiscard]] Solution solve() const { return {*this, solved()}; }
+
+private:
+    [[nodiscard]] std::vector<double> solved() const {
         measure::SymmetricMatrix matrix = matrix_;
         const double mean = sum_ / rows_;
         const auto hold = [&](std::size_t column, double width) {
@@ -124,10 +140,9 @@ public:
         };
         for (std::size_t c = 0; c < first_cell; ++c) hold(c, 1e3);  // free, and never singular
         for (std::size_t c = first_cell; c < columns_; ++c) hold(c, deviation);
-        return {*this, measure::Cholesky{matrix}.solve(right_)};
+        return measure::Cholesky{matrix}.solve(right_);
     }
 
-private:
     static constexpr double noise = 0.02;      ///< of a sum, relative
     static constexpr double deviation = 0.15;  ///< of a cell from the plane, of the mean sum
     static constexpr double prompt_scale = 512, sequence_scale = 16, context_scale = 1e4;
@@ -233,13 +248,16 @@ public:
     /// A sample of the energy counter, after all steps that began before it were told.
     void energy(Seconds time, Joules reading) {
         if (last_reading_ && time <= last_sample_) return;  // the same sample again
-        if (last_reading_ && last_sample_ >= steady_from_) {
-            add_row(last_sample_, time, reading - *last_reading_);
-        }
+        for (std::size_t lag = 0; last_reading_ && lag < lags.size(); ++lag)
+            if (last_sample_ - lags[lag] >= steady_from_)
+                add_row(lag, last_sample_, time, reading - *last_reading_);
         last_reading_ = reading;
         last_sample_ = time;
-        while (!steps_.empty() && steps_.front().end <= time) steps_.pop_front();
+        while (!steps_.empty() && steps_.front().end <= time - lags.back()) steps_.pop_front();
     }
+    /// How late the counter follows the load, as far as that can be told: the lag that explains the
+    /// rows best. Boards' counters show what was drawn some time ago.
+    [[nodiscard]] Seconds counter_lag() const { return lags[best_lag()]; }
 
     /// What another engine measured with the same options.
     void add(const StepSweep& other) {
@@ -247,7 +265,8 @@ public:
             Measured& mine = measured_[c];
             const Measured& theirs = other.measured_[c];
             mine.times.add(theirs.times);
-            mine.energies.add(theirs.energies);
+            for (std::size_t lag = 0; lag < lags.size(); ++lag)
+                mine.energies[lag].add(theirs.energies[lag]);
             mine.idle += theirs.idle;
             mine.largest.prompt_tokens =
                 std::max(mine.largest.prompt_tokens, theirs.largest.prompt_tokens);
@@ -261,9 +280,10 @@ public:
     /// The table so far: each clock's rows reach as far as steps were measured at it.
     [[nodiscard]] std::vector<StepRow> rows() const {
         std::vector<StepRow> rows;
+        const std::size_t lag = best_lag();
         for (std::size_t c = 0; c < measured_.size(); ++c)
-            if (measured_[c].times.rows() > 0 && measured_[c].energies.rows() > 0)
-                add_rows(rows, c);
+            if (measured_[c].times.rows() > 0 && measured_[c].energies[lag].rows() > 0)
+                add_rows(rows, c, lag);
         return rows;
     }
     /// The steps of the time at the top clock, before any block.
@@ -271,20 +291,26 @@ public:
     /// Steps and counter rows that were measured at a clock, by its index.
     [[nodiscard]] double steps_at(std::size_t clock) const { return measured_[clock].times.rows(); }
     [[nodiscard]] double rows_at(std::size_t clock) const {
-        return measured_[clock].energies.rows();
+        return measured_[clock].energies.front().rows();
     }
 
 private:
+    /// That a counter may follow the load by. NVML's are 4 to 18 ms late on an H100 and H200s, and
+    /// show values that are up to 100 ms old (`measure::LateRows`).
+    static constexpr std::array lags{Seconds{0},     Seconds{0.01},  Seconds{0.02},
+                                     Seconds{0.035}, Seconds{0.05},  Seconds{0.075},
+                                     Seconds{0.1},   Seconds{0.125}, Seconds{0.15}};
+
     struct Longest {
         Seconds time{0};
         std::uint32_t steps = 0;
     };
     struct Measured {
         Measured(const StepBuckets::Edges& grid, std::size_t buckets)
-            : times{grid}, energies{grid}, longest(buckets) {}
+            : times{grid}, energies(lags.size(), detail::StepCellFit{grid}), longest(buckets) {}
         detail::StepCellFit times;
-        detail::StepCellFit energies;
-        std::vector<Longest> longest;  ///< by bucket
+        std::vector<detail::StepCellFit> energies;  ///< by lag
+        std::vector<Longest> longest;               ///< by bucket
         StepShape largest{};
         Seconds blocks{0};  ///< time given to it so far
         Seconds idle{0};    ///< in its rows
@@ -386,8 +412,10 @@ private:
     }
 
     /// What the counter grew by, explained by the steps in between.
-    void add_row(Seconds from, Seconds to, Joules joules) {
-        detail::StepCellFit& fit = measured_[asked_].energies;
+    void add_row(std::size_t lag, Seconds from, Seconds to, Joules joules) {
+        detail::StepCellFit& fit = measured_[asked_].energies[lag];
+        from -= lags[lag];
+        to -= lags[lag];
         Seconds idle = to - from;
         for (const Step& step : steps_) {
             const Seconds overlap = std::min(step.end, to) - std::max(step.begin, from);
@@ -397,15 +425,33 @@ private:
             idle -= overlap;
         }
         idle = std::max(idle, Seconds{0});
-        measured_[asked_].idle += idle;
+        if (lag == 0) measured_[asked_].idle += idle;
         fit.idle(idle);
         fit.close(joules.count);
     }
 
-    void add_rows(std::vector<StepRow>& rows, std::size_t clock) const {
+    /// The counter is the same at all clocks.
+    [[nodiscard]] std::size_t best_lag() const {
+        std::size_t best = 0;
+        double least = std::numeric_limits<double>::infinity();
+        for (std::size_t lag = 0; lag < lags.size(); ++lag) {
+            double rows = 0;
+            double unexplained = 0;
+            for (const Measured& at : measured_) {
+                rows += at.energies[lag].rows();
+                unexplained += at.energies[lag].unexplained();
+            }
+            if (rows == 0 || unexplained / rows >= least) continue;
+            best = lag;
+            least = unexplained / rows;
+        }
+        return best;
+    }
+
+    void add_rows(std::vector<StepRow>& rows, std::size_t clock, std::size_t lag) const {
         const Measured& at = measured_[clock];
         const auto times = at.times.solve();
-        const auto energies = at.energies.solve();
+        const auto energies = at.energies[lag].solve();
         const auto& grid = options_.grid;
         // Up to the first place that is no smaller than the largest step.
         const auto reach = [](const std::vector<std::uint32_t>& axis, std::uint32_t most) {
