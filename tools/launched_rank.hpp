@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/train/rank_link.hpp>
 #include <kdvfs/tune/session.hpp>
 
 #include <cstddef>
@@ -30,9 +31,18 @@ struct LaunchedRank {
         }
         return {};
     }
-    /// The mode with files of its own: two sweeps must not write one file.
+    /// The mode with files of its own: two sweeps must not write one file. A run that tunes itself
+    /// is linked to the other ranks by the folder that `KDVFS_RANKS` names, which is of this run
+    /// alone.
+    /// @throws kdvfs::Error as `kdvfs::train::link_by_folder`
     [[nodiscard]] kdvfs::tune::SessionMode of(const kdvfs::tune::SessionMode& mode) const {
-        const auto number = kdvfs::io::parse_number<std::size_t>(rank);
-        return has_peers && number ? mode.of_rank(*number) : mode;
+        const auto number = kdvfs::io::parse_number<std::uint32_t>(rank);
+        if (!has_peers || !number) return mode;
+        kdvfs::tune::SessionMode own = mode.of_rank(*number);
+        const std::string folder{kdvfs::io::environment("KDVFS_RANKS")};
+        if (own.kind == kdvfs::tune::SessionMode::Kind::tune && !folder.empty())
+            own.link =
+                kdvfs::train::link_by_folder(folder, *number, static_cast<std::uint32_t>(ranks));
+        return own;
     }
 };

@@ -90,6 +90,19 @@ TEST(Metrics, AreRangesBesideKernels) {
     EXPECT_EQ(count(text, "kdvfs_range_runs_total{"), 1U) << "the iteration is none";
 }
 
+TEST(Metrics, HaveWhatWasSavedByAllProcessesOfABoard) {
+    json process = process_with({row("gemm", 2, energy(8))});
+    process["devices"][0]["saving"] = {
+        {"saved_j", 500}, {"saved_low_j", 470}, {"saved_high_j", 560}, {"lost_s", 1.5}};
+    const std::string text =
+        prometheus_text({process, process, process_with({row("gemm", 2, energy(8))})});
+    for (const char* line : {"kdvfs_saved_joules{hw_id=\"0000:1b:00.0\"} 1000\n",
+                             "kdvfs_saved_low_joules{hw_id=\"0000:1b:00.0\"} 957.573593\n",
+                             "kdvfs_saved_high_joules{hw_id=\"0000:1b:00.0\"} 1084.85281\n",
+                             "kdvfs_lost_seconds{hw_id=\"0000:1b:00.0\"} 3\n"})
+        EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
 TEST(Metrics, AreBoundedInNumberAndLoseNothing) {
     json rows = json::array();
     for (int i = 0; i < 200; ++i) rows.push_back(row("k" + std::to_string(i), 1, energy(2)));

@@ -85,6 +85,7 @@ struct Course {
     std::vector<double> energy;  ///< joules, in truth
     std::vector<bool> lowered;   ///< whether a clock was asked for at its end
     std::optional<tune::Saving> saving{};
+    std::vector<tune::Saving> minutes{};  ///< as it said itself, once a minute
 };
 
 /// A program that becomes another at an iteration.
@@ -192,7 +193,13 @@ private:
             const double noise =
                 std::exp(std::normal_distribution<double>{0, program.scatter}(random));
             view.next_iteration();
-            if constexpr (requires { view.saving(); }) wait_for_plan(view);
+            if constexpr (requires { view.saving(); }) {
+                wait_for_plan(view);
+                const auto saving = view.saving();
+                if (saving &&
+                    saving->passed.count() >= 60.0 * static_cast<double>(course.minutes.size()))
+                    course.minutes.push_back(*saving);
+            }
             for (const std::size_t k : program.launches) {
                 const Scope scope{view, stream, program.name(k)};
                 device.launch(stream, scaled(program.kernels[k], noise));

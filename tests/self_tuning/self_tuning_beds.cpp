@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// self_tuning_beds [SEEDS [HOURS]]: programs drawn from ranges tune themselves on simulated boards,
-// in virtual time. Prints what each saved beside the oracle's plan, and what it lost beside a twin
-// with the same noise; exits with 1 where a bound is broken.
+// self_tuning_beds [SEEDS [HOURS [FILE]]]: programs drawn from ranges tune themselves on simulated
+// boards, in virtual time. Prints what each saved beside the oracle's plan, and what it lost beside
+// a twin with the same noise; exits with 1 where a bound is broken. FILE gets what the first of
+// them said of itself, minute by minute, as CSV: docs/draw_run.py draws it.
 #include <tests/self_tuning/self_tuning_bed.hpp>
 
 #include <cstdio>
@@ -11,6 +12,25 @@
 using namespace self_tuning_bed;
 using namespace std::chrono_literals;
 using Kind = tune::SessionMode::Kind;
+
+namespace {
+
+void write_minutes(const char* file, const Course& run, const Course& twin) {
+    std::FILE* const out = std::fopen(file, "w");
+    if (out == nullptr) return;
+    std::fprintf(out, "passed_s,saved_j,saved_low_j,saved_high_j,true_j,lost_s,budget_s,phase\n");
+    std::size_t i = 0;
+    for (const tune::Saving& saving : run.minutes) {
+        while (i + 1 < run.passed.size() && run.passed[i] < saving.passed.count()) ++i;
+        std::fprintf(out, "%.1f,%.1f,%.1f,%.1f,%.1f,%.3f,%.3f,%s\n", saving.passed.count(),
+                     saving.saved.count, saving.saved_low.count, saving.saved_high.count,
+                     twin.energy[i] - run.energy[i], saving.lost.count(), saving.budget.count(),
+                     std::string{to_string(saving.phase)}.c_str());
+    }
+    std::fclose(out);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 2;
@@ -25,6 +45,7 @@ int main(int argc, char** argv) {
         const Bed::Oracle oracle = bed.oracle(program);
         const Course run = bed.run(program, Kind::tune, 1'000'000, longest);
         const Course twin = bed.run(program, Kind::off, run.passed.size(), Seconds{1e9});
+        if (argc > 3 && seed == 1) write_minutes(argv[3], run, twin);
         const Judged judged = judge(run, twin);
         if (oracle.saved > 0.01) shares.push_back(judged.saved / oracle.saved);
         worst = std::max(worst, judged.beyond);

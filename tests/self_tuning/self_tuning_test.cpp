@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace self_tuning_bed {
@@ -121,6 +123,38 @@ TEST(ProfileStore, KeepsAFolderForEachProgramOnABoardAndRemovesTheOldest) {
     const auto kept = std::distance(fs::directory_iterator{folder}, fs::directory_iterator{});
     EXPECT_EQ(static_cast<std::size_t>(kept), tune::detail::ProfileStore::most_programs);
     EXPECT_FALSE(fs::exists(file.parent_path()));
+    fs::remove_all(folder);
+}
+
+TEST(ProfileStore, TakesFromTheSiteWhatTheUserHasNotAndWhatCanBeTrusted) {
+    namespace fs = std::filesystem;
+    using tune::detail::ProfileStore;
+    const fs::path folder =
+        fs::temp_directory_path() / ("kdvfs_site_" + std::to_string(::getpid()));
+    fs::remove_all(folder);
+    const tune::detail::StoredProgram program{"MI210", "files", {{"gemm", {}}}, Seconds{1}};
+    const fs::path sites = ProfileStore{folder / "site"}.file_of(program);
+    std::ofstream{sites} << "known";
+    const ProfileStore store{folder / "user", folder / "site"};
+    const fs::path own = store.file_of(program);
+    const auto text = [](const fs::path& file) {
+        std::ifstream input{file};
+        return std::string{std::istreambuf_iterator<char>{input}, {}};
+    };
+    EXPECT_EQ(text(own), "known");
+    std::ofstream{own} << "own";  // what the user has is never replaced
+    EXPECT_EQ(text(store.file_of(program)), "own");
+    EXPECT_EQ(text(sites), "known");
+    fs::remove(own);
+    fs::permissions(sites, fs::perms::others_write, fs::perm_options::add);
+    EXPECT_FALSE(fs::exists(store.file_of(program)));
+    fs::permissions(sites, fs::perms::others_write, fs::perm_options::remove);
+    fs::resize_file(sites, ProfileStore::most_bytes + 1);
+    EXPECT_FALSE(fs::exists(store.file_of(program)));
+    std::ofstream{own} << "own";
+    fs::resize_file(own, ProfileStore::most_bytes + 1);
+    fs::remove(sites);
+    EXPECT_FALSE(fs::exists(store.file_of(program)));
     fs::remove_all(folder);
 }
 

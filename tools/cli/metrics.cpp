@@ -103,6 +103,44 @@ std::string range_text(const std::map<std::string, std::map<std::string, Share>>
     return energy.text() + half.text() + seconds.text() + runs.text();
 }
 
+/// What programs that tune themselves have saved, by board: sums over processes, whose errors are
+/// independent of one another.
+std::string saving_text(const std::vector<json>& processes, const MetricLabels& constant) {
+    struct Saved {
+        double joules = 0;
+        double below = 0;  // squared width of the interval
+        double above = 0;
+        double lost = 0;
+    };
+    std::map<std::string, Saved> boards;
+    for (const json& process : processes) {
+        for (const json& device : process["devices"]) {
+            if (!device.contains("saving")) continue;
+            const json& saving = device["saving"];
+            Saved& saved = boards[device["report"]["device"].value("address", "")];
+            const double joules = saving.value("saved_j", 0.0);
+            saved.joules += joules;
+            saved.below += std::pow(joules - saving.value("saved_low_j", joules), 2);
+            saved.above += std::pow(saving.value("saved_high_j", joules) - joules, 2);
+            saved.lost += saving.value("lost_s", 0.0);
+        }
+    }
+    Metric joules{"kdvfs_saved_joules", "gauge", "Joules saved against the clocks as found."};
+    Metric low{"kdvfs_saved_low_joules", "gauge",
+               "Lower end of the 95 % interval of kdvfs_saved_joules."};
+    Metric high{"kdvfs_saved_high_joules", "gauge",
+                "Upper end of the 95 % interval of kdvfs_saved_joules."};
+    Metric lost{"kdvfs_lost_seconds", "gauge", "Seconds lost against the clocks as found."};
+    for (const auto& [address, saved] : boards) {
+        const std::string its = labels({{"hw_id", address}}, constant);
+        joules.add(its, saved.joules);
+        low.add(its, saved.joules - std::sqrt(saved.below));
+        high.add(its, saved.joules + std::sqrt(saved.above));
+        lost.add(its, saved.lost);
+    }
+    return joules.text() + low.text() + high.text() + lost.text();
+}
+
 }  // namespace
 
 std::string prometheus_text(const std::vector<json>& processes, const MetricLabels& constant) {
@@ -174,7 +212,7 @@ std::string prometheus_text(const std::vector<json>& processes, const MetricLabe
         }
     }
     return processes_seen.text() + board.text() + energy.text() + half.text() + seconds.text() +
-           launches.text() + range_text(ranges, constant);
+           launches.text() + range_text(ranges, constant) + saving_text(processes, constant);
 }
 
 }  // namespace cli

@@ -4,6 +4,7 @@
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/policy.hpp>
+#include <kdvfs/tune/rank_link.hpp>
 #include <kdvfs/tune/saving.hpp>
 #include <kdvfs/tune/sweep.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
@@ -29,6 +30,9 @@ struct SessionMode {
     Kind kind = Kind::measure;
     std::filesystem::path file{};
     std::optional<std::size_t> rank{};  ///< of several GPUs, from `of_rank`
+    /// To the other ranks of the job, in the mode `tune`: they explore together. Null: each GPU
+    /// learns by itself.
+    std::shared_ptr<RankLink> link{};
 
     /// The same for one of several GPUs, in a process or in several: each has files of its own,
     /// `profile.csv` is `profile.rank2.csv` for rank 2. A plan of that name is followed where there

@@ -7,9 +7,12 @@
 #include <kdvfs/detail/tune/profile_store.hpp>
 #include <kdvfs/detail/tune/run_planner.hpp>
 #include <kdvfs/detail/tune/run_schedule.hpp>
+#include <kdvfs/detail/tune/run_team.hpp>
 #include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/rank_link.hpp>
 #include <kdvfs/tune/saving.hpp>
 #include <kdvfs/tune/sweep.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
@@ -19,11 +22,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,7 +40,9 @@ namespace kdvfs::inline v0_3::tune::detail {
 /// How a program tunes itself, beyond the options of its sweep.
 struct SelfTuning {
     RunOptions run{};
-    std::filesystem::path store{};  ///< of profiles (`ProfileStore`); empty: none is kept
+    std::filesystem::path store{};     ///< of profiles (`ProfileStore`); empty: none is kept
+    std::filesystem::path site{};      ///< a store that is only read; empty: none
+    std::shared_ptr<RankLink> link{};  ///< to the other ranks of the job; null: there are none
 };
 
 /// The options of a run that tunes itself, from those of a sweep: both are led by the slowdown that
@@ -70,6 +78,7 @@ public:
           sweep_options_{std::move(sweep)},
           tuning_{std::move(tuning)},
           schedule_{tuning_.run} {
+        if (tuning_.link && tuning_.link->size() > 1) team_.emplace(tuning_.link);
         service_->keep_record(true);
     }
     ~RunEngine() override {
@@ -88,6 +97,7 @@ public:
         const std::lock_guard lock{run_};
         const TimePoint now = service_->now();
         const SeenIteration seen = end_iteration(now);
+        if (team_) return next_of_team(seen, now);
         if (!sweep_) measure_blocks(now);
         const RunPhase before = schedule_.phase();
         RunStep step = schedule_.next(seen);
@@ -174,8 +184,9 @@ private:
         KernelKey key;
         ClockRequest policy;
         bool metered = true;
-        std::uint64_t first = 0;  ///< iteration in which it was launched first; 0: never
-        std::uint64_t last = 0;   ///< and last
+        std::uint64_t first = 0;     ///< iteration in which it was launched first; 0: never
+        std::uint64_t last = 0;      ///< and last
+        std::uint32_t launches = 0;  ///< in that iteration
         const kdvfs::detail::ScopeKind* planned = nullptr;
         std::size_t plan = 0;  ///< that `planned` belongs to
     };
@@ -194,6 +205,7 @@ private:
         // New in this iteration, or since the plan that is followed was made.
         if (known.first == iteration_ || (followed_ != nullptr && known.first > planned_in_))
             ++unfamiliar_;
+        known.launches = known.last == iteration_ ? known.launches + 1 : 1;
         known.last = iteration_;
     }
     const kdvfs::detail::ScopeKind& planned_kind(Known& known) {
@@ -219,8 +231,228 @@ private:
         seen.launches = std::exchange(launches_, 0);
         seen.unfamiliar = std::exchange(unfamiliar_, 0);
         seen.explored = sweep_ && !sweep_->is_at_baseline();
+        seen.as = as_;
         if (as_ == RunStep::As::found) found_iteration_ = seen.time;
         return seen;
+    }
+
+    // Ranks of a job.
+
+    void next_of_team(SeenIteration seen, TimePoint now) {
+        const std::uint64_t next = iteration_ + 1;
+        if (!team_->works()) return end_alone(seen);
+        try {
+            team_->receive(next);
+        } catch (const Error& error) {
+            std::fprintf(stderr, "kdvfs: %s\n", error.what());
+            return end_alone(seen);
+        }
+        if (sweep_) {
+            for (RankBlock& block : sweep_->take_blocks()) {
+                note_own(block);
+                team_->measured(std::move(block));
+            }
+        } else {
+            measure_blocks(now);
+        }
+        if (team_->leads()) {
+            lead(seen, next);
+            const RankOrder& order = team_->due(next);
+            if (const auto plan = team_->take_plan(order.plan)) follow_announced(*plan);
+            run_as_ordered(order);
+        } else {
+            obey(seen, team_->due(next));
+        }
+        if (schedule_.phase() == RunPhase::warm_up && schedule_.is_steady())
+            team_->is_ready(epoch_, program_hash());
+    }
+
+    /// What the other ranks do is not known any more: as found from now on.
+    void end_alone(const SeenIteration& seen) {
+        if (sweep_) end_sweep();
+        static_cast<void>(schedule_.next(seen));
+        if (schedule_.phase() != RunPhase::rest)
+            schedule_.cannot_plan("the ranks of the job do not reach each other");
+        begin({});
+    }
+
+    void obey(const SeenIteration& seen, const RankOrder& order) {
+        if (seen.explored) {
+            explored_lost_ += seen.time - found_iteration_;
+            ++explored_iterations_;
+        }
+        if (order.epoch != epoch_) objects_ = false;
+        epoch_ = order.epoch;
+        if (order.phase == RunPhase::explore) schedule_.exploring(explored_lost_, explored_used_);
+        if (const auto plan = team_->take_plan(order.plan)) follow_announced(*plan);
+        const RankOrder& obeyed = objects_ ? as_found_ : order;
+        const bool planned = obeyed.step.as == RunStep::As::planned && followed_ == nullptr;
+        const RankOrder& run = planned ? as_found_ : obeyed;
+        if (!schedule_.obey(seen, epoch_, objects_ ? RunPhase::warm_up : order.phase,
+                            objects_ ? 0 : order.plan, run.step)) {
+            objects_ = true;
+            team_->object(epoch_);
+            return run_as_ordered(as_found_);
+        }
+        run_as_ordered(run);
+    }
+    void follow_announced(const RankPlan& plan) {
+        try {
+            follow(parse_sequence(plan.json, "the job's plan"));
+        } catch (const Error&) {  // of another kind of GPU: as found
+        }
+    }
+    /// What exploring used on this rank, where it does not decide.
+    void note_own(const RankBlock& block) {
+        if (block.rows.empty()) return;
+        const Joules each = block.power * block.iteration;
+        if (block.stage % 2 == 1)
+            baseline_energy_ = each;
+        else
+            explored_used_ += (each - baseline_energy_) * std::exchange(explored_iterations_, 0);
+    }
+
+    void run_as_ordered(const RankOrder& order) {
+        const auto clock = order.clock_of(team_->rank());
+        const bool explores = order.step.as == RunStep::As::explored && clock;
+        if (explores && !sweep_) begin_sweep(1);
+        const bool may_explore = schedule_.phase() == RunPhase::explore;
+        if (sweep_ && !explores && !may_explore) end_sweep();
+        if (sweep_) {
+            sweep_->obey({.clock = explores ? *clock : sweep_options_.baseline,
+                          .metered = explores && order.metered,
+                          .stage = explores ? order.stage : 0});
+            return begin({RunStep::As::explored});
+        }
+        begin(order.step.as == RunStep::As::explored ? RunStep{} : order.step);
+    }
+
+    // On rank 0.
+
+    void lead(SeenIteration seen, std::uint64_t next) {
+        if (team_->take_objection(epoch_)) schedule_.other_program();
+        seen.others_ready = team_->all_ready(epoch_);
+        take_blocks(next);
+        const RunPhase before = schedule_.phase();
+        RankOrder order;
+        order.step = schedule_.next(seen);
+        SweepStep explored;
+        if (before == RunPhase::explore && schedule_.phase() != RunPhase::explore) end_job_sweep();
+        if (schedule_.phase() == RunPhase::explore) {
+            explored = explore_job();
+            order.step = {schedule_.phase() == RunPhase::explore ? RunStep::As::explored
+                                                                 : RunStep::As::found};
+        }
+        epoch_ = static_cast<std::uint32_t>(schedule_.changes());
+        order.epoch = epoch_;
+        order.phase = schedule_.phase();
+        order.plan = static_cast<std::uint32_t>(schedule_.plans());
+        if (schedule_.phase() == RunPhase::plan) plan_job();  // the next order has it
+        team_->decide(std::move(order), explored, next, found_iteration_);
+    }
+    void take_blocks(std::uint64_t next) {
+        for (auto& [rank, block] : team_->take_blocks(next)) {
+            if (!sweep_ || !profiles_) continue;
+            const bool decides = block.stage % 2 == 0 || rank == 0;
+            const bool counts = decides ? sweep_->reported(block) : counted_.contains(block.stage);
+            if (counts && rank == 0) counted_.insert(block.stage);
+            if (!counts) continue;
+            profiles_->add(rank, std::move(block));
+            job_.reset();
+        }
+    }
+    [[nodiscard]] SweepStep explore_job() {
+        try {
+            if (!sweep_) begin_job_sweep();
+            if (!job_) job_ = profiles_->job();
+            const SweepStep step = sweep_->decide(*job_);
+            progress_ = sweep_->progress(*job_);
+            schedule_.exploring(progress_.lost, progress_.used);
+            if (!step.done) return step;
+            learned_ = {profiles_->of_rank(0), sweep_->sequence(), sweep_->recorded_iterations()};
+        } catch (const std::exception& error) {
+            const auto* const known = dynamic_cast<const Error*>(&error);
+            schedule_.cannot_plan(known != nullptr ? known->text().vendor_words : error.what());
+            end_job_sweep();
+            return {};
+        }
+        schedule_.explored();
+        end_sweep();
+        return {};
+    }
+    void begin_job_sweep() {
+        const std::size_t explorers = team_->choose_explorers();
+        begin_sweep(explorers);
+        profiles_.emplace(gpu_name(service_->info()), sweep_->design());
+        counted_.clear();
+        job_.reset();
+        job_plans_.clear();  // of a program that was another
+    }
+    void end_job_sweep() {
+        end_sweep();
+        profiles_.reset();
+    }
+
+    /// A plan for the ranks of which one speaks for all.
+    struct JobPlan {
+        std::vector<std::uint32_t> ranks;
+        std::unique_ptr<RunPlanning> planning;
+    };
+    /// Ranks that share all kernels have one plan, as far as others wait for them alike: who is
+    /// early may be slower by what the others are late.
+    void plan_job() {
+        if (job_plans_.empty()) begin_job_plans();
+        for (const JobPlan& each : job_plans_)
+            if (!each.planning->is_ready()) return;
+        double saving = 0;
+        double ranks = 0;
+        promised_pct_ = 0;
+        std::string none;
+        const auto number = static_cast<std::uint32_t>(schedule_.plans() + 1);
+        for (JobPlan& each : std::exchange(job_plans_, {})) {
+            const RunPlan plan = each.planning->take();
+            ranks += static_cast<double>(each.ranks.size());
+            if (!plan.none.empty()) {
+                none = plan.none;
+                continue;
+            }
+            saving += plan.saving_pct * static_cast<double>(each.ranks.size());
+            promised_pct_ = std::max(promised_pct_, plan.slowdown_pct);
+            team_->announce(RankPlan{number, std::move(each.ranks), plan.json});
+        }
+        if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
+        schedule_.planned(saving / ranks);
+    }
+    void begin_job_plans() {
+        if (schedule_.one_clock())
+            longer_by_ *= std::max(1.0, (1 + slowdown_pct_ / 100) / (1 + promised_pct_ / 100));
+        const auto slack = profiles_->slack();
+        const auto step_of = [&](std::uint32_t rank) {  // whole percents that are surely there
+            const auto known = slack.find(rank);
+            return known == slack.end() ? 0.0 : std::floor(100 * 0.9 * known->second) / 100;
+        };
+        std::vector<std::uint32_t> speakers;
+        for (const std::uint32_t rank : team_->explorers()) {
+            const auto equal =
+                std::find_if(speakers.begin(), speakers.end(), [&](std::uint32_t other) {
+                    return step_of(rank) == step_of(other) && profiles_->are_equal(rank, other);
+                });
+            std::vector<std::uint32_t> like = team_->ranks_like(rank);
+            if (equal != speakers.end()) {
+                JobPlan& plan = job_plans_[static_cast<std::size_t>(equal - speakers.begin())];
+                plan.ranks.insert(plan.ranks.end(), like.begin(), like.end());
+                continue;
+            }
+            speakers.push_back(rank);
+            const double bound =
+                (1 + schedule_.plan_bound()) * (1 + std::max(step_of(rank), 0.0)) - 1;
+            job_plans_.push_back(
+                {std::move(like),
+                 std::make_unique<RunPlanning>(RunPlanRequest{
+                     profiles_->of_rank(rank), learned_.sequence, learned_.trace,
+                     uniform_switch_costs(Seconds{sweep_options_.block.switch_latency}), bound,
+                     schedule_.one_clock(), longer_by_})});
+        }
     }
 
     /// Closes the comparison block that the iteration before was in, if it has ended.
@@ -281,22 +513,23 @@ private:
         schedule_.explored();
         end_sweep();
     }
-    void begin_sweep() {
+    void begin_sweep(std::size_t at_once = 1) {
+        planning_.reset();  // of a program that was another
         SweepOptions options = sweep_options_;
         constexpr double of_what_is_left = 0.4;  // the plan needs some while nothing is known of it
         options.start_loss = std::chrono::duration_cast<Duration>(
             std::max(schedule_.left(), Seconds{0}) * of_what_is_left);
         options.seed += sweeps_;
         std::shared_ptr<SweepEngine> sweep;
-        if (sweeps_++ == 0 && !tuning_.store.empty()) {
+        if (sweeps_++ == 0 && !tuning_.store.empty() && !team_) {
             try {
-                options.file = ProfileStore{tuning_.store}.file_of(program());
+                options.file = ProfileStore{tuning_.store, tuning_.site}.file_of(program());
                 sweep = std::make_shared<SweepEngine>(*service_, options);
             } catch (const std::exception&) {  // another run has it, or it is damaged
                 options.file.clear();
             }
         }
-        if (!sweep) sweep = std::make_shared<SweepEngine>(*service_, options);
+        if (!sweep) sweep = std::make_shared<SweepEngine>(*service_, options, at_once);
         const std::lock_guard lock{scopes_};
         sweep_ = std::move(sweep);
     }
@@ -319,6 +552,18 @@ private:
             if (known && known->last + 1 >= iteration_) program.kernels.push_back(known->key);
         std::sort(program.kernels.begin(), program.kernels.end());
         return program;
+    }
+
+    /// Ranks of which it is the same run the same program on the same kind of board.
+    [[nodiscard]] std::string program_hash() const {
+        std::string text = gpu_name(service_->info()) + '\n' + service_->info().mechanism + '\n';
+        const std::lock_guard lock{scopes_};
+        std::map<KernelKey, std::uint32_t> launches;
+        for (const std::optional<Known>& known : kinds_)
+            if (known && known->last == iteration_ - 1) launches[known->key] = known->launches;
+        for (const auto& [key, count] : launches)
+            text += to_string(key) + ' ' + std::to_string(count) + '\n';
+        return kdvfs::detail::content_hash(text);
     }
 
     // Planning and following.
@@ -379,6 +624,21 @@ private:
     double promised_pct_ = 0;  ///< slowdown of the plan
     double slowdown_pct_ = 0;  ///< of the plan, as measured last
     double longer_by_ = 1;
+
+    std::optional<RunTeam> team_;  ///< of several ranks
+    std::uint32_t epoch_ = 0;
+    bool objects_ = false;  ///< sees another program than rank 0 does
+    RankOrder as_found_;
+    Seconds explored_lost_{0};  ///< on ranks that do not decide
+    Joules explored_used_{};
+    Joules baseline_energy_{};
+    std::uint32_t explored_iterations_ = 0;
+
+    // On rank 0.
+    std::optional<RankProfiles> profiles_;
+    std::optional<Profile> job_;       ///< all of them as one; nothing: to be made
+    std::set<std::uint64_t> counted_;  ///< stages at the baseline that belong into profiles
+    std::vector<JobPlan> job_plans_;
 
     mutable std::mutex scopes_;
     std::vector<std::optional<Known>> kinds_;  ///< by number

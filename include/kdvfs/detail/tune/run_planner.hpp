@@ -9,6 +9,7 @@
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/switch_model.hpp>
@@ -42,12 +43,53 @@ struct RunPlan {
     double saving_pct = 0;    ///< of the energy, that it promises
     double slowdown_pct = 0;  ///< of the time, that it promises
     std::string none{};       ///< why there is no plan; empty where there is one
+    std::string json{};       ///< as plan files have it
 };
+
+/// The profile, with kernels whose energy the counter could not resolve taken to draw at each clock
+/// what they draw at the baseline, where the board's mean is taken if that is not resolved either.
+/// Nothing is gained by such kernels then, but plans need not go back to the baseline for one that
+/// is short: they are judged while they are followed.
+inline Profile with_likely_energies(const Profile& profile) {
+    const auto baseline = profile.baseline();
+    Cost all;
+    for (const KernelProfile& kernel : profile.kernels())
+        if (const ProfilePoint* point = baseline ? kernel.find(*baseline) : nullptr)
+            all += point->mean() * kernel.count;
+    if (all.time <= Seconds{0}) return profile;
+    Profile likely{profile.gpu()};
+    for (const KernelProfile& kernel : profile.kernels()) {
+        const ProfilePoint* const found = kernel.find(*baseline);
+        const bool known = found != nullptr && found->is_resolved();
+        const Watts power =
+            known ? found->mean().energy / found->mean().time : all.energy / all.time;
+        for (const ProfilePoint& point : kernel.points) {
+            for (const ProfileSample& sample : point.samples) {
+                ProfileRow row{kernel.key,
+                               point.clock,
+                               sample.cost,
+                               kernel.group,
+                               kernel.count,
+                               sample.index,
+                               point.clock == *baseline,
+                               sample.energy_sd,
+                               profile.block_of(sample)};
+                if (!sample.is_resolved()) {
+                    constexpr double unsure = 0.4;  // of the energy: as much as counts as resolved
+                    row.cost.energy = power * row.cost.time;
+                    row.energy_sd = row.cost.energy * unsure;
+                }
+                likely.add(row);
+            }
+        }
+    }
+    return likely;
+}
 
 /// Makes a plan. Takes up to seconds for iterations of thousands of launches. Never throws.
 inline RunPlan plan_run(const RunPlanRequest& request) {
     try {
-        CostTable table = shrunk_costs(request.profile);
+        CostTable table = shrunk_costs(with_likely_energies(request.profile));
         for (KernelCosts& kernel : table.kernels)
             for (std::size_t p = 0; p < kernel.points.size(); ++p)
                 if (p != kernel.baseline) kernel.points[p].cost.time *= request.longer_by;
@@ -56,7 +98,9 @@ inline RunPlan plan_run(const RunPlanRequest& request) {
             request.one_clock ? std::numeric_limits<double>::infinity() : simplest_within_pct;
         SegmentPlan plan = plan_program(table, request.sequence, request.trace, request.switches,
                                         relaxed_waste(request.max_slowdown), options);
-        return {std::move(plan.sequence), -plan.energy_pct(), plan.time_pct(), {}};
+        RunPlan found{{}, -plan.energy_pct(), plan.time_pct(), {}, to_json(plan)};
+        found.sequence = std::move(plan.sequence);
+        return found;
     } catch (const Error& error) {
         return {.none = error.text().vendor_words};
     } catch (const std::exception& error) {

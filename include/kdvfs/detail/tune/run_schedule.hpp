@@ -35,19 +35,23 @@ struct RunOptions {
     std::uint64_t seed = 1;                ///< of the order of comparison blocks
 };
 
+/// What the next iteration is to be run at.
+struct RunStep {
+    enum class As { found, explored, planned };
+    As as = As::found;
+    std::uint32_t block = 0;   ///< the comparison block that measures it, from 1 on; 0: none
+    std::uint32_t triple = 0;  ///< that the block belongs to
+};
+
 /// What an iteration was like, on the host.
 struct SeenIteration {
     Seconds time{0};
     double launches = 0;
     double unfamiliar = 0;  ///< launches of kernels that the plan does not know
     bool explored = false;  ///< at a clock that is tried
-};
-
-/// What the next iteration is to be run at.
-struct RunStep {
-    enum class As { found, explored, planned };
-    As as = As::found;
-    std::uint32_t block = 0;  ///< the comparison block that measures it, from 1 on; 0: none
+    /// What it was run at: what was chosen last, or before, where the ranks of a job act together.
+    RunStep::As as = RunStep::As::found;
+    bool others_ready = true;  ///< the other ranks of the job have been steady, too
 };
 
 /// Time and energy of an iteration in a comparison block.
@@ -68,16 +72,54 @@ public:
     explicit RunSchedule(const RunOptions& options) : options_{options}, random_{options.seed} {}
 
     [[nodiscard]] RunPhase phase() const { return phase_; }
+    /// How often the program, or the board, has changed.
+    [[nodiscard]] std::size_t changes() const { return changes_; }
+    /// How many plans have been followed.
+    [[nodiscard]] std::size_t plans() const { return plans_; }
 
     /// What the next iteration is to be run at. @param seen what the one before was like
     RunStep next(const SeenIteration& seen) {
         account(seen);
         detect(seen);
-        if (phase_ == RunPhase::warm_up && is_steady() && left() >= least_to_explore())
+        if (phase_ == RunPhase::warm_up && is_steady() && seen.others_ready &&
+            left() >= least_to_explore())
             phase_ = options_.measure_only ? follow_nothing() : RunPhase::explore;
-        step_ = choose();
-        return step_;
+        return choose();
     }
+
+    /// The same where another rank of the job decides for this one, which keeps its account.
+    /// @param epoch how often the program has changed  @param plan the number of the plan; 0: none
+    /// @returns false where its launches are another program's: it goes on as found
+    bool obey(const SeenIteration& seen, std::uint32_t epoch, RunPhase phase, std::uint32_t plan,
+              const RunStep& step) {
+        account(seen);
+        note_launches(seen);
+        obeys_ = true;
+        if (epoch != epoch_ && phase_ != RunPhase::warm_up) learn_again();
+        epoch_ = epoch;
+        if (other_launches_ >= fewest_other) {
+            learn_again();
+            return false;
+        }
+        if (phase_ == RunPhase::explore && phase != RunPhase::explore) explored();
+        if (plan != plan_) {
+            end_plan();
+            begin_plan();
+            plan_ = plan;
+        }
+        phase_ = phase;
+        if (step.block > blocks_) {
+            blocks_ = step.block;
+            slots_[step.block] = {step.triple, step.as == As::found};
+        }
+        return true;
+    }
+    /// Whether iterations have been alike for long enough.
+    [[nodiscard]] bool is_steady() const {
+        return steady_ >= options_.steady_iterations && passed_ >= not_before_;
+    }
+    /// Another rank of the job sees another program.
+    void other_program() { learn_again(); }
 
     /// What may still be lost now; at most so much is to be spent by exploring.
     [[nodiscard]] Seconds left() const { return budget() - lost().high; }
@@ -186,6 +228,7 @@ private:
         std::vector<BlockCost> planned;
         std::vector<BlockCost> found;
     };
+    static constexpr std::uint32_t fewest_other = 5;  ///< iterations that show another program
     static constexpr std::uint32_t doubted = 12;   ///< iterations as found, to see what has changed
     static constexpr std::uint32_t looked_at = 8;  ///< the last of them
     static constexpr std::size_t most_plans = 64;
@@ -230,8 +273,8 @@ private:
 
     void account(const SeenIteration& seen) {
         passed_ += seen.time;
-        if (step_.as == As::planned) plan_time_ += seen.time;
-        if (slot_ != slots && step_.as == As::found) compared_time_ += seen.time;
+        if (seen.as == As::planned) plan_time_ += seen.time;
+        if (slot_ != slots && seen.as == As::found) compared_time_ += seen.time;
         slot_time_ += seen.time;
         if (!energy_.change() || found_watts_.count <= 0) return;
         const bool positive = (gain().mean - found_watts_ * lost().mean).count > 0;
@@ -243,12 +286,10 @@ private:
 
     // What has changed.
 
-    [[nodiscard]] bool is_steady() const {
-        return steady_ >= options_.steady_iterations && passed_ >= not_before_;
-    }
     [[nodiscard]] Seconds least_to_explore() const { return options_.start_loss * 0.25; }
 
-    void detect(const SeenIteration& seen) {
+    /// Launches show another program whatever the clock.
+    void note_launches(const SeenIteration& seen) {
         if (seen.launches > 0) {
             const bool alike = std::abs(seen.launches - usual_launches_) <= 0.1 * usual_launches_;
             steady_ = alike && seen.unfamiliar == 0 ? steady_ + 1 : 0;
@@ -256,21 +297,25 @@ private:
                 usual_launches_ =
                     alike ? usual_launches_ + (seen.launches - usual_launches_) / 8 : seen.launches;
         }
-        since_switch_ = step_.as == before_ ? since_switch_ + 1 : 0;
-        before_ = step_.as;
+        if (phase_ != RunPhase::doubt)
+            other_launches_ =
+                phase_ != RunPhase::warm_up && differs(seen) ? other_launches_ + 1 : 0;
+    }
+    void detect(const SeenIteration& seen) {
+        note_launches(seen);
+        since_switch_ = seen.as == before_ ? since_switch_ + 1 : 0;
+        before_ = seen.as;
         if (phase_ == RunPhase::doubt) return doubt(seen);
-        // Launches show another program whatever the clock.
-        other_launches_ = phase_ != RunPhase::warm_up && differs(seen) ? other_launches_ + 1 : 0;
-        if (other_launches_ >= 5) return learn_again();
+        if (other_launches_ >= fewest_other) return learn_again();
         if (since_switch_ < 2 || seen.explored || seen.time <= Seconds{0}) return;
-        LevelShift& level = step_.as == As::planned ? planned_level_ : found_level_;
+        LevelShift& level = seen.as == As::planned ? planned_level_ : found_level_;
         const bool moved = level.add(seen.time.count());
         if (phase_ == RunPhase::warm_up) {
             if (moved) restart_warm_up();
             return;
         }
         if (!moved) return;
-        if (step_.as != As::planned) return learn_again();
+        if (seen.as != As::planned) return learn_again();
         begin_doubt();
     }
     [[nodiscard]] bool differs(const SeenIteration& seen) const {
@@ -360,7 +405,8 @@ private:
     void judge() {
         const auto time = time_.change();
         const auto energy = energy_.change();
-        if (options_.measure_only || phase_ != RunPhase::follow || !time || !energy) return;
+        if (options_.measure_only || obeys_ || phase_ != RunPhase::follow || !time || !energy)
+            return;
         if (-energy->low < options_.least_saving_pct) return rest("nothing to gain", -energy->low);
         if (time->low <= 100 * options_.max_slowdown) return;
         end_plan();
@@ -409,7 +455,7 @@ private:
             begin_slot();
         }
         ++slot_iterations_;
-        return {slot_ == as_found_slot_ ? As::found : As::planned, block_};
+        return {slot_ == as_found_slot_ ? As::found : As::planned, block_, triple_};
     }
     void begin_slot() {
         block_ = 0;
@@ -442,7 +488,6 @@ private:
     RunOptions options_;
     std::mt19937_64 random_;
     RunPhase phase_ = RunPhase::warm_up;
-    RunStep step_;
     std::string note_;
 
     Seconds passed_{0};
@@ -488,6 +533,10 @@ private:
     std::uint32_t slot_iterations_ = 0;
     std::map<std::uint32_t, Slot> slots_;      ///< by block: under way, or not measured yet
     std::map<std::uint32_t, Triple> triples_;  ///< of which not all is known
+
+    bool obeys_ = false;  ///< another rank decides
+    std::uint32_t epoch_ = 0;
+    std::uint32_t plan_ = 0;
 };
 
 }  // namespace kdvfs::inline v0_3::tune::detail

@@ -169,7 +169,9 @@ public:
         if (mode.kind == SessionMode::Kind::compare) comparison_.emplace(service, sweep);
         if (mode.kind == SessionMode::Kind::tune) {
             SelfTuning tuning = self_tuning_of(service, sweep);
+            tuning.link = mode.link;
             tuning.store = kdvfs::detail::environment("KDVFS_STORE");
+            tuning.site = kdvfs::detail::environment("KDVFS_SITE_STORE");
             run_ = std::make_shared<RunEngine>(service, sweep, std::move(tuning));
             sweep_ = run_;
             if (const auto file = kdvfs::detail::environment("KDVFS_LEDGER"); !file.empty())

@@ -30,6 +30,7 @@ struct SweepBlock {
     ClockPoint clock;
     std::uint32_t iterations = 0;
     std::uint64_t scopes = 0;  ///< that were entered, on the host
+    std::uint64_t stage = 0;   ///< of the schedule (`SweepStep::stage`)
 };
 
 /// What one launch of a kernel cost in a block.

@@ -10,6 +10,7 @@
 #include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/detail/tune/launch_recorder.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
+#include <kdvfs/detail/tune/rank_messages.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/detail/tune/sweep_schedule.hpp>
 #include <kdvfs/detail/tune/work_mix.hpp>
@@ -172,11 +173,13 @@ public:
     /// `service` must outlive the engine.
     /// @throws Error (not_supported) if clocks are not set, (invalid_input) for clocks that the
     ///         device does not list or options that make no sense, and as `SweepFile`
-    SweepEngine(kdvfs::detail::GpuService& service, const SweepOptions& options)
+    /// @param at_once ranks of a job that are swept together (`decide`)
+    SweepEngine(kdvfs::detail::GpuService& service, const SweepOptions& options,
+                std::size_t at_once = 1)
         : service_{&service},
           options_{checked(service, options)},
           sink_{service},
-          schedule_{SweepDesign{points_of(service, options), options.baseline}, options},
+          schedule_{SweepDesign{points_of(service, options), options.baseline}, options, at_once},
           profile_{gpu_name(service.info())} {
         if (!options_.file.empty()) {
             file_.emplace(options_.file, profile_.gpu(), options_.baseline);
@@ -235,23 +238,64 @@ public:
                                      ? options_.longest
                                      : std::min(options_.longest, options_.longest_without_any);
         if (service_->now() - began_ > longest) return end_early(longest);
-        sink_.end_iteration(step_.metered && step_.clock == options_.baseline ? window_ : 0);
-        recorder_.take(service_->take_record());
+        end_iteration();
         bool compared = false;
         for (MeasuredBlock& found : recorder_.take_measured()) {
             const bool counts = schedule_.measured(found);
             compare_sizes(found);
             if (!counts) continue;
-            add(found);
-            if (found.block.clock != options_.baseline) continue;
-            compared = true;
-            sink_.recorded([&](SequenceRecorder& recorder) {
-                recorder.ran(found.intervals, found.block.iterations, found.block.window);
-            });
+            add(rows_of(found));
+            compared = note_times(found) || compared;
         }
         if (compared && file_) write_sequence();
         for (const SweepBlock& block : recorder_.take_dropped()) schedule_.dropped(block);
         begin(schedule_.next(profile(), recorder_.sample_period()));
+    }
+
+    // The sweep of several ranks of a job: rank 0 decides what all run, and each obeys in its time.
+
+    /// What this rank has measured since the last call.
+    [[nodiscard]] std::vector<detail::RankBlock> take_blocks() {
+        const std::lock_guard lock{mutex_};
+        end_iteration();
+        std::vector<detail::RankBlock> blocks;
+        for (MeasuredBlock& found : recorder_.take_measured()) {
+            compare_sizes(found);
+            const SweepBlock& block = found.block;
+            blocks.push_back({block.stage, block.clock, block.iterations, found.iteration,
+                              found.power, rows_of(found)});
+            add(blocks.back().rows);
+            note_times(found);
+        }
+        for (const SweepBlock& block : recorder_.take_dropped())
+            blocks.push_back({block.stage, block.clock, block.iterations});
+        return blocks;
+    }
+    /// On rank 0: what a rank has measured. Blocks at the baseline are its own.
+    /// @returns whether it belongs into the profile
+    bool reported(const detail::RankBlock& block) {
+        const std::lock_guard lock{mutex_};
+        const SweepBlock asked{0, block.clock, block.iterations, 0, block.stage};
+        if (!block.rows.empty())
+            return schedule_.measured({asked, block.iteration, block.power, {}});
+        schedule_.dropped(asked);
+        return false;
+    }
+    /// On rank 0: what the ranks are to run next. @param job what all have measured
+    [[nodiscard]] SweepStep decide(const Profile& job) {
+        const std::lock_guard lock{mutex_};
+        return schedule_.next(job, recorder_.sample_period());
+    }
+    [[nodiscard]] const SweepDesign& design() const { return schedule_.design(); }
+    /// The next iteration begins, as rank 0 has decided.
+    void obey(const SweepStep& step) {
+        const std::lock_guard lock{mutex_};
+        begin(step);
+    }
+    /// How far the sweep has come. @param job what all ranks have measured
+    [[nodiscard]] SweepProgress progress(const Profile& job) const {
+        const std::lock_guard lock{mutex_};
+        return schedule_.progress(job);
     }
 
     [[nodiscard]] SweepProgress progress() const override {
@@ -312,6 +356,19 @@ private:
         return points;
     }
 
+    void end_iteration() {
+        sink_.end_iteration(step_.metered && step_.clock == options_.baseline ? window_ : 0);
+        recorder_.take(service_->take_record());
+    }
+    /// @returns whether the block was one at the baseline
+    bool note_times(const MeasuredBlock& found) {
+        if (found.block.clock != options_.baseline) return false;
+        sink_.recorded([&](SequenceRecorder& recorder) {
+            recorder.ran(found.intervals, found.block.iterations, found.block.window);
+        });
+        return true;
+    }
+
     [[nodiscard]] const KernelProfile* find(const KernelKey& key) const {
         const auto& kernels = profile().kernels();
         const auto found = std::find_if(kernels.begin(), kernels.end(),
@@ -344,8 +401,9 @@ private:
     }
 
     void begin(const SweepStep& step) {
-        if (step_.metered && !step.metered) recorder_.end(iterations_, scopes_);
-        const bool begins_block = step.metered && !step_.metered;
+        const bool goes_on = step.metered && step_.metered && step.stage == step_.stage;
+        if (step_.metered && !goes_on) recorder_.end(iterations_, scopes_);
+        const bool begins_block = step.metered && !goes_on;
         note_clock(step.clock);
         step_ = step;
         ++block_;
@@ -359,7 +417,7 @@ private:
             "kdvfs.sweep", {}, {.asks = true, .point = step.clock, .ungated = true}, false));
         const std::uint32_t window = service_->begin_iteration(step.metered);
         if (begins_block) {
-            recorder_.begin({.window = window, .clock = step.clock});
+            recorder_.begin({.window = window, .clock = step.clock, .stage = step.stage});
             window_ = window;
             iterations_ = 0;
             scopes_ = 0;
@@ -496,7 +554,7 @@ private:
         }
     }
 
-    void add(const MeasuredBlock& found) {
+    [[nodiscard]] std::vector<ProfileRow> rows_of(const MeasuredBlock& found) const {
         std::map<KernelId, KernelKey> keys;
         for (const auto& [key, swept] : kernels_)
             if (swept.kind->request.asks) keys.emplace(swept.kind->kernel, key);
@@ -513,6 +571,9 @@ private:
         }
         const ProfileBlock together = block_of(found, rows, members);
         for (ProfileRow& row : rows) row.block = together;
+        return rows;
+    }
+    void add(std::vector<ProfileRow> rows) {
         if (file_) return file_->append(std::move(rows));
         for (const ProfileRow& row : rows) profile_.add(row);
     }

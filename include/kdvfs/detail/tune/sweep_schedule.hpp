@@ -18,6 +18,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
 #include <span>
 #include <vector>
@@ -29,6 +30,11 @@ struct SweepStep {
     ClockPoint clock;
     bool metered = false;
     bool done = false;  ///< the sweep is over: run as the policies say
+    /// Number of the stretch that the iteration is in: odd at the baseline, the next even one at
+    /// other clocks; 0 where nothing is measured.
+    std::uint64_t stage = 0;
+    /// What the ranks of a job run at, at once; null in a sweep of one rank.
+    std::shared_ptr<const std::vector<ClockPoint>> clocks{};
 };
 
 /// Which iterations of a run go at which clocks, and which of them are measured. A pure state
@@ -40,11 +46,16 @@ struct SweepStep {
 /// costs, the last of which are measured, too. Between rounds the models of what is known say which
 /// points promise most for the time that they cost, and whether any promises enough.
 /// What comes back may lag behind what was asked by any number of iterations.
+///
+/// Of several ranks that wait for each other, each runs at another point in the same block, for the
+/// price of the slowest: points that take about as long share a block.
 class SweepSchedule {
 public:
-    SweepSchedule(SweepDesign design, const SweepOptions& options)
+    /// @param at_once ranks that each run a block at a point of their own
+    SweepSchedule(SweepDesign design, const SweepOptions& options, std::size_t at_once = 1)
         : design_{std::move(design)},
           options_{options},
+          at_once_{std::max<std::size_t>(at_once, 1)},
           loss_budget_{options.max_slowdown, Seconds{options.start_loss}},
           random_{options.seed} {}
 
@@ -55,9 +66,13 @@ public:
         loss_budget_.count_iteration();
         if (done_) return {.clock = design_.baseline(), .done = true};
         Stage& stage = stages_.front();
-        const SweepStep step{.clock = stage.clock, .metered = stage.unmetered == 0};
+        const SweepStep step{.clock = stage.clock,
+                             .metered = stage.unmetered == 0,
+                             .stage = stage.number,
+                             .clocks = stage.clocks};
         --(step.metered ? stage.metered : stage.unmetered);
-        if (step.metered && stage.metered + 1 == stage.measured) ++under_way_;
+        if (step.metered && stage.metered + 1 == stage.measured)
+            under_way_ += stage.clocks ? static_cast<std::uint32_t>(stage.clocks->size()) : 1;
         if (stage.unmetered == 0 && stage.metered == 0) stages_.pop_front();
         return step;
     }
@@ -104,6 +119,7 @@ public:
                tune::keeps_bound(options_.objective, design_.longest_possible(*measured, clock));
     }
 
+    [[nodiscard]] const SweepDesign& design() const { return design_; }
     /// How much longer than at the highest clocks work can take.
     [[nodiscard]] double longest_factor(ClockPoint clock) const {
         return design_.longest_factor(clock);
@@ -152,6 +168,8 @@ private:
         std::uint32_t unmetered = 0;
         std::uint32_t metered = 0;
         std::uint32_t measured = metered;
+        std::uint64_t number = 0;
+        std::shared_ptr<const std::vector<ClockPoint>> clocks{};
     };
     /// What a block is taken to cost until it is known.
     struct Charge {
@@ -194,7 +212,10 @@ private:
 
     void plan(const Profile& profile) {
         if (!warm_) {
-            add_stage({design_.baseline(), 1, measured_iterations(design_.baseline())});
+            add_stage({.clock = design_.baseline(),
+                       .unmetered = 1,
+                       .metered = measured_iterations(design_.baseline()),
+                       .number = 2 * ++pairs_ - 1});
             // Records come late, seconds where the driver makes them: until a block could be
             // measured, each is twice as long as the one before, whatever became of that.
             if (!knows_baseline()) grow(design_.baseline());
@@ -203,33 +224,57 @@ private:
         if (!began_) begin_round_with(first_points(), profile);
         if (round_.empty() && under_way_ == 0) choose_round(profile);
         if (done_) return;
-        if (round_.empty()) return add_stage({design_.baseline(), 1, 0});  // wait for what is out
-        const ClockPoint clock = round_.back();
-        round_.pop_back();
-        plan_block(clock);
+        if (round_.empty())  // wait for what is out
+            return add_stage({.clock = design_.baseline(), .unmetered = 1});
+        plan_block(take_from_round());
+    }
+
+    /// As many points as ranks: where fewer are left, some more than once.
+    [[nodiscard]] std::vector<ClockPoint> take_from_round() {
+        const std::size_t count = std::min(at_once_, round_.size());
+        std::vector<ClockPoint> clocks{round_.rbegin(),
+                                       round_.rbegin() + static_cast<std::ptrdiff_t>(count)};
+        round_.resize(round_.size() - count);
+        for (std::size_t i = 0; clocks.size() < at_once_; ++i) clocks.push_back(clocks[i]);
+        std::shuffle(clocks.begin(), clocks.end(), random_);
+        return clocks;
     }
 
     void add_stage(const Stage& stage) { stages_.push_back(stage); }
 
     /// A block, behind a stretch at the baseline.
-    void plan_block(ClockPoint clock) {
+    void plan_block(std::vector<ClockPoint> clocks) {
+        const ClockPoint slowest =
+            *std::max_element(clocks.begin(), clocks.end(), [&](ClockPoint a, ClockPoint b) {
+                return longest_iteration(a) < longest_iteration(b);
+            });
+        std::uint32_t measured = 0;
+        for (const ClockPoint clock : clocks)
+            measured = std::max(measured, measured_iterations(clock));
         const std::uint32_t settle = settle_iterations();
-        const std::uint32_t measured = measured_iterations(clock);
         const std::uint32_t slow = settle + measured;
-        const Seconds each = longest_iteration(clock);
+        const Seconds each = longest_iteration(slowest);
         const std::uint32_t wait = loss_budget_.wait_before(slow, each);
-        add_stage({design_.baseline(), std::max(settle, wait > measured ? wait - measured : 0),
-                   measured});
-        add_stage({clock, settle, measured});
+        ++pairs_;
+        add_stage({.clock = design_.baseline(),
+                   .unmetered = std::max(settle, wait > measured ? wait - measured : 0),
+                   .metered = measured,
+                   .number = 2 * pairs_ - 1});
+        Stage block{
+            .clock = slowest, .unmetered = settle, .metered = measured, .number = 2 * pairs_};
+        if (at_once_ > 1)
+            block.clocks = std::make_shared<const std::vector<ClockPoint>>(std::move(clocks));
+        add_stage(block);
         loss_budget_.charge(slow, each, loss_budget_.baseline());
-        charges_[clock].push_back({slow, each, loss_budget_.baseline()});
+        charges_[2 * pairs_] = {slow, each, loss_budget_.baseline()};
     }
 
+    /// Once for all ranks: they wait for the slowest.
     void settle_charge(const MeasuredBlock& found) {
-        auto& charges = charges_[found.block.clock];
-        if (charges.empty()) return;
-        const Charge charge = charges.front();
-        charges.pop_front();
+        const auto known = charges_.find(found.block.stage);
+        if (known == charges_.end()) return;
+        const Charge charge = known->second;
+        charges_.erase(known);
         loss_budget_.charge(charge.iterations, found.iteration, charge.each);
         used_ += (found.power * found.iteration - baseline_energy_) * charge.iterations;
     }
@@ -279,8 +324,8 @@ private:
 
     /// Spread out, down to clocks that could double an iteration.
     [[nodiscard]] std::vector<ClockPoint> first_points() const {
-        const double tenth = 0.1 * static_cast<double>(design_.points().size());
-        return design_.spread_out(static_cast<std::size_t>(std::max(4.0, tenth)), 2);
+        const std::size_t tenth = design_.points().size() / 10;
+        return design_.spread_out(std::max({std::size_t{4}, tenth, points_at_once()}), 2);
     }
 
     /// Points that an earlier run began with are finished first.
@@ -290,7 +335,18 @@ private:
             const bool chosen = std::find(points.begin(), points.end(), clock) != points.end();
             if (chosen || visits(profile, clock) > 0) add_to_round(clock, profile);
         }
+        put_in_order();
+    }
+    /// Points that one block can have, each measured as often as is wanted.
+    [[nodiscard]] std::size_t points_at_once() const { return at_once_ / options_.samples; }
+
+    /// At random, or for several ranks the slowest first: they are taken from the end.
+    void put_in_order() {
         std::shuffle(round_.begin(), round_.end(), random_);
+        if (at_once_ == 1) return;
+        std::stable_sort(round_.begin(), round_.end(), [&](ClockPoint a, ClockPoint b) {
+            return longest_iteration(a) > longest_iteration(b);
+        });
     }
 
     void add_to_round(ClockPoint clock, const Profile& profile) {
@@ -335,9 +391,22 @@ private:
         std::sort(prospects.begin(), prospects.end(), [](const Prospect& a, const Prospect& b) {
             return a.gain_per_second > b.gain_per_second;
         });
-        prospects.resize(std::min<std::size_t>(prospects.size(), 3));  // then the models learn
+        constexpr std::size_t few = 3;  // then the models learn
+        if (prospects.size() > few) {
+            // What other ranks try beside them is free where it is not slower.
+            Seconds slowest{0};
+            for (std::size_t i = 0; i < few; ++i)
+                slowest = std::max(slowest, longest_iteration(prospects[i].clock));
+            const auto others = prospects.begin() + few;
+            prospects.erase(std::remove_if(others, prospects.end(),
+                                           [&](const Prospect& each) {
+                                               return longest_iteration(each.clock) > slowest;
+                                           }),
+                            prospects.end());
+            prospects.resize(std::min(prospects.size(), std::max(few, points_at_once())));
+        }
         for (const Prospect& prospect : prospects) add_to_round(prospect.clock, profile);
-        std::shuffle(round_.begin(), round_.end(), random_);
+        put_in_order();
     }
 
     /// How long the run goes on for a block: itself, and what makes up for its slowdown.
@@ -350,14 +419,16 @@ private:
 
     SweepDesign design_;
     SweepOptions options_;
+    std::size_t at_once_;
     LossBudget loss_budget_;
     std::mt19937_64 random_;
     Duration sample_period_{0};
 
     std::deque<Stage> stages_;
-    std::vector<ClockPoint> round_;  ///< blocks of this round that are still to come
-    std::uint32_t under_way_ = 0;    ///< blocks whose measurement has not come back
-    std::map<ClockPoint, std::deque<Charge>> charges_;
+    std::vector<ClockPoint> round_;            ///< blocks of this round that are still to come
+    std::uint32_t under_way_ = 0;              ///< blocks whose measurement has not come back
+    std::map<std::uint64_t, Charge> charges_;  ///< by stage
+    std::uint64_t pairs_ = 0;                  ///< of stages
     std::map<ClockPoint, Seconds> longest_;
     std::vector<MeasuredBlock> warm_up_;
     Joules baseline_energy_{};  ///< of an iteration, as measured last

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#include <tests/self_tuning/rank_bed.hpp>
+
+#include <kdvfs/detail/tune/rank_messages.hpp>
+#include <kdvfs/detail/tune/rank_profiles.hpp>
+#include <kdvfs/train/rank_link.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+#include <thread>
+
+namespace self_tuning_bed {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = tune::SessionMode::Kind;
+constexpr std::size_t any_number = 1'000'000;
+
+RankBed::Options eight_ranks(std::uint64_t seed) {
+    RankBed::Options options;
+    options.seed = seed;
+    return options;
+}
+
+TEST(RanksTogether, LearnInAFifthOfTheTimeAndKeepTheBudget) {
+    const simulated::Board board = simulated::mi210();
+    const Program program = draw_program(board, 4);
+    RankBed::Options one = eight_ranks(4);
+    one.ranks = 1;
+    one.until_plan = true;
+    const RankBed::Course alone =
+        RankBed{board, one}.run(program, Kind::tune, any_number, Seconds{3600});
+    const RankBed bed{board, eight_ranks(4)};
+    const RankBed::Course run = bed.run(program, Kind::tune, any_number, Seconds{600});
+    const RankBed::Course twin = bed.run(program, Kind::off, run.passed.size(), Seconds{1e9});
+    std::printf("simulated: first plan after %.0f s, alone %.0f s; %s\n", run.planned,
+                alone.planned, to_string(run.savings[0]).c_str());
+    ASSERT_GT(run.planned, 0);
+    EXPECT_LE(run.planned, 0.2 * alone.planned);
+    for (std::size_t i = 0; i < run.passed.size(); ++i)
+        ASSERT_LE(run.passed[i] - twin.passed[i], 20 + 0.01 * twin.passed[i]) << i;
+    double saved = 0;
+    for (const tune::Saving& saving : run.savings) saved += saving.saved.count;
+    const double truth = twin.energy.back() - run.energy.back();
+    EXPECT_GT(truth, 0.01 * twin.energy.back());
+    EXPECT_NEAR(saved, truth, 0.15 * truth);  // each rank's own account
+}
+
+/// Messages that take longer than orders are given ahead.
+TEST(RanksTogether, ManageWithSlowMessagesAndGoBackWhereTheProgramChanges) {
+    const simulated::Board board = simulated::mi210();
+    RankBed::Options options = eight_ranks(4);
+    options.ranks = 4;
+    options.message = Seconds{4};
+    constexpr std::size_t at = 800;
+    const Change change{at, draw_program(board, 6)};
+    const RankBed::Course run = RankBed{board, options}.run(draw_program(board, 4), Kind::tune,
+                                                            at + 50, Seconds{1e9}, change);
+    EXPECT_GE(run.planned, 0);
+    EXPECT_GT(*std::max_element(run.lowered.begin() + at - 20, run.lowered.begin() + at), 2U);
+    for (std::size_t i = at + 20; i < run.lowered.size(); ++i) ASSERT_EQ(run.lowered[i], 0U) << i;
+    for (const tune::Saving& saving : run.savings) EXPECT_GE(saving.changes, 1U);
+}
+
+/// Ranks measured work whose time follows the clock, and waited for the slowest in a collective.
+TEST(RankProfiles, LeaveOutWhatBoardsDifferByAndTimeThatWasWaited) {
+    constexpr std::array<std::uint32_t, 5> clocks{0, 1500, 1200, 1000, 800};
+    constexpr double top = 1500;
+    std::vector<ClockPoint> points;
+    for (const std::uint32_t clock : clocks) points.push_back({{clock}, auto_clock});
+    tune::detail::RankProfiles profiles{"board", tune::SweepDesign{points, ClockPoint{}}};
+    constexpr std::array<double, 4> boards{1, 1.02, 0.99, 1.01};
+    constexpr double transfer = 0.01;
+    for (const std::uint64_t stage : {1U, 2U, 3U, 4U}) {
+        std::array<double, 4> work{};
+        std::array<ClockPoint, 4> at{};
+        for (std::size_t r = 0; r < 4; ++r) {
+            if (stage % 2 == 0) at[r] = points[1 + (r + stage / 2) % 4];
+            const double mhz = at[r].core == auto_clock ? top : at[r].core.count;
+            work[r] = boards[r] * top / mhz;
+        }
+        const double last = *std::max_element(work.begin(), work.end());
+        for (std::uint32_t r = 0; r < 4; ++r) {
+            const double waited = last - work[r] + transfer;
+            tune::detail::RankBlock block{stage, at[r], 4, Seconds{last + transfer}, {300}};
+            block.rows.push_back({{"gemm", {}}, at[r], {Seconds{work[r]}, {250 * work[r]}}});
+            block.rows.push_back({{"all_reduce", {}}, at[r], {Seconds{waited}, {90 * waited}}});
+            profiles.add(r, std::move(block));
+        }
+    }
+    ASSERT_EQ(profiles.waits().size(), 1U);
+    EXPECT_EQ(profiles.waits()[0].name, "all_reduce");
+    EXPECT_TRUE(profiles.are_equal(0, 3));
+    const tune::Profile job = profiles.job();
+    ASSERT_EQ(job.kernels().size(), 2U);
+    const double base = (boards[0] + boards[1] + boards[2] + boards[3]) / 4;
+    for (const tune::KernelProfile& kernel : job.kernels()) {
+        for (const tune::ProfilePoint& point : kernel.points) {
+            const double mhz = point.clock.core == auto_clock ? top : point.clock.core.count;
+            const double time = kernel.key.name == "gemm" ? base * top / mhz : transfer;
+            const double watts = kernel.key.name == "gemm" ? 250 : 90;
+            EXPECT_NEAR(point.mean().time.count(), time, 1e-9 * time) << to_string(point.clock);
+            EXPECT_NEAR(point.mean().energy.count, watts * time, 1e-9 * watts * time);
+        }
+    }
+    // The fastest board could be slower by what the slowest takes longer.
+    EXPECT_NEAR(profiles.slack().at(2),
+                1.02 / 0.99 * (1 + transfer / 1.02) / (1 + transfer / 0.99) - 1, 1e-3);
+    EXPECT_NEAR(profiles.slack().at(1), 0, 1e-9);
+}
+
+TEST(RankMessages, SurviveTheWayAndRefuseWhatIsNone) {
+    using namespace tune::detail;
+    RankOrder order{.from = 71, .epoch = 2, .phase = tune::RunPhase::explore};
+    order.step = {RunStep::As::explored, 5, 2};
+    order.metered = true;
+    order.stage = 6;
+    order.clocks = {ClockPoint{{900}, auto_clock}, std::nullopt, ClockPoint{}};
+    const std::string text = to_message(order);
+    MessageReader words{text};
+    EXPECT_EQ(words.word(), "order");
+    const RankOrder read = read_order(words);
+    EXPECT_TRUE(read.is_as(order));
+    EXPECT_EQ(read.from, order.from);
+    EXPECT_EQ(read.clocks, order.clocks);
+    RankBlock block{4, {{900}, {1200}}, 3, Seconds{0.75}, {310}};
+    block.rows.push_back(
+        {{"a kernel<int, 3>", variant(2)}, block.clock, {Seconds{0.25}, {70}}, "", 2});
+    const std::string measured = to_message(block);
+    MessageReader of_block{measured};
+    EXPECT_EQ(of_block.word(), "block");
+    const RankBlock known = read_block(of_block);
+    ASSERT_EQ(known.rows.size(), 1U);
+    EXPECT_EQ(known.rows[0].key, block.rows[0].key);
+    EXPECT_EQ(known.rows[0].cost.energy.count, 70);
+    for (std::size_t cut = 6; cut + 40 < measured.size(); cut += 3) {
+        MessageReader torn{std::string_view{measured}.substr(6, cut - 6)};
+        EXPECT_THROW(static_cast<void>(read_block(torn)), Error) << cut;
+    }
+    MessageReader many{"1 0 0 0 0 0 0 0 0 0 99999999999"};
+    EXPECT_THROW(static_cast<void>(read_order(many)), Error);
+}
+
+TEST(CommunicatorLink, CarriesTextsInOrderAndSaysWhereARankIsSilent) {
+    train::RankThreads all{3};
+    using Link = train::CommunicatorLink<train::RankThreads::Rank>;
+    std::vector<std::unique_ptr<Link>> links;
+    for (std::uint32_t r = 0; r < 3; ++r)
+        links.push_back(std::make_unique<Link>(
+            std::make_unique<train::RankThreads::Rank>(all.rank(r)), 2ms, 300ms));
+    links[2]->report("first");
+    links[2]->report("second\nline");
+    links[0]->announce("to all");
+    std::vector<std::pair<std::uint32_t, std::string>> reports;
+    std::vector<std::string> announced;
+    const auto end = std::chrono::steady_clock::now() + 20s;
+    while ((reports.size() < 2 || announced.empty()) && std::chrono::steady_clock::now() < end) {
+        for (auto& report : links[0]->take_reports()) reports.push_back(std::move(report));
+        for (auto& text : links[1]->take_announcements()) announced.push_back(std::move(text));
+        std::this_thread::sleep_for(1ms);
+    }
+    const std::vector<std::pair<std::uint32_t, std::string>> expected{{2, "first"},
+                                                                      {2, "second\nline"}};
+    EXPECT_EQ(reports, expected);
+    EXPECT_EQ(announced, std::vector<std::string>{"to all"});
+    links[1].reset();  // its rank ends: so does the exchange, on all
+    while (links[2]->works() && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(1ms);
+    EXPECT_FALSE(links[2]->works());
+    links.clear();
+}
+
+}  // namespace
+}  // namespace self_tuning_bed
