@@ -291,13 +291,7 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
 /// error, and are not resolved.
 inline void Attributing::find_unscoped() {
     if (!estimate_) return;
-    // A board that waits at its highest clock draws up to 1.7 times what it does asleep (an H100:
-    // 72 and 120 W, HARDWARE tables); of one that never rested only the mean is known.
-    constexpr double waits = 1.75;
-    constexpr double of_mean = 0.5;
-    const double rest = sums_->possible.lowest;
-    const double most =
-        rest > 0 ? waits * rest : of_mean * sums_->gain * sums_->rows.power.mean_watts();
+    const double most = sums_->possible.most_waiting(sums_->gain * sums_->rows.power.mean_watts());
     beside_unscoped_.resize(sums_->columns_seen());
     for (const KernelGap& gap : sums_->gaps) {
         std::vector<double> second(sums_->columns_seen());
@@ -355,7 +349,7 @@ inline void Attributing::refuse_impossible() {
 }
 
 inline bool Attributing::all_possible(std::span<const double> seconds) const {
-    if (sums_->has_outside_load()) return false;
+    if (sums_->hides_work || sums_->has_outside_load()) return false;
     for (std::size_t j = 0; j < std::min(seconds.size(), beside_unscoped_.size()); ++j) {
         if (seconds[j] != 0 && beside_unscoped_[j] != 0) return false;
     }

@@ -588,6 +588,15 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& 
         sums.row_count = sample.seen();
         sums.split_gaps(gaps_.gaps());
     };
+    const auto judge = [&](const SensorFinding& found) {
+        sums.wanders = found.wanders;
+        if (found.holds(sums.column_seconds)) return;
+        const std::vector<double> watts = found.watts();
+        const double most = sums.possible.most_waiting(sums.gain * found.rows.power.mean_watts());
+        for (const KernelGap& gap : gaps_.gaps()) {
+            sums.hides_work = sums.hides_work || sums.gain * watts[gap.column] > most;
+        }
+    };
     if (!repeated_.empty()) return {};
     constexpr double near_limit = 0.85;
     const double limit = settings_.power_limit.count / sums.gain;
@@ -597,7 +606,7 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& 
     if (by_power_ && is_short_usual_log(log)) return {};
     if (log_sample_.has_clock() && !is_short_usual_log(log)) {
         std::optional<SensorFinding> found = find_sensor(log, sums.columns_seen(), false, holds);
-        if (found) sums.wanders = found->wanders;
+        if (found) judge(*found);
         const SourceChoice choice =
             choose_source(found, log_gain_, log.period(), settings_.counter_period);
         if (choice.source != EnergyFrom::counter || by_power_) {
@@ -614,7 +623,7 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(EnergySums& 
     if (by_power_) return {};
     std::optional<SensorFinding> found =
         find_sensor(counter_sample_, sums.columns_seen(), true, holds);
-    if (found) sums.wanders = found->wanders;
+    if (found) judge(*found);
     if (found && found->holds(sums.column_seconds)) take(std::move(*found), counter_sample_);
     return {};
 }

@@ -82,8 +82,11 @@ struct EnergySums {
     std::optional<std::size_t> pool;     ///< the column of kernels that have none of their own
     std::vector<double> column_seconds;  ///< by column, under trusted samples
     std::vector<KernelGap> gaps{};       ///< idle time whose column is not the idle one
-    double wanders = 0;                  ///< W, of the rows, as `SensorFinding` has it
-    std::vector<double> column_edges;    ///< of them, those at runs' ends that markers take
+    /// Gaps between kernels draw more than a board that waits, and the rows have no power of
+    /// theirs.
+    bool hides_work = false;
+    double wanders = 0;                ///< W, of the rows, as `SensorFinding` has it
+    std::vector<double> column_edges;  ///< of them, those at runs' ends that markers take
     /// By column, W; a width of 0 where the kernel was not repeated. May be shorter.
     std::vector<PowerBelief> repeated;
     std::vector<CountedJoules> direct;  ///< by column, of long scopes; may be shorter
@@ -137,8 +140,8 @@ struct EnergySums {
         return possible.beyond(watts,
                                column < room.size() ? room[column] : PossiblePower::most_room);
     }
-    /// Whether the power wanders by more than boards do while the same runs. Recordings of five
-    /// boards below their limit wander by 0.24 to 0.40 % of their power.
+    /// Whether the power wanders by more than boards do while the same runs. Recordings of
+    /// three boards below their limit wander by at most 0.30 % of their power.
     [[nodiscard]] bool has_outside_load() const {
         constexpr double boards = 0.015;
         return wanders > boards * rows.power.mean_watts();

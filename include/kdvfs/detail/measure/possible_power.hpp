@@ -24,6 +24,14 @@ struct PossiblePower {
     /// of `RoomOfRuns` makes of the 903 of 700 W that a GEMM drew in runs of 76 ms.
     static constexpr double most_room = 1;
 
+    /// W that a board draws at most while it waits at its highest clock: up to 1.7 times what it
+    /// does asleep (an H100: 72 and 120 W, HARDWARE tables); of one that never rested only the mean
+    /// of its kernels is known.
+    [[nodiscard]] double most_waiting(double mean) const {
+        constexpr double waits = 1.75;
+        constexpr double of_mean = 0.5;
+        return lowest > 0 ? waits * lowest : of_mean * mean;
+    }
     /// How far watts lie beyond what is possible; negative below it, 0 inside.
     /// @param room of the runs beyond the limit, as a part of it
     [[nodiscard]] double beyond(double watts, double room) const {

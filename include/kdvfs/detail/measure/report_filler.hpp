@@ -395,6 +395,11 @@ inline void ReportFiller::add_outside_load(Report& report) const {
             each.time.count(), each.power.count, each.half_width.count);
         report.notes.emplace_back(text.data());
     }
+    if (sums_.hides_work) {
+        report.notes.emplace_back(
+            "in gaps between kernels the board draws more than at rest: work that no scope covers; "
+            "no kernel is resolved");
+    }
     if (!sums_.has_outside_load()) return;
     std::snprintf(
         text.data(), text.size(),

@@ -34,6 +34,11 @@ struct SensorFinding {
     double left = 0;       ///< W of a reading, root mean square, that are unexplained
     double deviation = 0;  ///< W of a reading from the mean of all
 
+    /// The powers under the likeliest sensor, W by column.
+    [[nodiscard]] std::vector<double> watts() const {
+        const PowerPrior prior{rows.power.mean_watts(), PowerPrior::differing(rows), {}};
+        return prior.watts(prior.factor(rows.level.gram), rows.level.right);
+    }
     /// Whether powers are to be taken from it, of columns that had so many seconds.
     [[nodiscard]] bool holds(std::span<const double> seconds) const {
         return !usual && !runs_are_few(seconds);
