@@ -677,15 +677,16 @@ TEST_F(Accumulating, PowersBeyondTheLimitAreRefused) {
     EXPECT_TRUE(row_of(report(anything), "copy").energy.resolved);
     EXPECT_EQ(refused(report(anything)), 0);
 
-    EnergyAccumulator limited{kernels, {.counter_period = 1ms, .power_limit = {700}}};
+    EnergyAccumulator limited{kernels, {.counter_period = 1ms, .power_limit = {400}}};
     feed(limited, 1ms);
     const Report found = report(limited);
     EXPECT_FALSE(row_of(found, "copy").energy.resolved);
     EXPECT_EQ(refused(found), 1);
     EXPECT_TRUE(found.totals.kernels.resolved);
 
-    // A limit that is not reached, and one that was raised in the meantime, refuse nothing.
-    limited.power_limit({1000});
+    // The limit is one of the mean: of one that was raised in the meantime short runs may
+    // draw 1.35.
+    limited.power_limit({700});
     EXPECT_TRUE(row_of(report(limited), "copy").energy.resolved);
     EXPECT_EQ(refused(report(limited)), 0);
 }

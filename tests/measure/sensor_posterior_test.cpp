@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/measure/gap_columns.hpp>
+#include <kdvfs/detail/measure/limited_sample.hpp>
+#include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/sensor_posterior.hpp>
 
 #include <gtest/gtest.h>
@@ -55,7 +58,9 @@ protected:
         return TimePoint{std::chrono::duration_cast<Duration>(Seconds{seconds})};
     }
     /// @param seconds how long it runs
-    static SensorSample seen(double seconds, double delay, double memory, double noise) {
+    /// @param outside W that something else draws in every other second
+    static SensorSample seen(double seconds, double delay, double memory, double noise,
+                             double outside = 0) {
         constexpr double grain = 1e-5;
         std::vector<double> shown;
         SensorSample sample;
@@ -76,7 +81,8 @@ protected:
         }
         for (double stamp = 0.2; stamp < seconds - 0.1; stamp += 20.03e-3) {
             const auto place = static_cast<std::size_t>((stamp - delay) / grain);
-            sample.read(at(stamp), Seconds{0}, shown[place] + normal(random));
+            const double others = std::fmod(stamp, 2) < 1 ? outside : 0;
+            sample.read(at(stamp), Seconds{0}, shown[place] + others + normal(random));
         }
         return sample;
     }
@@ -109,6 +115,122 @@ TEST_F(FixedStep, ASensorAndThePowersBehindItAreFoundTogether) {
         }
         EXPECT_GT(sensor, 0.1 * noise(k + 1, k + 1)) << "an unknown sensor is part of the interval";
     }
+}
+
+TEST_F(FixedStep, LoadFromOutsideMakesThePowerWander) {
+    const auto wanders = [](double outside) {
+        const SensorSample sample = seen(24, 4.2e-3, 21e-3, 2, outside);
+        const SensorPosterior posterior{sample, false, ColumnPrior::around(430, kernels + 1)};
+        return posterior.wanders(posterior.likely());
+    };
+    EXPECT_LT(wanders(0), 1);
+    EXPECT_NEAR(wanders(40), 20, 5);
+}
+
+/// Two kernels by turns on a board whose limiter holds 400 W in the mean, stepped through.
+TEST(LimitedPowers, WeighTimeByWhatALimiterLetsKernelsDraw) {
+    constexpr double grain = 1e-5;
+    constexpr double idle = 100;
+    constexpr double free[] = {620, 280};
+    constexpr double lengths[] = {20e-3, 15e-3};
+    SensorSample sample;
+    sample.begin(std::chrono::milliseconds{20});
+    double state = 0;
+    double now = 0;
+    double joules[] = {0, 0};
+    double seconds[] = {0, 0};
+    double first = 0;  // W of the hungry kernel, in the first millisecond and in the last
+    double last = 0;
+    for (std::size_t i = 0; now < 8; ++i) {
+        const std::size_t k = i % 2;
+        const auto at = [](double s) {
+            return TimePoint{std::chrono::duration_cast<Duration>(Seconds{s})};
+        };
+        sample.pass(at(now), at(now + lengths[k]));
+        sample.add(k + 1, lengths[k]);
+        for (double in = 0; in < lengths[k]; in += grain) {
+            const double power = idle + (free[k] - idle) * std::exp(state);
+            state = std::min(state + 30 * (1 - power / 400) * grain, 0.0);
+            joules[k] += power * grain;
+            seconds[k] += grain;
+            if (k == 0 && in < 1e-3) first = power;
+            if (k == 0) last = power;
+        }
+        now += lengths[k];
+    }
+    const std::vector<double> watts{idle, joules[0] / seconds[0], joules[1] / seconds[1]};
+    const SensorSample weighed = LimitedPowers{sample, watts, 400, 30}.sample();
+    double before = 0;
+    double after = 0;
+    for (const auto& block : sample.blocks()) {
+        for (const auto& entry : block.entries) before += entry.column == 1 ? entry.share : 0;
+    }
+    for (const auto& block : weighed.blocks()) {
+        for (const auto& entry : block.entries) after += entry.column == 1 ? entry.share : 0;
+    }
+    EXPECT_NEAR(after, before, 1e-6 * before) << "the mean power is that of all time";
+    // The last whole run of the hungry kernel: its first piece and its last.
+    const auto& block = weighed.blocks()[weighed.blocks().size() - 2];
+    double begin = 0;
+    double end = 0;
+    for (const auto& piece : block.stretches) {
+        const auto& entry = block.entries[piece.first];
+        if (entry.column != 1 || piece.run_to - piece.run_from < 19e-3) continue;
+        const double drawn = watts[1] * entry.share / (piece.to - piece.from);
+        if (piece.from == piece.run_from) begin = drawn;
+        if (piece.to > piece.run_to - 1e-9) end = drawn;
+    }
+    EXPECT_GT(first - last, 60);
+    EXPECT_NEAR(begin, first, 0.03 * first);
+    EXPECT_NEAR(end, last, 0.03 * last);
+}
+
+TEST(RoomOfRuns, IsWhatALimiterLendsToARunFromTwiceTheLimit) {
+    for (const double length : {1e-3, 76e-3, 0.4}) {
+        constexpr double step = 1e-6;
+        double power = 2;
+        double sum = 0;
+        for (double at = 0; at < length; at += step) {
+            sum += power * step;
+            power -= 30 * power * (power - 1) * step;
+        }
+        RoomOfRuns room;
+        for (int i = 0; i < 3; ++i) {
+            room.run(1, length / 2);
+            room.run(1, length / 2);
+            room.rest(0.01);
+        }
+        EXPECT_NEAR(room.by_column().at(1), sum / length - 1, 2e-3) << length;
+    }
+    const PossiblePower board{.lowest = 100, .limit = 700};
+    EXPECT_EQ(board.beyond(903, 0.28), 0);
+    EXPECT_GT(board.beyond(903, 0.1), 0);
+    EXPECT_LT(board.beyond(40, 0), 0);
+}
+
+TEST(GapColumns, LongGapsBehindAKernelHaveAColumn) {
+    GapColumns gaps;
+    std::size_t columns = 3;
+    const auto add = [&] { return columns++; };
+    for (int i = 0; i < 100; ++i) {
+        gaps.run(1, 10e-3);
+        gaps.rest(5e-6, true, add);  // until the next launch
+        gaps.run(2, 10e-3);
+        gaps.rest(2e-3, true, add);
+        gaps.run(1, 10e-3);
+    }
+    ASSERT_EQ(gaps.gaps().size(), 1U);
+    const KernelGap& gap = gaps.gaps().front();
+    EXPECT_EQ(gap.column, 3U);
+    EXPECT_EQ(gap.after, 2U);
+    EXPECT_TRUE(gap.lies_beside(1));
+    EXPECT_NEAR(gap.seconds, 0.15, 0.01);
+    gaps.run(2, 10e-3);
+    EXPECT_EQ(gaps.rest(2e-3, true, add), 3U);
+    EXPECT_EQ(gaps.rest(0.1, true, add), RowSums::idle_column) << "it rests";
+    std::vector<double> seconds{1, 2, 3, 4};
+    gaps.fold(seconds);
+    EXPECT_EQ(seconds, (std::vector<double>{5, 2, 3, 0}));
 }
 
 TEST_F(FixedStep, WithTooFewReadingsNothingIsSaid) {

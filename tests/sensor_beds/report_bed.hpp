@@ -16,10 +16,9 @@ namespace sensor_bed {
 
 /// The report of a bed's run through what users have: counter reads by the sampler, looks at the
 /// log each 250 ms, intervals as the markers tell them.
-/// @param limit of the board's power, as the device tells it; 0: it does not
 /// @param sensors as they were measured
 inline kdvfs::measure::Report report(
-    const Run& run, const Bed& bed, double limit,
+    const Run& run, const Bed& bed,
     const std::optional<kdvfs::measure::SensorCalibration>& sensors = {}) {
     using namespace kdvfs;
     using namespace kdvfs::measure;
@@ -38,7 +37,7 @@ inline kdvfs::measure::Report report(
                                   {.counter_period = seconds(bed.counter_period),
                                    .sensor_may_lag = true,
                                    .sensors = sensors,
-                                   .power_limit = {limit}}};
+                                   .power_limit = {run.truth().limit}}};
     const double end = static_cast<double>(run.drawn().size()) * Run::grain;
     std::size_t call = 0;
     std::size_t logged = 0;

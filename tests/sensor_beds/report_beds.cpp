@@ -20,30 +20,25 @@ using sensor_bed::Run;
 /// A bed, and what is asked of its reports.
 struct Row {
     Bed bed;
-    double limit = 700;        ///< W, as the device tells it
     double least_covered = 0;  ///< %; 0: shown only
     bool measured = false;     ///< the sensor was, by a minute of square waves
 };
 
 std::vector<Row> rows() {
     return {
-        {{.name = "log of 20 ms with a memory", .log = Log::memory, .counter_period = 0.1},
-         700,
-         90},
+        {{.name = "log of 20 ms with a memory", .log = Log::memory, .counter_period = 0.1}, 90},
         {{.name = "log of 20 ms with a memory, measured",
           .log = Log::memory,
           .counter_period = 0.1},
-         700,
          90,
          true},
-        {{.name = "log of 25 of every 100 ms", .log = Log::mean_25_ms, .log_period = 0.1}, 700, 90},
+        {{.name = "log of 25 of every 100 ms", .log = Log::mean_25_ms, .log_period = 0.1}, 90},
         {{.name = "log of 25 of every 100 ms, measured", .log = Log::mean_25_ms, .log_period = 0.1},
-         700,
          90,
          true},
         {{.name = "means of 1 s", .log = Log::since_last, .log_period = 1}},
-        {{.name = "counter of 1 ms", .counter_period = 1e-3}, 700, 90},
-        {{.name = "counter of 1 ms, measured", .counter_period = 1e-3}, 700, 90, true},
+        {{.name = "counter of 1 ms", .counter_period = 1e-3}, 90},
+        {{.name = "counter of 1 ms, measured", .counter_period = 1e-3}, 90, true},
         {{.name = "counter of 100 ms", .counter_period = 0.1}},
         {{.name = "counter of 100 ms, up to 100 ms late",
           .counter_period = 0.1,
@@ -59,14 +54,18 @@ std::vector<Row> rows() {
         {{.name = "log of 20 ms, another process",
           .log = Log::memory,
           .counter_period = 0.1,
-          .outside = 80}},
-        {{.name = "counter of 1 ms, another process", .counter_period = 1e-3, .outside = 80}},
-        {{.name = "log of 20 ms, limit of 450 W",
+          .outside = true}},
+        {{.name = "counter of 1 ms, another process", .counter_period = 1e-3, .outside = true}},
+        {{.name = "counter of 1 ms, another process that never rests",
+          .counter_period = 1e-3,
+          .outside = true,
+          .always = true}},
+        {{.name = "log of 20 ms, at the limit",
           .log = Log::memory,
           .counter_period = 0.1,
-          .limit = 450},
-         450},
-        {{.name = "counter of 1 ms, limit of 450 W", .counter_period = 1e-3, .limit = 450}, 450},
+          .limited = true},
+         90},
+        {{.name = "counter of 1 ms, at the limit", .counter_period = 1e-3, .limited = true}},
     };
 }
 
@@ -92,7 +91,7 @@ bool judge(const Row& row, int seeds, std::uint64_t first, bool notes) {
             sensors = kdvfs::measure::measure_sensors(
                 sensor_bed::record_of_waves(row.bed, run.truth(), pulses, seed + 200));
         }
-        const kdvfs::measure::Report report = sensor_bed::report(run, row.bed, row.limit, sensors);
+        const kdvfs::measure::Report report = sensor_bed::report(run, row.bed, sensors);
         sensor_bed::take(run, report);
         noted += report.notes.empty() ? 0 : 1;
         for (const auto& kernel : run.kernels()) {
@@ -107,7 +106,7 @@ bool judge(const Row& row, int seeds, std::uint64_t first, bool notes) {
             worst = std::max(worst, off / kernel.watts);
             highest = std::max(highest, watts - half_width);
             time += kernel.seconds;
-            impossible += watts - half_width > 1.1 * row.limit ? 1 : 0;
+            impossible += watts - half_width > 2.2 * run.truth().limit ? 1 : 0;
             if (kernel.oracle) widths.push_back(half_width / kernel.oracle->second);
         }
         for (const std::string& note : report.notes) {

@@ -37,20 +37,24 @@ struct Bed {
     bool exactly = false;       ///< the counter's period is a round figure
     bool remembers = false;     ///< the counter adds up what a filter with a memory shows
     bool judged = true;        ///< or shown only: not yet good enough, or not measured often enough
-    double outside = 0;        ///< W that another process draws, in half of the seconds
+    bool outside = false;      ///< another process draws power, which comes and goes
+    bool always = false;       ///< it does not go
     bool leaves_out = false;   ///< the first kernel has no scope
-    double limit = 0;          ///< W that the board keeps to, in the mean over 20 ms; 0: none
+    bool limited = false;      ///< the board's power limit is near what the step draws, or below it
     double least_time = 0.85;  ///< of the time that the oracle resolves
 };
 
 /// What the ranges gave.
 struct Truth {
-    double delay = 0;   ///< s, with the offset of the timestamps
-    double memory = 0;  ///< s
-    double window = 0;  ///< s
-    double rise = 0;    ///< s
-    double spread = 0;  ///< of a kernel's power from call to call, relative
-    double noise = 0;   ///< of a reading, W
+    double delay = 0;     ///< s, with the offset of the timestamps
+    double memory = 0;    ///< s
+    double window = 0;    ///< s
+    double rise = 0;      ///< s
+    double spread = 0;    ///< of a kernel's power from call to call, relative
+    double noise = 0;     ///< of a reading, W
+    double limit = 700;   ///< W, of the board
+    double limiter = 0;   ///< per second that the power is off by all of the limit
+    double averages = 0;  ///< s, time constant of the power that the limiter looks at
 };
 
 constexpr double grain = 50e-6;  ///< s
@@ -115,8 +119,10 @@ private:
     }
     double normal() { return std::normal_distribution<double>{}(random_); }
     void draw();
+    void draw_limiter();
     void work();
     void disturb(std::vector<double>& sums);
+    void load_from_outside();
     void read_log();
     void read_counter();
     void judge_by_oracle();
@@ -151,6 +157,7 @@ inline void Run::draw() {
     truth_.noise = uniform(1, 5);
     const double memory = std::exp(uniform(std::log(5e-3), std::log(50e-3)));
     const double duty = uniform(0.25, 1);
+    if (bed_.limited) draw_limiter();
     switch (bed_.log) {
         case Log::memory: truth_.memory = memory; break;
         case Log::since_last: truth_.window = bed_.log_period; break;
@@ -158,6 +165,15 @@ inline void Run::draw() {
         case Log::mean_25_ms: truth_.window = 25e-3; break;
         case Log::none: truth_.memory = bed_.remembers ? memory : 0; break;
     }
+}
+
+/// Limiters were measured at 27 to 33 per second of the power (H100, H200), without an average.
+inline void Run::draw_limiter() {
+    double joules = 0;
+    for (std::size_t k = 0; k < kernels_.size(); ++k) joules += kernels_[k].watts * lengths_[k];
+    truth_.limit = uniform(0.75, 1.1) * joules / step_;
+    truth_.limiter = std::exp(uniform(std::log(10), std::log(60)));
+    truth_.averages = std::exp(uniform(std::log(0.5e-3), std::log(20e-3)));
 }
 
 inline void Run::work() {
@@ -185,30 +201,45 @@ inline void Run::work() {
     }
 }
 
-/// What is not in the model: the board's power limit, whose loop scales the power of all kernels,
-/// and another process, which is nobody's energy.
+/// What is not in the model: the board's power limit, which is one of the mean and whose loop
+/// scales the power of all kernels, and another process, which is nobody's energy.
 inline void Run::disturb(std::vector<double>& sums) {
-    if (bed_.limit > 0) {
-        constexpr double loop = 20e-3;  // s
+    if (bed_.limited) {
         double mean = idle_;
         double scale = 1;
         std::fill(sums.begin(), sums.end(), 0.0);
+        const auto passes = [&](double watts) {
+            mean += (watts - mean) * -std::expm1(-grain / truth_.averages);
+            const double spare = 1 - mean / truth_.limit;
+            scale = std::clamp(scale * std::exp(truth_.limiter * spare * grain), 0.2, 1.0);
+        };
         std::size_t done = 0;
         for (const Call& call : calls_) {
-            for (; done < call.begin; ++done) mean += (idle_ - mean) * grain / loop;
+            for (; done < call.begin; ++done) passes(idle_);
             for (; done < call.end; ++done) {
                 drawn_[done] = idle_ + (drawn_[done] - idle_) * scale;
-                mean += (drawn_[done] - mean) * grain / loop;
-                scale = std::clamp(scale * (1 + (bed_.limit - mean) / bed_.limit * grain / loop),
-                                   0.2, 1.0);
+                passes(drawn_[done]);
                 sums[call.kernel] += drawn_[done] * grain;
             }
         }
     }
-    if (bed_.outside <= 0) return;
+    if (bed_.outside) load_from_outside();
+}
+
+/// It comes and goes every 0.5 to 5 s, on a board that wanders by 1 %.
+inline void Run::load_from_outside() {
+    const double watts = uniform(40, 150);
+    const double lasts = std::exp(uniform(std::log(0.5), std::log(5)));
+    bool on = bed_.always;
+    double until = 0;
+    double wandered = 0;
     for (std::size_t i = 0; i < drawn_.size(); ++i) {
-        const auto second = static_cast<std::size_t>(static_cast<double>(i) * grain);
-        if (second * 7 % 13 < 6) drawn_[i] += bed_.outside;
+        if (static_cast<double>(i) * grain >= until) {
+            until += lasts * uniform(0.5, 1.5);
+            on = bed_.always || !on;
+            wandered = 0.01 * normal();
+        }
+        drawn_[i] = drawn_[i] * (1 + wandered) + (on ? watts : 0);
     }
 }
 

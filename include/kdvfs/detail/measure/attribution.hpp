@@ -186,6 +186,14 @@ struct ImpossiblePower {
     Watts half_width;  ///< of its interval, which does not reach what is possible
 };
 
+/// Gaps between kernels in which the board draws what no idle board does.
+struct UnscopedWork {
+    std::optional<KernelId> after;  ///< the kernel before them; none: a short one
+    Seconds time;                   ///< of all these gaps
+    Watts power;
+    Watts half_width;
+};
+
 /// Where the joules of the counter went.
 struct Attribution {
     std::vector<AttributedPower> powers;    ///< by kernel and clock
@@ -194,6 +202,7 @@ struct Attribution {
     EnergyTotals totals;
     AttributionFit fit;
     std::vector<ImpossiblePower> impossible;  ///< powers that were refused, the worst first
+    std::vector<UnscopedWork> unscoped;
 };
 
 /// Attributes the joules of the counter: weighted least squares of the rows' powers on the shares
@@ -231,22 +240,21 @@ private:
     static constexpr double fewest_degrees = 3;
 
     void refuse_impossible();
-    /// Whether none of the columns that have seconds was refused. Where the sensor was sought, one
-    /// that was refused shows that the board is not as the model has it, whoever is asked for.
+    void find_unscoped();
+    /// Whether none of the columns that have seconds was refused, or lies beside work without a
+    /// scope, and nothing else draws power. Where the sensor was sought, a column that was refused
+    /// shows that the board is not as the model has it, whoever is asked for.
     [[nodiscard]] bool all_possible(std::span<const double> seconds) const;
     [[nodiscard]] EnergyTotals totals() const;
     [[nodiscard]] std::vector<AttributedGroup> groups(const std::vector<KernelId>& kernels,
                                                       const std::vector<std::vector<double>>& units,
                                                       const SymmetricMatrix& covariance) const;
-    [[nodiscard]] std::vector<double> idle_seconds() const {
-        std::vector<double> seconds(sums_->columns_seen());
-        seconds[EnergySums::idle_column] = sums_->seconds(EnergySums::idle_column);
-        return seconds;
-    }
     const EnergySums* sums_;
     AttributionSettings settings_;
     std::optional<PowerEstimate> estimate_;
     std::vector<ImpossiblePower> impossible_;
+    std::vector<UnscopedWork> unscoped_;
+    std::vector<char> beside_unscoped_;  // by column, may be shorter
 };
 
 [[nodiscard]] inline Attribution attribute(const EnergySums& sums,
@@ -275,11 +283,35 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
     }
     if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
     refuse_impossible();
+    find_unscoped();
 }
 
-/// A power beyond the board's limit, or below what it draws at rest, proves that something is wrong
-/// that no interval holds: work without a scope, load from outside, a sensor's delay. The power is
-/// refused, and what it is off by is taken into the intervals of all that trade power with it.
+/// Work without a scope shows as gaps that draw more than the board at rest. It has a power of its
+/// own, but not one power, and when in the gap it ran nobody knows: kernels beside it have the
+/// error, and are not resolved.
+inline void Attributing::find_unscoped() {
+    if (!estimate_) return;
+    const double most = sums_->possible.most_waiting(sums_->gain * sums_->rows.power.mean_watts());
+    beside_unscoped_.resize(sums_->columns_seen());
+    for (const KernelGap& gap : sums_->gaps) {
+        std::vector<double> second(sums_->columns_seen());
+        second[gap.column] = 1;
+        const Interval power = interval(second);
+        if (!(power.joules - power.half_width > most)) continue;
+        unscoped_.push_back({sums_->columns.kernel(gap.after),
+                             Seconds{gap.seconds},
+                             {power.joules},
+                             {power.half_width}});
+        for (std::size_t j = 0; j < beside_unscoped_.size(); ++j) {
+            if (gap.lies_beside(j)) beside_unscoped_[j] = 1;
+        }
+    }
+}
+
+/// A power beyond what the board's limit allows, or below what it draws at rest, proves that
+/// something is wrong that no interval holds: work without a scope, load from outside, a sensor's
+/// delay. The power is refused, and what it is off by is taken into the intervals of all that trade
+/// power with it.
 inline void Attributing::refuse_impossible() {
     if (!estimate_) return;
     const std::size_t columns = sums_->columns_seen();
@@ -301,7 +333,7 @@ inline void Attributing::refuse_impossible() {
             second[j] = 1;
             const double half_width = interval(second).half_width;
             const double watts = sums_->gain * estimate_->unbounded_watts()[j];
-            const double beyond = sums_->possible.beyond(watts);
+            const double beyond = sums_->beyond(j, watts);
             if (!(std::abs(beyond) > largest * std::max(half_width, least))) continue;
             largest = std::abs(beyond) / std::max(half_width, least);
             found.emplace(ImpossiblePower{{}, j, {watts}, {half_width}}, beyond);
@@ -313,16 +345,14 @@ inline void Attributing::refuse_impossible() {
         refused[next->first.column] = 1;
         estimate_->widen(next->first.column, next->second / sums_->gain);
     }
-    for (ImpossiblePower& each : impossible_) {
-        for (const KernelId kernel : sums_->columns.kernels()) {
-            for (const auto& [applied, column] : sums_->columns.of(kernel)) {
-                if (column == each.column) each.kernel = kernel;
-            }
-        }
-    }
+    for (ImpossiblePower& each : impossible_) each.kernel = sums_->columns.kernel(each.column);
 }
 
 inline bool Attributing::all_possible(std::span<const double> seconds) const {
+    if (sums_->hides_work || sums_->has_outside_load()) return false;
+    for (std::size_t j = 0; j < std::min(seconds.size(), beside_unscoped_.size()); ++j) {
+        if (seconds[j] != 0 && beside_unscoped_[j] != 0) return false;
+    }
     if (!sums_->hypotheses.empty()) return impossible_.empty();
     return std::none_of(impossible_.begin(), impossible_.end(), [&](const ImpossiblePower& each) {
         return each.column < seconds.size() && seconds[each.column] != 0;
@@ -407,7 +437,7 @@ inline std::vector<AttributedGroup> Attributing::groups(
     for (const EnergyGroups::Group& group : found.found()) {
         double time = 0;
         for (const std::size_t unit : group.units) time += times[unit];
-        if (sums_->possible.beyond(group.joules / time) != 0) continue;
+        if (sums_->possible.beyond(group.joules / time, PossiblePower::most_room) != 0) continue;
         AttributedGroup& resolved = result.emplace_back();
         resolved.energy = {{group.joules}, {group.half_width}, true};
         for (const std::size_t unit : group.units) {
@@ -426,14 +456,15 @@ inline EnergyTotals Attributing::totals() const {
     totals.counter = totals.unexplained = sums_->counter;
     totals.outside = sums_->outside;
     totals.counted_time = sums_->counted_time;
-    totals.idle_time = Seconds{sums_->seconds(EnergySums::idle_column)};
+    const std::vector<double> idle_seconds = sums_->idle_seconds();
+    totals.idle_time = Seconds{std::accumulate(idle_seconds.begin(), idle_seconds.end(), 0.0)};
     if (!estimate_) return totals;
     std::vector<double> all = sums_->column_seconds;
     const EnergyEstimate explained = energy(all, any_width);
     std::vector<double> kernels = all;
-    kernels[EnergySums::idle_column] = 0;
+    for (std::size_t j = 0; j < kernels.size(); ++j) kernels[j] -= idle_seconds[j];
     // What cannot be told apart is not unexplained.
-    const EnergyEstimate idle = energy(idle_seconds(), any_width);
+    const EnergyEstimate idle = energy(idle_seconds, any_width);
     const bool apart = sums_->columns.kernels().empty() || totals.idle_time.count() == 0 ||
                        (idle.resolved && energy(kernels).resolved);
     totals.kernels = apart ? energy(kernels, any_width) : explained;
@@ -459,6 +490,7 @@ inline Attribution Attributing::result() const {
     }
     result.fit.sensor = sums_->sensor;
     result.impossible = impossible_;
+    result.unscoped = unscoped_;
     result.fit.rows = sums_->row_count;
     result.fit.refused_rows = sums_->refused_rows;
     result.fit.scatter = {sums_->gain * sums_->scatter().count};
@@ -478,7 +510,7 @@ inline Attribution Attributing::result() const {
         }
     }
     if (!solved()) return result;
-    units.push_back(idle_seconds());
+    units.push_back(sums_->idle_seconds());
     const SymmetricMatrix spread = covariance(units);
     result.groups = groups(kernels, units, spread);
     result.fit.whitened = estimate_->whitened();

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <kdvfs/detail/measure/batch_means.hpp>
+#include <kdvfs/detail/measure/gap_columns.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
 #include <kdvfs/report.hpp>
@@ -45,8 +47,10 @@ public:
         return kernel.value < by_kernel_.size() ? by_kernel_[kernel.value] : none;
     }
 
-    /// The kernel that a column belongs to; of a column that was inserted.
-    [[nodiscard]] KernelId kernel(std::size_t column) const { return by_column_.at(column); }
+    /// The kernel that a column belongs to; nothing for idle time and kernels without a column.
+    [[nodiscard]] std::optional<KernelId> kernel(std::size_t column) const {
+        return column < by_column_.size() ? by_column_[column] : std::nullopt;
+    }
 
     /// Kernels that have a column.
     [[nodiscard]] std::vector<KernelId> kernels() const {
@@ -59,28 +63,7 @@ public:
 
 private:
     std::vector<Columns> by_kernel_;
-    std::vector<KernelId> by_column_;
-};
-
-/// What a board can draw for longer than some milliseconds.
-struct PossiblePower {
-    double lowest = 0;  ///< W, of the board while nothing ran for long
-    double limit = 0;   ///< W, the highest power limit that held; 0: unknown
-
-    /// A limiter is a control loop, and meters have a gain: so far beyond either bound a power may
-    /// lie. Repeated kernels draw up to 4 % more than the limit (725 of 700 W, HARDWARE tables).
-    static constexpr double tolerance = 0.1;
-    /// A board at its lowest clocks draws less than one that rests at its highest: an H100 rests
-    /// at 119 W with its clock at 1980 MHz (HARDWARE tables); half of it is an assumption.
-    static constexpr double of_rest = 0.5;
-
-    /// How far watts lie beyond what is possible; negative below it, 0 inside.
-    [[nodiscard]] double beyond(double watts) const {
-        const double low = of_rest * lowest;
-        const double high = (1 + tolerance) * limit;
-        if (limit > 0 && watts > high) return watts - high;
-        return watts < low ? watts - low : 0;
-    }
+    std::vector<std::optional<KernelId>> by_column_;
 };
 
 /// All that attribution needs to know of a stretch of work, however long it was.
@@ -98,7 +81,12 @@ struct EnergySums {
     KernelColumns columns;
     std::optional<std::size_t> pool;     ///< the column of kernels that have none of their own
     std::vector<double> column_seconds;  ///< by column, under trusted samples
-    std::vector<double> column_edges;    ///< of them, those at runs' ends that markers take
+    std::vector<KernelGap> gaps{};       ///< idle time whose column is not the idle one
+    /// Gaps between kernels draw more than a board that waits, and the rows have no power of
+    /// theirs.
+    bool hides_work = false;
+    double wanders = 0;                ///< W, of the rows, as `SensorFinding` has it
+    std::vector<double> column_edges;  ///< of them, those at runs' ends that markers take
     /// By column, W; a width of 0 where the kernel was not repeated. May be shorter.
     std::vector<PowerBelief> repeated;
     std::vector<CountedJoules> direct;  ///< by column, of long scopes; may be shorter
@@ -108,7 +96,8 @@ struct EnergySums {
     double gain = 1;
     double gain_deviation = 0;
 
-    PossiblePower possible{};  ///< by the counter
+    PossiblePower possible{};    ///< by the counter
+    std::vector<double> room{};  ///< of each column beyond the limit, as `RoomOfRuns` has it
 
     Joules counter;           ///< trusted joules of the metered time
     Joules outside;           ///< trusted joules of the rest
@@ -129,6 +118,33 @@ struct EnergySums {
             seconds[column] = this->seconds(column);
         }
         return seconds;
+    }
+    /// Takes gaps out of the idle column, into their own.
+    void split_gaps(std::vector<KernelGap> own) {
+        for (KernelGap& gap : own) {
+            gap.seconds = std::min(gap.seconds, column_seconds[idle_column]);
+            column_seconds[gap.column] = gap.seconds;
+            column_seconds[idle_column] -= gap.seconds;
+        }
+        gaps = std::move(own);
+    }
+    /// Of columns in which nothing runs; 0 of others.
+    [[nodiscard]] std::vector<double> idle_seconds() const {
+        std::vector<double> idle(columns_seen());
+        idle[idle_column] = seconds(idle_column);
+        for (const KernelGap& gap : gaps) idle[gap.column] = seconds(gap.column);
+        return idle;
+    }
+    /// How far a column's watts lie beyond what is possible; 0 inside.
+    [[nodiscard]] double beyond(std::size_t column, double watts) const {
+        return possible.beyond(watts,
+                               column < room.size() ? room[column] : PossiblePower::most_room);
+    }
+    /// Whether the power wanders by more than boards do while the same runs. Recordings of
+    /// three boards below their limit wander by at most 0.30 % of their power.
+    [[nodiscard]] bool has_outside_load() const {
+        constexpr double boards = 0.015;
+        return wanders > boards * rows.power.mean_watts();
     }
     /// Standard deviation of a row's power from what the columns explain.
     [[nodiscard]] Watts scatter() const {

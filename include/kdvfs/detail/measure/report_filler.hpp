@@ -220,6 +220,7 @@ private:
     void add_notes(Report& report) const;
     void add_alarms(Report& report) const;
     void add_impossible(Report& report) const;
+    void add_outside_load(Report& report) const;
 
     const KernelTable* kernels_;
     EnergySums sums_;
@@ -382,6 +383,32 @@ inline void ReportFiller::add_impossible(Report& report) const {
         "work that no scope covers, another process, or the sensor's delay");
 }
 
+/// What draws power beside the kernels.
+inline void ReportFiller::add_outside_load(Report& report) const {
+    std::array<char, 512> text;
+    for (const UnscopedWork& each : found_.unscoped) {
+        std::snprintf(
+            text.data(), text.size(),
+            "in gaps behind %s, together %.3g s, the board draws %.0f +- %.0f W, more "
+            "than at rest: work that no scope covers; kernels beside it are not resolved",
+            (each.after ? to_string(kernels_->key(*each.after)) : "short kernels").c_str(),
+            each.time.count(), each.power.count, each.half_width.count);
+        report.notes.emplace_back(text.data());
+    }
+    if (sums_.hides_work) {
+        report.notes.emplace_back(
+            "in gaps between kernels the board draws more than at rest: work that no scope covers; "
+            "no kernel is resolved");
+    }
+    if (!sums_.has_outside_load()) return;
+    std::snprintf(
+        text.data(), text.size(),
+        "the board's power wanders by %.0f W from second to second while the same kernels "
+        "run: something else draws power, such as another process; no kernel is resolved",
+        sums_.gain * sums_.wanders);
+    report.notes.emplace_back(text.data());
+}
+
 /// What says that the attribution's picture of the board is wrong.
 inline void ReportFiller::add_alarms(Report& report) const {
     constexpr double most_refused = 0.02;
@@ -402,6 +429,7 @@ inline void ReportFiller::add_alarms(Report& report) const {
     }
     if (!attributing_.solved()) return;
     add_impossible(report);
+    add_outside_load(report);
     const double beyond = std::abs(totals.unexplained.count) - totals.unexplained_half_width.count;
     if (beyond < rounding * totals.counter.count) return;
     if (totals.unexplained < Joules{0}) {

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/limited_sample.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
 #include <kdvfs/detail/measure/sensor_posterior.hpp>
 #include <kdvfs/detail/measure/sensor_prior.hpp>
 #include <kdvfs/detail/measure/sensor_sample.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
@@ -24,9 +29,17 @@ struct SensorFinding {
     bool usual = false;                  ///< to be taken for NVIDIA's log of 20 ms (`LogMemories`)
     bool stale = false;                  ///< not as it was measured (`SensorCalibration`)
     double overcount = 1;                ///< far above 1 where the board is not as the model has it
-    double left = 0;                     ///< W of a reading, root mean square, that are unexplained
-    double deviation = 0;                ///< W of a reading from the mean of all
+    /// W that the power wanders by from second to second while the same runs; 0 where a limiter
+    /// moves it.
+    double wanders = 0;
+    double left = 0;       ///< W of a reading, root mean square, that are unexplained
+    double deviation = 0;  ///< W of a reading from the mean of all
 
+    /// The powers under the likeliest sensor, W by column.
+    [[nodiscard]] std::vector<double> watts() const {
+        const PowerPrior prior{rows.power.mean_watts(), PowerPrior::differing(rows), {}};
+        return prior.watts(prior.factor(rows.level.gram), rows.level.right);
+    }
     /// Whether powers are to be taken from it, of columns that had so many seconds.
     [[nodiscard]] bool holds(std::span<const double> seconds) const {
         return !usual && !runs_are_few(seconds);
@@ -57,15 +70,215 @@ struct SensorFinding {
     return SensorPrior::has_family(sample.period()) && sample.readings() < few;
 }
 
+/// What one posterior says, and how well it explains the readings.
+[[nodiscard]] inline SensorFinding finding_of(const SensorPosterior& posterior) {
+    SensorFinding found;
+    found.likely = posterior.likely();
+    found.rows = posterior.row_sums(found.likely);
+    for (const SensorGuess& guess : posterior.cloud()) {
+        found.hypotheses.push_back(posterior.equations(posterior.sensor(guess)));
+    }
+    found.overcount = posterior.clustering();
+    found.left = posterior.unexplained();
+    return found;
+}
+
+/// Whether a log's sensor is to be taken for that of NVIDIA's boards. Where powers differ inside
+/// runs, as on these boards, the model leaves an overcount of 4 to 10 (its own boards 1 to 2), or
+/// finds the sensor to 0.4 ms and 11 % (an H200) and believes its own powers too much: near that
+/// log, or with such an overcount where that log explains nearly as much, it is that log.
+[[nodiscard]] inline bool is_usual_log(const SensorPosterior& posterior,
+                                       const SensorFinding& found) {
+    constexpr double most_overcount = 2.5;
+    constexpr double near_delay = 1e-3;   // s
+    constexpr double near_memory = 0.25;  // of it
+    // Of what readings leave, root mean square: on recordings of five boards 1.02 to 1.35.
+    constexpr double nearly = 1.5;
+    const Sensor log{.delay = 3.4e-3, .memory = 12.8e-3};
+    const Sensor& likely = found.likely;
+    const bool near = std::abs(likely.delay + likely.rise - log.delay) < near_delay &&
+                      std::abs(likely.memory / log.memory - 1) < near_memory;
+    if (near || posterior.plausible(log)) return true;
+    return found.overcount > most_overcount &&
+           posterior.row_sums(log).scatter < nearly * nearly * found.rows.scatter;
+}
+
+/// Finds the sensor of a board whose power limiter moves the powers of kernels (`LimitedPowers`).
+/// The limiter's rate is one more parameter that is integrated out: a part of the sample says where
+/// it lies, the whole what it makes of the powers there.
+class LimitedFinding {
+public:
+    /// @param limit of the board's power, W
+    LimitedFinding(const SensorSample& sample, bool counter, ColumnPrior columns, SensorPrior prior,
+                   double limit)
+        : sample_{&sample},
+          counter_{counter},
+          columns_{std::move(columns)},
+          prior_{prior},
+          limit_{limit} {}
+
+    /// @param takes_usual as `SensorFinding::usual`, of a posterior and what it found
+    /// @returns nothing where there are too few readings
+    template <class TakesUsual>
+    [[nodiscard]] std::optional<SensorFinding> find(TakesUsual takes_usual) const {
+        const SensorSample thin = static_cast<double>(sample_->rows().size()) > part * fewest
+                                      ? sample_->thinned(part)
+                                      : *sample_;
+        const SensorPosterior free{thin, counter_, columns_, prior_};
+        if (!free.solved()) return {};
+        const std::vector<double> watts = free.watts(free.likely());
+        const auto at = [&](const SensorSample& sample, double rate,
+                            std::optional<SensorGuess> about = {},
+                            std::span<const SensorGuess> known = {}) {
+            const SensorSample limited = LimitedPowers{sample, watts, limit_, rate}.sample();
+            const SensorPosterior posterior{
+                limited, counter_, columns_, prior_, {.about = about, .known = known}};
+            Fit fit{rate, finding_of(posterior), {}};
+            fit.finding.usual = takes_usual(posterior, fit.finding);
+            fit.cloud.assign(posterior.cloud().begin(), posterior.cloud().end());
+            return fit;
+        };
+        std::vector<Fit> parts;
+        for (const double rate : rates) parts.push_back(at(thin, rate));
+        const auto [centre, apart] = likely_rate(parts);
+        std::vector<Fit> all;
+        all.push_back(at(*sample_, centre, nearest(parts, centre)));
+        for (const double rate : {centre * apart, centre / apart}) {
+            all.push_back(at(*sample_, rate, {}, moved(all.front(), rate, parts)));
+        }
+        // Powers that follow the limit at once, or not at all.
+        parts.push_back({0, finding_of(free), {}});
+        if (heights(parts).back() >= 0) {
+            const SensorPosterior posterior{*sample_, counter_, columns_, prior_};
+            all.push_back({0, finding_of(posterior), {}});
+            all.back().finding.usual = takes_usual(posterior, all.back().finding);
+        }
+        return mixed(std::move(all));
+    }
+
+private:
+    static constexpr std::int64_t part = 4;
+    static constexpr double fewest = 200;  ///< rows that say something of a rate
+    /// Per second: 27 to 33 on H100 and H200 boards (bench/boards), unknown on others.
+    static constexpr std::array rates{14.0, 28.0, 56.0};
+
+    struct Fit {
+        double rate;
+        SensorFinding finding;
+        std::vector<SensorGuess> cloud;
+
+        [[nodiscard]] double square() const {
+            return finding.rows.scatter / std::max(finding.rows.rows, 1.0);
+        }
+        [[nodiscard]] SensorGuess mean() const {
+            SensorGuess mean{.shape = cloud.front().shape};
+            double count = 0;
+            for (const SensorGuess& guess : cloud) {
+                if (guess.shape != mean.shape) continue;
+                ++count;
+                for (std::size_t k = 0; k < 3; ++k) {
+                    mean.at[k] += (guess.at[k] - mean.at[k]) / count;
+                }
+            }
+            return mean;
+        }
+    };
+
+    /// How well fits of the same readings explain them: the logarithm of the likelihood, with the
+    /// overcount of the best, whose height is 0. Rows that one took for faults count by their least
+    /// error.
+    [[nodiscard]] static std::vector<double> heights(std::span<const Fit> all) {
+        double rows = 1;
+        double noise = std::numeric_limits<double>::infinity();
+        for (const Fit& each : all) {
+            rows = std::max(rows, each.finding.rows.rows);
+            noise = std::min(noise, each.square());
+        }
+        std::vector<double> found;
+        std::size_t best = 0;
+        for (const Fit& each : all) {
+            const double faults = (rows - each.finding.rows.rows) * SensorPosterior::far *
+                                  SensorPosterior::far * noise;
+            found.push_back(-0.5 * rows * std::log(each.finding.rows.scatter + faults));
+            if (found.back() > found[best]) best = found.size() - 1;
+        }
+        const double highest = found[best];
+        for (double& each : found) each = (each - highest) / all[best].finding.overcount;
+        return found;
+    }
+    /// The likeliest rate and the factor of one deviation, by a parabola through the heights at
+    /// `rates`; behind its ends it says little.
+    [[nodiscard]] static std::pair<double, double> likely_rate(std::span<const Fit> parts) {
+        const std::vector<double> height = heights(parts);
+        const double step = std::log(rates[1] / rates[0]);
+        const double bends = std::max((2 * height[1] - height[0] - height[2]) / (step * step), 1.0);
+        const double tilts = (height[2] - height[0]) / (2 * step);
+        return {rates[1] * std::exp(std::clamp(tilts / bends, -step, step)),
+                std::exp(std::clamp(1 / std::sqrt(bends), 0.15, 0.7))};
+    }
+    /// What the part's fit whose rate is nearest looks for, with the rise in its delay.
+    [[nodiscard]] static SensorGuess nearest(std::span<const Fit> parts, double rate) {
+        const auto far = [&](const Fit& each) { return std::abs(std::log(each.rate / rate)); };
+        SensorGuess guess =
+            std::min_element(parts.begin(), parts.end(), [&](const Fit& a, const Fit& b) {
+                return far(a) < far(b);
+            })->mean();
+        guess.at[0] += guess.at[2];
+        return guess;
+    }
+    /// The cloud of a fit, moved to another rate as the parts' sensors move with theirs.
+    [[nodiscard]] static std::vector<SensorGuess> moved(const Fit& from, double rate,
+                                                        std::span<const Fit> parts) {
+        const SensorGuess low = parts.front().mean();
+        const SensorGuess high = parts.back().mean();
+        const double by = std::log(rate / from.rate) / std::log(rates.back() / rates.front());
+        std::vector<SensorGuess> cloud = from.cloud;
+        if (low.shape != high.shape) return cloud;
+        for (SensorGuess& guess : cloud) {
+            if (guess.shape != low.shape) continue;
+            for (std::size_t k = 0; k < 3; ++k) guess.at[k] += by * (high.at[k] - low.at[k]);
+            guess.at[2] = std::max(guess.at[2], 0.0);
+        }
+        return cloud;
+    }
+    /// As many hypotheses of each as it is likely; all else is the likeliest one's.
+    [[nodiscard]] static SensorFinding mixed(std::vector<Fit> all) {
+        std::vector<double> weights = heights(all);
+        double sum = 0;
+        for (double& weight : weights) sum += weight = std::exp(weight);
+        const auto best = static_cast<std::size_t>(
+            std::max_element(weights.begin(), weights.end()) - weights.begin());
+        std::vector<NormalSums> hypotheses;
+        double before = 0;
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            std::vector<NormalSums>& own = all[i].finding.hypotheses;
+            const auto many = static_cast<double>(own.size());
+            const auto first = static_cast<std::size_t>(std::lround(many * before));
+            before += weights[i] / sum;
+            const auto last = static_cast<std::size_t>(std::lround(many * before));
+            for (std::size_t k = first; k < last; ++k) hypotheses.push_back(std::move(own[k]));
+        }
+        all[best].finding.hypotheses = std::move(hypotheses);
+        return std::move(all[best].finding);
+    }
+
+    const SensorSample* sample_;
+    bool counter_;
+    ColumnPrior columns_;
+    SensorPrior prior_;
+    double limit_;
+};
+
 /// Finds the sensor of a power log or a counter (`SensorPosterior`), and the powers under each
 /// hypothesis of it.
 /// @param columns how many there are; idle is the first
 /// @param counter rows are differences of a counter
 /// @param measured the sensor as `kdvfs measure-sensor` found it
+/// @param limit   of the board's power, W, where kernels draw about as much; else 0
 /// @returns nothing where there are too few readings
 [[nodiscard]] inline std::optional<SensorFinding> find_sensor(
     const SensorSample& sample, std::size_t columns, bool counter = false,
-    const std::optional<MeasuredSensor>& measured = {}) {
+    const std::optional<MeasuredSensor>& measured = {}, double limit = 0) {
     double sum = 0;
     double squares = 0;
     double count = 0;
@@ -77,36 +290,28 @@ struct SensorFinding {
     if (count < static_cast<double>(SensorPosterior::fewest_rows)) return {};
     const double mean = sum / count;
     const auto period = std::chrono::duration_cast<Duration>(Seconds{sample.period()});
+    const ColumnPrior centred = ColumnPrior::around(mean, columns);
     const SensorPrior prior = measured  ? SensorPrior::of(*measured)
                               : counter ? SensorPrior{}
                                         : SensorPrior::of_log(period);
-    const SensorPosterior posterior{sample, counter, ColumnPrior::around(mean, columns), prior};
-    if (!posterior.solved()) return {};
-    SensorFinding found;
-    found.likely = posterior.likely();
-    found.rows = posterior.row_sums(found.likely);
-    for (const SensorGuess& guess : posterior.cloud()) {
-        found.hypotheses.push_back(posterior.equations(posterior.sensor(guess)));
+    const bool has_family = !measured && !counter && SensorPrior::has_family(sample.period());
+    const auto takes_usual = [&](const SensorPosterior& of, const SensorFinding& found) {
+        return has_family && is_usual_log(of, found);
+    };
+    std::optional<SensorFinding> found;
+    if (limit > 0) {
+        found = LimitedFinding{sample, counter, centred, prior, limit}.find(takes_usual);
+    } else if (const SensorPosterior posterior{sample, counter, centred, prior};
+               posterior.solved()) {
+        found = finding_of(posterior);
+        found->usual = takes_usual(posterior, *found);
+        found->wanders = posterior.wanders(found->likely);
+        const auto known =
+            std::count_if(posterior.cloud().begin(), posterior.cloud().end(),
+                          [&](const SensorGuess& each) { return prior.is_known(each); });
+        found->stale = measured && 2 * static_cast<std::size_t>(known) < posterior.cloud().size();
     }
-    const auto known = std::count_if(posterior.cloud().begin(), posterior.cloud().end(),
-                                     [&](const SensorGuess& each) { return prior.is_known(each); });
-    found.stale = measured && 2 * static_cast<std::size_t>(known) < posterior.cloud().size();
-    const bool of_period = !measured && !counter && SensorPrior::has_family(sample.period());
-    found.overcount = posterior.clustering();
-    // Where powers differ inside runs, as on NVIDIA's boards, the model leaves an overcount of 4 to
-    // 10 (its own boards 1 to 2), or finds the sensor to 0.4 ms and 11 % (an H200) and believes its
-    // own powers too much: with such an overcount, or near that log, it is that log.
-    constexpr double most_overcount = 2.5;
-    constexpr double near_delay = 1e-3;   // s
-    constexpr double near_memory = 0.25;  // of it
-    const Sensor log{.delay = 3.4e-3, .memory = 12.8e-3};
-    const Sensor& likely = found.likely;
-    const bool near = std::abs(likely.delay + likely.rise - log.delay) < near_delay &&
-                      std::abs(likely.memory / log.memory - 1) < near_memory;
-    found.usual =
-        of_period && (near || found.overcount > most_overcount || posterior.plausible(log));
-    found.left = posterior.unexplained();
-    found.deviation = std::sqrt(std::max(squares / count - mean * mean, 0.0));
+    if (found) found->deviation = std::sqrt(std::max(squares / count - mean * mean, 0.0));
     return found;
 }
 

@@ -15,12 +15,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
+
+/// How a sensor is sought.
+struct SensorSearch {
+    std::size_t guesses = 32;            ///< how many hypotheses the cloud has
+    std::optional<SensorGuess> about{};  ///< where to look first, beside all that the prior allows
+    /// The cloud of an earlier posterior of this sensor, which is not sought again.
+    std::span<const SensorGuess> known{};
+};
 
 /// The sensor as a sample of readings shows it, with the powers of the columns integrated out: a
 /// cloud of equally likely hypotheses, found by sequential Monte Carlo (Del Moral, Doucet, Jasra,
@@ -29,11 +39,12 @@ namespace kdvfs::inline v0_3::measure {
 class SensorPosterior {
 public:
     static constexpr std::size_t fewest_rows = 8;
+    /// Deviations from which on a row is taken for a fault.
+    static constexpr double far = 6;
 
     /// @param counter rows are differences of a counter, not readings of a log
-    /// @param guesses how many hypotheses the cloud has
     SensorPosterior(const SensorSample& sample, bool counter, const ColumnPrior& columns,
-                    SensorPrior prior = {}, std::size_t guesses = 32);
+                    SensorPrior prior = {}, const SensorSearch& search = {});
 
     /// Whether there were rows to learn from.
     [[nodiscard]] bool solved() const { return !cloud_.empty(); }
@@ -75,6 +86,9 @@ public:
     [[nodiscard]] NormalSums equations(const Sensor& sensor) const;
     /// The same with what else is known of the rows.
     [[nodiscard]] RowSums row_sums(const Sensor& sensor) const;
+    /// How far the board's power wanders about what the same columns explain, from second to
+    /// second, without what a straight line through the run does: standard deviation, W.
+    [[nodiscard]] double wanders(const Sensor& sensor) const;
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
     /// What the likeliest hypothesis leaves of a row, W, root mean square.
     [[nodiscard]] double unexplained() const { return std::sqrt(square_); }
@@ -149,6 +163,7 @@ private:
         const auto& stretches = sample_->blocks()[row.block].stretches;
         std::size_t s = row.stretch;
         while (s > 0 && stretches[s].from >= row.at - delay) --s;
+        while (s > 0 && stretches[s].from > stretches[s].run_from) --s;
         return stretches[s];
     }
     [[nodiscard]] static StepResponse response(const Sensor& sensor, const SensorSample::Row& row) {
@@ -181,6 +196,7 @@ private:
     std::vector<std::size_t> place_;  // in `columns_`, of each column of the sample
     SensorPrior prior_;
     std::size_t guesses_;
+    std::optional<SensorGuess> about_;
     std::mt19937_64 random_{20260};
     std::vector<SensorSample::Row> rows_;  // shuffled
     std::vector<char> outlier_;            // by row
@@ -196,12 +212,13 @@ private:
 
 inline SensorPosterior::SensorPosterior(const SensorSample& sample, bool counter,
                                         const ColumnPrior& columns, SensorPrior prior,
-                                        std::size_t guesses)
+                                        const SensorSearch& search)
     : sample_{&sample},
       counter_{counter},
       period_{sample.period()},
       prior_{prior},
-      guesses_{guesses},
+      guesses_{search.guesses},
+      about_{search.about},
       rows_{sample.rows()},
       outlier_(rows_.size()) {
     if (rows_.size() < fewest_rows) return;
@@ -209,6 +226,11 @@ inline SensorPosterior::SensorPosterior(const SensorSample& sample, bool counter
     shuffle();
     for (const auto& row : rows_) mean_ += row.watts / static_cast<double>(rows_.size());
     square_ = std::pow(0.05 * mean_, 2);
+    if (!search.known.empty()) {
+        cloud_.assign(search.known.begin(), search.known.end());
+        judge_rows(likely(), rows_.size());
+        return;
+    }
     std::vector<Population> all;
     for (const SensorShape shape : prior_.shapes(counter_)) all.push_back(start(shape));
     std::size_t from = 0;
@@ -510,6 +532,61 @@ inline RowSums SensorPosterior::row_sums(const Sensor& sensor) const {
     return sums;
 }
 
+/// By means of windows, without what lies far out, as some readings are faults. What calls and
+/// noise make of a mean is seen in every other run, which a load from outside moves like the
+/// others.
+inline double SensorPosterior::wanders(const Sensor& sensor) const {
+    constexpr std::size_t fewest = 12;                            // windows
+    const double length = std::max(0.5, 2.0 * fewest * period_);  // s
+    const Fit found = fit(sensor, rows_.size());
+    std::vector<double> left;
+    std::vector<double> distances;
+    for (const SensorSample::Row& row : rows_) {
+        left.push_back(row.watts - explained(row, sensor, found.watts));
+        distances.push_back(std::abs(left.back()));
+    }
+    const double most = far * median_to_deviation * median_of(distances);
+    struct Mean {
+        double count = 0;
+        double watts = 0;
+        void add(double more) { watts += (more - watts) / ++count; }
+    };
+    std::map<std::int64_t, std::array<Mean, 2>> windows;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+        const SensorSample::Row& row = rows_[i];
+        windows[static_cast<std::int64_t>(row.at / length)][row.stretch % 2].add(
+            std::clamp(left[i], -most, most));
+    }
+    std::vector<std::array<double, 3>>
+        means;  // window, its mean, and half of what halves differ by
+    Mean differ;
+    for (const auto& [window, halves] : windows) {
+        const auto& [even, odd] = halves;
+        if (std::min(even.count, odd.count) < 4) continue;
+        means.push_back({static_cast<double>(window), 0.5 * (even.watts + odd.watts),
+                         0.5 * (even.watts - odd.watts)});
+        differ.add(means.back()[2]);
+    }
+    if (means.size() < fewest) return 0;
+    Mean at;
+    Mean mean;
+    for (const auto& [window, watts, half] : means) {
+        at.add(window);
+        mean.add(watts);
+    }
+    double along = 0;
+    double times = 0;
+    double squares = 0;
+    double chance = 0;
+    for (const auto& [window, watts, half] : means) {
+        along += (window - at.watts) * (watts - mean.watts);
+        times += (window - at.watts) * (window - at.watts);
+        squares += (watts - mean.watts) * (watts - mean.watts);
+        chance += (half - differ.watts) * (half - differ.watts);
+    }
+    return std::sqrt(std::max(squares - along * along / times - chance, 0.0) / (mean.count - 2));
+}
+
 /// How much of the rows each column has, by runs.
 inline void SensorPosterior::add_shares(const Sensor& sensor, RowSums& sums) const {
     const std::size_t columns = columns_.centre.size();
@@ -549,7 +626,14 @@ inline SensorPosterior::Population SensorPosterior::start(SensorShape shape) {
     const std::size_t many = 16 * guesses_;
     Population all;
     for (std::size_t i = 0; i < many; ++i) {
-        const SensorGuess guess = prior_.draw(shape, period_, [this] { return uniform(); });
+        SensorGuess guess = prior_.draw(shape, period_, [this] { return uniform(); });
+        if (about_ && about_->shape == shape && i % 8 == 0) {
+            constexpr double near = 0.5e-3;  // s
+            constexpr double alike = 0.1;    // of a memory or window
+            guess.at[0] = about_->at[0] + near * (2 * uniform() - 1) - guess.at[2];
+            guess.at[1] = about_->at[1] + alike * (2 * uniform() - 1);
+            if (!std::isfinite(prior_.density(guess, period_))) continue;
+        }
         all.guesses.push_back({guess, prior_.density(guess, period_), 0, 0});
     }
     return all;
@@ -703,7 +787,6 @@ inline void SensorPosterior::move(std::vector<Weighed>& all, double part, std::s
 
 /// The noise of rows, which of them are faults, and how alike those of one place are.
 inline void SensorPosterior::judge_rows(const Sensor& sensor, std::size_t rows) {
-    constexpr double far = 6;  // deviations
     const Fit found = fit(sensor, rows);
     std::vector<double> left(rows);
     std::vector<double> distances(rows);
@@ -775,7 +858,7 @@ inline double SensorPosterior::overcount(const Sensor& sensor, const Sensor& oth
         const auto& stretch = block.stretches[s];
         if (stretch.count == 0) continue;
         const double age =
-            std::clamp((shown - stretch.from) / (stretch.to - stretch.from), 0.0, 0.99);
+            std::clamp((shown - stretch.run_from) / (stretch.run_to - stretch.run_from), 0.0, 0.99);
         places[parts * place_[block.entries[stretch.first].column] +
                static_cast<std::size_t>(age * parts)] += z;
     }

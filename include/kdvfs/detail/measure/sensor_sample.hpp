@@ -28,6 +28,9 @@ public:
         double to;
         std::size_t first;  ///< of its entries
         std::size_t count;
+        /// Of what it is a piece of: itself, unless the sample was `weighed`.
+        double run_from;
+        double run_to;
     };
     struct Row {
         double at;      ///< timestamp of the reading, s
@@ -55,7 +58,7 @@ public:
                 entries[last.first].column != entries[before.first].column) {
                 return;
             }
-            before.to = last.to;
+            before.to = before.run_to = last.to;
             entries[before.first].share += entries[last.first].share;
             entries.pop_back();
             stretches.pop_back();
@@ -98,10 +101,10 @@ public:
         std::vector<Stretch>& all = last->stretches;
         if (continues) last->join_alike();
         if (continues && end - all.back().from <= grain_) {
-            all.back().to = end;
+            all.back().to = all.back().run_to = end;
             return;
         }
-        all.push_back({begin, end, last->entries.size(), 0});
+        all.push_back({begin, end, last->entries.size(), 0, begin, end});
         ++stretches_;
     }
     /// A column had so many seconds of the time that was passed last.
@@ -124,6 +127,20 @@ public:
         pending_.push_back({at, {length.count(), watts}});
         if (pending_.size() > most_pending) pending_.pop_front();
         settle();
+    }
+
+    /// The same with stretches cut into pieces of `longest` seconds at most, whose columns' seconds
+    /// `weigh(begins, seconds, entries)` changes: called in order, `begins` where the time before
+    /// is unknown.
+    template <class Weigh>
+    [[nodiscard]] SensorSample weighed(double longest, Weigh weigh) const;
+
+    /// Four of every 4 `every` blocks that follow each other: a sample of the sample.
+    [[nodiscard]] SensorSample thinned(std::int64_t every) const {
+        SensorSample result = *this;
+        std::erase_if(result.blocks_,
+                      [&](const Block& block) { return block.slot / stride_ / 4 % every != 0; });
+        return result;
     }
 
     /// The readings around which enough is known, as rows.
@@ -184,6 +201,35 @@ private:
     std::vector<Block> blocks_;
     std::deque<std::pair<TimePoint, std::pair<double, double>>> pending_;
 };
+
+template <class Weigh>
+SensorSample SensorSample::weighed(double longest, Weigh weigh) const {
+    SensorSample result = *this;
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+        const Block& from = blocks_[b];
+        Block& to = result.blocks_[b];
+        to.stretches.clear();
+        to.entries.clear();
+        bool begins = b == 0 || from.begin() > blocks_[b - 1].end() + 1e-9;
+        for (const Stretch& whole : from.stretches) {
+            const double length = whole.to - whole.from;
+            const double pieces = std::max(1.0, std::ceil(length / longest));
+            for (double i = 0; i < pieces; ++i) {
+                const std::size_t first = to.entries.size();
+                for (std::size_t k = whole.first; k < whole.first + whole.count; ++k) {
+                    const Entry& entry = from.entries[k];
+                    to.entries.push_back({entry.column, entry.share / pieces});
+                }
+                weigh(std::exchange(begins, false), length / pieces,
+                      std::span{to.entries}.subspan(first));
+                to.stretches.push_back({whole.from + i * length / pieces,
+                                        whole.from + (i + 1) * length / pieces, first, whole.count,
+                                        whole.from, whole.to});
+            }
+        }
+    }
+    return result;
+}
 
 inline std::vector<SensorSample::Row> SensorSample::rows() const {
     constexpr double early = 1.5e-3;   // s: so far before its moment a reading may be stamped
