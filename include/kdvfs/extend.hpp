@@ -139,4 +139,10 @@ private:
     }
 };
 
+namespace extend {
+
+/// The object behind a handle, for programs that keep all of a GPU's readings.
+[[nodiscard]] inline GpuService& service(const Gpu& gpu) { return detail::ServiceBehind::of(gpu); }
+
+}  // namespace extend
 }  // namespace kdvfs::inline v0_3

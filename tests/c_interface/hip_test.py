@@ -54,6 +54,8 @@ class Measures(unittest.TestCase):
             gpu.next_iteration()
             with gpu.scope("attention"):
                 time.sleep(0.02)
+            gpu.next_iteration()
+            becomes(lambda: "attention" in rows(gpu), True)
             self.assertEqual(rows(gpu)["attention"]["calls"], 1)
 
 

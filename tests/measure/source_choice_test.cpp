@@ -141,19 +141,6 @@ TEST(LogClock, TakesLateStampsBackToTheirTicks) {
     EXPECT_FALSE(clock.taken(next + 20ms + 15ms));
 }
 
-TEST(LogClock, LeavesRegularStampsWhereTheyAre) {
-    constexpr Duration period = 100'137us;
-    std::vector<TimePoint> stamps;
-    for (int i = 0; i < 100; ++i) stamps.push_back(TimePoint{7ms} + i * period);
-    LogClock clock{stamps};
-    for (int i = 0; i < 600; ++i) {
-        const TimePoint stamp = TimePoint{7ms} + i * period;
-        const auto at = clock.taken(stamp);
-        ASSERT_TRUE(at.has_value());
-        EXPECT_NEAR(Seconds{*at - stamp}.count(), 0, 2e-5) << i;
-    }
-}
-
 TEST(LogClock, HasNoTicksWhereStampsAreAnywhere) {
     std::mt19937_64 random{3};
     std::uniform_int_distribution<int> gap{5'000, 35'000};

@@ -126,7 +126,7 @@ RunOutcome simulate(const RunOptions& options, SimulatedProgram program, Change 
                                              Joules{block.energy / block.iterations}});
             blocks.pop_front();
         }
-        seen = {Seconds{time}, program.launches, 0, off};
+        seen = {Seconds{time}, program.launches, 0, off, step.as};
         outcome.lost = passed - twin;
         const double budget = options.start_loss.count() + options.max_slowdown * twin;
         const double excess = outcome.lost - budget;

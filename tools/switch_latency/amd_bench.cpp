@@ -3,16 +3,14 @@
 #include "gpu_bench.hpp"
 
 #include <kdvfs/detail/device/amd/clocks.hpp>
-#include <kdvfs/detail/open/amd.hpp>
+#include <kdvfs/detail/open/hip.hpp>
 
 #include <memory>
-#include <string>
 
 std::unique_ptr<SwitchBench> open_amd_gpu(int hip_device, IterationSettings settings) {
     using kdvfs::device::HipApi;
     static_cast<void>(kdvfs::device::offer_marker_kernel<HipApi>(&HipApi::launch_marker));
-    const kdvfs::device::amd::Card card = kdvfs::rocm::detail::card_at(
-        kdvfs::device::pci_address<HipApi>(hip_device), "HIP device " + std::to_string(hip_device));
+    const kdvfs::device::amd::Card card = kdvfs::extend::amd_card(hip_device);
     using Bench = GpuBench<HipApi, kdvfs::device::amd::Clocks>;
     constexpr unsigned blocks = 304;  // one wave: an MI300X has as many compute units
     const auto launch = [](HipApi::Stream stream, unsigned steps) {

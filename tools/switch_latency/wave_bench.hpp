@@ -47,7 +47,7 @@ inline kdvfs::measure::MeterRecord record_waves(WaveBench& bench,
                                                 const std::vector<kdvfs::measure::Pulse>& pulses,
                                                 const std::function<void(double)>& progress) {
     constexpr double call = 1e-3;  // s
-    kdvfs::detail::GpuService& service = kdvfs::detail::ServiceBehind::of(bench.gpu());
+    kdvfs::extend::GpuService& service = kdvfs::extend::service(bench.gpu());
     service.keep_record(true);
     bench.pass(std::chrono::seconds{1});
     double done = 0;

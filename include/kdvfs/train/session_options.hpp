@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/train/plan_watch.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>

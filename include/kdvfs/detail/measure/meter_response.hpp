@@ -104,7 +104,6 @@ inline LogClock::LogClock(std::span<const TimePoint> stamps) {
     phase_ = stamps.front();
     const double step = about * on_time / 4 / static_cast<double>(stamps.size());
     std::size_t best = 0;
-    double closest = 0;  // of as many stamps, the period that leaves them nearest to their ticks
     double phase = 0;
     std::vector<double> rests(stamps.size());
     for (int k = -steps; k <= steps; ++k) {
@@ -116,10 +115,8 @@ inline LogClock::LogClock(std::span<const TimePoint> stamps) {
         for (std::size_t i = 0; i < stamps.size(); ++i) rests.push_back(rests[i] + period);
         for (std::size_t from = 0, to = 0; from < stamps.size(); ++from) {
             while (to < rests.size() && rests[to] <= rests[from] + on_time * period) ++to;
-            const double apart = rests[to - 1] - rests[from];
-            if (to - from < best || (to - from == best && apart >= closest)) continue;
+            if (to - from <= best) continue;
             best = to - from;
-            closest = apart;
             period_ = period;
             phase = rests[from + (to - from) / 2];
         }

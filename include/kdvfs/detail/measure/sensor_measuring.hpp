@@ -77,8 +77,8 @@ inline std::vector<Pulse> square_waves(Seconds length, std::uint64_t seed) {
     }
     mean /= static_cast<double>(rows.size());
     square /= static_cast<double>(rows.size());
-    const SensorPosterior posterior{sample, counter, ColumnPrior::around(mean, columns),
-                                    SensorPrior{}, {.guesses = guesses}};
+    const SensorPosterior posterior{
+        sample, counter, ColumnPrior::around(mean, columns), SensorPrior{}, {.guesses = guesses}};
     if (posterior.unexplained() > unclear * std::sqrt(std::max(square - mean * mean, 0.0))) {
         return {};
     }

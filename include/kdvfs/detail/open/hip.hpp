@@ -35,3 +35,13 @@ KDVFS_INLINE Gpu measure(int hip_device, const GpuOptions& options) {
 }
 
 }  // namespace kdvfs::inline v0_3::rocm
+
+namespace kdvfs::inline v0_3::extend {
+
+/// The board of a HIP device. @throws Error if there is none such
+inline device::amd::Card amd_card(int hip_device) {
+    return rocm::detail::card_at(device::pci_address<device::HipApi>(hip_device),
+                                 "HIP device " + std::to_string(hip_device));
+}
+
+}  // namespace kdvfs::inline v0_3::extend
