@@ -5,7 +5,6 @@
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/validation.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -24,7 +23,7 @@ struct PromiseTally {
     double noise_free = 0;  ///< of the plan that knows the truth
     double promised = 0;
     double kept = 0;
-    int bounds_kept = 0;        ///< seeds whose iteration stayed within the bound and 0.1 points
+    int bounds_kept = 0;        ///< seeds whose iteration stayed within the bound
     double kernels_within = 0;  ///< share of all seeds' kernels
 
     /// Of the noise-free plan's, where that is over a point.
@@ -48,8 +47,7 @@ inline PromiseTally& operator+=(PromiseTally& tally, const std::pair<Plan, const
     const auto within = [&](Seconds time, Seconds reference) {
         return time <= reference * ((1 + tally.bound) * (1 + 1e-12));
     };
-    tally.bounds_kept +=
-        time_percent(real, baseline) <= 100 * tally.bound + Validation::time_tolerance_pct ? 1 : 0;
+    tally.bounds_kept += within(real.time, baseline.time) ? 1 : 0;
     int kernels = 0;
     for (std::size_t k = 0; k < plan.kernels.size(); ++k) {
         const KernelCosts& kernel = truth->kernels[k];

@@ -26,8 +26,7 @@ shell(0 "^{.*\"kernels\"" "kdvfs plan - --format json -o - < sweep.csv")
 shell(0 "^{.*\"kernels\"" "kdvfs plan sweep.csv --format json -o /dev/stdout")
 shell(0 "From: standard input" "kdvfs plan - --format header < sweep.csv")
 # 5: nothing to gain.
-# The plan is of kernels alone: switching between them costs more than its bound of 0 allows.
-shell(4 "promised" "kdvfs plan sweep.csv --format json | kdvfs validate - --device sim:mi210")
+shell(5 "promised" "kdvfs plan sweep.csv --format json | kdvfs validate - --device sim:mi210")
 shell(0 "<!doctype html>" "kdvfs report - < sweep.csv")
 shell(0 "launches +core" "printf 'kernel\\ngemm_02\\n' | kdvfs plan sweep.csv --trace -")
 shell(0 "^$" "kdvfs plan sweep.csv --format json -o plan.json")

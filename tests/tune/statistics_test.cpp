@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <bench/promise/promise_case.hpp>
-#include <bench/promise/repeated_samples.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/validation.hpp>
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -56,34 +52,6 @@ TEST(Promises, DoNotChangeByRounding) {
     for (const Aggregate aggregate : {Aggregate::local, Aggregate::global})
         EXPECT_EQ(make_plan(shrunk_costs(alike), strict_waste(), aggregate).energy_pct(),
                   make_plan(mean_costs(alike), strict_waste(), aggregate).energy_pct());
-}
-
-/// Twelve programs by default (eight are too few to tell 78 % from 85 %); more on request
-/// (bench/promise/repeated_bench has tables).
-TEST(Promises, ReckonWithLuckThatSamplesHaveInCommon) {
-    std::vector<RepeatedTally> tallies(repeated_bounds.size());
-    const int programs = 3 * promise_seeds();
-    for (int i = 0; i < programs; ++i) {
-        std::mt19937_64 random{static_cast<std::uint64_t>(500 + i)};
-        judge(draw_sweeps(i % 2 == 0 ? "h100" : "mi210", 0.0015, 0.01, random), tallies);
-    }
-    const auto mean = [](const std::vector<double>& all) {
-        double sum = 0;
-        for (const double one : all) sum += one;
-        return sum / static_cast<double>(all.size());
-    };
-    for (std::size_t b = 0; b < tallies.size(); ++b) {
-        const RepeatedTally& found = tallies[b];
-        const auto within = std::count_if(found.slower.begin(), found.slower.end(),
-                                          [](double beyond) { return beyond <= 0.1; });
-        const double share = found.kept_truth / found.oracle_truth;
-        std::printf("bound %.1f %%: off %+.2f points, %d of %d kept, %.0f %% of the saving\n",
-                    100 * repeated_bounds[b], mean(found.off_truth), static_cast<int>(within),
-                    programs, 100 * share);
-        EXPECT_LT(std::abs(mean(found.off_truth)), 0.3);
-        EXPECT_GE(static_cast<double>(within), 0.75 * programs);
-        EXPECT_GT(share, repeated_bounds[b] > 0 ? 0.8 : 0.25);
-    }
 }
 
 TEST(Objective, SaysHowManyDeviationsAConfidenceIs) {

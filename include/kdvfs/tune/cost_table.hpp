@@ -208,17 +208,6 @@ struct CostTable {
     }
 };
 
-/// The objective as plans keep it whose times were measured and may be off: half of what validation
-/// lets pass is allowed beyond the bound (`Validation`), since no measurement tells a bound of 0
-/// from the next clock. Exact tables have no allowance.
-inline Objective with_allowance(const CostTable& table, Objective objective) {
-    constexpr double allowance = 5e-4;
-    if (std::any_of(table.kernels.begin(), table.kernels.end(),
-                    [](const KernelCosts& kernel) { return !kernel.time_errors.empty(); }))
-        objective.max_slowdown += allowance;
-    return objective;
-}
-
 /// A table from a profile, `estimate` turning each `ProfilePoint` of a `KernelProfile` into a cost.
 /// Points whose energy is not told are left out; a kernel whose baseline is not told has no other.
 /// @throws Error (invalid_input) if there is no kernel, or one lacks the baseline.

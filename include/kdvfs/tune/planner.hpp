@@ -313,8 +313,7 @@ inline Plan make_plan(const CostTable& table, const Objective& objective, Aggreg
     } else if (aggregate == Aggregate::local) {
         decision = detail::decide_each(units, objective);
     } else {
-        decision =
-            detail::decide(units, with_allowance(table, objective), table.baseline_cost(), effort);
+        decision = detail::decide(units, objective, table.baseline_cost(), effort);
     }
     return detail::to_plan(table, objective, aggregate, units, decision);
 }

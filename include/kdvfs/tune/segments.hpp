@@ -281,12 +281,11 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
     };
 
     // Chosen with margins, promised without.
-    const Objective allowed = with_allowance(table, objective);
     const SwitchModel careful{table, launches, costs, careful_deviations(objective)};
     const solve::Schedule single = kdvfs::detail::one_clock(
-        model, detail::best_single(careful, allowed, baseline_index).start);
+        model, detail::best_single(careful, objective, baseline_index).start);
     kdvfs::detail::ScheduleMinimum minimum =
-        kdvfs::detail::minimise(careful, allowed, baseline_index,
+        kdvfs::detail::minimise(careful, objective, baseline_index,
                                 options.effort.value_or(kdvfs::detail::effort_for(careful)));
     minimum.schedule = detail::priced_by(model, minimum.schedule).value_or(single);
     SegmentPlan plan{table.gpu,
@@ -301,7 +300,7 @@ inline SegmentPlan plan_segments(const CostTable& table, const std::vector<std::
                      {},
                      kdvfs::detail::to_cost(single.total),
                      model.clocks()[single.start],
-                     detail::best_without_latency(careful, allowed, baseline)};
+                     detail::best_without_latency(careful, objective, baseline)};
 
     const double whole = std::abs(objective.score(baseline, baseline));
     const double gain_pct = 100 * (score(single) - score(minimum.schedule)) / whole;

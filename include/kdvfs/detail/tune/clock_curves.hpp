@@ -68,19 +68,11 @@ struct ClockCurve {
 class CurvePosterior {
 public:
     /// `prior` must outlive the posterior; it is the covariance of curves around their own level.
-    /// @param correlation of the noise between points; empty where each point's is its own
-    CurvePosterior(const Eigen::MatrixXd& prior, const ClockCurve& curve,
-                   const Eigen::MatrixXd& correlation = {})
-        : prior_{&prior} {
+    CurvePosterior(const Eigen::MatrixXd& prior, const ClockCurve& curve) : prior_{&prior} {
         for (Eigen::Index i = 0; i < curve.noise.size(); ++i)
             if (std::isfinite(curve.noise(i))) seen_.push_back(i);
         Eigen::MatrixXd total = prior(seen_, seen_);
-        if (correlation.size() == 0) {
-            total.diagonal() += curve.noise(seen_);
-        } else {
-            const Eigen::VectorXd deviations = curve.noise(seen_).cwiseSqrt();
-            total += deviations.asDiagonal() * correlation(seen_, seen_) * deviations.asDiagonal();
-        }
+        total.diagonal() += curve.noise(seen_);
         factor_.compute(total);
         take(curve);
     }
@@ -137,8 +129,7 @@ private:
 /// Curves with the same noise are worked out together.
 template <class Found>
 void log_likelihoods(const Eigen::MatrixXd& prior, const std::vector<ClockCurve>& curves,
-                     const Eigen::MatrixXd& correlation, std::size_t first, std::size_t stride,
-                     Found found) {
+                     std::size_t first, std::size_t stride, Found found) {
     constexpr std::size_t most = 256;
     for (std::size_t k = first; k < curves.size();) {
         std::vector<std::size_t> indices;
@@ -148,8 +139,7 @@ void log_likelihoods(const Eigen::MatrixXd& prior, const std::vector<ClockCurve>
             indices.push_back(k);
             alike.push_back(&curves[k]);
         }
-        const Eigen::VectorXd all =
-            CurvePosterior{prior, *alike.front(), correlation}.log_likelihoods(alike);
+        const Eigen::VectorXd all = CurvePosterior{prior, *alike.front()}.log_likelihoods(alike);
         for (std::size_t i = 0; i < indices.size(); ++i)
             found(indices[i], all(static_cast<Eigen::Index>(i)));
     }
@@ -195,11 +185,7 @@ class CurvePriors {
 public:
     static constexpr std::size_t folds = 5;  ///< curve k is in fold k % folds
 
-    /// @param correlation of the noise between points; empty where each point's is its own
-    CurvePriors(const std::vector<ClockShare>& points, const std::vector<ClockCurve>& curves,
-                Eigen::MatrixXd correlation = {})
-        : correlation_{std::move(correlation)} {
-        if (correlation_.size() > 0) whitening_ = correlation_.llt().matrixL();
+    CurvePriors(const std::vector<ClockShare>& points, const std::vector<ClockCurve>& curves) {
         for (std::size_t fold = 0; fold < folds; ++fold)
             priors_.push_back(common(points, curves, fold));
         rest_ = likeliest_rest(points, curves);
@@ -256,7 +242,7 @@ private:
         const std::size_t stride = folds * (1 + curves.size() / (folds * enough));
         double sum = 0;
         for (std::size_t fold = 0; fold < folds; ++fold)
-            log_likelihoods(priors_[fold] + rest, curves, correlation_, fold, stride,
+            log_likelihoods(priors_[fold] + rest, curves, fold, stride,
                             [&](std::size_t, double found) { sum += found; });
         return sum;
     }
@@ -270,9 +256,8 @@ private:
         return whole;
     }
 
-    [[nodiscard]] Eigen::MatrixXd common(const std::vector<ClockShare>& points,
-                                         const std::vector<ClockCurve>& curves,
-                                         std::size_t fold) const {
+    static Eigen::MatrixXd common(const std::vector<ClockShare>& points,
+                                  const std::vector<ClockCurve>& curves, std::size_t fold) {
         const auto others = whole_curves(curves, fold);
         return others.size() < fewest ? power_law(points) : shared_directions(others);
     }
@@ -291,9 +276,7 @@ private:
         return matrix;
     }
 
-    /// Noise that is correlated is first made white, or it would stand out by itself.
-    [[nodiscard]] Eigen::MatrixXd shared_directions(
-        const std::vector<const ClockCurve*>& curves) const {
+    static Eigen::MatrixXd shared_directions(const std::vector<const ClockCurve*>& curves) {
         const Eigen::Index n = curves.front()->value.size();
         const auto rows = static_cast<Eigen::Index>(curves.size());
         Eigen::MatrixXd centred(n, rows);
@@ -303,8 +286,6 @@ private:
             centred.col(k) = curve.value.array() - curve.value.mean();
             noise += curve.noise.maxCoeff() / static_cast<double>(rows);
         }
-        const bool is_white = whitening_.size() == 0;
-        if (!is_white) whitening_.triangularView<Eigen::Lower>().solveInPlace(centred);
         const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> directions{centred *
                                                                         centred.transpose()};
         const double wide = noise * static_cast<double>(rows);
@@ -319,8 +300,7 @@ private:
             const double excess = seen - wide - high;
             const double real =
                 0.5 * (excess + std::sqrt(std::max(0.0, excess * excess - 4 * wide * high)));
-            Eigen::VectorXd direction = directions.eigenvectors().col(i);
-            if (!is_white) direction = whitening_ * direction;
+            const Eigen::VectorXd direction = directions.eigenvectors().col(i);
             prior.noalias() += real / static_cast<double>(rows) * direction * direction.transpose();
             // The direction is learned from noisy curves itself: by first-order perturbation each
             // of its entries has that variance, times how far curves go along it.
@@ -331,8 +311,6 @@ private:
 
     std::vector<Eigen::MatrixXd> priors_;  ///< by fold
     Eigen::MatrixXd rest_;
-    Eigen::MatrixXd correlation_;  ///< of noise
-    Eigen::MatrixXd whitening_;    ///< its lower factor
 };
 
 }  // namespace kdvfs::inline v0_3::tune

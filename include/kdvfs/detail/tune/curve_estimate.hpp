@@ -2,14 +2,12 @@
 #pragma once
 
 #include <kdvfs/detail/tune/clock_curves.hpp>
-#include <kdvfs/detail/tune/sample_noise.hpp>
 
 #include <Eigen/Core>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +18,34 @@
 /// What samples say of the curves of one quantity, over all kernels and clock points. The prior is
 /// that of `CurvePriors`; noise has heavy tails (Student's t).
 namespace kdvfs::inline v0_3::tune::detail {
+
+/// Student's t for the noise of a log, by its degrees of freedom (Lange, Little and Taylor, Journal
+/// of the American Statistical Association 84, 1989): with 4, an outlier counts little, and where
+/// there is none hardly anything is lost.
+class HeavyTails {
+public:
+    /// What a deviation weighs beside one of normal noise; `square` is of its expected value.
+    static double weight(double square, double scale_square) {
+        return scale_square > 0 ? (degrees + 1) / (degrees + square / scale_square) : 1;
+    }
+    /// By how much less than normal noise of the same scale a weighted sample tells.
+    static constexpr double efficiency() { return (degrees + 1) / (degrees + 3); }
+
+    static constexpr double degrees = 4;
+};
+
+/// One sample's log, and what variance of it was stated when it was measured.
+struct LogSample {
+    double value = 0;
+    double stated = 0;
+    double apart = stated;  ///< of what the sample says beside its block's total
+};
+
+/// One quantity of one kernel: samples by point of the grid.
+struct KernelSamples {
+    std::vector<std::vector<LogSample>> at;
+    double scale_square = 0;  ///< of noise beyond what was stated
+};
 
 /// Noise of samples: squares of what they are off, and what these are told from.
 struct NoiseSum {
@@ -122,15 +148,11 @@ public:
                     curve.value(static_cast<Eigen::Index>(p)) =
                         Location::of(kernel.at[p], scale).value;
         }
-        shares_ = find_shares(NoiseCovariances{kernels_});
-        correlation_ = correlate(shares_, grid.size());
-        priors_.emplace(grid, curves_, correlation_);
+        priors_.emplace(grid, curves_);
     }
 
     /// Whether samples of one point differ at all, beyond rounding, or said that they are off.
     [[nodiscard]] bool has_noise() const { return noise_ > rounding * rounding; }
-    /// What samples' noise has in common.
-    [[nodiscard]] const NoiseShares& shares() const { return shares_; }
     /// Of the noise of a kernel's samples, beyond what was stated.
     [[nodiscard]] double scale(std::size_t k) const { return std::sqrt(kernels_[k].scale_square); }
 
@@ -139,8 +161,7 @@ public:
     [[nodiscard]] std::vector<double> log_likelihoods(const SamePoints& map) const {
         std::vector<double> found(kernels_.size());
         for (std::size_t fold = 0; has_noise() && fold < CurvePriors::folds; ++fold)
-            tune::log_likelihoods(priors_->of(fold)(map, map), curves_, correlation_, fold,
-                                  CurvePriors::folds,
+            tune::log_likelihoods(priors_->of(fold)(map, map), curves_, fold, CurvePriors::folds,
                                   [&](std::size_t k, double likely) { found[k] = likely; });
         return found;
     }
@@ -205,10 +226,9 @@ public:
 private:
     /// What is known of all curves of the same fold, points and noise.
     struct Observed {
-        Observed(const Eigen::MatrixXd& prior, const SamePoints& map, const ClockCurve& curve,
-                 const Eigen::MatrixXd& correlation)
+        Observed(const Eigen::MatrixXd& prior, const SamePoints& map, const ClockCurve& curve)
             : noise{curve.noise} {
-            const CurvePosterior posterior{prior, curve, correlation};
+            const CurvePosterior posterior{prior, curve};
             seen = posterior.seen();
             const Eigen::MatrixXd explained = posterior.explained();
             const Eigen::MatrixXd left = prior - explained.transpose() * explained;
@@ -233,8 +253,7 @@ private:
         for (const auto& known : alike)
             if (known->noise == curve.noise) return *known;
         if (alike.size() == most) alike.clear();
-        alike.push_back(
-            std::make_unique<Observed>(priors_->of(k)(map, map), map, curve, correlation_));
+        alike.push_back(std::make_unique<Observed>(priors_->of(k)(map, map), map, curve));
         return *alike.back();
     }
 
@@ -291,8 +310,6 @@ private:
     std::vector<KernelSamples> kernels_;
     double noise_ = 0;
     std::vector<ClockCurve> curves_;
-    NoiseShares shares_;
-    Eigen::MatrixXd correlation_;  ///< of the noise of a kernel's points; empty where there is none
     std::optional<CurvePriors> priors_;
     std::map<std::pair<std::size_t, const SamePoints*>, std::vector<std::unique_ptr<Observed>>>
         known_;  ///< by fold and map

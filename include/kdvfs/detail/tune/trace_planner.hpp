@@ -39,8 +39,7 @@ public:
         : table_{table},
           trace_{trace},
           switches_{switches},
-          max_slowdown_{objective.max_slowdown},
-          objective_{with_allowance(table, objective)},
+          objective_{objective},
           options_{options},
           costs_{table, careful_deviations(objective)},
           replay_{costs_, switches, table.baseline},
@@ -269,7 +268,7 @@ private:
         const NameClocks all = outside;
         for (const std::uint32_t name : template_) outside[name] = TraceReplay::keep;
         std::optional<Candidate> best;
-        double bound = max_slowdown_;
+        double bound = objective_.max_slowdown;
         for (int i = 0; i < tries && bound >= 0; ++i) {
             Objective objective = objective_;
             objective.max_slowdown = bound;
@@ -365,7 +364,7 @@ private:
         SegmentPlan plan;
         plan.gpu = table_.gpu;
         plan.objective = objective_.name;
-        plan.max_slowdown = max_slowdown_;
+        plan.max_slowdown = objective_.max_slowdown;
         plan.baseline_clock = table_.baseline;
         plan.baseline = to_cost(base_);
         plan.expected = to_cost(best.cost);
@@ -405,7 +404,6 @@ private:
     const CostTable& table_;
     const LaunchTrace& trace_;
     SwitchCosts switches_;
-    double max_slowdown_;  ///< as stated
     Objective objective_;
     SegmentOptions options_;
     ReplayCosts costs_;
