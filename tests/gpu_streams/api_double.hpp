@@ -85,7 +85,6 @@ struct Faults {
 struct World {
     Faults faults;
     int current_device = 0;
-    bool mistakes_null = false;
     std::uint64_t captures = 0;
     std::uint64_t device_lookups = 0;
     std::uint64_t capture_queries = 0;
@@ -188,7 +187,6 @@ struct Api {
         return its == home ? "" : "it is another's";
     }
     static bool is_per_thread(Stream stream) { return stream == per_thread(); }
-    static bool mistakes_null() { return world().mistakes_null; }
     static Stream per_thread() {
         static StreamObject stream;
         return &stream;

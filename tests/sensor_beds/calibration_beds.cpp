@@ -18,6 +18,7 @@ namespace {
 
 using sensor_bed::Bed;
 using sensor_bed::Log;
+using sensor_bed::median;
 using sensor_bed::Run;
 using sensor_bed::Truth;
 
@@ -41,13 +42,6 @@ std::vector<Row> rows() {
         {{.name = "counter of 20 ms", .counter_period = 20e-3}},
         {{.name = "counter of 20 ms with a memory", .counter_period = 20e-3, .remembers = true}},
     };
-}
-
-double median(std::vector<double> values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
 }
 
 struct Score {

@@ -20,6 +20,14 @@
 /// through on a grid of time, and nothing is taken from the library.
 namespace sensor_bed {
 
+/// 0 of none.
+inline double median(std::vector<double> values) {
+    if (values.empty()) return 0;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
 using kdvfs::Duration;
 using kdvfs::Seconds;
 using kdvfs::TimePoint;

@@ -11,12 +11,7 @@
 
 namespace {
 
-double median(std::vector<double> values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
+using sensor_bed::median;
 
 struct Score {
     int resolved = 0;

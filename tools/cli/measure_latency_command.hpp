@@ -33,13 +33,9 @@ namespace cli {
 /// `kdvfs measure-latency [--vendor nvidia] [--device 0]`: runs the program `switch_latency` and
 /// keeps what it finds where `kdvfs plan` and `kdvfs tune` look.
 struct MeasureLatencyCommand {
-    std::string vendor;
-    std::string device = "0";
+    MeasuredBoard board;
     std::string clocks;
     std::uint32_t repeat = 25;
-    std::string program;
-    bool machine = false;
-    std::string output;
     bool dry_run = false;
 
     static void add_to(CLI::App& app) {
@@ -50,24 +46,14 @@ struct MeasureLatencyCommand {
             "Once per machine and GPU, some minutes; the clocks are put back at the end. It is "
             "kept "
             "in\n$XDG_DATA_HOME/kdvfs or ~/.local/share/kdvfs, with --machine in /var/lib/kdvfs.");
-        sub->add_option("--vendor", command->vendor,
-                        "amd or nvidia; else nvidia where its driver is loaded, amd elsewhere")
-            ->check(CLI::IsMember({"amd", "nvidia"}));
-        sub->add_option("--device", command->device,
-                        "Number that HIP or CUDA gives the GPU, or sim:NAME")
-            ->capture_default_str();
+        command->board.add_gpu(*sub);
         sub->add_option("--clocks", command->clocks,
                         "Core clocks in MHz, such as 500,1100,1700; else five over the range");
         sub->add_option("--repeat", command->repeat, "Switches of each pair of clocks")
             ->check(CLI::Range(1U, 100'000U))
             ->capture_default_str();
-        sub->add_option("--program", command->program,
-                        "The program switch_latency; else the one installed beside this one");
-        CLI::Option* everyone =
-            sub->add_flag("--machine", command->machine, "Keep it for all users of this machine");
-        sub->add_option("-o,--output", command->output,
-                        "Keep it in this file instead (CSV); - prints it")
-            ->excludes(everyone);
+        command->board.add_program(*sub, "switch_latency",
+                                   "Keep it in this file instead (CSV); - prints it");
         sub->add_flag("--dry-run", command->dry_run,
                       "Say what would be written, and write nothing");
         sub->callback([command] { command->run(); });
@@ -84,19 +70,17 @@ struct MeasureLatencyCommand {
                 if (!core) reject("--clocks", clocks, "give MHz, such as 500,1100,1700");
                 caps.push_back({*core, kdvfs::auto_clock});
             }
-            return print_dry_run("measure switching latencies", device.starts_with("sim:")
+            return print_dry_run("measure switching latencies", board.is_simulated()
                                                                     ? std::vector<PlannedWrites>{}
                                                                     : clock_writes(caps));
         }
         const TemporaryFolder folder;
         std::vector<std::string> line{
-            find_bench_program(program, "measure switching latencies",
+            find_bench_program(board.program, "measure switching latencies",
                                {"kdvfs-switch-latency", "../switch_latency/switch_latency"}),
             "--repeat", std::to_string(repeat)};
-        if (device.starts_with("sim:"))
-            line.insert(line.end(), {"--board", device.substr(4)});
-        else
-            line.insert(line.end(), {"--vendor", vendor_here(vendor), "--device", device});
+        const std::vector<std::string> options = board.gpu_options();
+        line.insert(line.end(), options.begin(), options.end());
         if (!clocks.empty()) line.insert(line.end(), {"--clocks", clocks});
         line.push_back(folder.path.string());
         static_cast<void>(run_command(line, environment_with({})));
@@ -131,8 +115,9 @@ private:
                 {"measure switching latencies", gpu, "no change of clocks could be told from none",
                  "give clocks that lie further apart: --clocks 500,1700"}};
         const auto places = switch_latency_paths(gpu);
-        const std::filesystem::path path = !output.empty() ? std::filesystem::path{output}
-                                           : machine       ? places.back()
+        const std::filesystem::path path = !board.output.empty()
+                                               ? std::filesystem::path{board.output}
+                                           : board.machine ? places.back()
                                                            : places.front();
         std::error_code failed;
         if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failed);

@@ -8,18 +8,16 @@
 //     sensor_waves --board NAME [--seconds 60] [--keep user|machine|FILE]
 //
 // With --board it is a simulated board with sensors of its family.
+#include "arguments.hpp"
 #include "simulated_waves.hpp"
 #include "wave_bench.hpp"
 
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/measure/sensor_measuring.hpp>
-#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/measure/sensor_files.hpp>
 
 #include <unistd.h>
 
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -30,11 +28,11 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 namespace {
 
 using namespace kdvfs;
+using ::arguments::number;
 using measure::MeasuredSensor;
 using measure::SensorShape;
 
@@ -46,14 +44,6 @@ struct Arguments {
     std::string keep = "user";
 };
 
-int number(std::string_view text) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value < 0)
-        throw std::invalid_argument{"not a number: '" + std::string{text} + "'"};
-    return value;
-}
-
 Arguments parse(int argc, char** argv) {
     Arguments arguments;
     for (int i = 1; i < argc; ++i) {
@@ -63,11 +53,11 @@ Arguments parse(int argc, char** argv) {
         if (word == "--board") {
             arguments.board = value;
         } else if (word == "--device") {
-            arguments.device = number(value);
+            arguments.device = static_cast<int>(number(value));
         } else if (word == "--vendor" && (value == "amd" || value == "nvidia")) {
             arguments.nvidia = value == "nvidia";
         } else if (word == "--seconds" && number(value) > 0) {
-            arguments.seconds = number(value);
+            arguments.seconds = static_cast<int>(number(value));
         } else if (word == "--keep") {
             arguments.keep = value;
         } else {
@@ -83,23 +73,12 @@ std::unique_ptr<WaveBench> open(const Arguments& arguments) {
         return arguments.nvidia ? open_nvidia_waves(arguments.device)
                                 : open_amd_waves(arguments.device);
     }
-    struct Preset {
-        std::string_view name;
-        simulated::Board (*board)();
-        simulated::Sensors sensors;
-    };
-    const std::array presets{
-        Preset{"rtx_3080_ti", &simulated::rtx_3080_ti, simulated::sensors::rtx},
-        Preset{"mi210", &simulated::mi210, simulated::sensors::instinct},
-        Preset{"mi250x", &simulated::mi250x, simulated::sensors::instinct},
-        Preset{"mi300x", &simulated::mi300x, simulated::sensors::instinct},
-        Preset{"h100", &simulated::h100, simulated::sensors::h100}};
-    for (const Preset& preset : presets) {
-        if (preset.name != arguments.board) continue;
-        return std::make_unique<SimulatedWaves>(
-            preset.board(), simulated::DeviceOptions{.sensors = preset.sensors});
-    }
-    throw std::invalid_argument{"there is no simulated board " + arguments.board};
+    const std::string& name = arguments.board;
+    const simulated::Board board = ::arguments::simulated_board(name);
+    const simulated::Sensors& sensors = name == "h100"          ? simulated::sensors::h100
+                                        : name == "rtx_3080_ti" ? simulated::sensors::rtx
+                                                                : simulated::sensors::instinct;
+    return std::make_unique<SimulatedWaves>(board, simulated::DeviceOptions{.sensors = sensors});
 }
 
 void print(const char* source, const MeasuredSensor& sensor) {

@@ -13,6 +13,7 @@
 // MI210 whose latencies are invented, and the program says how
 // far its findings are from the truth; it ends with 1 where that is more than 5 % and one
 // iteration.
+#include "arguments.hpp"
 #include "simulated_bench.hpp"
 #include "switch_bench.hpp"
 
@@ -39,6 +40,7 @@
 namespace {
 
 using namespace kdvfs;
+using ::arguments::number;
 using measure::SwitchLatency;
 
 struct Arguments {
@@ -51,15 +53,6 @@ struct Arguments {
     std::size_t repetitions = 25;
     std::string folder = ".";
 };
-
-std::uint32_t number(std::string_view text) {
-    std::uint32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) {
-        throw std::invalid_argument{"not a number: '" + std::string{text} + "'"};
-    }
-    return value;
-}
 
 Arguments parse(int argc, char** argv) {
     Arguments arguments;
@@ -185,20 +178,9 @@ std::unique_ptr<SwitchBench> open(const Arguments& arguments) {
     if (arguments.board.empty())
         return arguments.nvidia ? open_nvidia_gpu(arguments.device, arguments.iterations)
                                 : open_amd_gpu(arguments.device, arguments.iterations);
-    using Preset = simulated::Board (*)();
-    constexpr std::array<std::pair<std::string_view, Preset>, 5> presets{
-        {{"rtx_3080_ti", &simulated::rtx_3080_ti},
-         {"mi210", &simulated::mi210},
-         {"mi250x", &simulated::mi250x},
-         {"mi300x", &simulated::mi300x},
-         {"h100", &simulated::h100}}};
-    for (const auto& [name, preset] : presets) {
-        if (name != arguments.board) continue;
-        const simulated::Board board = preset();
-        return std::make_unique<SimulatedBench>(board, simulated::switch_model(board.clock_switch),
-                                                arguments.iterations);
-    }
-    throw std::invalid_argument{"there is no simulated board " + arguments.board};
+    const simulated::Board board = ::arguments::simulated_board(arguments.board);
+    return std::make_unique<SimulatedBench>(board, simulated::switch_model(board.clock_switch),
+                                            arguments.iterations);
 }
 
 int run(const Arguments& arguments) {

@@ -31,11 +31,9 @@ struct CaptureState {
 /// - `waits_in_signal_memory`: whether a stream can only wait for words of `make_signal_memory`,
 ///   not for those of mapped host memory.
 /// Functions with a contract of their own:
-/// - `home(device)`: what `foreign` compares streams with; the device is current;
-/// - `foreign(stream, device, home)`: why the stream is none of the device's, empty if it is; must
+/// - `home(device)`: what `external` compares streams with; the device is current;
+/// - `external(stream, device, home)`: why the stream is none of the device's, empty if it is; must
 ///   be legal while any stream is captured;
-/// - `mistakes_null()`: whether calls of the API from the including file take null for the default
-///   stream that each thread has of its own (`StreamRef` has none such);
 /// - `make_device_memory`: zeroed, in the device's own memory;
 /// - `call_back<function>(stream, data)`: lets a host thread call `function(data)` in stream order;
 /// - `wall_clock_megahertz(device)`: of the clock that the marker kernel reads; a claim that
@@ -70,7 +68,6 @@ concept GpuApi = requires(typename Api::Stream stream, typename Api::Event event
     home = Api::home(device);
     { Api::external(stream, device, home) } -> std::same_as<std::string>;
     { Api::is_per_thread(stream) } -> std::same_as<bool>;
-    { Api::mistakes_null() } -> std::same_as<bool>;
 
     status = Api::make_stream(&stream);
     status = Api::destroy_stream(stream);

@@ -196,13 +196,6 @@ private:
     // Streams.
 
     [[nodiscard]] TrackKey key_of(Stream stream) const {
-        if (stream == nullptr && Api::mistakes_null()) {
-            throw Error{Errc::invalid_input,
-                        {"use the default stream", object_,
-                         "the GPU was opened by a file that is compiled with one default stream "
-                         "per thread, and this one is not",
-                         "compile both in the same way, or name the stream"}};
-        }
         CaptureState capture;
         check(Api::capture_state(stream, capture), "ask whether a stream is captured");
         if (capture.invalidated) {

@@ -643,9 +643,9 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
         }
     }
     if (by_power_) return {};
-    // The limiter's law is not proven for counters: 9 of 151 kernels were far off
-    // (docs/measuring.md). A power beyond the limit is refused, however short the runs are, and no
-    // kernel is resolved.
+    // With the limiter's law a fast counter had 9 of 151 kernels far off; without it intervals are
+    // wide and hold (docs/measuring.md). A power beyond the limit is refused, however short the
+    // runs are.
     sums.room.assign(sums.columns_seen(), 1);
     std::optional<SensorFinding> found = find_sensor(counter_sample_, sums.columns_seen(), true,
                                                      measured_sensor(counter_sample_, true));

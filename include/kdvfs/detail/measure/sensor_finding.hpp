@@ -103,19 +103,14 @@ struct SensorFinding {
            posterior.row_sums(log).scatter < nearly * nearly * found.rows.scatter;
 }
 
-/// Finds the sensor of a board whose power limiter moves the powers of kernels (`LimitedPowers`).
-/// The limiter's rate is one more parameter that is integrated out: a part of the sample says where
-/// it lies, the whole what it makes of the powers there.
+/// Finds the sensor of the log of a board whose power limiter moves the powers of kernels
+/// (`LimitedPowers`). The limiter's rate is one more parameter that is integrated out: a part of
+/// the sample says where it lies, the whole what it makes of the powers there.
 class LimitedFinding {
 public:
     /// @param limit of the board's power, W
-    LimitedFinding(const SensorSample& sample, bool counter, ColumnPrior columns, SensorPrior prior,
-                   double limit)
-        : sample_{&sample},
-          counter_{counter},
-          columns_{std::move(columns)},
-          prior_{prior},
-          limit_{limit} {}
+    LimitedFinding(const SensorSample& sample, ColumnPrior columns, SensorPrior prior, double limit)
+        : sample_{&sample}, columns_{std::move(columns)}, prior_{prior}, limit_{limit} {}
 
     /// @param takes_usual as `SensorFinding::usual`, of a posterior and what it found
     /// @returns nothing where there are too few readings
@@ -124,7 +119,7 @@ public:
         const SensorSample thin = static_cast<double>(sample_->rows().size()) > part * fewest
                                       ? sample_->thinned(part)
                                       : *sample_;
-        const SensorPosterior free{thin, counter_, columns_, prior_};
+        const SensorPosterior free{thin, false, columns_, prior_};
         if (!free.solved()) return {};
         const std::vector<double> watts = free.watts(free.likely());
         const auto at = [&](const SensorSample& sample, double rate,
@@ -132,7 +127,7 @@ public:
                             std::span<const SensorGuess> known = {}) {
             const SensorSample limited = LimitedPowers{sample, watts, limit_, rate}.sample();
             const SensorPosterior posterior{
-                limited, counter_, columns_, prior_, {.about = about, .known = known}};
+                limited, false, columns_, prior_, {.about = about, .known = known}};
             Fit fit{rate, finding_of(posterior), {}};
             fit.finding.usual = takes_usual(posterior, fit.finding);
             fit.cloud.assign(posterior.cloud().begin(), posterior.cloud().end());
@@ -149,7 +144,7 @@ public:
         // Powers that follow the limit at once, or not at all.
         parts.push_back({0, finding_of(free), {}});
         if (heights(parts).back() >= 0) {
-            const SensorPosterior posterior{*sample_, counter_, columns_, prior_};
+            const SensorPosterior posterior{*sample_, false, columns_, prior_};
             all.push_back({0, finding_of(posterior), {}});
             all.back().finding.usual = takes_usual(posterior, all.back().finding);
         }
@@ -263,7 +258,6 @@ private:
     }
 
     const SensorSample* sample_;
-    bool counter_;
     ColumnPrior columns_;
     SensorPrior prior_;
     double limit_;
@@ -274,7 +268,8 @@ private:
 /// @param columns how many there are; idle is the first
 /// @param counter rows are differences of a counter
 /// @param measured the sensor as `kdvfs measure-sensor` found it
-/// @param limit   of the board's power, W, where kernels draw about as much; else 0
+/// @param limit   of the board's power, W, where kernels draw about as much and a log is read; else
+/// 0
 /// @returns nothing where there are too few readings
 [[nodiscard]] inline std::optional<SensorFinding> find_sensor(
     const SensorSample& sample, std::size_t columns, bool counter = false,
@@ -300,7 +295,7 @@ private:
     };
     std::optional<SensorFinding> found;
     if (limit > 0) {
-        found = LimitedFinding{sample, counter, centred, prior, limit}.find(takes_usual);
+        found = LimitedFinding{sample, centred, prior, limit}.find(takes_usual);
     } else if (const SensorPosterior posterior{sample, counter, centred, prior};
                posterior.solved()) {
         found = finding_of(posterior);

@@ -114,7 +114,6 @@ struct HipApi {
     static bool is_per_thread(Stream stream) {
         return stream == reinterpret_cast<Stream>(std::uintptr_t{2});
     }
-    static bool mistakes_null() { return false; }
 
     static Status make_stream(Stream* stream) {
         constexpr unsigned non_blocking = 1;
@@ -285,14 +284,18 @@ private:
         return functions;
     }
 
-    static Runtime found_runtime() {
+    static kdvfs::detail::SharedLibrary present_or_newest() {
         using kdvfs::detail::SharedLibrary;
         // The last is what developers' packages install.
         static const std::array<std::string, 4> names{"libamdhip64.so.7", "libamdhip64.so.6",
                                                       "libamdhip64.so.5", "libamdhip64.so"};
-        const SharedLibrary present{names, SharedLibrary::Where::this_process};
-        const SharedLibrary library =
-            present.is_open() ? SharedLibrary{present.name()} : SharedLibrary{names};
+        SharedLibrary present{names, SharedLibrary::Where::this_process};
+        if (present.is_open()) return present;
+        return SharedLibrary{names};
+    }
+
+    static Runtime found_runtime() {
+        const kdvfs::detail::SharedLibrary library = present_or_newest();
         Runtime found{};
         if (!library.is_open()) return found;
         library.find(found.error_string, "hipGetErrorString");
@@ -329,7 +332,7 @@ private:
             // Of the same version as the runtime.
             std::string beside = library.name();
             beside.replace(0, beside.find(".so"), "libhiprtc");
-            find_compiler(found, SharedLibrary{beside});
+            find_compiler(found, kdvfs::detail::SharedLibrary{beside});
         }
         return found;
     }

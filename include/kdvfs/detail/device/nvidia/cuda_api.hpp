@@ -130,7 +130,6 @@ struct CudaApi {
         return "the stream belongs to another CUDA context";
     }
     static bool is_per_thread(Stream stream) { return stream == per_thread_stream(); }
-    static bool mistakes_null() { return false; }
 
     static Status make_stream(Stream* stream) {
         constexpr unsigned non_blocking = 1;
