@@ -68,7 +68,8 @@ hipGraphExec_t capture() {
             2);
     }
     check(hipStreamEndCapture(stream, &graph) == hipSuccess &&
-              hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0) == hipSuccess,
+              hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0) == hipSuccess &&
+              hipGraphDestroy(graph) == hipSuccess,
           2);
     return ready;
 }
@@ -154,4 +155,5 @@ int main(int argc, char** argv) {
         if (pop != nullptr) pop();
         if (hipStreamSynchronize(stream) != hipSuccess) return 6;
     }
+    if (graph != nullptr) check(hipGraphExecDestroy(graph) == hipSuccess, 7);
 }

@@ -127,10 +127,15 @@ def total(report):
 
 
 def compare(round_, merged, lived, victims):
-    by_rank = {int(each['rank']): each for each in merged['processes']}
+    # A launcher whose libraries look for GPUs has a report, too, with no kernel in it.
+    ranked = [each for each in merged['processes'] if each['rank'] != '']
+    for each in merged['processes']:
+        rows = [row for device in each['devices'] for row in device['report']['rows']]
+        check(each in ranked or not rows, f'{round_}: a process without a rank has kernels')
+    by_rank = {int(each['rank']): each for each in ranked}
     missing = [rank for rank in lived if rank not in by_rank]
     check(not missing, f'{round_}: no report of ranks {missing} that lived')
-    names = {(each['host'], each['devices'][0]['report']['device']['address']) for each in merged['processes']}
+    names = {(each['host'], each['devices'][0]['report']['device']['address']) for each in ranked}
     check(len(names) == len(by_rank), f'{round_}: {len(by_rank)} ranks on {len(names)} boards')
     check(not merged['totals']['shared_boards'], f'{round_}: boards are taken for shared')
     truth = sum(counter(round_, rank)[0] for rank in by_rank)

@@ -4,6 +4,7 @@ file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER})
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
+set(ENV{KDVFS_NVML} ${FOLDER}/absent.so)  # whatever board the machine has
 
 expect(0 "sim:mi300x" info)
 expect(0 "^$" sweep --device sim:mi300x --samples 3 --noise 1% -o sweep.csv)
@@ -134,6 +135,10 @@ file(WRITE ${FOLDER}/cost.sh "printf 'time_s,energy_j\\n1,1\\n' > $KDVFS_COST\n"
 # What is there to gain is said from a run as it is, or from what a tuning has recorded.
 expect(0 "MI250X: [^\n]* of 560 W\n.*one clock +unknown +0 - [0-9.]+ +0 - [0-9.]+ *\n.*memory clock stays.*recommended: .*next: kdvfs tune"
        worth -- ${SELF_TUNING})
+# The limit is that of the board that the program used, not of one that is in the machine.
+set(ENV{KDVFS_NVML} ${NVML_DOUBLE})
+expect(0 "simulated[^\n]*MI250X: [^\n]* of 560 W" worth -- ${SELF_TUNING})
+set(ENV{KDVFS_NVML} ${FOLDER}/absent.so)
 expect(0 "by_kernel" worth kdvfs_tune --format json)
 string(JSON one_clock GET "${said}" one_clock 1 high_pct)
 string(JSON by_kernel GET "${said}" by_kernel 1 high_pct)

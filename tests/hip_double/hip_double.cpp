@@ -35,6 +35,7 @@ struct Double {
     std::set<ihipStream_t*> streams;
     std::set<ihipEvent_t*> events;  // the library knows them, so those alive at the end are no leak
     std::set<void*> signals;        // as these
+    std::set<void*> memory;         // as these
     std::map<int, int> kernels_running;
     std::array<std::mutex, 4> queues;  // GPU_MAX_HW_QUEUES
     std::size_t streams_made = 0;
@@ -289,9 +290,14 @@ hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned) {
 
 hipError_t hipMalloc(void** memory, size_t bytes) {
     *memory = std::malloc(bytes);
-    return note(*memory != nullptr ? hipSuccess : hipErrorOutOfMemory);
+    if (*memory == nullptr) return note(hipErrorOutOfMemory);
+    const std::lock_guard lock{state().mutex};
+    state().memory.insert(*memory);
+    return note(hipSuccess);
 }
 hipError_t hipFree(void* memory) {
+    const std::lock_guard lock{state().mutex};
+    state().memory.erase(memory);
     std::free(memory);
     return hipSuccess;
 }

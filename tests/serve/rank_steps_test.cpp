@@ -168,7 +168,9 @@ TEST(RankSteps, ADecisionTakesLittleTime) {
     const double each = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / 200'000;
     std::cout << "an order and a decision take " << 1e9 * each << " ns of CPU (" << sum % 10
               << ")\n";
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(each, 2e-6);
+#endif
 }
 
 }  // namespace

@@ -99,8 +99,10 @@ AsFound measure(const std::vector<std::string>& command, const std::string& coun
                 .gpu;
     const std::vector<BoardHere> boards = boards_here();
     if (boards.size() == 1) {
-        if (found.gpu.empty()) found.gpu = boards.front().name;
-        if (boards.front().limit_watts > 0) found.limit_watts = boards.front().limit_watts;
+        const BoardHere& board = boards.front();
+        if (found.gpu.empty()) found.gpu = board.name;
+        // Of a program on a simulated GPU the driver's limit says nothing.
+        if (found.gpu == board.name && board.limit_watts > 0) found.limit_watts = board.limit_watts;
     } else if (boards.size() > 1 && found.gpu.empty()) {
         found.gpu = std::to_string(boards.size()) + " GPUs";
     }

@@ -253,6 +253,7 @@ private:
     struct Store {
         RequestCell* cell;
         RequestWord word;
+        Store* next = nullptr;
     };
     static void store(void* data) {
         const auto* what = static_cast<const Store*>(data);
@@ -263,14 +264,25 @@ private:
         delete static_cast<Store*>(data);
     }
 
-    /// A captured function runs at every replay, and its graph may outlive everything here: what it
-    /// stores is never freed.
+    /// What captured functions store. A function runs at every replay, and its graph may outlive
+    /// everything here: none is freed.
+    static void keep_for_ever(Store* store) {
+        static constinit std::atomic<Store*> kept{nullptr};
+        store->next = kept.load(std::memory_order_relaxed);
+        while (!kept.compare_exchange_weak(store->next, store)) {
+        }
+    }
+
     static Status put_callback(Stream stream, const Marker& marker) {
         if (marker.captured && !Api::records_callbacks) return Api::cannot_capture;
         auto* const what = new Store{marker.cell, marker.word};
         const Status status = marker.captured ? Api::template call_back<store>(stream, what)
                                               : Api::template call_back<store_once>(stream, what);
-        if (status != Api::success) delete what;
+        if (status != Api::success) {
+            delete what;
+        } else if (marker.captured) {
+            keep_for_ever(what);
+        }
         return status;
     }
 
