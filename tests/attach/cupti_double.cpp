@@ -152,13 +152,15 @@ void fill() {
         records.swap(state().records);
     }
     for (const Record& record : records) {
-        if (!has_buffer()) return;
         bool full = false;
-        {
+        for (bool written = false; !written;) {
+            if (!has_buffer()) return;
             const std::lock_guard lock{state().mutex};
             State& its = state();
+            if (its.buffer == nullptr) continue;  // flushed in between
             its.used += write_record(its.buffer + its.used, record);
             full = its.used + size_of(10) > its.room;
+            written = true;
         }
         if (full) return_buffer();
     }
