@@ -193,7 +193,7 @@ private:
         const auto found = owned.clocks.read_clock_state();
         const auto& core = owned.device.supported_clocks().core;
         std::vector<kdvfs::Megahertz> clocks;
-        for (const std::size_t tenth : {3, 5, 7, 9}) {
+        for (const std::size_t tenth : {3U, 5U, 7U, 9U}) {
             const auto lowest = core.listed.front().count;
             const auto range = core.listed.back().count - lowest;
             clocks.push_back(core.continuous ? kdvfs::Megahertz{static_cast<std::uint32_t>(

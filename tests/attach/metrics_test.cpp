@@ -33,11 +33,10 @@ json row(const std::string& kernel, double seconds, const json& its) {
             {"metered_calls", 20}, {"time_s", seconds}, {"energy", its}};
 }
 json process_with(json rows) {
-    return {{"devices",
-             {{{"report",
-                {{"device", {{"name", "A \"GPU\""}, {"address", "0000:1b:00.0"}}},
-                 {"totals", {{"counter_j", 100.5}, {"outside_j", 20.25}}},
-                 {"rows", std::move(rows)}}}}}}};
+    const json report{{"device", {{"name", "A \"GPU\""}, {"address", "0000:1b:00.0"}}},
+                      {"totals", {{"counter_j", 100.5}, {"outside_j", 20.25}}},
+                      {"rows", std::move(rows)}};
+    return {{"devices", json::array({{{"report", report}}})}};
 }
 std::size_t count(const std::string& text, const std::string& what) {
     std::size_t found = 0;
@@ -48,8 +47,8 @@ std::size_t count(const std::string& text, const std::string& what) {
 TEST(Metrics, AreKernelsByNameAndTheBoardsJoules) {
     const json unresolved{
         {"joules", nullptr}, {"half_width_95", nullptr}, {"status", "too_short_to_tell"}};
-    const std::string text = prometheus_text(
-        {process_with({row("gemm", 2, energy(8)), row("f<\"a\\b\">", 1, unresolved)})});
+    const std::string text = prometheus_text({process_with(
+        json::array({row("gemm", 2, energy(8)), row("f<\"a\\b\">", 1, unresolved)}))});
     for (const char* line :
          {"kdvfs_processes 1\n", "# TYPE hw_energy_joules_total counter\n",
           "hw_energy_joules_total{hw_id=\"0000:1b:00.0\",hw_type=\"gpu\",hw_name=\"A "
@@ -69,7 +68,7 @@ TEST(Metrics, AreKernelsByNameAndTheBoardsJoules) {
 }
 
 TEST(Metrics, AreRangesBesideKernels) {
-    json process = process_with({row("gemm", 2, energy(8))});
+    json process = process_with(json::array({row("gemm", 2, energy(8))}));
     process["devices"][0]["report"]["levels"] = {{{"level", "iteration"},
                                                   {"kernel", nullptr},
                                                   {"runs", 9},
@@ -91,11 +90,11 @@ TEST(Metrics, AreRangesBesideKernels) {
 }
 
 TEST(Metrics, HaveWhatWasSavedByAllProcessesOfABoard) {
-    json process = process_with({row("gemm", 2, energy(8))});
+    json process = process_with(json::array({row("gemm", 2, energy(8))}));
     process["devices"][0]["saving"] = {
         {"saved_j", 500}, {"saved_low_j", 470}, {"saved_high_j", 560}, {"lost_s", 1.5}};
     const std::string text =
-        prometheus_text({process, process, process_with({row("gemm", 2, energy(8))})});
+        prometheus_text({process, process, process_with(json::array({row("gemm", 2, energy(8))}))});
     for (const char* line : {"kdvfs_saved_joules{hw_id=\"0000:1b:00.0\"} 1000\n",
                              "kdvfs_saved_low_joules{hw_id=\"0000:1b:00.0\"} 957.573593\n",
                              "kdvfs_saved_high_joules{hw_id=\"0000:1b:00.0\"} 1084.85281\n",
@@ -119,7 +118,7 @@ TEST(Metrics, AreBoundedInNumberAndLoseNothing) {
 TEST(Metrics, HaveTheLabelsOfTheJobOnEveryLine) {
     const JobPlace place{.host = "node7", .rank = "3", .job = "812", .process = 1, .step = "0"};
     const std::string text =
-        prometheus_text({process_with({row("gemm", 2, energy(8))})}, place.labels());
+        prometheus_text({process_with(json::array({row("gemm", 2, energy(8))}))}, place.labels());
     const std::string labels = "Hostname=\"node7\",jobid=\"812\",jobstep=\"0\",rank=\"3\"} ";
     EXPECT_NE(text.find("kdvfs_processes{" + labels + "1\n"), std::string::npos) << text;
     EXPECT_EQ(count(text, labels), count(text, "\n") - count(text, "# "));
@@ -149,7 +148,7 @@ TEST(Metrics, AreWhatTheDashboardAsksFor) {
     EXPECT_TRUE(dashboard.at("schemaVersion").is_number_integer());
     json range{{"level", "scope"}, {"kernel", "step"}, {"runs", 3}, {"time_s", 1.5}};
     range["energy"] = energy(5);
-    json process = process_with({row("gemm", 2, energy(8))});
+    json process = process_with(json::array({row("gemm", 2, energy(8))}));
     process["devices"][0]["report"]["levels"] = json::array({range});
     const JobPlace place{.host = "node7", .rank = "3", .job = "812", .process = 1, .step = "0"};
     const std::string text = prometheus_text({process}, place.labels());

@@ -77,7 +77,7 @@ TEST(JudgeBoard, BrokenRowsAreLeftOutByRule) {
     data.workloads[1].rows[2].watts *= 0.5;   // rule 2
     data.workloads[2].rows[3].time_s *= 0.5;  // rule 3
     Workload modes = made("d_1", 5, 0.01, 120);
-    for (std::size_t i : {1, 2, 3}) modes.rows[i].time_s *= 0.3;
+    for (std::size_t i : {1U, 2U, 3U}) modes.rows[i].time_s *= 0.3;
     data.workloads.push_back(modes);  // rule 4
     leave_out_broken(data);
     ASSERT_EQ(data.workloads.size(), 1U);

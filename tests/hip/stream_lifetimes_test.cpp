@@ -392,7 +392,7 @@ TEST_F(AckedStreams, HoldUpTheirQueueUntilTheDeadlineAtMost) {
 
 TEST_F(AckedStreams, GiveTheClockBackWhereTheWaitCannotBePut) {
     hip_double::set_quirks({.no_waits = true});
-    EXPECT_THROW((FrequencyScope<Low>{*gpu_, streams_[0]}), Error);
+    EXPECT_THROW(const FrequencyScope<Low> scope(*gpu_, streams_[0]), Error);
     ASSERT_EQ(hipStreamSynchronize(streams_[0]), hipSuccess);
     std::this_thread::sleep_for(20ms);
     EXPECT_TRUE(comes_to(auto_clock)) << "the clock stays low with no scope open";

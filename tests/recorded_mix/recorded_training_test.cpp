@@ -399,9 +399,9 @@ TEST_P(TrainingOn, RangesAreToldAsSumsOfTheirKernels) {
                                   true};
                 const Report report = replay(made.training, {.repeated = repeated});
                 for (const auto& [name, kernels] : ranges.kernels) {
-                    const auto level =
-                        std::find_if(report.levels.begin(), report.levels.end(),
-                                     [&](const auto& each) { return name_of(each) == name; });
+                    const auto level = std::find_if(
+                        report.levels.begin(), report.levels.end(),
+                        [&, &wanted = name](const auto& each) { return name_of(each) == wanted; });
                     ASSERT_NE(level, report.levels.end()) << name;
                     double truth = 0;
                     for (const std::size_t kernel : kernels) {

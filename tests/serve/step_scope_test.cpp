@@ -150,7 +150,7 @@ TEST_F(StepScopes, AReplayedGraphRunsAtItsStepsClock) {
     run(stream, 5);
     {
         // A clock that is held beyond the scope has no place in a graph.
-        EXPECT_THROW((StepScope{*gpu, stream, decode, forever}), Error);
+        EXPECT_THROW(const StepScope scope(*gpu, stream, decode, forever), Error);
     }
     const simulated::Graph graph = device.end_capture(stream);
     for (const StepShape shape : {decode, prompts, decode, decode}) {

@@ -220,7 +220,7 @@ TEST(Sensors, AreFoundThroughUsersDoorAndReportsGainByIt) {
             return note.find("measure it again") != std::string::npos;
         });
     };
-    for (const std::uint64_t seed : {1, 2}) {
+    for (const std::uint64_t seed : {1U, 2U}) {
         const Sensors truth = drawn_sensors(seed);
         const MeasuredSensor found = measured(truth);
         const double rest =

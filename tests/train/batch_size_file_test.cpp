@@ -159,7 +159,7 @@ TEST_F(BatchSizeFileTest, SurvivesKillsAtAnyPoint) {
 
 TEST_F(BatchSizeFileTest, RejectsFilesThatMakeNoSense) {
     open().observe(open().suggest().id, {RunEnd::reached, 10, 10});
-    EXPECT_THROW(open("another job"), Error);
+    EXPECT_THROW(static_cast<void>(open("another job")), Error);
     const std::string good = content();
     const auto rejected = [&](const std::string& text) {
         std::ofstream{path} << text;

@@ -136,7 +136,7 @@ TEST(PredictedCosts, WhatWasMeasuredStays) {
                 std::find(known.begin(), known.end(), clock) == known.end())
                 continue;
             const auto point = std::find_if(kernel.points.begin(), kernel.points.end(),
-                                            [&](const auto& p) { return p.clock == clock; });
+                                            [&at = clock](const auto& p) { return p.clock == at; });
             ASSERT_NE(point, kernel.points.end());
             EXPECT_NEAR(point->cost.time / cost.time, 1, 1e-9);
             EXPECT_NEAR(point->cost.energy / cost.energy, 1, 1e-9);

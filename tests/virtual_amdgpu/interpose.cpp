@@ -327,7 +327,7 @@ int close(int fd) {
 
 int fclose(FILE* file) {
     static const auto original = real<int (*)(FILE*)>("fclose");
-    if (file != nullptr) descriptors().remove(::fileno(file));
+    descriptors().remove(::fileno(file));
     return original(file);
 }
 

@@ -66,7 +66,7 @@ struct Owned {
     explicit Owned(const std::string& address)
         : gpu{*device::amd::parse_pci_address(address)}, clocks{gpu} {}
 
-    void lower(Megahertz cap = 900_MHz) {
+    void lower(Megahertz cap = Megahertz{900}) {
         clocks.apply({cap, auto_clock});
         static_cast<void>(clocks.read_clock_state());
     }
