@@ -501,6 +501,9 @@ private:
             const std::lock_guard lock{mutex_};
             for (const auto& [ordinal, gpu] : gpus_) gpus.push_back(gpu.get());
         }
+        constexpr std::size_t most_at_once = 128;
+        std::vector<cupti::Activity> activities;
+        activities.reserve(most_at_once);
         bool unseen = false;
         std::byte* record = nullptr;
         while (library().next_record(buffer, used, &record) == cupti::success) {
@@ -510,26 +513,43 @@ private:
                 ++kernel_records_;
                 unseen = unseen || !seen_.has(activity->correlation);
             }
-            // A process has one numbering of launches, whatever the GPU.
-            for (CudaGpu* each : gpus) {
-                const auto start = clock_.on_host(activity->start);
-                const auto end = clock_.on_host(activity->end);
-                if (activity->end == 0 || !start || !end) {
-                    each->streams->failed(activity->correlation);
-                } else if (!each->streams->is_of_many(activity->correlation)) {
-                    each->streams->arrived(activity->correlation, *start, *end);
-                } else if (activity->kind == cupti::Kind::graph) {
-                    each->streams->arrived_whole(activity->correlation, *start, *end,
-                                                 each->device->launch_kind("graph", {}).number);
-                } else {
-                    each->streams->arrived(activity->correlation, *start, *end,
-                                           kind_by_record(*each->device, *activity));
-                }
-            }
+            activities.push_back(*activity);
+            if (activities.size() < most_at_once) continue;
+            take(activities, gpus);
+            activities.clear();
         }
+        take(activities, gpus);
         if (unseen && !has_unseen_.exchange(true)) {
             Process::instance().stay_up(
                 "a kernel ran whose launch was not seen: the clock stays up from here on");
+        }
+    }
+
+    /// A process has one numbering of launches, whatever the GPU.
+    void take(const std::vector<cupti::Activity>& activities, const std::vector<CudaGpu*>& gpus) {
+        std::vector<RecordStreams::Ran> all;
+        std::vector<const cupti::Activity*> their;
+        for (const cupti::Activity& activity : activities) {
+            const auto start = clock_.on_host(activity.start);
+            const auto end = clock_.on_host(activity.end);
+            if (activity.end != 0 && start && end) {
+                all.push_back({activity.correlation, *start, *end});
+                their.push_back(&activity);
+                continue;
+            }
+            for (CudaGpu* gpu : gpus) gpu->streams->failed(activity.correlation);
+        }
+        for (CudaGpu* gpu : gpus) {
+            for (const std::size_t i : gpu->streams->arrived(all)) {
+                const auto& [correlation, start, end] = all[i];
+                if (their[i]->kind == cupti::Kind::graph) {
+                    gpu->streams->arrived_whole(correlation, start, end,
+                                                gpu->device->launch_kind("graph", {}).number);
+                } else {
+                    gpu->streams->arrived(correlation, start, end,
+                                          kind_by_record(*gpu->device, *their[i]));
+                }
+            }
         }
     }
 

@@ -208,20 +208,28 @@ public:
     void arrived(std::uint32_t correlation, kdvfs::TimePoint start, kdvfs::TimePoint end,
                  std::optional<std::uint32_t> kind = {}) {
         const std::lock_guard lock{mutex_};
-        ++records_;
-        newest_ = std::max(newest_, end);
-        const auto many = many_.find(correlation);
-        if (many != many_.end() && kind) {
-            many->second.kernels.push_back({*kind, start, end});
-            many->second.last_came = host_now();
+        take({correlation, start, end}, kind);
+    }
+    /// A record of a launch.
+    struct Ran {
+        std::uint32_t correlation = 0;
+        kdvfs::TimePoint start{};
+        kdvfs::TimePoint end{};
+    };
+    /// As `arrived`, for many at once: a launch waits once for all.
+    /// @returns the places of those of launches of many kernels: these are not taken, as they come
+    ///          with a kind
+    [[nodiscard]] std::vector<std::size_t> arrived(std::span<const Ran> all) {
+        std::vector<std::size_t> of_many;
+        const std::lock_guard lock{mutex_};
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            if (!many_.empty() && many_.contains(all[i].correlation)) {
+                of_many.push_back(i);
+            } else {
+                take(all[i], {});
+            }
         }
-        Slot& slot = slots_[correlation % remembered];
-        if (slot.correlation == correlation &&
-            !place_of(correlation)) {  // one launch in several parts
-            start = std::min(start, slot.start);
-            end = std::max(end, slot.end);
-        }
-        slot = {correlation, start, end, kind.value_or(no_kind)};
+        return of_many;
     }
     /// The launch as a whole has a record, beside those of its kernels or in their place.
     void arrived_whole(std::uint32_t correlation, kdvfs::TimePoint start, kdvfs::TimePoint end,
@@ -366,6 +374,26 @@ private:
     Track& track_of(const kdvfs::Marker& marker) {
         if (tracks_.size() <= marker.tag.track) tracks_.resize(marker.tag.track + std::size_t{1});
         return tracks_[marker.tag.track];
+    }
+
+    /// The caller holds the lock.
+    void take(const Ran& ran, std::optional<std::uint32_t> kind) {
+        ++records_;
+        newest_ = std::max(newest_, ran.end);
+        const auto many = many_.find(ran.correlation);
+        if (many != many_.end() && kind) {
+            many->second.kernels.push_back({*kind, ran.start, ran.end});
+            many->second.last_came = host_now();
+        }
+        Slot& slot = slots_[ran.correlation % remembered];
+        kdvfs::TimePoint start = ran.start;
+        kdvfs::TimePoint end = ran.end;
+        if (slot.correlation == ran.correlation &&
+            !place_of(ran.correlation)) {  // one launch in several parts
+            start = std::min(start, slot.start);
+            end = std::max(end, slot.end);
+        }
+        slot = {ran.correlation, start, end, kind.value_or(no_kind)};
     }
 
     /// When the stream passed the marker; nothing where that is not known yet.
