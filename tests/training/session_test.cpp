@@ -2,6 +2,7 @@
 //
 // Sessions of pipelines whose ranks are threads, each with a simulated GPU.
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/train/schedule_text.hpp>
 #include <kdvfs/train/session.hpp>
 
 #include "simulated_pipeline.hpp"
@@ -131,6 +132,35 @@ TEST(Operations, AWrongOneIsRefusedAndBothAreNamed) {
     }
     alone.run<Backward>(session, 1);
     EXPECT_THAT(message_of([&] { alone.run<Forward>(session, 0); }), HasSubstr("next_iteration()"));
+    session.check();
+}
+
+/// A forward over a backward, and what runs once in an iteration.
+TEST(Operations, OfAWholeIterationHaveScopes) {
+    Alone alone;
+    train::PipelineShape shape = train::parse_schedule("F0 B0+F1 B1");
+    shape.before = {{train::Pass::embedding}};
+    shape.after = {{train::Pass::collective}, {train::Pass::optimizer}};
+    ThreadSession session{alone.stage.gpu(), alone.rank, shape};
+    for (int iteration = 0; iteration < 2; ++iteration) {
+        session.next_iteration();
+        alone.run<train::Embedding>(session, 0);
+        alone.run<Forward>(session, 0);
+        EXPECT_THAT(message_of([&] { alone.run<Forward>(session, 1); }),
+                    HasSubstr("forward_backward of microbatch 1, chunk 0, on stage 0, over the "
+                              "backward of microbatch 0, chunk 0"));
+        alone.run<train::ForwardBackward>(session, 1);
+        alone.run<Backward>(session, 1);
+        alone.run<train::StageCollective>(session, 0);
+        EXPECT_THAT(message_of([&] { session.next_iteration(); }), HasSubstr("optimizer"));
+        session.next_iteration();
+        alone.run<train::Embedding>(session, 0);
+        alone.run<Forward>(session, 0);
+        alone.run<train::ForwardBackward>(session, 1);
+        alone.run<Backward>(session, 1);
+        alone.run<train::StageCollective>(session, 0);
+        alone.run<train::Optimizer>(session, 0);
+    }
     session.check();
 }
 

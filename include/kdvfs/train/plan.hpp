@@ -74,7 +74,8 @@ inline PlannedOperation at_two_clocks(const Curve& curve, const Operation& opera
     PlannedOperation planned;
     planned.duration = to_seconds(duration);
     const CurvePoint& fast = curve.points()[hull.corner[k]];
-    planned.clocks = {operation, fast.clock, 1, fast.clock};
+    const ClockPoint clock = curve.is_constant() && before != ClockPoint{} ? before : fast.clock;
+    planned.clocks = {operation, clock, 1, clock};
     if (after == hull.time.end() || hull.time[k] == duration) {
         planned.effective = to_joules(curve.effective(hull.corner[k]));
         return planned;
@@ -94,6 +95,7 @@ inline void plan_two_clocks(const Pipeline& pipeline, const Timing& timing, Pipe
     for (std::uint32_t i = 0; i < pipeline.operations.size(); ++i) {
         const Operation& operation = pipeline.operations[i];
         const bool first = i == pipeline.stage_begin[operation.stage];
+        if (first) before = {};
         PlannedOperation planned =
             at_two_clocks(pipeline.curves[operation.curve], operation, timing.durations[i], before);
         planned.start = to_seconds(timing.starts[i]);

@@ -89,6 +89,8 @@ public:
     /// The effective energy of a point.
     [[nodiscard]] Femtojoules effective(std::size_t point) const { return effective_[point]; }
     [[nodiscard]] const Hull& hull() const { return hull_; }
+    /// Whether it takes the same at all clocks.
+    [[nodiscard]] bool is_constant() const { return points_.size() == 1; }
 
 private:
     static Femtojoules to_femtojoules(Joules energy) {

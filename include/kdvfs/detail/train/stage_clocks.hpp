@@ -47,13 +47,7 @@ public:
         std::sort(clocks_.begin(), clocks_.end());
         clocks_.erase(std::unique(clocks_.begin(), clocks_.end()), clocks_.end());
         for (const Curve& curve : pipeline.curves) {
-            std::vector<Cell> row(clocks_.size());
-            for (std::uint32_t p = 0; p < curve.points().size(); ++p) {
-                const auto at =
-                    std::lower_bound(clocks_.begin(), clocks_.end(), curve.points()[p].clock);
-                row[static_cast<std::size_t>(at - clocks_.begin())] = {
-                    curve.time(p), to_joules(curve.effective(p)).count, p};
-            }
+            std::vector<Cell> row = row_of(curve);
             cells_.insert(cells_.end(), row.begin(), row.end());
             fill_worked(row);
         }
@@ -107,6 +101,20 @@ public:
     }
 
 private:
+    /// What a curve takes at each clock.
+    [[nodiscard]] std::vector<Cell> row_of(const Curve& curve) const {
+        const auto cell = [&](std::uint32_t p) {
+            return Cell{curve.time(p), to_joules(curve.effective(p)).count, p};
+        };
+        if (curve.is_constant()) return std::vector<Cell>(clocks_.size(), cell(0));
+        std::vector<Cell> row(clocks_.size());
+        for (std::uint32_t p = 0; p < curve.points().size(); ++p) {
+            const auto at =
+                std::lower_bound(clocks_.begin(), clocks_.end(), curve.points()[p].clock);
+            row[static_cast<std::size_t>(at - clocks_.begin())] = cell(p);
+        }
+        return row;
+    }
     /// What an operation takes at a clock that another one has left behind: at one that it was not
     /// measured at, as at the next slower one, or at its slowest.
     void fill_worked(const std::vector<Cell>& row) {

@@ -273,6 +273,20 @@ struct BackwardInput {
 struct BackwardWeight {
     static constexpr Pass pass = Pass::backward_weight;
 };
+/// One operation around both; the microbatch and the chunk are the forward's.
+struct ForwardBackward {
+    static constexpr Pass pass = Pass::forward_backward;
+};
+// Once in an iteration: chunk 0, microbatch 0.
+struct Embedding {
+    static constexpr Pass pass = Pass::embedding;
+};
+struct StageCollective {
+    static constexpr Pass pass = Pass::collective;
+};
+struct Optimizer {
+    static constexpr Pass pass = Pass::optimizer;
+};
 
 /// While it lives, work enqueued on `stream` is one operation of the pipeline, at the clock that
 /// the plan has for it:

@@ -46,7 +46,8 @@ inline Pipeline slowed_pipeline(Pipeline pipeline, std::span<const double> slown
                 point.time = point.time * factor;
                 point.energy = point.energy * factor;
             }
-            curves.emplace_back(curve.name(), std::move(points), pipeline.blocking_power);
+            curves.emplace_back(curve.name(), std::move(points), pipeline.blocking_power,
+                                curve.is_constant() ? Shape::constant : Shape::measured);
         }
         operation.curve = at->second;
     }
