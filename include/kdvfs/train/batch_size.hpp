@@ -68,7 +68,8 @@ struct RunOutcome {
 struct BatchSizeRecord {
     std::optional<EpochProfile> profile;
     std::vector<double> reached;  ///< epochs to the target, by run: the last ten count
-    std::vector<double> stopped;  ///< epochs after which the target was not reached, likewise
+    std::vector<double> stopped;  ///< epochs after which the target was not reached; the last ten,
+                                  ///< as often as they are beside those that reached it
     std::size_t failures = 0;
 };
 
@@ -131,9 +132,10 @@ public:
         const auto best = best_known();
         const bool busy = std::any_of(state_.pending.begin(), state_.pending.end(),
                                       [](const auto& entry) { return entry.second.explores; });
-        const std::uint32_t size = best && (busy || must_finish()) ? *best
-                                   : best && state_.doubtful       ? state_.doubtful->batch_size
-                                                                   : explore();
+        const std::uint32_t size = best && must_finish()     ? surest_known()
+                                   : best && busy            ? *best
+                                   : best && state_.doubtful ? state_.doubtful->batch_size
+                                                             : explore();
         const std::uint64_t id = state_.next_id++;
         state_.pending[id] = {size, size != best, now.count()};
         return {id, size, record(size).profile, most_cost()};
@@ -173,6 +175,7 @@ public:
                 break;
             case RunEnd::failed:
                 ++record.failures;
+                if (outcome.epochs >= 2) record.stopped.push_back(outcome.epochs);
                 ++state_.unreached;
                 break;
             case RunEnd::lost: break;
@@ -185,11 +188,7 @@ public:
 
     /// The size of least expected cost among those that have reached the target.
     [[nodiscard]] std::optional<std::uint32_t> best_known() const {
-        std::vector<std::uint32_t> tried;
-        for (const auto& [size, record] : state_.sizes)
-            if (!record.reached.empty() && !is_failing(record)) tried.push_back(size);
-        if (tried.empty()) return std::nullopt;
-        return tried[argmin(mean(log_epochs(tried)) + mean(log_epoch_costs(tried)))];
+        return best_of([](const BatchSizeRecord&) { return true; });
     }
 
 private:
@@ -274,6 +273,23 @@ private:
         const auto run = state_.pending.find(id);
         if (run == state_.pending.end()) fail("take a report", id, "no such run is under way");
         return run->second;
+    }
+    template <class Allowed>
+    [[nodiscard]] std::optional<std::uint32_t> best_of(const Allowed& allowed) const {
+        std::vector<std::uint32_t> tried;
+        for (const auto& [size, record] : state_.sizes)
+            if (!record.reached.empty() && !is_failing(record) && allowed(record))
+                tried.push_back(size);
+        if (tried.empty()) return std::nullopt;
+        return tried[argmin(mean(log_epochs(tried)) + mean(log_epoch_costs(tried)))];
+    }
+    /// The best size that seldom misses the target, if there is one: its run is not stopped.
+    /// @pre a size has reached the target
+    [[nodiscard]] std::uint32_t surest_known() const {
+        const auto sure = best_of([](const BatchSizeRecord& record) {
+            return 5 * (record.stopped.size() + record.failures) <= record.reached.size();
+        });
+        return sure ? *sure : best_known().value();
     }
     /// Whether the next run must reach the target, as two in a row have not.
     [[nodiscard]] bool must_finish() const { return state_.unreached >= 2; }
@@ -523,15 +539,32 @@ private:
         for (const auto& [size, record] : state_.sizes) {
             const auto reached = recent(record.reached);
             const auto stopped = recent(record.stopped);
-            if (!reached.empty())
-                observed.add(octaves(size), mean_log(reached),
-                             variance / static_cast<double>(reached.size()));
+            if (reached.empty() && stopped.empty()) continue;
             // A stopped run would have gone on for an unknown time: half as long again, or so.
-            if (!stopped.empty())
+            if (reached.empty())
                 observed.add(octaves(size), mean_log(stopped) + 0.4,
                              (variance + 0.1) / static_cast<double>(stopped.size()));
+            else
+                observe_size(record, variance, octaves(size), observed);
         }
         return predict(observed, epochs_law, octaves(sizes));
+    }
+
+    /// What a run that reaches the target takes, with those that do not before it.
+    static void observe_size(const BatchSizeRecord& record, double variance, double place,
+                             Observed& observed) {
+        const auto reached = recent(record.reached);
+        const auto stopped = recent(record.stopped);
+        const double once = std::exp(mean_log(reached));
+        double vain = 0;  // epochs of stopped runs, for each that reaches the target
+        for (const double epochs : stopped) vain += epochs / static_cast<double>(stopped.size());
+        vain *=
+            static_cast<double>(record.stopped.size()) / static_cast<double>(record.reached.size());
+        const double share = vain / (once + vain);
+        observed.add(
+            place, std::log(once + vain),
+            variance / static_cast<double>(reached.size()) +
+                (stopped.empty() ? 0 : share * share / static_cast<double>(stopped.size())));
     }
 
     [[nodiscard]] Mixture log_epoch_costs(const std::vector<std::uint32_t>& sizes) const {
