@@ -447,6 +447,8 @@ TEST(Serving, AnInstanceThatOnlyDecodesSavesWhatTheBestFixedClockDoes) {
         const Joules used =
             energy_at([&](StepShape step) { return clocks.decide(step, Seconds{5}).clock; });
         EXPECT_LE(used.count, best.count * (1 + 1e-9)) << static_cast<int>(policy);
+        std::cout << "decode only, policy " << static_cast<int>(policy) << ": energy "
+                  << 100 * (used / best - 1) << " % against the best fixed clock\n";
     }
 }
 

@@ -100,8 +100,8 @@ struct BatchSizeState {
 
 /// Learns the best batch size of a job that recurs. What a run costs is epochs(b) * cost per
 /// epoch(b). The second factor is known exactly once a size's power limit has been profiled; the
-/// first is learned by Thompson sampling on a Gaussian process of log epochs over log2 b. So a
-/// run may be stopped as early as after its first epoch, and sizes that fail, and those beyond
+/// first is learned by tempered Thompson sampling on a Gaussian process of log epochs over log2 b.
+/// So a run may be stopped as early as after its first epoch, and sizes that fail, and those beyond
 /// them, are left alone. The data may drift: only the last ten runs of a size count (the window of
 /// You et al., Zeus, NSDI 2023, section 4.4), and the run after two that did not reach the target
 /// is of the best size known and not stopped; where it costs more than the others were stopped at,
@@ -229,6 +229,9 @@ private:
     static constexpr double too_cheap = 0.5;   ///< of the best size's cost: asked again
     /// An epoch that costs more than this multiple of its profile runs on a changed board.
     static constexpr double same_board = 1.25;
+    /// How far draws go, of the deviations that are known: recurrences are few, and each of them
+    /// costs (Thompson sampling with a tempered posterior; 1 is the plain one).
+    static constexpr double boldness = 0.4;
     /// How much more than a run of the best size one may cost that tells of another size.
     static constexpr double worth_of_learning = 1.2;
 
@@ -484,7 +487,7 @@ private:
         covariance.diagonal().array() += 1e-9;  // rounding
         std::normal_distribution<double> standard;
         Eigen::VectorXd numbers(chosen->mean.size());
-        for (double& number : numbers) number = standard(random);
+        for (double& number : numbers) number = boldness * standard(random);
         return chosen->mean + Eigen::LLT<Eigen::MatrixXd>{covariance}.matrixL() * numbers;
     }
 
