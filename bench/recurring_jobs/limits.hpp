@@ -5,7 +5,9 @@
 #include <kdvfs/train/power_limit.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <vector>
 
 namespace recurring_jobs {
@@ -17,13 +19,21 @@ struct FoundLimit {
     double loss = 0;               ///< of the cost, as a share of the best limit's
 };
 
+/// The least distance between two rows: others may be missing. @pre there are two
+inline double limit_step(const SizeTrace& size) {
+    double step = HUGE_VAL;
+    for (auto row = size.limits.begin(); std::next(row) != size.limits.end(); ++row)
+        step = std::min(step, std::next(row)->first - row->first);
+    return step;
+}
+
 /// Trains on a trace, all of whose steps under a limit are alike, until the limit is found.
 inline FoundLimit search_limit(const Job& job, const SizeTrace& size) {
     using namespace kdvfs;
     const double low = size.limits.begin()->first;
     const double high = size.limits.rbegin()->first;
     train::PowerLimitOptions options;
-    if (size.limits.size() > 1) options.step = {std::next(size.limits.begin())->first - low};
+    if (size.limits.size() > 1) options.step = {limit_step(size)};
     train::PowerLimit search{{{low}, {high}}, options};
     train::RankWindow counters{};
     double limit = high;

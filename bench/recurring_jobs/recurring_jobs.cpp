@@ -3,6 +3,7 @@
 // bracket search finds, and with how many windows; and what it costs to learn the batch size,
 // beside Zeus and beside always taking the default.
 #include <bench/recurring_jobs/limits.hpp>
+#include <bench/recurring_jobs/made_up.hpp>
 #include <bench/recurring_jobs/regret.hpp>
 #include <bench/recurring_jobs/trace.hpp>
 #include <kdvfs/error.hpp>
@@ -66,6 +67,19 @@ void print_regrets(const std::vector<Job>& jobs, std::size_t seeds) {
     std::printf("geometric mean of regret, of Zeus': %.3f\n", std::exp(logs));
 }
 
+/// Power limits of jobs that nobody has run, by the noise of what is measured.
+void print_made_up(std::size_t jobs) {
+    for (const double noise : {0.0, 0.003, 0.01, 0.02}) {
+        const MadeUpLoss loss = made_up_limits(jobs, noise);
+        std::printf(
+            "%zu made-up jobs, rows with %.1f %% of noise: cost %+.2f %% on average, worst %+.2f "
+            "%%, "
+            "%.1f %% of a full scan's windows; the scan %+.2f %%, worst %+.2f %%\n",
+            jobs, 100 * noise, 100 * loss.mean, 100 * loss.worst, 100 * loss.windows,
+            100 * loss.scan_mean, 100 * loss.scan_worst);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -74,13 +88,19 @@ int main(int argc, char** argv) {
     std::string power;
     std::size_t seeds = 40;
     bool all = false;
-    app.add_option("train", train, "train.csv: epochs to the target by batch size")->required();
-    app.add_option("power", power, "power_*.csv: time and power of epochs by limit")->required();
+    std::size_t made_up = 0;
+    app.add_option("train", train, "train.csv: epochs to the target by batch size");
+    app.add_option("power", power, "power_*.csv: time and power of epochs by limit");
+    app.add_option("--made-up", made_up, "look at so many made-up jobs instead");
     app.add_option("--seeds", seeds, "how many times each job is simulated")
         ->check(CLI::PositiveNumber);
     app.add_flag("--all", all, "print every series of the power limits");
     CLI11_PARSE(app, argc, argv);
     try {
+        if (made_up > 0) {
+            print_made_up(made_up);
+            return 0;
+        }
         const std::vector<Job> jobs = read_jobs(train, power);
         print_limits(jobs, all);
         print_regrets(jobs, seeds);

@@ -26,6 +26,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -236,6 +237,14 @@ std::vector<Row> run_policies(Bench<Costs>& bench, const StepTable& table, const
     return rows;
 }
 
+/// A latency; histograms end at 20 s.
+std::string in_ms(Seconds time) {
+    if (std::isinf(time.count())) return "> 20 s";
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f ms", time.count() * 1e3);
+    return text;
+}
+
 void print_table(const std::vector<Row>& rows) {
     const ServingCounts& base = rows.front().counts;
     std::printf("%llu requests, %llu tokens; changes are against the first row\n",
@@ -246,12 +255,12 @@ void print_table(const std::vector<Row>& rows) {
     for (const Row& row : rows) {
         const ServingCounts& counts = row.counts;
         std::printf(
-            "%-15s %+8.2f %8.4f %7.3f %% %+8.3f %7.3f %% %6.0f ms %6.1f ms %9llu %6.2f\n",
-            row.name.c_str(), 100 * (counts.energy / base.energy - 1),
+            "%-15s %+8.2f %8.4f %7.3f %% %+8.3f %7.3f %% %9s %9s %9llu %6.2f\n", row.name.c_str(),
+            100 * (counts.energy / base.energy - 1),
             counts.energy.count / static_cast<double>(std::max<std::uint64_t>(counts.tokens, 1)),
             counts.first_tokens_pct(), counts.first_tokens_pct() - base.first_tokens_pct(),
-            counts.gaps_pct(), counts.first_token.quantile(0.99).count() * 1e3,
-            counts.gap.quantile(0.999).count() * 1e3,
+            counts.gaps_pct(), in_ms(counts.first_token.quantile(0.99)).c_str(),
+            in_ms(counts.gap.quantile(0.999)).c_str(),
             static_cast<unsigned long long>(counts.switches), row.cpu_seconds);
         if (!row.remark.empty()) std::printf("    %s\n", row.remark.c_str());
     }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <random>
 
 namespace kdvfs::train {
@@ -29,6 +30,8 @@ Pipeline small_pipeline(std::mt19937_64& random, Schedule schedule) {
 TEST(ClockRounding, IsAsCheapAsWhatBranchAndBoundFinds) {
     std::mt19937_64 random{21};
     double sum = 0;
+    double worst = 0;
+    double gap = 0;
     int cases = 0;
     for (const Schedule schedule :
          {Schedule::one_f_one_b, Schedule::interleaved_1f1b, Schedule::zb_h1})
@@ -43,8 +46,14 @@ TEST(ClockRounding, IsAsCheapAsWhatBranchAndBoundFinds) {
             EXPECT_LE(plan.makespan, plan.time);
             EXPECT_LE(plan.total.count, 1.003 * best) << to_string(schedule) << slowdown;
             sum += plan.total.count / best - 1;
+            worst = std::max(worst, plan.total.count / best - 1);
+            gap = std::max(gap, plan.gap());
             ++cases;
         }
+    std::printf(
+        "clocked plans of %d made-up pipelines: %.3f %% above what branch and bound finds on "
+        "average, worst %.3f %%; at most %.2f %% above the exact frontier\n",
+        cases, 100 * sum / cases, 100 * worst, 100 * gap);
     EXPECT_LE(sum / cases, 0.001);
 }
 

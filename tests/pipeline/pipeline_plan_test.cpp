@@ -26,18 +26,21 @@ void check(const Pipeline& pipeline, const PipelinePlan& plan) {
     ASSERT_EQ(plan.operations.size(), pipeline.operations.size());
     std::vector<double> ends(plan.operations.size(), 0);
     std::vector<double> begins(plan.operations.size(), 0);
-    std::vector<std::vector<std::uint32_t>> before(plan.operations.size());
-    for (const Dependency& d : pipeline.dependencies) before[d.then].push_back(d.first);
+    std::vector<std::vector<Dependency>> before(plan.operations.size());
+    for (const Dependency& d : pipeline.dependencies) before[d.then].push_back(d);
     double effective = 0;
     for (const std::uint32_t i : pipeline.topological_order) {
         const PlannedOperation& planned = plan.operations[i];
         ASSERT_EQ(planned.clocks.operation, pipeline.operations[i]);
-        for (const std::uint32_t b : before[i]) begins[i] = std::max(begins[i], ends[b]);
+        for (const Dependency& d : before[i])
+            begins[i] = std::max(begins[i], ends[d.first] + d.time.count());
         double lasts = 0;
         double energy = 0;
         int found = 0;
-        for (const CurvePoint& point : pipeline.curves[pipeline.operations[i].curve].points()) {
-            double share = point.clock == planned.clocks.first ? planned.clocks.share : 0;
+        const auto points = pipeline.curves[pipeline.operations[i].curve].points();
+        for (const CurvePoint& point : points) {
+            const bool is_first = points.size() == 1 || point.clock == planned.clocks.first;
+            double share = is_first ? planned.clocks.share : 0;
             if (point.clock == planned.clocks.second && planned.clocks.share < 1)
                 share += 1 - planned.clocks.share;
             found += share > 0 ? 1 : 0;
@@ -239,7 +242,7 @@ LateReplay replay(const Pipeline& pipeline, const PipelinePlan& plan,
             const std::uint32_t s = pipeline.operations[i].stage;
             double start = free[s];
             for (const Dependency& d : pipeline.dependencies)
-                if (d.then == i) start = std::max(start, ends[d.first]);
+                if (d.then == i) start = std::max(start, ends[d.first] + d.time.count());
             ask(s, free[s], plan.operations[i].clocks.first);
             const auto [end, energy] = run(i, start);
             ends[i] = free[s] = end;

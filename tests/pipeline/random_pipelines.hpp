@@ -15,7 +15,8 @@ namespace kdvfs::train {
 /// some points lie above the hull. Times are whole nanoseconds.
 inline Curve random_curve(std::mt19937_64& random, Watts blocking) {
     std::uniform_real_distribution<double> uniform{0, 1};
-    const auto count = static_cast<std::uint32_t>(2 + random() % 8);
+    const bool is_constant = random() % 8 == 0;
+    const auto count = is_constant ? 1 : static_cast<std::uint32_t>(2 + random() % 8);
     const double work = 0.005 + 0.1 * uniform(random);
     const double fixed = 0.5 * uniform(random);
     const double noise = random() % 2 == 0 ? 0 : 0.05;
@@ -29,7 +30,12 @@ inline Curve random_curve(std::mt19937_64& random, Watts blocking) {
              Seconds{std::round(work * slowing * (1 + noise * uniform(random)) * 1e9) / 1e9},
              Joules{work * slowing * watts * (1 + noise * uniform(random))}});
     }
-    return {"random", points, blocking};
+    return {"random", points, blocking, is_constant ? Shape::constant : Shape::measured};
+}
+
+/// Of a transfer: often none, else as long as short operations are.
+inline Seconds random_transfer(std::mt19937_64& random) {
+    return Seconds{random() % 2 == 0 ? 0.0 : static_cast<double>(random() % 20'000'000) / 1e9};
 }
 
 /// Two to a dozen operations a stage, with dependencies that follow one order of all operations.
@@ -51,7 +57,7 @@ inline Pipeline random_graph(std::mt19937_64& random, Watts blocking) {
     for (std::uint64_t k = random() % (2 * std::uint64_t{next}); k > 0; --k) {
         const auto a = static_cast<std::uint32_t>(random() % next);
         const auto b = static_cast<std::uint32_t>(random() % next);
-        if (rank[a] < rank[b]) waits.push_back({a, b});
+        if (rank[a] < rank[b]) waits.push_back({a, b, random_transfer(random)});
     }
     return make_graph(stages, waits, curves, blocking);
 }
@@ -69,12 +75,21 @@ inline Pipeline random_pipeline(std::mt19937_64& random) {
         shape.chunks = static_cast<std::uint32_t>(1 + random() % 3);
         shape.microbatches = shape.stages * static_cast<std::uint32_t>(1 + random() % 2);
     }
+    shape.activations = random_transfer(random);
+    shape.gradients = random_transfer(random);
+    if (random() % 2 == 0) {
+        shape.before = {{Pass::embedding, {0}, false}};
+        shape.after = {{Pass::collective, {0, shape.stages - 1}, true},
+                       {Pass::optimizer, {}, false}};
+        for (std::uint32_t s = 0; s < shape.stages && random() % 2 == 0; ++s)
+            shape.reduction.time.resize(shape.stages, random_transfer(random));
+        shape.reduction.buckets = static_cast<std::uint32_t>(1 + random() % 4);
+    }
     std::vector<Curve> curves;
     CurveIndex curve_of;
     for (std::uint32_t s = 0; s < shape.stages; ++s)
         for (std::uint32_t c = 0; c < shape.chunks; ++c)
-            for (const Pass pass :
-                 {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight}) {
+            for (const Pass pass : all_passes) {
                 curve_of[{s, pass, c}] = static_cast<std::uint32_t>(curves.size());
                 curves.push_back(random_curve(random, blocking));
             }

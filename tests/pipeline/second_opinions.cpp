@@ -5,6 +5,7 @@
 #include <lemon/network_simplex.h>
 #include <lemon/smart_graph.h>
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -45,7 +46,8 @@ Femtojoules lemon_least_cost(const Pipeline& pipeline, std::int64_t price) {
         starts.push_back(start);
         ends.push_back(end);
     }
-    for (const Dependency& d : pipeline.dependencies) add(ends[d.first], starts[d.then], 0, price);
+    for (const Dependency& d : pipeline.dependencies)
+        add(ends[d.first], starts[d.then], std::llround(d.time.count() * 1e9), price);
 
     Graph::ArcMap<std::int64_t> cost_of{graph};
     Graph::ArcMap<std::int64_t> capacity_of{graph};
@@ -138,7 +140,7 @@ std::vector<int> describe(Program& program, const Pipeline& pipeline, Seconds le
         ends.push_back(end);
     }
     for (const Dependency& d : pipeline.dependencies)
-        program.constrain({starts[d.then], ends[d.first]}, {1, -1}, GLP_LO, 0);
+        program.constrain({starts[d.then], ends[d.first]}, {1, -1}, GLP_LO, d.time.count() * 1e3);
     return all;
 }
 

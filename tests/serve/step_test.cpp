@@ -442,7 +442,7 @@ TEST(StepClocks, PutOffPromptsNoLongerThanThoseNearTheirTargetAllow) {
     StepClocks busy{plan};  // one in ten has none
     for (int k = 0; k < 20'000; ++k)
         static_cast<void>(busy.decide(shape, Seconds{k % 10 == 0 ? 0.0 : 1.0}));
-    EXPECT_LT(busy.most_lag(), Seconds{0.002});
+    EXPECT_LT(busy.most_lag(), Seconds{0.003});
     EXPECT_EQ(relaxed_in_a_row(busy), static_cast<int>(busy.most_lag() / delay));
     EXPECT_EQ(relaxed_in_a_row(quiet), relaxed_in_a_row(quiet)) << "a pure function of the steps";
 }

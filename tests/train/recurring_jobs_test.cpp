@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <bench/recurring_jobs/limits.hpp>
+#include <bench/recurring_jobs/made_up.hpp>
 #include <bench/recurring_jobs/regret.hpp>
 #include <bench/recurring_jobs/trace.hpp>
 
@@ -8,6 +9,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <vector>
 
@@ -57,6 +60,38 @@ TEST(SizeTraces, OfMissingLimitsAreReadBetweenTheirRows) {
     const FoundLimit found = search_limit(job, trace);
     EXPECT_LE(found.loss, 0.01);
     EXPECT_EQ(divided_epoch_cost(job, trace, {200}), 0.5 * 45 * 140 + 0.5 * 250 * 45);
+}
+
+/// Boards and jobs that nobody has measured: few limits and sizes, rows that are missing, sizes
+/// that seldom reach the target. The truth has no noise, the rows have.
+TEST(MadeUpJobs, LimitsAreNearTheBestAndEveryRecurrenceReachesItsTarget) {
+    for (const double noise : {0.0, 0.003, 0.01}) {
+        const MadeUpLoss loss = made_up_limits(100, noise);
+        std::printf(
+            "made-up jobs, rows with %.1f %% of noise: power limits %.2f %% above the best on "
+            "average, worst %.2f %%, %.0f %% of a scan's windows (a scan: %.2f, %.2f %%)\n",
+            100 * noise, 100 * loss.mean, 100 * loss.worst, 100 * loss.windows,
+            100 * loss.scan_mean, 100 * loss.scan_worst);
+        EXPECT_LE(loss.mean, noise < 0.005 ? 0.002 : 0.006);
+        EXPECT_LE(loss.windows, 0.6);
+    }
+    double logs = 0;
+    int jobs = 0;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        const Job job = made_up_job(seed, 0.005);
+        const double ours =
+            mean_regret(job, 3, learned_regret).mean;  // throws where one does not end
+        try {
+            logs += std::log(std::max(ours, 0.1) /
+                             std::max(mean_regret(job, 3, zeus_regret).mean, 0.1));
+            ++jobs;
+        } catch (
+            const kdvfs::Error&) {  // Zeus' rules do not end where sizes seldom reach the target
+        }
+    }
+    std::printf("made-up jobs: regret %.2f of Zeus' where that ends, %d of 20 jobs\n",
+                std::exp(logs / jobs), jobs);
+    EXPECT_LE(std::exp(logs / jobs), 1.5);
 }
 
 /// What a recurrence costs beyond the best one is spread widely over seeds: few of them here, and

@@ -2,6 +2,7 @@
 //
 // Sessions of pipelines whose ranks are threads, each with a simulated GPU.
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/train/schedule_text.hpp>
 #include <kdvfs/train/session.hpp>
 
 #include "simulated_pipeline.hpp"
@@ -131,6 +132,91 @@ TEST(Operations, AWrongOneIsRefusedAndBothAreNamed) {
     }
     alone.run<Backward>(session, 1);
     EXPECT_THAT(message_of([&] { alone.run<Forward>(session, 0); }), HasSubstr("next_iteration()"));
+    session.check();
+}
+
+/// Two kernels in turn, one bound by the core and one by the memory, each at its own clock.
+TEST(Operations, HaveClocksByKernel) {
+    Alone alone;
+    simulated::Device& device = alone.stage.device();
+    const std::vector<simulated::KernelModel> kernels{
+        {.core_time = Seconds{0.01}, .core_energy = {3}},
+        {.core_time = Seconds{0.002}, .memory_time = Seconds{0.01}, .core_energy = {1}}};
+    tune::CostTable table{"simulated", {}, {}, {}};
+    for (const simulated::KernelModel& model : kernels) {
+        tune::KernelCosts costs{{"k" + std::to_string(table.kernels.size()), {}}, "", 1, {}, 0};
+        for (const Megahertz core : curve_clocks(board())) {
+            const auto at = simulated::operate(board(), model, {core, auto_clock});
+            costs.points.push_back({{core, auto_clock}, {at.time, at.power * at.time}});
+        }
+        costs.baseline = costs.points.size() - 1;
+        table.baseline = costs.points.back().clock;
+        table.kernels.push_back(std::move(costs));
+    }
+    const std::vector<std::size_t> launches{0, 1, 0, 1};
+    const Watts blocking = simulated::idle_power(board(), {});
+    const train::KernelFrontier frontier{table, launches, tune::SwitchCosts{}, blocking};
+    const train::Pipeline pipeline = train::make_pipeline(
+        alone.shape, {{{0, train::Pass::forward, 0}, 0}, {{0, train::Pass::backward, 0}, 1}},
+        {frontier.curve("forward"), frontier.curve("backward")}, blocking);
+    const std::vector<const train::KernelFrontier*> its{&frontier, &frontier};
+    train::SessionOptions options;
+    options.plan = {.slowdown = 0.05, .kernels = its};
+    ThreadSession session{alone.stage.gpu(), alone.rank, pipeline, options};
+    std::vector<ClockPoint> held;
+    std::vector<ClockPoint> planned;
+    session.next_iteration();
+    const train::StagePlan& plan = session.first_plan();
+    for (std::size_t k = 0; k < plan.operations.size(); ++k) {
+        const train::Operation& operation = plan.operations[k].operation;
+        train::OperationScope scope{session, alone.stream, operation.pass, 0, operation.microbatch};
+        double whole = 0;
+        for (const std::size_t l : launches)
+            whole += table.kernels[l].points.back().cost.time.count();
+        double done = 0;
+        ClockPoint now = plan.operations[k].first;
+        for (const std::size_t l : launches) {
+            scope.reached(done / whole + 1e-12);
+            for (const train::ClockChange& change : plan.changes[k])
+                if (change.share <= done / whole + 1e-12) now = change.clock;
+            device.launch(alone.stream, kernels[l]);
+            device.call_back(alone.stream, [&] { held.push_back(device.effective_clocks()); });
+            planned.push_back(now);
+            done += table.kernels[l].points.back().cost.time.count();
+        }
+    }
+    device.synchronize(alone.stream);
+    EXPECT_EQ(held, planned);
+    EXPECT_NE(planned[0], planned[1]);
+    session.check();
+}
+
+/// A forward over a backward, and what runs once in an iteration.
+TEST(Operations, OfAWholeIterationHaveScopes) {
+    Alone alone;
+    train::PipelineShape shape = train::parse_schedule("F0 B0+F1 B1");
+    shape.before = {{train::Pass::embedding}};
+    shape.after = {{train::Pass::collective}, {train::Pass::optimizer}};
+    ThreadSession session{alone.stage.gpu(), alone.rank, shape};
+    for (int iteration = 0; iteration < 2; ++iteration) {
+        session.next_iteration();
+        alone.run<train::Embedding>(session, 0);
+        alone.run<Forward>(session, 0);
+        EXPECT_THAT(message_of([&] { alone.run<Forward>(session, 1); }),
+                    HasSubstr("forward_backward of microbatch 1, chunk 0, on stage 0, over the "
+                              "backward of microbatch 0, chunk 0"));
+        alone.run<train::ForwardBackward>(session, 1);
+        alone.run<Backward>(session, 1);
+        alone.run<train::StageCollective>(session, 0);
+        EXPECT_THAT(message_of([&] { session.next_iteration(); }), HasSubstr("optimizer"));
+        session.next_iteration();
+        alone.run<train::Embedding>(session, 0);
+        alone.run<Forward>(session, 0);
+        alone.run<train::ForwardBackward>(session, 1);
+        alone.run<Backward>(session, 1);
+        alone.run<train::StageCollective>(session, 0);
+        alone.run<train::Optimizer>(session, 0);
+    }
     session.check();
 }
 

@@ -26,6 +26,7 @@ struct StepOrder {
     StepShape shape{};
     Seconds slack{std::numeric_limits<double>::infinity()};
     std::uint32_t table = 0;  ///< number of the table that decides
+    Megahertz floor{};        ///< the lowest clock of a step without prompts
 };
 
 /// One rank: the tables that it has received, by number. Not thread-safe.
@@ -44,7 +45,7 @@ public:
     ///         has not waited for `TableSchedule::acknowledge`
     StepDecision decide(const StepOrder& order) {
         if (tables_.empty() || tables_.begin()->first != order.table) drop_before(order.table);
-        return tables_.begin()->second.decide(order.shape, order.slack);
+        return tables_.begin()->second.decide(order.shape, order.slack, order.floor);
     }
 
 private:
@@ -95,7 +96,7 @@ public:
             clocks_.emplace(plans_.at(number));
         }
         if (clocks_->decide(shape, slack).urgent) slack = StepClocks::none;
-        return {shape, slack, number};
+        return {shape, slack, number, clocks_->floor()};
     }
     /// The engine has nothing to do.
     void rest() {

@@ -51,12 +51,16 @@ struct StepClockTable {
     /// What a step is to run at. Allocates nothing, throws nothing.
     /// @param slack how much later than at the top clock the tightest first token of its prompts
     ///        may come (`FirstTokenSlack`); no number counts as none
-    [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack) const noexcept {
+    /// @param floor the lowest clock for steps without prompts
+    [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack,
+                                      Megahertz floor = {}) const noexcept {
         if (phase_of(shape) == Phase::idle) return {idle, {}, false};
         const std::size_t bucket = buckets.bucket(shape);
         const bool urgent =
             is_urgent && (!is_measured(shape) || !(slack - reserve >= entries[bucket].delay));
-        return {urgent ? top : entries[bucket].clock, buckets.variant(shape, urgent), urgent};
+        Megahertz clock = urgent ? top : entries[bucket].clock;
+        if (shape.prompt_tokens == 0 && clock != auto_clock) clock = std::max(clock, floor);
+        return {clock, buckets.variant(shape, urgent), urgent};
     }
 
 private:

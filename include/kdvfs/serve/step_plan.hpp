@@ -54,8 +54,9 @@ public:
     /// What a step is to run at; `slack` is how much later than at the top clock the tightest
     /// first token of its prompts may come (FirstTokenSlack); no number counts as none. Allocates
     /// nothing, throws nothing.
-    [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack) const noexcept {
-        return clocks_.decide(shape, slack);
+    [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack,
+                                      Megahertz floor = {}) const noexcept {
+        return clocks_.decide(shape, slack, floor);
     }
     /// What decides, as data.
     [[nodiscard]] const StepClockTable& clock_table() const { return clocks_; }
@@ -76,9 +77,15 @@ public:
     }
     /// The clock of decode steps that nothing else raises, and of an idle board.
     [[nodiscard]] Megahertz idle_clock() const { return clocks_.idle; }
-    /// How much later than at the top clock prompts begin that arrive in decode, on average: for
-    /// the raise, and for the step that runs.
-    [[nodiscard]] Seconds raise_delay() const { return raise_delay_; }
+    /// A clock of decode steps, and how much later than at the top clock prompts begin that arrive
+    /// in them, on average: for the raise, and for the step that runs.
+    struct DecodeClock {
+        Megahertz clock;
+        Seconds delay{0};
+    };
+    /// From the clock of least energy up, without the top clock. The first that is affordable is a
+    /// floor of decode steps.
+    [[nodiscard]] const std::vector<DecodeClock>& decode_clocks() const { return decode_clocks_; }
     /// Slack that is never given away: another full chunk may arrive before the next step.
     [[nodiscard]] Seconds reserve() const { return clocks_.reserve; }
 
@@ -103,7 +110,7 @@ private:
     StepClockTable clocks_;
     StepPolicy policy_ = StepPolicy::no_harm;
     std::uint32_t chunk_tokens_ = 0;
-    Seconds raise_delay_{0};
+    std::vector<DecodeClock> decode_clocks_;
     std::string reason_;
 };
 
@@ -131,7 +138,8 @@ public:
                                        : why_one_clock(low);
         if (!reason.empty()) return with_one_clock(std::move(plan), reason);
         plan.clocks_.idle = table_.clocks()[*low];
-        plan.raise_delay_ = raise_delay(*low);
+        for (std::size_t clock = *low; clock < top_; ++clock)
+            plan.decode_clocks_.push_back({table_.clocks()[clock], raise_delay(clock)});
         const std::size_t high =
             targets_.policy == StepPolicy::two_clocks ? high_clock(*low) : top_;
         for (std::size_t bucket = 0; bucket < costs_.size(); ++bucket)
@@ -409,10 +417,11 @@ inline StepPlan own_clock_plan(StepBuckets buckets = StepBuckets{}) {
 /// Decides the clocks of one engine's steps by a plan, and limits what first tokens may lose by it.
 /// Relaxed steps put off all prompts that come before the engine has caught up; how far it is
 /// behind is the sum of their delays since its last step without prompts. Decode steps at a low
-/// clock put off the prompts that arrive during them (`StepPlan::raise_delay`). The share of first
-/// tokens that come too late for a delay is the delay times the density of slacks near none, which
-/// is counted: both are kept so short that this share stays near 0.1 % at most. A function of the
-/// shapes and slacks so far. Not thread-safe; refers to the plan.
+/// clock put off the prompts that arrive during them (`StepPlan::decode_clocks`). The share of
+/// first tokens that come too late for a delay is the delay times the density of slacks near none,
+/// which is counted: both are kept so short that this share stays near 0.1 % at most. The higher of
+/// the low clocks save most of what the lowest does, and delay a fraction. A function of the shapes
+/// and slacks so far. Not thread-safe; refers to the plan.
 class StepClocks {
 public:
     explicit StepClocks(const StepPlan& plan) : plan_{&plan} {}
@@ -424,11 +433,13 @@ public:
         if (shape.prompt_tokens == 0) {
             lag_ = Seconds{0};
             if (std::exchange(after_prompts_, false)) begin_decode();
-            return is_low_ ? decision : plan_->decide(shape, none);
+            return is_low_ ? plan_->decide(shape, slack, floor_) : plan_->decide(shape, none);
         }
         after_prompts_ = true;
-        near_ += ((slack < nearby ? 1.0 : 0.0) - near_) / remembered;
-        tight_ += ((slack < nearby && slack > Seconds{0} ? 1.0 : 0.0) - tight_) / remembered;
+        const double is_near = slack < nearby ? 1 : 0;
+        near_ += (is_near - near_) / remembered;
+        lately_near_ += (is_near - lately_near_) / lately;
+        lately_tight_ += ((slack > Seconds{0} ? is_near : 0) - lately_tight_) / lately;
         const Seconds delay = plan_->delay(plan_->buckets().bucket(shape));
         if (decision.urgent || delay == Seconds{0}) return decision;
         if (lag_ + delay > most_lag()) return plan_->decide(shape, none);
@@ -443,6 +454,9 @@ public:
         return std::min(nearby * (late_share / near_), Seconds{0.2});
     }
 
+    /// The lowest clock of decode steps now.
+    [[nodiscard]] Megahertz floor() const noexcept { return floor_; }
+
     /// The slack that makes any step urgent.
     static constexpr Seconds none{std::numeric_limits<double>::quiet_NaN()};
 
@@ -451,27 +465,39 @@ private:
     /// first tokens late than they may.
     void begin_decode() noexcept {
         // Where prompts queue, a delay is passed on to all behind; elsewhere gaps take it up.
-        const double passed_on = std::min(near_ / queued, 1.0);
-        const double late = plan_->raise_delay() / nearby * tight_ * passed_on;
-        is_low_ = saved_up_ >= late;
-        saved_up_ = std::min(saved_up_ + decode_share - (is_low_ ? late : 0), most_saved_up);
+        const double passed_on = std::min(lately_near_ / queued, 1.0);
+        const double allowed = decode_share + std::max(saved_up_, 0.0) * spent_at_once;
+        saved_up_ = std::min(saved_up_ + decode_share, most_saved_up);
+        is_low_ = plan_->decode_clocks().empty();
+        for (const StepPlan::DecodeClock& each : plan_->decode_clocks()) {
+            const double late = each.delay / nearby * lately_tight_ * passed_on;
+            if (late > allowed) continue;
+            is_low_ = true;
+            floor_ = each.clock;
+            saved_up_ -= late;
+            return;
+        }
     }
 
-    static constexpr double late_share = 0.001;  ///< of first tokens, too late for a relaxed step
+    static constexpr double late_share = 0.0018;  ///< of first tokens, too late for a relaxed step
     /// Likewise for decode. It is counted by stretch: those before many prompts make more late.
-    static constexpr double decode_share = 0.0004;
+    static constexpr double decode_share = 0.00012;
     static constexpr double queued = 0.1;          ///< share of short slacks at which prompts queue
     static constexpr double remembered = 1000;     ///< steps with prompts, a few minutes of them
+    static constexpr double lately = 200;          ///< likewise, for the clock of decode
     static constexpr Seconds nearby{0.15};         ///< slacks below count as near none
     static constexpr double most_saved_up = 0.04;  ///< late first tokens, of a hundred stretches
+    static constexpr double spent_at_once = 0.02;  ///< share of them that a stretch may use
 
     const StepPlan* plan_;
     Seconds lag_{0};
     double near_ = 0.05;  ///< share of steps whose slack is near none: at first, that of a busy one
-    double tight_ = 0.01;  ///< and that of those that can still be made late
+    double lately_near_ = 0.05;
+    double lately_tight_ = 0.01;  ///< share of those that can still be made late
     double saved_up_ = 0.01;
     bool after_prompts_ = false;
     bool is_low_ = true;
+    Megahertz floor_{};  ///< of decode steps
 };
 
 /// How much later than at the top clock the first tokens of waiting prompts may come, prompt by

@@ -68,7 +68,8 @@ struct RunOutcome {
 struct BatchSizeRecord {
     std::optional<EpochProfile> profile;
     std::vector<double> reached;  ///< epochs to the target, by run: the last ten count
-    std::vector<double> stopped;  ///< epochs after which the target was not reached, likewise
+    std::vector<double> stopped;  ///< epochs after which the target was not reached; the last ten,
+                                  ///< as often as they are beside those that reached it
     std::size_t failures = 0;
 };
 
@@ -99,8 +100,8 @@ struct BatchSizeState {
 
 /// Learns the best batch size of a job that recurs. What a run costs is epochs(b) * cost per
 /// epoch(b). The second factor is known exactly once a size's power limit has been profiled; the
-/// first is learned by Thompson sampling on a Gaussian process of log epochs over log2 b. So a
-/// run may be stopped as early as after its first epoch, and sizes that fail, and those beyond
+/// first is learned by tempered Thompson sampling on a Gaussian process of log epochs over log2 b.
+/// So a run may be stopped as early as after its first epoch, and sizes that fail, and those beyond
 /// them, are left alone. The data may drift: only the last ten runs of a size count (the window of
 /// You et al., Zeus, NSDI 2023, section 4.4), and the run after two that did not reach the target
 /// is of the best size known and not stopped; where it costs more than the others were stopped at,
@@ -131,9 +132,10 @@ public:
         const auto best = best_known();
         const bool busy = std::any_of(state_.pending.begin(), state_.pending.end(),
                                       [](const auto& entry) { return entry.second.explores; });
-        const std::uint32_t size = best && (busy || must_finish()) ? *best
-                                   : best && state_.doubtful       ? state_.doubtful->batch_size
-                                                                   : explore();
+        const std::uint32_t size = best && must_finish()     ? surest_known()
+                                   : best && busy            ? *best
+                                   : best && state_.doubtful ? state_.doubtful->batch_size
+                                                             : explore();
         const std::uint64_t id = state_.next_id++;
         state_.pending[id] = {size, size != best, now.count()};
         return {id, size, record(size).profile, most_cost()};
@@ -173,6 +175,7 @@ public:
                 break;
             case RunEnd::failed:
                 ++record.failures;
+                if (outcome.epochs >= 2) record.stopped.push_back(outcome.epochs);
                 ++state_.unreached;
                 break;
             case RunEnd::lost: break;
@@ -185,11 +188,7 @@ public:
 
     /// The size of least expected cost among those that have reached the target.
     [[nodiscard]] std::optional<std::uint32_t> best_known() const {
-        std::vector<std::uint32_t> tried;
-        for (const auto& [size, record] : state_.sizes)
-            if (!record.reached.empty() && !is_failing(record)) tried.push_back(size);
-        if (tried.empty()) return std::nullopt;
-        return tried[argmin(mean(log_epochs(tried)) + mean(log_epoch_costs(tried)))];
+        return best_of([](const BatchSizeRecord&) { return true; });
     }
 
 private:
@@ -230,6 +229,9 @@ private:
     static constexpr double too_cheap = 0.5;   ///< of the best size's cost: asked again
     /// An epoch that costs more than this multiple of its profile runs on a changed board.
     static constexpr double same_board = 1.25;
+    /// How far draws go, of the deviations that are known: recurrences are few, and each of them
+    /// costs (Thompson sampling with a tempered posterior; 1 is the plain one).
+    static constexpr double boldness = 0.4;
     /// How much more than a run of the best size one may cost that tells of another size.
     static constexpr double worth_of_learning = 1.2;
 
@@ -274,6 +276,23 @@ private:
         const auto run = state_.pending.find(id);
         if (run == state_.pending.end()) fail("take a report", id, "no such run is under way");
         return run->second;
+    }
+    template <class Allowed>
+    [[nodiscard]] std::optional<std::uint32_t> best_of(const Allowed& allowed) const {
+        std::vector<std::uint32_t> tried;
+        for (const auto& [size, record] : state_.sizes)
+            if (!record.reached.empty() && !is_failing(record) && allowed(record))
+                tried.push_back(size);
+        if (tried.empty()) return std::nullopt;
+        return tried[argmin(mean(log_epochs(tried)) + mean(log_epoch_costs(tried)))];
+    }
+    /// The best size that seldom misses the target, if there is one: its run is not stopped.
+    /// @pre a size has reached the target
+    [[nodiscard]] std::uint32_t surest_known() const {
+        const auto sure = best_of([](const BatchSizeRecord& record) {
+            return 5 * (record.stopped.size() + record.failures) <= record.reached.size();
+        });
+        return sure ? *sure : best_known().value();
     }
     /// Whether the next run must reach the target, as two in a row have not.
     [[nodiscard]] bool must_finish() const { return state_.unreached >= 2; }
@@ -468,7 +487,7 @@ private:
         covariance.diagonal().array() += 1e-9;  // rounding
         std::normal_distribution<double> standard;
         Eigen::VectorXd numbers(chosen->mean.size());
-        for (double& number : numbers) number = standard(random);
+        for (double& number : numbers) number = boldness * standard(random);
         return chosen->mean + Eigen::LLT<Eigen::MatrixXd>{covariance}.matrixL() * numbers;
     }
 
@@ -523,15 +542,32 @@ private:
         for (const auto& [size, record] : state_.sizes) {
             const auto reached = recent(record.reached);
             const auto stopped = recent(record.stopped);
-            if (!reached.empty())
-                observed.add(octaves(size), mean_log(reached),
-                             variance / static_cast<double>(reached.size()));
+            if (reached.empty() && stopped.empty()) continue;
             // A stopped run would have gone on for an unknown time: half as long again, or so.
-            if (!stopped.empty())
+            if (reached.empty())
                 observed.add(octaves(size), mean_log(stopped) + 0.4,
                              (variance + 0.1) / static_cast<double>(stopped.size()));
+            else
+                observe_size(record, variance, octaves(size), observed);
         }
         return predict(observed, epochs_law, octaves(sizes));
+    }
+
+    /// What a run that reaches the target takes, with those that do not before it.
+    static void observe_size(const BatchSizeRecord& record, double variance, double place,
+                             Observed& observed) {
+        const auto reached = recent(record.reached);
+        const auto stopped = recent(record.stopped);
+        const double once = std::exp(mean_log(reached));
+        double vain = 0;  // epochs of stopped runs, for each that reaches the target
+        for (const double epochs : stopped) vain += epochs / static_cast<double>(stopped.size());
+        vain *=
+            static_cast<double>(record.stopped.size()) / static_cast<double>(record.reached.size());
+        const double share = vain / (once + vain);
+        observed.add(
+            place, std::log(once + vain),
+            variance / static_cast<double>(reached.size()) +
+                (stopped.empty() ? 0 : share * share / static_cast<double>(stopped.size())));
     }
 
     [[nodiscard]] Mixture log_epoch_costs(const std::vector<std::uint32_t>& sizes) const {

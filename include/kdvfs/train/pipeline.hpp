@@ -5,6 +5,8 @@
 #include <kdvfs/error.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,10 +20,18 @@ namespace kdvfs::inline v0_3::train {
 /// What an operation computes.
 enum class Pass {
     forward,
-    backward,         ///< of inputs and weights
-    backward_input,   ///< of inputs only, what the stage before waits for
-    backward_weight,  ///< of weights only
+    backward,          ///< of inputs and weights
+    backward_input,    ///< of inputs only, what the stage before waits for
+    backward_weight,   ///< of weights only
+    forward_backward,  ///< the forward of one microbatch over the backward of another (DualPipe)
+    embedding,
+    collective,  ///< communication that the stage waits for
+    optimizer,
 };
+
+inline constexpr std::array<Pass, 8> all_passes{
+    Pass::forward,          Pass::backward,  Pass::backward_input, Pass::backward_weight,
+    Pass::forward_backward, Pass::embedding, Pass::collective,     Pass::optimizer};
 
 constexpr std::string_view to_string(Pass pass) {
     switch (pass) {
@@ -29,6 +39,10 @@ constexpr std::string_view to_string(Pass pass) {
         case Pass::backward: return "backward";
         case Pass::backward_input: return "backward_input";
         case Pass::backward_weight: return "backward_weight";
+        case Pass::forward_backward: return "forward_backward";
+        case Pass::embedding: return "embedding";
+        case Pass::collective: return "collective";
+        case Pass::optimizer: return "optimizer";
     }
     return "unknown";
 }
@@ -39,7 +53,9 @@ struct Operation {
     Pass pass = Pass::forward;
     std::uint32_t chunk = 0;
     std::uint32_t microbatch = 0;
-    std::uint32_t curve = 0;  ///< index into `Pipeline::curves`
+    std::uint32_t curve = 0;            ///< index into `Pipeline::curves`
+    std::uint32_t over_chunk = 0;       ///< of the backward, in a `Pass::forward_backward`
+    std::uint32_t over_microbatch = 0;  ///< the same
 
     friend bool operator==(const Operation&, const Operation&) = default;
 };
@@ -48,7 +64,11 @@ struct Operation {
 inline std::string to_string(const Operation& operation) {
     return std::string{to_string(operation.pass)} + " of microbatch " +
            std::to_string(operation.microbatch) + ", chunk " + std::to_string(operation.chunk) +
-           ", on stage " + std::to_string(operation.stage);
+           ", on stage " + std::to_string(operation.stage) +
+           (operation.pass == Pass::forward_backward
+                ? ", over the backward of microbatch " + std::to_string(operation.over_microbatch) +
+                      ", chunk " + std::to_string(operation.over_chunk)
+                : "");
 }
 
 /// In which order a stage runs the operations of its microbatches.
@@ -71,10 +91,13 @@ constexpr std::string_view to_string(Schedule schedule) {
     return "unknown";
 }
 
-/// One operation may start when the other has ended.
+/// One operation may start when the other has ended, and `time` has passed since.
 struct Dependency {
     std::uint32_t first = 0;  ///< index into `Pipeline::operations`
     std::uint32_t then = 0;
+    Seconds time{};  ///< of a transfer, or of a collective that other operations run beside
+
+    [[nodiscard]] std::int64_t nanoseconds() const { return std::llround(time.count() * 1e9); }
 };
 
 /// What a stage draws while it waits for another, by the core clock that it waits at.
@@ -185,7 +208,8 @@ inline Pipeline make_graph(const std::vector<std::vector<Operation>>& stages,
                 detail::reject_pipeline("the " + to_string(operation), "it has no curve",
                                         "profile this operation, too");
             pipeline.microbatches = std::max(pipeline.microbatches, operation.microbatch + 1);
-            pipeline.chunks = std::max(pipeline.chunks, operation.chunk + 1);
+            pipeline.chunks =
+                std::max({pipeline.chunks, operation.chunk + 1, operation.over_chunk + 1});
             pipeline.operations.push_back(operation);
         }
         const auto end = static_cast<std::uint32_t>(pipeline.operations.size());
@@ -197,6 +221,12 @@ inline Pipeline make_graph(const std::vector<std::vector<Operation>>& stages,
         if (d.first >= pipeline.operations.size() || d.then >= pipeline.operations.size())
             detail::reject_pipeline("the pipeline", "a dependency names an operation that is none",
                                     "number operations from 0, stage by stage");
+    for (const Dependency& d : dependencies)
+        if (!(d.time.count() >= 0 && d.time.count() <= 1000))
+            detail::reject_pipeline("the " + to_string(pipeline.operations[d.then]),
+                                    "the time that it waits for a transfer is not a number from 0 "
+                                    "to 1000 s",
+                                    "give it in seconds");
     pipeline.dependencies = std::move(dependencies);
     detail::sort_topologically(pipeline);
     return pipeline;

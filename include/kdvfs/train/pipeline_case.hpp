@@ -2,7 +2,10 @@
 #pragma once
 
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/train/case_fields.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/train/pipeline_shape.hpp>
+#include <kdvfs/train/schedule_text.hpp>
 #include <kdvfs/train/schedules.hpp>
 
 #include <algorithm>
@@ -31,9 +34,9 @@ struct PipelineCase {
 namespace detail {
 
 /// Reads a case; errors name the file and the field.
-class CaseReader {
+class CaseReader : private CaseFields {
 public:
-    explicit CaseReader(std::string file) : file_{std::move(file)} {}
+    explicit CaseReader(std::string file) : CaseFields{std::move(file)} {}
 
     [[nodiscard]] PipelineCase read(std::string_view text) {
         const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
@@ -43,86 +46,72 @@ public:
             reject("its format is \"" + format + "\", and this version reads pipeline-case-1",
                    format.starts_with("pipeline-case-") ? "use a newer kdvfs"
                                                         : "docs/training.md has the schema");
-        shape_.schedule = schedule(string(json, "schedule"));
-        shape_.stages = whole(json, "stages");
-        shape_.chunks = json.contains("chunks") ? whole(json, "chunks") : 1;
+        read_shape(json);
         blocking_ = Watts{number(json, "blocking_power_w")};
         read_waiting(json);
-        if (shape_.schedule != Schedule::graph) {
-            shape_.microbatches = whole(json, "microbatches");
-            check_shape(shape_);
-        }
         const bool convex = json.contains("curves") && json["curves"] == "convex";
         read_profiles(array(json, "profiles"), convex ? Shape::convex : Shape::measured);
-        PipelineCase read{json.contains("name") ? string(json, "name") : file_, pipeline(json)};
+        PipelineCase read{json.contains("name") ? string(json, "name") : file(), pipeline(json)};
         read.pipeline.waiting = waiting_;
         return read;
     }
 
 private:
-    using Json = nlohmann::json;
-
-    [[noreturn]] void reject(const std::string& why, const std::string& remedy) const {
-        throw Error{Errc::invalid_input, {"read a pipeline case", file_, why, remedy}};
-    }
-    [[noreturn]] void reject_field(const char* field, const std::string& what) const {
-        reject(std::string{"its field \""} + field + "\" is not " + what,
-               "docs/training.md has the schema");
-    }
-    [[nodiscard]] const Json& array(const Json& json, const char* field) const {
-        if (!json.contains(field) || !json[field].is_array()) reject_field(field, "a list");
-        return json[field];
-    }
-    [[nodiscard]] std::string string(const Json& json, const char* field) const {
-        if (!json.contains(field) || !json[field].is_string()) reject_field(field, "a text");
-        return json[field].get<std::string>();
-    }
-    [[nodiscard]] double number(const Json& json, const char* field) const {
-        if (!json.contains(field) || !json[field].is_number()) reject_field(field, "a number");
-        return json[field].get<double>();
-    }
-    [[nodiscard]] std::uint32_t whole(const Json& json, const char* field) const {
-        const double value = number(json, field);
-        if (!(value >= 0 && value <= 1e6) || value != std::floor(value))
-            reject_field(field, "a whole number from 0 to 1000000");
-        return static_cast<std::uint32_t>(value);
-    }
-
-    /// As names are compared: "ZB-H1" is zb_h1.
-    static std::string plain(std::string name) {
-        for (char& c : name) {
-            if (c == '-' || c == ' ') c = '_';
-            if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    void read_shape(const Json& json) {
+        const Schedule named = schedule(string(json, "schedule"));
+        is_listed_ = named == Schedule::graph && !json.contains("order");
+        if (json.contains("order")) {
+            std::string text;
+            for (const Json& stage : array(json, "order")) {
+                if (!stage.is_string()) reject_field("order", "a list of texts, one of each stage");
+                text += stage.get<std::string>() + '\n';
+            }
+            shape_ = parse_schedule(text);
         }
-        return name;
+        const std::uint32_t stages = whole(json, "stages");
+        if (json.contains("order") && stages != shape_.stages)
+            reject_field("order", "a text of each stage");
+        shape_.schedule = json.contains("order") ? Schedule::graph : named;
+        shape_.stages = stages;
+        if (json.contains("chunks")) shape_.chunks = whole(json, "chunks");
+        if (json.contains("placement")) shape_.placement = placement(string(json, "placement"));
+        read_links(json);
+        if (json.contains("activations"))
+            shape_.activations = communication(json["activations"], "activations");
+        if (json.contains("gradients"))
+            shape_.gradients = communication(json["gradients"], "gradients");
+        if (json.contains("before")) shape_.before = once(json, "before");
+        if (json.contains("after")) shape_.after = once(json, "after");
+        if (json.contains("reduction")) read_reduction(json["reduction"]);
+        if (is_listed_) return;
+        if (!json.contains("order")) shape_.microbatches = whole(json, "microbatches");
+        check_shape(shape_);
     }
 
-    [[nodiscard]] Schedule schedule(const std::string& name) const {
-        static constexpr std::pair<std::string_view, Schedule> names[] = {
-            {"gpipe", Schedule::gpipe},
-            {"1f1b", Schedule::one_f_one_b},
-            {"interleaved_1f1b", Schedule::interleaved_1f1b},
-            {"interleaved", Schedule::interleaved_1f1b},
-            {"zb_h1", Schedule::zb_h1},
-            {"zbh1", Schedule::zb_h1},
-            {"graph", Schedule::graph}};
-        for (const auto& [known, schedule] : names)
-            if (plain(name) == known) return schedule;
-        reject("its schedule \"" + name + "\" is not known",
-               "give gpipe, 1f1b, interleaved_1f1b, zb_h1 or graph");
+    [[nodiscard]] std::vector<StageOperation> once(const Json& json, const char* field) const {
+        std::vector<StageOperation> all;
+        for (const Json& each : array(json, field)) {
+            if (!each.is_object()) reject_field(field, "a list of objects");
+            StageOperation operation{pass(string(each, "op")), {}, false};
+            if (each.contains("stages"))
+                for (const Json& stage : array(each, "stages"))
+                    operation.stages.push_back(whole({{"stages", stage}}, "stages"));
+            operation.together = each.contains("together") && each["together"] == true;
+            all.push_back(std::move(operation));
+        }
+        return all;
     }
-    [[nodiscard]] Pass pass(const std::string& name) const {
-        static constexpr std::pair<std::string_view, Pass> names[] = {
-            {"forward", Pass::forward},
-            {"backward", Pass::backward},
-            {"backward_input", Pass::backward_input},
-            {"input", Pass::backward_input},
-            {"backward_weight", Pass::backward_weight},
-            {"weight", Pass::backward_weight}};
-        for (const auto& [known, pass] : names)
-            if (plain(name) == known) return pass;
-        reject("its op \"" + name + "\" is not known",
-               "give forward, backward, backward_input or backward_weight");
+
+    /// One for all stages, or a list of one for each.
+    void read_reduction(const Json& json) {
+        if (!json.is_object()) reject_field("reduction", "an object");
+        if (json.contains("buckets")) shape_.reduction.buckets = whole(json, "buckets");
+        std::vector<Seconds>& time = shape_.reduction.time;
+        if (json.contains("stages"))
+            for (const Json& each : array(json, "stages"))
+                time.push_back(communication(each, "reduction"));
+        else
+            time.assign(shape_.stages, communication(json, "reduction"));
     }
 
     /// The least power of waits is that of the curves.
@@ -166,7 +155,10 @@ private:
                            ", which the pipeline has not",
                        "count stages and chunks from 0");
             std::vector<CurvePoint> measured = points(array(profile, "points"), name);
-            const Shape its = measured.size() == 1 ? Shape::constant : shape;
+            Shape its = measured.size() == 1 ? Shape::constant : shape;
+            if (profile.contains("collectives") &&
+                add_collectives(array(profile, "collectives"), measured) && its == Shape::convex)
+                its = Shape::measured;
             curves_.emplace_back(name, std::move(measured), blocking_, its);
             for (std::uint32_t chunk = first; chunk < last; ++chunk)
                 add(stage, kind, chunk, profile.contains("chunk") || first > 0);
@@ -209,9 +201,36 @@ private:
         return all;
     }
 
+    /// Adds what ranks of a stage communicate within an operation (tensor, sequence and expert
+    /// parallelism). What is overlapped goes on beside the computation, one after the other: an
+    /// operation that computes for a shorter time waits for it.
+    /// @returns whether any is overlapped
+    [[nodiscard]] bool add_collectives(const Json& collectives,
+                                       std::vector<CurvePoint>& measured) const {
+        Seconds waited{};
+        Seconds beside{};
+        Joules energy{};
+        for (const Json& each : collectives) {
+            const Seconds time = communication(each, "collectives");
+            const Watts power =
+                each.contains("power_w") ? Watts{number(each, "power_w")} : blocking_;
+            if (each.contains("overlapped") && each["overlapped"] == true) {
+                beside += time;
+            } else {
+                waited += time;
+                energy += power * time;
+            }
+        }
+        for (CurvePoint& point : measured) {
+            const Seconds idle = std::max(beside - point.time, Seconds{});
+            point.time += waited + idle;
+            point.energy += energy + blocking_ * idle;
+        }
+        return beside > Seconds{};
+    }
+
     [[nodiscard]] Pipeline pipeline(const Json& json) {
-        if (shape_.schedule != Schedule::graph)
-            return make_pipeline(shape_, curve_of_, std::move(curves_), blocking_);
+        if (!is_listed_) return make_pipeline(shape_, curve_of_, std::move(curves_), blocking_);
         std::vector<std::vector<Operation>> stages(shape_.stages);
         std::vector<std::vector<std::uint32_t>> listed(shape_.stages);
         const Json& operations = array(json, "operations");
@@ -220,6 +239,11 @@ private:
             Operation operation{whole(operations[i], "stage"), pass(string(operations[i], "op")), 0,
                                 whole(operations[i], "microbatch"), 0};
             if (operations[i].contains("chunk")) operation.chunk = whole(operations[i], "chunk");
+            if (operation.pass == Pass::forward_backward) {
+                operation.over_microbatch = whole(operations[i], "over_microbatch");
+                if (operations[i].contains("over_chunk"))
+                    operation.over_chunk = whole(operations[i], "over_chunk");
+            }
             const auto curve = curve_of_.find({operation.stage, operation.pass, operation.chunk});
             if (curve == curve_of_.end())
                 reject("it has no profile of the " + to_string(operation), "profile it, too");
@@ -241,18 +265,19 @@ private:
             for (const std::uint32_t i : stage) number[i] = next++;
         std::vector<Dependency> all;
         for (const Json& pair : array(json, "dependencies")) {
-            const bool is_pair = pair.is_array() && pair.size() == 2 &&
+            const bool is_pair = pair.is_array() && (pair.size() == 2 || pair.size() == 3) &&
                                  pair[0].is_number_unsigned() && pair[1].is_number_unsigned() &&
                                  pair[0].get<std::uint64_t>() < count &&
                                  pair[1].get<std::uint64_t>() < count;
             if (!is_pair) reject_field("dependencies", "a list of pairs of operations");
-            all.push_back({number[pair[0].get<std::size_t>()], number[pair[1].get<std::size_t>()]});
+            all.push_back({number[pair[0].get<std::size_t>()], number[pair[1].get<std::size_t>()],
+                           pair.size() == 3 ? communication(pair[2], "dependencies") : Seconds{}});
         }
         return all;
     }
 
-    std::string file_;
     PipelineShape shape_{};
+    bool is_listed_ = false;  ///< operations and dependencies are
     Watts blocking_{};
     WaitingPower waiting_;
     std::vector<Curve> curves_;
@@ -288,12 +313,23 @@ inline std::string to_case_text(const Pipeline& pipeline, const std::string& nam
                     {"op", to_string(operation.pass)},
                     {"chunk", operation.chunk}};
     };
+    // What the schedule's name does not say is written out.
+    const bool is_graph =
+        pipeline.schedule == Schedule::graph ||
+        std::any_of(pipeline.operations.begin(), pipeline.operations.end(),
+                    [](const Operation& o) { return o.pass >= Pass::forward_backward; }) ||
+        std::any_of(pipeline.dependencies.begin(), pipeline.dependencies.end(),
+                    [](const Dependency& d) { return d.time > Seconds{}; });
     Json profiles = Json::array();
     Json operations = Json::array();
     std::vector<std::tuple<std::uint32_t, Pass, std::uint32_t>> written;
     for (const Operation& operation : pipeline.operations) {
         operations.push_back(described(operation));
         operations.back()["microbatch"] = operation.microbatch;
+        if (operation.pass == Pass::forward_backward) {
+            operations.back()["over_chunk"] = operation.over_chunk;
+            operations.back()["over_microbatch"] = operation.over_microbatch;
+        }
         const std::tuple key{operation.stage, operation.pass, operation.chunk};
         if (std::find(written.begin(), written.end(), key) != written.end()) continue;
         written.push_back(key);
@@ -306,7 +342,7 @@ inline std::string to_case_text(const Pipeline& pipeline, const std::string& nam
     Json json{{"format", "pipeline-case-1"},
               {"name", name},
               {"curves", "measured"},
-              {"schedule", to_string(pipeline.schedule)},
+              {"schedule", to_string(is_graph ? Schedule::graph : pipeline.schedule)},
               {"stages", pipeline.stages},
               {"chunks", pipeline.chunks},
               {"microbatches", pipeline.microbatches},
@@ -316,10 +352,16 @@ inline std::string to_case_text(const Pipeline& pipeline, const std::string& nam
               {"profiles", std::move(profiles)}};
     for (const WaitingPower::Point& point : pipeline.waiting.points)
         json["waiting_power_w"].push_back({point.core.count, point.power.count});
-    if (pipeline.schedule == Schedule::graph) {
+    if (is_graph) {
         json["operations"] = std::move(operations);
         Json dependencies = Json::array();
-        for (const Dependency& d : pipeline.dependencies) dependencies.push_back({d.first, d.then});
+        for (const Dependency& d : pipeline.dependencies) {
+            const auto stage = [&](std::uint32_t i) { return pipeline.operations[i].stage; };
+            const bool is_order = d.first + 1 == d.then && stage(d.first) == stage(d.then);
+            if (is_order && d.time == Seconds{}) continue;
+            dependencies.push_back({d.first, d.then});
+            if (d.time > Seconds{}) dependencies.back().push_back({{"time_s", d.time.count()}});
+        }
         json["dependencies"] = std::move(dependencies);
     }
     return json.dump(1) + '\n';

@@ -162,6 +162,7 @@ private:
 
     /// Points of a curve are sorted by their time.
     static std::uint32_t point_of(const Pipeline& of, std::uint32_t curve, ClockPoint clock) {
+        if (of.curves[curve].is_constant()) return 0;
         const auto points = of.curves[curve].points();
         const auto at = std::find_if(points.begin(), points.end(),
                                      [&](const CurvePoint& point) { return point.clock == clock; });

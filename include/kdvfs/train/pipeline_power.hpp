@@ -82,8 +82,8 @@ inline std::vector<RunOperation> run_operations(const Pipeline& pipeline,
 inline std::pair<std::vector<RunOperation>, Seconds> run_below(const Pipeline& pipeline,
                                                                Watts cap) {
     std::vector<RunOperation> operations(pipeline.operations.size());
-    std::vector<std::vector<std::uint32_t>> then(operations.size());
-    for (const Dependency& d : pipeline.dependencies) then[d.first].push_back(d.then);
+    std::vector<std::vector<Dependency>> then(operations.size());
+    for (const Dependency& d : pipeline.dependencies) then[d.first].push_back(d);
     Seconds end{0};
     for (const std::uint32_t i : pipeline.topological_order) {
         const Curve& curve = pipeline.curves[pipeline.operations[i].curve];
@@ -99,8 +99,8 @@ inline std::pair<std::vector<RunOperation>, Seconds> run_below(const Pipeline& p
         operations[i].power = watts(*found);
         operations[i].core = found->clock.core;
         const Seconds ended = operations[i].start + found->time;
-        for (const std::uint32_t next : then[i])
-            operations[next].start = std::max(operations[next].start, ended);
+        for (const Dependency& d : then[i])
+            operations[d.then].start = std::max(operations[d.then].start, ended + d.time);
         end = std::max(end, ended);
     }
     return {operations, end};

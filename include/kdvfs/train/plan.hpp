@@ -16,6 +16,14 @@
 
 namespace kdvfs::inline v0_3::train {
 
+/// Another clock, from a share of an operation's work on.
+struct ClockChange {
+    double share = 0;
+    ClockPoint clock{};
+
+    friend bool operator==(const ClockChange&, const ClockChange&) = default;
+};
+
 /// The clocks of one operation of a plan: at `first` for `share` of its work, then at `second`.
 /// With one clock the share is 1.
 struct PlannedClocks {
@@ -37,6 +45,13 @@ struct PlannedOperation {
     Seconds start{};  ///< at the earliest, since the iteration's start
     Seconds duration{};
     Joules effective{};
+    /// With clocks by kernel: those after `clocks.first`, in order (`make_kernel_plan`).
+    std::vector<ClockChange> changes{};
+
+    /// The clock that it ends with.
+    [[nodiscard]] ClockPoint last_clock() const {
+        return changes.empty() ? clocks.second : changes.back().clock;
+    }
 };
 
 /// A stretch in which a stage waits for others at a clock of its own.
@@ -74,7 +89,8 @@ inline PlannedOperation at_two_clocks(const Curve& curve, const Operation& opera
     PlannedOperation planned;
     planned.duration = to_seconds(duration);
     const CurvePoint& fast = curve.points()[hull.corner[k]];
-    planned.clocks = {operation, fast.clock, 1, fast.clock};
+    const ClockPoint clock = curve.is_constant() && before != ClockPoint{} ? before : fast.clock;
+    planned.clocks = {operation, clock, 1, clock};
     if (after == hull.time.end() || hull.time[k] == duration) {
         planned.effective = to_joules(curve.effective(hull.corner[k]));
         return planned;
@@ -94,6 +110,7 @@ inline void plan_two_clocks(const Pipeline& pipeline, const Timing& timing, Pipe
     for (std::uint32_t i = 0; i < pipeline.operations.size(); ++i) {
         const Operation& operation = pipeline.operations[i];
         const bool first = i == pipeline.stage_begin[operation.stage];
+        if (first) before = {};
         PlannedOperation planned =
             at_two_clocks(pipeline.curves[operation.curve], operation, timing.durations[i], before);
         planned.start = to_seconds(timing.starts[i]);
@@ -149,12 +166,12 @@ public:
             const std::uint32_t begin = pipeline.stage_begin[s];
             const std::uint32_t end = pipeline.stage_begin[s + 1];
             Seconds free = ended(plan, end - 1) - plan.time;
-            ClockPoint clock = plan.operations[end - 1].clocks.second;
+            ClockPoint clock = plan.operations[end - 1].last_clock();
             for (std::uint32_t i = begin; i < end; ++i) {
                 const PlannedOperation& operation = plan.operations[i];
                 add(i, free, operation.start - free, clock, operation.clocks.first, latency);
                 free = ended(plan, i);
-                clock = operation.clocks.second;
+                clock = operation.last_clock();
             }
         }
     }

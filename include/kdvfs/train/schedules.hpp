@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/train/schedule_dependencies.hpp>
 #include <kdvfs/train/pipeline.hpp>
+#include <kdvfs/train/pipeline_shape.hpp>
 
 #include <algorithm>
 #include <array>
@@ -14,14 +16,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::train {
-
-/// What the pipelines of the known schedules are made from.
-struct PipelineShape {
-    Schedule schedule = Schedule::one_f_one_b;
-    std::uint32_t stages = 0;
-    std::uint32_t chunks = 1;  ///< of the model, on each stage; more than 1 when interleaved only
-    std::uint32_t microbatches = 0;
-};
 
 /// Which curve an operation runs on: (stage, pass, chunk) -> index of the curve.
 using CurveIndex = std::map<std::tuple<std::uint32_t, Pass, std::uint32_t>, std::uint32_t>;
@@ -39,9 +33,7 @@ public:
             case Schedule::one_f_one_b: alternate(Pass::backward); break;
             case Schedule::interleaved_1f1b: interleave(); break;
             case Schedule::zb_h1: zero_bubble(); break;
-            case Schedule::graph:
-                reject_pipeline("the pipeline", "a graph has no schedule of its own",
-                                "use make_graph, which takes the order of operations");
+            case Schedule::graph: order_ = shape_.order[stage_]; break;
         }
         return std::move(order_);
     }
@@ -109,54 +101,30 @@ private:
     std::vector<Operation> order_;
 };
 
-/// Finds operations of a pipeline by what they are.
-class OperationIndex {
-public:
-    explicit OperationIndex(const std::vector<std::vector<Operation>>& stages,
-                            const PipelineShape& shape)
-        : shape_{shape},
-          index_(std::size_t{4} * shape.stages * shape.chunks * shape.microbatches, none) {
-        std::uint32_t next = 0;
-        for (const auto& stage : stages)
-            for (const Operation& operation : stage) index_[slot(operation)] = next++;
-    }
-    /// The operation's number, or `none`.
-    [[nodiscard]] std::uint32_t operator()(const Operation& operation) const {
-        return index_[slot(operation)];
-    }
-    static constexpr std::uint32_t none = ~0U;
-
-private:
-    [[nodiscard]] std::size_t slot(const Operation& o) const {
-        const auto pass = static_cast<std::size_t>(o.pass);
-        return ((pass * shape_.stages + o.stage) * shape_.chunks + o.chunk) * shape_.microbatches +
-               o.microbatch;
-    }
-    PipelineShape shape_;
-    std::vector<std::uint32_t> index_;
-};
-
-/// What an operation waits for on other stages: chunk c of stage s is part c * stages + s of the
-/// model; forwards come from the part before, backwards from the part behind, the last part's
-/// backward from its own forward, and a weight's part from the input's part.
-inline std::vector<Operation> awaited(const Operation& operation, const PipelineShape& shape) {
-    const std::uint32_t part = operation.chunk * shape.stages + operation.stage;
-    const std::uint32_t last = shape.stages * shape.chunks - 1;
-    Operation before = operation;
-    const auto at_part = [&](std::uint32_t p) {
-        before.stage = p % shape.stages;
-        before.chunk = p / shape.stages;
-        return std::vector<Operation>{before};
+/// A given order has operations that are in range, each once.
+inline void check_order(const PipelineShape& shape) {
+    const auto reject = [](const std::string& what, const std::string& why) {
+        reject_pipeline(what, why, "give each stage's operations in the order they run in");
     };
-    switch (operation.pass) {
-        case Pass::forward: return part == 0 ? std::vector<Operation>{} : at_part(part - 1);
-        case Pass::backward:
-        case Pass::backward_input:
-            if (part == last) before.pass = Pass::forward;
-            return at_part(part == last ? part : part + 1);
-        case Pass::backward_weight: before.pass = Pass::backward_input; return at_part(part);
+    if (shape.order.size() != shape.stages)
+        reject("the pipeline", "it has no order of operations for each stage");
+    if (shape.placement == Placement::both_ends && shape.chunks != 2)
+        reject("the pipeline", "microbatches from both ends go through other than 2 chunks");
+    for (std::uint32_t s = 0; s < shape.stages; ++s) {
+        std::vector<std::tuple<Pass, std::uint32_t, std::uint32_t>> seen;
+        for (const Operation& operation : shape.order[s])
+            for (const Operation& part : parts_of(operation)) {
+                if (part.stage != s || part.chunk >= shape.chunks ||
+                    part.microbatch >= shape.microbatches)
+                    reject("the " + to_string(part), "the pipeline has no such operation");
+                if (part.pass > Pass::forward_backward)
+                    reject("the " + to_string(part), "it runs once: it belongs before or after");
+                seen.emplace_back(part.pass, part.chunk, part.microbatch);
+            }
+        std::sort(seen.begin(), seen.end());
+        if (std::adjacent_find(seen.begin(), seen.end()) != seen.end())
+            reject("stage " + std::to_string(s), "it runs an operation twice");
     }
-    return {};
 }
 
 inline void check_shape(const PipelineShape& shape) {
@@ -171,6 +139,10 @@ inline void check_shape(const PipelineShape& shape) {
         reject("its microbatches are not from 1 to 65536", "give the number of microbatches");
     if (std::uint64_t{shape.stages} * shape.chunks * shape.microbatches > 4'000'000)
         reject("it has more than 4 million forwards", "plan fewer microbatches");
+    if (shape.schedule == Schedule::graph) return check_order(shape);
+    if (shape.placement != Placement::loop)
+        reject("the schedule " + std::string{to_string(shape.schedule)} + " has chunks in a loop",
+               "give the order of operations");
     if (shape.schedule != Schedule::interleaved_1f1b && shape.chunks > 1)
         reject("the schedule " + std::string{to_string(shape.schedule)} + " has one chunk a stage",
                "use interleaved_1f1b, or 1 chunk");
@@ -180,17 +152,67 @@ inline void check_shape(const PipelineShape& shape) {
                "give a multiple of the stages, at least as many as there are stages");
 }
 
+/// Operations that stages run once have passes of their own, each at most once in a stage.
+inline void check_once(const PipelineShape& shape) {
+    std::vector<std::pair<std::uint32_t, Pass>> seen;
+    for (const auto* list : {&shape.before, &shape.after})
+        for (const StageOperation& once : *list) {
+            const auto reject = [&](const std::string& why, const std::string& remedy) {
+                reject_pipeline("the operation " + std::string{to_string(once.pass)}, why, remedy);
+            };
+            if (once.pass < Pass::embedding)
+                reject("it is one of microbatches", "give embedding, collective or optimizer");
+            for (const std::uint32_t s : once.stages)
+                if (s >= shape.stages)
+                    reject("it is on stage " + std::to_string(s) + ", which is none",
+                           "count stages from 0");
+            for (std::uint32_t s = 0; s < shape.stages; ++s)
+                if (is_on(once, s)) seen.emplace_back(s, once.pass);
+        }
+    std::sort(seen.begin(), seen.end());
+    if (const auto twice = std::adjacent_find(seen.begin(), seen.end()); twice != seen.end())
+        reject_pipeline("stage " + std::to_string(twice->first),
+                        "it runs the operation " + std::string{to_string(twice->second)} + " twice",
+                        "make one operation of them, or give a graph");
+    const std::vector<Seconds>& reduced = shape.reduction.time;
+    if (reduced.empty()) return;
+    if (reduced.size() != shape.stages || shape.reduction.buckets == 0)
+        reject_pipeline("the reduction of gradients",
+                        "it has no time for each stage, or no buckets", "give one time a stage");
+    for (std::uint32_t s = 0; s < shape.stages; ++s)
+        if (std::none_of(shape.after.begin(), shape.after.end(),
+                         [&](const StageOperation& once) { return is_on(once, s); }))
+            reject_pipeline("the reduction of gradients on stage " + std::to_string(s),
+                            "nothing waits for it", "give the optimizer in `after`");
+}
+
+/// The operations of one stage, in the order they run in.
+inline std::vector<Operation> stage_operations(const PipelineShape& shape, std::uint32_t stage) {
+    std::vector<Operation> all;
+    const auto add = [&](const std::vector<StageOperation>& list) {
+        for (const StageOperation& once : list)
+            if (is_on(once, stage)) all.push_back({stage, once.pass, 0, 0, 0});
+    };
+    add(shape.before);
+    const std::vector<Operation> passes = StageOrder{shape, stage}();
+    all.insert(all.end(), passes.begin(), passes.end());
+    add(shape.after);
+    return all;
+}
+
 }  // namespace detail
 
-/// A pipeline of a known schedule. Fewer microbatches than stages are fine unless interleaved.
+/// A pipeline of a known schedule, or of one whose order is given. Fewer microbatches than stages
+/// are fine unless interleaved.
 /// @throws Error (invalid_input) for numbers out of range, chunks or microbatches that do not
 /// divide, and operations without a curve
 inline Pipeline make_pipeline(const PipelineShape& shape, const CurveIndex& curve_of,
                               std::vector<Curve> curves, Watts blocking_power) {
     detail::check_shape(shape);
+    detail::check_once(shape);
     std::vector<std::vector<Operation>> stages;
     for (std::uint32_t s = 0; s < shape.stages; ++s) {
-        stages.push_back(detail::StageOrder{shape, s}());
+        stages.push_back(detail::stage_operations(shape, s));
         for (Operation& operation : stages.back()) {
             const auto found = curve_of.find({s, operation.pass, operation.chunk});
             if (found == curve_of.end())
@@ -199,12 +221,7 @@ inline Pipeline make_pipeline(const PipelineShape& shape, const CurveIndex& curv
             operation.curve = found->second;
         }
     }
-    const detail::OperationIndex index{stages, shape};
-    std::vector<Dependency> dependencies;
-    for (const auto& stage : stages)
-        for (const Operation& operation : stage)
-            for (const Operation& before : detail::awaited(operation, shape))
-                dependencies.push_back({index(before), index(operation)});
+    std::vector<Dependency> dependencies = detail::ScheduleDependencies{shape, stages, curves}();
     Pipeline pipeline =
         make_graph(stages, std::move(dependencies), std::move(curves), blocking_power);
     pipeline.schedule = shape.schedule;
@@ -214,16 +231,16 @@ inline Pipeline make_pipeline(const PipelineShape& shape, const CurveIndex& curv
 }
 
 /// A pipeline of which nothing has been measured: the order of its operations, and curves that
-/// stand for those to come.
+/// stand for those to come. Reductions of gradients begin where their last backward ends: how much
+/// of them fits beside it is not known.
 /// @throws Error (invalid_input) as `make_pipeline`
-inline Pipeline unmeasured_pipeline(const PipelineShape& shape) {
+inline Pipeline unmeasured_pipeline(PipelineShape shape) {
     detail::check_shape(shape);
+    shape.reduction.buckets = std::min(shape.reduction.buckets, 1U);
     CurveIndex curve_of;
     for (std::uint32_t s = 0; s < shape.stages; ++s)
         for (std::uint32_t chunk = 0; chunk < shape.chunks; ++chunk)
-            for (const Pass pass :
-                 {Pass::forward, Pass::backward, Pass::backward_input, Pass::backward_weight})
-                curve_of[{s, pass, chunk}] = 0;
+            for (const Pass pass : all_passes) curve_of[{s, pass, chunk}] = 0;
     return make_pipeline(
         shape, curve_of,
         {{"an operation to be measured",

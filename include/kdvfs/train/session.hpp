@@ -308,7 +308,7 @@ private:
             if (step.as_found && !std::exchange(is_as_found_, true))
                 scopes_.run_all_at(std::nullopt);
             else if (!step.as_found && std::exchange(is_as_found_, false))
-                scopes_.follow(followed_->operations);
+                scopes_.follow(followed_->operations, followed_->changes);
         }
         this->service().begin_iteration(false);
         const std::uint32_t window = this->service().begin_iteration(true);
@@ -445,7 +445,7 @@ private:
     }
 
     void follow(std::shared_ptr<const StagePlan> plan) {
-        scopes_.follow(plan->operations);
+        scopes_.follow(plan->operations, plan->changes);
         is_as_found_ = false;
         followed_ = std::move(plan);
     }

@@ -72,15 +72,16 @@ inline PipelinePlanInput all_at_the_top(const kdvfs::train::Pipeline& pipeline) 
     PipelinePlanInput found{"all at their fastest clock", 0, 0, {}};
     found.bars.resize(pipeline.operations.size());
     std::vector<double> ready(pipeline.operations.size(), 0);
-    std::vector<std::vector<std::uint32_t>> then(pipeline.operations.size());
-    for (const kdvfs::train::Dependency& d : pipeline.dependencies) then[d.first].push_back(d.then);
+    std::vector<std::vector<kdvfs::train::Dependency>> then(pipeline.operations.size());
+    for (const kdvfs::train::Dependency& d : pipeline.dependencies) then[d.first].push_back(d);
     for (const std::uint32_t i : pipeline.topological_order) {
         const kdvfs::train::Operation& operation = pipeline.operations[i];
         const kdvfs::train::Curve& curve = pipeline.curves[operation.curve];
         const kdvfs::train::CurvePoint& fastest = curve.points().front();
         found.bars[i] = bar_of(operation, kdvfs::Seconds{ready[i]}, fastest.time, fastest.clock);
         const double end = ready[i] + fastest.time.count();
-        for (const std::uint32_t next : then[i]) ready[next] = std::max(ready[next], end);
+        for (const kdvfs::train::Dependency& d : then[i])
+            ready[d.then] = std::max(ready[d.then], end + d.time.count());
         found.time = std::max(found.time, end);
         found.total += kdvfs::train::to_joules(curve.effective(0)).count;
     }

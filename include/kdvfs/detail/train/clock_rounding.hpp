@@ -56,6 +56,7 @@ public:
         std::vector<std::uint32_t> clocks(best.chosen.size());
         for (std::uint32_t i = 0; i < clocks.size(); ++i)
             clocks[i] = points_[i][best.chosen[i]].clock;
+        keep_clocks(clocks);
         return clocks;
     }
 
@@ -76,12 +77,29 @@ private:
     [[nodiscard]] std::int64_t time(std::uint32_t i) const { return points_[i][chosen_[i]].time; }
     [[nodiscard]] double energy(std::uint32_t i) const { return points_[i][chosen_[i]].energy; }
 
+    /// Operations that take the same at all clocks get the clock of the one before in their stage,
+    /// those at the stage's begin the clock behind them: no switches for them.
+    void keep_clocks(std::vector<std::uint32_t>& clocks) const {
+        const auto is_constant = [&](std::uint32_t i) {
+            return pipeline_->curves[pipeline_->operations[i].curve].is_constant();
+        };
+        for (std::uint32_t s = 0; s < pipeline_->stages; ++s) {
+            const std::uint32_t begin = pipeline_->stage_begin[s];
+            const std::uint32_t end = pipeline_->stage_begin[s + 1];
+            std::uint32_t first = begin;
+            while (first < end && is_constant(first)) ++first;
+            for (std::uint32_t i = begin; first < end && i < first; ++i) clocks[i] = clocks[first];
+            for (std::uint32_t i = first; i < end; ++i)
+                if (is_constant(i)) clocks[i] = clocks[i - 1];
+        }
+    }
+
     void index_neighbours() {
         before_.resize(network_->operations);
         after_.resize(network_->operations);
         for (const Dependency& d : pipeline_->dependencies) {
-            before_[d.then].push_back(d.first);
-            after_[d.first].push_back(d.then);
+            before_[d.then].push_back({d.first, d.nanoseconds()});
+            after_[d.first].push_back({d.then, d.nanoseconds()});
         }
     }
 
@@ -102,7 +120,7 @@ private:
             taken[first] = true;
             for (bool grows = true; grows;) {
                 grows = false;
-                for (const std::uint32_t next : after_[chain.back()]) {
+                for (const auto& [next, transfer] : after_[chain.back()]) {
                     if (taken[next] || operations[next].stage == operations[chain.back()].stage)
                         continue;
                     chain.push_back(next);
@@ -150,7 +168,8 @@ private:
         std::vector<double> ends(network_->operations, 0);
         for (const std::uint32_t i : pipeline_->topological_order) {
             double begin = 0;
-            for (const std::uint32_t p : before_[i]) begin = std::max(begin, ends[p]);
+            for (const auto& [p, transfer] : before_[i])
+                begin = std::max(begin, ends[p] + static_cast<double>(transfer));
             const double latest =
                 factor * static_cast<double>(timing.starts[i] + timing.durations[i]);
             while (chosen_[i] + 1 < points_[i].size()) {
@@ -196,7 +215,8 @@ private:
         std::vector<std::uint32_t> path;
         for (std::uint32_t v = network_->source(); v != network_->sink();) {
             const auto tight = [&](std::uint32_t a) {
-                const std::int64_t lasts = a < network_->operations ? time(a) : 0;
+                const std::int64_t lasts =
+                    a < network_->operations ? time(a) : network_->transfer(a);
                 return earliest_[v] + lasts == latest_[network_->arcs[a].head];
             };
             const auto begin = network_->leaving.begin() + network_->leaving_begin[v];
@@ -308,7 +328,7 @@ private:
         double now = 0;
         for (std::size_t k = 0; k < chain.size(); ++k) {
             now += energy(chain[k]);
-            extend(chain[k], slots_[k]);
+            extend(chain[k], slots_[k], transfers_[k]);
             if (layers_.back().empty()) return false;
         }
         const Label* label = &layers_.back().back();
@@ -331,26 +351,32 @@ private:
             return early + static_cast<std::int64_t>(place_ * static_cast<double>(late - early));
         };
         slots_.clear();
+        transfers_.clear();
         for (std::size_t k = 0; k < chain.size(); ++k) {
             Slot slot{0, length_};
-            for (const std::uint32_t p : before_[chain[k]])
-                if (k == 0 || p != chain[k - 1])
-                    slot.begin = std::max(slot.begin, start(p) + time(p));
-            for (const std::uint32_t q : after_[chain[k]])
+            std::int64_t after = 0;
+            for (const auto& [p, transfer] : before_[chain[k]]) {
+                if (k > 0 && p == chain[k - 1])
+                    after = std::max(after, transfer);
+                else
+                    slot.begin = std::max(slot.begin, start(p) + time(p) + transfer);
+            }
+            for (const auto& [q, transfer] : after_[chain[k]])
                 if (k + 1 == chain.size() || q != chain[k + 1])
-                    slot.end = std::min(slot.end, start(q));
+                    slot.end = std::min(slot.end, start(q) - transfer);
             slots_.push_back(slot);
+            transfers_.push_back(after);
         }
     }
 
     /// The labels behind one more operation: those that no other beats in both end and energy.
-    void extend(std::uint32_t i, const Slot& slot) {
+    void extend(std::uint32_t i, const Slot& slot, std::int64_t transfer) {
         const std::vector<Label>& from = layers_.back();
         fresh_.clear();
         for (std::uint32_t p = 0; p < points_[i].size(); ++p) {
             const Point& point = points_[i][p];
             for (std::uint32_t l = 0; l < from.size(); ++l) {
-                const std::int64_t end = std::max(from[l].end, slot.begin) + point.time;
+                const std::int64_t end = std::max(from[l].end + transfer, slot.begin) + point.time;
                 if (end > slot.end) break;
                 fresh_.push_back({end, from[l].energy + point.energy, l, p});
             }
@@ -376,14 +402,15 @@ private:
     const Network* network_;
     const ClockTable* table_;
     std::int64_t length_;
-    std::vector<std::vector<std::uint32_t>> before_;
-    std::vector<std::vector<std::uint32_t>> after_;
+    std::vector<std::vector<Neighbour>> before_;
+    std::vector<std::vector<Neighbour>> after_;
     std::vector<std::vector<std::uint32_t>> chains_;
     std::vector<std::vector<Point>> points_;  ///< by operation, fastest first
     std::vector<std::uint32_t> chosen_;       ///< index into them
     std::vector<std::int64_t> earliest_;
     std::vector<std::int64_t> latest_;
     std::vector<Slot> slots_;
+    std::vector<std::int64_t> transfers_;  ///< from the operation before in the chain
     std::vector<std::vector<Label>> layers_;
     std::vector<Label> fresh_;
     std::vector<std::vector<std::uint32_t>> touched_;  ///< chains, or parts of them, to choose anew

@@ -125,15 +125,17 @@ private:
         return sum;
     }
 
-    /// Who waits for whom between stages, by operation.
+    /// Who waits for whom between stages, or for a transfer, by operation.
     void index_waits() {
         awaited_.resize(pipeline_->operations.size());
         awaiting_.resize(pipeline_->operations.size());
         for (const Dependency& d : pipeline_->dependencies) {
-            if (pipeline_->operations[d.first].stage == pipeline_->operations[d.then].stage)
+            const std::int64_t transfer = d.nanoseconds();
+            if (transfer == 0 &&
+                pipeline_->operations[d.first].stage == pipeline_->operations[d.then].stage)
                 continue;
-            awaited_[d.then].push_back(d.first);
-            awaiting_[d.first].push_back(d.then);
+            awaited_[d.then].push_back({d.first, transfer});
+            awaiting_[d.first].push_back({d.then, transfer});
         }
     }
 
@@ -156,10 +158,11 @@ private:
         std::vector<Slot> all;
         for (std::uint32_t i = begin(stage); i < end(stage); ++i) {
             Slot slot{0, length};
-            for (const std::uint32_t p : awaited_[i])
-                slot.begin = std::max(slot.begin, start(duration(p), p, way) + duration(p));
-            for (const std::uint32_t q : awaiting_[i])
-                slot.end = std::min(slot.end, start(duration(q), q, way));
+            for (const auto& [p, transfer] : awaited_[i])
+                slot.begin =
+                    std::max(slot.begin, start(duration(p), p, way) + duration(p) + transfer);
+            for (const auto& [q, transfer] : awaiting_[i])
+                slot.end = std::min(slot.end, start(duration(q), q, way) - transfer);
             all.push_back(slot);
         }
         return all;
@@ -183,8 +186,8 @@ private:
         for (const std::uint32_t i : pipeline_->topological_order) {
             const std::uint32_t s = pipeline_->operations[i].stage;
             std::int64_t start = free[s];
-            for (const std::uint32_t p : awaited_[i])
-                start = std::max(start, played.start[p] + played.time[p]);
+            for (const auto& [p, transfer] : awaited_[i])
+                start = std::max(start, played.start[p] + played.time[p] + transfer);
             held[s] = held[s].after_asking(plan.clock[i], free[s], late_[s]);
             const ClockTable::Run run = table_.run(i, start, held[s], late_[s]);
             played.start[i] = start;
@@ -237,8 +240,8 @@ private:
     ClockTable table_;
     std::int64_t length_;
     std::vector<Lateness> late_;  ///< by stage
-    std::vector<std::vector<std::uint32_t>> awaited_;
-    std::vector<std::vector<std::uint32_t>> awaiting_;
+    std::vector<std::vector<Neighbour>> awaited_;
+    std::vector<std::vector<Neighbour>> awaiting_;
     std::vector<std::int64_t> earliest_;
     std::vector<std::int64_t> latest_;
 };

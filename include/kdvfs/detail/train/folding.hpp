@@ -6,6 +6,7 @@
 #include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/train/schedules.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -26,8 +27,12 @@ class Folding {
 public:
     /// Whether a pipeline is of the kind that folds, and long enough.
     static bool applies(const Pipeline& pipeline) {
+        const std::size_t passes = std::size_t{2} * pipeline.stages * pipeline.microbatches;
         return pipeline.schedule == Schedule::one_f_one_b &&
-               pipeline.microbatches > short_length(pipeline) + pipeline.stages;
+               pipeline.microbatches > short_length(pipeline) + pipeline.stages &&
+               pipeline.operations.size() == passes &&
+               std::all_of(pipeline.dependencies.begin(), pipeline.dependencies.end(),
+                           [](const Dependency& d) { return d.nanoseconds() == 0; });
     }
 
     explicit Folding(const Pipeline& pipeline, const Network& network)

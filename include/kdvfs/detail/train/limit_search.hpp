@@ -121,7 +121,8 @@ private:
     /// The same where windows cost nothing.
     static constexpr double free_tolerance = 0.002;
     /// A limit binds where a higher one lets the boards draw more, by this share.
-    static constexpr double binding = 0.02;
+    static constexpr double binding = 0.03;
+    static constexpr std::size_t unseen = 3;
     /// Boards are most efficient at 60 to 80 % of their limit: where the search starts.
     static constexpr double usual_best = 0.7;
 
@@ -195,11 +196,39 @@ private:
         const auto best = best_index();
         if (!best) return start();
         if (no_limit_binds()) return next_by_chance();
+        const std::size_t from = plateau_end(*best);
         // A board of many limits is crossed in strides first.
         for (std::size_t stride = std::max<std::size_t>(1, (limits_.size() + 4) / 8); stride > 0;
              stride /= 2)
             for (const int side : {-1, +1})
-                if (const auto index = promising(*best, side, stride)) return index;
+                if (const auto index = promising(from, side, stride)) return index;
+        return unseen_middle(from);
+    }
+
+    /// The lowest measured limit that takes and draws what the best one does: limits that do not
+    /// bind differ by noise alone.
+    [[nodiscard]] std::size_t plateau_end(std::size_t best) const {
+        std::size_t end = best;
+        for (auto below = neighbour(end, -1);
+             below && value_at(*below) < value_at(best) * (1 + binding) &&
+             std::abs(drawn_at(*below) / drawn_at(best) - 1) < binding;
+             below = neighbour(end, -1))
+            end = *below;
+        return end;
+    }
+
+    /// Noise of a few windows can end the way downhill early: where three limits or more beyond
+    /// the outermost windows were not looked at, the middle of them is.
+    [[nodiscard]] std::optional<std::size_t> unseen_middle(std::size_t best) const {
+        std::size_t lowest = best;
+        std::size_t highest = best;
+        for (auto next = neighbour(lowest, -1); next; next = neighbour(lowest, -1)) lowest = *next;
+        for (auto next = neighbour(highest, +1); next; next = neighbour(highest, +1))
+            highest = *next;
+        const std::size_t above = limits_.size() - 1 - highest;
+        if (above >= unseen && drawn_at(highest) > (1 - binding) * limits_[highest].count)
+            return highest + (above + 1) / 2;
+        if (lowest >= unseen) return lowest - (lowest + 1) / 2;
         return std::nullopt;
     }
 

@@ -12,11 +12,17 @@
 
 namespace kdvfs::inline v0_3::train::detail {
 
+/// The other operation of a dependency, and the nanoseconds that it takes.
+struct Neighbour {
+    std::uint32_t operation = 0;
+    std::int64_t transfer = 0;
+};
+
 /// A pipeline as a network of points in time: each operation leads from its start to its end, each
-/// dependency from an end to a start. Starts and ends that can be one point without changing what
-/// is possible are one: an operation with a single predecessor starts at that one's end, one with
-/// a single successor ends at that one's start. Nodes are numbered in topological order, from the
-/// iteration's start to its end.
+/// dependency from an end to a start, with the time that it takes. Starts and ends that can be one
+/// point without changing what is possible are one: an operation with a single predecessor starts
+/// at that one's end, one with a single successor ends at that one's start. Nodes are numbered in
+/// topological order, from the iteration's start to its end.
 struct Network {
     struct Arc {
         std::uint32_t tail = 0;
@@ -27,6 +33,7 @@ struct Network {
     std::uint32_t operations = 0;
     std::vector<Arc> arcs;  ///< first the operations in their order, then what remains of waiting
     std::vector<Dependency> waits;             ///< what the arcs after the operations stand for
+    std::vector<std::int64_t> transfers;       ///< how long these take at least, nanoseconds
     std::vector<std::uint32_t> leaving_begin;  ///< first in `leaving` of each node, and the end
     std::vector<std::uint32_t> leaving;        ///< arcs by their tail
 
@@ -40,6 +47,11 @@ struct Network {
         number_topologically();
     }
 
+    /// How long an arc takes that is no operation.
+    [[nodiscard]] std::int64_t transfer(std::uint32_t arc) const {
+        return transfers[arc - operations];
+    }
+
     /// The earliest time of every node when operations last `duration(i)` nanoseconds.
     template <class Duration>
     void earliest(const Duration& duration, std::vector<std::int64_t>& time) const {
@@ -47,7 +59,7 @@ struct Network {
         for (std::uint32_t v = 0; v < nodes; ++v)
             for (std::uint32_t k = leaving_begin[v]; k < leaving_begin[v + 1]; ++k) {
                 const std::uint32_t a = leaving[k];
-                const std::int64_t length = a < operations ? duration(a) : 0;
+                const std::int64_t length = a < operations ? duration(a) : transfer(a);
                 std::int64_t& head = time[arcs[a].head];
                 head = std::max(head, time[v] + length);
             }
@@ -60,7 +72,7 @@ struct Network {
         for (std::uint32_t v = nodes; v-- > 0;)
             for (std::uint32_t k = leaving_begin[v]; k < leaving_begin[v + 1]; ++k) {
                 const std::uint32_t a = leaving[k];
-                const std::int64_t length = a < operations ? duration(a) : 0;
+                const std::int64_t length = a < operations ? duration(a) : transfer(a);
                 time[v] = std::min(time[v], time[arcs[a].head] - length);
             }
     }
@@ -68,8 +80,10 @@ struct Network {
 private:
     static std::vector<Dependency> without_repeats(std::vector<Dependency> waits) {
         const auto key = [](const Dependency& d) { return std::pair{d.first, d.then}; };
-        std::sort(waits.begin(), waits.end(),
-                  [&](const Dependency& a, const Dependency& b) { return key(a) < key(b); });
+        // The longest of those between the same operations comes first, and stays.
+        std::sort(waits.begin(), waits.end(), [&](const Dependency& a, const Dependency& b) {
+            return key(a) != key(b) ? key(a) < key(b) : a.time > b.time;
+        });
         const auto end =
             std::unique(waits.begin(), waits.end(),
                         [&](const Dependency& a, const Dependency& b) { return key(a) == key(b); });
@@ -106,7 +120,8 @@ private:
             if (after[i] == 0) merge(end(i), end_point);
         }
         for (const Dependency& d : all)
-            if (before[d.then] == 1 || after[d.first] == 1) merge(end(d.first), start(d.then));
+            if ((before[d.then] == 1 || after[d.first] == 1) && d.nanoseconds() == 0)
+                merge(end(d.first), start(d.then));
 
         std::vector<std::uint32_t> number(same.size(), 0);
         for (std::uint32_t p = 0; p < same.size(); ++p)
@@ -118,6 +133,7 @@ private:
             if (arc.tail == arc.head) continue;
             arcs.push_back(arc);
             waits.push_back(d);
+            transfers.push_back(d.nanoseconds());
         }
     }
 

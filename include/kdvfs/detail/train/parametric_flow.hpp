@@ -94,6 +94,8 @@ public:
             sums.primal += hulls[i]->energy_at(window(i));
             sums.dual += least(*hulls[i], flow_[i]);
         }
+        for (std::uint32_t a = network_->operations; a < flow_.size(); ++a)
+            sums.dual += static_cast<Femtojoules>(flow_[a]) * network_->transfer(a);
         return sums;
     }
 
@@ -166,7 +168,8 @@ private:
         HalfArc& forth = halves_[place_[2 * a]];
         HalfArc& back = halves_[place_[2 * a + 1]];
         if (a >= network_->operations) {
-            back.length = flow_[a] > 0 ? 0 : closed;
+            forth.length = network_->transfer(a);
+            back.length = flow_[a] > 0 ? -forth.length : closed;
             return;
         }
         const auto& time = hulls_[a]->time;

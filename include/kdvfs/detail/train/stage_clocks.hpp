@@ -41,19 +41,23 @@ class ClockTable {
 public:
     static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max() / 4;
 
-    explicit ClockTable(const Pipeline& pipeline) {
+    /// What is chosen for an operation: a clock, or one of its curve's points, where these have
+    /// several clocks.
+    enum class Columns { clocks, points };
+
+    explicit ClockTable(const Pipeline& pipeline, Columns columns = Columns::clocks)
+        : columns_{columns} {
         for (const Curve& curve : pipeline.curves)
             for (const CurvePoint& point : curve.points()) clocks_.push_back(point.clock);
         std::sort(clocks_.begin(), clocks_.end());
         clocks_.erase(std::unique(clocks_.begin(), clocks_.end()), clocks_.end());
+        if (columns == Columns::points) {
+            std::size_t most = 0;
+            for (const Curve& curve : pipeline.curves) most = std::max(most, curve.points().size());
+            clocks_.assign(most, ClockPoint{});
+        }
         for (const Curve& curve : pipeline.curves) {
-            std::vector<Cell> row(clocks_.size());
-            for (std::uint32_t p = 0; p < curve.points().size(); ++p) {
-                const auto at =
-                    std::lower_bound(clocks_.begin(), clocks_.end(), curve.points()[p].clock);
-                row[static_cast<std::size_t>(at - clocks_.begin())] = {
-                    curve.time(p), to_joules(curve.effective(p)).count, p};
-            }
+            std::vector<Cell> row = row_of(curve);
             cells_.insert(cells_.end(), row.begin(), row.end());
             fill_worked(row);
         }
@@ -107,6 +111,21 @@ public:
     }
 
 private:
+    /// What a curve takes at each clock.
+    [[nodiscard]] std::vector<Cell> row_of(const Curve& curve) const {
+        const auto cell = [&](std::uint32_t p) {
+            return Cell{curve.time(p), to_joules(curve.effective(p)).count, p};
+        };
+        if (curve.is_constant()) return std::vector<Cell>(clocks_.size(), cell(0));
+        std::vector<Cell> row(clocks_.size());
+        for (std::uint32_t p = 0; p < curve.points().size(); ++p) {
+            const auto at =
+                std::lower_bound(clocks_.begin(), clocks_.end(), curve.points()[p].clock);
+            row[columns_ == Columns::points ? p : static_cast<std::size_t>(at - clocks_.begin())] =
+                cell(p);
+        }
+        return row;
+    }
     /// What an operation takes at a clock that another one has left behind: at one that it was not
     /// measured at, as at the next slower one, or at its slowest.
     void fill_worked(const std::vector<Cell>& row) {
@@ -124,6 +143,7 @@ private:
         return worked_[curve_[operation] * (clocks_.size() + 1) + clock];
     }
 
+    Columns columns_;
     std::vector<ClockPoint> clocks_;
     std::vector<Cell> cells_;
     std::vector<Cell> worked_;  ///< with one more of each curve, for `found`

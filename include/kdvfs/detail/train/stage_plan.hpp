@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/frontier.hpp>
+#include <kdvfs/train/kernel_frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/train/pipeline_estimate.hpp>
 #include <kdvfs/train/plan.hpp>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,7 +28,8 @@ struct StagePlan {
     Seconds time{};  ///< the iteration's length
     Joules total{};  ///< of all stages, as the plan promises
     Seconds span{};  ///< of this stage, from its first operation's start to its last one's end
-    std::vector<PlannedClocks> operations{};  ///< of this stage, as they run
+    std::vector<PlannedClocks> operations{};          ///< of this stage, as they run
+    std::vector<std::vector<ClockChange>> changes{};  ///< within these (`make_kernel_plan`)
     std::vector<Seconds> durations{};  ///< of these, where the stage is not slower than measured
     /// What is expected of iterations, where the plan's curves are noisy (`PipelineEstimate`).
     std::optional<PlanPromise> promise{};
@@ -42,6 +45,10 @@ struct PlanOptions {
     std::optional<tune::SwitchDelay> switching{};
     /// How sure plans of curves that a session measured, or read from a file, are of their time.
     PlanConfidence confidence{};
+    /// By curve of the pipeline, whose curves are theirs: plans then have clocks by kernel
+    /// (`make_kernel_plan`), for programs that say `reached` between kernels. They outlive the
+    /// session, which answers no stragglers with them.
+    std::span<const KernelFrontier* const> kernels{};
 };
 
 namespace detail {
@@ -54,11 +61,24 @@ inline nlohmann::json plan_json(const PipelinePlan& plan, const std::vector<doub
         operations.push_back({clocks.first.core.count, clocks.first.memory.count, clocks.share,
                               clocks.second.core.count, clocks.second.memory.count,
                               planned.start.count(), planned.duration.count()});
+        if (planned.changes.empty()) continue;
+        nlohmann::json& changes = operations.back().emplace_back(nlohmann::json::array());
+        for (const ClockChange& change : planned.changes)
+            changes.push_back({change.share, change.clock.core.count, change.clock.memory.count});
     }
     return {{"time_s", plan.time.count()},
             {"total_j", plan.total.count},
             {"slowness", slowness},
             {"operations", std::move(operations)}};
+}
+
+inline std::vector<ClockChange> clock_changes(const nlohmann::json& json) {
+    std::vector<ClockChange> changes;
+    for (const nlohmann::json& row : json)
+        changes.push_back({row.at(0).get<double>(),
+                           {Megahertz{row.at(1).get<std::uint32_t>()},
+                            Megahertz{row.at(2).get<std::uint32_t>()}}});
+    return changes;
 }
 
 inline StagePlan stage_plan(const nlohmann::json& json, const Pipeline& pipeline,
@@ -82,6 +102,8 @@ inline StagePlan stage_plan(const nlohmann::json& json, const Pipeline& pipeline
                                    {clock(0), clock(1)},
                                    row.at(2).get<double>(),
                                    {clock(3), clock(4)}});
+        plan.changes.push_back(row.size() > 7 ? clock_changes(row.at(7))
+                                              : std::vector<ClockChange>{});
         const auto start = row.at(5).get<double>();
         const auto duration = row.at(6).get<double>();
         plan.durations.emplace_back(duration / slowness);
@@ -127,8 +149,11 @@ inline std::string make_plan_text(const Frontier& frontier, const PlanOptions& o
                                 "it may not be less than nothing", "give 0.05 for 5 %");
     const Seconds length =
         std::min(frontier.shortest() * (1 + options.slowdown), frontier.frugal());
-    PipelinePlan plan = make_plan(frontier, length, options.clocks,
-                                  options.switching.value_or(tune::SwitchDelay{}));
+    const tune::SwitchDelay switching = options.switching.value_or(tune::SwitchDelay{});
+    PipelinePlan plan =
+        options.kernels.empty()
+            ? make_plan(frontier, length, options.clocks, switching)
+            : make_kernel_plan(frontier, options.kernels, length, switching.latency);
     const std::vector<double> as_measured(frontier.pipeline().stages, 1.0);
     if (!estimate || !estimate->is_noisy()) return detail::plan_json(plan, as_measured).dump();
     const PlanPromise promise = estimate->promise(plan);

@@ -67,17 +67,21 @@ public:
         return order_[next_];
     }
 
-    /// From the next operation on each has its planned clocks, one for each of the stage's.
+    /// From the next operation on each has its planned clocks, one for each of the stage's, and
+    /// `changes` within them, if there are any.
     /// @throws Error (invalid_input) for clocks that the device does not list
-    void follow(std::span<const PlannedClocks> plan) {
+    void follow(std::span<const PlannedClocks> plan,
+                std::span<const std::vector<ClockChange>> changes = {}) {
         std::vector<Held> clocks;
-        for (const PlannedClocks& planned : plan) {
-            Held held{&hold_kind(planned.first), 1, nullptr};
-            if (planned.share < 1) {
-                held.share = planned.share;
-                held.second = &hold_kind(planned.second);
-            }
-            clocks.push_back(held);
+        for (std::size_t k = 0; k < plan.size(); ++k) {
+            const PlannedClocks& planned = plan[k];
+            Held held{&hold_kind(planned.first), {}};
+            if (planned.share < 1)
+                held.changes.emplace_back(planned.share, &hold_kind(planned.second));
+            if (k < changes.size())
+                for (const ClockChange& change : changes[k])
+                    held.changes.emplace_back(change.share, &hold_kind(change.clock));
+            clocks.push_back(std::move(held));
         }
         const std::lock_guard lock{mutex_};
         clocks_ = std::move(clocks);
@@ -87,7 +91,7 @@ public:
     /// was found.
     /// @throws Error (invalid_input) for a clock that the device does not list
     void run_all_at(std::optional<ClockPoint> clock) {
-        const Held held{clock ? &hold_kind(*clock) : nullptr, 1, nullptr};
+        const Held held{clock ? &hold_kind(*clock) : nullptr, {}};
         const std::lock_guard lock{mutex_};
         std::fill(clocks_.begin(), clocks_.end(), held);
         between_ = held.first;
@@ -137,12 +141,14 @@ public:
         return entered;
     }
 
-    /// So much of the operation's work, 0 to 1, has been enqueued: where the plan has two clocks
-    /// for it, the second is asked for once its share has been reached.
+    /// So much of the operation's work, 0 to 1, has been enqueued: where the plan has several
+    /// clocks for it, each is asked for once its share has been reached.
     void reached(const Entered& entered, StreamRef stream, double share) {
         const std::lock_guard lock{mutex_};
-        const Held& clocks = clocks_[entered.index];
-        if (clocks.second != nullptr && share >= clocks.share) hold(stream, clocks.second);
+        const kdvfs::detail::ScopeKind* kind = nullptr;
+        for (const auto& [from, changed] : clocks_[entered.index].changes)
+            if (share >= from) kind = changed;
+        if (kind != nullptr) hold(stream, kind);
     }
 
     /// @throws Error as leaving a scope; the operation has been left all the same
@@ -165,8 +171,8 @@ public:
 private:
     struct Held {
         const kdvfs::detail::ScopeKind* first = nullptr;  ///< null: no request
-        double share = 1;                                 ///< of the work at the first clock
-        const kdvfs::detail::ScopeKind* second = nullptr;
+        /// From which share of the work on other ones hold, in order.
+        std::vector<std::pair<double, const kdvfs::detail::ScopeKind*>> changes{};
     };
 
     const kdvfs::detail::ScopeKind& hold_kind(ClockPoint clock) {
@@ -244,7 +250,7 @@ public:
     }
 
     /// Says that this share of the operation, 0 to 1, has been enqueued. Call it between kernels
-    /// where plans have two clocks for an operation (`Clocks::two`).
+    /// where plans have several clocks for an operation (`Clocks::two`, `make_kernel_plan`).
     void reached(double share) {
         if (scopes_ != nullptr) scopes_->reached(entered_, stream_, share);
     }
@@ -272,6 +278,20 @@ struct BackwardInput {
 };
 struct BackwardWeight {
     static constexpr Pass pass = Pass::backward_weight;
+};
+/// One operation around both; the microbatch and the chunk are the forward's.
+struct ForwardBackward {
+    static constexpr Pass pass = Pass::forward_backward;
+};
+// Once in an iteration: chunk 0, microbatch 0.
+struct Embedding {
+    static constexpr Pass pass = Pass::embedding;
+};
+struct StageCollective {
+    static constexpr Pass pass = Pass::collective;
+};
+struct Optimizer {
+    static constexpr Pass pass = Pass::optimizer;
 };
 
 /// While it lives, work enqueued on `stream` is one operation of the pipeline, at the clock that

@@ -4,6 +4,7 @@
 #include <kdvfs/detail/train/network.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/train/plan.hpp>
@@ -46,7 +47,8 @@ inline Pipeline slowed_pipeline(Pipeline pipeline, std::span<const double> slown
                 point.time = point.time * factor;
                 point.energy = point.energy * factor;
             }
-            curves.emplace_back(curve.name(), std::move(points), pipeline.blocking_power);
+            curves.emplace_back(curve.name(), std::move(points), pipeline.blocking_power,
+                                curve.is_constant() ? Shape::constant : Shape::measured);
         }
         operation.curve = at->second;
     }
@@ -72,8 +74,13 @@ inline Seconds shortest_iteration(const Pipeline& pipeline, std::span<const doub
 /// copies plan for the time that the slowest one needs at least. Its other stages slow down, too.
 /// A copy whose time was given is taken to be slow for reasons of its own: it keeps the first plan.
 /// @param first length of the plan without stragglers
+/// @throws Error (not_supported) for plans with clocks by kernel
 inline std::string make_answer_text(const Frontier& frontier, const StragglerState& state,
                                     Seconds first, const PlanOptions& options) {
+    if (!options.kernels.empty())
+        throw Error{Errc::not_supported,
+                    {"answer a straggler", "a plan with clocks by kernel",
+                     "there is no such answer", "plan one clock for each operation"}};
     const Pipeline& pipeline = frontier.pipeline();
     const std::size_t copies = state.given.size();
     const auto slowness_of = [&](std::size_t copy) {
