@@ -172,6 +172,7 @@ struct ReplaySettings {
     double from = 0;
     double to = 1;
     Duration counter_period = std::chrono::milliseconds{100};
+    bool sensor_may_lag = false;  ///< as where users open a real board
 };
 
 /// The report of an accumulator that is told all of it in the order in which it came.
@@ -182,8 +183,10 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
     const MeterRecord& record = training.record;
     KernelTable table;
     for (const kdvfs::KernelKey& kernel : training.kernels) (void)table.id(kernel);
-    EnergyAccumulator accumulator{
-        table, {.counter_period = settings.counter_period, .kernels_repeat = settings.repeated}};
+    EnergyAccumulator accumulator{table,
+                                  {.counter_period = settings.counter_period,
+                                   .kernels_repeat = settings.repeated,
+                                   .sensor_may_lag = settings.sensor_may_lag}};
     for (const auto& [parent, enclosing] : record.places) accumulator.add_place(parent, enclosing);
     if (settings.repeated) {
         for (const RepeatedPower& power : record.repeated) accumulator.add_repeated(power);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <bench/power_profile/smooth_curve.hpp>
 #include <bench/power_profile/time_sync.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/measure/energy_counter.hpp>
-#include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gsl/assert>
@@ -66,7 +66,7 @@ struct ProfileSettings {
     /// What the runner lets run before the executions, as it is to be told; empty = isolated.
     std::vector<std::string> ran_before{};
     double steady = 0.02;  ///< power that changes by less has arrived
-    std::size_t most_executions = 256;
+    std::size_t most_executions = 4096;
     std::size_t most_runs = 10;  ///< times the guidance's runs, while logs of interest are too few
     /// Each switched off shows what it is good for.
     bool synchronise = true;
@@ -104,7 +104,8 @@ struct PowerProfile {
     std::size_t wanted = 0;      ///< logs of interest that the guidance asks for
     double drift_ppm = 0;
     Duration sync_spread{0};
-    Duration blur{0};  ///< features shorter than this are smeared by the logger
+    double uneven = 0;  ///< how far the mean of their durations is off the median, as a part of it
+    Duration blur{0};   ///< features shorter than this are smeared by the logger
     std::vector<std::string> notes;
 };
 
@@ -126,8 +127,9 @@ public:
         const std::size_t first = steady_power_execution();
         return profile(first, 2 * first);
     }
-    /// The first execution of a run whose power is that of all later ones: doubled until the power
-    /// changes no more, then searched by halves.
+    /// The first execution of a run whose power is that of all later ones: looked for at 4, 8, 16
+    /// ... executions, for as long as the slowest boards take, then searched by halves. A power
+    /// that changes little from one of these to the next may still be on its way.
     std::size_t steady_power_execution();
 
 private:
@@ -285,7 +287,12 @@ inline void PowerProfiler::concatenate(const Collection& collection, std::size_t
             }
         }
     }
+    double sum = 0;
+    for (const Duration each : durations) sum += Seconds{each}.count();
+    const double mean = sum / static_cast<double>(std::max<std::size_t>(durations.size(), 1));
     profile.duration = power_profile_detail::median(std::move(durations));
+    const double median = Seconds{profile.duration}.count();
+    profile.uneven = median > 0 ? std::abs(mean / median - 1) : 0;
     profile.runs = collection.runs.size();
     profile.drift_ppm = map ? map->drift_ppm() : 0;
     profile.sync_spread = map ? map->spread() : Duration{0};
@@ -348,7 +355,8 @@ inline PowerProfile PowerProfiler::profile(std::size_t first, std::size_t execut
         for (const PowerProfile::Point& point : profile.points) {
             points.push_back({Seconds{point.time}.count(), point.watts[c]});
         }
-        profile.curves.push_back(smooth(points, Seconds{profile.duration}.count()));
+        profile.curves.push_back(smooth(points, Seconds{profile.duration}.count(),
+                                        Seconds{profile.sync_spread}.count(), profile.uneven));
     }
     return profile;
 }
@@ -374,15 +382,17 @@ inline std::size_t PowerProfiler::steady_power_execution() {
     const auto arrived = [&](double power, double final) {
         return std::abs(power - final) <= settings_.steady * final;
     };
-    std::size_t high = steady_execution;
-    double power = power_of_last(high);
-    double next = power_of_last(2 * high);
-    while (!arrived(power, next) && 4 * high <= settings_.most_executions) {
-        high *= 2;
-        power = std::exchange(next, power_of_last(2 * high));
-    }
-    const double final = next;
-    std::size_t low = high == steady_execution ? 0 : high / 2;
+    constexpr double slowest = 0.06;  // s: five times a rise of 12 ms
+    const auto needed = static_cast<std::size_t>(slowest / Seconds{*execution_time_}.count());
+    const std::size_t most = std::clamp(2 * needed, 2 * steady_execution,
+                                        std::max(settings_.most_executions, 2 * steady_execution));
+    std::vector<double> powers;
+    for (std::size_t n = steady_execution; n <= most; n *= 2) powers.push_back(power_of_last(n));
+    const double final = powers.back();
+    std::size_t scale = powers.size() - 1;
+    while (scale > 0 && arrived(powers[scale - 1], final)) --scale;
+    std::size_t high = steady_execution << scale;
+    std::size_t low = scale == 0 ? 0 : high / 2;
     while (high - low > 1) {
         const std::size_t middle = low + (high - low) / 2;
         (arrived(power_of_last(middle), final) ? high : low) = middle;

@@ -20,7 +20,7 @@ using namespace kdvfs::measure;
 using namespace std::chrono_literals;
 
 ProfileSettings settings() {
-    return {.components = {"total", "xcd"}, .read_delay = Duration{3150}};
+    return {.components = {"total", "xcd"}, .read_delay = Duration{3150}, .most_executions = 64};
 }
 
 struct Errors {

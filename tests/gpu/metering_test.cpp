@@ -2,6 +2,7 @@
 #include <kdvfs/report.hpp>
 #include <tests/gpu/rig.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <sstream>
@@ -87,6 +88,49 @@ TEST_F(Metering, OneIterationInNKeepsTheOthersJoulesApart) {
     const auto& line = row(report, "slow");
     EXPECT_NEAR(line.energy.joules.count / line.counted_time.count(), power_of(2, slow).count,
                 0.02 * power_of(2, slow).count + line.energy.half_width.count);
+}
+
+/// A load of 40 W from outside that never rests, on a board whose driver shows it, or does not.
+TEST(OutsideLoad, LeavesNoKernelResolvedWhereTheDriverShowsIt) {
+    for (const bool listed : {true, false}) {
+        simulated::DeviceOptions options = device_options();
+        options.sensors.emplace();
+        options.sensors->load = {
+            .outside = {40}, .outside_every = 0ns, .outside_is_listed = listed};
+        simulated::Device device{simulated::mi210(), options};
+        simulated::Stream* const stream = device.create_stream();
+        const auto gpu = simulated::open(device, gpu_options()).with<Policies>();
+        for (int i = 0; i < 3000; ++i) {
+            launch<Slow>(gpu, stream, [&] { device.launch(stream, work(2 + 0.1 * (i % 7))); });
+            launch<Free>(gpu, stream, [&] { device.launch(stream, work(3 - 0.1 * (i % 5))); });
+            device.synchronize(stream);
+            gpu.next_iteration();
+        }
+        const auto report = gpu.report();
+        EXPECT_EQ(row(report, "slow").energy.resolved, !listed);
+        EXPECT_GT(report.totals.counter.count, 0);
+        const auto says = [&](const char* words) {
+            return std::any_of(report.notes.begin(), report.notes.end(), [&](const auto& note) {
+                return note.find(words) != std::string::npos;
+            });
+        };
+        EXPECT_EQ(says("a simulated process (2) worked on this GPU"), listed);
+        EXPECT_EQ(says("a load that never rests would pass for idle power"), !listed);
+        if (listed) continue;
+        // The same, on a board that was left alone for a second: 40 W more than its kind draws.
+        device.advance(2s);
+        for (int i = 0; i < 3000; ++i) {
+            launch<Slow>(gpu, stream, [&] { device.launch(stream, work(2)); });
+            launch<Free>(gpu, stream, [&] { device.launch(stream, work(3)); });
+            device.synchronize(stream);
+            gpu.next_iteration();
+        }
+        const auto rested = gpu.report();
+        EXPECT_FALSE(row(rested, "slow").energy.resolved);
+        EXPECT_TRUE(std::any_of(rested.notes.begin(), rested.notes.end(), [](const auto& note) {
+            return note.find("others of its kind at most") != std::string::npos;
+        }));
+    }
 }
 
 TEST_F(Metering, KernelsThatWereNeverMeteredAreListedWithTheirCalls) {

@@ -13,8 +13,10 @@ namespace {
 using namespace std::chrono_literals;
 
 PowerProfile profile_of(std::uint64_t seed, Duration window, double jitter) {
-    const ProfileSettings settings{
-        .components = {"total", "xcd"}, .read_delay = Duration{3150}, .logger_window = window};
+    const ProfileSettings settings{.components = {"total", "xcd"},
+                                   .read_delay = Duration{3150},
+                                   .logger_window = window,
+                                   .most_executions = 64};
     const KnownWaveform::Traits traits{.jitter = jitter, .window = window.count()};
     return PowerProfiler{KnownWaveform{seed, traits}, settings}.profile_power();
 }

@@ -23,6 +23,10 @@ public:
         std::int64_t window = 0;  ///< ns that the logger averages over; 0 = an instant
         double inherited = 0;     ///< watts that what ran before leaves behind
         double start = 0.6;       ///< of the power, in the first execution
+        double rise = 0;          ///< s, time constant of the power's arrival instead of `steady`
+        double spike_watts = 0;   ///< beyond the rest, from `spike_from` to `spike_to`
+        double spike_from = 0;    ///< parts of the kernel
+        double spike_to = 0;
     };
 
     explicit KnownWaveform(std::uint64_t seed) : KnownWaveform{seed, {}} {}
@@ -31,6 +35,12 @@ public:
     static constexpr double seconds = 200e-6;
     static double watts(double part) {
         return 400 + 120 * std::sin(6.283185307 * part) + (part > 0.6 ? 60 * (part - 0.6) : 0);
+    }
+
+    /// With the spike.
+    [[nodiscard]] double truth(double part) const {
+        const bool inside = traits_.spike_from <= part && part < traits_.spike_to;
+        return watts(part) + (inside ? traits_.spike_watts : 0);
     }
 
     ProfiledRun operator()(std::size_t executions) {
@@ -49,10 +59,12 @@ public:
             const auto length = static_cast<std::int64_t>(200'000 * factor);
             run.executions.push_back({at(now_), at(now_ + length)});
             // Power arrives linearly with the executions.
-            const double arrival =
-                traits_.start +
-                (1 - traits_.start) *
-                    std::min(1.0, static_cast<double>(i) / static_cast<double>(traits_.steady));
+            const double waited = 200e-6 * static_cast<double>(i);
+            const double arrived =
+                traits_.rise > 0
+                    ? -std::expm1(-waited / traits_.rise)
+                    : std::min(1.0, static_cast<double>(i) / static_cast<double>(traits_.steady));
+            const double arrival = traits_.start + (1 - traits_.start) * arrived;
             done_.push_back({now_, length, arrival});
             for (; log < now_ + length; log += 1'000'000) {
                 if (log < now_) continue;
@@ -84,7 +96,7 @@ private:
             if (time < it->start) continue;
             const double part =
                 static_cast<double>(time - it->start) / static_cast<double>(it->length);
-            return watts(part) * it->arrival * (slow_ ? 0.7 : 1) +
+            return truth(part) * it->arrival * (slow_ ? 0.7 : 1) +
                    traits_.inherited * (1 - it->arrival);
         }
         return idle_watts;

@@ -41,7 +41,7 @@ TEST(Guidance, IsThePapersTable) {
 }
 
 ProfileSettings settings() {
-    return {.components = {"total", "xcd"}, .read_delay = Duration{3150}};
+    return {.components = {"total", "xcd"}, .read_delay = Duration{3150}, .most_executions = 64};
 }
 
 TEST(PowerProfiler, FindsTheExecutionWherePowerIsSteady) {
@@ -51,6 +51,49 @@ TEST(PowerProfiler, FindsTheExecutionWherePowerIsSteady) {
         // An execution short of it the power is off by 0.4 / steady: within the 2 % for 40.
         EXPECT_NEAR(static_cast<double>(found), static_cast<double>(steady), steady > 20 ? 3 : 1);
     }
+}
+
+/// From one execution to twice as many the power changes by less than counts, all the way.
+TEST(PowerProfiler, APowerThatRisesSlowlyIsNotSteadyBefore) {
+    for (const double rise : {6e-3, 12e-3}) {
+        ProfileSettings all = settings();
+        all.most_executions = ProfileSettings{}.most_executions;
+        PowerProfiler profiler{KnownWaveform{7, {.start = 0.6, .rise = rise}}, all};
+        const auto found = static_cast<double>(profiler.steady_power_execution());
+        // 0.4 exp(-t / rise) is 2 %; of the 200 us; executions vary by 5 %.
+        EXPECT_NEAR(found, rise * std::log(20) / 200e-6, 0.25 * rise * std::log(20) / 200e-6);
+    }
+}
+
+/// Bands hold a spike of any width, but where a place lies within a window of its edge.
+TEST(PowerProfiler, BandsHoldSpikesOfDrawnWidth) {
+    double inside = 0;
+    double points = 0;
+    double width = 0;
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+        std::mt19937_64 random{seed};
+        const auto uniform = [&](double low, double high) {
+            return std::uniform_real_distribution<double>{low, high}(random);
+        };
+        const double from = uniform(0.1, 0.6);
+        const KnownWaveform waveform{seed,
+                                     {.steady = 4,
+                                      .jitter = 0.01,
+                                      .spike_watts = uniform(60, 200),
+                                      .spike_from = from,
+                                      .spike_to = from + uniform(0.08, 0.3)}};
+        const PowerProfile profile = PowerProfiler{waveform, settings()}.profile_power();
+        for (const auto& point : profile.curves[0].points) {
+            const double truth = waveform.truth(point.x / KnownWaveform::seconds);
+            inside += std::abs(point.y - truth) <= point.half_width ? 1 : 0;
+            width += point.half_width / truth;
+            ++points;
+        }
+    }
+    RecordProperty("covered_percent", std::to_string(100 * inside / points));
+    RecordProperty("half_width_percent", std::to_string(100 * width / points));
+    EXPECT_GT(inside, 0.9 * points);
+    EXPECT_LT(width, 0.1 * points);
 }
 
 TEST(PowerProfiler, SeesTheWaveformWithinThreePercent) {

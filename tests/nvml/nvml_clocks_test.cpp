@@ -192,6 +192,14 @@ TEST_F(NvmlOldDriver, WithoutMemoryLocksOnlyTheCoreCanBeCapped) {
     EXPECT_EQ(board().writes, (Writes{"core(210, 1000)", "core free"}));
 }
 
+TEST_F(NvmlOldDriver, ProcessesAreFoundInTheirOldForm) {
+    const auto own = static_cast<unsigned>(getpid());
+    board().processes = {{own, 50}, {static_cast<unsigned>(getppid()), 50}};
+    const OtherProcesses found = Nvml{address, options()}.read_other_processes();
+    EXPECT_TRUE(found.complete);
+    EXPECT_EQ(found.working.size(), 1U);
+}
+
 TEST_F(NvmlOldDriver, TheLimitReasonsAreFoundUnderTheirOldName) {
     board().limit_reasons = 0x4;
     EXPECT_TRUE((Nvml{address, options()}.read_limit_reasons().power_cap()));

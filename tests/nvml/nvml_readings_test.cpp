@@ -3,9 +3,16 @@
 
 #include <kdvfs/measure/self_check.hpp>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace kdvfs::device {
 namespace {
@@ -87,6 +94,57 @@ TEST_F(NvmlReadings, InstantAndAveragePowerAreDifferentFields) {
     EXPECT_DOUBLE_EQ(gpu.read_power_instant().watts.count, 350.25);
     EXPECT_DOUBLE_EQ(gpu.read_power_average().watts.count, 351.25);
     EXPECT_DOUBLE_EQ(gpu.read_power_limit().count, 700);
+}
+
+/// Who works on the board, as the driver is made to show it.
+TEST_F(NvmlReadings, OthersAtWorkAreNamedAndOwnOnesAreNot) {
+    const auto own = static_cast<unsigned>(getpid());
+    const auto other = static_cast<unsigned>(getppid());  // lives, and is no child of this one
+    using Processes = std::vector<nvml_double::Process>;
+    const auto look = [&](std::optional<Processes> listed) {
+        Nvml gpu{address, options(ClockAccess::measure_only)};
+        board().processes = std::move(listed);
+        return gpu.read_other_processes();
+    };
+    EXPECT_TRUE(look({}).complete);
+    EXPECT_TRUE(look({}).working.empty());
+    const OtherProcesses beside = look(Processes{{own, 90}, {other, 5}});
+    EXPECT_TRUE(beside.complete);
+    ASSERT_EQ(beside.working.size(), 1U);
+    EXPECT_NE(beside.working[0].find('(' + std::to_string(other) + ')'), std::string::npos)
+        << beside.working[0];
+    EXPECT_TRUE(look(Processes{{own, 90}, {other, 0}}).working.empty()) << "it only has a context";
+    board().faults["nvmlDeviceGetProcessUtilization"] = {.code = 3};
+    EXPECT_EQ(look(Processes{{own, 90}, {other, 0}}).working.size(), 1U) << "who knows";
+    board().faults.clear();
+
+    const pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    EXPECT_TRUE(look(Processes{{own, 90}, {static_cast<unsigned>(child), 40}}).working.empty());
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+}
+
+/// A driver that shows the numbers of another PID namespace, or nobody.
+TEST_F(NvmlReadings, NumbersOfAnotherNamespaceAreCounted) {
+    Nvml gpu{address, options(ClockAccess::measure_only)};
+    using Processes = std::vector<nvml_double::Process>;
+    const auto look = [&](const Processes& listed) {
+        board().processes = listed;
+        return gpu.read_other_processes();
+    };
+    EXPECT_FALSE(look({}).complete);
+    EXPECT_FALSE(look({{4'100'001, 80}, {4'100'002, 0}}).complete);
+    EXPECT_TRUE(look({{4'100'001, 80}, {4'100'002, 0}}).working.empty()) << "that is this one";
+    const OtherProcesses both = look({{4'100'001, 0}, {4'100'002, 70}});
+    ASSERT_EQ(both.working.size(), 1U) << "one of the two is not";
+    EXPECT_NE(both.working[0].find("4100001 4100002"), std::string::npos) << both.working[0];
+    board().faults["nvmlDeviceGetComputeRunningProcesses"] = {.code = 4};
+    EXPECT_FALSE(look({}).complete);
+    EXPECT_TRUE(look({}).working.empty());
 }
 
 TEST_F(NvmlReadings, BufferedSamplesComeInOrderOnTheTimelineAndOnce) {

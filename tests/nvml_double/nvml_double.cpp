@@ -3,6 +3,8 @@
 // shared with the library under test, so that a slip in one shows against the other.
 #include "nvml_double.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -97,6 +99,11 @@ void note_write(const std::string& text) {
     if (const char* const log = std::getenv("NVML_DOUBLE_LOG")) {
         std::ofstream{log, std::ios::app} << text << '\n';
     }
+}
+
+std::vector<nvml_double::Process> processes() {
+    if (board.processes) return *board.processes;
+    return {{static_cast<unsigned>(getpid()), 90}};
 }
 
 }  // namespace
@@ -254,6 +261,57 @@ int nvmlDeviceSetPowerManagementLimit(void*, unsigned milliwatts) {
 int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
     return guarded(__func__, [&] {
         *millijoules = board.millijoules;
+        return success;
+    });
+}
+
+#ifdef NVML_DOUBLE_OLD_DRIVER
+struct ProcessInfo {
+    unsigned pid;
+    unsigned long long used_memory;
+};
+int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, ProcessInfo* infos) {
+#else
+struct ProcessInfo {
+    unsigned pid;
+    unsigned long long used_memory;
+    unsigned gpu_instance;
+    unsigned compute_instance;
+};
+int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, ProcessInfo* infos) {
+#endif
+    return guarded("nvmlDeviceGetComputeRunningProcesses", [&]() -> int {
+        const auto list = processes();
+        const unsigned room = *count;
+        *count = static_cast<unsigned>(list.size());
+        if (room < list.size()) return insufficient_size;
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            infos[i] = {};
+            infos[i].pid = list[i].id;
+        }
+        return success;
+    });
+}
+
+struct ProcessUtilization {
+    unsigned pid;
+    unsigned long long time;
+    unsigned sm;
+    unsigned memory;
+    unsigned encoder;
+    unsigned decoder;
+};
+int nvmlDeviceGetProcessUtilization(void*, ProcessUtilization* samples, unsigned* count,
+                                    unsigned long long since) {
+    return guarded(__func__, [&]() -> int {
+        const auto list = processes();
+        const unsigned room = *count;
+        *count = static_cast<unsigned>(list.size());
+        if (list.empty()) return not_found;
+        if (samples == nullptr || room < list.size()) return insufficient_size;
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            samples[i] = {list[i].id, since + 1'000'000, list[i].use, 0, 0, 0};
+        }
         return success;
     });
 }

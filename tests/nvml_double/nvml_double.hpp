@@ -25,6 +25,12 @@ struct PowerSample {
     unsigned milliwatts = 0;
 };
 
+/// A process with a compute context.
+struct Process {
+    unsigned id = 0;
+    unsigned use = 0;  ///< of the cores, per cent; since when is the caller's
+};
+
 struct Board {
     std::string address = "0000:1b:00.0";
     std::string name = "Double of an NVIDIA GPU";
@@ -40,6 +46,7 @@ struct Board {
     unsigned milliwatts = 0;
     unsigned power_limit = 700'000;  ///< milliwatts
     std::vector<PowerSample> samples;
+    std::optional<std::vector<Process>> processes;  ///< none: this one, at work
     std::uint32_t power_profiles = 0;  ///< the first 32 that it knows, as bits; 0: it knows none
     std::uint32_t requested_profiles = 0;
     std::uint32_t enforced_profiles = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/gpu/board_sharing.hpp>
 #include <kdvfs/detail/measure/energy_accumulator.hpp>
 #include <kdvfs/detail/measure/sampler.hpp>
 #include <kdvfs/kernel.hpp>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace sensor_bed {
@@ -37,7 +39,12 @@ inline kdvfs::measure::Report report(
                                   {.counter_period = seconds(bed.counter_period),
                                    .sensor_may_lag = true,
                                    .sensors = sensors,
-                                   .power_limit = {run.truth().limit}}};
+                                   .power_limit = {run.truth().limit},
+                                   .rests = Run::idle,
+                                   .others_may_work = !bed.listed}};
+    kdvfs::detail::BoardSharing sharing;
+    const std::vector<std::string> others(bed.outside ? 1 : 0, "another (2)");
+    double looked = 0;
     const double end = static_cast<double>(run.drawn().size()) * Run::grain;
     std::size_t call = 0;
     std::size_t logged = 0;
@@ -70,6 +77,9 @@ inline kdvfs::measure::Report report(
             accumulator.add(PowerReading{
                 {run.log()[logged].value}, Run::time(run.log()[logged].at), ReadingStatus::ok});
         }
+        for (; bed.listed && looked <= now; looked += Seconds{sharing.often}.count()) {
+            sharing.take({.complete = true, .working = others});
+        }
         // A call that has not ended is not known yet.
         const double known = call < run.calls().size()
                                  ? static_cast<double>(run.calls()[call].begin) * Run::grain
@@ -78,6 +88,7 @@ inline kdvfs::measure::Report report(
     }
     Report report;
     accumulator.fill(report);
+    sharing.judge(report);
     return report;
 }
 

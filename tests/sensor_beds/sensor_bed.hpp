@@ -4,6 +4,7 @@
 #include <kdvfs/detail/measure/sensor_posterior.hpp>
 #include <kdvfs/detail/measure/sensor_sample.hpp>
 #include <kdvfs/detail/measure/symmetric_matrix.hpp>
+#include <kdvfs/measure/settings.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -46,7 +47,11 @@ struct Bed {
     bool remembers = false;     ///< the counter adds up what a filter with a memory shows
     bool judged = true;        ///< or shown only: not yet good enough, or not measured often enough
     bool outside = false;      ///< another process draws power, which comes and goes
-    bool always = false;       ///< it does not go
+    bool always = false;       ///< it does not go, and the board does not wander
+    bool listed = true;        ///< the driver shows who works on the board
+    double least_load = 40;    ///< W, of it
+    double most_load = 150;    ///< W
+    double rests = 0.3;        ///< s, before the first kernel and after the last
     bool leaves_out = false;   ///< the first kernel has no scope
     bool limited = false;      ///< the board's power limit is near what the step draws, or below it
     double least_time = 0.85;  ///< of the time that the oracle resolves
@@ -106,6 +111,7 @@ public:
         double value;
     };
     static constexpr double grain = sensor_bed::grain;
+    static constexpr kdvfs::measure::RestRange idle{{70}, {125}};  ///< of the beds' boards
     [[nodiscard]] const std::vector<Call>& calls() const { return calls_; }
     [[nodiscard]] const std::vector<Reading>& log() const { return log_; }
     [[nodiscard]] const std::vector<Reading>& counter() const { return counter_; }
@@ -158,7 +164,7 @@ inline void Run::draw() {
         lengths_.push_back(std::max(1.0, std::round(each / grain)) * grain);
         step_ += lengths_.back();
     }
-    idle_ = uniform(70, 125);
+    idle_ = uniform(idle.least.count, idle.most.count);
     truth_.delay = uniform(0, bed_.most_delay) + uniform(-1e-3, 1e-3);
     truth_.rise = uniform(0, 2e-3);
     truth_.spread = uniform(0, 0.05);
@@ -190,7 +196,7 @@ inline void Run::work() {
     const auto rest = [&](double seconds) {
         drawn_.insert(drawn_.end(), static_cast<std::size_t>(seconds / grain), idle_);
     };
-    rest(0.3);
+    rest(bed_.rests);
     for (std::size_t i = 0; static_cast<double>(drawn_.size()) * grain < length; ++i) {
         const std::size_t k = bed_.mixed ? random_() % kernels_.size() : i % kernels_.size();
         const double wavers = lengths_[k] * (1 + 0.01 * normal());
@@ -202,7 +208,7 @@ inline void Run::work() {
         kernels_[k].seconds += static_cast<double>(grains) * grain;
         if (i % kernels_.size() + 1 == kernels_.size()) rest(gap);
     }
-    rest(0.3);
+    rest(bed_.rests);
     disturb(sums);
     for (std::size_t k = 0; k < kernels_.size(); ++k) {
         if (kernels_[k].seconds > 0) kernels_[k].watts = sums[k] / kernels_[k].seconds;
@@ -236,7 +242,7 @@ inline void Run::disturb(std::vector<double>& sums) {
 
 /// It comes and goes every 0.5 to 5 s, on a board that wanders by 1 %.
 inline void Run::load_from_outside() {
-    const double watts = uniform(40, 150);
+    const double watts = uniform(bed_.least_load, bed_.most_load);
     const double lasts = std::exp(uniform(std::log(0.5), std::log(5)));
     bool on = bed_.always;
     double until = 0;
@@ -245,7 +251,7 @@ inline void Run::load_from_outside() {
         if (static_cast<double>(i) * grain >= until) {
             until += lasts * uniform(0.5, 1.5);
             on = bed_.always || !on;
-            wandered = 0.01 * normal();
+            wandered = bed_.always ? 0 : 0.01 * normal();
         }
         drawn_[i] = drawn_[i] * (1 + wandered) + (on ? watts : 0);
     }

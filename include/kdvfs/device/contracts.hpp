@@ -249,6 +249,22 @@ concept ShowsPowerLimit = requires(const Device& device) {
     requires noexcept(device.read_power_limit());
 };
 
+/// Who works on a board beside this program, as far as the driver shows it.
+struct OtherProcesses {
+    /// Whether the driver shows this program, and so whoever works beside it. In a container it may
+    /// show nobody.
+    bool complete = false;
+    std::vector<std::string> working{};  ///< "python (1234)": had work since the last look
+};
+
+/// A device whose driver lists the processes that use it: joules of others are no kernel's.
+/// - `read_other_processes()`: those that had work since the last look, this program's own left
+///   out. May take milliseconds; for one thread.
+template <class Device>
+concept ListsProcesses = requires(Device& device) {
+    { device.read_other_processes() } -> std::same_as<OtherProcesses>;
+};
+
 /// The contract of a device whose driver keeps its power meter's last samples, each the mean over a
 /// window, where those come faster than the energy counter moves.
 /// - `read_power_samples(since)`: those taken after `since`, oldest first, which the driver still

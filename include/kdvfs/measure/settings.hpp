@@ -40,6 +40,12 @@ struct SamplerSettings {
     CounterLimits limits{};
 };
 
+/// What boards of a kind draw while nothing runs on them; 0: unknown.
+struct RestRange {
+    Watts least{0};
+    Watts most{0};
+};
+
 /// How intervals and samples become energies.
 struct AccumulatorSettings {
     Duration counter_period{0};       ///< of the device's counter; 0 where unknown
@@ -62,6 +68,11 @@ struct AccumulatorSettings {
     Watts highest_power = CounterLimits{}.highest_power;
     /// The board's power limit: a kernel whose power lies beyond it is not resolved. 0: unknown.
     Watts power_limit{0};
+    /// What boards of this kind draw at rest, their clocks up.
+    RestRange rests{};
+    /// Nobody shows who else works on the board: where it rests at more than that, somebody does,
+    /// and no kernel is resolved; what it rests at beyond the least is in the intervals.
+    bool others_may_work = false;
 };
 
 /// What became of a self-check.

@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/control/stream_track.hpp>
 #include <kdvfs/detail/control/votes.hpp>
+#include <kdvfs/detail/gpu/board_sharing.hpp>
 #include <kdvfs/detail/gpu/clock_arbiter.hpp>
 #include <kdvfs/detail/gpu/late_streams.hpp>
 #include <kdvfs/detail/gpu/merged_options.hpp>
@@ -273,6 +274,7 @@ public:
 
     [[nodiscard]] ClockArbiter& arbiter() { return arbiter_; }
     [[nodiscard]] Meter& meter() { return *meter_; }
+    [[nodiscard]] BoardSharing& sharing() { return sharing_; }
     [[nodiscard]] bool counter_rests() const { return windows_.counter_rests(); }
     /// How many timestamps live streams have been asked for.
     [[nodiscard]] std::uint64_t expected_timestamps() const { return windows_.expected(); }
@@ -285,7 +287,7 @@ public:
     }
     /// Another process works on the device, too, which may lower its clocks.
     void note_shared() {
-        if (shared_.exchange(true)) return;
+        if (!sharing_.add_voter()) return;
         const auto& core = clocks_.core.listed;
         if (!core.empty()) scopes_.note_lowering(nullptr, {.core = core.front()});
     }
@@ -317,10 +319,10 @@ public:
         accounts.add(tracks_, [this](KernelId kernel, std::uint64_t calls) {
             meter_->add_unmetered(kernel, calls);
         });
-        meter_->fill(report);
+        meter_->fill(report, measure::rest_of(info_.name), sharing_.is_unknown());
         if (reference_) add_reference(report);
         accounts.fill(report);
-        if (shared_) leave_out_shared(report);
+        sharing_.judge(report);
         report.scopes.writes = arbiter_.counts().writes;
         report.followed = scopes_.followed();
         report.idle_clock = arbiter_.rested(runtime_->now());
@@ -408,7 +410,7 @@ public:
     }
     [[nodiscard]] measure::MeterRecord take_record() override {
         measure::MeterRecord record = meter_->take_record(*runtime_);
-        if (shared_) {  // joules of all processes are no kernel's
+        if (sharing_.shared()) {  // joules of all processes are no kernel's
             record.samples.clear();
             record.power.clear();
         }
@@ -530,26 +532,6 @@ private:
     static constexpr const char* may_not_repeat =
         "this program does not allow its kernels to be executed more often than it asks for "
         "(GpuOptions::may_repeat); `kdvfs run --repeat` allows it for programs it attaches to";
-
-    /// The counter's joules are of all processes on the board: none are a kernel's.
-    static void leave_out_shared(measure::Report& report) {
-        for (measure::ReportRow& row : report.rows) {
-            row.energy = {};
-            row.direct_power.reset();
-            row.direct_disagrees = false;
-        }
-        report.groups.clear();
-        for (measure::EnergyLevel& level : report.levels) level.energy = {};
-        report.fit.covariance.clear();
-        report.totals.kernels = {};
-        report.totals.idle = {};
-        report.totals.unexplained = report.totals.counter;
-        report.totals.unexplained_half_width = {};
-        report.notes.emplace_back(
-            "other processes worked on this GPU: the counter's energy is that of all of them, and "
-            "no "
-            "kernel's is known; the highest clock that any of them asks for holds");
-    }
 
     /// A misspelt name beside a `Default` would have no effect in silence.
     static void add_unseen(measure::Report& report, const std::set<std::string>& names) {
@@ -687,7 +669,7 @@ private:
     std::unique_ptr<PreparedPointRequests> points_;
     const std::uint32_t generation_ = fork_generation();
     bool refused_to_repeat_ = false;
-    std::atomic<bool> shared_{false};  ///< with other processes
+    BoardSharing sharing_;
 
     RequestTable requests_;
     TrackTable tracks_;

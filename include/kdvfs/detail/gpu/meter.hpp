@@ -261,13 +261,15 @@ public:
     }
 
     /// Attributes a copy of what has been taken in: nobody waits for the solution.
-    void fill(measure::Report& report) {
+    /// @param rests, @param others_may_work as `AccumulatorSettings` has them
+    void fill(measure::Report& report, measure::RestRange rests, bool others_may_work) {
         const auto copy = [this] {
             const std::lock_guard lock{mutex_};
             return std::make_unique<measure::EnergyAccumulator>(accumulator_);
         };
         const auto accumulator = copy();
         accumulator->power_limit({power_limit_.load(std::memory_order_relaxed)});
+        accumulator->rests_at(rests, others_may_work);
         accumulator->fill(report);
         const std::lock_guard lock{mutex_};
         for (const KernelId kernel : kinds_->kept()) {

@@ -190,6 +190,7 @@ private:
         TimePoint next_point_look{};
         TimePoint next_log_look{};
         TimePoint next_limit_look{};
+        TimePoint next_process_look{};
         TimePoint logged_to{};                     ///< the last power sample's time
         std::atomic<Duration::rep> call_since{0};  ///< when the call under way began; 0: none is
         std::atomic<const char*> call_name{""};
@@ -435,6 +436,7 @@ private:
         state.core.meter().sampled(reading, state.core.runtime().now());
         read_power_log(state, now);
         read_power_limit(state, now);
+        look_for_others(state, now);
         if constexpr (PowerSource<Readings>) {
             if (!state.core.meter().sampling().checking()) return true;
             const PowerReading power =
@@ -473,6 +475,17 @@ private:
             state.next_limit_look = now + std::chrono::seconds{1};
             state.core.meter().power_limit(call(state, "read the power limit", [&] {
                 return std::as_const(*state.device.readings).read_power_limit();
+            }));
+        }
+    }
+
+    /// Other processes may begin to work on the board at any time.
+    static void look_for_others(State& state, TimePoint now) {
+        if constexpr (ListsProcesses<Readings>) {
+            if (now < state.next_process_look) return;
+            state.next_process_look = now + BoardSharing::often;
+            state.core.sharing().take(call(state, "list the processes on the board", [&] {
+                return state.device.readings->read_other_processes();
             }));
         }
     }

@@ -275,12 +275,13 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
                                 sums.repeated);
         }
     }
-    estimate_->mix(others);
+    estimate_->mix(others, sums.sensor_may_lag);
     estimate_->integrate(sums.assumed, sums.hypotheses);
     // The sample that the sensor is found by is not all that the counter counted.
     if (!sums.hypotheses.empty()) {
         estimate_->agree(sums.column_seconds, sums.counter.count / sums.gain);
     }
+    estimate_->add_common_error(sums.possible.may_hide() / sums.gain);
     if (estimate_->degrees_of_freedom() < fewest_degrees) estimate_.reset();
     refuse_impossible();
     find_unscoped();

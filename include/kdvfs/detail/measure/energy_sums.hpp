@@ -73,6 +73,7 @@ struct EnergySums {
     RowSums rows;  ///< a column per (kernel, applied clock); column 0 is idle
     /// The same rows, each time as if a slow counter followed the load in another way (`LateRows`).
     std::vector<RowSums> late_rows;
+    bool sensor_may_lag = false;  ///< by anything, as on real boards
     /// What hypotheses of the sensor say of the powers, as likely as each other; empty where the
     /// sensor was not sought. `assumed` is the one that the rows rest on.
     std::vector<NormalSums> hypotheses{};
@@ -82,8 +83,8 @@ struct EnergySums {
     std::optional<std::size_t> pool;     ///< the column of kernels that have none of their own
     std::vector<double> column_seconds;  ///< by column, under trusted samples
     std::vector<KernelGap> gaps{};       ///< idle time whose column is not the idle one
-    /// Gaps between kernels draw more than a board that waits, and the rows have no power of
-    /// theirs.
+    /// Gaps between kernels draw more than a board that waits, and either the rows have no power of
+    /// theirs, or the sensor that was found makes up for what runs in them.
     bool hides_work = false;
     double wanders = 0;                ///< W, of the rows, as `SensorFinding` has it
     std::vector<double> column_edges;  ///< of them, those at runs' ends that markers take
@@ -142,9 +143,13 @@ struct EnergySums {
     }
     /// Whether the power wanders by more than boards do while the same runs. Recordings of
     /// three boards below their limit wander by at most 0.30 % of their power.
-    [[nodiscard]] bool has_outside_load() const {
+    [[nodiscard]] bool power_wanders() const {
         constexpr double boards = 0.015;
         return wanders > boards * rows.power.mean_watts();
+    }
+    /// Whether something beside this program draws power.
+    [[nodiscard]] bool has_outside_load() const {
+        return power_wanders() || possible.rests_too_high();
     }
     /// Standard deviation of a row's power from what the columns explain.
     [[nodiscard]] Watts scatter() const {

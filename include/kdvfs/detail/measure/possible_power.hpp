@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/measure/settings.hpp>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <string_view>
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
@@ -11,8 +15,10 @@ namespace kdvfs::inline v0_3::measure {
 /// What a board can draw. Its power limit is one of the mean: a board that drew little lends, and a
 /// short hungry kernel draws more than the limit (`device::PowerLimiter`).
 struct PossiblePower {
-    double lowest = 0;  ///< W, of the board while nothing ran for long
-    double limit = 0;   ///< W, the highest power limit that held; 0: unknown
+    double lowest = 0;             ///< W, of the board while nothing ran for long
+    double limit = 0;              ///< W, the highest power limit that held; 0: unknown
+    RestRange kind{};              ///< of boards of its kind
+    bool others_may_work = false;  ///< nobody shows who else works on it
 
     /// A limiter is a control loop, and meters have a gain: so far beyond either bound a power may
     /// lie. Repeated kernels draw up to 4 % more than the limit (725 of 700 W, HARDWARE tables).
@@ -25,12 +31,24 @@ struct PossiblePower {
     static constexpr double most_room = 1;
 
     /// W that a board draws at most while it waits at its highest clock: up to 1.7 times what it
-    /// does asleep (an H100: 72 and 120 W, HARDWARE tables); of one that never rested only the mean
-    /// of its kernels is known.
+    /// does asleep (an H100: 72 and 120 W, HARDWARE tables); of one that never rested, what its
+    /// kind draws; where that is unknown, too, only the mean of its kernels is left.
     [[nodiscard]] double most_waiting(double mean) const {
         constexpr double waits = 1.75;
+        constexpr double of_kind = 1.25;
         constexpr double of_mean = 0.5;
-        return lowest > 0 ? waits * lowest : of_mean * mean;
+        if (lowest > 0) return waits * lowest;
+        return kind.most.count > 0 ? of_kind * kind.most.count : of_mean * mean;
+    }
+    /// Whether the board draws more at rest than boards of its kind do, the meter's gain aside.
+    [[nodiscard]] bool rests_too_high() const {
+        const double most = kind.most.count;
+        return others_may_work && most > 0 && lowest > (1 + tolerance) * most;
+    }
+    /// W that another process may draw all the time, and pass for what the board draws at rest.
+    [[nodiscard]] double may_hide() const {
+        if (!others_may_work || kind.least.count <= 0) return 0;
+        return std::max(0.0, (lowest > 0 ? lowest : kind.most.count) - kind.least.count);
     }
     /// How far watts lie beyond what is possible; negative below it, 0 inside.
     /// @param room of the runs beyond the limit, as a part of it
@@ -92,6 +110,29 @@ private:
     double rested_ = 0;
     std::vector<Sums> sums_;
 };
+
+/// What a board draws while a program is open on it and nothing runs, its clocks up, by its name.
+/// Measured: H100 119 to 124 and H200 120 to 126 W (HARDWARE tables), A100 83 W at 1410 MHz and as
+/// PCIe card 68 W (EnergAIzer, arXiv 2604.20105), MI250X 128 to 132 W (logs of LUMI), MI210 57 W
+/// (public logs of hosts), MI300X 194 W, MI325X 227 W with one compute unit busy, MI355X 225 to 238
+/// W (the presets of `device/simulated` have the sources). Where one figure is known, the least is
+/// not.
+[[nodiscard]] inline RestRange rest_of(std::string_view name) {
+    struct Kind {
+        std::string_view begins;
+        RestRange rests;
+    };
+    constexpr std::array kinds{
+        Kind{"NVIDIA H100 80GB HBM3", {{119}, {124}}}, Kind{"NVIDIA H200", {{120}, {126}}},
+        Kind{"NVIDIA A100-SXM4-80GB", {{0}, {83}}},    Kind{"NVIDIA A100-PCIE-40GB", {{0}, {68}}},
+        Kind{"AMD Instinct MI250X", {{128}, {132}}},   Kind{"AMD Instinct MI210", {{0}, {57}}},
+        Kind{"AMD Instinct MI300X", {{0}, {194}}},     Kind{"AMD Instinct MI325X", {{0}, {227}}},
+        Kind{"AMD Instinct MI355X", {{225}, {238}}}};
+    for (const Kind& kind : kinds) {
+        if (name.starts_with(kind.begins)) return kind.rests;
+    }
+    return {};
+}
 
 /// The lowest power that a board was seen to draw while nothing ran for long: its mean over a fifth
 /// of a second, which no meter's delay reaches into.

@@ -166,7 +166,9 @@ public:
     /// Takes others of the same powers for as right as their rows make them (Bayesian model
     /// averaging; Hoeting et al., Statistical Science 14, 1999): the mean of all, whose error is
     /// each one's own and what they differ by.
-    void mix(std::span<const PowerEstimate> others);
+    /// @param between the truth may lie between two of a kind, which are two places apart: rows may
+    ///                prefer the nearer one by far, so that ways next to a likely one count as much
+    void mix(std::span<const PowerEstimate> others, bool between);
 
     /// Integrates the sensor out: the powers move by the mean of what hypotheses of the sensor
     /// make of them beyond what `from` does, whose covariance is the sensor's part of the error.
@@ -212,6 +214,18 @@ public:
             unbounded_[i] += shares[i] * missing / variance;
         }
         covariance_.add_outer(shares, -1 / variance);
+    }
+    /// All powers may be too high by any part of so many watts.
+    void add_common_error(double watts) {
+        // The variance of what is evenly spread up to the whole, and room for the noise where it is
+        // the whole.
+        constexpr double spread = 1.0 / 2;
+        if (watts <= 0) return;
+        std::vector<double> columns(covariance_.size(), watts);
+        for (std::size_t j = 0; j < columns.size(); ++j) {
+            if (prior_.is_inside(j)) columns[j] = 0;
+        }
+        covariance_.add_outer(columns, spread);
     }
     /// From how many independent rows a column's scatter is known.
     [[nodiscard]] double rows_of(std::size_t column) const { return rows_of_[column]; }
@@ -298,7 +312,7 @@ inline PowerEstimate::PowerEstimate(const RowSums& sums, std::span<const double>
     }
 }
 
-inline void PowerEstimate::mix(std::span<const PowerEstimate> others) {
+inline void PowerEstimate::mix(std::span<const PowerEstimate> others, bool between) {
     if (others.empty()) return;
     // A step that repeats shows a slow counter a few mixes again and again, and what a model lacks
     // is the same in each: rows count for as many as they determine powers.
@@ -312,8 +326,13 @@ inline void PowerEstimate::mix(std::span<const PowerEstimate> others) {
     for (const PowerEstimate* each : all) {
         const double more = each->rows_variance_ / std::max(likeliest.rows_variance_, 1e-12) - 1;
         weights.push_back(std::exp(-0.5 * std::min(likeliest.known_, likeliest.degrees_) * more));
-        sum += weights.back();
     }
+    const std::vector<double> alone = weights;
+    for (std::size_t i = 0; between && i + 2 < alone.size(); ++i) {
+        weights[i] += alone[i + 2];
+        weights[i + 2] += alone[i];
+    }
+    for (const double weight : weights) sum += weight;
     PowerEstimate mixed = likeliest;
     const auto mean = [&](auto of) {
         double result = 0;

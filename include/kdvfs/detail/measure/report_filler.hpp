@@ -280,7 +280,8 @@ inline void ReportFiller::add_direct(ReportRow& row, KernelId kernel) const {
     if (direct.runs == 0) return;
     row.direct_power = Watts{direct.joules / direct.time.count()};
     const EnergyEstimate attributed = attributing_.energy(seconds);
-    if (!attributed.resolved) return;
+    // A sensor that lags shifts the difference, not what is attributed.
+    if (!attributed.resolved || !sums_.hypotheses.empty()) return;
     // Within a counter period the counter is taken to grow evenly. A step of the power at a part u
     // of the period then errs by u (1 - u) of period times step: at either end of a run at most a
     // quarter, always to the same side, and the step is at most the power itself.
@@ -400,7 +401,22 @@ inline void ReportFiller::add_outside_load(Report& report) const {
             "in gaps between kernels the board draws more than at rest: work that no scope covers; "
             "no kernel is resolved");
     }
-    if (!sums_.has_outside_load()) return;
+    if (sums_.possible.rests_too_high()) {
+        std::snprintf(
+            text.data(), text.size(),
+            "the board draws %.0f W at rest, others of its kind at most %.0f W: something "
+            "else draws power, such as another process; no kernel is resolved",
+            sums_.possible.lowest, sums_.possible.kind.most.count);
+        report.notes.emplace_back(text.data());
+    }
+    if (const double hidden = sums_.possible.may_hide(); hidden > 0) {
+        std::snprintf(text.data(), text.size(),
+                      "a load of up to %.0f W from outside may pass for power at rest: that is in "
+                      "the intervals",
+                      hidden);
+        report.notes.emplace_back(text.data());
+    }
+    if (!sums_.power_wanders()) return;
     std::snprintf(
         text.data(), text.size(),
         "the board's power wanders by %.0f W from second to second while the same kernels "

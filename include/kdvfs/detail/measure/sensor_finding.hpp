@@ -28,7 +28,9 @@ struct SensorFinding {
     std::vector<NormalSums> hypotheses;  ///< of the powers, as likely as each other
     bool usual = false;                  ///< to be taken for NVIDIA's log of 20 ms (`LogMemories`)
     bool stale = false;                  ///< not as it was measured (`SensorCalibration`)
-    double overcount = 1;                ///< far above 1 where the board is not as the model has it
+    /// Far above 1 where the board is not as the model has it; beds that are leave at most 2.2.
+    double overcount = 1;
+    static constexpr double most_overcount = 2.5;
     /// W that the power wanders by from second to second while the same runs; 0 where a limiter
     /// moves it.
     double wanders = 0;
@@ -89,7 +91,6 @@ struct SensorFinding {
 /// log, or with such an overcount where that log explains nearly as much, it is that log.
 [[nodiscard]] inline bool is_usual_log(const SensorPosterior& posterior,
                                        const SensorFinding& found) {
-    constexpr double most_overcount = 2.5;
     constexpr double near_delay = 1e-3;   // s
     constexpr double near_memory = 0.25;  // of it
     // Of what readings leave, root mean square: on recordings of five boards 1.02 to 1.35.
@@ -99,7 +100,7 @@ struct SensorFinding {
     const bool near = std::abs(likely.delay + likely.rise - log.delay) < near_delay &&
                       std::abs(likely.memory / log.memory - 1) < near_memory;
     if (near || posterior.plausible(log)) return true;
-    return found.overcount > most_overcount &&
+    return found.overcount > SensorFinding::most_overcount &&
            posterior.row_sums(log).scatter < nearly * nearly * found.rows.scatter;
 }
 

@@ -157,6 +157,16 @@ public:
     [[nodiscard]] TimePoint now() const noexcept { return engine_.now(); }
     [[nodiscard]] std::string_view marker_mechanism() const { return "simulated marker kernel"; }
 
+    // ListsProcesses
+
+    /// Nobody, or the one that `LoadTraits::outside` says of, where the driver shows it.
+    [[nodiscard]] OtherProcesses read_other_processes() const {
+        const LoadTraits load = options_.sensors ? options_.sensors->load : LoadTraits{};
+        if (load.outside.count <= 0) return {.complete = true};
+        if (!load.outside_is_listed) return {};
+        return {.complete = true, .working = {"a simulated process (2)"}};
+    }
+
     // PowerLimitControl
 
     [[nodiscard]] Watts read_power_limit() const { return board_.power_cap; }
@@ -246,6 +256,7 @@ static_assert(ClockControl<Device>);
 static_assert(EnergySource<Device>);
 static_assert(PowerSource<Device>);
 static_assert(PowerLog<Device>);
+static_assert(ListsProcesses<Device>);
 static_assert(PowerLimitControl<Device>);
 static_assert(StreamRuntime<Device> && WaitingRuntime<Device>);
 

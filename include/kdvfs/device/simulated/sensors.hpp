@@ -30,7 +30,9 @@ struct LoadTraits {
     Duration rise{0};   ///< time constant with which the power follows a change
     double spread = 0;  ///< of a kernel's power from call to call, relative
     Watts outside{};    ///< that another process draws, in half of the time
-    Duration outside_every = std::chrono::seconds{2};  ///< mean time between its beginnings
+    /// Mean time between its beginnings; 0: it never rests.
+    Duration outside_every = std::chrono::seconds{2};
+    bool outside_is_listed = false;  ///< the driver shows that process
 };
 
 /// A board's sensors, and the load that they show: what a real board has, and a simulated one only

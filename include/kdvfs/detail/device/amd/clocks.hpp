@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/device/amd/amd_smi.hpp>
+#include <kdvfs/detail/device/amd/board_processes.hpp>
 #include <kdvfs/detail/device/amd/capped_clocks.hpp>
 #include <kdvfs/detail/device/amd/card.hpp>
 #include <kdvfs/detail/device/amd/gpu_metrics.hpp>
@@ -239,7 +240,9 @@ private:
 class AmdgpuSysfs : public amd::CappedClocks, public amd::MetricsFile {
 public:
     explicit AmdgpuSysfs(const amd::Card& card)
-        : CappedClocks{card, std::make_unique<amd::SysfsWriter>(card)}, MetricsFile{card} {
+        : CappedClocks{card, std::make_unique<amd::SysfsWriter>(card)},
+          MetricsFile{card},
+          processes_{card} {
         const amd::PreparedPoints points{card};
         say(counts_by(), points.read_operating_point(), points.prepared_points());
     }
@@ -251,6 +254,9 @@ public:
         return amd::PreparedPoints{card()}.read_operating_point();
     }
 
+    /// For one thread.
+    [[nodiscard]] OtherProcesses read_other_processes() { return processes_.read(); }
+
     /// Tries the clocks (see `CappedClocks::probe`) and the counter.
     /// @throws Error with the driver's answer where no way to set clocks works
     amd::Capabilities probe() {
@@ -258,10 +264,14 @@ public:
         found.energy = energy_capability();
         return found;
     }
+
+private:
+    amd::BoardProcesses processes_;
 };
 
 static_assert(ClockControl<amd::Clocks> && Restorable<amd::Clocks> && ProbedControl<amd::Clocks>);
 static_assert(ClockControl<AmdgpuSysfs> && EnergySource<AmdgpuSysfs>);
+static_assert(ListsProcesses<AmdgpuSysfs>);
 static_assert(OperatingPointSource<AmdgpuSysfs> && SwitchesPreparedPoints<amd::Clocks>);
 
 }  // namespace kdvfs::inline v0_3::device

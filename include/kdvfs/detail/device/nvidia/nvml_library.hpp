@@ -101,6 +101,28 @@ struct PowerProfilesUpdate {
     std::array<std::uint32_t, 8> profiles{};
 };
 
+/// nvmlProcessInfo_t, of version 2 on.
+struct Process {
+    std::uint32_t id;
+    std::uint64_t memory;
+    std::uint32_t gpu_instance;
+    std::uint32_t compute_instance;
+};
+/// nvmlProcessInfo_v1_t.
+struct OldProcess {
+    std::uint32_t id;
+    std::uint64_t memory;
+};
+/// nvmlProcessUtilizationSample_t: per cent of a sampling period.
+struct ProcessUse {
+    std::uint32_t id;
+    std::uint64_t time_us;
+    std::uint32_t cores;
+    std::uint32_t memory;
+    std::uint32_t encoder;
+    std::uint32_t decoder;
+};
+
 inline constexpr std::uint32_t field_power_average = 185;
 inline constexpr std::uint32_t field_power_instant = 186;
 inline constexpr std::uint32_t sampling_total_power = 0;
@@ -128,6 +150,9 @@ struct Readers {
     Status (*field_values)(Handle, int, FieldValue*);
     Status (*samples)(Handle, std::uint32_t, unsigned long long, ValueType*, unsigned*, Sample*);
     Status (*power_profiles)(Handle, PowerProfiles*);
+    Status (*processes)(Handle, unsigned*, Process*);
+    Status (*old_processes)(Handle, unsigned*, OldProcess*);  ///< of drivers without the former
+    Status (*process_use)(Handle, ProcessUse*, unsigned*, unsigned long long);
 };
 
 /// The functions that change a board. They are looked up only for a device opened to set clocks:
@@ -305,6 +330,12 @@ private:
         find(readers_.field_values, "nvmlDeviceGetFieldValues");
         find(readers_.samples, "nvmlDeviceGetSamples");
         find(readers_.power_profiles, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles");
+        for (const char* name : {"nvmlDeviceGetComputeRunningProcesses_v3",
+                                 "nvmlDeviceGetComputeRunningProcesses_v2"}) {
+            if (readers_.processes == nullptr) find(readers_.processes, name);
+        }
+        find(readers_.old_processes, "nvmlDeviceGetComputeRunningProcesses");
+        find(readers_.process_use, "nvmlDeviceGetProcessUtilization");
     }
 
     void check_driver() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/device/nvidia/nvml_library.hpp>
+#include <kdvfs/detail/device/process_list.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -177,6 +179,19 @@ public:
         return readings;
     }
 
+    /// Those with a compute context of which the driver has seen work since the last call; all of
+    /// them where it does not say who works. For one thread.
+    [[nodiscard]] OtherProcesses read_other_processes() {
+        std::vector<ListedProcess> listed;
+        if (read().processes != nullptr) {
+            listed = list_processes<nvml::Process>(read().processes);
+        } else if (read().old_processes != nullptr) {
+            listed = list_processes<nvml::OldProcess>(read().old_processes);
+        }
+        note_work(listed);
+        return processes_.others(listed);
+    }
+
 protected:
     /// Of workload power profiles: NVML has names for 0 to 15, and restore records room for them.
     static constexpr std::uint32_t most_prepared_points = 16;
@@ -289,6 +304,41 @@ private:
         return {{number(value.type, value.value) * 1e-3}, at, ReadingStatus::ok};
     }
 
+    /// By NVML's two-call protocol, whose list may have grown in between.
+    template <class Process, class Query>
+    [[nodiscard]] std::vector<ListedProcess> list_processes(Query query) const {
+        std::array<Process, 256> room;
+        auto count = static_cast<unsigned>(room.size());
+        if (query(handle_, &count, room.data()) != nvml::Status::success) return {};
+        std::vector<ListedProcess> listed;
+        for (const Process& each :
+             std::span{room}.first(std::min<std::size_t>(count, room.size()))) {
+            listed.push_back({static_cast<long>(each.id), true});
+        }
+        return listed;
+    }
+    /// Clears the mark of processes that had no work.
+    void note_work(std::vector<ListedProcess>& listed) {
+        if (read().process_use == nullptr) return;
+        unsigned count = 0;
+        nvml::Status status = read().process_use(handle_, nullptr, &count, used_to_us_);
+        if (status != nvml::Status::success && status != nvml::Status::insufficient_size &&
+            status != nvml::Status::not_found) {
+            return;
+        }
+        std::vector<nvml::ProcessUse> uses(std::min(count, 4096U));
+        count = static_cast<unsigned>(uses.size());
+        if (count > 0) status = read().process_use(handle_, uses.data(), &count, used_to_us_);
+        uses.resize(status == nvml::Status::success ? std::min<std::size_t>(count, uses.size())
+                                                    : 0);
+        for (ListedProcess& each : listed) {
+            each.works = std::any_of(uses.begin(), uses.end(), [&](const nvml::ProcessUse& use) {
+                return use.id == static_cast<std::uint32_t>(each.id) && use.cores > 0;
+            });
+        }
+        for (const nvml::ProcessUse& use : uses) used_to_us_ = std::max(used_to_us_, use.time_us);
+    }
+
     static double number(nvml::ValueType type, const nvml::Value& value) noexcept {
         switch (type) {
             case nvml::ValueType::real: return value.real;
@@ -313,10 +363,13 @@ private:
     nvml::Library library_;
     nvml::Handle handle_ = nullptr;
     std::size_t sample_room_ = 0;
+    ProcessList processes_;
+    std::uint64_t used_to_us_ = 0;  ///< the last sample of who works
 };
 
 static_assert(EnergySource<NvmlReadings>);
 static_assert(PowerSource<NvmlReadings>);
 static_assert(PowerLog<NvmlReadings>);
+static_assert(ListsProcesses<NvmlReadings>);
 
 }  // namespace kdvfs::inline v0_3::device

@@ -127,6 +127,13 @@ private:
         TimePoint next_log_look{};
         TimePoint logged_to{};
 
+        void look_for_others() {
+            if (device.now() < next_process_look) return;
+            next_process_look = device.now() + kdvfs::detail::BoardSharing::often;
+            core.sharing().take(device.read_other_processes());
+        }
+        TimePoint next_process_look{};
+
         void sample_next(const std::shared_ptr<State>& self) {
             const TimePoint due = core.meter().sampling().next_read();
             if (stopped || due == measure::Sampler::never) return;
@@ -138,6 +145,7 @@ private:
                     if (self->stopped) return;
                     static_cast<void>(self->core.meter().collect(self->device));
                     self->core.meter().power_limit(self->device.read_power_limit());
+                    self->look_for_others();
                     self->core.meter().sampled(self->device.read_energy(), self->device.now());
                     self->read_power_log();
                     if (self->core.meter().sampling().checking()) {

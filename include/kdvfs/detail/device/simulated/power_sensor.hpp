@@ -171,14 +171,14 @@ private:
 };
 
 /// Another process on the board: it draws power in half of the time, from one random moment to
-/// another.
+/// another, or always.
 class OutsideLoad {
 public:
     OutsideLoad(const LoadTraits& traits, std::uint64_t seed)
         : watts_{traits.outside}, half_{traits.outside_every / 2}, random_{seed} {
-        changes_ = on() ? TimePoint{} + some_time() : TimePoint::max();
+        draws_ = half_ <= Duration::zero();
+        changes_ = draws_ || watts_.count <= 0 ? TimePoint::max() : TimePoint{} + some_time();
     }
-    [[nodiscard]] bool on() const { return watts_.count > 0 && half_ > Duration::zero(); }
     [[nodiscard]] TimePoint changes() const { return changes_; }
     [[nodiscard]] Watts watts() const { return draws_ ? watts_ : Watts{}; }
     void change() {
