@@ -4,9 +4,11 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 #include <tools/cli/bench_program.hpp>
 #include <tools/cli/command_run.hpp>
 #include <tools/cli/dry_run.hpp>
@@ -32,14 +34,9 @@ namespace cli {
 
 /// `kdvfs measure-latency [--vendor nvidia] [--device 0]`: runs the program `switch_latency` and
 /// keeps what it finds where `kdvfs plan` and `kdvfs tune` look.
-struct MeasureLatencyCommand {
-    std::string vendor;
-    std::string device = "0";
+struct MeasureLatencyCommand : MeasuringProgram {
     std::string clocks;
     std::uint32_t repeat = 25;
-    std::string program;
-    bool machine = false;
-    std::string output;
     bool dry_run = false;
 
     static void add_to(CLI::App& app) {
@@ -50,24 +47,14 @@ struct MeasureLatencyCommand {
             "Once per machine and GPU, some minutes; the clocks are put back at the end. It is "
             "kept "
             "in\n$XDG_DATA_HOME/kdvfs or ~/.local/share/kdvfs, with --machine in /var/lib/kdvfs.");
-        sub->add_option("--vendor", command->vendor,
-                        "amd or nvidia; else nvidia where its driver is loaded, amd elsewhere")
-            ->check(CLI::IsMember({"amd", "nvidia"}));
-        sub->add_option("--device", command->device,
-                        "Number that HIP or CUDA gives the GPU, or sim:NAME")
-            ->capture_default_str();
+        command->add_gpu_options(*sub);
         sub->add_option("--clocks", command->clocks,
                         "Core clocks in MHz, such as 500,1100,1700; else five over the range");
         sub->add_option("--repeat", command->repeat, "Switches of each pair of clocks")
             ->check(CLI::Range(1U, 100'000U))
             ->capture_default_str();
-        sub->add_option("--program", command->program,
-                        "The program switch_latency; else the one installed beside this one");
-        CLI::Option* everyone =
-            sub->add_flag("--machine", command->machine, "Keep it for all users of this machine");
-        sub->add_option("-o,--output", command->output,
-                        "Keep it in this file instead (CSV); - prints it")
-            ->excludes(everyone);
+        command->add_program_options(*sub, "switch_latency",
+                                     "Keep it in this file instead (CSV); - prints it");
         sub->add_flag("--dry-run", command->dry_run,
                       "Say what would be written, and write nothing");
         sub->callback([command] { command->run(); });
@@ -89,17 +76,13 @@ struct MeasureLatencyCommand {
                                                                     : clock_writes(caps));
         }
         const TemporaryFolder folder;
-        std::vector<std::string> line{
-            find_bench_program(program, "measure switching latencies",
-                               {"kdvfs-switch-latency", "../switch_latency/switch_latency"}),
-            "--repeat", std::to_string(repeat)};
-        if (device.starts_with("sim:"))
-            line.insert(line.end(), {"--board", device.substr(4)});
-        else
-            line.insert(line.end(), {"--vendor", vendor_here(vendor), "--device", device});
-        if (!clocks.empty()) line.insert(line.end(), {"--clocks", clocks});
-        line.push_back(folder.path.string());
-        static_cast<void>(run_command(line, environment_with({})));
+        std::vector<std::string> words =
+            line("measure switching latencies",
+                 {"kdvfs-switch-latency", "../switch_latency/switch_latency"});
+        words.insert(words.end(), {"--repeat", std::to_string(repeat)});
+        if (!clocks.empty()) words.insert(words.end(), {"--clocks", clocks});
+        words.push_back(folder.path.string());
+        static_cast<void>(run_command(words, environment_with({})));
         keep((folder.path / "switch_latency.json").string());
     }
 

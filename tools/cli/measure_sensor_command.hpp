@@ -14,13 +14,8 @@ namespace cli {
 
 /// `kdvfs measure-sensor [--vendor nvidia] [--device 0]`: runs the program `sensor_waves`, which
 /// keeps what it finds where reports look.
-struct MeasureSensorCommand {
-    std::string vendor;
-    std::string device = "0";
+struct MeasureSensorCommand : MeasuringProgram {
     int seconds = 60;
-    std::string program;
-    bool machine = false;
-    std::string output;
 
     static void add_to(CLI::App& app) {
         auto command = std::make_shared<MeasureSensorCommand>();
@@ -31,37 +26,22 @@ struct MeasureSensorCommand {
             "set.\nReports of this board then resolve more. Nothing else may run on it meanwhile. "
             "It is kept in\n$XDG_DATA_HOME/kdvfs or ~/.local/share/kdvfs, with --machine in "
             "/var/lib/kdvfs.");
-        sub->add_option("--vendor", command->vendor,
-                        "amd or nvidia; else nvidia where its driver is loaded, amd elsewhere")
-            ->check(CLI::IsMember({"amd", "nvidia"}));
-        sub->add_option("--device", command->device,
-                        "Number that HIP or CUDA gives the GPU, or sim:NAME")
-            ->capture_default_str();
+        command->add_gpu_options(*sub);
         sub->add_option("--seconds", command->seconds, "How long")
             ->check(CLI::Range(10, 3600))
             ->capture_default_str();
-        sub->add_option("--program", command->program,
-                        "The program sensor_waves; else the one installed beside this one");
-        CLI::Option* everyone =
-            sub->add_flag("--machine", command->machine, "Keep it for all users of this machine");
-        sub->add_option("-o,--output", command->output, "Keep it in this file instead (CSV)")
-            ->excludes(everyone);
+        command->add_program_options(*sub, "sensor_waves", "Keep it in this file instead (CSV)");
         sub->callback([command] { command->run(); });
     }
 
     void run() const {
-        std::vector<std::string> line{
-            find_bench_program(program, "measure sensors",
-                               {"kdvfs-sensor-waves", "../switch_latency/sensor_waves"}),
-            "--seconds", std::to_string(seconds)};
-        if (device.starts_with("sim:"))
-            line.insert(line.end(), {"--board", device.substr(4)});
-        else
-            line.insert(line.end(), {"--vendor", vendor_here(vendor), "--device", device});
-        line.insert(line.end(), {"--keep", !output.empty() ? output
-                                           : machine       ? "machine"
-                                                           : "user"});
-        static_cast<void>(run_command(line, environment_with({})));
+        std::vector<std::string> words =
+            line("measure sensors", {"kdvfs-sensor-waves", "../switch_latency/sensor_waves"});
+        words.insert(words.end(), {"--seconds", std::to_string(seconds), "--keep",
+                                   !output.empty() ? output
+                                   : machine       ? "machine"
+                                                   : "user"});
+        static_cast<void>(run_command(words, environment_with({})));
     }
 };
 
