@@ -7,7 +7,7 @@
 // kernels' own watts and clocks are those of the kept-out recording's runs of 5 s, and all its
 // shorter runs of GEMMs are foretold.
 #include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/tune/limiter_fit.hpp>
+#include <kdvfs/tune/limited_plan.hpp>
 
 #include <algorithm>
 #include <array>

@@ -78,5 +78,6 @@ echo "| types declared there | $types |"
 # shellcheck disable=SC2046,SC2086
 echo "| lines of code of include/ and tools/ | $(code $(find include -name '*.hpp') include/kdvfs/kdvfs.h $tools) |"
 # shellcheck disable=SC2086
+echo "| classes with over 25 functions or 15 members | $(python3 bench/compile_time/class_sizes.py . --count) |"
 echo "| detail:: in tools, python and examples | $(grep -rhoE 'kdvfs::detail::' tools examples python | wc -l) |"
 exit $failed

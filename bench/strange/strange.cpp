@@ -11,9 +11,9 @@
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/run_cost.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
+#include <kdvfs/tune/validation.hpp>
 
 #include <algorithm>
 #include <array>

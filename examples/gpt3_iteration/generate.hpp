@@ -5,7 +5,7 @@
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <chrono>
 #include <string>

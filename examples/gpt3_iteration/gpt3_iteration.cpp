@@ -13,8 +13,8 @@
 #include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/measure/report_files.hpp>
-#include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <unistd.h>
 

@@ -4,7 +4,8 @@
 #include <examples/gpt3_iteration/fit_figures.hpp>
 #include <examples/gpt3_iteration/outcome.hpp>
 
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/detail/tune/plan_fields.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 
 #include <nlohmann/json.hpp>
 

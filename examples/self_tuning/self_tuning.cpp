@@ -10,8 +10,8 @@
 //     KDVFS_MODE=follow:plan.json self_tuning          obeys a plan, for 50 steps
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/run_cost.hpp>
 #include <kdvfs/tune/session.hpp>
+#include <kdvfs/tune/validation.hpp>
 
 #include <cstdlib>
 #include <exception>

@@ -92,8 +92,8 @@ struct GpuOptions {
     /// opening is refused (busy), as it is where there is no such folder.
     bool share_clocks = true;
     /// Sets the clocks of AMD families, too, for which nobody has shown that they come back
-    /// (`device/amd/families.hpp`). Families known not to come back are measured only, whatever
-    /// this says.
+    /// (`detail/device/amd/families.hpp`). Families known not to come back are measured only,
+    /// whatever this says.
     bool allow_unproven = false;
     /// Through what an AMD GPU's clocks are written; other GPUs have one way.
     ClockPath clock_path = ClockPath::best;

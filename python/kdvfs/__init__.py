@@ -17,7 +17,7 @@ import sys
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
-from ._library import Error, Options, ScopeMemory, expect_ok, json_of, number_of, path_of
+from ._library import Error, Options, ScopeMemory, WithScope, expect_ok, json_of, number_of, path_of
 from ._library import library as _c
 
 __all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
@@ -28,7 +28,6 @@ __all__ += ["scope", "version", "worth"]
 
 _modules = sys.modules
 _refcount = sys.getrefcount
-_scope_end = _c.kdvfs_scope_end
 
 
 def current_stream() -> int:
@@ -43,19 +42,18 @@ def current_stream() -> int:
         return int(torch.cuda.current_stream().cuda_stream)
 
 
-class Scope:
+class Scope(WithScope):
     """Work enqueued between enter and leave is counted under one name. Made by `Gpu.scope`.
 
     A scope object can be entered again after it was left; not twice at once.
     """
 
-    __slots__ = ("_begin", "_arguments", "_memory", "_pointer", "_entered")
+    __slots__ = ("_begin",)
+    _end = _c.kdvfs_scope_end
 
     def __init__(self, gpu: "Gpu", begin: Any, *arguments: Any) -> None:
-        self._memory = ScopeMemory()
-        self._pointer = ctypes.pointer(self._memory)
+        super().__init__(ScopeMemory())
         self._begin = begin
-        self._entered = False
         # Converted once: ctypes then has nothing to convert, and nothing to allocate, in a call.
         kinds = begin.argtypes[1:-1]
         converted = (kind(value) for kind, value in zip(kinds, arguments))
@@ -69,17 +67,6 @@ class Scope:
             expect_ok(status)
         self._entered = True
         return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self._entered = False
-        status = _scope_end(self._pointer)
-        if status != 0 and error is None:
-            expect_ok(status)
 
 
 class Request:

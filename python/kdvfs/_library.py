@@ -6,7 +6,8 @@ import ctypes.util
 import json
 import os
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Optional, Type
 
 C_VERSION = 1
 
@@ -298,6 +299,30 @@ def expect_ok(status: int) -> None:
         for words, instead in _PYTHON_WORDS:
             text = text.replace(words, instead)
         raise Error(status, text)
+
+
+class WithScope:
+    """What a scope of a `with` block is begun from, and its end. `_end` is the C function that ends it."""
+
+    __slots__ = ("_memory", "_pointer", "_arguments", "_entered")
+    _end: Any
+
+    def __init__(self, memory: ctypes.Structure) -> None:
+        self._memory = memory
+        self._pointer = ctypes.pointer(memory)
+        self._arguments: Any = ()
+        self._entered = False
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self._entered = False
+        status = self._end(self._pointer)
+        if status != 0 and error is None:
+            expect_ok(status)
 
 
 def json_of(function: Any, *arguments: Any) -> Any:

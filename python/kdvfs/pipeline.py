@@ -15,32 +15,29 @@ from types import TracebackType
 from typing import Any, Dict, Optional, Sequence, Type
 
 from . import Gpu, current_stream
-from ._library import Error, Exchange, OperationMemory, PipelineOptions, RanksOfCaller, expect_ok, json_of, number_of
+from ._library import Error, Exchange, OperationMemory, PipelineOptions, RanksOfCaller, WithScope, expect_ok, json_of, number_of
 from ._library import library as _c
 from .ranks import Ranks
 from .training import _index
 
 _operation_begin = _c.kdvfs_operation_begin
-_operation_end = _c.kdvfs_operation_end
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "zb_h1")
 PASSES = ("forward", "backward", "backward_input", "backward_weight")
 
 
-class OpScope:
+class OpScope(WithScope):
     """One operation: what is enqueued until it is left runs at the plan's clock for it.
 
     Made by `PipelineSession.forward` and its like, which give one object for all operations: they run one
     after another.
     """
 
-    __slots__ = ("_memory", "_pointer", "_arguments", "_entered")
+    __slots__ = ()
+    _end = _c.kdvfs_operation_end
 
     def __init__(self) -> None:
-        self._memory = OperationMemory()
-        self._pointer = ctypes.pointer(self._memory)
-        self._arguments: Any = ()
-        self._entered = False
+        super().__init__(OperationMemory())
 
     def __enter__(self) -> "OpScope":
         if self._entered:
@@ -61,17 +58,6 @@ class OpScope:
         if not self._entered:
             raise Error(1, "cannot say how far an operation is: it has not begun; call it in the `with` block")
         expect_ok(_c.kdvfs_operation_reached(self._pointer, share))
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self._entered = False
-        status = _operation_end(self._pointer)
-        if status != 0 and error is None:
-            expect_ok(status)
 
 
 def _no_operation(microbatch: Any, chunk: Any) -> Error:

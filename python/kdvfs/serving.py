@@ -13,15 +13,13 @@ Until `plan`, steps are counted and metered at the driver's default clocks.
 import ctypes
 import math
 import os
-from types import TracebackType
-from typing import Any, Dict, Optional, Type, Union
+from typing import Any, Dict, Optional, Union
 
 from . import Gpu, current_stream
-from ._library import Error, StepMemory, expect_ok, json_of, path_of
+from ._library import Error, StepMemory, WithScope, expect_ok, json_of, path_of
 from ._library import library as _c
 
 _step_begin = _c.kdvfs_step_begin
-_step_end = _c.kdvfs_step_end
 
 
 def _no_shape(shape: Any) -> Error:
@@ -32,19 +30,17 @@ def _no_shape(shape: Any) -> Error:
     )
 
 
-class StepScope:
+class StepScope(WithScope):
     """One step: what is enqueued until it is left runs at the plan's clock for its shape.
 
     Made by `Steps.step`, which gives the same object for each step.
     """
 
-    __slots__ = ("_memory", "_pointer", "_arguments", "_entered")
+    __slots__ = ()
+    _end = _c.kdvfs_step_end
 
     def __init__(self) -> None:
-        self._memory = StepMemory()
-        self._pointer = ctypes.pointer(self._memory)
-        self._arguments: Any = ()
-        self._entered = False
+        super().__init__(StepMemory())
 
     def __enter__(self) -> "StepScope":
         if self._entered:
@@ -57,17 +53,6 @@ class StepScope:
             expect_ok(status)
         self._entered = True
         return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self._entered = False
-        status = _step_end(self._pointer)
-        if status != 0 and error is None:
-            expect_ok(status)
 
 
 class Steps:

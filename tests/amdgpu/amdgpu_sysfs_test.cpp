@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/control/clock_command.hpp>
 #include <kdvfs/detail/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/amd/families.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/device/amd/families.hpp>
 
 #include <tests/virtual_amdgpu/interpose.hpp>
 

@@ -76,7 +76,7 @@ class StepsOfAnEngine(unittest.TestCase):
     def test_a_step_costs_little_beyond_the_c_interface(self):
         with kdvfs.open_simulated("h100", meter_every=1000000) as gpu, kdvfs.Steps(gpu) as steps:
             made = steps.step(sequences=8, context_tokens=512)
-            begin, end = kdvfs.serving._step_begin, kdvfs.serving._step_end
+            begin, end = kdvfs.serving._step_begin, kdvfs.serving.StepScope._end
             arguments, pointer = made._arguments, made._pointer
 
             class Bare:

@@ -8,8 +8,8 @@
 //     after  a kernel takes 4 % longer if the one before it ran at another clock
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/run_cost.hpp>
 #include <kdvfs/tune/session.hpp>
+#include <kdvfs/tune/validation.hpp>
 
 #include <chrono>
 #include <cstdlib>

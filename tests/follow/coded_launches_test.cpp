@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/detail/tune/coded_launches.hpp>
+#include <kdvfs/error.hpp>
 
 #include <gtest/gtest.h>
 

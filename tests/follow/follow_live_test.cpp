@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Plans of segments for one GPT-3-XL iteration, followed by the scopes around its kernels on
 // simulated boards.
+#include <kdvfs/tune/planner.hpp>
 #include <tests/follow/followed_iteration.hpp>
 #include <tests/follow/random_launches.hpp>
 

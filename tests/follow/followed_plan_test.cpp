@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Plans of segments as files: what a generated header and a plan.json say is what was planned.
 #include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 #include <kdvfs/tune/segments.hpp>
 
 #include "generated_follow.hpp"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdint>
 #include <fstream>

@@ -3,7 +3,7 @@
 // and what the scopes of a program keep of it on the simulated H100.
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/gaps.hpp>
+#include <kdvfs/tune/segments.hpp>
 
 #include <gtest/gtest.h>
 

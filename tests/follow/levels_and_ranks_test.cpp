@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Plans for nested scopes, and for several GPUs that do one job.
+#include <kdvfs/detail/tune/ranks.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
-#include <kdvfs/tune/ranks.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
 
 #include <gtest/gtest.h>

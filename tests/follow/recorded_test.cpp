@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // What a sweep records of a program's launches, and that a plan made of it is followed.
 #include <kdvfs/detail/tune/launch_recorder.hpp>
+#include <kdvfs/detail/tune/ranks.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
-#include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/ranks.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/io/text_escape.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <sstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <cmath>

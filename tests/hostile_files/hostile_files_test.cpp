@@ -9,9 +9,9 @@
 #include <kdvfs/serve/step_table_csv.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
-#include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 #include <kdvfs/tune/validation.hpp>
 #include <tools/cli/report/inputs.hpp>
 

@@ -49,6 +49,7 @@ set(layer_detail/restore "${vocabulary}|device|options|detail/io|detail/control|
 set(layer_detail/gpu "${policies}|device|measure|options|report|gpu|detail/io|detail/control|detail/restore|detail/device|detail/measure")
 set(layer_detail/solve "${vocabulary}|tune|detail/tune")
 set(layer_detail/open "${layer_detail/gpu}|device/amd|device/nvidia|device/simulated|rocm|nvidia|simulated|kdvfs|detail/gpu|detail/device/amd|detail/device/nvidia|detail/device/simulated")
+set(layer_detail/plan "${vocabulary}|plan")
 set(layer_detail/report_text "${vocabulary}|device|report|detail/io")
 
 # room_of(HEADER OUT): kdvfs/detail/device/amd/card.hpp is in device/amd, kdvfs/clock.hpp in clock.

@@ -3,7 +3,7 @@
 
 #include <tests/self_tuning/self_tuning_bed.hpp>
 
-#include <kdvfs/tune/rank_link.hpp>
+#include <kdvfs/tune/session.hpp>
 
 #include <deque>
 #include <functional>

@@ -6,8 +6,8 @@
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/extend.hpp>
 #include <kdvfs/simulated.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
 #include <kdvfs/tune/session.hpp>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/tune/policy_header.hpp>
 #include <kdvfs/tune/policy_header.hpp>
 
 #include <gtest/gtest.h>

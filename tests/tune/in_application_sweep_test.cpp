@@ -4,7 +4,7 @@
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/sweep.hpp>
 
 #include <gtest/gtest.h>

@@ -3,7 +3,6 @@
 // board that averages.
 #include <bench/limit/limited_program.hpp>
 #include <kdvfs/tune/limited_plan.hpp>
-#include <kdvfs/tune/limiter_fit.hpp>
 
 #include <gtest/gtest.h>
 

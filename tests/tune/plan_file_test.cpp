@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 
 #include <gtest/gtest.h>
 

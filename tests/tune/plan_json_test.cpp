@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <string>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/io/text_escape.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <gtest/gtest.h>
 

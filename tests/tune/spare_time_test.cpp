@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Host-bound work: one clock for all of it, from the row at the highest clock and two lower ones.
-#include <kdvfs/tune/gaps.hpp>
+#include <kdvfs/detail/tune/spare_time.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/spare_time.hpp>
+#include <kdvfs/tune/segments.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/device/replay.hpp>
 #include <kdvfs/detail/tune/kernel_bench.hpp>
-#include <kdvfs/device/replay.hpp>
 
 #include <gtest/gtest.h>
 

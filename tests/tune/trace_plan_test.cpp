@@ -4,7 +4,7 @@
 #include <kdvfs/detail/tune/launch_recorder.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/detail/tune/work_mix.hpp>
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/segments.hpp>
 
 #include <gtest/gtest.h>

@@ -9,9 +9,10 @@
 #include <kdvfs/policy.hpp>
 #include <kdvfs/registry.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/session.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 #include <tools/attach/device.hpp>
 #include <tools/attach/launch_names.hpp>
 #include <tools/attach/pipeline.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/train/batch_size_file.hpp>
+#include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/batch_size.hpp>
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <tools/cli/batch_size_command.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>

@@ -13,45 +13,12 @@
 
 namespace cli {
 
-/// The GPU that such a program measures, and for whom what it finds is kept.
-struct MeasuredBoard {
-    std::string vendor;
-    std::string device = "0";
-    std::string program;  ///< a path, instead of the one installed beside this program
-    bool machine = false;
-    std::string output;
-
-    void add_gpu(CLI::App& command) {
-        command
-            .add_option("--vendor", vendor,
-                        "amd or nvidia; else nvidia where its driver is loaded, amd elsewhere")
-            ->check(CLI::IsMember({"amd", "nvidia"}));
-        command
-            .add_option("--device", device, "Number that HIP or CUDA gives the GPU, or sim:NAME")
-            ->capture_default_str();
-    }
-    /// @param name of the program
-    /// @param file what --output does with it
-    void add_program(CLI::App& command, const std::string& name, const std::string& file) {
-        command.add_option("--program", program,
-                           "The program " + name + "; else the one installed beside this one");
-        CLI::Option* everyone =
-            command.add_flag("--machine", machine, "Keep it for all users of this machine");
-        command.add_option("-o,--output", output, file)->excludes(everyone);
-    }
-    [[nodiscard]] bool is_simulated() const { return device.starts_with("sim:"); }
-    /// The program's options for the GPU.
-    [[nodiscard]] std::vector<std::string> gpu_options() const {
-        if (is_simulated()) return {"--board", device.substr(4)};
-        std::error_code failed;
-        const bool has_nvidia = std::filesystem::exists("/dev/nvidiactl", failed);
-        return {"--vendor",
-                !vendor.empty() ? vendor
-                : has_nvidia    ? "nvidia"
-                                : "amd",
-                "--device", device};
-    }
-};
+/// The vendor whose GPU is measured: as the option says, else NVIDIA where its driver is loaded.
+inline std::string vendor_here(const std::string& option) {
+    std::error_code failed;
+    if (!option.empty()) return option;
+    return std::filesystem::exists("/dev/nvidiactl", failed) ? "nvidia" : "amd";
+}
 
 /// A program that measures a GPU, beside this one.
 /// @param option a path that was given instead
@@ -71,5 +38,38 @@ inline std::string find_bench_program(const std::string& option, const char* act
         {action, here.string(), "the program " + std::string{*names.begin()} + " is not there",
          "build it (tools/switch_latency) and name it with --program"}};
 }
+
+/// The options of the commands that have another program measure a GPU and keep what it finds.
+struct MeasuringProgram {
+    std::string vendor;
+    std::string device = "0";
+    std::string program;
+    bool machine = false;
+    std::string output;
+
+    void add_gpu_options(CLI::App& sub) {
+        sub.add_option("--vendor", vendor,
+                       "amd or nvidia; else nvidia where its driver is loaded, amd elsewhere")
+            ->check(CLI::IsMember({"amd", "nvidia"}));
+        sub.add_option("--device", device, "Number that HIP or CUDA gives the GPU, or sim:NAME")
+            ->capture_default_str();
+    }
+    /// @param name of the program
+    /// @param file what is said of `--output`
+    void add_program_options(CLI::App& sub, const std::string& name, const std::string& file) {
+        sub.add_option("--program", program,
+                       "The program " + name + "; else the one installed beside this one");
+        CLI::Option* everyone =
+            sub.add_flag("--machine", machine, "Keep it for all users of this machine");
+        sub.add_option("-o,--output", output, file)->excludes(everyone);
+    }
+    /// The command line of a program, up to the options that it has alone.
+    std::vector<std::string> line(const char* action,
+                                  std::initializer_list<const char*> names) const {
+        const std::string path = find_bench_program(program, action, names);
+        if (device.starts_with("sim:")) return {path, "--board", device.substr(4)};
+        return {path, "--vendor", vendor_here(vendor), "--device", device};
+    }
+};
 
 }  // namespace cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "doctor.hpp"
 
-#include <kdvfs/device/amd/families.hpp>
+#include <kdvfs/detail/device/amd/families.hpp>
 #include <kdvfs/version.hpp>
 
 #include <sys/stat.h>
@@ -398,9 +398,9 @@ private:
         add(restores ? State::ok : State::limited, "Slurm",
             restores ? "an epilog is set"
                      : "no epilog: a killed job's clocks are put back by its watchdog alone",
-            restores
-                ? ""
-                : "Prolog= and Epilog= in slurm.conf: share/kdvfs/prolog.sh and share/kdvfs/epilog.sh");
+            restores ? ""
+                     : "Prolog= and Epilog= in slurm.conf: share/kdvfs/prolog.sh and "
+                       "share/kdvfs/epilog.sh");
         if (!machine_.environment("SLURM_GPU_FREQ").empty()) {
             add(State::limited, "Slurm --gpu-freq",
                 "it sets clocks, too, and resets them at the step's end", "leave --gpu-freq out");

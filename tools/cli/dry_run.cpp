@@ -3,10 +3,9 @@
 #include <kdvfs/detail/device/amd/card.hpp>
 #include <kdvfs/detail/device/amd/settable_clocks.hpp>
 #include <kdvfs/detail/device/nvidia/nvml.hpp>
+#include <kdvfs/detail/tune/ranks.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/ranks.hpp>
 #include <tools/cli/dry_run.hpp>
 #include <tools/cli/nvidia_boards.hpp>
 #include <tools/cli/output.hpp>

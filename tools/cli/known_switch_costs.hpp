@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/tune/launch_sequence.hpp>
-#include <kdvfs/tune/switch_model.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/text_options.hpp>

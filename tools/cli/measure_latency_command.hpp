@@ -4,9 +4,11 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 #include <tools/cli/bench_program.hpp>
 #include <tools/cli/command_run.hpp>
 #include <tools/cli/dry_run.hpp>
@@ -32,8 +34,7 @@ namespace cli {
 
 /// `kdvfs measure-latency [--vendor nvidia] [--device 0]`: runs the program `switch_latency` and
 /// keeps what it finds where `kdvfs plan` and `kdvfs tune` look.
-struct MeasureLatencyCommand {
-    MeasuredBoard board;
+struct MeasureLatencyCommand : MeasuringProgram {
     std::string clocks;
     std::uint32_t repeat = 25;
     bool dry_run = false;
@@ -46,14 +47,14 @@ struct MeasureLatencyCommand {
             "Once per machine and GPU, some minutes; the clocks are put back at the end. It is "
             "kept "
             "in\n$XDG_DATA_HOME/kdvfs or ~/.local/share/kdvfs, with --machine in /var/lib/kdvfs.");
-        command->board.add_gpu(*sub);
+        command->add_gpu_options(*sub);
         sub->add_option("--clocks", command->clocks,
                         "Core clocks in MHz, such as 500,1100,1700; else five over the range");
         sub->add_option("--repeat", command->repeat, "Switches of each pair of clocks")
             ->check(CLI::Range(1U, 100'000U))
             ->capture_default_str();
-        command->board.add_program(*sub, "switch_latency",
-                                   "Keep it in this file instead (CSV); - prints it");
+        command->add_program_options(*sub, "switch_latency",
+                                     "Keep it in this file instead (CSV); - prints it");
         sub->add_flag("--dry-run", command->dry_run,
                       "Say what would be written, and write nothing");
         sub->callback([command] { command->run(); });
@@ -70,20 +71,18 @@ struct MeasureLatencyCommand {
                 if (!core) reject("--clocks", clocks, "give MHz, such as 500,1100,1700");
                 caps.push_back({*core, kdvfs::auto_clock});
             }
-            return print_dry_run("measure switching latencies", board.is_simulated()
+            return print_dry_run("measure switching latencies", device.starts_with("sim:")
                                                                     ? std::vector<PlannedWrites>{}
                                                                     : clock_writes(caps));
         }
         const TemporaryFolder folder;
-        std::vector<std::string> line{
-            find_bench_program(board.program, "measure switching latencies",
-                               {"kdvfs-switch-latency", "../switch_latency/switch_latency"}),
-            "--repeat", std::to_string(repeat)};
-        const std::vector<std::string> options = board.gpu_options();
-        line.insert(line.end(), options.begin(), options.end());
-        if (!clocks.empty()) line.insert(line.end(), {"--clocks", clocks});
-        line.push_back(folder.path.string());
-        static_cast<void>(run_command(line, environment_with({})));
+        std::vector<std::string> words =
+            line("measure switching latencies",
+                 {"kdvfs-switch-latency", "../switch_latency/switch_latency"});
+        words.insert(words.end(), {"--repeat", std::to_string(repeat)});
+        if (!clocks.empty()) words.insert(words.end(), {"--clocks", clocks});
+        words.push_back(folder.path.string());
+        static_cast<void>(run_command(words, environment_with({})));
         keep((folder.path / "switch_latency.json").string());
     }
 
@@ -115,9 +114,8 @@ private:
                 {"measure switching latencies", gpu, "no change of clocks could be told from none",
                  "give clocks that lie further apart: --clocks 500,1700"}};
         const auto places = switch_latency_paths(gpu);
-        const std::filesystem::path path = !board.output.empty()
-                                               ? std::filesystem::path{board.output}
-                                           : board.machine ? places.back()
+        const std::filesystem::path path = !output.empty() ? std::filesystem::path{output}
+                                           : machine       ? places.back()
                                                            : places.front();
         std::error_code failed;
         if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failed);

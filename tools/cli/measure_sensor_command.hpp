@@ -14,8 +14,7 @@ namespace cli {
 
 /// `kdvfs measure-sensor [--vendor nvidia] [--device 0]`: runs the program `sensor_waves`, which
 /// keeps what it finds where reports look.
-struct MeasureSensorCommand {
-    MeasuredBoard board;
+struct MeasureSensorCommand : MeasuringProgram {
     int seconds = 60;
 
     static void add_to(CLI::App& app) {
@@ -27,25 +26,22 @@ struct MeasureSensorCommand {
             "set.\nReports of this board then resolve more. Nothing else may run on it meanwhile. "
             "It is kept in\n$XDG_DATA_HOME/kdvfs or ~/.local/share/kdvfs, with --machine in "
             "/var/lib/kdvfs.");
-        command->board.add_gpu(*sub);
+        command->add_gpu_options(*sub);
         sub->add_option("--seconds", command->seconds, "How long")
             ->check(CLI::Range(10, 3600))
             ->capture_default_str();
-        command->board.add_program(*sub, "sensor_waves", "Keep it in this file instead (CSV)");
+        command->add_program_options(*sub, "sensor_waves", "Keep it in this file instead (CSV)");
         sub->callback([command] { command->run(); });
     }
 
     void run() const {
-        std::vector<std::string> line{
-            find_bench_program(board.program, "measure sensors",
-                               {"kdvfs-sensor-waves", "../switch_latency/sensor_waves"}),
-            "--seconds", std::to_string(seconds)};
-        const std::vector<std::string> options = board.gpu_options();
-        line.insert(line.end(), options.begin(), options.end());
-        line.insert(line.end(), {"--keep", !board.output.empty() ? board.output
-                                           : board.machine       ? "machine"
-                                                                 : "user"});
-        static_cast<void>(run_command(line, environment_with({})));
+        std::vector<std::string> words =
+            line("measure sensors", {"kdvfs-sensor-waves", "../switch_latency/sensor_waves"});
+        words.insert(words.end(), {"--seconds", std::to_string(seconds), "--keep",
+                                   !output.empty() ? output
+                                   : machine       ? "machine"
+                                                   : "user"});
+        static_cast<void>(run_command(words, environment_with({})));
     }
 };
 

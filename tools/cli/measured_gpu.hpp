@@ -3,11 +3,11 @@
 
 #include <examples/gpt3_xl/boards.hpp>
 #include <examples/gpt3_xl/iteration.hpp>
+#include <kdvfs/detail/device/replay.hpp>
 #include <kdvfs/detail/tune/kernel_bench.hpp>
-#include <kdvfs/device/replay.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <cstddef>
 #include <cstdint>

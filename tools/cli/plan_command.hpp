@@ -3,18 +3,16 @@
 
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
+#include <kdvfs/detail/tune/ranks.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/device/power_limiter.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/gaps.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/limited_plan.hpp>
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/policy_header.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
-#include <kdvfs/tune/ranks.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/known_switch_costs.hpp>

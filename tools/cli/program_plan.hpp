@@ -5,7 +5,7 @@
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/switch_model.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/cli/tuning_folder.hpp>
 

@@ -4,8 +4,9 @@
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/tune/excluded_clocks.hpp>
+#include <kdvfs/detail/tune/sweep_file.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/program_runs.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A translation unit of its own: the specifications of charts take a compiler's time.
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <tools/cli/output.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
+#include <kdvfs/detail/tune/ranks.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/pipeline_estimate.hpp>
-#include <kdvfs/tune/ranks.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/child_process.hpp>
 #include <tools/cli/command_run.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/tune/kernel_bench.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/measured_gpu.hpp>
 #include <tools/cli/output.hpp>

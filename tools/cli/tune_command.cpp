@@ -5,12 +5,13 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/planner.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/tune/validation.hpp>
 #include <tools/cli/attached_reports.hpp>

@@ -3,11 +3,12 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/plan_fields.hpp>
+#include <kdvfs/detail/tune/ranks.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/ranks.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/cli/input.hpp>
 

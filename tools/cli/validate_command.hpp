@@ -3,10 +3,9 @@
 
 #include <kdvfs/error.hpp>
 #include <kdvfs/plan.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/switch_model.hpp>
+#include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 #include <kdvfs/tune/validation.hpp>
 #include <tools/cli/dry_run.hpp>
 #include <tools/cli/input.hpp>

@@ -2,10 +2,11 @@
 #include <tools/cli/worth_command.hpp>
 
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/boards_here.hpp>
 #include <tools/cli/input.hpp>

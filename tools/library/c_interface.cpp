@@ -14,8 +14,8 @@
 #include <kdvfs/registry.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/tune/run_cost.hpp>
 #include <kdvfs/tune/session.hpp>
+#include <kdvfs/tune/validation.hpp>
 #include <kdvfs/version.hpp>
 
 #include <algorithm>

@@ -6,7 +6,6 @@
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
-#include <kdvfs/device/simulated/sensors.hpp>
 #include <kdvfs/simulated.hpp>
 
 #include <utility>

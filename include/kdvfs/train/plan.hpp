@@ -2,10 +2,10 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/solve/switch_model.hpp>
 #include <kdvfs/detail/train/clock_search.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
-#include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>
 #include <cmath>

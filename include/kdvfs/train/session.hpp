@@ -22,9 +22,10 @@
 #include <kdvfs/train/pipeline_estimate.hpp>
 #include <kdvfs/train/schedules.hpp>
 #include <kdvfs/train/session_options.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/session.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -2,19 +2,17 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
-#include <kdvfs/error.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/profile.hpp>
+#include <kdvfs/units.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <numbers>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::tune {
@@ -39,16 +37,7 @@ struct Objective {
 
 /// How many standard deviations a normal variable stays below with the objective's confidence;
 /// never less than none.
-inline double deviations(const Objective& objective) {
-    double low = 0;
-    double high = 8;
-    while (high - low > 1e-9) {
-        const double middle = 0.5 * (low + high);
-        (0.5 * std::erfc(-middle / std::numbers::sqrt2) < objective.confidence ? low : high) =
-            middle;
-    }
-    return low;
-}
+KDVFS_INLINE double deviations(const Objective& objective);
 
 /// By how many standard deviations plans take times to be longer than estimated: none where nothing
 /// bounds them.
@@ -64,29 +53,11 @@ inline Seconds time_limit(const Objective& objective, const Cost& baseline) {
 
 /// The same objective, with a slowdown tolerated: 0.01 is 1 %.
 /// @throws Error (invalid_input) unless the slowdown is zero or more (infinity is no limit).
-inline Objective with_max_slowdown(Objective objective, double max_slowdown) {
-    if (!(max_slowdown >= 0)) {
-        throw Error{Errc::invalid_input,
-                    {"bound the slowdown of a plan", std::to_string(max_slowdown),
-                     "the bound is negative or no number", "give 0 for no slowdown at all"}};
-    }
-    objective.max_slowdown = max_slowdown;
-    return objective;
-}
+KDVFS_INLINE Objective with_max_slowdown(Objective objective, double max_slowdown);
 
 /// The same objective, its bound to hold with a probability: 0.9 is 90 %.
 /// @throws Error (invalid_input) unless the probability lies from 0.5 to below 1.
-inline Objective with_confidence(Objective objective, double confidence) {
-    if (!(confidence >= 0.5 && confidence < 1)) {
-        throw Error{
-            Errc::invalid_input,
-            {"bound the slowdown of a plan", "a confidence of " + std::to_string(confidence),
-             "it does not lie from 0.5 to below 1",
-             "give 0.9, or 0.5 to take estimates as they are"}};
-    }
-    objective.confidence = confidence;
-    return objective;
-}
+KDVFS_INLINE Objective with_confidence(Objective objective, double confidence);
 
 /// Least energy, whatever the time.
 inline Objective minimum_energy() {
@@ -95,15 +66,7 @@ inline Objective minimum_energy() {
 
 /// The same objective, with a bound on the time of each launch: a latency target.
 /// @throws Error (invalid_input) unless the bound is above zero (infinity is no bound).
-inline Objective keep_under(Objective objective, Seconds launch_limit) {
-    if (!(launch_limit > Seconds{0})) {
-        throw Error{Errc::invalid_input,
-                    {"bound the time of a launch", std::to_string(launch_limit.count()) + " s",
-                     "the bound is not above zero", "give a time such as 95 ms"}};
-    }
-    objective.launch_limit = launch_limit;
-    return objective;
-}
+KDVFS_INLINE Objective keep_under(Objective objective, Seconds launch_limit);
 
 /// Least energy with every launch under a bound: `keep_under(95ms)`.
 /// @throws Error (invalid_input) unless the bound is above zero.
@@ -117,43 +80,21 @@ inline bool keeps_bound(const Objective& objective, Seconds launch) {
 }
 
 /// Relaxed waste: energy that can go within a tolerated slowdown.
-inline Objective relaxed_waste(double max_slowdown) {
-    Objective waste = with_max_slowdown(minimum_energy(), max_slowdown);
-    waste.name = "waste";
-    return waste;
-}
+KDVFS_INLINE Objective relaxed_waste(double max_slowdown);
 
 /// Strict waste: energy that can go without losing any time (arXiv 2601.08539).
 inline Objective strict_waste() { return relaxed_waste(0); }
 
 /// Energy-delay product.
-inline Objective energy_delay() {
-    return {"edp",
-            [](const Cost& cost, const Cost&) { return cost.energy.count * cost.time.count(); }};
-}
+KDVFS_INLINE Objective energy_delay();
 
 /// Energy-delay-squared product.
-inline Objective energy_delay_squared() {
-    return {"ed2p", [](const Cost& cost, const Cost&) {
-                return cost.energy.count * cost.time.count() * cost.time.count();
-            }};
-}
+KDVFS_INLINE Objective energy_delay_squared();
 
 /// Zeus' cost, eta * energy + (1 - eta) * max_power * time (You, Chung, Chowdhury, NSDI 2023);
 /// `max_power` is the board's limit.
 /// @throws Error (invalid_input) unless 0 <= eta <= 1 and the power is above zero.
-inline Objective zeus_cost(double eta, Watts max_power) {
-    if (!(eta >= 0 && eta <= 1) || !(max_power.count > 0) || !std::isfinite(max_power.count)) {
-        throw Error{Errc::invalid_input,
-                    {"plan for the Zeus cost",
-                     "eta " + std::to_string(eta) + ", maximum power " +
-                         std::to_string(max_power.count) + " W",
-                     "eta lies between 0 and 1, the power above 0", ""}};
-    }
-    return {"zeus", [eta, max_power](const Cost& cost, const Cost&) {
-                return eta * cost.energy.count + (1 - eta) * (max_power * cost.time).count;
-            }};
-}
+KDVFS_INLINE Objective zeus_cost(double eta, Watts max_power);
 
 /// What one launch of a kernel is taken to cost at a clock point.
 struct PointCost {
@@ -178,15 +119,9 @@ struct KernelCosts {
     /// baseline, where these are known. Deviations of kernels that resemble each other add up when
     /// costs are added: such kernels are off alike, and margins for errors that are half their own
     /// left the bound broken in up to half of the cases (bench/promise).
-    [[nodiscard]] Cost launch(std::size_t point, double many = 0) const {
-        Cost cost = points[point].cost;
-        if (!time_errors.empty() && point != baseline) cost.time *= 1 + many * time_errors[point];
-        return cost;
-    }
+    [[nodiscard]] Cost launch(std::size_t point, double many = 0) const;
     /// All launches of an iteration.
-    [[nodiscard]] Cost at(std::size_t point, double many = 0) const {
-        return launch(point, many) * count;
-    }
+    [[nodiscard]] Cost at(std::size_t point, double many = 0) const;
 };
 
 /// One estimate per kernel and clock point: what plans are made from. Profiles hold samples; how
@@ -201,47 +136,21 @@ struct CostTable {
     double own_share = 1;
 
     /// The cost of an iteration at the baseline.
-    [[nodiscard]] Cost baseline_cost() const {
-        Cost sum;
-        for (const KernelCosts& kernel : kernels) sum += kernel.at(kernel.baseline);
-        return sum;
-    }
+    [[nodiscard]] Cost baseline_cost() const;
 };
 
 /// A table from a profile, `estimate` turning each `ProfilePoint` of a `KernelProfile` into a cost.
 /// Points whose energy is not told are left out; a kernel whose baseline is not told has no other.
 /// @throws Error (invalid_input) if there is no kernel, or one lacks the baseline.
-template <class Estimate>
-CostTable make_cost_table(const Profile& profile, Estimate&& estimate) {
-    const KernelProfile* without = profile.find_without_baseline();
-    if (profile.kernels().empty() || without != nullptr) {
-        throw Error{Errc::invalid_input,
-                    {"plan from a profile", without ? to_string(without->key) : profile.gpu(),
-                     without ? "it was not measured at the baseline" : "there are no measurements",
-                     "measure every kernel at the clocks that the plan is to be compared with"}};
-    }
-    CostTable table{profile.gpu(), *profile.baseline(), {}, {}};
-    table.kernels.reserve(profile.kernels().size());
-    for (const KernelProfile& kernel : profile.kernels()) {
-        KernelCosts costs{kernel.key, kernel.group, kernel.count, {}, 0, {}};
-        // Where the energy of the baseline is not told, there is nothing to compare with.
-        const bool planned = kernel.find(table.baseline)->is_resolved();
-        costs.points.reserve(planned ? kernel.points.size() : 1);
-        for (const ProfilePoint& point : kernel.points)
-            if (point.clock == table.baseline || (planned && point.is_resolved()))
-                costs.points.push_back({point.clock, estimate(kernel, point)});
-        std::sort(costs.points.begin(), costs.points.end(),
-                  [](const PointCost& a, const PointCost& b) { return a.clock < b.clock; });
-        while (costs.points[costs.baseline].clock != table.baseline) ++costs.baseline;
-        table.kernels.push_back(std::move(costs));
-    }
-    return table;
-}
+KDVFS_INLINE CostTable make_cost_table(
+    const Profile& profile,
+    const std::function<Cost(const KernelProfile& kernel, const ProfilePoint& point)>& estimate);
 
 /// The table of plain means.
-inline CostTable mean_costs(const Profile& profile) {
-    return make_cost_table(
-        profile, [](const KernelProfile&, const ProfilePoint& point) { return point.mean(); });
-}
+KDVFS_INLINE CostTable mean_costs(const Profile& profile);
 
 }  // namespace kdvfs::inline v0_3::tune
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/tune/cost_table.hpp>
+#endif

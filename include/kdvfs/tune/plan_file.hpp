@@ -1,135 +1,54 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/error.hpp>
 #include <kdvfs/plan.hpp>
-#include <kdvfs/tune/plan_json.hpp>
 #include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/segments.hpp>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <chrono>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-/// Plan files obeyed at run time, through `FromPlan` policies.
+/// Plan files, and how plans are obeyed at run time, through `FromPlan` policies. A file has
+/// `{"gpu","objective","max_slowdown_pct","baseline":{...},"plan":{...},"single":{...},`
+/// `"per_group":{...},"local":{...},"global":{...},"best_static":{...},"kernels":[...]}`.
+/// Percentages are against the baseline, negative = saved; `max_slowdown_pct` is null where there
+/// is no bound, and `launch_limit_s` is there where launches have one; clocks are MHz, -1 for auto.
+/// `predicted_within_pct` is there where costs were predicted: by so much `energy_pct` may be off.
+/// Times and energies are of one iteration, in `kernels` of one launch.
 namespace kdvfs::inline v0_3::tune {
-namespace detail {
-
-[[noreturn]] inline void distrust(const std::filesystem::path& path, const char* why,
-                                  const char* remedy) {
-    throw Error{Errc::invalid_input, {"read a plan", path.string(), why, remedy}};
-}
-
-}  // namespace detail
 
 /// The text of a file that tells this process what to do: a regular file, its own or root's, not
 /// writable by others, reached without following a link. The checks are on the file that was
 /// opened, not on the path, so that nothing can be exchanged in between.
 /// @throws Error (invalid_input, io)
-inline std::string read_trusted_file(const std::filesystem::path& path) {
-    constexpr off_t most_bytes = off_t{64} << 20;
-    const kdvfs::detail::Descriptor file{
-        ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
-    if (file.get() < 0 && errno == ELOOP)
-        detail::distrust(path, "it is a symbolic link", "give the file itself");
-    if (file.get() < 0)
-        throw Error{Errc::io,
-                    {"open a plan", path.string(), std::strerror(errno),
-                     "check its name; kdvfs plan --format json -o FILE writes one"}};
-    struct stat status {};
-    if (::fstat(file.get(), &status) != 0)
-        kdvfs::detail::throw_file_error("look at a plan", path, errno);
-    if (!S_ISREG(status.st_mode))
-        detail::distrust(path, "it is no regular file", "give a plan file");
-    if (status.st_uid != ::geteuid() && status.st_uid != 0)
-        detail::distrust(path, "it belongs to another user", "copy it to a file of your own");
-    if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        detail::distrust(path, "others may write to it", "chmod go-w it");
-    if (status.st_size > most_bytes)
-        detail::distrust(path, "it is larger than 64 MiB", "no plan is that large");
-    std::string text(static_cast<std::size_t>(status.st_size), '\0');
-    std::size_t filled = 0;
-    while (filled < text.size()) {
-        const ssize_t got = ::read(file.get(), text.data() + filled, text.size() - filled);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) kdvfs::detail::throw_file_error("read a plan", path, errno);
-        if (got == 0) break;
-        filled += static_cast<std::size_t>(got);
-    }
-    text.resize(filled);
-    return text;
-}
+KDVFS_INLINE std::string read_trusted_file(const std::filesystem::path& path);
 
 /// A plan as what `FromPlan` policies obey on a device.
 /// @throws Error (invalid_input) for a plan of another GPU, for clocks that the device does not
 /// list, and for a kernel that `is_obeyed` knows no `FromPlan` binding of
-inline std::shared_ptr<const PlanTable> to_plan_table(
+KDVFS_INLINE std::shared_ptr<const PlanTable> to_plan_table(
     const Plan& plan, const DeviceInfo& device, const SupportedClocks& clocks,
-    const std::function<bool(std::string_view kernel)>& is_obeyed) {
-    const auto reject = [](const std::string& object, const std::string& why) {
-        throw Error{Errc::invalid_input,
-                    {"obey a plan", object, why, "make a plan from this program's own profile"}};
-    };
-    if (plan.gpu != gpu_name(device))
-        reject(to_string(device), "the plan is for another GPU, " + plan.gpu);
-    auto table = std::make_shared<PlanTable>();
-    for (const PlannedKernel& kernel : plan.kernels) {
-        if (!is_obeyed(kernel.key.name))
-            reject(to_string(kernel.key), "no FromPlan policy is bound to this kernel");
-        if (!supports(clocks, kernel.clock))
-            reject(to_string(kernel.key),
-                   to_string(device) + " does not list " + to_string(kernel.clock));
-        const Duration lasts = std::chrono::round<Duration>(kernel.expected.time);
-        table->set(kernel.key, {true, kernel.clock, lasts});
-    }
-    return table;
-}
+    const std::function<bool(std::string_view kernel)>& is_obeyed);
 
 /// A plan of segments as what scopes follow on a device.
 /// @throws Error (invalid_input) for a plan of another GPU, and for clocks that the device does not
 ///         list
-inline std::shared_ptr<const PlanTable> to_plan_table(PlannedSequence sequence,
-                                                      const DeviceInfo& device,
-                                                      const SupportedClocks& clocks) {
-    const auto reject = [](const std::string& object, const std::string& why) {
-        throw Error{Errc::invalid_input,
-                    {"follow a plan", object, why, "make a plan from this program's own profile"}};
-    };
-    if (sequence.gpu != gpu_name(device))
-        reject(to_string(device), "the plan is for another GPU, " + sequence.gpu);
-    for (const PlannedSequence::Boundary& boundary : sequence.boundaries)
-        if (!supports(clocks, boundary.clock))
-            reject("launch " + std::to_string(boundary.before),
-                   to_string(device) + " does not list " + to_string(boundary.clock));
-    for (const PlannedSequence::Kernel& kernel : sequence.kernels)
-        if (kernel.own.asks && !supports(clocks, kernel.own.point))
-            reject(to_string(kernel.key),
-                   to_string(device) + " does not list " + to_string(kernel.own.point));
-    return kdvfs::to_plan_table(std::move(sequence));
-}
+KDVFS_INLINE std::shared_ptr<const PlanTable> to_plan_table(PlannedSequence sequence,
+                                                            const DeviceInfo& device,
+                                                            const SupportedClocks& clocks);
 
 /// The plan that the environment variable `KDVFS_PLAN` names, for a device; null where it is not
 /// set. @throws Error as the functions it is made of
-inline std::shared_ptr<const PlanTable> plan_from_environment(
+KDVFS_INLINE std::shared_ptr<const PlanTable> plan_from_environment(
     const DeviceInfo& device, const SupportedClocks& clocks,
-    const std::function<bool(std::string_view kernel)>& is_obeyed) {
-    const std::string path{kdvfs::detail::environment("KDVFS_PLAN")};
-    if (path.empty()) return nullptr;
-    const std::string text = read_trusted_file(path);
-    if (has_sequence(text, path)) return to_plan_table(parse_sequence(text, path), device, clocks);
-    return to_plan_table(parse_plan(text, path), device, clocks, is_obeyed);
-}
+    const std::function<bool(std::string_view kernel)>& is_obeyed);
 
 /// The same for the kernels that a registry binds to `FromPlan`:
 /// `gpu.with<Policies>(plan_from_environment<Policies>(gpu.info(), gpu.supported_clocks()))`.
@@ -139,4 +58,40 @@ std::shared_ptr<const PlanTable> plan_from_environment(const DeviceInfo& device,
     return plan_from_environment(device, clocks, &Registry::obeys_plan_for);
 }
 
+/// A plan file's text of one plan alone.
+KDVFS_INLINE std::string to_json(const Plan& plan);
+
+/// A plan file's text: the plan chosen, and what the others would save.
+KDVFS_INLINE std::string to_json(const Plans& plans, Aggregate chosen);
+
+/// What a plan file promises, without its kernels: of any plan, one of segments, too.
+/// @throws Error as `parse_plan`
+KDVFS_INLINE Plan parse_promise(std::string_view text, const std::string& file);
+
+/// Reads the plan that a plan file was written for; errors call the input `file`.
+/// @throws Error (invalid_input) naming file and line, or file and field.
+KDVFS_INLINE Plan parse_plan(std::string_view text, const std::string& file);
+
+/// What a plan file says of the other ways to plan: aggregate and cost of an iteration.
+/// @throws Error as `parse_plan`
+KDVFS_INLINE std::vector<std::pair<Aggregate, Cost>> parse_alternatives(std::string_view text,
+                                                                        const std::string& file);
+
+/// A plan of segments as JSON: totals as in plan files, and `segments` in order, with the launch
+/// before which each clock is asked for (`first`; with `after_s`: in the gap before it, so long
+/// after the launch before has ended), the one in which it arrives, and its `lead_s`;
+/// `sequence` has the launches, run-length coded, and `profile_hash` says what it was made from.
+KDVFS_INLINE std::string to_json(const SegmentPlan& plan);
+
+/// Whether a plan file is one of segments that can be followed.
+KDVFS_INLINE bool has_sequence(std::string_view text, const std::string& file);
+
+/// Reads what is to be followed out of the file of a plan of segments.
+/// @throws Error (invalid_input) naming file and line, or file and field
+KDVFS_INLINE PlannedSequence parse_sequence(std::string_view text, const std::string& file);
+
 }  // namespace kdvfs::inline v0_3::tune
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/tune/plan_file.hpp>
+#endif

@@ -2,21 +2,21 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
-#include <kdvfs/device/contracts.hpp>
-#include <kdvfs/error.hpp>
+#include <kdvfs/detail/form.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <istream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::tune {
@@ -57,18 +57,7 @@ inline constexpr Watts most_board_power{1e6};
 
 /// What is wrong with a measured cost, as a clause ("the time is negative"); nothing if it is
 /// sound.
-inline std::optional<std::string> find_fault(const Cost& cost) {
-    const double time = cost.time.count();
-    if (!std::isfinite(time)) return "the time is not finite";
-    if (time <= 0) return "the time is not above zero";
-    if (cost.time < shortest_launch) return "the time is below a nanosecond";
-    if (cost.time > longest_launch) return "the time is above 1e7 s";
-    if (!std::isfinite(cost.energy.count)) return "the energy is not finite";
-    if (cost.energy.count < 0) return "the energy is negative";
-    if (cost.energy / cost.time > most_board_power)
-        return "energy over time is above a megawatt, which no GPU draws";
-    return std::nullopt;
-}
+KDVFS_INLINE std::optional<std::string> find_fault(const Cost& cost);
 
 /// Whether a text may name a GPU in files that kdvfs writes: up to 128 letters, digits, spaces and
 /// a few marks. No character of it means anything inside C++ comments, JSON, HTML or CSV.
@@ -105,26 +94,7 @@ struct ProfileRow {
 
 /// What is wrong with a row by itself, as a clause ("time is negative"); nothing if it is sound.
 /// @param known_names whether those of its kernel and group have been found sound before
-inline std::optional<std::string> find_fault(const ProfileRow& row, bool known_names = false) {
-    if (!known_names && !is_kernel_name(row.key.name))
-        return "a kernel name has 1 to 1024 printable ASCII characters except quotes and "
-               "backslashes";
-    if (!known_names && !row.group.empty() && !is_kernel_name(row.group))
-        return "a group name has 1 to 1024 printable ASCII characters except quotes and "
-               "backslashes";
-    if (auto fault = find_fault(row.cost)) return fault;
-    if (row.count == 0) return "the count of launches is zero";
-    if (!std::isfinite(row.energy_sd.count) || row.energy_sd.count < 0)
-        return "the standard deviation of the energy is negative or not finite";
-    const ProfileBlock& block = row.block;
-    if (block.id == 0 && block != ProfileBlock{})
-        return "there is the energy of a block without id";
-    if (block.id > 0 && !(block.energy.count > 0 && std::isfinite(block.energy.count)))
-        return "the energy of the block is not above zero, or not finite";
-    if (!std::isfinite(block.energy_sd.count) || block.energy_sd.count < 0)
-        return "the standard deviation of the block's energy is negative or not finite";
-    return std::nullopt;
-}
+KDVFS_INLINE std::optional<std::string> find_fault(const ProfileRow& row, bool known_names = false);
 
 /// One of the measurements of a kernel at a clock point.
 struct ProfileSample {
@@ -174,23 +144,10 @@ struct ProfilePoint {
     ProfileSamples samples;
 
     /// Whether any sample's energy is told: no plan chooses a point where none is.
-    [[nodiscard]] bool is_resolved() const {
-        return std::any_of(samples.begin(), samples.end(),
-                           [](const ProfileSample& sample) { return sample.is_resolved(); });
-    }
+    [[nodiscard]] bool is_resolved() const;
 
     /// Of the samples that are told, or of all where none is.
-    [[nodiscard]] Cost mean() const {
-        const bool resolved = is_resolved();
-        Cost sum;
-        double count = 0;
-        for (const ProfileSample& sample : samples) {
-            if (resolved && !sample.is_resolved()) continue;
-            sum += sample.cost;
-            ++count;
-        }
-        return sum * (1.0 / count);
-    }
+    [[nodiscard]] Cost mean() const;
 };
 
 /// The measurements of one kernel and variant.
@@ -211,63 +168,21 @@ struct KernelProfile {
 /// Rows are checked as they come; nothing is smoothed. Not thread-safe.
 class Profile {
 public:
-    explicit Profile(std::string gpu) : gpu_{std::move(gpu)} {
-        if (!is_gpu_name(gpu_)) {
-            throw Error{Errc::invalid_input,
-                        {"make a profile", "GPU \"" + gpu_ + '"', "the name is not allowed",
-                         "use up to 128 letters, digits, spaces and _.:,()/+@-"}};
-        }
-    }
+    explicit Profile(std::string gpu);
 
     [[nodiscard]] const std::string& gpu() const { return gpu_; }
     [[nodiscard]] const std::vector<KernelProfile>& kernels() const { return kernels_; }
 
     /// @throws Error (invalid_input) naming the kernel, if the row is unsound or contradicts
     /// others.
-    void add(const ProfileRow& row) {
-        if (auto fault = try_add(row)) {
-            throw Error{Errc::invalid_input,
-                        {"add a measurement to a profile",
-                         to_string(row.key) + " at " + to_string(row.clock), *fault, ""}};
-        }
-    }
+    void add(const ProfileRow& row);
 
     /// Adds a row, or leaves the profile as it was and says why not.
-    std::optional<std::string> try_add(const ProfileRow& row) {
-        const std::size_t kernel = find_kernel(row.key);
-        const bool known = kernel < kernels_.size() && kernels_[kernel].group == row.group;
-        if (auto fault = find_fault(row, known)) return fault;
-        if (row.is_baseline && marked_baseline_ && *marked_baseline_ != row.clock)
-            return "another clock point is marked as baseline already: " +
-                   to_string(*marked_baseline_);
-        if (auto fault = find_other_block(row)) return fault;
-        if (kernel < kernels_.size()) {
-            const std::size_t point = find_point(kernels_[kernel], row.clock);
-            if (auto fault = find_contradiction(kernels_[kernel], point, row)) return fault;
-            add_sample(kernels_[kernel], point, row);
-        } else {
-            index_.emplace(row.key, kernel);
-            kernels_.push_back({row.key, row.group, row.count, {}});
-            add_sample(kernels_.back(), 0, row);
-        }
-        last_kernel_ = kernel;
-        if (row.block.id > 0)
-            blocks_.try_emplace(row.block.id, MeasuredTogether{row.block, row.clock});
-        if (row.is_baseline) marked_baseline_ = row.clock;
-        return std::nullopt;
-    }
+    std::optional<std::string> try_add(const ProfileRow& row);
 
     /// What everything is compared with: the marked clock point, else (auto, auto), else the
     /// highest clocks measured. Nothing if there is no such point.
-    [[nodiscard]] std::optional<ClockPoint> baseline() const {
-        if (marked_baseline_) return marked_baseline_;
-        std::optional<ClockPoint> highest;
-        for (const KernelProfile& kernel : kernels_) {
-            for (const ProfilePoint& point : kernel.points)
-                highest = highest ? higher_cap(*highest, point.clock) : point.clock;
-        }
-        return highest;
-    }
+    [[nodiscard]] std::optional<ClockPoint> baseline() const;
 
     /// A block, and the clock point that held in it.
     struct MeasuredTogether {
@@ -275,74 +190,25 @@ public:
         ClockPoint clock;
     };
     /// By id.
-    [[nodiscard]] const std::map<std::uint32_t, MeasuredTogether>& blocks() const {
-        return blocks_;
-    }
+    [[nodiscard]] const std::map<std::uint32_t, MeasuredTogether>& blocks() const;
     /// As its row says; 0 where it was measured by itself.
-    [[nodiscard]] ProfileBlock block_of(const ProfileSample& sample) const {
-        return sample.block == 0 ? ProfileBlock{} : blocks_.at(sample.block).block;
-    }
+    [[nodiscard]] ProfileBlock block_of(const ProfileSample& sample) const;
 
     /// The first kernel that was not measured at the baseline; null if there is none.
-    [[nodiscard]] const KernelProfile* find_without_baseline() const {
-        const auto clock = baseline();
-        for (const KernelProfile& kernel : kernels_)
-            if (!clock || kernel.find(*clock) == nullptr) return &kernel;
-        return nullptr;
-    }
+    [[nodiscard]] const KernelProfile* find_without_baseline() const;
 
 private:
     /// Rows mostly come kernel by kernel, or point by point in the same order again.
-    [[nodiscard]] std::size_t find_kernel(const KernelKey& key) const {
-        for (const std::size_t likely : {last_kernel_, last_kernel_ + 1})
-            if (likely < kernels_.size() && kernels_[likely].key == key) return likely;
-        const auto known = index_.find(key);
-        return known == index_.end() ? kernels_.size() : known->second;
-    }
+    [[nodiscard]] std::size_t find_kernel(const KernelKey& key) const;
     /// One past the last point where there is none.
-    [[nodiscard]] std::size_t find_point(const KernelProfile& kernel, ClockPoint clock) const {
-        const std::vector<ProfilePoint>& points = kernel.points;
-        for (const std::size_t likely : {last_point_, last_point_ + 1})
-            if (likely < points.size() && points[likely].clock == clock) return likely;
-        const auto at = [clock](const ProfilePoint& point) { return point.clock == clock; };
-        return static_cast<std::size_t>(std::find_if(points.begin(), points.end(), at) -
-                                        points.begin());
-    }
+    [[nodiscard]] std::size_t find_point(const KernelProfile& kernel, ClockPoint clock) const;
 
     static std::optional<std::string> find_contradiction(const KernelProfile& kernel,
-                                                         std::size_t point, const ProfileRow& row) {
-        if (kernel.group != row.group)
-            return "the kernel is in group \"" + kernel.group + "\" elsewhere";
-        if (kernel.count != row.count)
-            return "the kernel has a count of " + std::to_string(kernel.count) + " elsewhere";
-        if (point == kernel.points.size()) return std::nullopt;
-        for (const ProfileSample& sample : kernel.points[point].samples) {
-            if (sample.index == row.sample)
-                return "sample " + std::to_string(row.sample) + " of " + to_string(row.key) +
-                       " at " + to_string(row.clock) + " is there twice";
-        }
-        return std::nullopt;
-    }
+                                                         std::size_t point, const ProfileRow& row);
 
-    [[nodiscard]] std::optional<std::string> find_other_block(const ProfileRow& row) const {
-        const auto known = blocks_.find(row.block.id);
-        if (known == blocks_.end()) return std::nullopt;
-        if (known->second.clock != row.clock)
-            return "block " + std::to_string(row.block.id) + " is at " +
-                   to_string(known->second.clock) + " elsewhere";
-        if (known->second.block != row.block)
-            return "block " + std::to_string(row.block.id) + " has another energy elsewhere";
-        return std::nullopt;
-    }
+    [[nodiscard]] std::optional<std::string> find_other_block(const ProfileRow& row) const;
 
-    void add_sample(KernelProfile& kernel, std::size_t point, const ProfileRow& row) {
-        const ProfileSample sample{row.sample, row.block.id, row.cost, row.energy_sd};
-        if (point == kernel.points.size())
-            kernel.points.push_back({row.clock, ProfileSamples{sample}});
-        else
-            kernel.points[point].samples.push_back(sample);
-        last_point_ = point;
-    }
+    void add_sample(KernelProfile& kernel, std::size_t point, const ProfileRow& row);
 
     std::string gpu_;
     std::vector<KernelProfile> kernels_;
@@ -353,6 +219,73 @@ private:
     std::optional<ClockPoint> marked_baseline_;
 };
 
+// Sweep files:
+// `gpu,kernel,core_mhz,mem_mhz,time_s,energy_j[,energy_sd_j][,variant][,group][,power_w]`
+// `[,is_baseline][,count][,sample][,block][,block_energy_j][,block_energy_sd_j]`, columns in any
+// order, unknown ones ignored. Time and energy are per launch; `energy_sd_j` is the standard
+// deviation of what the energy may be off, 0 or empty where it is not known; -1 or "auto" is the
+// board's own clock; without a variant a kernel is written as `to_string(KernelKey)` does. Rows of
+// one `block` were measured together (`ProfileBlock`); 0 or empty: by themselves.
+
+/// Reads a sweep file. Errors call the input `name`.
+/// @throws Error (invalid_input) naming file and line, for anything that is not a sound profile
+/// of one GPU with a baseline for every kernel.
+KDVFS_INLINE Profile read_profile(std::istream& input, const std::string& name);
+
+/// Reads a sweep file. @throws Error (io) if it cannot be opened, else as above.
+KDVFS_INLINE Profile read_profile(const std::filesystem::path& path);
+
+/// The header line of the sweep files that kdvfs writes.
+inline constexpr std::string_view sweep_header =
+    "gpu,kernel,variant,group,core_mhz,mem_mhz,time_s,energy_j,is_baseline,count,sample,"
+    "energy_sd_j,block,block_energy_j,block_energy_sd_j\n";
+
+/// One measurement as a line of a sweep file, so that sweeps can append as they go.
+KDVFS_INLINE std::string to_csv_line(const std::string& gpu, const ProfileRow& row);
+
+/// A profile as a sweep file.
+KDVFS_INLINE std::string to_csv(const Profile& profile);
+
+/// A sweep file that grows as measurements are taken: each is on its way to the disk before the
+/// next begins, so a killed sweep loses at most one, and goes on where it was. One process at a
+/// time has the file; not thread-safe.
+class SweepFile {
+public:
+    /// Opens a file or makes one. A last line that was cut short is dropped. Rows at `baseline`
+    /// are marked as such; without it, the profile's own rule decides.
+    /// @throws Error (io, busy), and (invalid_input) for what is no file or not this GPU's sweep,
+    ///         which stays as it is
+    SweepFile(std::filesystem::path path, const std::string& gpu,
+              std::optional<ClockPoint> baseline = std::nullopt);
+
+    /// What has been measured, by this process and before.
+    [[nodiscard]] const Profile& profile() const { return profile_; }
+
+    [[nodiscard]] std::optional<ClockPoint> baseline() const { return baseline_; }
+
+    /// Adds a measurement. @throws Error (io), and as `Profile::add`
+    void append(const ProfileRow& row) { append(std::vector{row}); }
+
+    /// Adds what was measured together, in one piece.
+    void append(std::vector<ProfileRow> rows);
+
+private:
+    void resume(const std::string& gpu);
+
+    void take_over(const std::string& text, const std::string& gpu);
+
+    [[noreturn]] void reject(const std::string& why) const;
+
+    std::string read_all() const;
+
+    void write(const std::string& text) const;
+
+    std::filesystem::path path_;
+    kdvfs::detail::Descriptor file_;
+    Profile profile_;
+    std::optional<ClockPoint> baseline_;
+};
+
 /// The launches of an iteration, in order, with the gaps before them.
 struct LaunchSequence {
     std::vector<KernelKey> launches;
@@ -360,4 +293,30 @@ struct LaunchSequence {
     std::vector<std::uint32_t> depths = {};  ///< likewise: how many of the scopes are around it
 };
 
+// Sequence files: the launches of an iteration in order (`kernel[,variant][,gap_s][,depth]`, a line
+// each; the gap is the time before the launch in which the stream ran none, the depth says how many
+// of the sequence's scopes are around it).
+
+/// @throws Error (invalid_input) naming file and line
+KDVFS_INLINE LaunchSequence read_launches(std::istream& input, const std::string& name);
+KDVFS_INLINE LaunchSequence read_launches(const std::filesystem::path& path);
+
+/// @throws Error (io)
+KDVFS_INLINE void write_launches(const std::filesystem::path& path, const LaunchSequence& sequence);
+
+/// Where a sweep leaves the launches of an iteration: beside the profile that it writes.
+inline std::filesystem::path sequence_path(std::filesystem::path profile) {
+    return profile.replace_extension(".sequence.csv");
+}
+
+/// The launches of an iteration, in order. @throws Error (invalid_input) naming file and line
+inline std::vector<KernelKey> read_sequence(std::istream& input, const std::string& name) {
+    return read_launches(input, name).launches;
+}
+KDVFS_INLINE std::vector<KernelKey> read_sequence(const std::filesystem::path& path);
+
 }  // namespace kdvfs::inline v0_3::tune
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/tune/profile.hpp>
+#endif

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
-#include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/validation.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/report/energy_chart.hpp>

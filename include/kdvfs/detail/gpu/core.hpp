@@ -9,11 +9,14 @@
 #include <kdvfs/detail/gpu/merged_options.hpp>
 #include <kdvfs/detail/gpu/meter.hpp>
 #include <kdvfs/detail/gpu/prepared_points.hpp>
+#include <kdvfs/detail/gpu/reference_meter.hpp>
 #include <kdvfs/detail/gpu/repeater.hpp>
+#include <kdvfs/detail/gpu/report_notes.hpp>
 #include <kdvfs/detail/gpu/scope_gate.hpp>
 #include <kdvfs/detail/gpu/scope_kinds.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/gpu/stream_scopes.hpp>
+#include <kdvfs/detail/gpu/timestamp_collector.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -31,7 +34,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -98,7 +100,8 @@ public:
         if (!measure_only() && options_.idle_clock.clock) check_listed(*options_.idle_clock.clock);
         repeats_ = options_.repeat.on;
         if (asked_to_repeat() && !repeats_) refuse_to_repeat();
-        if (options_.reference) reference_ = read_reference();
+        if (options_.reference)
+            reference_.emplace(*options_.reference, [this] { return runtime_->now(); });
         if (options_.ordering == Ordering::acked) {
             arbiter_.answer_at(answer_word(), options_.ack_deadline);
         }
@@ -121,8 +124,8 @@ public:
 
     ScopeToken enter(StreamRef stream, const ScopeKind& kind) override {
         if (is_retired()) return {};
-        collect_where_full();
-        if (gate_.awaits_time(kind)) collect_while_awaited();
+        collector_.where_full(*runtime_, windows_, *meter_);
+        if (gate_.awaits_time(kind)) collector_.while_awaited(*runtime_, windows_, *meter_);
         return scopes_.enter(stream, kind);
     }
     ScopeToken enter_holding(StreamRef stream, const ScopeKind& kind) override {
@@ -216,22 +219,7 @@ public:
     }
 
     std::uint64_t begin_request(PreparedPoint point) override {
-        const auto refuse = [&](Errc code, std::string words, std::string remedy) {
-            throw Error{code,
-                        {.action = "switch to " + to_string(point),
-                         .object = to_string(info_),
-                         .vendor_words = std::move(words),
-                         .remedy = std::move(remedy)}};
-        };
-        const auto& known = info_.prepared_points;
-        if (measure_only())
-            refuse(Errc::refused, "it is only measured", "open it to set its clocks");
-        if (!points_ || known.empty())
-            refuse(Errc::not_supported, "this board has none that can be switched",
-                   "ask for clocks instead");
-        if (std::find(known.begin(), known.end(), point) == known.end())
-            refuse(Errc::invalid_input, "the board has no such point",
-                   "ask for one of info().prepared_points");
+        check_prepared_point(point, info_, measure_only(), points_ != nullptr);
         return points_->begin(point);
     }
     void end_point_request(std::uint64_t request) override {
@@ -320,25 +308,19 @@ public:
             meter_->add_unmetered(kernel, calls);
         });
         meter_->fill(report, measure::rest_of(info_.name), sharing_.is_unknown());
-        if (reference_) add_reference(report);
+        if (reference_) reference_->add_to(report, [this] { return meter_->counted(); });
         accounts.fill(report);
         sharing_.judge(report);
         report.scopes.writes = arbiter_.counts().writes;
         report.followed = scopes_.followed();
         report.idle_clock = arbiter_.rested(runtime_->now());
-        add_gate_notes(report);
+        add_gate_notes(report, gate_);
         if (report.scopes.scopes > 0) add_unseen(report, accounts.never_entered());
         if (!info_.simulated && !measure_only()) {
             report.notes.emplace_back(
                 "applied is the driver's own word; that a clock ran is shown by held alone");
         }
-        if (!info_.simulated && !report.fit.sensor && rests_on_sensor(report)) {
-            report.notes.emplace_back(
-                "the intervals of kernels hold noise, not the error of what is assumed of the "
-                "board's sensor: where it is half a millisecond later than that, they may miss the "
-                "truth (docs/measuring.md); those of iterations and of repeated kernels do not "
-                "depend on it");
-        }
+        if (!info_.simulated) add_sensor_note(report);
         if (const auto point = points_seen(); point.switches > 0) {
             report.device.operating_point = point.words;
             report.notes.emplace_back(
@@ -375,9 +357,9 @@ public:
         }
         // Sensors of ten readings a second are to say something, too.
         constexpr Duration for_sensors = std::chrono::seconds{2};
-        const TimedJoules begin = read_reference();
+        const auto begin = reference_->read();
         loop_->sleep_for(std::max(long_enough, for_sensors));
-        const TimedJoules end = read_reference();
+        const auto end = reference_->read();
         return meter_->sampling().end_check(
             runtime_->now(), std::pair{options_.reference->name,
                                        (end.joules - begin.joules) / Seconds{end.at - begin.at}});
@@ -460,150 +442,10 @@ public:
     }
 
 private:
-    /// The ring of timestamps has room for 65,536. Where only a launching thread may ask for them
-    /// (events), and where the library's own thread does not keep up, launches do before it is
-    /// full: few at a time, and more of them than come meanwhile.
-    void collect_where_full() {
-        constexpr std::uint64_t often = 1U << 6U;
-        constexpr std::uint64_t many = 1U << 14U;
-        const std::uint64_t expected = windows_.expected();
-        if (expected < collect_at_.load(std::memory_order_relaxed)) [[likely]]
-            return;
-        collect_at_.store(expected + often, std::memory_order_relaxed);
-        if (expected >= meter_->taken_in() + many) meter_->try_harvest(*runtime_);
-    }
-
-    /// The gate holds scopes back until it knows how long they last: where only launching threads
-    /// may ask for timestamps, they do so a hundred times a second meanwhile.
-    void collect_while_awaited() {
-        if constexpr (CollectedBeside<Runtime>) return;
-        constexpr Duration often = std::chrono::milliseconds{10};
-        const Duration::rep now = runtime_->now().time_since_epoch().count();
-        Duration::rep due = collect_due_.load(std::memory_order_relaxed);
-        if (now < due || !collect_due_.compare_exchange_strong(due, now + often.count())) return;
-        if (windows_.expected() > meter_->taken_in()) meter_->try_harvest(*runtime_);
-    }
-
-    static Megahertz highest(const ClockDomain& domain) {
-        return domain.listed.empty() ? auto_clock : domain.listed.back();
-    }
-
-    static bool asked_to_repeat() { return environment("KDVFS_MODE") == "repeat"; }
-
-    static GpuOptions checked(GpuOptions options, const DeviceInfo& info, Megahertz highest) {
-        options.accumulator.highest_core = highest;
-        if (asked_to_repeat() && options.may_repeat) options.repeat.on = true;
-        if (options.repeat.on) {
-            options.meter_every = 1;
-            options.accumulator.kernels_repeat = true;
-        }
-        // "Never" may be said by the longest time there is, which nothing could be added to.
-        constexpr Duration longest = std::chrono::hours{24 * 365};
-        for (Duration* time :
-             {&options.controller.verify_every, &options.controller.lower_after,
-              &options.ack_deadline, &options.listen_every, &options.sampler.period,
-              &options.sampler.resting_period, &options.repeat.after, &options.idle_clock.after}) {
-            *time = std::min(*time, longest);
-        }
-        // Each further try waits four times longer, up to a million times.
-        options.controller.first_retry_after =
-            std::min<Duration>(options.controller.first_retry_after, std::chrono::seconds{1});
-        check_limits(options.controller, to_string(info));
-        if (!(options.idle_clock.tolerated_loss >= 1e-4 && options.idle_clock.tolerated_loss <= 1))
-            throw Error{Errc::invalid_input,
-                        {.action = "lower the clock without work",
-                         .object = to_string(info),
-                         .vendor_words = "a tolerated loss of " +
-                                         std::to_string(options.idle_clock.tolerated_loss),
-                         .remedy = "give idle_clock.tolerated_loss from 0.0001 to 1"}};
-        if (options.controller.verify_every > Duration::zero()) return options;
-        throw Error{Errc::invalid_input,
-                    {.action = "verify the clocks every " +
-                               std::to_string(options.controller.verify_every.count()) + " ns",
-                     .object = to_string(info),
-                     .vendor_words = "",
-                     .remedy = "give verify_every a time above 0, an hour if it shall be rare"}};
-    }
-
     void refuse_to_repeat() {
         refused_to_repeat_ = true;
         std::fprintf(stderr, "kdvfs: KDVFS_MODE=repeat is ignored: %s\n", may_not_repeat);
     }
-    static constexpr const char* may_not_repeat =
-        "this program does not allow its kernels to be executed more often than it asks for "
-        "(GpuOptions::may_repeat); `kdvfs run --repeat` allows it for programs it attaches to";
-
-    /// A misspelt name beside a `Default` would have no effect in silence.
-    static void add_unseen(measure::Report& report, const std::set<std::string>& names) {
-        if (names.empty()) return;
-        std::string list;
-        for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-        report.notes.push_back(
-            "no scope of these kernels has been entered, their bindings had no effect: " + list);
-    }
-
-    /// Whether kernels' energies were resolved by when they ran.
-    [[nodiscard]] static bool rests_on_sensor(const measure::Report& report) {
-        const auto is_attributed = [](const measure::ReportRow& row) {
-            return row.energy.resolved && !row.direct_power && !row.repeated;
-        };
-        return std::count_if(report.rows.begin(), report.rows.end(), is_attributed) > 1;
-    }
-    /// Says why scopes were held back where that can be helped, and where nothing can be gained.
-    void add_gate_notes(measure::Report& report) const {
-        if (report.scopes.not_worth_it == 0 && !gate_.was_measured()) return;
-        const auto milliseconds = [](Duration time) {
-            const auto tenths = (time.count() + 50'000) / 100'000;
-            return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " ms";
-        };
-        if (gate_.was_measured()) {
-            report.notes.push_back("the switching latency was found by a scope of this run: " +
-                                   milliseconds(*gate_.latency()));
-        }
-        if (!gate_.latency()) {
-            report.notes.push_back("no switching latency is known: scopes that would not pay at " +
-                                   milliseconds(ScopeGate::assumed) +
-                                   " were held back; measure it (kdvfs measure-latency) and give "
-                                   "GpuOptions::switch_latency");
-        } else if (!gate_.has_lowered()) {
-            report.notes.push_back(
-                "nothing to gain here: no scope lasts long enough for a switch "
-                "of " +
-                milliseconds(*gate_.latency()) + "; clocks were left alone");
-        }
-    }
-
-    struct TimedJoules {
-        TimePoint at;
-        Joules joules;
-    };
-    [[nodiscard]] TimedJoules read_reference() {
-        const std::lock_guard one_at_a_time{reading_reference_};
-        const TimePoint before = runtime_->now();
-        const Joules joules = options_.reference->read();
-        return {before + (runtime_->now() - before) / 2, joules};
-    }
-    void add_reference(measure::Report& report) {
-        constexpr Duration latest = std::chrono::seconds{1};
-        try {
-            const TimedJoules end = read_reference();
-            const auto counted = meter_->counted();
-            if (!counted || counted->second.at <= counted->first.at ||
-                end.at - counted->second.at > latest) {
-                report.notes.push_back("the counter cannot be held against " +
-                                       options_.reference->name +
-                                       ": it rests, or lost its thread: ask right after the work");
-                return;
-            }
-            const auto& [first, last] = *counted;
-            report.totals.reference = {options_.reference->name, end.joules - reference_->joules,
-                                       Seconds{end.at - reference_->at}, last.total - first.total,
-                                       Seconds{last.at - first.at}};
-        } catch (const std::exception& error) {
-            report.notes.emplace_back(error.what());
-        }
-    }
-
     [[nodiscard]] std::uint32_t* answer_word() {
         if constexpr (WaitingRuntime<Runtime>) {
             return runtime_->make_answer_word();
@@ -682,13 +524,11 @@ private:
     StreamScopes<Runtime> scopes_;
     Repeater<Runtime> repeater_;
 
-    std::atomic<std::uint64_t> collect_at_{0};   ///< expected timestamps: look again then
-    std::atomic<Duration::rep> collect_due_{0};  ///< while the gate awaits times
+    TimestampCollector<Runtime> collector_;
     std::mutex opening_again_;
     std::optional<GpuOptions> merged_;  ///< of all openings; nothing: of the first alone
     std::mutex checking_;
-    std::mutex reading_reference_;
-    std::optional<TimedJoules> reference_;  ///< when the GPU was opened
+    std::optional<ReferenceMeter> reference_;
     std::mutex kept_;
     std::optional<Error> error_;
 

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
+#include <kdvfs/units.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -56,6 +59,55 @@ inline ControllerOptions on_listed_clocks(ControllerOptions limits, const Suppor
     fit(clocks.core, limits.never_below.core, limits.never_above.core);
     fit(clocks.memory, limits.never_below.memory, limits.never_above.memory);
     return limits;
+}
+
+/// The highest clock of a domain; auto where none is listed.
+inline Megahertz highest(const ClockDomain& domain) {
+    return domain.listed.empty() ? auto_clock : domain.listed.back();
+}
+
+/// Whether the environment asks for kernels to be repeated.
+inline bool asked_to_repeat() { return environment("KDVFS_MODE") == "repeat"; }
+
+inline constexpr const char* may_not_repeat =
+    "this program does not allow its kernels to be executed more often than it asks for "
+    "(GpuOptions::may_repeat); `kdvfs run --repeat` allows it for programs it attaches to";
+
+/// Options as a GPU goes by them: bounded, and with what the environment asks for.
+/// @throws Error (invalid_input) for options that make no sense
+inline GpuOptions checked(GpuOptions options, const DeviceInfo& info, Megahertz highest) {
+    options.accumulator.highest_core = highest;
+    if (asked_to_repeat() && options.may_repeat) options.repeat.on = true;
+    if (options.repeat.on) {
+        options.meter_every = 1;
+        options.accumulator.kernels_repeat = true;
+    }
+    // "Never" may be said by the longest time there is, which nothing could be added to.
+    constexpr Duration longest = std::chrono::hours{24 * 365};
+    for (Duration* time :
+         {&options.controller.verify_every, &options.controller.lower_after, &options.ack_deadline,
+          &options.listen_every, &options.sampler.period, &options.sampler.resting_period,
+          &options.repeat.after, &options.idle_clock.after}) {
+        *time = std::min(*time, longest);
+    }
+    // Each further try waits four times longer, up to a million times.
+    options.controller.first_retry_after =
+        std::min<Duration>(options.controller.first_retry_after, std::chrono::seconds{1});
+    check_limits(options.controller, to_string(info));
+    if (!(options.idle_clock.tolerated_loss >= 1e-4 && options.idle_clock.tolerated_loss <= 1))
+        throw Error{Errc::invalid_input,
+                    {.action = "lower the clock without work",
+                     .object = to_string(info),
+                     .vendor_words =
+                         "a tolerated loss of " + std::to_string(options.idle_clock.tolerated_loss),
+                     .remedy = "give idle_clock.tolerated_loss from 0.0001 to 1"}};
+    if (options.controller.verify_every > Duration::zero()) return options;
+    throw Error{Errc::invalid_input,
+                {.action = "verify the clocks every " +
+                           std::to_string(options.controller.verify_every.count()) + " ns",
+                 .object = to_string(info),
+                 .vendor_words = "",
+                 .remedy = "give verify_every a time above 0, an hour if it shall be rare"}};
 }
 
 /// The options of a GPU that the process opens a second time: the stricter of both floors, ceilings

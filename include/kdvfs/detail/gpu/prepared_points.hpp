@@ -98,6 +98,28 @@ private:
     ClockHistory history_{};
 };
 
+/// Whether a GPU may be asked for a prepared point.
+/// @param can_switch whether its points can be switched
+/// @throws Error (refused, not_supported, invalid_input) where it may not
+inline void check_prepared_point(PreparedPoint point, const DeviceInfo& info, bool measure_only,
+                                 bool can_switch) {
+    const auto refuse = [&](Errc code, std::string words, std::string remedy) {
+        throw Error{code,
+                    {.action = "switch to " + to_string(point),
+                     .object = to_string(info),
+                     .vendor_words = std::move(words),
+                     .remedy = std::move(remedy)}};
+    };
+    const auto& known = info.prepared_points;
+    if (measure_only) refuse(Errc::refused, "it is only measured", "open it to set its clocks");
+    if (!can_switch || known.empty())
+        refuse(Errc::not_supported, "this board has none that can be switched",
+               "ask for clocks instead");
+    if (std::find(known.begin(), known.end(), point) == known.end())
+        refuse(Errc::invalid_input, "the board has no such point",
+               "ask for one of info().prepared_points");
+}
+
 /// Who asks for which point of a board. The newest request holds; where it ends, the one before
 /// it, and where none is left, the point that was found. Thread-safe: switches are made by the
 /// threads that ask, one at a time.

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <kdvfs/detail/device/amd/clocks.hpp>
+#include <kdvfs/detail/device/amd/families.hpp>
 #include <kdvfs/detail/device/amd/gpu_metrics.hpp>
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/device/amd/families.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/form.hpp>
+#include <kdvfs/detail/solve/effort.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 
@@ -16,14 +16,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::solve {
-
-/// How hard `solve_knapsack` tries.
-struct KnapsackEffort {
-    double good_enough = 1e-6;         ///< relative gap that ends the search once patience is out
-    std::size_t patience = 30'000;     ///< partial solutions looked at whatever the gap
-    std::size_t states = 32'768;       ///< partial solutions kept at a time, at most
-    std::size_t open_classes = 2'000;  ///< more undecided classes than that are left as they are
-};
 
 /// A selection within a time limit, and a proof: no selection within it uses less than
 /// `energy_bound`.

@@ -3,7 +3,7 @@
 
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
-#include <kdvfs/tune/switch_model.hpp>
+#include <kdvfs/detail/solve/switch_model.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,8 +5,8 @@
 #include <kdvfs/detail/solve/knapsack.hpp>
 #include <kdvfs/detail/solve/schedule.hpp>
 #include <kdvfs/detail/solve/schedule_search.hpp>
+#include <kdvfs/detail/solve/switch_model.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>
 #include <cmath>

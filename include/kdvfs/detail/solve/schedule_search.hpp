@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/form.hpp>
+#include <kdvfs/detail/solve/effort.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/detail/solve/schedule.hpp>
-#include <kdvfs/tune/switch_model.hpp>
+#include <kdvfs/detail/solve/switch_model.hpp>
 
 #include <algorithm>
 #include <array>
@@ -16,14 +16,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::solve {
-
-/// How much work the search for the best schedule may take. Counted, not timed: plans repeat.
-struct ScheduleEffort {
-    double tolerance = 1e-5;        ///< relative, of the cheapest schedule at given prices
-    std::size_t own_laps = 4;       ///< start clocks that get a lap of their own at a price
-    std::size_t work = 60'000'000;  ///< requests looked at by the label search, in all
-    double good_enough = 1e-4;      ///< gap, relative to the energy, that ends the search
-};
 
 /// The cheapest ways from each launch and clock to the end of the iteration, at one price.
 class Guide {

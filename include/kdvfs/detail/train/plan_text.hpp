@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/tune/policy_header.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/plan.hpp>
 #include <kdvfs/tune/policy_header.hpp>

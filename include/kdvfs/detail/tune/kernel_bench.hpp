@@ -10,7 +10,6 @@
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 
 #include <algorithm>

@@ -3,8 +3,10 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/tune/csv_fields.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>

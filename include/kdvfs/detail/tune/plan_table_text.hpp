@@ -21,10 +21,6 @@ inline constexpr double simplest_within_pct = 0.3;
 
 namespace detail {
 
-inline std::string clock_column(Megahertz clock) {
-    return clock == auto_clock ? "auto" : std::to_string(clock.count);
-}
-
 inline std::string heading_text(const std::string& gpu, const std::string& objective,
                                 double max_slowdown, const Cost& baseline,
                                 Seconds launch_limit = Objective{}.launch_limit) {
@@ -117,8 +113,8 @@ inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
     for (const PlannedKernel& kernel : plan.kernels) {
         text << std::left << std::setw(name_width)
              << kdvfs::detail::shortened(to_string(kernel.key)) << std::right << std::setw(8)
-             << detail::clock_column(kernel.clock.core) << std::setw(8)
-             << detail::clock_column(kernel.clock.memory) << std::showpos << std::fixed
+             << io::to_csv_field(kernel.clock.core) << std::setw(8)
+             << io::to_csv_field(kernel.clock.memory) << std::showpos << std::fixed
              << std::setprecision(2) << std::setw(9)
              << time_percent(kernel.expected, kernel.baseline) << std::setw(10)
              << energy_percent(kernel.expected, kernel.baseline) << std::noshowpos << '\n';
@@ -164,8 +160,8 @@ inline std::string to_text_table(const SegmentPlan& plan) {
     text << "launches           core  memory    lead ms\n";
     for (const Segment& segment : plan.segments) {
         text << std::left << std::setw(15) << detail::launches_column(segment) << std::right
-             << std::setw(8) << detail::clock_column(segment.clock.core) << std::setw(8)
-             << detail::clock_column(segment.clock.memory) << std::fixed << std::setprecision(3)
+             << std::setw(8) << io::to_csv_field(segment.clock.core) << std::setw(8)
+             << io::to_csv_field(segment.clock.memory) << std::fixed << std::setprecision(3)
              << std::setw(11) << 1e3 * segment.lead.count() << '\n';
     }
     return text.str();

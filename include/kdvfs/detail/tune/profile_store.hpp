@@ -5,8 +5,8 @@
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>

@@ -11,9 +11,9 @@
 #include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/meter_record.hpp>
-#include <kdvfs/tune/plan_json.hpp>
-#include <kdvfs/tune/rank_link.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/saving.hpp>
+#include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 

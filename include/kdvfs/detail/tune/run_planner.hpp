@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/solve/switch_model.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
@@ -8,11 +9,9 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
-#include <kdvfs/tune/switch_model.hpp>
 
 #include <pthread.h>
 #include <signal.h>

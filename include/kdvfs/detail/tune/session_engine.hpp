@@ -7,13 +7,13 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/tune/ledger.hpp>
 #include <kdvfs/detail/tune/plan_comparison.hpp>
+#include <kdvfs/detail/tune/ranks.hpp>
 #include <kdvfs/detail/tune/run_engine.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/tune/ranks.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/detail/tune/saving_json.hpp>
-#include <kdvfs/tune/plan_json.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/saving.hpp>
 #include <kdvfs/tune/sweep_options.hpp>

@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/solve/knapsack.hpp>
 #include <kdvfs/detail/tune/clock_curves.hpp>
+#include <kdvfs/detail/tune/planner.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>

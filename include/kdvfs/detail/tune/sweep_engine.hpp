@@ -17,9 +17,7 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 
 #include <algorithm>

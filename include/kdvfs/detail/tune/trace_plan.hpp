@@ -2,13 +2,14 @@
 #pragma once
 
 #include <kdvfs/detail/control/plan_follower.hpp>
+#include <kdvfs/detail/solve/switch_model.hpp>
 #include <kdvfs/detail/tune/launch_template.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
+#include <kdvfs/detail/tune/segments.hpp>
 #include <kdvfs/detail/tune/trace_replay.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/segments.hpp>
-#include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/control/plan_follower.hpp>
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/solve/switch_model.hpp>
 #include <kdvfs/detail/tune/launch_template.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/detail/tune/trace_plan.hpp>
@@ -10,7 +11,6 @@
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/segments.hpp>
-#include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/solve/switch_model.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>
 #include <cmath>

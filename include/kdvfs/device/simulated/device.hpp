@@ -6,7 +6,6 @@
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/device/simulated/board.hpp>
-#include <kdvfs/device/simulated/sensors.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 

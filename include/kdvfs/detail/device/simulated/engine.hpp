@@ -6,7 +6,6 @@
 #include <kdvfs/device/power_limiter.hpp>
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
-#include <kdvfs/device/simulated/sensors.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 

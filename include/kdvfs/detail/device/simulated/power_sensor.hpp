@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/device/contracts.hpp>
-#include <kdvfs/device/simulated/sensors.hpp>
+#include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/tune/profile.hpp>
+
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/tune/csv_fields.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/tune/profile.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -28,14 +30,8 @@
 #include <utility>
 #include <vector>
 
-/// Sweep files:
-/// `gpu,kernel,core_mhz,mem_mhz,time_s,energy_j[,energy_sd_j][,variant][,group][,power_w]`
-/// `[,is_baseline][,count][,sample][,block][,block_energy_j][,block_energy_sd_j]`, columns in any
-/// order, unknown ones ignored. Time and energy are per launch; `energy_sd_j` is the standard
-/// deviation of what the energy may be off, 0 or empty where it is not known; -1 or "auto" is the
-/// board's own clock; without a variant a kernel is written as `to_string(KernelKey)` does. Rows of
-/// one `block` were measured together (`ProfileBlock`); 0 or empty: by themselves.
 namespace kdvfs::inline v0_3::tune {
+
 namespace detail {
 
 using Fields = std::vector<std::string_view>;
@@ -85,52 +81,6 @@ public:
 private:
     std::size_t width_;
 };
-
-template <class Number>
-Number parse_field(std::string_view text, const char* column, const io::CsvReader& reader) {
-    const auto value = kdvfs::detail::parse_number<Number>(text);
-    if (!value) reader.fail(kdvfs::detail::number_fault(text, column));
-    return *value;
-}
-
-inline std::uint32_t parse_optional(std::string_view text, std::uint32_t otherwise,
-                                    const char* column, const io::CsvReader& reader) {
-    return text.empty() ? otherwise : parse_field<std::uint32_t>(text, column, reader);
-}
-
-/// 0 where there is nothing.
-inline Joules parse_joules(std::string_view text, const char* column, const io::CsvReader& reader) {
-    return {text.empty() ? 0 : parse_field<double>(text, column, reader)};
-}
-
-/// A name and its variant. Where no column says the variant, the name may: "sort#2".
-inline void parse_key(std::string_view kernel, std::string_view variant_text,
-                      const io::CsvReader& reader, KernelKey& key) {
-    if (!variant_text.empty() || !ends_in_variant(kernel)) {
-        key.name = kernel;
-        key.variant = variant(parse_optional(variant_text, 0, "variant", reader));
-        return;
-    }
-    const std::size_t hash = kernel.rfind('#');
-    key.variant =
-        variant(parse_field<std::uint32_t>(kernel.substr(hash + 1), "kernel#variant", reader));
-    key.name = kernel.substr(0, hash);
-}
-
-inline Megahertz parse_clock_field(std::string_view text, const char* column,
-                                   const io::CsvReader& reader) {
-    const auto clock = kdvfs::detail::parse_clock(text);
-    if (!clock)
-        reader.fail(std::string{column} + " is no clock (1 to 100000 whole MHz, -1 or auto): \"" +
-                    std::string{text.substr(0, 40)} + '"');
-    return *clock;
-}
-
-inline bool parse_flag(std::string_view text, const char* column, const io::CsvReader& reader) {
-    if (text.empty() || text == "0" || text == "false") return false;
-    if (text == "1" || text == "true") return true;
-    reader.fail(std::string{column} + " is neither 0 nor 1");
-}
 
 /// Fills a row, whose memory is used again.
 inline void parse_row(const Fields& fields, const SweepColumns& columns,
@@ -183,10 +133,11 @@ inline SweepRows read_rows(io::CsvReader& reader) {
 
 }  // namespace detail
 
-/// Reads a sweep file. Errors call the input `name`.
-/// @throws Error (invalid_input) naming file and line, for anything that is not a sound profile
-/// of one GPU with a baseline for every kernel.
-inline Profile read_profile(std::istream& input, const std::string& name) {
+using detail::read_rows;
+
+#if KDVFS_DEFINES_ENGINE
+
+KDVFS_INLINE Profile read_profile(std::istream& input, const std::string& name) {
     io::CsvReader reader{input, name};
     detail::SweepRows rows = detail::read_rows(reader);
     if (!rows.profile) reader.fail("there are no measurements");
@@ -199,8 +150,7 @@ inline Profile read_profile(std::istream& input, const std::string& name) {
     return *std::move(rows.profile);
 }
 
-/// Reads a sweep file. @throws Error (io) if it cannot be opened, else as above.
-inline Profile read_profile(const std::filesystem::path& path) {
+KDVFS_INLINE Profile read_profile(const std::filesystem::path& path) {
     std::ifstream input{path, std::ios::binary};
     if (!input) {
         throw Error{Errc::io, {"open a sweep file", path.string(), std::strerror(errno), ""}};
@@ -208,13 +158,7 @@ inline Profile read_profile(const std::filesystem::path& path) {
     return read_profile(input, path.string());
 }
 
-/// The header line of the sweep files that kdvfs writes.
-inline constexpr std::string_view sweep_header =
-    "gpu,kernel,variant,group,core_mhz,mem_mhz,time_s,energy_j,is_baseline,count,sample,"
-    "energy_sd_j,block,block_energy_j,block_energy_sd_j\n";
-
-/// One measurement as a line of a sweep file, so that sweeps can append as they go.
-inline std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
+KDVFS_INLINE std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
     const std::array<std::string, 15> fields{kdvfs::detail::csv_field(gpu),
                                              kdvfs::detail::csv_field(row.key.name),
                                              std::to_string(row.key.variant.index),
@@ -236,8 +180,7 @@ inline std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
     return line;
 }
 
-/// A profile as a sweep file.
-inline std::string to_csv(const Profile& profile) {
+KDVFS_INLINE std::string to_csv(const Profile& profile) {
     std::string text{sweep_header};
     for (const KernelProfile& kernel : profile.kernels()) {
         for (const ProfilePoint& point : kernel.points) {
@@ -252,104 +195,128 @@ inline std::string to_csv(const Profile& profile) {
     return text;
 }
 
-/// A sweep file that grows as measurements are taken: each is on its way to the disk before the
-/// next begins, so a killed sweep loses at most one, and goes on where it was. One process at a
-/// time has the file; not thread-safe.
-class SweepFile {
-public:
-    /// Opens a file or makes one. A last line that was cut short is dropped. Rows at `baseline`
-    /// are marked as such; without it, the profile's own rule decides.
-    /// @throws Error (io, busy), and (invalid_input) for what is no file or not this GPU's sweep,
-    ///         which stays as it is
-    SweepFile(std::filesystem::path path, const std::string& gpu,
-              std::optional<ClockPoint> baseline = std::nullopt)
-        : path_{std::move(path)},
-          file_{::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0666)},
-          profile_{gpu},
-          baseline_{baseline} {
-        struct stat status {};
-        if (!file_.is_open() || ::fstat(file_.get(), &status) != 0)
-            kdvfs::detail::throw_file_error("open a sweep file", path_, errno);
-        if (!S_ISREG(status.st_mode)) reject("it is no regular file");
-        if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-            throw Error{Errc::busy,
-                        {"open a sweep file", path_.string(), "another process is writing to it",
-                         "wait for it to end"}};
-        }
-        resume(gpu);
+KDVFS_INLINE SweepFile::SweepFile(std::filesystem::path path, const std::string& gpu,
+                                  std::optional<ClockPoint> baseline)
+    : path_{std::move(path)},
+      file_{::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0666)},
+      profile_{gpu},
+      baseline_{baseline} {
+    struct stat status {};
+    if (!file_.is_open() || ::fstat(file_.get(), &status) != 0)
+        kdvfs::detail::throw_file_error("open a sweep file", path_, errno);
+    if (!S_ISREG(status.st_mode)) reject("it is no regular file");
+    if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+        throw Error{Errc::busy,
+                    {"open a sweep file", path_.string(), "another process is writing to it",
+                     "wait for it to end"}};
     }
+    resume(gpu);
+}
 
-    /// What has been measured, by this process and before.
-    [[nodiscard]] const Profile& profile() const { return profile_; }
-
-    [[nodiscard]] std::optional<ClockPoint> baseline() const { return baseline_; }
-
-    /// Adds a measurement. @throws Error (io), and as `Profile::add`
-    void append(const ProfileRow& row) { append(std::vector{row}); }
-
-    /// Adds what was measured together, in one piece.
-    void append(std::vector<ProfileRow> rows) {
-        std::string lines;
-        for (ProfileRow& row : rows) {
-            row.is_baseline = row.clock == baseline_;
-            profile_.add(row);
-            lines += to_csv_line(profile_.gpu(), row);
-        }
-        write(lines);
+KDVFS_INLINE void SweepFile::append(std::vector<ProfileRow> rows) {
+    std::string lines;
+    for (ProfileRow& row : rows) {
+        row.is_baseline = row.clock == baseline_;
+        profile_.add(row);
+        lines += to_csv_line(profile_.gpu(), row);
     }
+    write(lines);
+}
 
-private:
-    void resume(const std::string& gpu) {
-        std::string text = read_all();
-        if (!text.starts_with(sweep_header.substr(0, text.size())))
-            reject("it has other columns than kdvfs writes");
-        const std::size_t size = text.size();
-        const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is no whole line
-        text.resize(whole);
-        if (whole > 0) take_over(text, gpu);
-        // Only now: what is no sweep of this GPU is left as it is.
-        if (whole != size && ::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)
-            kdvfs::detail::throw_file_error("drop a line that was cut short", path_, errno);
-        if (whole == 0) write(std::string{sweep_header});
+KDVFS_INLINE void SweepFile::resume(const std::string& gpu) {
+    std::string text = read_all();
+    if (!text.starts_with(sweep_header.substr(0, text.size())))
+        reject("it has other columns than kdvfs writes");
+    const std::size_t size = text.size();
+    const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is no whole line
+    text.resize(whole);
+    if (whole > 0) take_over(text, gpu);
+    // Only now: what is no sweep of this GPU is left as it is.
+    if (whole != size && ::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)
+        kdvfs::detail::throw_file_error("drop a line that was cut short", path_, errno);
+    if (whole == 0) write(std::string{sweep_header});
+}
+
+KDVFS_INLINE void SweepFile::take_over(const std::string& text, const std::string& gpu) {
+    std::istringstream lines{text};
+    io::CsvReader reader{lines, path_.string()};
+    detail::SweepRows rows = detail::read_rows(reader);
+    if (!rows.profile) return;
+    if (rows.profile->gpu() != gpu) reject("it is of another GPU, " + rows.profile->gpu());
+    profile_ = *std::move(rows.profile);
+}
+
+KDVFS_INLINE void SweepFile::reject(const std::string& why) const {
+    throw Error{Errc::invalid_input,
+                {"go on with a sweep", path_.string(), why, "write to another file"}};
+}
+
+KDVFS_INLINE std::string SweepFile::read_all() const {
+    std::string text;
+    char buffer[65536];
+    for (;;) {
+        const ssize_t got =
+            ::pread(file_.get(), buffer, sizeof buffer, static_cast<off_t>(text.size()));
+        if (got < 0) kdvfs::detail::throw_file_error("read a sweep file", path_, errno);
+        if (got == 0) return text;
+        text.append(buffer, static_cast<std::size_t>(got));
     }
+}
 
-    void take_over(const std::string& text, const std::string& gpu) {
-        std::istringstream lines{text};
-        io::CsvReader reader{lines, path_.string()};
-        detail::SweepRows rows = detail::read_rows(reader);
-        if (!rows.profile) return;
-        if (rows.profile->gpu() != gpu) reject("it is of another GPU, " + rows.profile->gpu());
-        profile_ = *std::move(rows.profile);
+KDVFS_INLINE void SweepFile::write(const std::string& text) const {
+    if (const int error = kdvfs::detail::write_all(file_.get(), text); error != 0)
+        kdvfs::detail::throw_file_error("write a sweep file", path_, error);
+}
+
+KDVFS_INLINE LaunchSequence read_launches(std::istream& input, const std::string& name) {
+    io::CsvReader reader{input, name};
+    detail::NamedColumns columns{reader, {"kernel"}};
+    LaunchSequence sequence;
+    while (columns.next()) {
+        detail::parse_key(columns.get("kernel"), columns.get("variant"), reader,
+                          sequence.launches.emplace_back());
+        if (!is_kernel_name(sequence.launches.back().name)) reader.fail("this is no kernel name");
+        if (columns.has("gap_s"))
+            sequence.gaps.push_back(detail::parse_delay(columns, "gap_s", reader));
+        if (!columns.has("depth")) continue;
+        const auto depth =
+            detail::parse_field<std::uint32_t>(columns.get("depth"), "depth", reader);
+        const std::uint32_t before = sequence.depths.empty() ? 0 : sequence.depths.back() + 1;
+        if (depth > before) reader.fail("it is inside a scope that is not there");
+        sequence.depths.push_back(depth);
     }
+    if (sequence.launches.empty()) reader.fail("there are no launches");
+    return sequence;
+}
 
-    [[noreturn]] void reject(const std::string& why) const {
-        throw Error{Errc::invalid_input,
-                    {"go on with a sweep", path_.string(), why, "write to another file"}};
+KDVFS_INLINE LaunchSequence read_launches(const std::filesystem::path& path) {
+    std::ifstream input = detail::open_input(path);
+    return read_launches(input, path.string());
+}
+
+KDVFS_INLINE void write_launches(const std::filesystem::path& path,
+                                 const LaunchSequence& sequence) {
+    const bool gaps = !sequence.gaps.empty();
+    const bool nested = std::any_of(sequence.depths.begin(), sequence.depths.end(),
+                                    [](std::uint32_t depth) { return depth > 0; });
+    std::string text = "kernel,variant";
+    text += gaps ? ",gap_s" : "";
+    text += nested ? ",depth\n" : "\n";
+    for (std::size_t i = 0; i < sequence.launches.size(); ++i) {
+        const KernelKey& key = sequence.launches[i];
+        text += kdvfs::detail::csv_field(key.name) + ',' + std::to_string(key.variant.index);
+        if (gaps) text += ',' + kdvfs::detail::to_text(sequence.gaps[i].count());
+        if (nested) text += ',' + std::to_string(sequence.depths[i]);
+        text += '\n';
     }
+    kdvfs::detail::write_file_atomically(path, text);
+}
 
-    std::string read_all() const {
-        std::string text;
-        char buffer[65536];
-        for (;;) {
-            const ssize_t got =
-                ::pread(file_.get(), buffer, sizeof buffer, static_cast<off_t>(text.size()));
-            if (got < 0) kdvfs::detail::throw_file_error("read a sweep file", path_, errno);
-            if (got == 0) return text;
-            text.append(buffer, static_cast<std::size_t>(got));
-        }
-    }
+KDVFS_INLINE std::vector<KernelKey> read_sequence(const std::filesystem::path& path) {
+    std::ifstream input = detail::open_input(path);
+    return read_sequence(input, path.string());
+}
 
-    void write(const std::string& text) const {
-        if (const int error = kdvfs::detail::write_all(file_.get(), text); error != 0)
-            kdvfs::detail::throw_file_error("write a sweep file", path_, error);
-    }
-
-    std::filesystem::path path_;
-    kdvfs::detail::Descriptor file_;
-    Profile profile_;
-    std::optional<ClockPoint> baseline_;
-};
-
-using detail::read_rows;
+#endif
 
 }  // namespace kdvfs::inline v0_3::tune

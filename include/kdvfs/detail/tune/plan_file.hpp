@@ -1,50 +1,44 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/tune/plan_file.hpp>
+
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/tune/coded_launches.hpp>
+#include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/plan.hpp>
-#include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/segments.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-/// Plan files:
-/// `{"gpu","objective","max_slowdown_pct","baseline":{...},"plan":{...},"single":{...},`
-/// `"per_group":{...},"local":{...},"global":{...},"best_static":{...},"kernels":[...]}`.
-/// Percentages are against the baseline, negative = saved; `max_slowdown_pct` is null where there
-/// is no bound, and `launch_limit_s` is there where launches have one; clocks are MHz, -1 for auto.
-/// `predicted_within_pct` is there where costs were predicted: by so much `energy_pct` may be off.
-/// Times and energies are of one iteration, in `kernels` of one launch.
 namespace kdvfs::inline v0_3::tune {
+
 namespace detail {
 
-inline nlohmann::ordered_json clock_json(Megahertz clock) {
-    if (clock == auto_clock) return -1;
-    return clock.count;
-}
-
-/// The best single clock point for everything.
-inline nlohmann::ordered_json static_json(ClockPoint clock, const Cost& cost,
-                                          const Cost& baseline) {
-    return {{"core_mhz", clock_json(clock.core)},
-            {"mem_mhz", clock_json(clock.memory)},
-            {"time_pct", time_percent(cost, baseline)},
-            {"energy_pct", energy_percent(cost, baseline)}};
+[[noreturn]] inline void distrust(const std::filesystem::path& path, const char* why,
+                                  const char* remedy) {
+    throw Error{Errc::invalid_input, {"read a plan", path.string(), why, remedy}};
 }
 
 inline nlohmann::ordered_json totals_json(const Plan& plan) {
@@ -91,99 +85,6 @@ inline void add_kernels(nlohmann::ordered_json& json, const Plan& plan) {
     for (const PlannedKernel& kernel : plan.kernels) json["kernels"].push_back(kernel_json(kernel));
 }
 
-/// Takes fields out of a parsed plan file, and names the one that is wrong.
-class PlanFields {
-public:
-    PlanFields(const nlohmann::json& json, std::string file, std::string place)
-        : json_{json}, file_{std::move(file)}, place_{std::move(place)} {
-        if (!json_.is_object()) fail("", "is no object");
-    }
-
-    [[noreturn]] void fail(const std::string& field, const std::string& why) const {
-        throw Error{Errc::invalid_input,
-                    {"read a file of kdvfs", file_, place_ + field + " " + why,
-                     "fix that field, or write the file again"}};
-    }
-    [[nodiscard]] const nlohmann::json& get(const char* field) const {
-        const auto found = json_.find(field);
-        if (found == json_.end()) fail(field, "is missing");
-        return *found;
-    }
-    [[nodiscard]] bool has(const char* field) const { return json_.contains(field); }
-    [[nodiscard]] PlanFields object(const char* field) const {
-        return {get(field), file_, place_ + field + "."};
-    }
-    [[nodiscard]] double number(const char* field, double least) const {
-        const nlohmann::json& value = get(field);
-        if (!value.is_number()) fail(field, "is no number");
-        const double number = value.get<double>();
-        if (!std::isfinite(number) || number < least) fail(field, "is out of range");
-        return number;
-    }
-    [[nodiscard]] std::uint32_t integer(const char* field, std::uint32_t otherwise) const {
-        const auto found = json_.find(field);
-        if (found == json_.end()) return otherwise;
-        if (!found->is_number_unsigned() ||
-            found->get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
-            fail(field, "is no whole number in range");
-        return found->get<std::uint32_t>();
-    }
-    [[nodiscard]] std::string text(const char* field) const {
-        const nlohmann::json& value = get(field);
-        if (!value.is_string()) fail(field, "is no text");
-        return value.get<std::string>();
-    }
-    [[nodiscard]] Megahertz clock(const char* field) const {
-        const double number = this->number(field, -1);
-        if (number == -1) return auto_clock;
-        if (number < 1 || number > 100'000 || number != std::floor(number))
-            fail(field, "is no clock (1 to 100000 whole MHz, or -1 for auto)");
-        return {static_cast<std::uint32_t>(number)};
-    }
-    [[nodiscard]] Cost cost(const char* time, const char* energy) const {
-        const Cost cost{Seconds{number(time, 0)}, Joules{number(energy, 0)}};
-        if (cost.time.count() <= 0) fail(time, "is not above zero");
-        return cost;
-    }
-
-private:
-    const nlohmann::json& json_;
-    std::string file_;
-    std::string place_;
-};
-
-/// JSON text as a value. Rejects keys that are there twice and nesting deeper than plans have.
-inline nlohmann::json parse_json(std::string_view text, const std::string& file) {
-    std::vector<std::set<std::string>> keys;
-    std::string fault;
-    const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-        if (depth > 8 && fault.empty()) fault = "it is nested too deep";
-        keys.resize(static_cast<std::size_t>(std::max(depth, 0)) + 1);
-        if (event == nlohmann::json::parse_event_t::key &&
-            !keys.back().insert(parsed.get<std::string>()).second && fault.empty())
-            fault = "the key " + parsed.dump() + " is there twice";
-        return true;
-    };
-    const auto fail = [&](const std::string& object, const std::string& why) {
-        throw Error{
-            Errc::invalid_input,
-            {"read a file of kdvfs", object, why, "mend that place, or write the file again"}};
-    };
-    nlohmann::json json;
-    try {
-        json = nlohmann::json::parse(text, watch);
-    } catch (const nlohmann::json::parse_error& error) {
-        const std::size_t end = std::min(error.byte, text.size());
-        const auto line =
-            1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
-        fail(file + ':' + std::to_string(line), "this is no JSON");
-    } catch (const nlohmann::json::exception& error) {
-        fail(file, error.what());
-    }
-    if (!fault.empty()) fail(file, fault);
-    return json;
-}
-
 inline PlannedKernel read_kernel(const PlanFields& fields) {
     PlannedKernel kernel;
     kernel.key = {fields.text("kernel"), variant(fields.integer("variant", 0))};
@@ -198,29 +99,6 @@ inline PlannedKernel read_kernel(const PlanFields& fields) {
         fields.fail("baseline_time_s, baseline_energy_j:", *fault);
     return kernel;
 }
-
-}  // namespace detail
-
-/// A plan file's text of one plan alone.
-inline std::string to_json(const Plan& plan) {
-    nlohmann::ordered_json json = detail::plan_json(plan);
-    detail::add_kernels(json, plan);
-    return json.dump(2) + '\n';
-}
-
-/// A plan file's text: the plan chosen, and what the others would save.
-inline std::string to_json(const Plans& plans, Aggregate chosen) {
-    nlohmann::ordered_json json = detail::plan_json(plans[chosen]);
-    for (const Aggregate aggregate :
-         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global})
-        json[std::string{to_string(aggregate)}] = detail::totals_json(plans[aggregate]);
-    json["best_static"] = detail::static_json(plans.single.kernels.front().clock,
-                                              plans.single.expected, plans.single.baseline);
-    detail::add_kernels(json, plans[chosen]);
-    return json.dump(2) + '\n';
-}
-
-namespace detail {
 
 /// What a plan file says of an iteration as a whole.
 inline Plan read_promise(const PlanFields& root) {
@@ -242,54 +120,6 @@ inline Plan read_promise(const PlanFields& root) {
         plan.predicted_within = totals.number("predicted_within_pct", 0);
     return plan;
 }
-
-}  // namespace detail
-
-/// What a plan file promises, without its kernels: of any plan, one of segments, too.
-/// @throws Error as `parse_plan`
-inline Plan parse_promise(std::string_view text, const std::string& file) {
-    const nlohmann::json json = detail::parse_json(text, file);
-    return detail::read_promise({json, file, ""});
-}
-
-/// Reads the plan that a plan file was written for; errors call the input `file`.
-/// @throws Error (invalid_input) naming file and line, or file and field.
-inline Plan parse_plan(std::string_view text, const std::string& file) {
-    const nlohmann::json json = detail::parse_json(text, file);
-    const detail::PlanFields root{json, file, ""};
-    Plan plan = detail::read_promise(root);
-    const detail::PlanFields totals = root.object("plan");
-    const auto aggregate = parse_aggregate(totals.text("aggregate"));
-    if (!aggregate) totals.fail("aggregate", "is none of auto, single, per_group, local, global");
-    plan.aggregate = *aggregate;
-
-    const nlohmann::json& kernels = root.get("kernels");
-    if (!kernels.is_array() || kernels.empty()) root.fail("kernels", "is no list, or empty");
-    std::set<KernelKey> known;
-    for (std::size_t i = 0; i < kernels.size(); ++i) {
-        const detail::PlanFields fields{kernels[i], file, "kernels[" + std::to_string(i) + "]."};
-        plan.kernels.push_back(detail::read_kernel(fields));
-        if (!known.insert(plan.kernels.back().key).second) fields.fail("kernel", "is there twice");
-    }
-    return plan;
-}
-
-/// What a plan file says of the other ways to plan: aggregate and cost of an iteration.
-/// @throws Error as `parse_plan`
-inline std::vector<std::pair<Aggregate, Cost>> parse_alternatives(std::string_view text,
-                                                                  const std::string& file) {
-    const nlohmann::json json = detail::parse_json(text, file);
-    const detail::PlanFields root{json, file, ""};
-    std::vector<std::pair<Aggregate, Cost>> alternatives;
-    for (const Aggregate aggregate :
-         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global}) {
-        const std::string name{to_string(aggregate)};
-        if (!json.contains(name)) continue;
-        alternatives.emplace_back(aggregate, root.object(name.c_str()).cost("time_s", "energy_j"));
-    }
-    return alternatives;
-}
-namespace detail {
 
 inline nlohmann::ordered_json cost_json(const Cost& cost, const Cost& baseline) {
     return {{"time_s", cost.time.count()},
@@ -362,11 +192,151 @@ void read_list(const PlanFields& parent, const char* field, const std::string& f
 
 }  // namespace detail
 
-/// A plan of segments as JSON: totals as in plan files, and `segments` in order, with the launch
-/// before which each clock is asked for (`first`; with `after_s`: in the gap before it, so long
-/// after the launch before has ended), the one in which it arrives, and its `lead_s`;
-/// `sequence` has the launches, run-length coded, and `profile_hash` says what it was made from.
-inline std::string to_json(const SegmentPlan& plan) {
+#if KDVFS_DEFINES_ENGINE
+
+KDVFS_INLINE std::string read_trusted_file(const std::filesystem::path& path) {
+    constexpr off_t most_bytes = off_t{64} << 20;
+    const kdvfs::detail::Descriptor file{
+        ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
+    if (file.get() < 0 && errno == ELOOP)
+        detail::distrust(path, "it is a symbolic link", "give the file itself");
+    if (file.get() < 0)
+        throw Error{Errc::io,
+                    {"open a plan", path.string(), std::strerror(errno),
+                     "check its name; kdvfs plan --format json -o FILE writes one"}};
+    struct stat status {};
+    if (::fstat(file.get(), &status) != 0)
+        kdvfs::detail::throw_file_error("look at a plan", path, errno);
+    if (!S_ISREG(status.st_mode))
+        detail::distrust(path, "it is no regular file", "give a plan file");
+    if (status.st_uid != ::geteuid() && status.st_uid != 0)
+        detail::distrust(path, "it belongs to another user", "copy it to a file of your own");
+    if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        detail::distrust(path, "others may write to it", "chmod go-w it");
+    if (status.st_size > most_bytes)
+        detail::distrust(path, "it is larger than 64 MiB", "no plan is that large");
+    std::string text(static_cast<std::size_t>(status.st_size), '\0');
+    std::size_t filled = 0;
+    while (filled < text.size()) {
+        const ssize_t got = ::read(file.get(), text.data() + filled, text.size() - filled);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) kdvfs::detail::throw_file_error("read a plan", path, errno);
+        if (got == 0) break;
+        filled += static_cast<std::size_t>(got);
+    }
+    text.resize(filled);
+    return text;
+}
+
+KDVFS_INLINE std::shared_ptr<const PlanTable> to_plan_table(
+    const Plan& plan, const DeviceInfo& device, const SupportedClocks& clocks,
+    const std::function<bool(std::string_view kernel)>& is_obeyed) {
+    const auto reject = [](const std::string& object, const std::string& why) {
+        throw Error{Errc::invalid_input,
+                    {"obey a plan", object, why, "make a plan from this program's own profile"}};
+    };
+    if (plan.gpu != gpu_name(device))
+        reject(to_string(device), "the plan is for another GPU, " + plan.gpu);
+    auto table = std::make_shared<PlanTable>();
+    for (const PlannedKernel& kernel : plan.kernels) {
+        if (!is_obeyed(kernel.key.name))
+            reject(to_string(kernel.key), "no FromPlan policy is bound to this kernel");
+        if (!supports(clocks, kernel.clock))
+            reject(to_string(kernel.key),
+                   to_string(device) + " does not list " + to_string(kernel.clock));
+        const Duration lasts = std::chrono::round<Duration>(kernel.expected.time);
+        table->set(kernel.key, {true, kernel.clock, lasts});
+    }
+    return table;
+}
+
+KDVFS_INLINE std::shared_ptr<const PlanTable> to_plan_table(PlannedSequence sequence,
+                                                            const DeviceInfo& device,
+                                                            const SupportedClocks& clocks) {
+    const auto reject = [](const std::string& object, const std::string& why) {
+        throw Error{Errc::invalid_input,
+                    {"follow a plan", object, why, "make a plan from this program's own profile"}};
+    };
+    if (sequence.gpu != gpu_name(device))
+        reject(to_string(device), "the plan is for another GPU, " + sequence.gpu);
+    for (const PlannedSequence::Boundary& boundary : sequence.boundaries)
+        if (!supports(clocks, boundary.clock))
+            reject("launch " + std::to_string(boundary.before),
+                   to_string(device) + " does not list " + to_string(boundary.clock));
+    for (const PlannedSequence::Kernel& kernel : sequence.kernels)
+        if (kernel.own.asks && !supports(clocks, kernel.own.point))
+            reject(to_string(kernel.key),
+                   to_string(device) + " does not list " + to_string(kernel.own.point));
+    return kdvfs::to_plan_table(std::move(sequence));
+}
+
+KDVFS_INLINE std::shared_ptr<const PlanTable> plan_from_environment(
+    const DeviceInfo& device, const SupportedClocks& clocks,
+    const std::function<bool(std::string_view kernel)>& is_obeyed) {
+    const std::string path{kdvfs::detail::environment("KDVFS_PLAN")};
+    if (path.empty()) return nullptr;
+    const std::string text = read_trusted_file(path);
+    if (has_sequence(text, path)) return to_plan_table(parse_sequence(text, path), device, clocks);
+    return to_plan_table(parse_plan(text, path), device, clocks, is_obeyed);
+}
+
+KDVFS_INLINE std::string to_json(const Plan& plan) {
+    nlohmann::ordered_json json = detail::plan_json(plan);
+    detail::add_kernels(json, plan);
+    return json.dump(2) + '\n';
+}
+
+KDVFS_INLINE std::string to_json(const Plans& plans, Aggregate chosen) {
+    nlohmann::ordered_json json = detail::plan_json(plans[chosen]);
+    for (const Aggregate aggregate :
+         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global})
+        json[std::string{to_string(aggregate)}] = detail::totals_json(plans[aggregate]);
+    json["best_static"] = detail::static_json(plans.single.kernels.front().clock,
+                                              plans.single.expected, plans.single.baseline);
+    detail::add_kernels(json, plans[chosen]);
+    return json.dump(2) + '\n';
+}
+
+KDVFS_INLINE Plan parse_promise(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    return detail::read_promise({json, file, ""});
+}
+
+KDVFS_INLINE Plan parse_plan(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    const detail::PlanFields root{json, file, ""};
+    Plan plan = detail::read_promise(root);
+    const detail::PlanFields totals = root.object("plan");
+    const auto aggregate = parse_aggregate(totals.text("aggregate"));
+    if (!aggregate) totals.fail("aggregate", "is none of auto, single, per_group, local, global");
+    plan.aggregate = *aggregate;
+
+    const nlohmann::json& kernels = root.get("kernels");
+    if (!kernels.is_array() || kernels.empty()) root.fail("kernels", "is no list, or empty");
+    std::set<KernelKey> known;
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+        const detail::PlanFields fields{kernels[i], file, "kernels[" + std::to_string(i) + "]."};
+        plan.kernels.push_back(detail::read_kernel(fields));
+        if (!known.insert(plan.kernels.back().key).second) fields.fail("kernel", "is there twice");
+    }
+    return plan;
+}
+
+KDVFS_INLINE std::vector<std::pair<Aggregate, Cost>> parse_alternatives(std::string_view text,
+                                                                        const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    const detail::PlanFields root{json, file, ""};
+    std::vector<std::pair<Aggregate, Cost>> alternatives;
+    for (const Aggregate aggregate :
+         {Aggregate::single, Aggregate::per_group, Aggregate::local, Aggregate::global}) {
+        const std::string name{to_string(aggregate)};
+        if (!json.contains(name)) continue;
+        alternatives.emplace_back(aggregate, root.object(name.c_str()).cost("time_s", "energy_j"));
+    }
+    return alternatives;
+}
+
+KDVFS_INLINE std::string to_json(const SegmentPlan& plan) {
     nlohmann::ordered_json json{{"gpu", plan.gpu}, {"objective", plan.objective}};
     json["max_slowdown_pct"] = nullptr;
     if (std::isfinite(plan.max_slowdown)) json["max_slowdown_pct"] = 100 * plan.max_slowdown;
@@ -402,14 +372,11 @@ inline std::string to_json(const SegmentPlan& plan) {
     return json.dump(2) + '\n';
 }
 
-/// Whether a plan file is one of segments that can be followed.
-inline bool has_sequence(std::string_view text, const std::string& file) {
+KDVFS_INLINE bool has_sequence(std::string_view text, const std::string& file) {
     return detail::parse_json(text, file).contains("sequence");
 }
 
-/// Reads what is to be followed out of the file of a plan of segments.
-/// @throws Error (invalid_input) naming file and line, or file and field
-inline PlannedSequence parse_sequence(std::string_view text, const std::string& file) {
+KDVFS_INLINE PlannedSequence parse_sequence(std::string_view text, const std::string& file) {
     const nlohmann::json json = detail::parse_json(text, file);
     const detail::PlanFields root{json, file, ""};
     PlannedSequence sequence;
@@ -457,8 +424,6 @@ inline PlannedSequence parse_sequence(std::string_view text, const std::string& 
     return sequence;
 }
 
-using detail::parse_json;
-using detail::PlanFields;
-using detail::static_json;
+#endif
 
 }  // namespace kdvfs::inline v0_3::tune

@@ -3,52 +3,19 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
+#include <kdvfs/detail/tune/planner.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::tune {
-
-/// How long a clock change takes to arrive.
-struct SwitchDelay {
-    Seconds latency{0};     ///< from asking to the new clock; the old one works on
-    Seconds transition{0};  ///< the end of the latency, in which the GPU pauses
-};
-
-/// What a planner must know about switching: during the latency the GPU works on at the old clock,
-/// during its last part it may pause, then the new clock holds.
-struct SwitchCosts {
-    std::function<SwitchDelay(ClockPoint from, ClockPoint to)> delay = [](ClockPoint, ClockPoint) {
-        return SwitchDelay{};
-    };
-    Watts paused_power{};  ///< drawn in a transition, and while a request is made
-    Seconds asking{0};     ///< stream time that a request takes: its markers
-    /// Before each launch of the sequence, in which the stream runs none; empty where there is
-    /// none.
-    std::vector<Seconds> gaps{};
-    /// What each launch costs against the mean of its kernel; empty: 1.
-    std::vector<double> work{};
-};
-
-/// The same latency for every pair.
-inline SwitchCosts uniform_switch_costs(Seconds latency, Seconds transition = Seconds{0},
-                                        Watts paused_power = {}) {
-    return {[=](ClockPoint, ClockPoint) {
-                return SwitchDelay{latency, transition};
-            },
-            paused_power,
-            Seconds{0},
-            {},
-            {}};
-}
 
 /// What happens if, before launch `begin`, another clock is asked for: the old clock works on until
 /// the new one arrives inside launch `arrives_in`; launches from `effective_at` on run at the new
@@ -73,10 +40,7 @@ public:
         : launches_{launches.size()},
           paused_power_{costs.paused_power.count},
           asking_{costs.asking.count()} {
-        std::vector<std::size_t> kernels = launches;
-        std::sort(kernels.begin(), kernels.end());
-        kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
-        clocks_ = detail::make_unit(table, std::move(kernels)).clocks;
+        clocks_ = detail::shared_clocks(table, launches);
         fill_costs(table, launches, costs, many);
         fill_delays(costs);
     }
@@ -84,6 +48,11 @@ public:
     [[nodiscard]] std::size_t launches() const { return launches_; }
     [[nodiscard]] std::size_t size() const { return clocks_.size(); }
     [[nodiscard]] const std::vector<ClockPoint>& clocks() const { return clocks_; }
+    /// Where one of them is.
+    [[nodiscard]] std::size_t index_of(ClockPoint clock) const {
+        const auto at = std::lower_bound(clocks_.begin(), clocks_.end(), clock);
+        return static_cast<std::size_t>(at - clocks_.begin());
+    }
     [[nodiscard]] const solve::Choice& cost(std::size_t launch, std::size_t clock) const {
         return costs_[launch * size() + clock];
     }
@@ -171,14 +140,10 @@ private:
         costs_.reserve(launches_ * size());
         for (std::size_t launch = 0; launch < launches_; ++launch) {
             const KernelCosts& kernel = table.kernels[launches[launch]];
-            const std::vector<PointCost>& points = kernel.points;
             const double gap = launch < costs.gaps.size() ? costs.gaps[launch].count() : 0;
             const double work = launch < costs.work.size() ? costs.work[launch] : 1;
             for (const ClockPoint clock : clocks_) {
-                const auto point =
-                    std::lower_bound(points.begin(), points.end(), clock,
-                                     [](const PointCost& a, ClockPoint b) { return a.clock < b; });
-                const auto p = static_cast<std::size_t>(point - points.begin());
+                const std::size_t p = detail::point_index(kernel, clock);
                 costs_.push_back(detail::to_choice(kernel.launch(p, many) * work));
                 costs_.back().time += gap;
             }
@@ -230,49 +195,5 @@ private:
     std::vector<solve::Choice> pauses_;  // [slot]
     std::vector<Transition> resyncs_;    // [slot][launch]
 };
-
-/// A launch of an iteration, and the clock that is asked for before it.
-struct AskedLaunch {
-    std::size_t kernel = 0;
-    ClockPoint clock;
-};
-
-/// What an iteration that repeats costs where each launch asks for a clock of its own, by the same
-/// model of a switch; here a request may overtake one that is still on its way, as scopes do. Pure
-/// but for `measure(kernel, clock)`, which gives what a launch costs at a clock.
-/// @param held the clock that holds before: one iteration of it runs first, and does not count
-template <class Measure>
-Cost replay_launches(std::span<const AskedLaunch> launches, ClockPoint held,
-                     const SwitchCosts& costs, Measure&& measure) {
-    ClockPoint asked = held;
-    Seconds arrives_after{0};  // where another clock is asked for than held
-    Seconds pause{0};
-    const auto run_once = [&] {
-        Cost sum;
-        const auto wait = [&](Seconds time) { sum += {time, costs.paused_power * time}; };
-        for (const AskedLaunch& launch : launches) {
-            if (launch.clock != asked) {
-                asked = launch.clock;
-                const SwitchDelay delay = costs.delay(held, asked);
-                pause = std::min(delay.transition, delay.latency);
-                arrives_after = delay.latency - pause;
-                wait(costs.asking);
-            }
-            const Cost old_clock = measure(launch.kernel, held);
-            if (held == asked || old_clock.time <= arrives_after) {
-                sum += old_clock;
-                arrives_after -= old_clock.time;
-                continue;
-            }
-            const double share = std::max(arrives_after, Seconds{0}) / old_clock.time;
-            sum += old_clock * share + measure(launch.kernel, asked) * (1 - share);
-            wait(pause);
-            held = asked;
-        }
-        return sum;
-    };
-    run_once();  // leaves clocks as an iteration finds them
-    return run_once();
-}
 
 }  // namespace kdvfs::inline v0_3::tune

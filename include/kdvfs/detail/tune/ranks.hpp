@@ -6,9 +6,7 @@
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/profile_csv.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/clock.hpp>
+#include <kdvfs/tune/segments.hpp>
+
+#include <kdvfs/detail/solve/switch_model.hpp>
+#include <kdvfs/detail/tune/csv_fields.hpp>
+#include <kdvfs/detail/tune/segments.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/launch_sequence.hpp>
-#include <kdvfs/tune/segments.hpp>
-#include <kdvfs/tune/switch_model.hpp>
-#include <kdvfs/units.hpp>
+#include <kdvfs/tune/profile.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <istream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -24,89 +25,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::tune {
-
-/// What a planner must know of the time in which a stream runs nothing.
-struct GapModel {
-    /// What the board draws at a clock while it runs nothing. Needed.
-    std::function<Watts(ClockPoint)> idle_power;
-    /// Before each launch, whether the host ends the gap at a time of its own: then a launch in
-    /// front of it may last longer, and the gap is so much shorter. Empty: no gap is.
-    std::vector<bool> host_bound{};
-    /// A shorter gap gets no clock of its own: the listener looks at cells every 50 us.
-    Seconds shortest{500e-6};
-    /// By how much earlier than a switch takes a clock is asked for: what a look at the cells and a
-    /// call to the driver take.
-    Seconds margin{200e-6};
-};
-
-/// What a board draws by clock while it runs nothing: CSV with the columns `core_mhz`, `idle_w` and
-/// `mem_mhz` where memory clocks differ. Between the file's core clocks it is interpolated, beyond
-/// them it is that of the nearest one; `auto`, where it has no row, is its highest one.
-/// @throws Error (invalid_input) naming file and line
-inline std::function<Watts(ClockPoint)> read_idle_power(std::istream& input,
-                                                        const std::string& name) {
-    using ByCore = std::map<Megahertz, double>;
-    io::CsvReader reader{input, name};
-    detail::NamedColumns columns{reader, {"core_mhz", "idle_w"}};
-    auto known = std::make_shared<std::map<Megahertz, ByCore>>();
-    while (columns.next()) {
-        const auto clock = [&](const char* column) {
-            return detail::parse_clock_field(columns.get(column), column, reader);
-        };
-        const double watts = detail::parse_field<double>(columns.get("idle_w"), "idle_w", reader);
-        if (!(watts >= 0 && watts <= 1e5)) reader.fail("idle_w is no power");
-        const Megahertz memory = columns.has("mem_mhz") ? clock("mem_mhz") : auto_clock;
-        if (!(*known)[memory].emplace(clock("core_mhz"), watts).second)
-            reader.fail("this clock is there twice");
-    }
-    if (known->empty()) reader.fail("there are no clocks");
-    return [known](ClockPoint clock) {
-        auto cores = known->find(clock.memory);
-        if (cores == known->end()) cores = known->find(auto_clock);
-        if (cores == known->end()) cores = std::prev(known->end());
-        const ByCore& by_core = cores->second;
-        const auto above = by_core.lower_bound(clock.core);
-        const bool is_known = above != by_core.end() && above->first == clock.core;
-        if (above == by_core.end() || (clock.core == auto_clock && !is_known))
-            return Watts{std::prev(by_core.end())->second};
-        if (is_known || above == by_core.begin()) return Watts{above->second};
-        const auto below = std::prev(above);
-        if (below->first == auto_clock) return Watts{above->second};
-        const double share = static_cast<double>(clock.core.count - below->first.count) /
-                             static_cast<double>(above->first.count - below->first.count);
-        return Watts{below->second + share * (above->second - below->second)};
-    };
-}
-
-/// Which gaps the host ends at times of its own: those that are shorter where the launches in front
-/// of them, since the last such gap, take longer. Found from two recordings of the same iteration.
-/// @param fast the gaps at higher clocks, one before each launch of an iteration that repeats
-/// @param slow the gaps at lower clocks
-/// @param slower by how much each launch takes longer at the lower clocks
-/// @throws Error (invalid_input) unless all have the same length
-inline std::vector<bool> host_bound_gaps(const std::vector<Seconds>& fast,
-                                         const std::vector<Seconds>& slow,
-                                         const std::vector<Seconds>& slower) {
-    const std::size_t launches = fast.size();
-    if (slow.size() != launches || slower.size() != launches)
-        throw Error{Errc::invalid_input,
-                    {"compare two recordings", "of " + std::to_string(launches) + " launches",
-                     "they are not of the same iteration", "record both with the same program"}};
-    std::vector<bool> bound(launches, false);
-    const auto ends = [&](std::size_t i, Seconds longer) {
-        const Seconds shrunk = fast[i] - slow[i];
-        const Seconds expected = std::min(longer, fast[i]);
-        return longer > Seconds{0} && shrunk > 0.5 * expected;
-    };
-    Seconds longer{0};  // launches since the last gap that the host ended
-    for (std::size_t step = 0; step < 2 * launches; ++step) {  // the first round finds where
-        const std::size_t i = step % launches;
-        bound[i] = ends(i, longer);
-        if (bound[i]) longer = Seconds{0};
-        longer += slower[i];
-    }
-    return bound;
-}
 
 namespace detail {
 
@@ -126,10 +44,7 @@ public:
     GapPositions(const CostTable& table, const ProgramLaunches& program, const SwitchCosts& costs,
                  const GapModel& gaps, bool bursts)
         : source_{table}, program_{program}, gaps_{gaps}, table_{table}, bursts_{bursts} {
-        std::vector<std::size_t> kernels = program.launches;
-        std::sort(kernels.begin(), kernels.end());
-        kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
-        clocks_ = make_unit(table, std::move(kernels)).clocks;
+        clocks_ = shared_clocks(table, program.launches);
         for (const ClockPoint from : clocks_)
             for (const ClockPoint to : clocks_)
                 lead_ = std::max(lead_, costs.delay(from, to).latency);
@@ -166,10 +81,7 @@ private:
     }
     [[nodiscard]] Cost at(std::size_t launch, ClockPoint clock) const {
         const KernelCosts& kernel = source_.kernels[program_.launches[launch]];
-        const auto point =
-            std::lower_bound(kernel.points.begin(), kernel.points.end(), clock,
-                             [](const PointCost& a, ClockPoint b) { return a.clock < b; });
-        return point->cost;
+        return kernel.points[point_index(kernel, clock)].cost;
     }
     [[nodiscard]] Seconds longest(std::size_t launch) const {
         Seconds time{0};
@@ -261,10 +173,7 @@ private:
             Seconds deviation{0};
             for (std::size_t i = first; i < end; ++i) {
                 const KernelCosts& kernel = source_.kernels[program_.launches[i]];
-                const auto p = static_cast<std::size_t>(
-                    std::lower_bound(kernel.points.begin(), kernel.points.end(), clock,
-                                     [](const PointCost& a, ClockPoint b) { return a.clock < b; }) -
-                    kernel.points.begin());
+                const std::size_t p = point_index(kernel, clock);
                 cost += kernel.points[p].cost;
                 deviation += kernel.launch(p, 1).time - kernel.launch(p).time;
                 if (i == first) continue;
@@ -340,14 +249,70 @@ inline void place_segments(SegmentPlan& plan, const GapPositions& gaps, const Co
 
 }  // namespace detail
 
-/// Plans clocks for an iteration that repeats, with those of the gaps in it: a gap is a position of
-/// the sequence with a length and a power by clock, a clock may be asked for at its begin and as
-/// long before its end as a switch takes, and launches that the host waits out may be slower by as
-/// much as the gap behind them is long. Time is that of the wall, energy that of the board.
-/// @throws Error (invalid_input) as `launch_indices`
-inline SegmentPlan plan_segments(const CostTable& table, const ProgramLaunches& program,
-                                 const SwitchCosts& costs, const Objective& objective,
-                                 const GapModel& gaps, const SegmentOptions& options = {}) {
+#if KDVFS_DEFINES_ENGINE
+
+KDVFS_INLINE std::function<Watts(ClockPoint)> read_idle_power(std::istream& input,
+                                                              const std::string& name) {
+    using ByCore = std::map<Megahertz, double>;
+    io::CsvReader reader{input, name};
+    detail::NamedColumns columns{reader, {"core_mhz", "idle_w"}};
+    auto known = std::make_shared<std::map<Megahertz, ByCore>>();
+    while (columns.next()) {
+        const auto clock = [&](const char* column) {
+            return detail::parse_clock_field(columns.get(column), column, reader);
+        };
+        const double watts = detail::parse_field<double>(columns.get("idle_w"), "idle_w", reader);
+        if (!(watts >= 0 && watts <= 1e5)) reader.fail("idle_w is no power");
+        const Megahertz memory = columns.has("mem_mhz") ? clock("mem_mhz") : auto_clock;
+        if (!(*known)[memory].emplace(clock("core_mhz"), watts).second)
+            reader.fail("this clock is there twice");
+    }
+    if (known->empty()) reader.fail("there are no clocks");
+    return [known](ClockPoint clock) {
+        auto cores = known->find(clock.memory);
+        if (cores == known->end()) cores = known->find(auto_clock);
+        if (cores == known->end()) cores = std::prev(known->end());
+        const ByCore& by_core = cores->second;
+        const auto above = by_core.lower_bound(clock.core);
+        const bool is_known = above != by_core.end() && above->first == clock.core;
+        if (above == by_core.end() || (clock.core == auto_clock && !is_known))
+            return Watts{std::prev(by_core.end())->second};
+        if (is_known || above == by_core.begin()) return Watts{above->second};
+        const auto below = std::prev(above);
+        if (below->first == auto_clock) return Watts{above->second};
+        const double share = static_cast<double>(clock.core.count - below->first.count) /
+                             static_cast<double>(above->first.count - below->first.count);
+        return Watts{below->second + share * (above->second - below->second)};
+    };
+}
+
+KDVFS_INLINE std::vector<bool> host_bound_gaps(const std::vector<Seconds>& fast,
+                                               const std::vector<Seconds>& slow,
+                                               const std::vector<Seconds>& slower) {
+    const std::size_t launches = fast.size();
+    if (slow.size() != launches || slower.size() != launches)
+        throw Error{Errc::invalid_input,
+                    {"compare two recordings", "of " + std::to_string(launches) + " launches",
+                     "they are not of the same iteration", "record both with the same program"}};
+    std::vector<bool> bound(launches, false);
+    const auto ends = [&](std::size_t i, Seconds longer) {
+        const Seconds shrunk = fast[i] - slow[i];
+        const Seconds expected = std::min(longer, fast[i]);
+        return longer > Seconds{0} && shrunk > 0.5 * expected;
+    };
+    Seconds longer{0};  // launches since the last gap that the host ended
+    for (std::size_t step = 0; step < 2 * launches; ++step) {  // the first round finds where
+        const std::size_t i = step % launches;
+        bound[i] = ends(i, longer);
+        if (bound[i]) longer = Seconds{0};
+        longer += slower[i];
+    }
+    return bound;
+}
+
+KDVFS_INLINE SegmentPlan plan_segments(const CostTable& table, const ProgramLaunches& program,
+                                       const SwitchCosts& costs, const Objective& objective,
+                                       const GapModel& gaps, const SegmentOptions& options) {
     SwitchCosts without_gaps = costs;
     without_gaps.gaps.clear();
     const auto plan_for = [&](bool bursts) {
@@ -367,5 +332,7 @@ inline SegmentPlan plan_segments(const CostTable& table, const ProgramLaunches& 
     for (const KernelKey& key : program.unplanned) plan.sequence.kernels.push_back({key, {}});
     return plan;
 }
+
+#endif
 
 }  // namespace kdvfs::inline v0_3::tune

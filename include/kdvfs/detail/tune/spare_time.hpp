@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/segments.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -88,15 +89,10 @@ private:
     double exponent_ = usual_exponent;
 };
 
-/// What a launch costs at core clocks that it was not measured at, from two or more that it was:
-/// its time as `SpareTime`, its energy what the board draws without work in that time, and the
-/// rest, which is interpolated between the clocks that are known.
-/// @param points as of `SpareTime`
-/// @param clocks core clocks within those of the points, ascending, the highest known one last
-/// @throws Error as `SpareTime`
-inline KernelCosts predict_clocks(const KernelKey& key, std::span<const PointCost> points,
-                                  std::span<const Megahertz> clocks,
-                                  const std::function<Watts(ClockPoint)>& idle_power) {
+#if KDVFS_DEFINES_ENGINE
+KDVFS_INLINE KernelCosts predict_clocks(const KernelKey& key, std::span<const PointCost> points,
+                                        std::span<const Megahertz> clocks,
+                                        const std::function<Watts(ClockPoint)>& idle_power) {
     const SpareTime time{points};
     const std::vector<PointCost>& known = time.known();
     const auto beyond_idle = [&](const PointCost& point) {
@@ -121,5 +117,7 @@ inline KernelCosts predict_clocks(const KernelKey& key, std::span<const PointCos
     costs.baseline = costs.points.size() - 1;
     return costs;
 }
+
+#endif
 
 }  // namespace kdvfs::inline v0_3::tune

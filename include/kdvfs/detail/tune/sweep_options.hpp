@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/tune/sweep_options.hpp>
+
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kdvfs::inline v0_3::tune {
+
+namespace detail {
+
+/// A percentage, such as "2" for 0.02, from the environment; nothing where it is not set.
+inline std::optional<double> percent_from_environment(const char* name) {
+    const std::string_view text = kdvfs::detail::environment(name);
+    if (text.empty()) return std::nullopt;
+    const auto percent = kdvfs::detail::parse_number<double>(text);
+    if (!percent || !(*percent >= 0 && *percent <= 1000))
+        throw Error{Errc::invalid_input,
+                    {"begin a session", std::string{name} + '=' + std::string{text},
+                     "this is no percentage", "give a number such as 2, from 0 to 1000"}};
+    return *percent / 100;
+}
+
+/// A time in seconds, from the environment; nothing where it is not set.
+inline std::optional<Duration> seconds_from_environment(const char* name) {
+    const std::string_view text = kdvfs::detail::environment(name);
+    if (text.empty()) return std::nullopt;
+    const auto seconds = kdvfs::detail::parse_number<double>(text);
+    if (!seconds || !(*seconds > 0 && *seconds <= 86400))
+        throw Error{Errc::invalid_input,
+                    {"begin a session", std::string{name} + '=' + std::string{text},
+                     "this is no time in seconds", "give a number such as 0.5, to 86400"}};
+    return std::chrono::duration_cast<Duration>(Seconds{*seconds});
+}
+
+}  // namespace detail
+
+#if KDVFS_DEFINES_ENGINE
+
+KDVFS_INLINE std::vector<ClockPoint> clock_grid(const SupportedClocks& clocks,
+                                                std::size_t most_core) {
+    std::vector<Megahertz> core{auto_clock};
+    const std::vector<Megahertz>& listed = clocks.core.listed;
+    if (clocks.core.continuous && most_core > 1) {
+        const auto steps = static_cast<std::uint32_t>(most_core - 1);
+        const std::uint32_t first = listed.front().count;
+        const std::uint32_t range = listed.back().count - first;
+        for (std::uint32_t i = 0; i <= steps; ++i) core.push_back({first + i * range / steps});
+    } else {
+        const std::size_t stride = (listed.size() + most_core - 1) / most_core;
+        for (std::size_t i = 0; i < listed.size(); i += stride) core.push_back(listed[i]);
+    }
+    std::vector<Megahertz> memory = clocks.memory.listed;
+    memory.push_back(auto_clock);
+    std::vector<ClockPoint> points;
+    for (const Megahertz m : memory)
+        for (const Megahertz c : core) points.push_back({c, m});
+    return points;
+}
+
+KDVFS_INLINE Duration BlockOptions::measuring(Duration sample_period) const {
+    return std::max(measured, static_cast<Duration::rep>(counter_rows) * sample_period);
+}
+
+KDVFS_INLINE ExpectedSweep expected_sweep(const SweepOptions& options, std::size_t points,
+                                          Seconds iteration, Duration sample_period) {
+    const auto whole = [&](Duration time) {
+        return iteration * std::max(1.0, std::ceil(Seconds{time} / iteration));
+    };
+    const Seconds measuring = whole(options.block.measuring(sample_period)) + iteration;
+    const Seconds block = whole(options.block.settling()) + measuring;
+    // Small grids are measured as a whole, large ones to a tenth or so (bench/adaptive).
+    const auto count = static_cast<double>(points);
+    const double measured = std::min(count, 16 + count / 16);
+    // Each block has a stretch at the baseline before it, and more to make up for its slowdown.
+    constexpr double typical_slowdown = 0.2;
+    const double baseline = std::max(1.0, typical_slowdown / options.max_slowdown);
+    constexpr double warm_up_blocks = 6;
+    return {std::clamp(Seconds{options.longest_warm_up}, measuring, measuring * warm_up_blocks),
+            block * (1 + baseline) * measured * options.samples};
+}
+
+KDVFS_INLINE std::string to_string(const SweepProgress& progress) {
+    char text[160];
+    std::snprintf(
+        text, sizeof text,
+        "sweep%s: %zu of %zu clock points, expected regret %.2f %%, run slowed by %.1f %%",
+        progress.done ? " done" : "", progress.points_measured, progress.points,
+        progress.expected_regret_pct, progress.slowdown_pct);
+    return text;
+}
+
+KDVFS_INLINE SweepOptions sweep_options_from_environment(SweepOptions options) {
+    if (const auto plan = detail::percent_from_environment("KDVFS_MAX_SLOWDOWN"))
+        options.objective = relaxed_waste(*plan);
+    if (const auto run = detail::percent_from_environment("KDVFS_RUN_SLOWDOWN"))
+        options.max_slowdown = *run;
+    if (const auto text = kdvfs::detail::environment("KDVFS_SWEEP_ROWS"); !text.empty()) {
+        const auto rows = kdvfs::detail::parse_number<std::size_t>(text);
+        if (!rows || *rows == 0)
+            throw Error{Errc::invalid_input,
+                        {"begin a session", "KDVFS_SWEEP_ROWS=" + std::string{text},
+                         "this is no count", "give 1 or more; 200 is the default"}};
+        options.block.counter_rows = *rows;
+    }
+    if (const auto block = detail::seconds_from_environment("KDVFS_SWEEP_BLOCK"))
+        options.block.settle = options.block.measured = *block;
+    if (const auto warm_up = detail::seconds_from_environment("KDVFS_SWEEP_WARM_UP"))
+        options.longest_warm_up = *warm_up;
+    if (const auto clocks = kdvfs::detail::environment("KDVFS_SWEEP_EXCLUDE"); !clocks.empty())
+        options.excluded = parse_excluded_clocks(clocks);
+    return options;
+}
+
+#endif
+
+}  // namespace kdvfs::inline v0_3::tune

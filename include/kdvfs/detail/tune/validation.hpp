@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/detail/tune/plan_fields.hpp>
+#include <kdvfs/tune/validation.hpp>
+
+#include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/plan_file.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/tune/plan_file.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <istream>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::tune {
+
+namespace detail {
+
+inline nlohmann::ordered_json interval_json(const PercentInterval& interval, Verdict verdict,
+                                            double limit) {
+    return {{"verdict", to_string(verdict)},
+            {"limit_pct", limit},
+            {"mean_pct", interval.mean},
+            {"low_pct", interval.low},
+            {"high_pct", interval.high}};
+}
+
+inline PercentInterval read_interval(const PlanFields& fields) {
+    constexpr double lowest = -1e300;
+    return {fields.number("mean_pct", lowest), fields.number("low_pct", lowest),
+            fields.number("high_pct", lowest)};
+}
+
+}  // namespace detail
+
+#if KDVFS_DEFINES_ENGINE
+
+KDVFS_INLINE double Validation::time_limit_pct() const {
+    return (std::isfinite(time_bound_pct) ? time_bound_pct : promised_time_pct) +
+           time_tolerance_pct;
+}
+
+KDVFS_INLINE double Validation::energy_limit_pct() const {
+    return promised_energy_pct + energy_tolerance_pct;
+}
+
+KDVFS_INLINE Verdict Validation::verdict() const {
+    if (time_verdict() == Verdict::broken) return Verdict::broken;
+    const Verdict verdict = time_verdict() == Verdict::kept || energy_verdict() == Verdict::broken
+                                ? energy_verdict()
+                                : Verdict::undecided;
+    return verdict == Verdict::kept && promised_energy_pct > -least_saving_pct
+               ? Verdict::nothing_to_gain
+               : verdict;
+}
+
+KDVFS_INLINE Verdict Validation::judge(const PercentInterval& found, double limit) const {
+    if (too_few_pairs()) return Verdict::undecided;
+    if (found.high <= limit) return Verdict::kept;
+    return found.low > limit ? Verdict::broken : Verdict::undecided;
+}
+
+KDVFS_INLINE double small_sample_widening(std::size_t count) {
+    constexpr double z = 1.959964;  // of 95 %
+    const double freedom = static_cast<double>(count) - 1;
+    const double t = z + (z * z * z + z) / (4 * freedom) +
+                     (5 * z * z * z * z * z + 16 * z * z * z + 3 * z) / (96 * freedom * freedom);
+    return t / z * std::sqrt((freedom + 1) / freedom);
+}
+
+KDVFS_INLINE PercentInterval bootstrap(const std::vector<double>& changes, std::uint64_t seed) {
+    constexpr std::size_t resamples = 2000;
+    const auto mean_of = [&](auto next) {
+        double sum = 0;
+        for (std::size_t i = 0; i < changes.size(); ++i) sum += next(i);
+        return sum / static_cast<double>(changes.size());
+    };
+    std::mt19937_64 random{seed};
+    std::vector<double> means;
+    for (std::size_t r = 0; r < resamples; ++r)
+        means.push_back(mean_of([&](std::size_t) { return changes[random() % changes.size()]; }));
+    std::sort(means.begin(), means.end());
+    const double mean = mean_of([&](std::size_t i) { return changes[i]; });
+    const double wider = small_sample_widening(changes.size());
+    return {mean, mean + wider * (means[resamples / 40] - mean),
+            mean + wider * (means[resamples - 1 - resamples / 40] - mean)};
+}
+
+KDVFS_INLINE PercentInterval anytime_interval(const std::vector<double>& changes) {
+    constexpr double prior_variance = 3;
+    const auto n = static_cast<double>(changes.size());
+    double mean = 0;
+    for (const double change : changes) mean += change / n;
+    double squares = 0;
+    for (const double change : changes) squares += (change - mean) * (change - mean);
+    const double half = std::sqrt(squares / (n - 1)) *
+                        detail::t_sequence_half_width(changes.size(), prior_variance);
+    return {mean, mean - half, mean + half};
+}
+
+KDVFS_INLINE Validation validate(const Plan& plan, std::size_t pairs,
+                                 const std::function<Cost(bool planned)>& measure,
+                                 std::uint64_t seed, Stopping stopping) {
+    if (pairs < 2) {
+        throw Error{Errc::invalid_input,
+                    {"validate a plan", std::to_string(pairs) + " pairs of runs",
+                     "there is no interval to tell from them", "ask for at least two, better ten"}};
+    }
+    std::vector<double> times;
+    std::vector<double> energies;
+    const auto judged = [&](const PercentInterval& time, const PercentInterval& energy) {
+        return Validation{times.size(), plan.time_pct(), plan.energy_pct(),
+                          time,         energy,          100 * plan.max_slowdown};
+    };
+    std::mt19937_64 random{seed};
+    bool plan_first = false;
+    for (std::size_t pair = 0; pair < pairs; ++pair) {
+        plan_first = pair % 2 == 0 ? random() % 2 == 0 : !plan_first;
+        Cost first = measure(plan_first);
+        Cost second = measure(!plan_first);
+        if (!plan_first) std::swap(first, second);
+        times.push_back(time_percent(first, second));
+        energies.push_back(energy_percent(first, second));
+        if (stopping == Stopping::after_all_pairs || pair == 0) continue;
+        const Validation found = judged(anytime_interval(times), anytime_interval(energies));
+        if (pair + 1 == pairs || found.verdict() != Verdict::undecided) return found;
+    }
+    return judged(bootstrap(times, seed), bootstrap(energies, seed + 1));
+}
+
+KDVFS_INLINE std::string to_json(const Validation& found, const std::string& gpu) {
+    nlohmann::ordered_json json{
+        {"gpu", gpu},
+        {"pairs", found.pairs},
+        {"too_few_pairs", found.too_few_pairs()},
+        {"verdict", to_string(found.verdict())},
+        {"time_bound_pct", nullptr},
+        {"promised",
+         {{"time_pct", found.promised_time_pct}, {"energy_pct", found.promised_energy_pct}}},
+        {"time", detail::interval_json(found.time, found.time_verdict(), found.time_limit_pct())},
+        {"energy",
+         detail::interval_json(found.energy, found.energy_verdict(), found.energy_limit_pct())}};
+    if (std::isfinite(found.time_bound_pct)) json["time_bound_pct"] = found.time_bound_pct;
+    return json.dump(2) + '\n';
+}
+
+KDVFS_INLINE Validation parse_validation(std::string_view text, const std::string& file) {
+    const nlohmann::json json = detail::parse_json(text, file);
+    const detail::PlanFields root{json, file, ""};
+    const detail::PlanFields promised = root.object("promised");
+    Validation found{root.integer("pairs", 0), promised.number("time_pct", -1e300),
+                     promised.number("energy_pct", -1e300),
+                     detail::read_interval(root.object("time")),
+                     detail::read_interval(root.object("energy"))};
+    if (json.contains("time_bound_pct") && !json["time_bound_pct"].is_null())
+        found.time_bound_pct = root.number("time_bound_pct", 0);
+    return found;
+}
+
+KDVFS_INLINE std::string to_csv(const Cost& cost) {
+    return "time_s,energy_j\n" + kdvfs::detail::to_text(cost.time.count()) + ',' +
+           kdvfs::detail::to_text(cost.energy.count) + '\n';
+}
+
+KDVFS_INLINE void report_cost(const Cost& cost) {
+    const std::string path{kdvfs::detail::environment("KDVFS_COST")};
+    if (!path.empty()) kdvfs::detail::write_file_atomically(path, to_csv(cost));
+}
+
+KDVFS_INLINE Cost read_cost(std::istream& input, const std::string& name) {
+    kdvfs::detail::CsvReader reader{input, name};
+    std::vector<std::string> fields;
+    if (!reader.next(fields) || fields != std::vector<std::string>{"time_s", "energy_j"})
+        reader.fail("the first line is not time_s,energy_j");
+    if (!reader.next(fields) || fields.size() != 2) reader.fail("there are no two numbers");
+    const auto number = [&](const std::string& field) {
+        const auto value = kdvfs::detail::parse_number<double>(field);
+        if (!value || !std::isfinite(*value) || *value <= 0)
+            reader.fail("\"" + field.substr(0, 40) + "\" is no number above 0");
+        return *value;
+    };
+    const Cost cost{Seconds{number(fields[0])}, Joules{number(fields[1])}};
+    if (const auto fault = find_fault(cost)) reader.fail(*fault);
+    return cost;
+}
+
+KDVFS_INLINE Cost read_cost(const std::filesystem::path& path) {
+    std::ifstream input{path, std::ios::binary};
+    if (!input)
+        throw Error{Errc::invalid_input,
+                    {"read what a run took", path.string(), "the program did not report it",
+                     "call kdvfs::tune::report_cost at its end, or name a counter"}};
+    return read_cost(input, path.string());
+}
+
+#endif
+
+}  // namespace kdvfs::inline v0_3::tune
