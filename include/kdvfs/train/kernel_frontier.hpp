@@ -3,9 +3,9 @@
 
 #include <kdvfs/detail/solve/schedule.hpp>
 #include <kdvfs/detail/solve/schedule_hull.hpp>
+#include <kdvfs/detail/solve/switch_model.hpp>
 #include <kdvfs/train/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <kdvfs/tune/switch_model.hpp>
 
 #include <algorithm>
 #include <cmath>
