@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """python3 docs/draw_run.py run.csv docs/run.svg: draws the energy that one simulated run saved, hour by hour.
 
-The file is what build/test/tests/self_tuning/self_tuning_beds 1 4 run.csv writes.
+The file is what build/test/tests/self_tuning/self_tuning_beds saving 1 4 1 run.csv writes.
 """
 
 import csv

@@ -5,6 +5,8 @@
 
 #include <kdvfs/tune/session.hpp>
 
+#include <time.h>
+
 #include <deque>
 #include <functional>
 #include <memory>
@@ -48,6 +50,7 @@ struct Post {
     std::vector<SlowMail> to;         ///< each rank
     std::vector<double> now{};        ///< of each rank
     std::vector<std::size_t> sent{};  ///< bytes, by each rank
+    std::uint32_t silent = 0;         ///< so many of the last ranks
 };
 
 class SimulatedLink final : public tune::RankLink {
@@ -58,6 +61,7 @@ public:
         return static_cast<std::uint32_t>(post_->to.size());
     }
     void report(std::string text) override {
+        if (rank_ + post_->silent >= size() && text.starts_with("block ")) return;
         post_->sent[rank_] += text.size();
         post_->to[0].send(post_->now[rank_], rank_, std::move(text));
     }
@@ -85,19 +89,23 @@ public:
     struct Options {
         std::uint32_t ranks = 8;
         Duration latency = std::chrono::milliseconds{10};
-        Seconds message{0.5};  ///< until a text arrives
-        double spread = 0.01;  ///< of boards' times and energies, standard deviation
-        double straggler = 1;  ///< factor of the last rank's times
-        bool together = true;  ///< else each rank learns by itself
+        Seconds message{0.5};      ///< until a text arrives
+        double spread = 0.01;      ///< of boards' times and energies, standard deviation
+        double straggler = 1;      ///< factor of the last rank's times
+        std::uint32_t silent = 0;  ///< so many of the last ranks' measurements get lost
+        bool together = true;      ///< else each rank learns by itself
         std::uint64_t seed = 1;
         double max_slowdown = 0.01;
         bool until_plan = false;  ///< end when rank 0 follows a plan
     };
     struct Course {
-        std::vector<double> passed;         ///< seconds at each iteration's end
-        std::vector<double> energy;         ///< joules of all ranks
-        std::vector<std::size_t> lowered;   ///< ranks at other clocks than as found
-        double planned = -1;                ///< when rank 0 first followed a plan
+        std::vector<double> passed;        ///< seconds at each iteration's end
+        std::vector<double> energy;        ///< joules of all ranks
+        std::vector<std::size_t> lowered;  ///< ranks at other clocks than as found
+        double planned = -1;               ///< when rank 0 first followed a plan
+        std::vector<std::pair<tune::RunPhase, double>> phases;  ///< of rank 0, and when each began
+        std::vector<double> leading;        ///< processor seconds of rank 0 between iterations
+        double obeying = 0;                 ///< of all other ranks, in all iterations
         std::vector<tune::Saving> savings;  ///< by rank, at the end
         std::vector<std::size_t> sent;      ///< bytes, by rank
     };
@@ -109,7 +117,8 @@ public:
                              std::size_t iterations, Seconds longest,
                              const Change& change = {}) const {
         Post post{std::vector<SlowMail>(options_.ranks, SlowMail{options_.message}),
-                  std::vector<double>(options_.ranks), std::vector<std::size_t>(options_.ranks)};
+                  std::vector<double>(options_.ranks), std::vector<std::size_t>(options_.ranks),
+                  options_.silent};
         std::vector<std::unique_ptr<Rank>> ranks;
         for (std::uint32_t r = 0; r < options_.ranks; ++r)
             ranks.push_back(std::make_unique<Rank>(board_, options_, mode, post, r));
@@ -118,7 +127,8 @@ public:
         for (std::size_t i = 0; i < iterations; ++i) {
             const double now = Seconds{ranks[0]->device.now() - ranks[0]->began}.count();
             if (now >= longest.count()) break;
-            iterate(i < change.at ? program : change.to, ranks, post, random);
+            iterate(i < change.at ? program : change.to, ranks, post, random, options_.together,
+                    course);
             double energy = 0;
             std::size_t lowered = 0;
             for (const auto& rank : ranks) {
@@ -129,6 +139,8 @@ public:
             course.energy.push_back(energy);
             course.lowered.push_back(lowered);
             const auto saving = ranks[0]->session.saving();
+            if (saving && (course.phases.empty() || course.phases.back().first != saving->phase))
+                course.phases.emplace_back(saving->phase, course.passed.back());
             if (course.planned < 0 && saving && saving->phase == tune::RunPhase::follow)
                 course.planned = course.passed.back();
             if (options_.until_plan && course.planned >= 0) break;
@@ -201,15 +213,27 @@ private:
         return kernel;
     }
 
+    static double processor_seconds() {
+        timespec now{};
+        ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+    }
+
     /// Work, then a collective in which the ranks that are early wait.
     static void iterate(const Program& program, std::vector<std::unique_ptr<Rank>>& ranks,
-                        Post& post, std::mt19937_64& random) {
+                        Post& post, std::mt19937_64& random, bool together, Course& course) {
         TimePoint last{};
         for (std::size_t r = 0; r < ranks.size(); ++r) {
             Rank& rank = *ranks[r];
             post.now[r] = Seconds{rank.device.now() - rank.began}.count();
+            const double before = processor_seconds();
             rank.session.next_iteration();
-            wait_for_plan(rank.session);
+            const double taken = processor_seconds() - before;
+            if (r == 0)
+                course.leading.push_back(taken);
+            else
+                course.obeying += taken;
+            if (r == 0 || !together) wait_for_plan(rank.session);
             const double noise =
                 std::exp(std::normal_distribution<double>{0, program.scatter / 2}(random));
             for (const std::size_t k : program.launches) {

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <random>
 #include <string>
@@ -79,13 +80,45 @@ inline simulated::Board without_gain(simulated::Board board) {
     return board;
 }
 
+/// A program whose iterations are of several kinds: gradients are accumulated over four, of which
+/// the last has the optimiser's kernels, too; work differs from one to the next by a tenth; each
+/// hundredth is a validation step of forward launches only.
+struct VariedProgram {
+    Program accumulate;
+    Program step;
+    Program validation;
+};
+inline VariedProgram draw_varied_program(const simulated::Board& board, std::uint64_t seed) {
+    Program program = draw_program(board, seed);
+    program.scatter = 0.1;
+    VariedProgram varied{program, program, program};
+    varied.step.launches.push_back(0);
+    varied.step.launches.push_back(program.kernels.size() - 1);
+    const auto half = static_cast<std::ptrdiff_t>(program.launches.size() / 2);
+    varied.validation.launches.clear();
+    for (int i = 0; i < 6; ++i)
+        varied.validation.launches.insert(varied.validation.launches.end(),
+                                          program.launches.begin(),
+                                          program.launches.begin() + half);
+    return varied;
+}
+
+/// What an iteration does: a program's launches, each so many times as long.
+struct Work {
+    const Program* program = nullptr;
+    double longer = 1;
+    double throttled = 1;  ///< factor of the time that follows the core clock
+};
+using Script = std::function<Work(std::size_t iteration)>;
+
 /// What a run was like, iteration by iteration.
 struct Course {
     std::vector<double> passed;  ///< seconds at each iteration's end
     std::vector<double> energy;  ///< joules, in truth
     std::vector<bool> lowered;   ///< whether a clock was asked for at its end
     std::optional<tune::Saving> saving{};
-    std::vector<tune::Saving> minutes{};  ///< as it said itself, once a minute
+    std::vector<tune::Saving> minutes{};    ///< as it said itself, once a minute
+    std::vector<std::size_t> minutes_at{};  ///< iterations before
 };
 
 /// A program that becomes another at an iteration.
@@ -106,6 +139,12 @@ public:
     [[nodiscard]] Course run(const Program& first, tune::SessionMode::Kind mode,
                              std::size_t iterations, Seconds longest, const Change& change = {},
                              double max_slowdown = 0.01) const {
+        return run([&](std::size_t i) { return Work{i < change.at ? &first : &change.to}; }, mode,
+                   iterations, longest, max_slowdown);
+    }
+    [[nodiscard]] Course run(const Script& script, tune::SessionMode::Kind mode,
+                             std::size_t iterations, Seconds longest,
+                             double max_slowdown = 0.01) const {
         simulated::Device device{board_, options()};
         const Gpu gpu = simulated::open(device, gpu_options());
         tune::SweepOptions sweep;
@@ -113,7 +152,7 @@ public:
         sweep.seed = seed_;
         const tune::Session<Policies> session{gpu, {mode}, sweep};
         Course course;
-        run_iterations(device, session, first, change, iterations, longest, course);
+        run_iterations(device, session, script, iterations, longest, course);
         course.saving = session.saving();
         return course;
     }
@@ -130,6 +169,7 @@ public:
         for (std::size_t k = 0; k < program.kernels.size(); ++k) {
             const auto count = static_cast<std::uint32_t>(
                 std::count(program.launches.begin(), program.launches.end(), k));
+            if (count == 0) continue;
             for (const ClockPoint clock : tune::clock_grid(gpu.supported_clocks())) {
                 const auto point = simulated::operate(board_, program.kernels[k], clock);
                 profile.add({{program.name(k), {}},
@@ -151,7 +191,9 @@ public:
         Course planned;
         Course found;
         const auto table = tune::to_plan_table(plan.sequence, gpu.info(), gpu.supported_clocks());
-        run_iterations(device, gpu.with<Policies>(table), program, {}, few, Seconds{1e9}, planned);
+        run_iterations(
+            device, gpu.with<Policies>(table), [&](std::size_t) { return Work{&program}; }, few,
+            Seconds{1e9}, planned);
         found = run(program, tune::SessionMode::Kind::off, few, Seconds{1e9});
         return {1 - planned.energy.back() / found.energy.back(),
                 planned.passed.back() / found.passed.back() - 1};
@@ -172,8 +214,9 @@ private:
         return options;
     }
 
-    static simulated::KernelModel scaled(simulated::KernelModel kernel, double by) {
-        kernel.core_time *= by;
+    static simulated::KernelModel scaled(simulated::KernelModel kernel, double by,
+                                         double throttled) {
+        kernel.core_time *= by * throttled;
         kernel.memory_time *= by;
         kernel.core_energy = kernel.core_energy * by;
         kernel.memory_energy = kernel.memory_energy * by;
@@ -181,28 +224,30 @@ private:
     }
 
     template <class View>
-    void run_iterations(simulated::Device& device, const View& view, const Program& first,
-                        const Change& change, std::size_t iterations, Seconds longest,
-                        Course& course) const {
+    void run_iterations(simulated::Device& device, const View& view, const Script& script,
+                        std::size_t iterations, Seconds longest, Course& course) const {
         simulated::Stream* const stream = device.create_stream();
         std::mt19937_64 random{seed_ * 104729 + 1};
         const TimePoint began = device.now();
         const Joules before = device.true_energy();
         for (std::size_t i = 0; i < iterations && Seconds{device.now() - began} < longest; ++i) {
-            const Program& program = i < change.at ? first : change.to;
-            const double noise =
-                std::exp(std::normal_distribution<double>{0, program.scatter}(random));
+            const Work work = script(i);
+            const Program& program = *work.program;
+            const double noise = work.longer * std::exp(std::normal_distribution<double>{
+                                                   0, program.scatter}(random));
             view.next_iteration();
             if constexpr (requires { view.saving(); }) {
                 wait_for_plan(view);
                 const auto saving = view.saving();
                 if (saving &&
-                    saving->passed.count() >= 60.0 * static_cast<double>(course.minutes.size()))
+                    saving->passed.count() >= 60.0 * static_cast<double>(course.minutes.size())) {
                     course.minutes.push_back(*saving);
+                    course.minutes_at.push_back(i);
+                }
             }
             for (const std::size_t k : program.launches) {
                 const Scope scope{view, stream, program.name(k)};
-                device.launch(stream, scaled(program.kernels[k], noise));
+                device.launch(stream, scaled(program.kernels[k], noise, work.throttled));
             }
             device.synchronize(stream);
             course.passed.push_back(Seconds{device.now() - began}.count());

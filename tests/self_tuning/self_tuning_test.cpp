@@ -84,7 +84,7 @@ TEST(SelfTuning, ARestartedRunBeginsWithTheStoredProfile) {
     ::setenv("KDVFS_STORE", store.c_str(), 1);
     const Bed bed{simulated::mi250x(), 10ms, 1};
     const Program program = draw_program(bed.board(), 1);
-    constexpr Seconds early{150};  // a run from nothing still explores
+    constexpr Seconds early{45};  // a run from nothing still explores
     const Course first = bed.run(program, Kind::tune, any, Seconds{2400});
     const Course restarted = bed.run(program, Kind::tune, any, early);
     ::unsetenv("KDVFS_STORE");

@@ -58,6 +58,10 @@ struct SweepOptions {
     /// The sweep ends when so much of the baseline's energy is expected to be left in points that
     /// were not measured.
     double regret_pct = 0.1;
+    /// How much longer the program is taken to run: the sweep also ends when the points that are
+    /// left promise less in that time than what is known would save while the sweep goes on.
+    /// 0: for as long as it takes.
+    Seconds horizon{0};
     /// How much longer the run may take than at the baseline: 0.05 is 5 %. Blocks at low clocks
     /// wait until enough iterations have gone by.
     double max_slowdown = 0.05;
@@ -69,6 +73,7 @@ struct SweepOptions {
     /// The sweep begins once time and power of an iteration are steady (within 0.5 %), or after so
     /// long. arXiv 2601.08539 warms up for 25 s.
     Duration longest_warm_up = std::chrono::seconds{60};
+    std::uint32_t warm_up_iterations = 0;  ///< at least
     /// The sweep ends after so long with what it has measured; where that is no clock point besides
     /// the baseline, `next_iteration` throws and says what it would take. So it does where not even
     /// an iteration at the baseline could be measured in `longest_without_any`.

@@ -12,10 +12,12 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/tune/plan_file.hpp>
+#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/saving.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
+#include <kdvfs/tune/switch_costs.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -45,6 +47,17 @@ struct SelfTuning {
     std::shared_ptr<RankLink> link{};  ///< to the other ranks of the job; null: there are none
 };
 
+/// The grid of a board's clocks, without the cap at the highest core clock where the memory clock
+/// is the board's choice: it is as `auto`, which is the baseline.
+inline std::vector<ClockPoint> points_below_auto(const SupportedClocks& clocks) {
+    std::vector<ClockPoint> points = clock_grid(clocks);
+    Megahertz highest{0};
+    for (const ClockPoint& point : points)
+        if (point.core != auto_clock) highest = std::max(highest, point.core);
+    std::erase(points, ClockPoint{highest, auto_clock});
+    return points;
+}
+
 /// The options of a run that tunes itself, from those of a sweep: both are led by the slowdown that
 /// plans may cost. Blocks are shorter, as each is paid for while production runs.
 /// @throws Error (invalid_input) for a bound that is not above 0 and finite
@@ -56,6 +69,7 @@ inline SelfTuning self_tuning_of(const kdvfs::detail::GpuService& service, Sweep
             Errc::invalid_input,
             {"tune a run by itself", to_string(service.info()),
              "the bound of its slowdown is not above 0", "give KDVFS_MAX_SLOWDOWN=1 for 1 %"}};
+    tuning.run.switches_known = find_switch_latencies(gpu_name(service.info())).has_value();
     tuning.run.measure_only = service.measure_only();
     tuning.run.seed = sweep.seed;
     // Half of the bound's share: the plan needs the other.
@@ -63,7 +77,10 @@ inline SelfTuning self_tuning_of(const kdvfs::detail::GpuService& service, Sweep
     sweep.block.settle = std::min<Duration>(sweep.block.settle, std::chrono::milliseconds{200});
     sweep.block.counter_rows = std::min<std::size_t>(sweep.block.counter_rows, 50);
     sweep.longest_warm_up = std::min<Duration>(sweep.longest_warm_up, std::chrono::seconds{20});
+    sweep.horizon = Seconds{3600};
+    sweep.warm_up_iterations = tuning.run.steady_iterations - tuning.run.observed_after;
     sweep.file.clear();
+    if (sweep.points.empty()) sweep.points = points_below_auto(service.supported_clocks());
     return tuning;
 }
 
@@ -418,6 +435,7 @@ private:
             }
             saving += plan.saving_pct * static_cast<double>(each.ranks.size());
             promised_pct_ = std::max(promised_pct_, plan.slowdown_pct);
+            switch_latency_ = std::max(switch_latency_, plan.latency);
             team_->announce(RankPlan{number, std::move(each.ranks), plan.json});
         }
         if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
@@ -446,12 +464,8 @@ private:
             speakers.push_back(rank);
             const double bound =
                 (1 + schedule_.plan_bound()) * (1 + std::max(step_of(rank), 0.0)) - 1;
-            job_plans_.push_back(
-                {std::move(like),
-                 std::make_unique<RunPlanning>(RunPlanRequest{
-                     profiles_->of_rank(rank), learned_.sequence, learned_.trace,
-                     uniform_switch_costs(Seconds{sweep_options_.block.switch_latency}), bound,
-                     schedule_.one_clock(), longer_by_})});
+            job_plans_.push_back({std::move(like), std::make_unique<RunPlanning>(
+                                                       request(profiles_->of_rank(rank), bound))});
         }
     }
 
@@ -568,14 +582,29 @@ private:
 
     // Planning and following.
 
+    /// As `kdvfs measure-latency` has kept them for this board.
+    [[nodiscard]] std::optional<SwitchCosts> measured_switches() const {
+        const auto kept = find_switch_latencies(gpu_name(service_->info()));
+        return kept ? std::optional{read_switch_costs(*kept)} : std::nullopt;
+    }
+    [[nodiscard]] RunPlanRequest request(Profile profile, double bound) const {
+        RunPlanRequest request{std::move(profile), learned_.sequence, learned_.trace};
+        request.switches = measured_switches();
+        request.latency = switch_latency_;
+        if (const auto& outcome = schedule_.outcome())
+            request.before = {followed_sequence_, outcome->time_pct, outcome->energy_pct};
+        request.max_slowdown = bound;
+        request.one_clock = schedule_.one_clock();
+        request.longer_by = longer_by_;
+        return request;
+    }
+
     void plan() {
         if (!planning_) {
             if (schedule_.one_clock())  // a plan before it took longer than it promised
                 longer_by_ *= std::max(1.0, (1 + slowdown_pct_ / 100) / (1 + promised_pct_ / 100));
-            planning_ = std::make_unique<RunPlanning>(
-                RunPlanRequest{learned_.profile, learned_.sequence, learned_.trace,
-                               uniform_switch_costs(Seconds{sweep_options_.block.switch_latency}),
-                               schedule_.plan_bound(), schedule_.one_clock(), longer_by_});
+            planning_ =
+                std::make_unique<RunPlanning>(request(learned_.profile, schedule_.plan_bound()));
         }
         if (!planning_->is_ready()) return;
         const RunPlan plan = planning_->take();
@@ -587,11 +616,13 @@ private:
             return schedule_.cannot_plan(error.text().vendor_words);
         }
         promised_pct_ = plan.slowdown_pct;
+        switch_latency_ = plan.latency;
         schedule_.planned(plan.saving_pct);
     }
     void follow(const PlannedSequence& sequence) {
         kdvfs::detail::FollowedPlan* const plan = &service_->follow(sequence);
         end_following();
+        followed_sequence_ = sequence;
         const std::lock_guard lock{scopes_};
         followed_ = plan;
         planned_in_ = iteration_;
@@ -624,6 +655,8 @@ private:
     double promised_pct_ = 0;  ///< slowdown of the plan
     double slowdown_pct_ = 0;  ///< of the plan, as measured last
     double longer_by_ = 1;
+    Seconds switch_latency_{sweep_options_.block.switch_latency};  ///< taken for, not measured
+    PlannedSequence followed_sequence_;                            ///< last
 
     std::optional<RunTeam> team_;  ///< of several ranks
     std::uint32_t epoch_ = 0;

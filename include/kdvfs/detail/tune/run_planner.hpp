@@ -7,6 +7,7 @@
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/kernel.hpp>
 #include <kdvfs/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/plan_file.hpp>
@@ -17,20 +18,35 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <exception>
 #include <future>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace kdvfs::inline v0_3::tune::detail {
+
+/// What a plan has done to the time and energy of iterations, in percent.
+struct FollowedOutcome {
+    PlannedSequence sequence;
+    double time_pct = 0;
+    double energy_pct = 0;
+};
 
 /// What a plan is made from while a run goes on.
 struct RunPlanRequest {
     Profile profile;
     LaunchSequence sequence;
     LaunchTrace trace;
-    SwitchCosts switches;
+    std::optional<SwitchCosts> switches{};  ///< as measured; none: `latency`, or what explains
+                                            ///< `before` better
+    Seconds latency{0};
+    std::optional<FollowedOutcome> before{};
     double max_slowdown = 0;  ///< of the plan, as a fraction
     bool one_clock = false;   ///< several clocks have broken their bound
     double longer_by = 1;     ///< factor: what plans before took, against what was promised
@@ -38,12 +54,61 @@ struct RunPlanRequest {
 
 /// A plan, or why there is none.
 struct RunPlan {
+    Seconds latency{0};  ///< that it was made for, where no latencies were measured
     PlannedSequence sequence{};
     double saving_pct = 0;    ///< of the energy, that it promises
     double slowdown_pct = 0;  ///< of the time, that it promises
     std::string none{};       ///< why there is no plan; empty where there is one
     std::string json{};       ///< as plan files have it
 };
+
+/// The switching latency that explains best what a plan has done to time and energy, by the model
+/// of a switch; nothing where the plan changes no clock within an iteration, or the table has not
+/// all.
+inline std::optional<Seconds> likely_latency(const CostTable& table,
+                                             const FollowedOutcome& outcome) {
+    const PlannedSequence& plan = outcome.sequence;
+    std::map<KernelKey, std::size_t> index;
+    for (std::size_t k = 0; k < table.kernels.size(); ++k) index[table.kernels[k].key] = k;
+    const auto find = [&](std::size_t kernel, ClockPoint at) -> const Cost* {
+        for (const PointCost& point : table.kernels[kernel].points)
+            if (point.clock == at) return &point.cost;
+        return nullptr;
+    };
+    std::vector<AskedLaunch> launches;
+    std::vector<AskedLaunch> found;
+    std::size_t next = 0;
+    ClockPoint clock = plan.boundaries.empty() ? table.baseline : plan.boundaries.back().clock;
+    std::size_t changes = 0;
+    for (std::size_t i = 0; i < plan.launches.size(); ++i) {
+        const PlannedSequence::Kernel& kernel = plan.kernels[plan.launches[i]];
+        const ClockPoint before = clock;
+        while (next < plan.boundaries.size() && plan.boundaries[next].before <= i)
+            clock = plan.boundaries[next++].clock;
+        if (plan.boundaries.empty()) clock = kernel.own.asks ? kernel.own.point : table.baseline;
+        changes += clock != before ? 1 : 0;
+        const auto known = index.find(kernel.key);
+        if (known == index.end() || find(known->second, clock) == nullptr) return std::nullopt;
+        launches.push_back({known->second, clock});
+        found.push_back({known->second, table.baseline});
+    }
+    if (changes < 2) return std::nullopt;
+    const auto cost_of = [&](std::size_t kernel, ClockPoint at) { return *find(kernel, at); };
+    const Cost baseline = replay_launches(found, table.baseline, SwitchCosts{}, cost_of);
+    std::optional<Seconds> likely;
+    double least = std::numeric_limits<double>::infinity();
+    constexpr Seconds longest{0.4};
+    for (Seconds latency{0.0005}; latency < longest; latency *= 1.15) {
+        const Cost cost = replay_launches(launches, launches.back().clock,
+                                          uniform_switch_costs(latency), cost_of);
+        const double misfit = std::hypot(time_percent(cost, baseline) - outcome.time_pct,
+                                         energy_percent(cost, baseline) - outcome.energy_pct);
+        if (misfit >= least) continue;
+        least = misfit;
+        likely = latency;
+    }
+    return likely;
+}
 
 /// The profile, with kernels whose energy the counter could not resolve taken to draw at each clock
 /// what they draw at the baseline, where the board's mean is taken if that is not resolved either.
@@ -89,15 +154,19 @@ inline Profile with_likely_energies(const Profile& profile) {
 inline RunPlan plan_run(const RunPlanRequest& request) {
     try {
         CostTable table = shrunk_costs(with_likely_energies(request.profile));
+        Seconds latency = request.latency;
+        if (request.before && !request.switches)
+            latency = likely_latency(table, *request.before).value_or(latency * 4);
         for (KernelCosts& kernel : table.kernels)
             for (std::size_t p = 0; p < kernel.points.size(); ++p)
                 if (p != kernel.baseline) kernel.points[p].cost.time *= request.longer_by;
         SegmentOptions options;
         options.worthwhile_pct =
             request.one_clock ? std::numeric_limits<double>::infinity() : simplest_within_pct;
-        SegmentPlan plan = plan_program(table, request.sequence, request.trace, request.switches,
+        SegmentPlan plan = plan_program(table, request.sequence, request.trace,
+                                        request.switches.value_or(uniform_switch_costs(latency)),
                                         relaxed_waste(request.max_slowdown), options);
-        RunPlan found{{}, -plan.energy_pct(), plan.time_pct(), {}, to_json(plan)};
+        RunPlan found{latency, {}, -plan.energy_pct(), plan.time_pct(), {}, to_json(plan)};
         found.sequence = std::move(plan.sequence);
         return found;
     } catch (const Error& error) {

@@ -26,11 +26,13 @@ struct RunOptions {
     double max_slowdown = 0.01;            ///< of the time passed, as a fraction
     Seconds start_loss{20};                ///< that may be lost beside it
     std::uint32_t steady_iterations = 20;  ///< alike, before any clock moves
+    std::uint32_t observed_after = 8;      ///< of them: measuring as found begins
     Seconds settle{1};                     ///< from a change of clocks to a comparison block
     Seconds block{10};                     ///< of comparison, at least
     double first_hour_as_found = 0.1;      ///< share of the first hour for comparison blocks
     double later_as_found = 0.03;          ///< and of the rest
     double least_saving_pct = 0.3;         ///< a plan that saves less is given up
+    bool switches_known = false;           ///< how late clocks change was measured
     bool measure_only = false;             ///< clocks cannot be set: plans do nothing
     std::uint64_t seed = 1;                ///< of the order of comparison blocks
 };
@@ -58,6 +60,12 @@ struct SeenIteration {
 struct BlockCost {
     Seconds time{0};
     Joules energy{};
+};
+
+/// Change of an iteration's time and energy by a plan, in percent.
+struct BlockChange {
+    double time_pct = 0;
+    double energy_pct = 0;
 };
 
 /// The course of a run that tunes itself: warm-up, exploring, planning, following with comparison
@@ -114,9 +122,9 @@ public:
         }
         return true;
     }
-    /// Whether iterations have been alike for long enough.
+    /// Whether iterations have been alike for long enough to be measured.
     [[nodiscard]] bool is_steady() const {
-        return steady_ >= options_.steady_iterations && passed_ >= not_before_;
+        return steady_ >= options_.observed_after && passed_ >= not_before_;
     }
     /// Another rank of the job sees another program.
     void other_program() { learn_again(); }
@@ -137,8 +145,10 @@ public:
     /// The bound of the plan that is wanted, as a fraction: room is left for what is not known.
     [[nodiscard]] double plan_bound() const {
         constexpr std::array shares{0.75, 0.4, 0.15};
-        return options_.max_slowdown * shares[std::min(retreats_, shares.size() - 1)];
+        return options_.max_slowdown * shares[std::min(retreats_, shares.size() - 1)] * stretch_;
     }
+    /// What the plan before did to time and energy, in percent, where another one is wanted since.
+    [[nodiscard]] const std::optional<BlockChange>& outcome() const { return outcome_; }
     /// Whether the plan that is wanted is one of one clock: several have broken their bound.
     [[nodiscard]] bool one_clock() const { return retreats_ > 0; }
     /// A plan is ready, within `plan_bound`. @param saving_pct that it promises, above 0
@@ -147,6 +157,7 @@ public:
         if (saving_pct < options_.least_saving_pct)
             return rest("nothing to gain", saving_pct + options_.least_saving_pct);
         begin_plan();
+        promised_pct_ = saving_pct;
         phase_ = RunPhase::follow;
     }
     /// No plan can be made.
@@ -232,6 +243,8 @@ private:
     static constexpr std::uint32_t doubted = 12;   ///< iterations as found, to see what has changed
     static constexpr std::uint32_t looked_at = 8;  ///< the last of them
     static constexpr std::size_t most_plans = 64;
+    static constexpr std::size_t most_kinds = 6;
+    static constexpr std::size_t most_improved = 3;
     /// A plan's first iterations, at which its follower sees whether it is the program's own.
     static constexpr std::uint32_t judged_by_follower = 4;
 
@@ -261,10 +274,18 @@ private:
     [[nodiscard]] Gain gain() const {
         const Joules explored = explored_used_ + exploring_used_;
         Gain gain{gained_.mean - explored, gained_.low - explored, gained_.high - explored};
-        const auto change = energy_.change();
-        if (!change) return gain;
         const Joules used = plan_watts_ * plan_time_;
         const auto saved = [&](double percent) { return used * (1 / (1 + percent / 100) - 1); };
+        const auto change = energy_.change();
+        if (!change) {
+            if (options_.measure_only || energy_.pairs() == 0) return gain;
+            // Hardly known: from nothing to twice as much.
+            const Joules guess = saved(energy_.mean());
+            gain.mean += guess;
+            gain.low += std::min(guess * 2, Joules{});
+            gain.high += std::max(guess * 2, Joules{});
+            return gain;
+        }
         gain.mean += options_.measure_only ? Joules{} : saved(change->mean);
         gain.low += saved(change->high);
         gain.high += saved(change->low);
@@ -291,11 +312,12 @@ private:
     /// Launches show another program whatever the clock.
     void note_launches(const SeenIteration& seen) {
         if (seen.launches > 0) {
-            const bool alike = std::abs(seen.launches - usual_launches_) <= 0.1 * usual_launches_;
+            const bool alike = is_of_known_kind(seen, 0.1);
             steady_ = alike && seen.unfamiliar == 0 ? steady_ + 1 : 0;
-            if (phase_ == RunPhase::warm_up)
-                usual_launches_ =
-                    alike ? usual_launches_ + (seen.launches - usual_launches_) / 8 : seen.launches;
+            if (!alike && phase_ == RunPhase::warm_up) {
+                if (kinds_.size() == most_kinds) kinds_.erase(kinds_.begin());
+                kinds_.push_back(seen.launches);
+            }
         }
         if (phase_ != RunPhase::doubt)
             other_launches_ =
@@ -319,8 +341,14 @@ private:
         begin_doubt();
     }
     [[nodiscard]] bool differs(const SeenIteration& seen) const {
-        return seen.unfamiliar > 0.1 * seen.launches ||
-               std::abs(seen.launches - usual_launches_) > 0.25 * usual_launches_;
+        return seen.unfamiliar > 0.1 * seen.launches || !is_of_known_kind(seen, 0.25);
+    }
+    /// Whether an iteration launches about as much as others have: a step of the optimiser, or a
+    /// validation, is another kind.
+    [[nodiscard]] bool is_of_known_kind(const SeenIteration& seen, double tolerance) const {
+        return std::any_of(kinds_.begin(), kinds_.end(), [&](double launches) {
+            return std::abs(seen.launches - launches) <= tolerance * launches;
+        });
     }
     void begin_doubt() {
         phase_ = RunPhase::doubt;
@@ -351,6 +379,9 @@ private:
         changed_ = passed_;
         not_before_ = passed_ + patience_;
         retreats_ = 0;
+        improved_ = 0;
+        stretch_ = 1;
+        outcome_.reset();
         phase_ = RunPhase::warm_up;
         note_.clear();
         restart_warm_up();
@@ -358,7 +389,7 @@ private:
     void restart_warm_up() {
         steady_ = 0;
         other_launches_ = 0;
-        usual_launches_ = 0;
+        kinds_.clear();
         found_level_ = {};
         planned_level_ = {};
     }
@@ -407,11 +438,46 @@ private:
         const auto energy = energy_.change();
         if (options_.measure_only || obeys_ || phase_ != RunPhase::follow || !time || !energy)
             return;
-        if (-energy->low < options_.least_saving_pct) return rest("nothing to gain", -energy->low);
-        if (time->low <= 100 * options_.max_slowdown) return;
+        // Slower, or much less saved than was promised: clocks may change later than they were
+        // taken to.
+        constexpr double much_less = 0.6;
+        const bool slower = time->low > 100 * options_.max_slowdown;
+        const bool saves_less =
+            -energy->low < much_less * promised_pct_ && -energy->mean > options_.least_saving_pct;
+        if (!slower && -energy->low < options_.least_saving_pct)
+            return rest("nothing to gain", -energy->low);
+        if (slower && stretch_ > 1) {  // too bold
+            stretch_ = 1;
+            improved_ = most_improved;
+            return plan_again();
+        }
+        constexpr std::size_t most = 3;
+        if ((slower || saves_less) && !options_.switches_known && doubted_switches_ < most) {
+            ++doubted_switches_;
+            return plan_again();
+        }
+        if (slower) {
+            ++retreats_;
+            stretch_ = 1;
+            if (retreats_ > 2) {
+                end_plan();
+                return rest("no plan kept its bound", 0);
+            }
+            return plan_again();
+        }
+        // Much less slowdown than the bound: a plan that uses more of it saves more. First with
+        // what has been learned of switches.
+        constexpr double used = 0.95;
+        const double factor = used * 100 * options_.max_slowdown / std::max(time->high, 0.1);
+        const bool saves = -energy->high >= options_.least_saving_pct;
+        if (!saves || factor <= 1.2 || improved_ >= most_improved || retreats_ > 0) return;
+        if (++improved_ > 1 || options_.switches_known) stretch_ *= std::min(factor, 1.5);
+        plan_again();
+    }
+    void plan_again() {
+        outcome_ = {time_.mean(), energy_.mean()};
         end_plan();
-        ++retreats_;
-        if (retreats_ > 2 || plans_ >= most_plans) return rest("no plan kept its bound", 0);
+        if (plans_ >= most_plans) return rest("no plan was kept", 0);
         phase_ = RunPhase::plan;
     }
 
@@ -505,7 +571,7 @@ private:
     std::optional<Seconds> paid_back_;
 
     std::uint32_t steady_ = 0;
-    double usual_launches_ = 0;
+    std::vector<double> kinds_;  ///< of iterations, by how much they launch; the newest last
     std::uint32_t other_launches_ = 0;
     std::uint32_t since_switch_ = 0;
     As before_ = As::found;
@@ -521,6 +587,11 @@ private:
     PairedComparison energy_;
     std::size_t plans_ = 0;
     std::size_t retreats_ = 0;
+    std::size_t improved_ = 0;              ///< plans that have taken less time than they might
+    double stretch_ = 1;                    ///< of the bound of plans, as those before were faster
+    double promised_pct_ = 0;               ///< saving of the plan that is followed
+    std::size_t doubted_switches_ = 0;      ///< plans by which clocks seemed to change late
+    std::optional<BlockChange> outcome_{};  ///< of the plan before
     bool held_ = false;
     std::uint32_t plan_iterations_ = 0;  ///< the first ones, of the plan that is followed
 

@@ -89,7 +89,7 @@ public:
         for (auto& [stage, waited] : waited_for_) {
             if (iteration < waited.until) continue;
             for (const std::uint32_t rank : waited.ranks)
-                blocks_.emplace_back(rank, RankBlock{stage, *waited.clocks[rank], 1});
+                give_up(rank, stage, *waited.clocks[rank]);
         }
         std::vector<std::pair<std::uint32_t, RankBlock>> taken;
         for (auto& [rank, block] : std::exchange(blocks_, {})) {
@@ -102,6 +102,8 @@ public:
     }
     /// Draws those that explore: from each kind of ranks as many, as far as there are.
     std::size_t choose_explorers() {
+        waited_for_.clear();  // stages are numbered from 1 again
+        blocks_.clear();
         std::map<std::string, std::deque<std::uint32_t>> kinds;
         for (std::uint32_t r = 0; r < size(); ++r) kinds[ready_[r]->program].push_back(r);
         std::set<std::uint32_t> chosen{0};  // its own blocks are those that are known first
@@ -150,7 +152,11 @@ public:
             order.from += ahead_;
             if (decided_) order.from = std::max(order.from, decided_->from + 1);
         }
-        if (order.metered && order.stage > 0) wait_for(order, order.from + patience * ahead_);
+        if (decided_ && decided_->metered) {  // its block ends
+            const auto waited = waited_for_.find(decided_->stage);
+            if (waited != waited_for_.end()) waited->second.until = order.from + patience_ * ahead_;
+        }
+        if (order.metered && order.stage > 0) wait_for(order);
         decided_ = order;
         link_->announce(to_message(order));
         enqueue(std::move(order));
@@ -182,9 +188,10 @@ private:
     struct Waited {
         std::set<std::uint32_t> ranks;
         std::vector<std::optional<ClockPoint>> clocks;
-        std::uint64_t until = 0;  ///< iteration
+        std::uint64_t until = ~std::uint64_t{0};  ///< iteration, once the block's end is known
     };
-    static constexpr std::uint64_t patience = 20;  ///< times the time ahead, to be silent for
+    static constexpr std::uint64_t most_patience = 64;
+    static constexpr std::uint32_t silent_blocks = 3;  ///< that show that a rank reports nothing
 
     /// Orders are given so many iterations ahead, until one comes late.
     static std::uint64_t ahead_of(Seconds each) {
@@ -192,11 +199,23 @@ private:
         return static_cast<std::uint64_t>(std::clamp(std::ceil(first / each), 2.0, 1e6));
     }
 
-    void wait_for(const RankOrder& order, std::uint64_t until) {
+    /// Ranks that report nothing are not waited for until they do.
+    void wait_for(const RankOrder& order) {
         Waited& waited = waited_for_[order.stage];
-        waited.until = until;
         waited.clocks = order.clocks;
         waited.ranks.insert(explorers_.begin(), explorers_.end());
+        for (const auto& [rank, blocks] : silent_)
+            if (blocks >= silent_blocks && waited.ranks.contains(rank))
+                give_up(rank, order.stage, *waited.clocks[rank]);
+    }
+    void give_up(std::uint32_t rank, std::uint64_t stage, ClockPoint clock) {
+        ++silent_[rank];
+        blocks_.emplace_back(rank, RankBlock{stage, clock, 1});
+    }
+    void has_measured(std::uint32_t rank, RankBlock block) {
+        // Late: others are waited for longer from now on.
+        if (silent_.erase(rank) > 0) patience_ = std::min(2 * patience_, most_patience);
+        blocks_.emplace_back(rank, std::move(block));
     }
 
     void reported(std::uint32_t rank, const std::string& text) {
@@ -205,7 +224,7 @@ private:
         if (kind == "ready") {
             ready_[rank] = read_ready(words);
         } else if (kind == "block") {
-            blocks_.emplace_back(rank, read_block(words));
+            has_measured(rank, read_block(words));
         } else if (kind == "changed") {
             objected_ = words.number<std::uint32_t>();
         } else if (kind == "late") {
@@ -252,7 +271,9 @@ private:
     std::vector<std::optional<RankReady>> ready_;  ///< by rank
     std::vector<std::uint32_t> explorers_;
     std::vector<std::pair<std::uint32_t, RankBlock>> blocks_;
-    std::map<std::uint64_t, Waited> waited_for_;  ///< by stage
+    std::map<std::uint64_t, Waited> waited_for_;       ///< by stage
+    std::map<std::uint32_t, std::uint32_t> silent_{};  ///< blocks in a row that a rank has missed
+    std::uint64_t patience_ = 4;  ///< times the time ahead, to wait for reports
     std::optional<std::uint32_t> objected_;
     std::optional<RankOrder> decided_;
     std::uint64_t ahead_ = 0;  ///< iterations that orders are given ahead; 0: not known yet

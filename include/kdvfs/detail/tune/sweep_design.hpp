@@ -142,6 +142,18 @@ public:
                            });
     }
 
+    /// Energy of an iteration that the points measured so far save.
+    [[nodiscard]] Joules known_saving(const Profile& profile, const Objective& objective) const {
+        const CostTable table = mean_costs(profile);
+        const auto units = detail::make_units(table, Aggregate::global, objective);
+        const Cost baseline = table.baseline_cost();
+        const detail::Decision decision = detail::decide(units, objective, baseline);
+        Joules saving = baseline.energy;
+        for (std::size_t u = 0; u < units.size(); ++u)
+            saving = saving - kdvfs::detail::to_cost(units[u].choices[decision.chosen[u]]).energy;
+        return saving;
+    }
+
     /// For each kernel of the profile (in its order) and each point (in order).
     /// @throws Error (invalid_input) as `make_cost_table`
     [[nodiscard]] std::vector<std::vector<SweepForecast>> forecast(

@@ -21,6 +21,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::tune {
@@ -71,7 +72,7 @@ public:
                              .stage = stage.number,
                              .clocks = stage.clocks};
         --(step.metered ? stage.metered : stage.unmetered);
-        if (step.metered && stage.metered + 1 == stage.measured)
+        if (step.metered && stage.metered + 1 == stage.measured && !is_baseline(stage.clock))
             under_way_ += stage.clocks ? static_cast<std::uint32_t>(stage.clocks->size()) : 1;
         if (stage.unmetered == 0 && stage.metered == 0) stages_.pop_front();
         return step;
@@ -79,9 +80,11 @@ public:
 
     /// A block of metered steps has been measured. @returns whether it belongs into the profile
     bool measured(const MeasuredBlock& found) {
-        --under_way_;
         growth_.erase(found.block.clock);
-        if (found.block.clock != design_.baseline()) {
+        if (!is_baseline(found.block.clock)) {
+            --under_way_;
+            if (Attempt* const attempt = attempt_of(found.block)) attempt->measured = true;
+            returned(found.block);
             settle_charge(found);
             return true;
         }
@@ -89,26 +92,25 @@ public:
         baseline_energy_ = found.power * found.iteration;
         if (warm_) return true;
         warm_up_.push_back(found);
-        warm_ = is_steady() ||
-                loss_budget_.baseline() * static_cast<double>(loss_budget_.iterations()) >
-                    Seconds{options_.longest_warm_up};
+        const auto iterations = static_cast<double>(loss_budget_.iterations());
+        warm_ = iterations >= options_.warm_up_iterations &&
+                (is_steady() ||
+                 loss_budget_.baseline() * iterations > Seconds{options_.longest_warm_up});
         if (warm_ && is_varied()) fewest_iterations_ = varied_iterations;
         return warm_;
     }
 
-    /// A block of metered steps could not be measured; it is tried again, three times, each twice
-    /// as long: the counter may have said too little. Blocks at the baseline grow by themselves
-    /// until one can be (`plan`).
+    /// A block of metered steps could not be measured. Where no rank has measured its clock, it is
+    /// tried again, three times, each twice as long: the counter may have said too little. Blocks
+    /// at the baseline grow by themselves until one can be (`plan`).
     void dropped(const SweepBlock& block) {
-        --under_way_;
         ++dropped_;
-        if (block.clock == design_.baseline() && !knows_baseline()) return;
-        grow(block.clock);
-        if (block.clock == design_.baseline()) return;
-        if (++failures_[block.clock] < 3)
-            round_.push_back(block.clock);
-        else
-            ++given_up_;
+        if (is_baseline(block.clock)) {
+            if (knows_baseline()) grow(block.clock);
+            return;
+        }
+        --under_way_;
+        returned(block);
     }
 
     /// Whether a launch of a kernel surely keeps its bound at a clock; `measured` null: never met.
@@ -178,6 +180,12 @@ private:
         Seconds baseline{0};
     };
 
+    /// The blocks of a stage at one clock, one a rank.
+    struct Attempt {
+        std::size_t under_way = 0;
+        bool measured = false;  ///< at least one of them
+    };
+
     static std::uint32_t visits(const Profile& profile, ClockPoint clock) {
         std::size_t most = 0;
         for (const KernelProfile& kernel : profile.kernels())
@@ -204,6 +212,25 @@ private:
         return iterations > most / growth ? most : iterations * growth;
     }
 
+    [[nodiscard]] bool is_baseline(ClockPoint clock) const { return clock == design_.baseline(); }
+    [[nodiscard]] Attempt* attempt_of(const SweepBlock& block) {
+        const auto found = attempts_.find({block.stage, block.clock});
+        return found == attempts_.end() ? nullptr : &found->second;
+    }
+    /// A block has been measured or dropped; the last one of an attempt decides what it was.
+    void returned(const SweepBlock& block) {
+        Attempt* const attempt = attempt_of(block);
+        if (attempt == nullptr || --attempt->under_way > 0) return;
+        const bool measured = attempt->measured;
+        attempts_.erase({block.stage, block.clock});
+        if (measured) return;
+        grow(block.clock);
+        if (++failures_[block.clock] < 3)
+            round_.push_back(block.clock);
+        else
+            ++given_up_;
+    }
+
     /// Makes the next block at a clock twice as long.
     void grow(ClockPoint clock) {
         auto& growth = growth_.try_emplace(clock, 1U).first->second;
@@ -224,8 +251,7 @@ private:
         if (!began_) begin_round_with(first_points(), profile);
         if (round_.empty() && under_way_ == 0) choose_round(profile);
         if (done_) return;
-        if (round_.empty())  // wait for what is out
-            return add_stage({.clock = design_.baseline(), .unmetered = 1});
+        if (round_.empty()) return wait_for_results();
         plan_block(take_from_round());
     }
 
@@ -238,6 +264,17 @@ private:
         for (std::size_t i = 0; clocks.size() < at_once_; ++i) clocks.push_back(clocks[i]);
         std::shuffle(clocks.begin(), clocks.end(), random_);
         return clocks;
+    }
+
+    /// Blocks are out. Meanwhile the stretch at the baseline is measured that the next one needs.
+    void wait_for_results() {
+        if (std::exchange(has_baseline_, true))
+            return add_stage({.clock = design_.baseline(), .unmetered = 1});
+        ++pairs_;
+        add_stage({.clock = design_.baseline(),
+                   .unmetered = settle_iterations(),
+                   .metered = measured_iterations(design_.baseline()),
+                   .number = 2 * pairs_ - 1});
     }
 
     void add_stage(const Stage& stage) { stages_.push_back(stage); }
@@ -255,11 +292,16 @@ private:
         const std::uint32_t slow = settle + measured;
         const Seconds each = longest_iteration(slowest);
         const std::uint32_t wait = loss_budget_.wait_before(slow, each);
-        ++pairs_;
-        add_stage({.clock = design_.baseline(),
-                   .unmetered = std::max(settle, wait > measured ? wait - measured : 0),
-                   .metered = measured,
-                   .number = 2 * pairs_ - 1});
+        if (!std::exchange(has_baseline_, false)) {
+            ++pairs_;
+            add_stage({.clock = design_.baseline(),
+                       .unmetered = std::max(settle, wait > measured ? wait - measured : 0),
+                       .metered = measured,
+                       .number = 2 * pairs_ - 1});
+        } else if (wait > 0) {
+            add_stage({.clock = design_.baseline(), .unmetered = wait});
+        }
+        for (const ClockPoint clock : clocks) ++attempts_[{2 * pairs_, clock}].under_way;
         Stage block{
             .clock = slowest, .unmetered = settle, .metered = measured, .number = 2 * pairs_};
         if (at_once_ > 1)
@@ -352,14 +394,34 @@ private:
     void add_to_round(ClockPoint clock, const Profile& profile) {
         if (clock == design_.baseline()) return;
         if (!design_.keeps_bounds(profile, clock, options_.objective)) return;
-        for (std::uint32_t v = visits(profile, clock); v < options_.samples; ++v)
+        for (std::uint32_t v = visits(profile, clock); v < samples_of(clock); ++v)
             round_.push_back(clock);
+    }
+    /// One rank measures points that cost much waiting once: what others scatter says how far they
+    /// may be off.
+    [[nodiscard]] std::uint32_t samples_of(ClockPoint clock) const {
+        constexpr double dear = 1.15;
+        const bool once = options_.horizon > Seconds{0} && at_once_ == 1 &&
+                          longest_iteration(clock) > dear * loss_budget_.baseline();
+        return once ? 1 : options_.samples;
+    }
+    /// The lowest core clock that may be measured next: a step below those that were. What a step
+    /// shows is what the next one promises, and low clocks cost most. Ranks go all ways at once.
+    [[nodiscard]] Megahertz lowest_next(const Profile& profile) const {
+        if (options_.horizon <= Seconds{0} || at_once_ > 1) return {0};
+        Megahertz lowest = auto_clock;
+        for (const ClockPoint clock : design_.points())
+            if (clock.core != auto_clock && visits(profile, clock) > 0)
+                lowest = lowest == auto_clock ? clock.core : std::min(lowest, clock.core);
+        constexpr std::uint32_t percent = 80;
+        return {lowest.count * percent / 100};
     }
 
     /// A point that could be measured next.
     struct Prospect {
         ClockPoint clock;
         double gain_per_second = 0;
+        double gain = 0;  ///< joules in an iteration
     };
 
     /// The points that promise most for the time that they and their waiting take; none, and the
@@ -368,6 +430,7 @@ private:
         const auto forecasts = design_.forecast(profile, options_.objective);
         std::vector<double> best(forecasts.size());
         std::vector<Prospect> prospects;
+        const Megahertz lowest = lowest_next(profile);
         for (std::size_t p = 0; p < design_.points().size(); ++p) {
             const ClockPoint clock = design_.points()[p];
             if (is_given_up(clock) || !design_.keeps_bounds(profile, clock, options_.objective))
@@ -380,8 +443,9 @@ private:
                 best[k] = std::max(best[k], forecasts[k][p].gain);
             }
             longest_[clock] = longest;
-            if (gain > 0 && visits(profile, clock) == 0)
-                prospects.push_back({clock, gain / price_of(clock).count()});
+            const bool too_low = clock.core != auto_clock && clock.core < lowest;
+            if (gain > 0 && visits(profile, clock) == 0 && !too_low)
+                prospects.push_back({clock, gain / price_of(clock).count(), gain});
         }
         double regret = 0;
         for (const double gain : best) regret += gain;
@@ -405,8 +469,28 @@ private:
                             prospects.end());
             prospects.resize(std::min(prospects.size(), std::max(few, points_at_once())));
         }
+        done_ = !is_worth_waiting(prospects, profile);
+        if (done_) return;
         for (const Prospect& prospect : prospects) add_to_round(prospect.clock, profile);
         put_in_order();
+    }
+
+    /// Whether what points promise until the program's end is more than what is known would save
+    /// while they are measured. Ranks share the price of a block.
+    [[nodiscard]] bool is_worth_waiting(const std::vector<Prospect>& prospects,
+                                        const Profile& profile) const {
+        if (options_.horizon <= Seconds{0}) return true;
+        double gain = 0;
+        Seconds price{0};
+        for (const Prospect& prospect : prospects) {
+            gain += prospect.gain;
+            price += price_of(prospect.clock) * samples_of(prospect.clock) /
+                     static_cast<double>(at_once_);
+        }
+        // What may be lost at once needs no waiting.
+        price -= std::max(Seconds{0}, loss_budget_.left()) / options_.max_slowdown;
+        return gain * options_.horizon.count() >=
+               design_.known_saving(profile, options_.objective).count * price.count();
     }
 
     /// How long the run goes on for a block: itself, and what makes up for its slowdown.
@@ -426,9 +510,11 @@ private:
 
     std::deque<Stage> stages_;
     std::vector<ClockPoint> round_;            ///< blocks of this round that are still to come
-    std::uint32_t under_way_ = 0;              ///< blocks whose measurement has not come back
+    std::uint32_t under_way_ = 0;              ///< blocks at other clocks that have not come back
     std::map<std::uint64_t, Charge> charges_;  ///< by stage
     std::uint64_t pairs_ = 0;                  ///< of stages
+    std::map<std::pair<std::uint64_t, ClockPoint>, Attempt> attempts_;  ///< by stage and clock
+    bool has_baseline_ = false;  ///< the stretch before the next block is measured already
     std::map<ClockPoint, Seconds> longest_;
     std::vector<MeasuredBlock> warm_up_;
     Joules baseline_energy_{};  ///< of an iteration, as measured last
