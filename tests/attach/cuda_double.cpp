@@ -118,8 +118,8 @@ private:
             last = now;
             joules_ = millijoules * 1e-3;
             if (shown != nullptr) std::atomic_ref{shown->now}.store(millijoules * 1e-3);
-            state_->millijoules = static_cast<std::uint64_t>(millijoules);
-            state_->milliwatts = static_cast<unsigned>(watts * 1e3);
+            std::atomic_ref{state_->millijoules}.store(static_cast<std::uint64_t>(millijoules));
+            std::atomic_ref{state_->milliwatts}.store(static_cast<unsigned>(watts * 1e3));
         }
     }
     /// CUDA_DOUBLE_COUNTER: a file that has the counter in joules, now, when work began first and

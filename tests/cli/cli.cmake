@@ -4,7 +4,6 @@ file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER})
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
-set(ENV{KDVFS_NVML} ${FOLDER}/absent.so)  # whatever board the machine has
 
 expect(0 "sim:mi300x" info)
 expect(0 "^$" sweep --device sim:mi300x --samples 3 --noise 1% -o sweep.csv)
@@ -132,6 +131,7 @@ expect(1 "from 0.5 to below 1" tune --confidence 20% -o none -- ${SELF_TUNING})
 expect(1 "of another program" tune --max-slowdown 2% -- ${SELF_TUNING} 40)
 expect(0 "segments" plan kdvfs_tune --max-slowdown 2% --format json)
 file(WRITE ${FOLDER}/cost.sh "printf 'time_s,energy_j\\n1,1\\n' > $KDVFS_COST\n")
+set(ENV{KDVFS_NVML} ${FOLDER}/absent.so)  # whatever board the machine has
 # What is there to gain is said from a run as it is, or from what a tuning has recorded.
 expect(0 "MI250X: [^\n]* of 560 W\n.*one clock +unknown +0 - [0-9.]+ +0 - [0-9.]+ *\n.*memory clock stays.*recommended: .*next: kdvfs tune"
        worth -- ${SELF_TUNING})
@@ -147,6 +147,7 @@ if(one_clock GREATER by_kernel)
 endif()
 expect(1 "power limit is not known" worth -- sh cost.sh)
 expect(0 "% of 300 W" worth --power-limit 300 --format table -- sh cost.sh)
+unset(ENV{KDVFS_NVML})
 expect(1 "no report of kdvfs run" worth plan.json)
 file(WRITE ${FOLDER}/killed.sh "
 kills=0

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
@@ -260,7 +261,7 @@ int nvmlDeviceSetPowerManagementLimit(void*, unsigned milliwatts) {
 
 int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
     return guarded(__func__, [&] {
-        *millijoules = board.millijoules;
+        *millijoules = std::atomic_ref{board.millijoules}.load();
         return success;
     });
 }
@@ -365,7 +366,8 @@ int nvmlDeviceGetFieldValues(void*, int count, FieldValue* values) {
             values[i].status = known ? success : not_supported;
             values[i].type = 1;
             values[i].time = 1'700'000'000'000'000;
-            values[i].value.natural = board.milliwatts + (values[i].field == 185 ? 1000 : 0);
+            values[i].value.natural =
+                std::atomic_ref{board.milliwatts}.load() + (values[i].field == 185 ? 1000 : 0);
         }
         return success;
     });

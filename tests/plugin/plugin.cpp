@@ -28,7 +28,7 @@ struct Witness {
     std::shared_ptr<prompt::Board> board = std::make_shared<prompt::Board>();
 };
 
-prompt::Runtime runtime;
+prompt::Runtime& runtime = *new prompt::Runtime;  // threads of a leaked GPU still read it
 Witness witness;
 std::unique_ptr<kdvfs::BoundGpu<Policies>> gpu;
 std::unique_ptr<kdvfs::FrequencyScope<Gelu>> scope;

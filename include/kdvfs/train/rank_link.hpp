@@ -4,7 +4,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/communicator.hpp>
 #include <kdvfs/train/folder_ranks.hpp>
-#include <kdvfs/tune/session.hpp>
+#include <kdvfs/tune/rank_link.hpp>
 #include <kdvfs/units.hpp>
 
 #include <pthread.h>

@@ -13,8 +13,8 @@
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/profile.hpp>
+#include <kdvfs/tune/rank_link.hpp>
 #include <kdvfs/tune/saving.hpp>
-#include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/tune/switch_costs.hpp>

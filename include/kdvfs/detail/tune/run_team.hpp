@@ -8,7 +8,7 @@
 #include <kdvfs/detail/tune/sweep_schedule.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/session.hpp>
+#include <kdvfs/tune/rank_link.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
