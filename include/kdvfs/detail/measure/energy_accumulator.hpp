@@ -620,10 +620,11 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
         sums.wanders = found.wanders;
         const bool fits = found.overcount < SensorFinding::most_overcount;
         if (found.holds(sums.column_seconds) && fits && !counter) return;
-        const std::vector<double> watts = found.watts();
         const double most = sums.possible.most_waiting(sums.gain * found.rows.power.mean_watts());
-        for (const KernelGap& gap : gaps_.gaps()) {
-            sums.hides_work = sums.hides_work || sums.gain * watts[gap.column] > most;
+        std::vector<std::size_t> columns;
+        for (const KernelGap& gap : gaps_.gaps()) columns.push_back(gap.column);
+        for (const double watts : found.least_watts(columns)) {
+            sums.hides_work = sums.hides_work || sums.gain * watts > most;
         }
     };
     if (!repeated_.empty()) return {};

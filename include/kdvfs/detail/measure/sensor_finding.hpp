@@ -37,10 +37,20 @@ struct SensorFinding {
     double left = 0;       ///< W of a reading, root mean square, that are unexplained
     double deviation = 0;  ///< W of a reading from the mean of all
 
-    /// The powers under the likeliest sensor, W by column.
-    [[nodiscard]] std::vector<double> watts() const {
+    /// What these columns draw at least under the likeliest sensor, W: two standard deviations
+    /// below the estimate.
+    [[nodiscard]] std::vector<double> least_watts(std::span<const std::size_t> columns) const {
         const PowerPrior prior{rows.power.mean_watts(), PowerPrior::differing(rows), {}};
-        return prior.watts(prior.factor(rows.level.gram), rows.level.right);
+        const Cholesky factor = prior.factor(rows.level.gram);
+        const std::vector<double> watts = prior.watts(factor, rows.level.right);
+        std::vector<double> least;
+        for (const std::size_t column : columns) {
+            std::vector<double> unit(watts.size());
+            unit[column] = 1;
+            const double variance = factor.solve(std::move(unit))[column];
+            least.push_back(watts[column] - 2 * std::sqrt(variance));
+        }
+        return least;
     }
     /// Whether powers are to be taken from it, of columns that had so many seconds.
     [[nodiscard]] bool holds(std::span<const double> seconds) const {
