@@ -241,7 +241,7 @@ TEST_F(ClosedLoop, EnergyFollowsTheClock) {
     options.meter_every = 1;
     auto gpu = rocm::open(0, options).with<Policies>();
     // Longer than a busy machine takes to write the clock.
-    for (int iteration = 0; iteration < 6; ++iteration) {
+    for (int iteration = 0; iteration < 14; ++iteration) {
         gpu.next_iteration();
         {
             FrequencyScope<Slow> scope{gpu, stream_};
