@@ -32,8 +32,8 @@ Kernel adam{"_Z4adamPfS_S_i", 500, 150, 0};
 Kernel small_problem{"persistent", 100, 300};
 Kernel large_problem{"persistent", 5000, 500};
 // Two whose times are 1.3 apart, and take less where they are repeated.
-Kernel cached_problem{"cached", 4000, 300};
-Kernel larger_cached_problem{"cached", 5200, 500};
+Kernel cached_problem{"cached", 12000, 300};
+Kernel larger_cached_problem{"cached", 15600, 500};
 
 // Kernels that run once for each time that their state is cleared. The first says so by its name.
 bool scan_cleared = false;
