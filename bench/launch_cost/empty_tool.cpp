@@ -2,6 +2,8 @@
 //
 // The least that a profiler of kernels does, for comparison: it asks CUPTI for the records of
 // kernels, is called at each launch, has ranges of NVTX handed to it, and throws all away.
+#include <tests/attach/nvtx_tool.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -17,8 +19,6 @@ int cuptiActivityRegisterCallbacks(void (*wanted)(std::uint8_t**, std::size_t*, 
 }
 
 namespace {
-
-using Function = void (*)();
 
 int push(const char*) { return 0; }
 int pop() { return 0; }
@@ -51,15 +51,5 @@ EXPORTED int InitializeInjection() {
 }
 
 EXPORTED int InitializeInjectionNvtx2(const void* (*export_table)(std::uint32_t)) {
-    struct Callbacks {
-        std::size_t size;
-        int (*table_of)(int, Function***, unsigned*);
-    };
-    Function** table = nullptr;
-    unsigned entries = 0;
-    const auto* const callbacks = static_cast<const Callbacks*>(export_table(1));
-    if (callbacks->table_of(1, &table, &entries) == 0) return 0;
-    *table[9] = reinterpret_cast<Function>(&push);
-    *table[11] = reinterpret_cast<Function>(&pop);
-    return 1;
+    return nvtx_tool::take_ranges(export_table, &push, &pop) ? 1 : 0;
 }

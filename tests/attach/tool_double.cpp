@@ -2,7 +2,8 @@
 //
 // Another tool beside kdvfs: it counts the ranges of NVTX and the kernels of Kokkos, and takes no
 // more of either. What it has counted goes to the file TOOL_DOUBLE_COUNTS.
-#include <cstddef>
+#include "nvtx_tool.hpp"
+
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -24,8 +25,6 @@ struct Counts {
     }
 } counts;
 
-using Function = void (*)();
-
 int push(const char*) { return counts.pushes++; }
 int pop() { return -++counts.pops; }
 
@@ -34,16 +33,7 @@ int pop() { return -++counts.pops; }
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 EXPORTED int InitializeInjectionNvtx2(const void* (*export_table)(std::uint32_t)) {
-    struct Callbacks {
-        std::size_t size;
-        int (*table_of)(int, Function***, unsigned*);
-    };
-    Function** table = nullptr;
-    unsigned entries = 0;
-    const auto* const callbacks = static_cast<const Callbacks*>(export_table(1));
-    if (callbacks->table_of(1, &table, &entries) == 0) return 0;
-    *table[9] = reinterpret_cast<Function>(&push);
-    *table[11] = reinterpret_cast<Function>(&pop);
+    if (!nvtx_tool::take_ranges(export_table, &push, &pop)) return 0;
     return std::getenv("TOOL_DOUBLE_REFUSES") == nullptr ? 1 : 0;
 }
 
