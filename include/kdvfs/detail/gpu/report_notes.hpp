@@ -12,26 +12,6 @@
 /// What a GPU says in its report beside the figures of its meter.
 namespace kdvfs::inline v0_3::detail {
 
-/// The counter's joules are of all processes on the board: none are a kernel's.
-inline void leave_out_shared(measure::Report& report) {
-    for (measure::ReportRow& row : report.rows) {
-        row.energy = {};
-        row.direct_power.reset();
-        row.direct_disagrees = false;
-    }
-    report.groups.clear();
-    for (measure::EnergyLevel& level : report.levels) level.energy = {};
-    report.fit.covariance.clear();
-    report.totals.kernels = {};
-    report.totals.idle = {};
-    report.totals.unexplained = report.totals.counter;
-    report.totals.unexplained_half_width = {};
-    report.notes.emplace_back(
-        "other processes worked on this GPU: the counter's energy is that of all of them, and "
-        "no "
-        "kernel's is known; the highest clock that any of them asks for holds");
-}
-
 /// A misspelt name beside a `Default` would have no effect in silence.
 inline void add_unseen(measure::Report& report, const std::set<std::string>& names) {
     if (names.empty()) return;

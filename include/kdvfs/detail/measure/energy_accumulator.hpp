@@ -620,6 +620,7 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
         sums.wanders = found.wanders;
         const bool fits = found.overcount < SensorFinding::most_overcount;
         if (found.holds(sums.column_seconds) && fits && !counter) return;
+        if (gaps_.gaps().empty()) return;
         const double most = sums.possible.most_waiting(sums.gain * found.rows.power.mean_watts());
         std::vector<std::size_t> columns;
         for (const KernelGap& gap : gaps_.gaps()) columns.push_back(gap.column);
