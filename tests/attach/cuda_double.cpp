@@ -39,10 +39,9 @@ using namespace std::chrono_literals;
 
 std::atomic<bool> context_is_lost{false};
 
-cuda_double::Listener* listener() {
-    static cuda_double::Listener one{};
-    return &one;
-}
+/// A profiler may come and go while kernels run.
+std::atomic<decltype(cuda_double::Listener::call)> told_of_calls{nullptr};
+std::atomic<decltype(cuda_double::Listener::ran)> told_of_work{nullptr};
 
 std::uint64_t nanoseconds_since_1970() {
     timespec now{};
@@ -189,9 +188,9 @@ struct Stream {
             const std::uint64_t start = nanoseconds_since_1970();
             for (const Operation& operation : operations) perform(operation);
             const Operation& first = operations.front();
-            if (first.in_graph && first.correlation != 0 && listener()->ran != nullptr) {
-                listener()->ran(51, first.correlation, start, nanoseconds_since_1970(), nullptr, 0,
-                                false);
+            const auto tell = told_of_work.load();
+            if (first.in_graph && first.correlation != 0 && tell != nullptr) {
+                tell(51, first.correlation, start, nanoseconds_since_1970(), nullptr, 0, false);
             }
             lock.lock();
             busy = false;
@@ -210,9 +209,9 @@ struct Stream {
         std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{time});
         Board::instance().draw(0);
         Board::instance().note_work(true);
-        if (listener()->ran != nullptr && operation.correlation != 0) {
-            listener()->ran(operation.kind, operation.correlation, start, nanoseconds_since_1970(),
-                            operation.symbol, operation.blocks, operation.in_graph);
+        if (const auto tell = told_of_work.load(); tell != nullptr && operation.correlation != 0) {
+            tell(operation.kind, operation.correlation, start, nanoseconds_since_1970(),
+                 operation.symbol, operation.blocks, operation.in_graph);
         }
     }
 };
@@ -238,10 +237,11 @@ std::uint32_t next_correlation() {
 template <class Parameters, class Act>
 int resolved(std::uint32_t id, const Parameters& parameters, const char* symbol, Act act) {
     const std::uint32_t correlation = next_correlation();
-    const auto* const listens = listener();
-    if (listens->call != nullptr) listens->call(id, &parameters, symbol, nullptr, correlation);
+    if (const auto tell = told_of_calls.load(); tell != nullptr)
+        tell(id, &parameters, symbol, nullptr, correlation);
     const int status = act(correlation);
-    if (listens->call != nullptr) listens->call(id, &parameters, symbol, &status, correlation);
+    if (const auto tell = told_of_calls.load(); tell != nullptr)
+        tell(id, &parameters, symbol, &status, correlation);
     return status;
 }
 
@@ -289,7 +289,10 @@ int launch(void* kernel, void* stream, std::uint32_t correlation, unsigned block
 
 extern "C" {
 
-void cuda_double_listen(const cuda_double::Listener* listens) { *listener() = *listens; }
+void cuda_double_listen(const cuda_double::Listener* listens) {
+    told_of_calls = listens->call;
+    told_of_work = listens->ran;
+}
 int cuda_double_writes_in_captures() { return writes_in_captures; }
 
 int cuInit(unsigned) {

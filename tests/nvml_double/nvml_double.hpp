@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -31,14 +32,48 @@ struct Process {
     unsigned use = 0;  ///< of the cores, per cent; since when is the caller's
 };
 
+/// The lowest and highest clock in MHz that are allowed, or none: a test looks while another
+/// thread sets it.
+class ClockLock {
+public:
+    using Range = std::optional<std::pair<unsigned, unsigned>>;
+
+    ClockLock() = default;
+    ClockLock(const ClockLock& other) : word_{other.word_.load()} {}
+    ClockLock& operator=(const ClockLock& other) { return *this = Range{other}; }
+    ClockLock& operator=(const Range& range) {
+        word_ = range ? std::uint64_t{range->first} << 32U | range->second : none;
+        return *this;
+    }
+    ClockLock& operator=(const std::pair<unsigned, unsigned>& range) {
+        return *this = Range{range};
+    }
+    void reset() { word_ = none; }
+
+    operator Range() const {
+        const std::uint64_t word = word_;
+        if (word == none) return std::nullopt;
+        return std::pair{static_cast<unsigned>(word >> 32U), static_cast<unsigned>(word)};
+    }
+    explicit operator bool() const { return word_ != none; }
+    Range operator->() const { return *this; }
+    friend bool operator==(const ClockLock& lock, const Range& range) {
+        return Range{lock} == range;
+    }
+
+private:
+    static constexpr std::uint64_t none = ~std::uint64_t{0};
+    std::atomic<std::uint64_t> word_{none};
+};
+
 struct Board {
     std::string address = "0000:1b:00.0";
     std::string name = "Double of an NVIDIA GPU";
     std::string driver = "580.95.05";
     std::map<unsigned, std::vector<unsigned>> core_clocks_by_memory = {
         {2619, {1980, 1500, 1000, 210}}, {405, {420, 210}}};
-    std::optional<std::pair<unsigned, unsigned>> core_lock;
-    std::optional<std::pair<unsigned, unsigned>> memory_lock;
+    ClockLock core_lock;
+    ClockLock memory_lock;
     unsigned wished_core = 1980;  ///< what the board would run at without a lock
     unsigned wished_memory = 2619;
     std::uint64_t limit_reasons = 0;
