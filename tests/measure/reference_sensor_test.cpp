@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/error.hpp>
 #include <kdvfs/measure/self_check.hpp>
 
 #include <gtest/gtest.h>

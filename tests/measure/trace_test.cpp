@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/error.hpp>
 #include <kdvfs/measure/trace.hpp>
 
 #include <tests/measure/time_at.hpp>

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/error.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/serve/step_plan.hpp>
-#include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <limits>
-#include <numeric>
+#include <iterator>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::serve {
@@ -55,22 +50,7 @@ public:
     explicit LoadForecast(std::size_t horizon) : horizon_{horizon} {}
 
     /// The load of the window that has ended.
-    void add(double load) {
-        level_ = level_ ? *level_ + weight * (load - *level_) : load;
-        made_.push_back(*level_);
-        loads_.push_back(load);
-        if (loads_.size() <= horizon_ + judged) return;
-        const double met =
-            std::accumulate(loads_.end() - judged, loads_.end(), 0.0) / static_cast<double>(judged);
-        // The first forecasts were of too little to be judged.
-        if (made_.front() > 0 && ++judged_forecasts_ > fewest) {
-            if (errors_.size() >= remembered || is_assumed_) errors_.pop_front();
-            errors_.push_back(met / made_.front());
-            is_assumed_ = is_assumed_ && --assumed_left_ > 0;
-        }
-        made_.pop_front();
-        loads_.pop_front();
-    }
+    void add(double load);
     [[nodiscard]] double expected() const { return level_.value_or(0); }
     /// Whether enough windows have ended for a forecast.
     [[nodiscard]] bool is_ready() const { return loads_.size() >= fewest || judged_forecasts_ > 0; }
@@ -98,25 +78,7 @@ private:
 class PoolCapacity {
 public:
     /// @throws Error (invalid_input) for points that make no sense, or none that keeps the targets
-    PoolCapacity(std::vector<PoolPoint> points, double late) : late_{late} {
-        for (const PoolPoint& point : points) {
-            const bool is_valid = point.parallelism > 0 && point.instances > 0 && point.load > 0 &&
-                                  std::isfinite(point.load) && point.power.count > 0 &&
-                                  point.late >= 0;
-            if (!is_valid) reject("a measured point has no instances, load or power");
-            Kind& kind = kind_of(point);
-            kind.points.push_back(point);
-        }
-        for (Kind& kind : kinds_) {
-            std::sort(kind.points.begin(), kind.points.end(),
-                      [](const auto& a, const auto& b) { return a.load < b.load; });
-            make_late_ascend(kind.points);
-            for (const PoolPoint& point : kind.points)
-                if (point.late <= late_) kind.most = point.load;
-        }
-        std::erase_if(kinds_, [](const Kind& kind) { return kind.most == 0; });
-        if (kinds_.empty()) reject("no measured pool keeps the targets at any load");
-    }
+    PoolCapacity(std::vector<PoolPoint> points, double late);
 
     /// Measured pools of one size and step policy.
     class Kind {
@@ -156,37 +118,11 @@ public:
     [[nodiscard]] const std::vector<Kind>& kinds() const { return kinds_; }
 
 private:
-    [[noreturn]] static void reject(const char* why) {
-        throw Error{Errc::invalid_input,
-                    {"lead a pool", "its profile", why, "measure pools at loads that they carry"}};
-    }
+    [[noreturn]] static void reject(const char* why);
     /// More load is never served better: where that was measured, it is chance (isotonic regression
     /// by pooling neighbours).
-    static void make_late_ascend(std::vector<PoolPoint>& points) {
-        std::vector<std::pair<double, std::size_t>> blocks;  // mean, points
-        for (const PoolPoint& point : points) {
-            blocks.emplace_back(point.late, 1);
-            while (blocks.size() > 1 && blocks[blocks.size() - 2].first > blocks.back().first) {
-                const auto [mean, count] = blocks.back();
-                blocks.pop_back();
-                auto& [before, points_before] = blocks.back();
-                before = (before * static_cast<double>(points_before) +
-                          mean * static_cast<double>(count)) /
-                         static_cast<double>(points_before + count);
-                points_before += count;
-            }
-        }
-        auto point = points.begin();
-        for (const auto& [mean, count] : blocks)
-            for (std::size_t i = 0; i < count; ++i) (point++)->late = mean;
-    }
-    Kind& kind_of(const PoolPoint& point) {
-        for (Kind& kind : kinds_)
-            if (kind.pool.parallelism == point.parallelism &&
-                kind.pool.instances == point.instances && kind.pool.policy == point.policy)
-                return kind;
-        return kinds_.emplace_back(point);
-    }
+    static void make_late_ascend(std::vector<PoolPoint>& points);
+    Kind& kind_of(const PoolPoint& point);
 
     double late_;
     std::vector<Kind> kinds_;
@@ -202,109 +138,35 @@ public:
     /// @param first what serves at the beginning
     /// @throws Error (invalid_input) as `PoolCapacity`, and for options that make no sense
     PoolController(std::vector<PoolPoint> profile, const PoolControlOptions& options,
-                   const PoolDecision& first)
-        : options_{checked(options)},
-          capacity_{std::move(profile), options.late},
-          forecast_{static_cast<std::size_t>(std::ceil(options.start / options.window)) + 1},
-          current_{first} {}
+                   const PoolDecision& first);
 
     /// A request has arrived. @param work that it is, in seconds of one instance
     void arrived(double work) { work_ += work; }
 
     /// A request's first token has come, or is too late already.
-    void answered(bool in_time) {
-        ++answered_;
-        if (!in_time) ++late_;
-    }
+    void answered(bool in_time);
 
     /// Decides at the end of each window.
-    const PoolDecision& window_ended() {
-        forecast_.add(std::exchange(work_, 0) / options_.window.count());
-        learn_margin();
-        if (!forecast_.is_ready()) return current_;
-        const PoolDecision needed = cheapest();
-        needed_.push_back(needed);
-        while (needed_.size() > hold()) needed_.pop_front();
-        current_ = needed;
-        // What was needed within the break-even time is kept.
-        for (const PoolDecision& before : needed_)
-            if (before.parallelism == needed.parallelism)
-                current_.instances = std::max(current_.instances, before.instances);
-        return current_;
-    }
+    const PoolDecision& window_ended();
     [[nodiscard]] const PoolDecision& current() const { return current_; }
     /// What forecasts are multiplied by, as learned from late requests.
     [[nodiscard]] double margin() const { return margin_; }
 
 private:
-    static const PoolControlOptions& checked(const PoolControlOptions& options) {
-        const bool is_valid = options.start >= Seconds{0} && options.start <= Seconds{3600} &&
-                              options.window > Seconds{0} && options.starting.count >= 0 &&
-                              options.late > 0 && options.late < 1;
-        if (!is_valid)
-            throw Error{Errc::invalid_input,
-                        {"lead a pool", "its options", "a time, power or share is out of range",
-                         "give a start of 0 to 3600 s and shares between 0 and 1"}};
-        return options;
-    }
+    static const PoolControlOptions& checked(const PoolControlOptions& options);
 
     /// Profiles are of other requests than those that come: the margin over them settles where the
     /// targets are missed as often as they may be (stochastic approximation: Robbins and Monro,
     /// Annals of Mathematical Statistics 22, 1951).
-    void learn_margin() {
-        const double answered = std::exchange(answered_, 0);
-        const double late = std::exchange(late_, 0);
-        if (answered == 0) return;
-        usual_answered_ += (answered - usual_answered_) / std::min(++windows_, 100.0);
-        const double allowed = aim * options_.late * usual_answered_;
-        const double step = std::max(first_step / (1 + windows_ / 20), last_step);
-        margin_ = std::clamp(margin_ + step * (late / allowed - answered / usual_answered_),
-                             least_margin, most_margin);
-    }
+    void learn_margin();
 
     /// Windows for which an idle instance draws what a start costs.
-    [[nodiscard]] std::size_t hold() const {
-        const double idle = std::max(options_.starting.count * idle_share, 1.0);
-        const Seconds even = options_.start * (options_.starting.count / idle);
-        return static_cast<std::size_t>(std::ceil(even / options_.window)) + 1;
-    }
+    [[nodiscard]] std::size_t hold() const;
 
     /// The cheapest pool that is expected to keep the targets, each start paid off within
     /// `paid_back`; where none does, the one that carries most.
-    [[nodiscard]] PoolDecision cheapest() const {
-        const PoolCapacity::Kind* best = nullptr;
-        const double load = forecast_.expected();
-        double least = std::numeric_limits<double>::infinity();
-        for (const PoolCapacity::Kind& kind : capacity_.kinds()) {
-            if (kind.gpus() > options_.most_gpus) continue;
-            const bool is_in_time = expected_late(kind) <= options_.late;
-            const bool is_current = kind.pool.parallelism == current_.parallelism;
-            const std::uint32_t have = is_current ? current_.instances : 0;
-            const double starts = kind.pool.instances > have ? kind.pool.instances - have : 0;
-            const double watts = kind.power(load).count + starts * kind.pool.parallelism *
-                                                              options_.starting.count *
-                                                              (options_.start / paid_back);
-            const double rank = is_in_time ? watts : unserved / kind.most;
-            if (rank >= least) continue;
-            least = rank;
-            best = &kind;
-        }
-        if (!best) return current_;
-        PoolDecision decision = best->pool;
-        decision.expected = load;
-        decision.late = expected_late(*best);
-        return decision;
-    }
-    [[nodiscard]] double expected_late(const PoolCapacity::Kind& kind) const {
-        const double load = forecast_.expected() * margin_;
-        double late = 0;
-        double all = 0;
-        for (const double error : forecast_.errors()) {
-            late += error * kind.late(load * error);  // more requests come with more load
-            all += error;
-        }
-        return late / all;
-    }
+    [[nodiscard]] PoolDecision cheapest() const;
+    [[nodiscard]] double expected_late(const PoolCapacity::Kind& kind) const;
 
     static constexpr double idle_share = 0.7;  ///< of a starting GPU's power, while it idles
     static constexpr Seconds paid_back{900};
@@ -329,3 +191,7 @@ private:
 };
 
 }  // namespace kdvfs::inline v0_3::serve
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/serve/pool_controller.hpp>
+#endif

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/error.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/serve/step_energy.hpp>
-#include <kdvfs/units.hpp>
 
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::serve {
@@ -37,17 +32,7 @@ constexpr std::string_view request_energy_columns =
     "id,energy_j,energy_low_j,energy_high_j,steps,prompt_tokens,answer_tokens";
 
 /// A line of a CSV file, without its end. Ids are quoted where they have to be.
-inline std::string to_csv_line(const RequestEnergy& request) {
-    std::string id = request.id;
-    if (id.find_first_of(",\"\n\r") != std::string::npos) {
-        std::string quoted = "\"";
-        for (const char c : id) quoted += c == '"' ? std::string{"\"\""} : std::string{c};
-        id = quoted + '"';
-    }
-    return id + ',' + io::to_text(request.energy.count) + ',' + io::to_text(request.low().count) +
-           ',' + io::to_text(request.high().count) + ',' + std::to_string(request.steps) + ',' +
-           std::to_string(request.prompt_tokens) + ',' + std::to_string(request.answer_tokens);
-}
+KDVFS_INLINE std::string to_csv_line(const RequestEnergy& request);
 
 /// Shares the measured energy of an engine's steps among its requests: each has its Shapley value
 /// in the `StepEnergyModel`, scaled so that all of a measured stretch sum to what was measured.
@@ -65,90 +50,30 @@ public:
     using Report = std::function<void(const RequestEnergy&)>;
 
     /// @param report called for each closed request, by `settle` or `close`
-    explicit RequestLedger(const StepEnergyModel& model, Report report = {})
-        : model_{model}, report_{std::move(report)} {}
+    explicit RequestLedger(const StepEnergyModel& model, Report report = {});
 
     /// A request begins.
     /// @returns its number in `RequestWork`: that of a reported request is used again
-    std::uint32_t open(std::string id) {
-        std::uint32_t number = static_cast<std::uint32_t>(accounts_.size());
-        if (free_.empty()) {
-            accounts_.emplace_back();
-        } else {
-            number = free_.back();
-            free_.pop_back();
-        }
-        accounts_[number] = {};
-        accounts_[number].state = State::open;
-        accounts_[number].request.id = std::move(id);
-        return number;
-    }
+    std::uint32_t open(std::string id);
 
     /// A step has worked on these open requests.
     /// @throws Error (invalid_input) for a number that is no open request's, with nothing counted
-    void step(std::span<const RequestWork> works) {
-        for (const RequestWork& work : works)
-            if (work.request >= accounts_.size() || accounts_[work.request].state != State::open)
-                reject("request " + std::to_string(work.request), "it is not open",
-                       "give numbers that open() returned");
-        const SharedTerms shared{model_, works};
-        for (const RequestWork& work : works) {
-            Account& account = accounts_[work.request];
-            if (account.steps == 0) waiting_.push_back(work.request);
-            const double value = shared.of(work) + model_.own(work);
-            account.value += value;
-            value_ += value;
-            ++account.steps;
-            account.request.prompt_tokens += work.prompt_tokens;
-            account.request.answer_tokens += work.answer_tokens;
-        }
-    }
+    void step(std::span<const RequestWork> works);
 
     /// The steps since the last call took this much, without idle time: summed over all boards.
     /// Without steps, or where the model says they need nothing, it is unexplained.
     /// @param deviation its standard deviation; errors of different calls are independent
     /// @throws Error (invalid_input) for energies that are negative or no numbers
-    void settle(Joules energy, Joules deviation = {}) {
-        check(energy);
-        check(deviation);
-        const bool is_shared = value_ > 0;
-        if (!is_shared) unexplained_ += energy;
-        for (const std::uint32_t number : waiting_) {
-            Account& account = accounts_[number];
-            if (is_shared) {
-                const double share = account.value / value_;
-                account.request.energy += energy * share;
-                account.variance += deviation.count * share * deviation.count * share;
-            }
-            account.request.steps += account.steps;
-            account.value = 0;
-            account.steps = 0;
-            if (account.state == State::closing) finish(number);
-        }
-        if (is_shared) requests_ += energy;
-        waiting_.clear();
-        value_ = 0;
-    }
+    void settle(Joules energy, Joules deviation = {});
 
     /// Energy between steps.
-    void idle(Joules energy) {
-        check(energy);
-        idle_ += energy;
-    }
+    void idle(Joules energy);
     /// Measured energy of which it is not known what ran.
-    void unexplained(Joules energy) {
-        check(energy);
-        unexplained_ += energy;
-    }
+    void unexplained(Joules energy);
 
     /// A request has ended, or was given up: what it used is reported when all of it is settled.
     /// @throws Error (invalid_input) for a number that is no open request's
-    void close(std::uint32_t number) {
-        if (number >= accounts_.size() || accounts_[number].state != State::open)
-            reject("request " + std::to_string(number), "it is not open", "close each one once");
-        accounts_[number].state = State::closing;
-        if (accounts_[number].steps == 0) finish(number);
-    }
+    void close(std::uint32_t number);
 
     /// All that was settled on requests, closed or not.
     [[nodiscard]] Joules requests() const { return requests_; }
@@ -168,23 +93,10 @@ private:
     };
 
     [[noreturn]] static void reject(const std::string& object, const std::string& why,
-                                    const std::string& remedy) {
-        throw Error{Errc::invalid_input, {"share energy among requests", object, why, remedy}};
-    }
-    static void check(Joules energy) {
-        if (energy.count >= 0 && std::isfinite(energy.count)) return;
-        reject("an energy of " + std::to_string(energy.count) + " J", "it is negative or no number",
-               "leave out stretches that were not measured");
-    }
+                                    const std::string& remedy);
+    static void check(Joules energy);
 
-    void finish(std::uint32_t number) {
-        Account& account = accounts_[number];
-        account.state = State::free;
-        account.request.deviation = {std::sqrt(account.variance)};
-        const RequestEnergy done = std::move(account.request);
-        free_.push_back(number);
-        if (report_) report_(done);
-    }
+    void finish(std::uint32_t number);
 
     StepEnergyModel model_;
     Report report_;
@@ -198,3 +110,7 @@ private:
 };
 
 }  // namespace kdvfs::inline v0_3::serve
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/serve/request_ledger.hpp>
+#endif

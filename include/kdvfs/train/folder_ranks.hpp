@@ -1,31 +1,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/error.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/train/communicator.hpp>
 #include <kdvfs/tune/plan_file.hpp>
-#include <kdvfs/units.hpp>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::train {
@@ -43,72 +32,22 @@ public:
     /// @throws Error (invalid_input) for a rank or a job that is none, (refused) for a folder of
     ///         another user or one that others may write, (io)
     FolderRanks(const std::filesystem::path& folder, const std::string& job, std::uint32_t rank,
-                std::uint32_t size)
-        : folder_{folder / ("kdvfs-" + job)}, rank_{rank}, size_{size} {
-        if (rank >= size)
-            throw Error{Errc::invalid_input,
-                        {"number the ranks of a job",
-                         "rank " + std::to_string(rank) + " of " + std::to_string(size),
-                         "there is no such rank", "give a rank from 0, less than their number"}};
-        const bool is_name = !job.empty() && job.size() <= 100 && job.front() != '.' &&
-                             std::all_of(job.begin(), job.end(), [](unsigned char c) {
-                                 return c == '_' || c == '-' || c == '.' ||
-                                        (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-                                        (c >= 'A' && c <= 'Z');
-                             });
-        if (!is_name)
-            throw Error{Errc::invalid_input,
-                        {"name a job", "'" + job + "'", "it is no name for a folder",
-                         "use 1 to 100 letters, digits, '_', '-' and '.'"}};
-        make_folder();
-    }
-    ~FolderRanks() {
-        if (rank_ == 0) return;  // others may have to read what it sent last
-        while (!own_.empty()) remove_first_noexcept();
-    }
+                std::uint32_t size);
+    ~FolderRanks();
     FolderRanks(const FolderRanks&) = delete;
     FolderRanks& operator=(const FolderRanks&) = delete;
 
     [[nodiscard]] std::uint32_t rank() const { return rank_; }
     [[nodiscard]] std::uint32_t size() const { return size_; }
 
-    std::vector<std::string> gather(std::string text, Duration deadline) {
-        throw_if_broken();
-        ++turn_;
-        if (rank_ == 0) return collect(turn_, std::move(text), deadline);
-        post(turn_, std::to_string(rank_), text);
-        return {};
-    }
+    std::vector<std::string> gather(std::string text, Duration deadline);
 
-    std::string broadcast(const std::string& text, Duration deadline) {
-        throw_if_broken();
-        return answered(++turn_, text, deadline);
-    }
+    std::string broadcast(const std::string& text, Duration deadline);
 
-    void begin_max(std::span<const double> numbers) {
-        throw_if_broken();
-        mine_.assign(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
-        max_turn_ = ++turn_;
-        max_begun_ = true;
-        if (rank_ != 0) post(max_turn_, std::to_string(rank_), mine_);
-    }
+    void begin_max(std::span<const double> numbers);
 
     /// Waits for rank 0 alone, if all have begun before.
-    std::vector<double> end_max(Duration deadline) {
-        throw_if_broken();
-        max_begun_ = false;
-        std::vector<double> largest = numbers_in(mine_);
-        if (rank_ == 0) {
-            for (const std::string& text : collect(max_turn_, mine_, deadline)) {
-                const std::vector<double> numbers = numbers_in(text);
-                for (std::size_t i = 0; i < std::min(numbers.size(), largest.size()); ++i)
-                    largest[i] = std::max(largest[i], numbers[i]);
-            }
-        }
-        std::string bytes(reinterpret_cast<const char*>(largest.data()),
-                          largest.size() * sizeof(double));
-        return numbers_in(answered(max_turn_, bytes, deadline));
-    }
+    std::vector<double> end_max(Duration deadline);
 
 private:
     struct Own {
@@ -116,95 +55,26 @@ private:
         std::filesystem::path file;
     };
 
-    static std::vector<double> numbers_in(const std::string& bytes) {
-        std::vector<double> numbers(bytes.size() / sizeof(double));
-        std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
-        return numbers;
-    }
+    static std::vector<double> numbers_in(const std::string& bytes);
 
-    void make_folder() const {
-        std::error_code failed;
-        std::filesystem::create_directories(folder_.parent_path(), failed);
-        if (::mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST)
-            throw Error{Errc::io,
-                        {"make a folder for the ranks", folder_.string(), std::strerror(errno),
-                         "give a folder that all ranks can write"}};
-        struct stat status {};
-        if (::lstat(folder_.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-            status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0)
-            return;
-        throw Error{Errc::refused,
-                    {"exchange files with the other ranks", folder_.string(),
-                     "it is another user's, or others may write it",
-                     "remove it, or give a folder of your own"}};
-    }
+    void make_folder() const;
 
-    [[nodiscard]] std::filesystem::path file(std::uint64_t turn, const std::string& who) const {
-        return folder_ / (std::to_string(turn) + "-" + who);
-    }
+    [[nodiscard]] std::filesystem::path file(std::uint64_t turn, const std::string& who) const;
 
     /// Writes a file that readers see as a whole. It need not survive the machine.
-    void write(const std::filesystem::path& target, const std::string& text) const {
-        const std::filesystem::path hidden =
-            folder_ / ("." + target.filename().string() + "." + std::to_string(rank_));
-        const kdvfs::io::Descriptor file{
-            ::open(hidden.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600)};
-        int error = file.is_open() ? kdvfs::io::write_all(file.get(), text) : errno;
-        if (error == 0 && ::rename(hidden.c_str(), target.c_str()) != 0) error = errno;
-        if (error != 0) kdvfs::io::throw_file_error("write for the other ranks", target, error);
-    }
+    void write(const std::filesystem::path& target, const std::string& text) const;
 
-    void post(std::uint64_t turn, const std::string& who, const std::string& text) {
-        write(file(turn, who), text);
-        own_.push_back({turn, file(turn, who)});
-    }
+    void post(std::uint64_t turn, const std::string& who, const std::string& text);
 
-    void remove_first_noexcept() noexcept {
-        std::error_code ignored;
-        std::filesystem::remove(own_.front().file, ignored);
-        own_.pop_front();
-    }
+    void remove_first_noexcept() noexcept;
 
     /// On rank 0: what all ranks gave in this turn.
-    std::vector<std::string> collect(std::uint64_t turn, std::string own, Duration deadline) {
-        std::vector<std::string> texts{std::move(own)};
-        const auto is_there = [&] {
-            while (texts.size() < size_ && is_posted(turn, texts.size()))
-                texts.push_back(tune::read_trusted_file(file(turn, std::to_string(texts.size()))));
-            return texts.size() == size_;
-        };
-        if (!wait_until(is_there, deadline)) {
-            std::vector<std::uint32_t> silent;
-            for (std::uint32_t r = 1; r < size_; ++r)
-                if (!is_posted(turn, r)) silent.push_back(r);
-            give_up(silent, deadline);
-        }
-        // Who has posted in this turn has read what was sent in those before.
-        while (!own_.empty() && own_.front().turn < turn) remove_first_noexcept();
-        return texts;
-    }
+    std::vector<std::string> collect(std::uint64_t turn, std::string own, Duration deadline);
 
     /// What rank 0 gave in this turn, on all ranks.
-    std::string answered(std::uint64_t turn, const std::string& text, Duration deadline) {
-        if (rank_ == 0) {
-            if (size_ > 1) post(turn, "answer", text);
-            return text;
-        }
-        const std::filesystem::path answer = file(turn, "answer");
-        // Rank 0 may wait for another rank meanwhile: its word comes first.
-        if (!wait_until([&] { return std::filesystem::exists(answer); }, deadline + deadline / 10))
-            give_up({{0}}, deadline);
-        std::string received = tune::read_trusted_file(answer);
-        // Rank 0 has read all that it was sent up to this turn, but for a maximum under way.
-        while (!own_.empty() && own_.front().turn <= turn &&
-               !(max_begun_ && own_.front().turn == max_turn_))
-            remove_first_noexcept();
-        return received;
-    }
+    std::string answered(std::uint64_t turn, const std::string& text, Duration deadline);
 
-    [[nodiscard]] bool is_posted(std::uint64_t turn, std::size_t rank) const {
-        return std::filesystem::exists(file(turn, std::to_string(rank)));
-    }
+    [[nodiscard]] bool is_posted(std::uint64_t turn, std::size_t rank) const;
 
     /// @returns false if `done` did not come true in time
     /// @throws Error where another rank has given up
@@ -226,18 +96,9 @@ private:
         return true;
     }
 
-    [[noreturn]] void give_up(std::span<const std::uint32_t> silent, Duration deadline) {
-        broken_ = detail::silent_ranks_error(silent, deadline);
-        try {
-            write(folder_ / "failed", detail::rank_names(silent));
-        } catch (const Error&) {  // each rank has its own deadline
-        }
-        throw Error{*broken_};
-    }
+    [[noreturn]] void give_up(std::span<const std::uint32_t> silent, Duration deadline);
 
-    void throw_if_broken() const {
-        if (broken_) throw Error{*broken_};
-    }
+    void throw_if_broken() const;
 
     static constexpr const char* remedy =
         "see whether that process runs; clocks stay at auto meanwhile";
@@ -255,3 +116,7 @@ private:
 static_assert(Communicator<FolderRanks>);
 
 }  // namespace kdvfs::inline v0_3::train
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/train/folder_ranks.hpp>
+#endif

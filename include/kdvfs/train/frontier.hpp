@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/train/curve.hpp>
+#include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/train/folding.hpp>
-#include <kdvfs/detail/train/network.hpp>
-#include <kdvfs/detail/train/parametric_flow.hpp>
-#include <kdvfs/error.hpp>
-#include <kdvfs/train/pipeline.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -90,16 +84,7 @@ class Frontier {
 public:
     /// Costs microseconds per operation and corner: a second for 8 stages and 64 microbatches.
     /// @throws Error (invalid_input) for a gap that is negative or no number
-    explicit Frontier(Pipeline pipeline, FrontierOptions options = {}) {
-        if (!(options.max_gap >= 0))
-            throw Error{Errc::invalid_input,
-                        {"plan a pipeline", "the frontier's largest gap",
-                         std::to_string(options.max_gap), "give 0 for exact, or such as 0.001"}};
-        auto model = std::make_shared<Model>(std::move(pipeline));
-        std::int64_t unit = first_unit(*model, options.max_gap);
-        while (!model->solve(unit, options)) unit = unit < 2000 ? 1 : unit * 3 / 5;
-        model_ = std::move(model);
-    }
+    explicit Frontier(Pipeline pipeline, FrontierOptions options = {});
 
     [[nodiscard]] const Pipeline& pipeline() const { return model_->pipeline; }
     /// All corners, from the shortest iteration to that of the least effective energy.
@@ -114,35 +99,17 @@ public:
 
     /// The effective energy at a length; beyond the frugal end that of the frugal end.
     /// @throws Error (invalid_input) for a time shorter than `shortest`
-    [[nodiscard]] Joules effective(Seconds length) const {
-        const std::int64_t time = nanoseconds(length);
-        const std::vector<Corner>& all = corners();
-        const auto after = std::lower_bound(
-            all.begin(), all.end(), time,
-            [](const Corner& corner, std::int64_t t) { return corner.nanoseconds < t; });
-        if (after == all.begin()) return to_joules(after->effective);
-        const Corner& left = *(after - 1);
-        const double part = static_cast<double>(time - left.nanoseconds) /
-                            static_cast<double>(after->nanoseconds - left.nanoseconds);
-        return to_joules(left.effective) +
-               (to_joules(after->effective) - to_joules(left.effective)) * part;
-    }
+    [[nodiscard]] Joules effective(Seconds length) const;
     /// The effective energy and what all stages use while blocked.
-    [[nodiscard]] Joules total(Seconds length) const {
-        return effective(length) + pipeline().blocking_energy(length);
-    }
+    [[nodiscard]] Joules total(Seconds length) const;
 
     /// The length to run at while another pipeline needs `straggler` for its iteration: that, but
     /// no longer than saves energy, and no shorter than possible.
-    [[nodiscard]] Seconds answer(Seconds straggler) const {
-        return std::clamp(straggler, shortest(), frugal());
-    }
+    [[nodiscard]] Seconds answer(Seconds straggler) const;
 
     /// Durations with which an iteration of this length needs the least energy, up to `gap`.
     /// @throws Error (invalid_input) for a time shorter than `shortest`
-    [[nodiscard]] Timing timing(Seconds length) const {
-        return model_->timing(nanoseconds(length));
-    }
+    [[nodiscard]] Timing timing(Seconds length) const;
 
 private:
     struct Model {
@@ -320,31 +287,16 @@ private:
 
     /// To what savings are rounded first. The error of energies is of second order in that, so the
     /// unit grows as the root of the gap; the factor was found on pipelines of 4 to 64 stages.
-    static std::int64_t first_unit(const Model& model, double max_gap) {
-        std::int64_t steepest = 1;
-        for (const Curve& curve : model.pipeline.curves)
-            if (!curve.hull().saving.empty())
-                steepest = std::max(steepest, curve.hull().saving.front());
-        const double unit = 0.4 * static_cast<double>(steepest) * std::sqrt(max_gap);
-        return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(unit, 1e12)));
-    }
+    static std::int64_t first_unit(const Model& model, double max_gap);
 
     /// Times as printed are rounded: half a nanosecond short is not too short.
-    [[nodiscard]] std::int64_t nanoseconds(Seconds length) const {
-        const double time = length.count() * 1e9;
-        const Corner& first = corners().front();
-        if (!(time >= static_cast<double>(first.nanoseconds) - 0.5))
-            throw Error{
-                Errc::invalid_input,
-                {"plan a pipeline", "an iteration of " + std::to_string(length.count()) + " s",
-                 "the shortest possible takes " + std::to_string(shortest().count()) + " s",
-                 "give a longer time"}};
-        if (time >= static_cast<double>(corners().back().nanoseconds))
-            return corners().back().nanoseconds;
-        return std::max(first.nanoseconds, static_cast<std::int64_t>(std::llround(time)));
-    }
+    [[nodiscard]] std::int64_t nanoseconds(Seconds length) const;
 
     std::shared_ptr<const Model> model_;
 };
 
 }  // namespace kdvfs::inline v0_3::train
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/train/frontier.hpp>
+#endif

@@ -4,6 +4,8 @@
 #include <kdvfs/detail/solve/schedule.hpp>
 #include <kdvfs/detail/solve/schedule_hull.hpp>
 #include <kdvfs/detail/solve/switch_model.hpp>
+#include <kdvfs/detail/train/clock_rounding.hpp>
+#include <kdvfs/detail/train/stage_clocks.hpp>
 #include <kdvfs/train/plan.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/train/schedules.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/schedules.hpp>
 #include <kdvfs/units.hpp>

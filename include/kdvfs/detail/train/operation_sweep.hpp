@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/train/curve.hpp>
+#include <kdvfs/detail/train/pipeline.hpp>
 #include <kdvfs/detail/train/stage_scopes.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/train/pipeline.hpp>
 #include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/train/pipeline_shape.hpp>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/train/pipeline.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/kernel_frontier.hpp>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/train/network.hpp>
+#include <kdvfs/detail/train/pipeline.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>
 #include <kdvfs/error.hpp>

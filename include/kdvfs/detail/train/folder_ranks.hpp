@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <kdvfs/train/folder_ranks.hpp>
+
+#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/error.hpp>
+#include <kdvfs/units.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace kdvfs::inline v0_3::train {
+
+#if KDVFS_DEFINES_ENGINE
+
+KDVFS_INLINE FolderRanks::FolderRanks(const std::filesystem::path& folder, const std::string& job,
+                                      std::uint32_t rank, std::uint32_t size)
+    : folder_{folder / ("kdvfs-" + job)}, rank_{rank}, size_{size} {
+    if (rank >= size)
+        throw Error{Errc::invalid_input,
+                    {"number the ranks of a job",
+                     "rank " + std::to_string(rank) + " of " + std::to_string(size),
+                     "there is no such rank", "give a rank from 0, less than their number"}};
+    const bool is_name = !job.empty() && job.size() <= 100 && job.front() != '.' &&
+                         std::all_of(job.begin(), job.end(), [](unsigned char c) {
+                             return c == '_' || c == '-' || c == '.' || (c >= '0' && c <= '9') ||
+                                    (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+                         });
+    if (!is_name)
+        throw Error{Errc::invalid_input,
+                    {"name a job", "'" + job + "'", "it is no name for a folder",
+                     "use 1 to 100 letters, digits, '_', '-' and '.'"}};
+    make_folder();
+}
+
+KDVFS_INLINE FolderRanks::~FolderRanks() {
+    if (rank_ == 0) return;  // others may have to read what it sent last
+    while (!own_.empty()) remove_first_noexcept();
+}
+
+KDVFS_INLINE std::vector<std::string> FolderRanks::gather(std::string text, Duration deadline) {
+    throw_if_broken();
+    ++turn_;
+    if (rank_ == 0) return collect(turn_, std::move(text), deadline);
+    post(turn_, std::to_string(rank_), text);
+    return {};
+}
+
+KDVFS_INLINE std::string FolderRanks::broadcast(const std::string& text, Duration deadline) {
+    throw_if_broken();
+    return answered(++turn_, text, deadline);
+}
+
+KDVFS_INLINE void FolderRanks::begin_max(std::span<const double> numbers) {
+    throw_if_broken();
+    mine_.assign(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+    max_turn_ = ++turn_;
+    max_begun_ = true;
+    if (rank_ != 0) post(max_turn_, std::to_string(rank_), mine_);
+}
+
+KDVFS_INLINE std::vector<double> FolderRanks::end_max(Duration deadline) {
+    throw_if_broken();
+    max_begun_ = false;
+    std::vector<double> largest = numbers_in(mine_);
+    if (rank_ == 0) {
+        for (const std::string& text : collect(max_turn_, mine_, deadline)) {
+            const std::vector<double> numbers = numbers_in(text);
+            for (std::size_t i = 0; i < std::min(numbers.size(), largest.size()); ++i)
+                largest[i] = std::max(largest[i], numbers[i]);
+        }
+    }
+    std::string bytes(reinterpret_cast<const char*>(largest.data()),
+                      largest.size() * sizeof(double));
+    return numbers_in(answered(max_turn_, bytes, deadline));
+}
+
+KDVFS_INLINE std::vector<double> FolderRanks::numbers_in(const std::string& bytes) {
+    std::vector<double> numbers(bytes.size() / sizeof(double));
+    std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
+    return numbers;
+}
+
+KDVFS_INLINE void FolderRanks::make_folder() const {
+    std::error_code failed;
+    std::filesystem::create_directories(folder_.parent_path(), failed);
+    if (::mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST)
+        throw Error{Errc::io,
+                    {"make a folder for the ranks", folder_.string(), std::strerror(errno),
+                     "give a folder that all ranks can write"}};
+    struct stat status {};
+    if (::lstat(folder_.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+        status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0)
+        return;
+    throw Error{Errc::refused,
+                {"exchange files with the other ranks", folder_.string(),
+                 "it is another user's, or others may write it",
+                 "remove it, or give a folder of your own"}};
+}
+
+KDVFS_INLINE std::filesystem::path FolderRanks::file(std::uint64_t turn,
+                                                     const std::string& who) const {
+    return folder_ / (std::to_string(turn) + "-" + who);
+}
+
+KDVFS_INLINE void FolderRanks::write(const std::filesystem::path& target,
+                                     const std::string& text) const {
+    const std::filesystem::path hidden =
+        folder_ / ("." + target.filename().string() + "." + std::to_string(rank_));
+    const kdvfs::io::Descriptor file{
+        ::open(hidden.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600)};
+    int error = file.is_open() ? kdvfs::io::write_all(file.get(), text) : errno;
+    if (error == 0 && ::rename(hidden.c_str(), target.c_str()) != 0) error = errno;
+    if (error != 0) kdvfs::io::throw_file_error("write for the other ranks", target, error);
+}
+
+KDVFS_INLINE void FolderRanks::post(std::uint64_t turn, const std::string& who,
+                                    const std::string& text) {
+    write(file(turn, who), text);
+    own_.push_back({turn, file(turn, who)});
+}
+
+KDVFS_INLINE void FolderRanks::remove_first_noexcept() noexcept {
+    std::error_code ignored;
+    std::filesystem::remove(own_.front().file, ignored);
+    own_.pop_front();
+}
+
+KDVFS_INLINE std::vector<std::string> FolderRanks::collect(std::uint64_t turn, std::string own,
+                                                           Duration deadline) {
+    std::vector<std::string> texts{std::move(own)};
+    const auto is_there = [&] {
+        while (texts.size() < size_ && is_posted(turn, texts.size()))
+            texts.push_back(tune::read_trusted_file(file(turn, std::to_string(texts.size()))));
+        return texts.size() == size_;
+    };
+    if (!wait_until(is_there, deadline)) {
+        std::vector<std::uint32_t> silent;
+        for (std::uint32_t r = 1; r < size_; ++r)
+            if (!is_posted(turn, r)) silent.push_back(r);
+        give_up(silent, deadline);
+    }
+    // Who has posted in this turn has read what was sent in those before.
+    while (!own_.empty() && own_.front().turn < turn) remove_first_noexcept();
+    return texts;
+}
+
+KDVFS_INLINE std::string FolderRanks::answered(std::uint64_t turn, const std::string& text,
+                                               Duration deadline) {
+    if (rank_ == 0) {
+        if (size_ > 1) post(turn, "answer", text);
+        return text;
+    }
+    const std::filesystem::path answer = file(turn, "answer");
+    // Rank 0 may wait for another rank meanwhile: its word comes first.
+    if (!wait_until([&] { return std::filesystem::exists(answer); }, deadline + deadline / 10))
+        give_up({{0}}, deadline);
+    std::string received = tune::read_trusted_file(answer);
+    // Rank 0 has read all that it was sent up to this turn, but for a maximum under way.
+    while (!own_.empty() && own_.front().turn <= turn &&
+           !(max_begun_ && own_.front().turn == max_turn_))
+        remove_first_noexcept();
+    return received;
+}
+
+KDVFS_INLINE bool FolderRanks::is_posted(std::uint64_t turn, std::size_t rank) const {
+    return std::filesystem::exists(file(turn, std::to_string(rank)));
+}
+
+KDVFS_INLINE void FolderRanks::give_up(std::span<const std::uint32_t> silent, Duration deadline) {
+    broken_ = detail::silent_ranks_error(silent, deadline);
+    try {
+        write(folder_ / "failed", detail::rank_names(silent));
+    } catch (const Error&) {  // each rank has its own deadline
+    }
+    throw Error{*broken_};
+}
+
+KDVFS_INLINE void FolderRanks::throw_if_broken() const {
+    if (broken_) throw Error{*broken_};
+}
+
+#endif
+
+}  // namespace kdvfs::inline v0_3::train
