@@ -71,15 +71,21 @@ public:
     }
     /// Work begins or has ended.
     void note_work(bool ended) {
-        Shown* const shown = shown_.load();
-        if (shown == nullptr) return;
+        if (shown_ == nullptr) return;
+        const double joules = count();
         if (ended) {
-            std::atomic_ref{shown->last}.store(joules_);
+            std::atomic_ref{shown_->last}.store(joules);
         } else if (!has_worked_.exchange(true)) {
-            std::atomic_ref{shown->first}.store(joules_);
+            std::atomic_ref{shown_->first}.store(joules);
         }
     }
-    void draw(double watts) { extra_milliwatts_.store(static_cast<std::int64_t>(watts * 1e3)); }
+    void draw(double watts) {
+        count();
+        const std::lock_guard lock{mutex_};
+        watts_ = 100 + watts;
+        if (state_ != nullptr)
+            std::atomic_ref{state_->milliwatts}.store(static_cast<unsigned>(watts_ * 1e3));
+    }
 
 private:
     Board() {
@@ -90,7 +96,7 @@ private:
             const std::chrono::duration<double> time =
                 std::chrono::steady_clock::now() - instance().began_;
             std::ofstream{file} << "time_s,energy_j\n"
-                                << time.count() << ',' << instance().joules_.load() << '\n';
+                                << time.count() << ',' << instance().count() << '\n';
         });
         const char* const path = std::getenv("KDVFS_NVML");
         if (path == nullptr) return;
@@ -103,24 +109,26 @@ private:
         if (std::getenv("CUDA_DOUBLE_FEW_CLOCKS") != nullptr) {
             state_->core_clocks_by_memory = {{2619, {1980, 1000}}};
         }
-        std::thread{[this] { count(); }}.detach();
+        shown_ = show();
+        state_->before_read = [] { instance().count(); };
+        std::thread{[this] {
+            while (true) {
+                std::this_thread::sleep_for(std::chrono::milliseconds{1});
+                count();
+            }
+        }}.detach();
     }
-    /// The counter moves on every millisecond.
-    void count() {
-        double millijoules = 0;
-        Shown* const shown = shown_ = show();
-        auto last = std::chrono::steady_clock::now();
-        while (true) {
-            std::this_thread::sleep_for(std::chrono::milliseconds{1});
-            const auto now = std::chrono::steady_clock::now();
-            const double watts = 100 + static_cast<double>(extra_milliwatts_.load()) * 1e-3;
-            millijoules += watts * 1e3 * std::chrono::duration<double>(now - last).count();
-            last = now;
-            joules_ = millijoules * 1e-3;
-            if (shown != nullptr) std::atomic_ref{shown->now}.store(millijoules * 1e-3);
-            std::atomic_ref{state_->millijoules}.store(static_cast<std::uint64_t>(millijoules));
-            std::atomic_ref{state_->milliwatts}.store(static_cast<unsigned>(watts * 1e3));
+    /// Counts up to now. @returns joules
+    double count() {
+        const std::lock_guard lock{mutex_};
+        const auto now = std::chrono::steady_clock::now();
+        joules_ +=
+            watts_ * std::chrono::duration<double>(now - std::exchange(counted_, now)).count();
+        if (shown_ != nullptr) std::atomic_ref{shown_->now}.store(joules_);
+        if (state_ != nullptr) {
+            std::atomic_ref{state_->millijoules}.store(static_cast<std::uint64_t>(joules_ * 1e3));
         }
+        return joules_;
     }
     /// CUDA_DOUBLE_COUNTER: a file that has the counter in joules, now, when work began first and
     /// when it ended last; also of a process that is killed.
@@ -137,12 +145,14 @@ private:
             ::mmap(nullptr, sizeof(Shown), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         return memory == MAP_FAILED ? nullptr : static_cast<Shown*>(memory);
     }
-    std::atomic<Shown*> shown_{nullptr};
+    Shown* shown_ = nullptr;
     std::atomic<bool> has_worked_{false};
     const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-    std::atomic<double> joules_{0};
     nvml_double::Board* state_ = nullptr;
-    std::atomic<std::int64_t> extra_milliwatts_{0};
+    std::mutex mutex_;
+    std::chrono::steady_clock::time_point counted_ = began_;
+    double watts_ = 100;
+    double joules_ = 0;
 };
 
 struct Operation {

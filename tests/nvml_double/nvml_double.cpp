@@ -261,6 +261,7 @@ int nvmlDeviceSetPowerManagementLimit(void*, unsigned milliwatts) {
 
 int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
     return guarded(__func__, [&] {
+        if (board.before_read != nullptr) board.before_read();
         *millijoules = std::atomic_ref{board.millijoules}.load();
         return success;
     });
