@@ -44,11 +44,11 @@ cuda_double::Listener* listener() {
     return &one;
 }
 
-std::uint64_t nanoseconds_since_1970() {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
-           static_cast<std::uint64_t>(now.tv_nsec);
+std::uint64_t since_1970(std::chrono::steady_clock::time_point time) {
+    static const auto epoch = std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::system_clock::now().time_since_epoch() -
+        std::chrono::steady_clock::now().time_since_epoch());
+    return static_cast<std::uint64_t>((time.time_since_epoch() + epoch).count());
 }
 
 /// The board whose counter and clock kernels feel, where there is a double of NVML.
@@ -79,12 +79,14 @@ public:
             std::atomic_ref{shown_->first}.store(joules);
         }
     }
-    void draw(double watts) {
+    using Time = std::chrono::steady_clock::time_point;
+    /// A kernel draws so much more from then to then, which may be past already: what was not
+    /// counted is made up for.
+    void run(double watts, Time start, Time end) {
         count();
         const std::lock_guard lock{mutex_};
-        watts_ = 100 + watts;
-        if (state_ != nullptr)
-            std::atomic_ref{state_->milliwatts}.store(static_cast<unsigned>(watts_ * 1e3));
+        joules_ += joules(watts, start, std::min(end, counted_));
+        if (end > counted_) running_.push_back({watts, std::max(start, counted_), end});
     }
 
 private:
@@ -121,12 +123,19 @@ private:
     /// Counts up to now. @returns joules
     double count() {
         const std::lock_guard lock{mutex_};
-        const auto now = std::chrono::steady_clock::now();
-        joules_ +=
-            watts_ * std::chrono::duration<double>(now - std::exchange(counted_, now)).count();
+        const Time now = std::chrono::steady_clock::now();
+        double watts = rest_watts;
+        joules_ += joules(rest_watts, counted_, now);
+        for (const Run& run : running_) {
+            joules_ += joules(run.watts, std::max(run.start, counted_), std::min(run.end, now));
+            if (run.start <= now && now < run.end) watts += run.watts;
+        }
+        std::erase_if(running_, [now](const Run& run) { return run.end <= now; });
+        counted_ = now;
         if (shown_ != nullptr) std::atomic_ref{shown_->now}.store(joules_);
         if (state_ != nullptr) {
             std::atomic_ref{state_->millijoules}.store(static_cast<std::uint64_t>(joules_ * 1e3));
+            std::atomic_ref{state_->milliwatts}.store(static_cast<unsigned>(watts * 1e3));
         }
         return joules_;
     }
@@ -150,8 +159,17 @@ private:
     const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
     nvml_double::Board* state_ = nullptr;
     std::mutex mutex_;
-    std::chrono::steady_clock::time_point counted_ = began_;
-    double watts_ = 100;
+    struct Run {
+        double watts;
+        Time start;
+        Time end;
+    };
+    static double joules(double watts, Time from, Time to) {
+        return watts * std::max(0.0, std::chrono::duration<double>(to - from).count());
+    }
+    static constexpr double rest_watts = 100;
+    std::vector<Run> running_;
+    Time counted_ = began_;
     double joules_ = 0;
 };
 
@@ -165,6 +183,7 @@ struct Operation {
     const char* symbol = nullptr;
     unsigned blocks = 0;
     bool in_graph = false;
+    std::chrono::steady_clock::time_point put{};  ///< into a stream
 };
 
 struct Graph {
@@ -178,11 +197,14 @@ struct Stream {
     bool busy = false;
     std::unique_ptr<Graph> recording;
     std::atomic<std::size_t> queued{0};
+    std::chrono::steady_clock::time_point free_at{};
 
     Stream() {
         std::thread{[this] { run(); }}.detach();
     }
     void put(std::vector<Operation> operations) {
+        const auto now = std::chrono::steady_clock::now();
+        for (Operation& operation : operations) operation.put = now;
         {
             const std::lock_guard lock{mutex};
             work.push_back(std::move(operations));
@@ -211,33 +233,42 @@ struct Stream {
             --queued;
             busy = true;
             lock.unlock();
-            const std::uint64_t start = nanoseconds_since_1970();
-            for (const Operation& operation : operations) perform(operation);
             const Operation& first = operations.front();
+            const auto start = std::max(first.put, free_at);
+            for (const Operation& operation : operations) perform(operation);
             if (first.in_graph && first.correlation != 0 && listener()->ran != nullptr) {
-                listener()->ran(51, first.correlation, start, nanoseconds_since_1970(), nullptr, 0,
-                                false);
+                listener()->ran(51, first.correlation, since_1970(start),
+                                since_1970(std::max(start, free_at)), nullptr, 0, false);
             }
             lock.lock();
             busy = false;
             changed.notify_all();
         }
     }
-    static void perform(const Operation& operation) {
-        if (operation.act) return operation.act();
-        const std::uint64_t start = nanoseconds_since_1970();
-        Board::instance().note_work(false);
+    /// The GPU's time does not depend on when this thread is woken: a kernel begins when it was put
+    /// or the one before has ended, and takes its own time.
+    void perform(const Operation& operation) {
+        const auto start = std::max(operation.put, free_at);
+        if (operation.act) {
+            const auto before = std::chrono::steady_clock::now();
+            operation.act();
+            free_at = start + (std::chrono::steady_clock::now() - before);
+            return;
+        }
+        Board& board = Board::instance();
+        board.note_work(false);
         // Power falls with the square of the clock, but for three tenths of it.
-        const double clock = Board::instance().clock();
-        Board::instance().draw(operation.watts * (0.3 + 0.7 * clock * clock));
-        const double time =
-            operation.microseconds * (operation.core_share / clock + 1 - operation.core_share);
-        std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{time});
-        Board::instance().draw(0);
-        Board::instance().note_work(true);
+        const double clock = board.clock();
+        const std::chrono::duration<double, std::micro> time{
+            operation.microseconds * (operation.core_share / clock + 1 - operation.core_share)};
+        free_at = start + std::chrono::duration_cast<std::chrono::nanoseconds>(time);
+        board.run(operation.watts * (0.3 + 0.7 * clock * clock), start, free_at);
+        std::this_thread::sleep_until(free_at);
+        board.note_work(true);
         if (listener()->ran != nullptr && operation.correlation != 0) {
-            listener()->ran(operation.kind, operation.correlation, start, nanoseconds_since_1970(),
-                            operation.symbol, operation.blocks, operation.in_graph);
+            listener()->ran(operation.kind, operation.correlation, since_1970(start),
+                            since_1970(free_at), operation.symbol, operation.blocks,
+                            operation.in_graph);
         }
     }
 };

@@ -43,7 +43,7 @@ struct Board {
     unsigned wished_memory = 2619;
     std::uint64_t limit_reasons = 0;
     std::uint64_t millijoules = 0;
-    /// Called before the counter is read: a board counts on whatever becomes of the threads that
+    /// Called before the counter or the power is read: a board counts on whatever becomes of the threads that
     /// stand for it.
     void (*before_read)() = nullptr;
     unsigned milliwatts = 0;
