@@ -5,8 +5,9 @@
 usage: launch_cost.py KDVFS LAUNCH_COST EMPTY_TOOL CUPTI NVML [--seconds S] [--rounds N] [--kinds K,K...]
 
 On doubles of CUDA's driver, CUPTI and NVML. Each round runs the program alone, with the empty tool and
-attached to, in random order; medians over the rounds are printed.
-First table: launches, 200 every 20 ms, by the number of kinds of kernels, and how long after the end of
+attached to, in random order; medians over the rounds are printed. The first launch, which opens the GPU, is
+beside the other figures.
+First table: launches a second, 200 every 20 ms, by the number of kinds of kernels, and how long after the end of
 its work the program ends. Second: CPU time of the launching thread for a launch, as fast as it can.
 """
 import argparse
@@ -30,7 +31,8 @@ base = dict(os.environ, KDVFS_CUPTI=arguments.cupti, KDVFS_NVML=arguments.nvml, 
 
 
 def run(way, words, options=()):
-    """Launches, ns each, seconds of CPU of other threads, seconds from the end of the work to that of all."""
+    """Launches a second, ns each, seconds of CPU of other threads, seconds from the end of the work to that of all,
+    seconds of the first launch."""
     command, environment = [arguments.program] + words, dict(base)
     if way == 'empty':
         environment.update(CUDA_INJECTION64_PATH=arguments.empty_tool, NVTX_INJECTION64_PATH=arguments.empty_tool)
@@ -39,8 +41,8 @@ def run(way, words, options=()):
         command = [arguments.kdvfs, 'run', *options, '--report', report, '--'] + command
     result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     ended = time.time()
-    launches, each, others, work_ended = (float(word) for word in result.stdout.split()[:4])
-    return launches, each, others, ended - work_ended
+    rate, each, others, work_ended, first = (float(word) for word in result.stdout.split()[:5])
+    return rate, each, others, ended - work_ended, first
 
 
 def compare(words, options=()):
@@ -53,14 +55,14 @@ def compare(words, options=()):
 
 
 seconds = str(arguments.seconds)
-print('| kinds | launches: empty tool | attached | difference, % | ends after its work, s | CPU of other threads, % of a core |')
-print('|---|---|---|---|---|---|')
-for kinds in arguments.kinds.split(','):
+print('| kinds | launches a second: empty tool | attached | difference, % | ends after its work, s | CPU of other threads, % of a core | first launch, ms |')
+print('|---|---|---|---|---|---|---|')
+for kinds in filter(None, arguments.kinds.split(',')):
     found = compare([seconds, kinds, 'gap=20000'])
     empty, attached = found['empty'], found['attached']
-    print('| %s | %.0f | %.0f | %+.2f | %.2f | %.1f |' %
+    print('| %s | %.0f | %.0f | %+.2f | %.2f | %.1f | %.0f |' %
           (kinds, empty[0], attached[0], 100 * (attached[0] / empty[0] - 1), attached[3],
-           100 * attached[2] / arguments.seconds), flush=True)
+           100 * attached[2] / arguments.seconds, 1e3 * attached[4]), flush=True)
 print()
 print('| as fast as it can, 60 kinds | alone, ns | empty tool | attached | beyond the empty tool |')
 print('|---|---|---|---|---|')

@@ -106,7 +106,7 @@ TEST_F(Attach, MakesRangesScopesOnWhateverThreadLaunches) {
     seen.expect_runs("step", 40);
     EXPECT_NEAR(seen.seconds_a_run("step"), parts, 0.05 * parts);
     // Four layers of 800 us forward, as much backward, from another thread.
-    EXPECT_GE(seen.seconds_a_run("step/backward"), 3.2e-3);
+    EXPECT_GE(seen.seconds_a_run("step/backward"), 0.999 * 3.2e-3);
     EXPECT_TRUE(seen.range("blas").is_null()) << seen.report.dump(1);
     EXPECT_EQ(seen.range("outside ranges")["runs"], 1);  // the copy
     EXPECT_EQ(seen.row("gemm")["metered_calls"], 40 * 8);
@@ -308,7 +308,7 @@ TEST_F(Attach, TakesTheNamesOfTheRealKokkosAndAsksForNoFence) {
     for (const char* range : {"solver", "solver/axpy", "solver/dot"}) {
         seen.expect_runs(range, 100);
     }
-    EXPECT_GE(seen.seconds_a_run("solver/axpy"), 4 * 200e-6);
+    EXPECT_GE(seen.seconds_a_run("solver/axpy"), 0.999 * 4 * 200e-6);
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["launches"], 100 * 6);
 #else
     GTEST_SKIP() << "no Kokkos here (Debian: libtrilinos-kokkos-dev)";

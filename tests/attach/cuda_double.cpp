@@ -43,11 +43,11 @@ std::atomic<bool> context_is_lost{false};
 std::atomic<decltype(cuda_double::Listener::call)> told_of_calls{nullptr};
 std::atomic<decltype(cuda_double::Listener::ran)> told_of_work{nullptr};
 
-std::uint64_t nanoseconds_since_1970() {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
-           static_cast<std::uint64_t>(now.tv_nsec);
+std::uint64_t since_1970(std::chrono::steady_clock::time_point time) {
+    static const auto epoch = std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::system_clock::now().time_since_epoch() -
+        std::chrono::steady_clock::now().time_since_epoch());
+    return static_cast<std::uint64_t>((time.time_since_epoch() + epoch).count());
 }
 
 /// The board whose counter and clock kernels feel, where there is a double of NVML.
@@ -70,15 +70,23 @@ public:
     }
     /// Work begins or has ended.
     void note_work(bool ended) {
-        Shown* const shown = shown_.load();
-        if (shown == nullptr) return;
+        if (shown_ == nullptr) return;
+        const double joules = count();
         if (ended) {
-            std::atomic_ref{shown->last}.store(joules_);
+            std::atomic_ref{shown_->last}.store(joules);
         } else if (!has_worked_.exchange(true)) {
-            std::atomic_ref{shown->first}.store(joules_);
+            std::atomic_ref{shown_->first}.store(joules);
         }
     }
-    void draw(double watts) { extra_milliwatts_.store(static_cast<std::int64_t>(watts * 1e3)); }
+    using Time = std::chrono::steady_clock::time_point;
+    /// A kernel draws so much more from then to then, which may be past already: what was not
+    /// counted is made up for.
+    void run(double watts, Time start, Time end) {
+        count();
+        const std::lock_guard lock{mutex_};
+        joules_ += joules(watts, start, std::min(end, counted_));
+        if (end > counted_) running_.push_back({watts, std::max(start, counted_), end});
+    }
 
 private:
     Board() {
@@ -89,7 +97,7 @@ private:
             const std::chrono::duration<double> time =
                 std::chrono::steady_clock::now() - instance().began_;
             std::ofstream{file} << "time_s,energy_j\n"
-                                << time.count() << ',' << instance().joules_.load() << '\n';
+                                << time.count() << ',' << instance().count() << '\n';
         });
         const char* const path = std::getenv("KDVFS_NVML");
         if (path == nullptr) return;
@@ -102,24 +110,33 @@ private:
         if (std::getenv("CUDA_DOUBLE_FEW_CLOCKS") != nullptr) {
             state_->core_clocks_by_memory = {{2619, {1980, 1000}}};
         }
-        std::thread{[this] { count(); }}.detach();
+        shown_ = show();
+        state_->before_read = [] { instance().count(); };
+        std::thread{[this] {
+            while (true) {
+                std::this_thread::sleep_for(std::chrono::milliseconds{1});
+                count();
+            }
+        }}.detach();
     }
-    /// The counter moves on every millisecond.
-    void count() {
-        double millijoules = 0;
-        Shown* const shown = shown_ = show();
-        auto last = std::chrono::steady_clock::now();
-        while (true) {
-            std::this_thread::sleep_for(std::chrono::milliseconds{1});
-            const auto now = std::chrono::steady_clock::now();
-            const double watts = 100 + static_cast<double>(extra_milliwatts_.load()) * 1e-3;
-            millijoules += watts * 1e3 * std::chrono::duration<double>(now - last).count();
-            last = now;
-            joules_ = millijoules * 1e-3;
-            if (shown != nullptr) std::atomic_ref{shown->now}.store(millijoules * 1e-3);
-            std::atomic_ref{state_->millijoules}.store(static_cast<std::uint64_t>(millijoules));
+    /// Counts up to now. @returns joules
+    double count() {
+        const std::lock_guard lock{mutex_};
+        const Time now = std::chrono::steady_clock::now();
+        double watts = rest_watts;
+        joules_ += joules(rest_watts, counted_, now);
+        for (const Run& run : running_) {
+            joules_ += joules(run.watts, std::max(run.start, counted_), std::min(run.end, now));
+            if (run.start <= now && now < run.end) watts += run.watts;
+        }
+        std::erase_if(running_, [now](const Run& run) { return run.end <= now; });
+        counted_ = now;
+        if (shown_ != nullptr) std::atomic_ref{shown_->now}.store(joules_);
+        if (state_ != nullptr) {
+            std::atomic_ref{state_->millijoules}.store(static_cast<std::uint64_t>(joules_ * 1e3));
             std::atomic_ref{state_->milliwatts}.store(static_cast<unsigned>(watts * 1e3));
         }
+        return joules_;
     }
     /// CUDA_DOUBLE_COUNTER: a file that has the counter in joules, now, when work began first and
     /// when it ended last; also of a process that is killed.
@@ -136,12 +153,23 @@ private:
             ::mmap(nullptr, sizeof(Shown), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         return memory == MAP_FAILED ? nullptr : static_cast<Shown*>(memory);
     }
-    std::atomic<Shown*> shown_{nullptr};
+    Shown* shown_ = nullptr;
     std::atomic<bool> has_worked_{false};
     const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-    std::atomic<double> joules_{0};
     nvml_double::Board* state_ = nullptr;
-    std::atomic<std::int64_t> extra_milliwatts_{0};
+    std::mutex mutex_;
+    struct Run {
+        double watts;
+        Time start;
+        Time end;
+    };
+    static double joules(double watts, Time from, Time to) {
+        return watts * std::max(0.0, std::chrono::duration<double>(to - from).count());
+    }
+    static constexpr double rest_watts = 100;
+    std::vector<Run> running_;
+    Time counted_ = began_;
+    double joules_ = 0;
 };
 
 struct Operation {
@@ -154,6 +182,7 @@ struct Operation {
     const char* symbol = nullptr;
     unsigned blocks = 0;
     bool in_graph = false;
+    std::chrono::steady_clock::time_point put{};  ///< into a stream
 };
 
 struct Graph {
@@ -166,51 +195,78 @@ struct Stream {
     std::deque<std::vector<Operation>> work;
     bool busy = false;
     std::unique_ptr<Graph> recording;
+    std::atomic<std::size_t> queued{0};
+    std::chrono::steady_clock::time_point free_at{};
 
     Stream() {
         std::thread{[this] { run(); }}.detach();
     }
     void put(std::vector<Operation> operations) {
+        const auto now = std::chrono::steady_clock::now();
+        for (Operation& operation : operations) operation.put = now;
         {
             const std::lock_guard lock{mutex};
             work.push_back(std::move(operations));
+            ++queued;
         }
         changed.notify_all();
+    }
+    /// CUDA_DOUBLE_POLLS: as a GPU does, it looks for work by itself for a while. Else a launch
+    /// that finds the stream empty wakes a thread, which takes longer than all that profilers do.
+    void poll() const {
+        static const bool polls = std::getenv("CUDA_DOUBLE_POLLS") != nullptr;
+        if (!polls) return;
+        const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{2};
+        while (queued.load() == 0 && std::chrono::steady_clock::now() < until) {
+        }
     }
     void run() {
         std::unique_lock lock{mutex};
         while (true) {
+            lock.unlock();
+            poll();
+            lock.lock();
             changed.wait(lock, [this] { return !work.empty(); });
             const auto operations = std::move(work.front());
             work.pop_front();
+            --queued;
             busy = true;
             lock.unlock();
-            const std::uint64_t start = nanoseconds_since_1970();
-            for (const Operation& operation : operations) perform(operation);
             const Operation& first = operations.front();
+            const auto start = std::max(first.put, free_at);
+            for (const Operation& operation : operations) perform(operation);
             const auto tell = told_of_work.load();
             if (first.in_graph && first.correlation != 0 && tell != nullptr) {
-                tell(51, first.correlation, start, nanoseconds_since_1970(), nullptr, 0, false);
+                tell(51, first.correlation, since_1970(start), since_1970(std::max(start, free_at)),
+                     nullptr, 0, false);
             }
             lock.lock();
             busy = false;
             changed.notify_all();
         }
     }
-    static void perform(const Operation& operation) {
-        if (operation.act) return operation.act();
-        const std::uint64_t start = nanoseconds_since_1970();
-        Board::instance().note_work(false);
+    /// The GPU's time does not depend on when this thread is woken: a kernel begins when it was put
+    /// or the one before has ended, and takes its own time.
+    void perform(const Operation& operation) {
+        const auto start = std::max(operation.put, free_at);
+        if (operation.act) {
+            const auto before = std::chrono::steady_clock::now();
+            operation.act();
+            free_at = start + (std::chrono::steady_clock::now() - before);
+            return;
+        }
+        Board& board = Board::instance();
+        board.note_work(false);
         // Power falls with the square of the clock, but for three tenths of it.
-        const double clock = Board::instance().clock();
-        Board::instance().draw(operation.watts * (0.3 + 0.7 * clock * clock));
-        const double time =
-            operation.microseconds * (operation.core_share / clock + 1 - operation.core_share);
-        std::this_thread::sleep_for(std::chrono::duration<double, std::micro>{time});
-        Board::instance().draw(0);
-        Board::instance().note_work(true);
+        const double clock = board.clock();
+        const std::chrono::duration<double, std::micro> time{
+            operation.microseconds * (operation.core_share / clock + 1 - operation.core_share)};
+        free_at = start + std::chrono::duration_cast<std::chrono::nanoseconds>(time);
+        board.run(operation.watts * (0.3 + 0.7 * clock * clock), start, free_at);
+        std::this_thread::sleep_until(free_at);
+        board.note_work(true);
         if (const auto tell = told_of_work.load(); tell != nullptr && operation.correlation != 0) {
-            tell(operation.kind, operation.correlation, start, nanoseconds_since_1970(),
+            tell(operation.kind, operation.correlation, since_1970(start), since_1970(free_at),
                  operation.symbol, operation.blocks, operation.in_graph);
         }
     }

@@ -7,11 +7,16 @@
 
 #include <time.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -53,7 +58,8 @@ struct State {
     std::set<std::uint32_t> kinds;
     Wanted wanted = nullptr;
     Done done = nullptr;
-    std::vector<Record> records;
+    std::vector<Record> records;  ///< in no buffer yet
+    std::condition_variable many;
     std::uint64_t taken = 0;
     std::uint64_t kernels = 0;  ///< that have records
     bool kernels_off_alone = false;
@@ -69,6 +75,8 @@ State& state() {
     static auto& one = *new State;
     return one;
 }
+
+constexpr std::size_t many_records = 256;
 
 /// CUpti_ActivityKernel10, CUpti_ActivityMemcpy6, CUpti_ActivityGraphTrace2.
 std::size_t size_of(std::uint32_t kind) { return kind == 10 ? 216 : 96; }
@@ -198,8 +206,21 @@ void on_ran(std::uint32_t kind, std::uint32_t correlation, std::uint64_t start, 
         if (lose != nullptr && ++state().taken % std::strtoull(lose, nullptr, 10) == 0) return;
         state().records.push_back({kind, correlation, start, end, symbol, blocks});
         if (kind == 10) ++state().kernels;
+        if (state().records.size() != many_records) return;
     }
-    fill();
+    state().many.notify_one();
+}
+
+/// As CUPTI's own thread: what is done with records delays no work of the GPU.
+void fill_beside() {
+    while (true) {
+        {
+            std::unique_lock lock{state().mutex};
+            state().many.wait_for(lock, std::chrono::milliseconds{10},
+                                  [] { return state().records.size() >= many_records; });
+        }
+        fill();
+    }
 }
 
 }  // namespace
@@ -263,8 +284,16 @@ int cuptiActivityRegisterCallbacks(Wanted wanted, Done done) {
         if (file != nullptr) std::ofstream{file} << state().kernels << '\n';
     });
     static_cast<void>(counted);
-    state().wanted = wanted;
-    state().done = done;
+    {
+        const std::lock_guard lock{state().mutex};
+        state().wanted = wanted;
+        state().done = done;
+    }
+    static const bool started = [] {
+        std::thread{&fill_beside}.detach();
+        return true;
+    }();
+    static_cast<void>(started);
     return 0;
 }
 int cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t used, std::uint8_t** record) {
@@ -279,6 +308,7 @@ int cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t used, std::uint
     return 0;
 }
 int cuptiActivityFlushAll(std::uint32_t) {
+    fill();
     return_buffer();
     return 0;
 }

@@ -2,8 +2,8 @@
 //
 // A program on the double of HIP that knows nothing of kdvfs: it launches in all ways that the
 // double has, both by functions and by modules, and names ranges where roctx is there. With
-// HIP_DOUBLE_BOARD its kernels are 20 times as long, and run at the clock of the first virtual
-// board (tests/virtual_amdgpu).
+// HIP_DOUBLE_BOARD=N its kernels are 20 times as long, and run at the clock of the Nth virtual
+// board, from 1 (tests/virtual_amdgpu).
 //   hip_program_double ITERATIONS [COPIES_EVERY]
 // copies on a stream of its own before the first iteration, and in one of so many.
 #include <hip/hip_ext.h>
@@ -13,11 +13,14 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <string>
 #include <thread>
 
 /// What the compiler leaves on the host for each kernel.
@@ -31,20 +34,27 @@ namespace {
 hipStream_t stream = nullptr;
 double megacycles = 0.3;  // at 1000 MHz: 300 us
 void* arguments[] = {&megacycles};
+const std::array<std::string, 4> board_addresses{"0000:c1:00.0", "0000:c4:00.0", "0000:c7:00.0",
+                                                 "0000:ca:00.0"};
+
+std::string board_index = "0";
 
 void use_virtual_board() {
-    if (std::getenv("HIP_DOUBLE_BOARD") == nullptr) return;
+    const char* const number = std::getenv("HIP_DOUBLE_BOARD");
+    if (number == nullptr) return;
+    const int board = std::atoi(number) - 1;
+    board_index = std::to_string(board);
     megacycles *= 20;
-    hip_double::reset({"0000:c1:00.0"});
+    hip_double::reset({board_addresses.at(static_cast<std::size_t>(board))});
     hip_double::set_board({[](int) {
-                               std::ifstream file{"/sys/control/running0"};
+                               std::ifstream file{"/sys/control/running" + board_index};
                                double clock = 1000;
                                file >> clock;
                                return clock;
                            },
                            [](int, bool busy) {
-                               std::ofstream{"/sys/control/gpu0"} << (busy ? "busy" : "idle")
-                                                                  << std::flush;
+                               std::ofstream{"/sys/control/gpu" + board_index}
+                                   << (busy ? "busy" : "idle") << std::flush;
                            }});
 }
 

@@ -104,6 +104,10 @@ TEST(ReportNames, ExpandPlacesOrGetTheRank) {
     const JobPlace alone{"node7", "", "", 99};
     EXPECT_EQ(report_name("out/r.json", alone), "out/r.json");
     EXPECT_EQ(report_name("r.%r.%j.json", alone), "r.0.0.json");
+    JobPlace requeued = place;
+    requeued.restart = "restart2";
+    EXPECT_EQ(report_name("%j.%r.json", requeued), "4711.restart2.12.json");
+    EXPECT_EQ(report_name("out/r.json", requeued), "out/r.rank12.restart2.json");
     EXPECT_THROW(static_cast<void>(report_name("r.%x", place)), kdvfs::Error);
     EXPECT_THROW(static_cast<void>(report_name("r.%", place)), kdvfs::Error);
 }

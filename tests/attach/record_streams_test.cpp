@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <future>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -125,6 +127,25 @@ TEST_F(Records, SplitTheLaunchesScopeAndNotTheRangeAroundIt) {
     std::vector<std::uint32_t> kinds;
     for (const auto& each : drained()) kinds.push_back(each.tag.scope_kind);
     EXPECT_EQ(kinds, (std::vector<std::uint32_t>{5, 6, 6, 60, 60, 5}));
+}
+
+TEST_F(Records, AreTakenWhileLaunchesGoOn) {
+    std::promise<void> taking;
+    std::promise<void> launched;
+    streams_.split_by([&](std::uint32_t kind, kdvfs::Duration, std::optional<std::uint32_t>) {
+        taking.set_value();
+        EXPECT_EQ(launched.get_future().wait_for(10s), std::future_status::ready)
+            << "a launch waits for who takes records";
+        return kind;
+    });
+    put(1, 6, false);
+    streams_.arrived(1, at(100ns), at(150ns));
+    auto collector = std::async(std::launch::async, [this] { return drained().size(); });
+    taking.get_future().wait();
+    put(1, 6, true);
+    launched.set_value();
+    EXPECT_EQ(collector.get(), 1U);
+    EXPECT_EQ(drained().size(), 1U);
 }
 
 /// As graphs have: the records of its kernels come in any order, and while one is missing nothing

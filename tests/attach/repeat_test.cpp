@@ -45,7 +45,7 @@ TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
 TEST_F(Attach, TellsRangesByTheFiguresOfTheirRepeatedKernels) {
     const Outcome seen =
         run({"--repeat", "--runs-once", "norm", "--level", "range", "--iteration", "step"},
-            {PROGRAM, "250"},
+            {PROGRAM, "400"},
             {{"KDVFS_ATTACH_REPEAT_AFTER", "2"}, {"KDVFS_ATTACH_RECORD", path("record")}});
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_TRUE(seen.most_called("gemm").contains("repeated")) << seen.report.dump(1);

@@ -261,6 +261,7 @@ int nvmlDeviceSetPowerManagementLimit(void*, unsigned milliwatts) {
 
 int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
     return guarded(__func__, [&] {
+        if (board.before_read != nullptr) board.before_read();
         *millijoules = std::atomic_ref{board.millijoules}.load();
         return success;
     });
@@ -361,6 +362,7 @@ int nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(void*, PowerProfilesToUpdate
 
 int nvmlDeviceGetFieldValues(void*, int count, FieldValue* values) {
     return guarded(__func__, [&] {
+        if (board.before_read != nullptr) board.before_read();
         for (int i = 0; i < count; ++i) {
             const bool known = values[i].field == 185 || values[i].field == 186;
             values[i].status = known ? success : not_supported;

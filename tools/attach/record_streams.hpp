@@ -67,27 +67,28 @@ public:
     [[nodiscard]] kdvfs::TrackKey key_now(const kdvfs::TrackKey& before) { return before; }
 
     [[nodiscard]] kdvfs::RequestCell* make_cell() {
-        const std::lock_guard lock{mutex_};
+        const std::lock_guard lock{putting_};
         if (cells_taken_ == cells_per_block) map_cells();
         return blocks_.back().cells + cells_taken_++;
     }
 
+    /// Launching threads wait for one another here, never for who takes records or timestamps.
     void put_marker(kdvfs::StreamRef stream, const kdvfs::Marker& marker) {
-        std::unique_lock lock{mutex_};
-        if (track_of(marker).put != marker.word) {
+        std::unique_lock lock{putting_};
+        if (word_of(marker) != marker.word) {
             const std::uint64_t address = device_address(marker.cell);
             lock.unlock();
             write(stream.as<void>(), address, marker.word);
             lock.lock();
-            track_of(marker).put = marker.word;
+            word_of(marker) = marker.word;
         }
         if (!marker.timestamped) return;
-        Track& track = track_of(marker);
         const std::uint32_t launch = AtLaunch::current();
-        if (const auto many = many_.find(launch); many != many_.end()) ++many->second.markers;
-        track.pending.push_back(
-            {marker.tag, launch, launch == 0 ? host_now() : kdvfs::TimePoint{}});
-        if (track.pending.size() > remembered) lose_front(track);
+        put_.push_back({marker.tag, launch, launch == 0 ? host_now() : kdvfs::TimePoint{}});
+        if (put_.size() < remembered) return;
+        lock.unlock();  // nobody has drained for long
+        const std::lock_guard taking{mutex_};
+        take_put();
     }
 
     /// Records arrive on threads of the driver: no thread that launches looks for them.
@@ -97,6 +98,7 @@ public:
     }
     std::size_t drain_timestamps(std::span<kdvfs::MarkerTimestamp> out) noexcept {
         const std::lock_guard lock{mutex_};
+        take_put();
         std::size_t count = 0;
         for (Track& track : tracks_) {
             while (count < out.size() && !track.pending.empty()) {
@@ -192,6 +194,7 @@ public:
     /// @param records how many it will have; nothing where that is not known
     void launched_many(std::uint32_t correlation, std::optional<std::size_t> records) {
         const std::lock_guard lock{mutex_};
+        take_put();
         const auto found = many_.find(correlation);
         if (found == many_.end()) return;
         if (!found->second.expected) found->second.expected = records;  // it may have failed
@@ -261,6 +264,7 @@ public:
     /// How many markers wait for their launch's record.
     [[nodiscard]] std::size_t waiting() {
         const std::lock_guard lock{mutex_};
+        take_put();
         std::size_t sum = 0;
         for (const Track& track : tracks_) sum += track.pending.size();
         return sum;
@@ -274,7 +278,6 @@ private:
     };
     struct Track {
         std::deque<Pending> pending;
-        kdvfs::RequestWord put{};
         kdvfs::TimePoint last{};
         kdvfs::TimePoint waiting_since{};
     };
@@ -369,14 +372,34 @@ private:
         cells_taken_ = 0;
     }
 
-    // Timestamps. The caller holds the lock.
-
-    Track& track_of(const kdvfs::Marker& marker) {
-        if (tracks_.size() <= marker.tag.track) tracks_.resize(marker.tag.track + std::size_t{1});
-        return tracks_[marker.tag.track];
+    /// What was put last on the marker's track. The caller holds the lock.
+    kdvfs::RequestWord& word_of(const kdvfs::Marker& marker) {
+        if (words_.size() <= marker.tag.track) words_.resize(marker.tag.track + std::size_t{1});
+        return words_[marker.tag.track];
     }
 
-    /// The caller holds the lock.
+    // Timestamps. The caller holds the lock.
+
+    /// Takes over what launching threads have put since the last time.
+    void take_put() {
+        {
+            const std::lock_guard lock{putting_};
+            put_.swap(taken_);
+        }
+        for (const Pending& marker : taken_) {
+            if (tracks_.size() <= marker.tag.track)
+                tracks_.resize(marker.tag.track + std::size_t{1});
+            Track& track = tracks_[marker.tag.track];
+            if (!many_.empty()) {
+                const auto many = many_.find(marker.correlation);
+                if (many != many_.end()) ++many->second.markers;
+            }
+            track.pending.push_back(marker);
+            if (track.pending.size() > remembered) lose_front(track);
+        }
+        taken_.clear();
+    }
+
     void take(const Ran& ran, std::optional<std::uint32_t> kind) {
         ++records_;
         newest_ = std::max(newest_, ran.end);
@@ -472,6 +495,7 @@ private:
 
     [[nodiscard]] bool awaits_records() {
         const std::lock_guard lock{mutex_};
+        take_put();
         return std::any_of(tracks_.begin(), tracks_.end(), [this](const Track& track) {
             return std::any_of(track.pending.begin(), track.pending.end(),
                                [this](const Pending& marker) { return !time_of(marker); });
@@ -502,15 +526,21 @@ private:
     const std::string object_;
     const CudaDriver driver_;
 
+    // Of launching threads; taken within `mutex_`.
+    std::mutex putting_;
+    std::vector<Pending> put_;
+    std::vector<kdvfs::RequestWord> words_;  // by track
+    std::vector<Block> blocks_;
+    std::size_t cells_taken_ = cells_per_block;
+
     std::mutex mutex_;
+    std::vector<Pending> taken_;  // from `put_`; empty between calls
     std::function<Split> split_;
     std::uint32_t unnamed_ = no_kind;
     std::map<std::uint32_t, Many> many_;  // by correlation
     std::function<void()> want_records_;
     std::vector<Track> tracks_;  // by number
     std::vector<Slot> slots_;    // by correlation, the newest ones
-    std::vector<Block> blocks_;
-    std::size_t cells_taken_ = cells_per_block;
     /// Launches that may be repeated and their places, by correlation.
     std::vector<std::pair<std::uint32_t, std::uint32_t>> repeats_;
     kdvfs::TimePoint newest_{};

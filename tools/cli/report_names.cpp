@@ -30,17 +30,27 @@ std::string without_slashes(std::string text) {
     return text;
 }
 
+/// The text before the ending of the file.
+std::string before_extension(const std::string& name, const std::string& text) {
+    std::filesystem::path path{name};
+    path.replace_extension("." + text + path.extension().string());
+    return path.string();
+}
+
 }  // namespace
 
 JobPlace JobPlace::of_this_process() {
     char host[256] = "";
     ::gethostname(host, sizeof host - 1);
+    const std::string restarts = without_slashes(first_of_environment({"SLURM_RESTART_COUNT"}));
     return {host,
             without_slashes(first_of_environment(
                 {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})),
             without_slashes(
                 first_of_environment({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"})),
-            static_cast<int>(::getpid()), without_slashes(first_of_environment({"SLURM_STEP_ID"}))};
+            static_cast<int>(::getpid()),
+            without_slashes(first_of_environment({"SLURM_STEP_ID"})),
+            restarts.empty() || restarts == "0" ? "" : "restart" + restarts};
 }
 
 MetricLabels JobPlace::labels() const {
@@ -56,6 +66,7 @@ std::string report_name(std::string_view name, const JobPlace& place) {
     if (is_special(std::string{name})) return std::string{name};
     std::string result;
     bool placed = false;
+    bool has_restart = place.restart.empty();
     for (std::size_t i = 0; i < name.size(); ++i) {
         if (name[i] != '%') {
             result += name[i];
@@ -65,7 +76,11 @@ std::string report_name(std::string_view name, const JobPlace& place) {
         switch (letter) {
             case 'h': result += place.host; break;
             case 'r': result += place.rank.empty() ? "0" : place.rank; break;
-            case 'j': result += place.job.empty() ? "0" : place.job; break;
+            case 'j':
+                result += place.job.empty() ? "0" : place.job;
+                if (!place.restart.empty()) result += "." + place.restart;
+                has_restart = true;
+                break;
             case 'p': result += std::to_string(place.process); break;
             case '%': result += '%'; break;
             default:
@@ -76,11 +91,8 @@ std::string report_name(std::string_view name, const JobPlace& place) {
         }
         placed = placed || letter != '%';
     }
-    if (placed || place.rank.empty()) return result;
-    std::filesystem::path path{result};
-    const std::string extension = path.extension().string();
-    path.replace_extension(".rank" + place.rank + extension);
-    return path.string();
+    if (!placed && !place.rank.empty()) result = before_extension(result, "rank" + place.rank);
+    return has_restart ? result : before_extension(result, place.restart);
 }
 
 }  // namespace cli

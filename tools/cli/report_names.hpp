@@ -14,7 +14,8 @@ struct JobPlace {
     std::string rank;  ///< empty outside of srun, mpirun and torchrun
     std::string job;   ///< of Slurm, PBS, LSF or Flux; else empty
     int process = 0;
-    std::string step{};  ///< of Slurm; else empty
+    std::string step{};     ///< of Slurm; else empty
+    std::string restart{};  ///< "restart1" where Slurm has requeued the job once; else empty
 
     static JobPlace of_this_process();
 
@@ -25,7 +26,9 @@ struct JobPlace {
 
 /// The name of a report of one process of a job: `%h` is the host, `%r` the rank, `%j` the job,
 /// `%p` the process, `%%` a percent sign. A name without any of them gets the rank before its
-/// ending where there is one: each rank writes a report of its own.
+/// ending where there is one: each rank writes a report of its own. Of a requeued job `%j` is
+/// "812.restart1"; a name without `%j` gets that before its ending, so the first run's report
+/// stays.
 /// @throws Error (invalid_input) for `%` before another letter
 std::string report_name(std::string_view name, const JobPlace& place);
 
