@@ -227,6 +227,49 @@ TEST_F(ReportPage, TheWholePageIsDrawnWithinASecondAndReadsWell) {
     take_pictures("");
 }
 
+TEST_F(ReportPage, DrawsTheIterationByThePlanThatIsFollowed) {
+    write(folder / "two.csv", small_profile({"gemm", "copy"}));
+    std::string launches = "kernel\n";
+    for (int i = 0; i < 50; ++i) launches += i < 10 ? "gemm\n" : "copy\n";
+    write(folder / "launches.csv", launches);
+    run("plan two.csv --trace launches.csv --switch-latency 100us --max-slowdown 5% --confidence "
+        "50% --format json -o followed.json");
+    run("report two.csv followed.json -o followed.html");
+    draw("followed.html");
+    expect_silent_console();
+    const std::vector<std::string> drawn = charts();
+    ASSERT_NE(std::find(drawn.begin(), drawn.end(), "iteration"), drawn.end());
+    // By the plan's file: which clock holds in each launch, and what it costs in this profile.
+    std::map<std::size_t, int> arrivals;
+    const Json plan = Json::parse(read(folder / "followed.json"));
+    for (const Json& segment : plan.at("segments"))
+        arrivals[segment.at("arrives_in").get<std::size_t>()] = segment.at("core_mhz").get<int>();
+    ASSERT_GE(arrivals.size(), 2U) << "the plan has one clock: there is little to draw";
+    int clock = arrivals.rbegin()->second;
+    std::string before;
+    std::size_t stretches = 0;
+    std::size_t bars = 0;
+    double time = 0;
+    for (std::size_t i = 0; i < 50; ++i) {
+        const int held = arrivals.contains(i) ? arrivals[i] : clock;
+        const std::string stretch = std::to_string(held) + (i < 10 ? " gemm" : " copy");
+        stretches += stretch != before ? 1 : 0;
+        bars += i == 0 || held != clock ? 1 : 0;
+        before = stretch;
+        clock = held;
+        time += held < 0 ? 1 : 1700.0 / held;
+    }
+    EXPECT_EQ(count("iteration", "rect"), 2 * stretches + bars);
+    expect_no_overlap("iteration");
+    expect_whole_charts();
+    const std::string page = read(folder / "followed.html");
+    const auto words = page.find("With the plan, kernels take ");
+    ASSERT_NE(words, std::string::npos);
+    EXPECT_NEAR(std::stod(page.substr(words + 28)), 2 * time - 100, 1) << "% more time";
+    EXPECT_EQ(count("savings", "rect"), 2U);
+    take_pictures("-followed");
+}
+
 TEST_F(ReportPage, PipelinesFitThePage) {
     const std::string points = "[[1700, 0.02, 9.0], [1400, 0.023, 7.5], [1100, 0.029, 6.8]]";
     std::string profiles;

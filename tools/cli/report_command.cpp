@@ -85,15 +85,22 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
         noise.emplace(*inputs.profile);
     }
     const bool noise_known = noise && noise->known();
-    const bool bounded = inputs.segments && std::isfinite(inputs.segments->max_slowdown);
+    const Plan* const segments = inputs.segments ? &inputs.segments->promise : nullptr;
+    const bool bounded = segments != nullptr && std::isfinite(segments->max_slowdown);
     KnownPlans plans =
         inputs.plan
             ? plans_of_file(*inputs.plan, table ? &*table : nullptr, noise ? &*noise : nullptr)
-        : table ? plans_of_profile(*table, *noise, bounded ? inputs.segments->max_slowdown : 0)
-                : KnownPlans{{{"auto", 0, 0, 0, 0}}, *inputs.segments};
-    if (inputs.segments)
-        plans.points.push_back(
-            {"segments", inputs.segments->time_pct(), inputs.segments->energy_pct(), 0, 0});
+        : table ? plans_of_profile(*table, *noise, bounded ? segments->max_slowdown : 0)
+                : KnownPlans{{{"auto", 0, 0, 0, 0}}, *segments};
+    std::vector<LaunchStretch> iteration;
+    if (segments != nullptr) {
+        plans.points.push_back({"segments", segments->time_pct(), segments->energy_pct(), 0, 0});
+        if (table) iteration = planned_iteration(*inputs.segments, *table);
+        if (!iteration.empty()) {  // what is followed is what is drawn
+            plans.chosen = *segments;
+            plans.chosen.kernels = followed_kernels(iteration);
+        }
+    }
     page.title = plans.chosen.gpu;
     page.remarks.push_back(
         "Plans for " + plans.chosen.objective +
@@ -117,6 +124,7 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
         page.charts.push_back(std::move(chart));
     if (table) page.charts.push_back(bounds_chart(*table));
     if (table) page.charts.push_back(waste_chart(*table));
+    if (!iteration.empty()) page.charts.push_back(iteration_chart(iteration));
     if (plans.chosen.kernels.empty()) return;  // segments alone
     page.charts.push_back(savings_chart(
         kernel_savings(plans.chosen, table ? &*table : nullptr, noise ? &*noise : nullptr),

@@ -224,8 +224,8 @@ std::optional<JudgedPlan> plan_until_kept(const TuningFolder& folder, const Prog
     }
 }
 
-/// The page of `kdvfs report`: the first GPU's profile, its kernels' plans, the plan that was
-/// followed, what was kept.
+/// The page of `kdvfs report`: the first GPU's profile, the plan that was followed, what it could
+/// have been, what was kept.
 void write_report(const TuningFolder& folder, const PlanningOptions& planning,
                   const Promise& promise, const kdvfs::tune::Validation& found) {
     using namespace kdvfs::tune;
@@ -234,11 +234,13 @@ void write_report(const TuningFolder& folder, const PlanningOptions& planning,
     const std::string plans = drawn.path / "plans.json";
     const std::string kept = drawn.path / "tuned.json";
     const CostTable table = planning.costs(read_profile(std::filesystem::path{profile}));
-    write(plans, to_json(make_plans(table, planning.objective), Aggregate::global));
     write(kept, to_json(found, table.gpu));
-    ReportCommand report{{profile, plans, kept}, folder.file("report.html").string()};
-    if (promise.segments > 0 && promise.plans == 1)
-        report.inputs.push_back(folder.ranked("plan.json").front().string());
+    ReportCommand report{{profile, kept, folder.ranked("plan.json").front().string()},
+                         folder.file("report.html").string()};
+    if (promise.segments > 0) {  // else the plan's file has the other ways to plan
+        write(plans, to_json(make_plans(table, planning.objective), Aggregate::global));
+        report.inputs.push_back(plans);
+    }
     report.run();
 }
 

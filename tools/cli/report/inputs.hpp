@@ -9,6 +9,7 @@
 #include <kdvfs/tune/validation.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/report/energy_chart.hpp>
+#include <tools/cli/report/iteration_chart.hpp>
 #include <tools/cli/report/pipeline_chart.hpp>
 #include <tools/cli/report/profile_chart.hpp>
 #include <tools/cli/report/promise_chart.hpp>
@@ -34,7 +35,7 @@ struct PlanInput {
 struct Inputs {
     std::optional<kdvfs::tune::Profile> profile;
     std::optional<PlanInput> plan;
-    std::optional<kdvfs::tune::Plan> segments;  ///< what a plan of segments promises
+    std::optional<SegmentsInput> segments;
     std::vector<NamedValidation> validations;
     std::optional<MeasuredEnergy> energy;
     std::optional<TraceContent> trace;
@@ -74,7 +75,7 @@ inline void take_json(Inputs& inputs, const std::string& text, const std::string
         take_once(inputs.plan, PlanInput{parse_plan(text, file), parse_alternatives(text, file)},
                   "plan", file);
     } else if (has("segments", true)) {
-        take_once(inputs.segments, parse_promise(text, file), "plan of segments", file);
+        take_once(inputs.segments, segments_input(text, json, file), "plan of segments", file);
     } else if (has("rows", true)) {
         take_once(inputs.energy, measured_energy(json), "report", file);
     } else if (has("traceEvents", true)) {
@@ -124,10 +125,10 @@ inline Inputs read_inputs(const std::vector<std::string>& files) {
                             "give files that were made from one profile"}};
     };
     const kdvfs::tune::Plan* const plan = inputs.plan       ? &inputs.plan->plan
-                                          : inputs.segments ? &*inputs.segments
+                                          : inputs.segments ? &inputs.segments->promise
                                                             : nullptr;
     if (inputs.profile && plan) require_same_gpu(plan->gpu, inputs.profile->gpu(), "profile");
-    if (inputs.segments) require_same_gpu(inputs.segments->gpu, plan->gpu, "other plan");
+    if (inputs.segments) require_same_gpu(inputs.segments->promise.gpu, plan->gpu, "other plan");
     return inputs;
 }
 
