@@ -332,7 +332,7 @@ typedef struct kdvfs_pipeline_options {
     double planning_s;        /* for which ranks wait while rank 0 plans, once */
     const kdvfs_ranks* ranks; /* NULL: files in `folder` */
     const char* folder;       /* that all ranks see; NULL: one rank */
-    const char* job;          /* sets runs in `folder` apart: another name for each run */
+    const char* job;          /* sets runs in `folder` at the same time apart */
     uint32_t rank;            /* where ranks exchange files: of this process, and of all */
     uint32_t rank_count;
 } kdvfs_pipeline_options;

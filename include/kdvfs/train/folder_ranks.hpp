@@ -21,6 +21,7 @@
 #include <deque>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <system_error>
@@ -33,13 +34,15 @@ namespace kdvfs::inline v0_3::train {
 /// The ranks of a job without MPI: they exchange files in a folder that all of them see, such as
 /// one on a shared file system. A `Communicator`; not thread-safe.
 ///
-/// The files lie in `kdvfs-JOB`, which belongs to its user alone. A rank removes a file of its own
-/// once all have read it; a few small ones are left at the end. A rank that gives up says so in the
-/// file `failed`, so that all ranks name the same silent ones.
+/// The files lie in `kdvfs-JOB`, which belongs to its user alone. Rank 0 gives each run a random
+/// name and removes what an earlier run of the same job has left; the others take only answers that
+/// contain a random token of their own. A rank removes a file once all have read it; a few small
+/// ones are left at the end. A rank that gives up writes the file `failed`, so that all ranks name
+/// the same silent ones.
 class FolderRanks {
 public:
-    /// @param job sets runs apart: letters, digits, '_', '-' and '.'; another for each run, such as
-    ///        the scheduler's number of the job and of its restart
+    /// @param job sets runs at the same time apart: letters, digits, '_', '-' and '.', such as the
+    ///        scheduler's number of the job
     /// @throws Error (invalid_input) for a rank or a job that is none, (refused) for a folder of
     ///         another user or one that others may write, (io)
     FolderRanks(const std::filesystem::path& folder, const std::string& job, std::uint32_t rank,
@@ -73,7 +76,7 @@ public:
     [[nodiscard]] std::uint32_t size() const { return size_; }
 
     std::vector<std::string> gather(std::string text, Duration deadline) {
-        throw_if_broken();
+        join(deadline);
         ++turn_;
         if (rank_ == 0) return collect(turn_, std::move(text), deadline);
         post(turn_, std::to_string(rank_), text);
@@ -81,7 +84,7 @@ public:
     }
 
     std::string broadcast(const std::string& text, Duration deadline) {
-        throw_if_broken();
+        join(deadline);
         return answered(++turn_, text, deadline);
     }
 
@@ -90,11 +93,15 @@ public:
         mine_.assign(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
         max_turn_ = ++turn_;
         max_begun_ = true;
-        if (rank_ != 0) post(max_turn_, std::to_string(rank_), mine_);
+        if (is_joined_) post_maximum();
     }
 
     /// Waits for rank 0 alone, if all have begun before.
     std::vector<double> end_max(Duration deadline) {
+        if (!is_joined_) {
+            join(deadline);
+            post_maximum();
+        }
         throw_if_broken();
         max_begun_ = false;
         std::vector<double> largest = numbers_in(mine_);
@@ -139,9 +146,66 @@ private:
                      "remove it, or give a folder of your own"}};
     }
 
-    [[nodiscard]] std::filesystem::path file(std::uint64_t turn, const std::string& who) const {
-        return folder_ / (std::to_string(turn) + "-" + who);
+    /// Once: agrees with the other ranks on the name of the run. Takes its time off `deadline`.
+    void join(Duration& deadline) {
+        throw_if_broken();
+        if (is_joined_) return;
+        const auto begin = std::chrono::steady_clock::now();
+        token_ = random_name();
+        rank_ == 0 ? begin_run(deadline) : find_run(deadline);
+        is_joined_ = true;
+        deadline -= std::chrono::steady_clock::now() - begin;
     }
+
+    void begin_run(Duration deadline) {
+        run_ = token_;
+        write(folder_ / "run", run_);
+        std::error_code ignored;
+        for (const auto& entry : std::filesystem::directory_iterator{folder_, ignored})
+            if (const std::string name = entry.path().filename();
+                name != "run" && !name.starts_with('.') && !name.starts_with(run_))
+                std::filesystem::remove(entry.path(), ignored);
+        std::string tokens;
+        for (const std::string& token : collect(0, token_, deadline)) tokens += token + '\n';
+        post(0, "answer", tokens);
+    }
+
+    /// The name that is found first may be that of an earlier run.
+    void find_run(Duration deadline) {
+        const auto is_found = [&] {
+            const std::string run = read_if_there(folder_ / "run");
+            if (!run.empty() && run != run_) {
+                run_ = run;
+                post(0, std::to_string(rank_), token_);
+            }
+            return has_token(read_if_there(file(0, "answer")));
+        };
+        if (!wait_until(is_found, deadline + deadline / 10)) give_up({{0}}, deadline);
+    }
+
+    [[nodiscard]] bool has_token(const std::string& text) const {
+        return text.find(token_) != std::string::npos;
+    }
+
+    static std::string random_name() {
+        std::random_device random;
+        char text[17];
+        std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+        return text;
+    }
+
+    static std::string read_if_there(const std::filesystem::path& path) {
+        try {
+            return std::filesystem::exists(path) ? tune::read_trusted_file(path) : std::string{};
+        } catch (const Error&) {
+            return {};  // removed meanwhile
+        }
+    }
+
+    [[nodiscard]] std::filesystem::path file(std::uint64_t turn, const std::string& who) const {
+        return folder_ / (run_ + '-' + std::to_string(turn) + '-' + who);
+    }
+    [[nodiscard]] std::filesystem::path failed_file() const { return folder_ / (run_ + "-failed"); }
 
     /// Writes a file that readers see as a whole. It need not survive the machine.
     void write(const std::filesystem::path& target, const std::string& text) const {
@@ -157,6 +221,10 @@ private:
     void post(std::uint64_t turn, const std::string& who, const std::string& text) {
         write(file(turn, who), text);
         own_.push_back({turn, file(turn, who)});
+    }
+
+    void post_maximum() {
+        if (rank_ != 0) post(max_turn_, std::to_string(rank_), mine_);
     }
 
     void remove_first_noexcept() noexcept {
@@ -213,9 +281,10 @@ private:
         const auto end = std::chrono::steady_clock::now() + deadline;
         auto pause = std::chrono::microseconds{200};
         while (!done()) {
-            if (const auto failed = folder_ / "failed"; std::filesystem::exists(failed)) {
+            if (const std::string failed = read_if_there(failed_file());
+                is_joined_ || rank_ == 0 ? !failed.empty() : has_token(failed)) {
                 broken_ = Error{Errc::timed_out,
-                                {"agree with the other ranks", tune::read_trusted_file(failed),
+                                {"agree with the other ranks", failed.substr(0, failed.find('\n')),
                                  "another rank has given up waiting", remedy}};
                 throw_if_broken();
             }
@@ -229,7 +298,10 @@ private:
     [[noreturn]] void give_up(std::span<const std::uint32_t> silent, Duration deadline) {
         broken_ = detail::silent_ranks_error(silent, deadline);
         try {
-            write(folder_ / "failed", detail::rank_names(silent));
+            std::string text = detail::rank_names(silent);
+            for (std::uint32_t r = 1; r < size_ && rank_ == 0 && !is_joined_; ++r)
+                text += '\n' + read_if_there(file(0, std::to_string(r)));
+            write(failed_file(), text);
         } catch (const Error&) {  // each rank has its own deadline
         }
         throw Error{*broken_};
@@ -248,6 +320,9 @@ private:
     std::uint64_t turn_ = 0;
     std::uint64_t max_turn_ = 0;
     bool max_begun_ = false;
+    bool is_joined_ = false;
+    std::string run_;      ///< begins the names of its files
+    std::string token_;    ///< of this process
     std::string mine_;     ///< numbers of the maximum that has begun
     std::deque<Own> own_;  ///< files of this rank that somebody may have to read
     std::optional<Error> broken_;
