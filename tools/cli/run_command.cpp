@@ -235,6 +235,7 @@ int RunCommand::run_program() const {
     }
     changes.emplace_back("KDVFS_ATTACH_PIPELINE",
                          pipeline.empty() ? "" : pipeline_folder.path.string());
+    const TemporaryFolder ranks_folder;
     std::string mode{kdvfs::io::environment("KDVFS_MODE")};
     if (!plan.empty()) mode = "follow:" + std::filesystem::absolute(plan).string();
     if (!sweep.empty()) mode = "sweep:" + std::filesystem::absolute(sweep).string();
@@ -242,6 +243,9 @@ int RunCommand::run_program() const {
     if (!pipeline.empty()) mode = "measure";
     if (save) {
         mode = "auto";
+        // Of ranks that are started below this command, as by torchrun.
+        if (place.rank.empty())
+            changes.emplace_back("KDVFS_LOCAL_RANKS", ranks_folder.path.string());
         for (auto& change : saving_variables(max_slowdown, ledger)) {
             changes.push_back(std::move(change));
         }
