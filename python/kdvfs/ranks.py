@@ -303,7 +303,7 @@ class FolderStore:
                 return re.sub(r"[^\w.-]", "_", ".".join(os.environ.get(name, "0") for name in names))
         raise Error(
             1,
-            "cannot tell this job from others: no scheduler's number of it is set; "
+            "cannot distinguish this job from others: no scheduler's number of it is set; "
             "give FolderStore job=, such as the name of the experiment",
         )
 

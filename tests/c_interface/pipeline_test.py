@@ -97,7 +97,7 @@ class Sessions(unittest.TestCase):
                         finish(session)
                         self.assertEqual(session.phase, "measuring" if mode == "measure" else "following")
                         drawn.append(gpu.totals())
-                        measured = {(row["kernel"], row["held_core_mhz"]) for row in gpu.report()["rows"]}
+                        measured = {(row["kernel"], row["measured_core_mhz"]) for row in gpu.report()["rows"]}
             return drawn, measured
 
         return on_ranks(count, work)
